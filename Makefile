@@ -1,0 +1,51 @@
+# Everything starts from a fresh machine with Python 3.11+, a C compiler and make:
+#
+#   make demo      trains a classifier on equinox.filter_jit and on ours, and compares
+#   make test      all tests
+#
+# and for those who work on it:
+#
+#   make lint      formatting, types and stubs
+#   make bench     the table of the README
+#   make sanitize  the core's tests under gcc's address and undefined-behaviour sanitizers
+#   make valgrind  some of them under valgrind
+#   make clean     forgets all that the above has made
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+SOURCES := $(wildcard csrc/*.c csrc/*.h csrc/testing/*.c) setup.py pyproject.toml
+
+.PHONY: demo test lint bench sanitize valgrind clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python -m filterjit demo
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/dispatch.py
+
+lint: $(VENV)/.installed $(VENV)/.lint
+	$(BIN)/clang-format --dry-run --Werror csrc/*.c csrc/*.h csrc/testing/*.c
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest filterjit._core
+
+sanitize valgrind: $(VENV)/.installed
+	PYTHON=$(BIN)/python .ci/$@
+
+$(VENV)/.installed: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	FILTERJIT_TESTING=1 $(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@
+
+$(VENV)/.lint: pyproject.toml | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[lint]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist python/*.egg-info python/filterjit/*.so

@@ -1,0 +1,13 @@
+/* What `instance.method` is where the class holds a FilterJit: it puts the instance first. */
+#ifndef FJ_BOUND_H
+#define FJ_BOUND_H
+
+#include "common.h"
+#include "state.h"
+
+extern PyType_Spec fj_bound_spec;
+
+/* A new bound method, or NULL with an error. */
+PyObject *fj_bound_new(FjState *state, PyObject *function, PyObject *self);
+
+#endif

@@ -1,0 +1,208 @@
+/* Trees from Structures: one pass over the nodes, in the order in which they stand.
+ *
+ * Python code can run where nodes are made by calling something: `unflatten` of generic nodes,
+ * dataclasses, named tuples with a __new__ of their own, defaultdict and OrderedDict, and a
+ * descriptor that stands in the place of a Module's field.  Until it is returned, nobody else
+ * knows a tree but the garbage collector; half-made tuples and lists hold NULL, as CPython's
+ * own do.
+ *
+ * Modules are made without __init__, by allocation and object.__setattr__, which is what
+ * Equinox's own unflatten does.
+ */
+#include "build.h"
+
+typedef struct {
+    const FjNode *next;
+    PyObject *const *arrays;
+    PyObject *missing;
+} Build;
+
+static PyObject *build_node(Build *b);
+
+static PyObject *
+build_list(Build *b, const FjNode *node)
+{
+    PyObject *list = PyList_New(node->children);
+    for (uint32_t i = 0; list != NULL && i < node->children; i++) {
+        PyObject *item = build_node(b);
+        if (item == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+/* Fills a tuple, or an instance of a subclass, that was just allocated; steals it. */
+static PyObject *
+fill_tuple(Build *b, const FjNode *node, PyObject *tuple)
+{
+    for (uint32_t i = 0; tuple != NULL && i < node->children; i++) {
+        PyObject *item = build_node(b);
+        if (item == NULL) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SET_ITEM(tuple, i, item);
+    }
+    return tuple;
+}
+
+static PyObject *
+build_namedtuple(Build *b, const FjNode *node)
+{
+    if (node->u.kind->plain) {
+        return fill_tuple(b, node, node->type->tp_alloc(node->type, node->children));
+    }
+    PyObject *values = fill_tuple(b, node, PyTuple_New(node->children));
+    PyObject *result =
+        values == NULL ? NULL : PyObject_CallObject((PyObject *)node->type, values);
+    Py_XDECREF(values);
+    return result;
+}
+
+static PyObject *
+build_dict(Build *b, const FjNode *node)
+{
+    PyObject *dict = NULL;
+    if (node->code == FJ_DICT) {
+        dict = PyDict_New();
+    }
+    else if (node->code == FJ_ORDERED_DICT) {
+        dict = PyObject_CallNoArgs((PyObject *)node->type);
+    }
+    else {
+        PyObject *factory = build_node(b);
+        dict = factory == NULL ? NULL : PyObject_CallOneArg((PyObject *)node->type, factory);
+        Py_XDECREF(factory);
+    }
+    for (Py_ssize_t i = 0; dict != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
+        PyObject *value = build_node(b);
+        PyObject *key = PyTuple_GET_ITEM(node->aux, i);
+        /* OrderedDict keeps its order in its own __setitem__. */
+        if (value == NULL ||
+            (node->code == FJ_ORDERED_DICT ? PyObject_SetItem(dict, key, value)
+                                           : PyDict_SetItem(dict, key, value)) < 0) {
+            Py_CLEAR(dict);
+        }
+        Py_XDECREF(value);
+    }
+    return dict;
+}
+
+static int
+set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
+{
+    PyObject *dict = PyObject_GenericGetDict(object, NULL);
+    int result = dict == NULL ? -1 : PyDict_SetItem(dict, name, value);
+    Py_XDECREF(dict);
+    return result;
+}
+
+static PyObject *
+build_module(Build *b, const FjNode *node)
+{
+    const FjNodeKind *kind = node->u.kind;
+    PyObject *object = node->type->tp_alloc(node->type, 0);
+    for (uint32_t i = 0; object != NULL && i < node->children; i++) {
+        if (b->next->code == FJ_MISSING) {
+            b->next++;
+            continue;
+        }
+        PyObject *name = PyTuple_GET_ITEM(kind->names, i);
+        PyObject *value = build_node(b);
+        if (value == NULL || (i < kind->dynamic + kind->statics
+                                  ? PyObject_GenericSetAttr(object, name, value)
+                                  : set_wrapper_attribute(object, name, value)) < 0) {
+            Py_CLEAR(object);
+        }
+        Py_XDECREF(value);
+    }
+    return object;
+}
+
+static PyObject *
+build_dataclass(Build *b, const FjNode *node)
+{
+    PyObject *values = fill_tuple(b, node, PyTuple_New(node->children));
+    if (values == NULL) {
+        return NULL;
+    }
+    PyObject *result =
+        PyObject_Vectorcall((PyObject *)node->type, ((PyTupleObject *)values)->ob_item, 0,
+                            node->children == 0 ? NULL : node->u.kind->names);
+    Py_DECREF(values);
+    return result;
+}
+
+static PyObject *
+build_generic(Build *b, const FjNode *node)
+{
+    PyObject *values = build_list(b, node);
+    if (values == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyObject_CallOneArg(PyTuple_GET_ITEM(node->aux, 1), values);
+    Py_DECREF(values);
+    return result;
+}
+
+static PyObject *
+build_container(Build *b, const FjNode *node)
+{
+    switch (node->code) {
+    case FJ_TUPLE:
+        return fill_tuple(b, node, PyTuple_New(node->children));
+    case FJ_LIST:
+        return build_list(b, node);
+    case FJ_NAMEDTUPLE:
+        return build_namedtuple(b, node);
+    case FJ_MODULE:
+        return build_module(b, node);
+    case FJ_DATACLASS:
+        return build_dataclass(b, node);
+    case FJ_GENERIC:
+        return build_generic(b, node);
+    default:
+        return build_dict(b, node);
+    }
+}
+
+static PyObject *
+build_node(Build *b)
+{
+    const FjNode *node = b->next++;
+    switch (node->code) {
+    case FJ_ARRAY:
+        return Py_NewRef(*b->arrays++);
+    case FJ_STATIC:
+        return Py_NewRef(node->aux);
+    case FJ_NONE:
+        return Py_NewRef(Py_None);
+    case FJ_MISSING:
+        return Py_NewRef(b->missing);
+    default:
+        break;
+    }
+    if (Py_EnterRecursiveCall(" while building a pytree")) {
+        return NULL;
+    }
+    PyObject *result = build_container(b, node);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+PyObject *
+fj_build_tree(FjStructure *structure, PyObject *const *arrays)
+{
+    Build b = {structure->nodes, arrays, structure->registry->missing};
+    return build_node(&b);
+}
+
+PyObject *
+fj_build_slots(FjStructure *structure, PyObject *const *arrays)
+{
+    Build b = {structure->nodes + 1, arrays, structure->registry->missing};
+    return build_list(&b, structure->nodes);
+}

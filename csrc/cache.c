@@ -1,0 +1,183 @@
+/* Structure -> Variant, bounded.
+ *
+ * The hash table does the work (table.h).  Which variant is the oldest is found by looking at
+ * all of them: that happens once a compile, which costs a thousand times more.
+ *
+ * Python code can run where Structures are compared (a static's __eq__) and where a variant is
+ * dropped; the table is consistent before either.
+ */
+#include "cache.h"
+
+#include <structmember.h>
+
+static int
+variant_has(PyObject *value, const void *probe)
+{
+    return fj_structure_equal(((FjVariant *)value)->structure, (FjStructure *)probe);
+}
+
+int
+fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant)
+{
+    PyObject *value;
+    int found =
+        fj_table_find(&cache->variants, structure->hash, variant_has, structure, &value);
+    *variant = (FjVariant *)value;
+    return found;
+}
+
+static FjVariant *
+oldest(const FjCache *cache)
+{
+    FjVariant *result = NULL;
+    size_t position = 0;
+    PyObject *value;
+    while ((value = fj_table_next(&cache->variants, &position)) != NULL) {
+        FjVariant *variant = (FjVariant *)value;
+        if (result == NULL || variant->last_used < result->last_used) {
+            result = variant;
+        }
+    }
+    return result;
+}
+
+int
+fj_cache_add(FjCache *cache, FjVariant *variant)
+{
+    while (cache->variants.live >= cache->maxsize) {
+        fj_cache_remove(cache, oldest(cache));
+    }
+    fj_cache_touch(cache, variant);
+    return fj_table_add(&cache->variants, variant->structure->hash, (PyObject *)variant);
+}
+
+void
+fj_cache_remove(FjCache *cache, FjVariant *variant)
+{
+    fj_table_remove(&cache->variants, variant->structure->hash, (PyObject *)variant);
+}
+
+/* ---- the Python type ---- */
+
+static PyObject *
+cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"registry", "function",   "signature", "options",
+                               "maxsize",  "attributes", NULL};
+    FjState *state = fj_state_of(type);
+    PyObject *registry, *function, *signature, *options, *attributes;
+    Py_ssize_t maxsize;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!OnO!:Cache", keywords,
+                                     state->registry, &registry, state->structure, &function,
+                                     state->signature, &signature, &options, &maxsize,
+                                     &PyDict_Type, &attributes)) {
+        return NULL;
+    }
+    if (maxsize < 1) {
+        PyErr_SetString(PyExc_ValueError, "maxsize must be at least 1");
+        return NULL;
+    }
+    FjCache *self = (FjCache *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->registry = (FjRegistry *)Py_NewRef(registry);
+        self->function = (FjStructure *)Py_NewRef(function);
+        self->signature = (FjSignature *)Py_NewRef(signature);
+        self->options = Py_NewRef(options);
+        self->attributes = Py_NewRef(attributes);
+        self->maxsize = (size_t)maxsize;
+    }
+    return (PyObject *)self;
+}
+
+static int
+cache_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjCache *self = (FjCache *)op;
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->registry);
+    Py_VISIT(self->function);
+    Py_VISIT(self->options);
+    Py_VISIT(self->attributes);
+    return fj_table_traverse(&self->variants, visit, arg);
+}
+
+static int
+cache_clear(PyObject *op)
+{
+    FjCache *self = (FjCache *)op;
+    fj_table_clear(&self->variants);
+    Py_CLEAR(self->attributes);
+    return 0;
+}
+
+static void
+cache_dealloc(PyObject *op)
+{
+    FjCache *self = (FjCache *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    PyObject_ClearWeakRefs(op);
+    cache_clear(op);
+    Py_XDECREF(self->registry);
+    Py_XDECREF(self->function);
+    Py_XDECREF(self->signature);
+    Py_XDECREF(self->options);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* clear() */
+static PyObject *
+cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    fj_table_clear(&((FjCache *)op)->variants);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *list = PyList_New(0);
+    size_t position = 0;
+    PyObject *value;
+    while (list != NULL &&
+           (value = fj_table_next(&((FjCache *)op)->variants, &position)) != NULL) {
+        if (PyList_Append(list, value) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyMethodDef cache_methods[] = {
+    {"clear", cache_clear_method, METH_NOARGS, "clear(): drops all variants"},
+    {"variants", cache_variants, METH_NOARGS, "variants() -> list of the variants"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef cache_members[] = {
+    {"function", T_OBJECT, offsetof(FjCache, function), READONLY,
+     "Structure of the function itself"},
+    {"signature", T_OBJECT, offsetof(FjCache, signature), READONLY, "its Signature"},
+    {"options", T_OBJECT, offsetof(FjCache, options), READONLY, "the options"},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCache, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(cache_doc,
+             "Cache(registry, function, signature, options, maxsize, attributes)\n--\n\n"
+             "The variants of one function (its Structure) under one set of options.");
+
+static PyType_Slot cache_slots[] = {
+    {Py_tp_doc, (void *)cache_doc},   {Py_tp_new, cache_new},
+    {Py_tp_traverse, cache_traverse}, {Py_tp_clear, cache_clear},
+    {Py_tp_dealloc, cache_dealloc},   {Py_tp_methods, cache_methods},
+    {Py_tp_members, cache_members},   {0, NULL},
+};
+
+PyType_Spec fj_cache_spec = {
+    .name = "filterjit._core.Cache",
+    .basicsize = sizeof(FjCache),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = cache_slots,
+};

@@ -1,0 +1,45 @@
+/* The variants of one function under one set of options, by Structure.
+ *
+ * A Cache belongs to what is wrapped: all wrappers of an equal function with equal options
+ * share one.  It holds at most `maxsize` variants and drops the one that was used longest ago.
+ */
+#ifndef FJ_CACHE_H
+#define FJ_CACHE_H
+
+#include "bind.h"
+#include "common.h"
+#include "table.h"
+#include "variant.h"
+
+typedef struct {
+    PyObject_HEAD FjRegistry *registry;
+    FjStructure *function;  /* of the function itself */
+    FjSignature *signature; /* how its arguments are bound */
+    PyObject *options;      /* the Python side: compiling, errors */
+    PyObject *attributes;   /* dict: __name__ and so on, for wrappers that JAX rebuilds */
+    FjTable variants;
+    size_t maxsize;
+    uint64_t clock; /* ticks at each look-up */
+    PyObject *weakrefs;
+} FjCache;
+
+extern PyType_Spec fj_cache_spec;
+
+/* (P) The variant for `structure` (hashed): 1 with a new reference, 0, or -1 with the error of
+ * a static's __eq__. */
+int fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant);
+
+/* (P) Adds a variant, and drops another when there are too many.  0 or -1 with an error. */
+int fj_cache_add(FjCache *cache, FjVariant *variant);
+
+/* (P) Takes a variant out; harmless when it is not there. */
+void fj_cache_remove(FjCache *cache, FjVariant *variant);
+
+/* Marks a variant as used now. */
+static inline void
+fj_cache_touch(FjCache *cache, FjVariant *variant)
+{
+    variant->last_used = ++cache->clock;
+}
+
+#endif

@@ -1,0 +1,373 @@
+/* The road of a call: bind -> match -> call -> build.
+ *
+ *   bind   the arguments become slots by parameter (bind.c)
+ *   match  the slots against the variant hit last (match.c); where that fails they are
+ *          flattened, and the Structure is looked up (cache.c) or compiled (Python)
+ *   call   the variant's callable, a flat jax.jit, on the arrays
+ *   build  the result from the Output that it returns (build.c)
+ *
+ * Everything that is not this road is the Python side's, reached through methods of `options`:
+ * prepare, compile, misfit, failed, guard, settle, wait.  On a hit none of them is called, but
+ * for guard and wait where the program can raise while it runs.
+ *
+ * Python code can run in each step: see the files named above; in the call itself, anything
+ * at all, this very FilterJit included.  So a call keeps its own references to the variant
+ * and the cache, and reads nothing of `self` after its first step but to replace `last`.
+ */
+#include "call.h"
+
+#include "build.h"
+#include "flatten.h"
+#include "leafbuf.h"
+#include "match.h"
+
+#define SLOTS_INLINE 16
+
+/* One call on its way. */
+typedef struct {
+    FjFilterJit *self;
+    FjCache *cache;     /* owned */
+    FjVariant *variant; /* owned */
+    FjLeafBuf arrays;
+    FjBound bound;
+    PyObject **slots;
+    PyObject *slots_inline[SLOTS_INLINE];
+} Call;
+
+/* ---- errors ---- */
+
+/* Lets the Python side replace the exception that is set: options.failed(self, exception,
+ * variant or None, arrays or None) -> exception. */
+static void
+translate_error(Call *call)
+{
+    PyObject *exception = fj_compat_take_exception();
+    if (!PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
+        fj_compat_give_exception(exception); /* KeyboardInterrupt and the like */
+        return;
+    }
+    PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
+    PyObject *better =
+        arrays == NULL
+            ? NULL
+            : PyObject_CallMethod(call->self->options, "failed", "OOOO", call->self, exception,
+                                  call->variant == NULL ? Py_None : (PyObject *)call->variant,
+                                  arrays);
+    Py_XDECREF(arrays);
+    if (better == NULL || !PyExceptionInstance_Check(better)) {
+        PyErr_Clear();
+        Py_XDECREF(better);
+        fj_compat_give_exception(exception);
+        return;
+    }
+    Py_DECREF(exception);
+    fj_compat_give_exception(better);
+}
+
+/* Sets the TypeError of arguments that do not fit: options.misfit(self, args, kwargs). */
+static void
+raise_misfit(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *positional = PyTuple_New(nargs);
+    PyObject *keywords = positional == NULL ? NULL : PyDict_New();
+    PyObject *result = NULL;
+    if (keywords == NULL) {
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        PyTuple_SET_ITEM(positional, i, Py_NewRef(args[i]));
+    }
+    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        if (PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) {
+            goto done;
+        }
+    }
+    result = PyObject_CallMethod(self->options, "misfit", "OOO", self, positional, keywords);
+    if (result != NULL) {
+        PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
+    }
+done:
+    Py_XDECREF(result);
+    Py_XDECREF(keywords);
+    Py_XDECREF(positional);
+}
+
+/* ---- the steps ---- */
+
+int
+fj_call_prepare(FjFilterJit *self)
+{
+    if (FJ_LIKELY(self->cache != NULL)) {
+        return 0;
+    }
+    FjState *state = fj_state_of(Py_TYPE(self));
+    PyObject *cache, *arrays;
+    PyObject *answer = PyObject_CallMethod(self->options, "prepare", "(O)", self);
+    if (answer == NULL) {
+        return -1;
+    }
+    if (!PyArg_ParseTuple(answer, "O!O!;prepare() must return (cache, arrays)", state->cache,
+                          &cache, &PyTuple_Type, &arrays)) {
+        Py_DECREF(answer);
+        return -1;
+    }
+    if (self->cache == NULL) { /* another thread may have been faster */
+        self->arrays = Py_NewRef(arrays);
+        self->cache = (FjCache *)Py_NewRef(cache);
+    }
+    Py_DECREF(answer);
+    return 0;
+}
+
+/* Makes room for the slots and binds.  0, or -1 with an error. */
+static int
+bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    FjSignature *signature = call->cache->signature;
+    call->slots = call->slots_inline;
+    if (signature->slots > SLOTS_INLINE) {
+        call->slots = PyMem_Malloc((size_t)signature->slots * sizeof(PyObject *));
+        if (call->slots == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    memset(call->slots, 0, (size_t)signature->slots * sizeof(PyObject *));
+    int fits = fj_bind(signature, args, nargs, kwnames, call->slots, &call->bound);
+    if (fits == 0) {
+        raise_misfit(call->self, args, nargs, kwnames);
+    }
+    return fits > 0 ? 0 : -1;
+}
+
+/* Compiles a variant for a Structure that the cache does not know: options.compile(self,
+ * variant) -> callable.  A new reference or NULL. */
+static FjVariant *
+compile_variant(Call *call, FjStructure *structure)
+{
+    FjCache *cache = call->cache;
+    FjVariant *other;
+    FjVariant *variant = fj_variant_new(cache->registry->state, cache->function, structure);
+    if (variant == NULL) {
+        return NULL;
+    }
+    variant->call =
+        PyObject_CallMethod(call->self->options, "compile", "OO", call->self, variant);
+    /* Another thread may have compiled the same meanwhile: then its variant is taken. */
+    int found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
+    if (found == 0 && fj_cache_add(cache, variant) == 0) {
+        return variant;
+    }
+    Py_DECREF(variant);
+    return found > 0 ? other : NULL;
+}
+
+/* The guess was wrong: flatten, look up, compile.  0, or -1 with an error. */
+static int
+find_variant(Call *call)
+{
+    FjCache *cache = call->cache;
+    FjStructure *structure =
+        fj_flatten_slots(cache->registry, cache->signature->names, call->slots, &call->arrays);
+    if (structure == NULL) {
+        return -1;
+    }
+    int found = fj_structure_hash(structure);
+    if (found == 0) {
+        found = fj_cache_find(cache, structure, &call->variant);
+    }
+    if (found == 0) {
+        call->variant = compile_variant(call, structure);
+        found = call->variant == NULL ? -1 : 1;
+    }
+    Py_DECREF(structure);
+    return found < 0 ? -1 : 0;
+}
+
+/* Finds the variant and collects the arrays, those of the function first. */
+static int
+match_arguments(Call *call)
+{
+    FjFilterJit *self = call->self;
+    PyObject *own = self->arrays;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(own); i++) {
+        if (fj_leafbuf_push(&call->arrays, PyTuple_GET_ITEM(own, i)) < 0) {
+            return -1;
+        }
+    }
+    if (FJ_LIKELY(self->last != NULL)) {
+        FjVariant *guess = (FjVariant *)Py_NewRef((PyObject *)self->last);
+        FjMatch matched = fj_match_slots(guess->structure, call->slots, &call->arrays);
+        if (FJ_LIKELY(matched == FJ_MATCH_YES)) {
+            call->variant = guess;
+            return 0;
+        }
+        Py_DECREF(guess);
+        /* An error is met again by flatten.c or the look-up, which know its path. */
+        PyErr_Clear();
+    }
+    return find_variant(call);
+}
+
+/* Where a program can raise while it runs, or where that is not known yet: the Python side
+ * finds out, or waits.  0, or -1 with an error. */
+static int
+settle(Call *call, FjOutput *output)
+{
+    FjVariant *variant = call->variant;
+    if (variant->traces[output->trace].waits == FJ_WAITS_UNKNOWN) {
+        PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
+        PyObject *answer = arrays == NULL
+                               ? NULL
+                               : PyObject_CallMethod(call->self->options, "settle", "OOO",
+                                                     variant, arrays, output->arrays);
+        Py_XDECREF(arrays);
+        if (answer == NULL) {
+            return -1;
+        }
+        if (answer != Py_None) {
+            variant->traces[output->trace].waits =
+                answer == Py_True ? FJ_WAITS_YES : FJ_WAITS_NO;
+            variant->raises |= answer == Py_True;
+        }
+        Py_DECREF(answer);
+    }
+    if (variant->traces[output->trace].waits == FJ_WAITS_YES) {
+        PyObject *answer =
+            PyObject_CallMethod(call->self->options, "wait", "(O)", output->arrays);
+        Py_XDECREF(answer);
+        return answer == NULL ? -1 : 0;
+    }
+    return 0;
+}
+
+/* The user's tree from what the variant's callable returned; steals `result`. */
+static PyObject *
+build_result(Call *call, PyObject *result)
+{
+    FjVariant *variant = call->variant;
+    FjOutput *output = (FjOutput *)result;
+    FjStructure *structure;
+    PyObject *tree = NULL;
+    if (FJ_UNLIKELY(Py_TYPE(result) != call->cache->registry->state->output)) {
+        PyErr_Format(PyExc_TypeError, "a variant's callable returned %.200s, not Output",
+                     Py_TYPE(result)->tp_name);
+        goto done;
+    }
+    structure = fj_variant_output_structure(variant, output);
+    if (FJ_UNLIKELY(structure == NULL)) {
+        goto done;
+    }
+    /* An output that still holds its structure was not compiled: jax_disable_jit. */
+    if (FJ_UNLIKELY(output->structure == NULL &&
+                    variant->traces[output->trace].waits != FJ_WAITS_NO) &&
+        settle(call, output) < 0) {
+        goto done;
+    }
+    tree = fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
+done:
+    Py_DECREF(result);
+    return tree;
+}
+
+/* Calls the variant and builds the result. */
+static PyObject *
+run(Call *call)
+{
+    FjVariant *variant = call->variant;
+    if (FJ_UNLIKELY(variant->raises)) {
+        PyObject *answer = PyObject_CallMethod(call->self->options, "guard", "(O)", variant);
+        if (answer == NULL) {
+            return NULL;
+        }
+        Py_DECREF(answer);
+    }
+    PyObject *result =
+        PyObject_Vectorcall(variant->call, call->arrays.items,
+                            (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    if (FJ_LIKELY(result != NULL)) {
+        result = build_result(call, result);
+    }
+    fj_variant_run_deferred(variant);
+    if (FJ_UNLIKELY(result == NULL)) {
+        if (variant->count == 0) {
+            /* It has never been traced to the end: nothing of it is kept. */
+            PyObject *exception = fj_compat_take_exception();
+            fj_cache_remove(call->cache, variant);
+            fj_compat_give_exception(exception);
+        }
+        return NULL;
+    }
+    fj_cache_touch(call->cache, variant);
+    if (FJ_UNLIKELY(call->self->last != variant)) {
+        Py_INCREF(variant);
+        Py_XSETREF(call->self->last, variant);
+    }
+    return result;
+}
+
+/* ---- the road ---- */
+
+static void
+end_call(Call *call)
+{
+    fj_leafbuf_clear(&call->arrays);
+    fj_bind_release(&call->bound);
+    if (FJ_UNLIKELY(call->slots != call->slots_inline)) {
+        PyMem_Free(call->slots);
+    }
+    Py_XDECREF(call->variant);
+    Py_DECREF(call->cache);
+}
+
+/* Binds and matches.  0, or -1 with an error and everything released. */
+static int
+begin_call(Call *call, FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
+           PyObject *kwnames)
+{
+    if (fj_call_prepare(self) < 0) {
+        return -1;
+    }
+    call->self = self;
+    call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
+    call->variant = NULL;
+    call->bound.varargs = call->bound.varkw = NULL;
+    call->slots = call->slots_inline;
+    fj_leafbuf_init(&call->arrays);
+    if (FJ_LIKELY(bind_arguments(call, args, nargs, kwnames) == 0)) {
+        if (FJ_LIKELY(match_arguments(call) == 0)) {
+            return 0;
+        }
+        translate_error(call);
+    }
+    end_call(call);
+    return -1;
+}
+
+PyObject *
+fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Call call;
+    if (begin_call(&call, (FjFilterJit *)op, args, PyVectorcall_NARGS(nargsf), kwnames) < 0) {
+        return NULL;
+    }
+    PyObject *result = run(&call);
+    if (FJ_UNLIKELY(result == NULL)) {
+        translate_error(&call);
+    }
+    end_call(&call);
+    return result;
+}
+
+PyObject *
+fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    Call call;
+    if (begin_call(&call, (FjFilterJit *)op, args, nargs, kwnames) < 0) {
+        return NULL;
+    }
+    PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
+    PyObject *result = arrays == NULL ? NULL : Py_BuildValue("(ON)", call.variant, arrays);
+    end_call(&call);
+    return result;
+}

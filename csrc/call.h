@@ -1,0 +1,20 @@
+/* The road of a call. */
+#ifndef FJ_CALL_H
+#define FJ_CALL_H
+
+#include "common.h"
+#include "jitfunction.h"
+
+/* The vectorcall of a FilterJit: any Python code may run. */
+PyObject *fj_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+
+/* The first two steps alone, for what happens ahead of time: a tuple (variant, arrays); the
+ * variant is made where there is none. */
+PyObject *fj_call_lookup(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames);
+
+/* What the first call does before all else, once: options.prepare(self) -> (cache, arrays).
+ * 0, or -1 with an error. */
+int fj_call_prepare(FjFilterJit *self);
+
+#endif

@@ -1,0 +1,187 @@
+/* The only place that asks for the version of Python.
+ *
+ * Two things differ by version: names of API functions, and where an instance keeps its
+ * attributes.  The second is CPython's own business; we read it because asking through
+ * the public API costs four times the rest of a walk.  The layouts come from the internal
+ * headers of the very Python that we are built against, so they cannot be out of step.  On a
+ * version that is not listed below FJ_HAVE_INSTANCE_VALUES is 0, and fields.c goes through
+ * the instance's dict instead: slower, never wrong.
+ *
+ * Nothing in here runs Python code.
+ */
+#ifndef FJ_COMPAT_H
+#define FJ_COMPAT_H
+
+/* The version, before Python.h: the internal headers want to be announced. */
+#include <patchlevel.h>
+
+#if PY_VERSION_HEX < 0x030B0000
+#error "filterjit needs CPython 3.11 or newer"
+#endif
+
+#if !defined(FJ_NO_INTERNALS) && PY_VERSION_HEX < 0x030E0000
+#define FJ_HAVE_INSTANCE_VALUES 1
+#define Py_BUILD_CORE_MODULE 1
+#else
+#define FJ_HAVE_INSTANCE_VALUES 0
+#endif
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#if FJ_HAVE_INSTANCE_VALUES
+#include "internal/pycore_dict.h"
+#include "internal/pycore_object.h"
+#endif
+
+/* A strong reference to what a weak reference points to, NULL without an error when it is
+ * gone. */
+static inline PyObject *
+fj_compat_weakref_get(PyObject *ref)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *object = NULL;
+    if (PyWeakref_GetRef(ref, &object) < 0) {
+        PyErr_Clear();
+    }
+    return object;
+#else
+    PyObject *object = PyWeakref_GetObject(ref);
+    return object == NULL || object == Py_None ? NULL : Py_NewRef(object);
+#endif
+}
+
+/* The exception that is set, normalized and taken from the thread; NULL when none is. */
+static inline PyObject *
+fj_compat_take_exception(void)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (type == NULL) {
+        return NULL;
+    }
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(value, traceback);
+    }
+    Py_DECREF(type);
+    Py_XDECREF(traceback);
+    return value;
+#endif
+}
+
+/* Sets `exception` (stolen) as the thread's. */
+static inline void
+fj_compat_give_exception(PyObject *exception)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    PyErr_SetRaisedException(exception);
+#else
+    PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(exception)), exception,
+                  PyException_GetTraceback(exception));
+#endif
+}
+
+/* 1 when every key of the dict is exactly a str, so that a look-up by str runs no Python
+ * code. */
+static inline int
+fj_compat_dict_is_unicode(PyObject *dict)
+{
+#if FJ_HAVE_INSTANCE_VALUES
+    return DK_IS_UNICODE(((PyDictObject *)dict)->ma_keys);
+#else
+    Py_ssize_t position = 0;
+    PyObject *key;
+    while (PyDict_Next(dict, &position, &key, NULL)) {
+        if (!PyUnicode_CheckExact(key)) {
+            return 0;
+        }
+    }
+    return 1;
+#endif
+}
+
+#if FJ_HAVE_INSTANCE_VALUES
+
+/* The keys that the instances of a heap type share; NULL when they share none. */
+static inline PyDictKeysObject *
+fj_compat_shared_keys(PyTypeObject *type)
+{
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) ||
+        !PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT)) {
+        return NULL;
+    }
+    return ((PyHeapTypeObject *)type)->ht_cached_keys;
+}
+
+/* Where `name` (interned) stands among the shared keys, -1 when it does not.  Keys are only
+ * ever appended, so an index once found stays true. */
+static inline Py_ssize_t
+fj_compat_shared_index(PyDictKeysObject *keys, PyObject *name)
+{
+    if (keys->dk_kind != DICT_KEYS_SPLIT) {
+        return -1;
+    }
+    PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(keys);
+    for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
+        if (entries[i].me_key == name) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* The instance's values, in the order of its type's shared keys, and how many are set.  NULL
+ * when it does not keep them so; `*dict` is then its dict (borrowed), or NULL when it has
+ * none yet. */
+static inline PyObject **
+fj_compat_instance_values(PyObject *object, PyDictKeysObject *keys, Py_ssize_t *used,
+                          PyObject **dict)
+{
+    PyDictValues *values = NULL;
+#if PY_VERSION_HEX >= 0x030D0000
+    *dict = (PyObject *)_PyObject_GetManagedDict(object);
+    if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_INLINE_VALUES)) {
+        values = _PyObject_InlineValues(object);
+        if (!values->valid) {
+            values = NULL;
+        }
+        else {
+            *used = values->size;
+        }
+    }
+#elif PY_VERSION_HEX >= 0x030C0000
+    PyDictOrValues *place = _PyObject_DictOrValuesPointer(object);
+    *dict = NULL;
+    if (_PyDictOrValues_IsValues(*place)) {
+        values = _PyDictOrValues_GetValues(*place);
+    }
+    else {
+        *dict = _PyDictOrValues_GetDict(*place);
+    }
+    if (values != NULL) {
+        *used = ((uint8_t *)values)[-2];
+    }
+#else
+    *dict = *_PyObject_ManagedDictPointer(object);
+    values = *_PyObject_ValuesPointer(object);
+    if (values != NULL) {
+        *used = ((uint8_t *)values)[-2];
+    }
+#endif
+    if (values == NULL && *dict != NULL) {
+        PyDictObject *split = (PyDictObject *)*dict;
+        if (split->ma_values != NULL && split->ma_keys == keys) {
+            values = split->ma_values;
+            *used = split->ma_used;
+        }
+    }
+    return values == NULL ? NULL : values->values;
+}
+
+#endif /* FJ_HAVE_INSTANCE_VALUES */
+
+#endif

@@ -1,0 +1,52 @@
+/* The attributes of an instance, read where CPython keeps them.
+ *
+ * An instance keeps its attributes either in an array, in the order of the keys that its type
+ * shares, or in a dict.  A view says which; it holds as long as no Python code runs.
+ */
+#ifndef FJ_FIELDS_H
+#define FJ_FIELDS_H
+
+#include "common.h"
+#include "nodekind.h"
+
+typedef struct {
+    PyObject **values; /* borrowed; NULL when the attributes are in `dict` */
+    PyObject *dict;    /* borrowed; NULL when there are no attributes at all */
+    Py_ssize_t used;   /* how many attributes are set */
+    int plain;         /* reading runs no Python code: all names are exactly str */
+} FjFieldView;
+
+/* 0, or -1 with MemoryError.  Runs no Python code. */
+int fj_fields_view(PyObject *object, FjFieldView *view);
+
+/* Looks for the place of field `i` among the keys that the type shares; -1 if it has none. */
+Py_ssize_t fj_fields_learn_place(FjNodeKind *kind, Py_ssize_t i);
+
+/* Field `i`, borrowed; NULL without an error when it is not there.  Runs Python code only
+ * where the view is not plain. */
+static inline PyObject *
+fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
+{
+    if (FJ_LIKELY(view->values != NULL)) {
+        Py_ssize_t place = kind->places[i];
+        if (FJ_UNLIKELY(place < 0)) {
+            place = fj_fields_learn_place(kind, i);
+        }
+        return place < 0 ? NULL : view->values[place];
+    }
+    return view->dict == NULL
+               ? NULL
+               : PyDict_GetItemWithError(view->dict, PyTuple_GET_ITEM(kind->names, i));
+}
+
+/* Field `i` as a new reference: 1, or 0 when it is not there (or `missing` stands for it),
+ * or -1 with an error. */
+int fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
+                  PyObject **value);
+
+/* 1 when the instance carries attributes of what it wraps, besides its fields; 0, or -1 with
+ * an error.  As in Equinox, only a number of attributes other than that of the fields makes
+ * one look for them. */
+int fj_fields_has_wrapper(PyObject *object, FjNodeKind *kind, PyObject *missing);
+
+#endif

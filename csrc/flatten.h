@@ -1,0 +1,20 @@
+/* A tree comes apart: its arrays, in order, and its Structure. */
+#ifndef FJ_FLATTEN_H
+#define FJ_FLATTEN_H
+
+#include "common.h"
+#include "leafbuf.h"
+#include "structure.h"
+
+/* Both push the arrays and return a new Structure, or NULL with an error (`arrays` may then
+ * hold some; the caller clears it).  They run Python code: see flatten.c. */
+
+/* Of one tree. */
+FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *arrays);
+
+/* Of the arguments of a call, one tree for each name; NULL where an argument is not given.
+ * The caller holds the slots. */
+FjStructure *fj_flatten_slots(FjRegistry *registry, PyObject *names, PyObject *const *slots,
+                              FjLeafBuf *arrays);
+
+#endif

@@ -1,0 +1,54 @@
+/* A growable buffer of owned references: the arrays of one call, in order.
+ *
+ * The first FJ_LEAFBUF_INLINE references live in the struct itself, on the caller's stack, so
+ * a small call allocates nothing.  One slot before the first is kept free: it lets a callee
+ * prepend an argument (PY_VECTORCALL_ARGUMENTS_OFFSET) without copying.
+ *
+ * Pushing runs no Python code.  Clearing drops references, so it may.
+ */
+#ifndef FJ_LEAFBUF_H
+#define FJ_LEAFBUF_H
+
+#include "common.h"
+
+#define FJ_LEAFBUF_INLINE 48
+
+typedef struct {
+    PyObject **items; /* items[-1] is the free slot */
+    Py_ssize_t count;
+    Py_ssize_t capacity;
+    PyObject *first[FJ_LEAFBUF_INLINE + 1];
+} FjLeafBuf;
+
+static inline void
+fj_leafbuf_init(FjLeafBuf *buf)
+{
+    buf->items = buf->first + 1;
+    buf->count = 0;
+    buf->capacity = FJ_LEAFBUF_INLINE;
+}
+
+/* Doubles the room.  0, or -1 with MemoryError and the buffer as it was. */
+int fj_leafbuf_grow(FjLeafBuf *buf);
+
+/* Drops the references from `count` on. */
+void fj_leafbuf_truncate(FjLeafBuf *buf, Py_ssize_t count);
+
+/* Drops all references and frees the room; the buffer may be used again. */
+void fj_leafbuf_clear(FjLeafBuf *buf);
+
+/* Takes a new reference to `object`.  0, or -1 with MemoryError. */
+static inline int
+fj_leafbuf_push(FjLeafBuf *buf, PyObject *object)
+{
+    if (FJ_UNLIKELY(buf->count == buf->capacity) && fj_leafbuf_grow(buf) < 0) {
+        return -1;
+    }
+    buf->items[buf->count++] = Py_NewRef(object);
+    return 0;
+}
+
+/* The references as a new tuple, NULL with an error. */
+PyObject *fj_leafbuf_as_tuple(const FjLeafBuf *buf);
+
+#endif

@@ -1,0 +1,389 @@
+/* The walk that knows what to expect.  It goes through the Structure's nodes and the tree side
+ * by side, pushes the arrays as they are met, and gives up at the first difference.  Nothing
+ * is hashed or allocated while the guess holds.
+ *
+ * It walks in one of two manners:
+ *
+ * plain     No Python code can run: every static is inert, every container is read directly.
+ *           So nothing can change or die during the walk, and borrowed references are safe.
+ *           Whatever would need Python makes it stop with NEEDS_CARE.
+ * careful   Each object is held while it is looked at, sizes are asked again after each child,
+ *           and Python code may run: the __eq__ and __hash__ of statics, is_array for tracers,
+ *           `split` for nodes that come apart in Python, getattr for dataclasses.
+ *
+ * Invariant: on anything but FJ_MATCH_YES the buffer is truncated to what it held before.
+ */
+#include "match.h"
+
+#include "fields.h"
+#include "statics.h"
+
+#define NEEDS_CARE (-2)
+
+typedef struct {
+    FjRegistry *registry;
+    FjLeafBuf *arrays;
+    const FjNode *next;
+    int careful;
+} Match;
+
+static int match_node(Match *m, PyObject *object);
+
+/* ---- leaves ---- */
+
+static int
+match_array(Match *m, PyObject *object)
+{
+    if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
+        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+    }
+    FjNodeKind *kind = fj_registry_known_kind(m->registry, Py_TYPE(object));
+    if (kind != NULL && kind->code != FJ_ASK) {
+        return FJ_MATCH_NO;
+    }
+    if (!m->careful) {
+        return NEEDS_CARE;
+    }
+    kind = fj_registry_kind(m->registry, object);
+    if (kind == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    int is_array = kind->code == FJ_ARRAY ? 1
+                   : kind->code == FJ_ASK ? fj_registry_ask(m->registry, object)
+                                          : 0;
+    Py_DECREF(kind);
+    if (is_array > 0 && fj_leafbuf_push(m->arrays, object) < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    return is_array;
+}
+
+/* A static that is not inert: its hash tells whether it changed since, also where it is the
+ * very object. */
+static int
+match_wayward_static(Match *m, const FjNode *node, PyObject *object)
+{
+    if (!m->careful) {
+        return NEEDS_CARE;
+    }
+    Py_hash_t hash;
+    if (fj_static_hash(m->registry, object, node->flags & FJ_NODE_FIELD, &hash) < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    return hash == node->u.hash ? fj_static_equal(m->registry, node->aux, object)
+                                : FJ_MATCH_NO;
+}
+
+static inline int
+match_static(Match *m, const FjNode *node, PyObject *object)
+{
+    if (node->flags & FJ_NODE_INERT) {
+        /* Of one exact type at each level, and inert on the one side: no Python code. */
+        return FJ_LIKELY(object == node->aux) ||
+               fj_static_equal(m->registry, node->aux, object);
+    }
+    return Py_TYPE(object) == Py_TYPE(node->aux) ? match_wayward_static(m, node, object)
+                                                 : FJ_MATCH_NO;
+}
+
+/* ---- containers ---- */
+
+static int
+match_missing(Match *m, PyObject *object)
+{
+    return object == NULL || object == m->registry->missing;
+}
+
+/* A child that may be absent. */
+static inline int
+match_optional(Match *m, PyObject *object)
+{
+    if (FJ_UNLIKELY(m->next->code == FJ_MISSING)) {
+        m->next++;
+        return match_missing(m, object);
+    }
+    return object == NULL ? FJ_MATCH_NO : match_node(m, object);
+}
+
+static int
+match_tuple(Match *m, const FjNode *node, PyObject *object)
+{
+    if (PyTuple_GET_SIZE(object) != (Py_ssize_t)node->children) {
+        return FJ_MATCH_NO;
+    }
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+        result = match_node(m, PyTuple_GET_ITEM(object, i));
+    }
+    return result;
+}
+
+static int
+match_list(Match *m, const FjNode *node, PyObject *object)
+{
+    for (uint32_t i = 0; i < node->children; i++) {
+        if (PyList_GET_SIZE(object) != (Py_ssize_t)node->children) {
+            return FJ_MATCH_NO;
+        }
+        int result = match_node(m, PyList_GET_ITEM(object, i));
+        if (result != FJ_MATCH_YES) {
+            return result;
+        }
+    }
+    return PyList_GET_SIZE(object) == (Py_ssize_t)node->children;
+}
+
+/* Whether the dict's keys are the expected ones, exactly, for dicts whose keys are not all str
+ * and for those whose order counts. */
+static int
+match_keys(Match *m, const FjNode *node, PyObject *object)
+{
+    int result = FJ_MATCH_ERROR;
+    PyObject *tuple = NULL;
+    PyObject *keys = PySequence_List(object);
+    if (keys == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    if (node->code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
+        PyErr_Clear(); /* flatten.c meets it again and names the path */
+        result = FJ_MATCH_NO;
+    }
+    else if ((tuple = PyList_AsTuple(keys)) != NULL) {
+        result = fj_static_equal(m->registry, node->aux, tuple);
+    }
+    Py_XDECREF(tuple);
+    Py_DECREF(keys);
+    return result;
+}
+
+static int
+match_dict(Match *m, const FjNode *node, PyObject *object)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(node->aux);
+    if (PyDict_GET_SIZE(object) != size) {
+        return FJ_MATCH_NO;
+    }
+    int result = FJ_MATCH_YES;
+    if (!(node->flags & FJ_NODE_STR_KEYS) || node->code == FJ_ORDERED_DICT ||
+        !fj_compat_dict_is_unicode(object)) {
+        result = m->careful ? match_keys(m, node, object) : NEEDS_CARE;
+        if (result != FJ_MATCH_YES) {
+            return result;
+        }
+    }
+    if (node->code == FJ_DEFAULT_DICT) {
+        PyObject *factory = PyObject_GetAttrString(object, "default_factory");
+        if (factory == NULL) {
+            return FJ_MATCH_ERROR;
+        }
+        result = match_node(m, factory);
+        Py_DECREF(factory); /* the dict holds it */
+    }
+    for (Py_ssize_t i = 0; i < size && result == FJ_MATCH_YES; i++) {
+        PyObject *value = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node->aux, i));
+        if (value == NULL) {
+            return PyErr_Occurred() ? FJ_MATCH_ERROR : FJ_MATCH_NO;
+        }
+        result = match_node(m, value);
+    }
+    return result;
+}
+
+static int
+match_module_careful(Match *m, const FjNode *node, PyObject *object)
+{
+    int wrapper = fj_fields_has_wrapper(object, node->u.kind, m->registry->missing);
+    if (wrapper != !!(node->flags & FJ_NODE_WRAPPER)) {
+        return wrapper < 0 ? FJ_MATCH_ERROR : FJ_MATCH_NO;
+    }
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+        PyObject *value = NULL;
+        if (fj_fields_get(object, node->u.kind, i, m->registry->missing, &value) < 0) {
+            return FJ_MATCH_ERROR;
+        }
+        result = match_optional(m, value);
+        Py_XDECREF(value);
+    }
+    return result;
+}
+
+static int
+match_module(Match *m, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = node->u.kind;
+    FjFieldView view;
+    if (m->careful) {
+        return match_module_careful(m, node, object);
+    }
+    if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
+        return FJ_MATCH_ERROR;
+    }
+    if (FJ_UNLIKELY(!view.plain)) {
+        return NEEDS_CARE;
+    }
+    int expected = !!(node->flags & FJ_NODE_WRAPPER);
+    if (FJ_UNLIKELY(expected || view.used != kind->dynamic + kind->statics)) {
+        /* Another number of attributes than of fields: is it because of a wrapper's? */
+        int wrapper = fj_fields_has_wrapper(object, kind, m->registry->missing);
+        if (wrapper != expected) {
+            return wrapper < 0 ? FJ_MATCH_ERROR : FJ_MATCH_NO;
+        }
+    }
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+        result = match_optional(m, fj_fields_peek(&view, kind, i));
+    }
+    return result;
+}
+
+static int
+match_dataclass(Match *m, const FjNode *node, PyObject *object)
+{
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+        PyObject *value = PyObject_GetAttr(object, PyTuple_GET_ITEM(node->u.kind->names, i));
+        if (value == NULL) {
+            return FJ_MATCH_ERROR;
+        }
+        result = match_node(m, value);
+        Py_DECREF(value);
+    }
+    return result;
+}
+
+static int
+match_generic(Match *m, const FjNode *node, PyObject *object)
+{
+    int result = FJ_MATCH_ERROR;
+    PyObject *children = NULL, *aux = NULL, *tuple = NULL;
+    PyObject *parts = PyObject_CallOneArg(m->registry->split, object);
+    if (parts == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    if (!PyArg_ParseTuple(parts, "OO;split() must return (children, aux)", &children, &aux)) {
+        goto done;
+    }
+    Py_hash_t hash;
+    if (fj_static_hash(m->registry, aux, 1, &hash) < 0) {
+        goto done;
+    }
+    result = hash != node->u.hash
+                 ? FJ_MATCH_NO
+                 : fj_static_equal(m->registry, PyTuple_GET_ITEM(node->aux, 0), aux);
+    if (result == FJ_MATCH_YES) {
+        tuple = PySequence_Tuple(children);
+        result = tuple == NULL ? FJ_MATCH_ERROR : match_tuple(m, node, tuple);
+    }
+done:
+    Py_XDECREF(tuple);
+    Py_DECREF(parts);
+    return result;
+}
+
+/* ---- the walk ---- */
+
+static int
+match_container(Match *m, const FjNode *node, PyObject *object)
+{
+    switch (node->code) {
+    case FJ_TUPLE:
+        return PyTuple_CheckExact(object) ? match_tuple(m, node, object) : FJ_MATCH_NO;
+    case FJ_LIST:
+        return PyList_CheckExact(object) ? match_list(m, node, object) : FJ_MATCH_NO;
+    default:
+        break;
+    }
+    if (Py_TYPE(object) != node->type) {
+        return FJ_MATCH_NO;
+    }
+    switch (node->code) {
+    case FJ_MODULE:
+        return match_module(m, node, object);
+    case FJ_NAMEDTUPLE:
+        return match_tuple(m, node, object);
+    case FJ_DATACLASS:
+        return m->careful ? match_dataclass(m, node, object) : NEEDS_CARE;
+    case FJ_GENERIC:
+        return m->careful ? match_generic(m, node, object) : NEEDS_CARE;
+    default:
+        return match_dict(m, node, object);
+    }
+}
+
+static int
+match_node_careful(Match *m, const FjNode *node, PyObject *object)
+{
+    if (Py_EnterRecursiveCall(" while matching a pytree")) {
+        return FJ_MATCH_ERROR;
+    }
+    Py_INCREF(object);
+    int result = node->code == FJ_ARRAY    ? match_array(m, object)
+                 : node->code == FJ_STATIC ? match_static(m, node, object)
+                                           : match_container(m, node, object);
+    Py_DECREF(object);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+static int
+match_node(Match *m, PyObject *object)
+{
+    const FjNode *node = m->next++;
+    if (FJ_UNLIKELY(node->code == FJ_NONE)) {
+        return object == Py_None;
+    }
+    if (FJ_UNLIKELY(m->careful)) {
+        return match_node_careful(m, node, object);
+    }
+    switch (node->code) {
+    case FJ_ARRAY:
+        return match_array(m, object);
+    case FJ_STATIC:
+        return match_static(m, node, object);
+    default:
+        break;
+    }
+    if (FJ_UNLIKELY(Py_EnterRecursiveCall(" while matching a pytree"))) {
+        return FJ_MATCH_ERROR;
+    }
+    int result = match_container(m, node, object);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+static FjMatch
+match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
+          const FjNode *first, FjLeafBuf *arrays)
+{
+    Py_ssize_t before = arrays->count;
+    Match m = {structure->registry, arrays, first, structure->careful};
+    for (;;) {
+        int result = FJ_MATCH_YES;
+        for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+            result = match_optional(&m, objects[i]);
+        }
+        if (FJ_LIKELY(result == FJ_MATCH_YES)) {
+            return FJ_MATCH_YES;
+        }
+        fj_leafbuf_truncate(arrays, before);
+        if (result != NEEDS_CARE) {
+            return (FjMatch)result;
+        }
+        m.next = first;
+        m.careful = 1;
+    }
+}
+
+FjMatch
+fj_match_slots(FjStructure *structure, PyObject *const *slots, FjLeafBuf *arrays)
+{
+    return match_all(structure, slots, structure->nodes[0].children, structure->nodes + 1,
+                     arrays);
+}
+
+FjMatch
+fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
+{
+    return match_all(structure, &tree, 1, structure->nodes, arrays);
+}

@@ -1,0 +1,22 @@
+/* A tree against a Structure that it is likely to have: the hot guard. */
+#ifndef FJ_MATCH_H
+#define FJ_MATCH_H
+
+#include "common.h"
+#include "leafbuf.h"
+#include "structure.h"
+
+typedef enum {
+    FJ_MATCH_ERROR = -1, /* an exception is set */
+    FJ_MATCH_NO = 0,
+    FJ_MATCH_YES = 1
+} FjMatch;
+
+/* Pushes the arrays of the slots (or of the tree) when they have exactly this Structure, which
+ * must have been hashed; otherwise leaves `arrays` as it was.  The caller holds the objects
+ * and the Structure.  Runs Python code only where the Structure is `careful` or a leaf is of a
+ * kind that must be asked (tracers). */
+FjMatch fj_match_slots(FjStructure *structure, PyObject *const *slots, FjLeafBuf *arrays);
+FjMatch fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays);
+
+#endif

@@ -1,0 +1,204 @@
+/* The module: its types, and the functions that drive the core from Python.
+ *
+ * Multi-phase initialization; all state is the module's (state.h).  The functions here are for
+ * the Python side and for tests; none stands on the road of a call.
+ */
+#include "bind.h"
+#include "bound.h"
+#include "build.h"
+#include "cache.h"
+#include "common.h"
+#include "flatten.h"
+#include "jitfunction.h"
+#include "leafbuf.h"
+#include "match.h"
+#include "nodekind.h"
+#include "state.h"
+#include "structure.h"
+#include "variant.h"
+
+/* flatten(registry, tree) -> (arrays, structure) */
+static PyObject *
+core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    FjState *state = PyModule_GetState(module);
+    if (nargs != 2 || Py_TYPE(args[0]) != state->registry) {
+        PyErr_SetString(PyExc_TypeError, "flatten takes (registry, tree)");
+        return NULL;
+    }
+    PyObject *result = NULL;
+    FjLeafBuf arrays;
+    fj_leafbuf_init(&arrays);
+    FjStructure *structure = fj_flatten_tree((FjRegistry *)args[0], args[1], &arrays);
+    if (structure != NULL) {
+        PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
+        result = tuple == NULL ? NULL : Py_BuildValue("(NO)", tuple, structure);
+    }
+    fj_leafbuf_clear(&arrays);
+    Py_XDECREF(structure);
+    return result;
+}
+
+/* match(structure, tree) -> arrays or None */
+static PyObject *
+core_match(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    FjState *state = PyModule_GetState(module);
+    if (nargs != 2 || Py_TYPE(args[0]) != state->structure) {
+        PyErr_SetString(PyExc_TypeError, "match takes (structure, tree)");
+        return NULL;
+    }
+    FjStructure *structure = (FjStructure *)args[0];
+    if (fj_structure_hash(structure) < 0) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    FjLeafBuf arrays;
+    fj_leafbuf_init(&arrays);
+    switch (fj_match_tree(structure, args[1], &arrays)) {
+    case FJ_MATCH_YES:
+        result = fj_leafbuf_as_tuple(&arrays);
+        break;
+    case FJ_MATCH_NO:
+        result = Py_NewRef(Py_None);
+        break;
+    case FJ_MATCH_ERROR:
+        break;
+    }
+    fj_leafbuf_clear(&arrays);
+    return result;
+}
+
+/* build(structure, arrays) -> tree */
+static PyObject *
+core_build(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    FjState *state = PyModule_GetState(module);
+    if (nargs != 2 || Py_TYPE(args[0]) != state->structure) {
+        PyErr_SetString(PyExc_TypeError, "build takes (structure, arrays)");
+        return NULL;
+    }
+    FjStructure *structure = (FjStructure *)args[0];
+    PyObject *arrays = PySequence_Tuple(args[1]);
+    if (arrays == NULL) {
+        return NULL;
+    }
+    PyObject *tree = NULL;
+    if (PyTuple_GET_SIZE(arrays) != structure->arrays) {
+        PyErr_Format(PyExc_ValueError, "the structure takes %zd arrays, not %zd",
+                     structure->arrays, PyTuple_GET_SIZE(arrays));
+    }
+    else {
+        tree = fj_build_tree(structure, ((PyTupleObject *)arrays)->ob_item);
+    }
+    Py_DECREF(arrays);
+    return tree;
+}
+
+static PyMethodDef core_functions[] = {
+    {"flatten", (PyCFunction)(void (*)(void))core_flatten, METH_FASTCALL,
+     "flatten(registry, tree) -> (arrays, structure)"},
+    {"match", (PyCFunction)(void (*)(void))core_match, METH_FASTCALL,
+     "match(structure, tree) -> tuple of the arrays, or None where the tree has another\n"
+     "structure"},
+    {"build", (PyCFunction)(void (*)(void))core_build, METH_FASTCALL,
+     "build(structure, arrays) -> tree"},
+    {"output_flatten", fj_output_flatten, METH_O,
+     "output_flatten(output) -> (arrays, trace): for jax.tree_util.register_pytree_node"},
+    {"output_unflatten", (PyCFunction)(void (*)(void))fj_output_unflatten, METH_FASTCALL,
+     "output_unflatten(trace, arrays) -> output: the other half"},
+    {"rebuild", (PyCFunction)(void (*)(void))fj_filter_jit_rebuild, METH_FASTCALL,
+     "rebuild(cache, arrays) -> FilterJit: what FilterJit.parts took apart"},
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **place)
+{
+    *place = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return *place == NULL ? -1 : PyModule_AddType(module, *place);
+}
+
+static int
+core_exec(PyObject *module)
+{
+    FjState *state = PyModule_GetState(module);
+    return add_type(module, &fj_nodekind_spec, &state->kind) < 0 ||
+                   add_type(module, &fj_registry_spec, &state->registry) < 0 ||
+                   add_type(module, &fj_structure_spec, &state->structure) < 0 ||
+                   add_type(module, &fj_signature_spec, &state->signature) < 0 ||
+                   add_type(module, &fj_output_spec, &state->output) < 0 ||
+                   add_type(module, &fj_variant_spec, &state->variant) < 0 ||
+                   add_type(module, &fj_cache_spec, &state->cache) < 0 ||
+                   add_type(module, &fj_filter_jit_spec, &state->filter_jit) < 0 ||
+                   add_type(module, &fj_bound_spec, &state->bound) < 0
+               ? -1
+               : 0;
+}
+
+static int
+core_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    FjState *state = PyModule_GetState(module);
+    Py_VISIT(state->kind);
+    Py_VISIT(state->registry);
+    Py_VISIT(state->structure);
+    Py_VISIT(state->signature);
+    Py_VISIT(state->output);
+    Py_VISIT(state->variant);
+    Py_VISIT(state->cache);
+    Py_VISIT(state->filter_jit);
+    Py_VISIT(state->bound);
+    return 0;
+}
+
+static int
+core_clear(PyObject *module)
+{
+    FjState *state = PyModule_GetState(module);
+    Py_CLEAR(state->kind);
+    Py_CLEAR(state->registry);
+    Py_CLEAR(state->structure);
+    Py_CLEAR(state->signature);
+    Py_CLEAR(state->output);
+    Py_CLEAR(state->variant);
+    Py_CLEAR(state->cache);
+    Py_CLEAR(state->filter_jit);
+    Py_CLEAR(state->bound);
+    return 0;
+}
+
+static void
+core_free(void *module)
+{
+    core_clear((PyObject *)module);
+}
+
+static PyModuleDef_Slot core_slots[] = {
+    {Py_mod_exec, core_exec},
+#if PY_VERSION_HEX >= 0x030C0000
+    /* Objects of one interpreter never meet another's; jaxlib allows only the first. */
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef core_definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "filterjit._core",
+    .m_doc = "The C core of filterjit: it knows pytrees and nothing of JAX.",
+    .m_size = sizeof(FjState),
+    .m_methods = core_functions,
+    .m_slots = core_slots,
+    .m_traverse = core_traverse,
+    .m_clear = core_clear,
+    .m_free = core_free,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&core_definition);
+}

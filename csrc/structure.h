@@ -1,0 +1,88 @@
+/* A Structure: the shape of a tree and its static leaves, as one flat program.
+ *
+ * The nodes stand in an array in the order in which a walk meets them, parent before child,
+ * so matching and building go straight through memory.  A Structure never changes once
+ * flatten.c has sealed it.
+ *
+ * Functions marked (P) may run Python code.
+ */
+#ifndef FJ_STRUCTURE_H
+#define FJ_STRUCTURE_H
+
+#include "common.h"
+#include "nodekind.h"
+
+enum {
+    FJ_NODE_INERT = 1,    /* static: inert, see statics.h */
+    FJ_NODE_STR_KEYS = 2, /* dict: each key is exactly a str */
+    FJ_NODE_WRAPPER = 4,  /* module: carries the attributes of what it wraps */
+    FJ_NODE_FIELD = 8     /* static: not a leaf, so it may have no hash, see statics.h */
+};
+
+/* One node.  `type` and `aux` are owned.
+ *
+ *   code             type        aux                          u
+ *   array, missing   -           -                            -
+ *   static           -           the value                    hash
+ *   tuple, list      -           -                            -
+ *   dict family      the class   tuple of the keys            -
+ *   namedtuple       the class   its kind                     kind, borrowed from aux
+ *   module, ...      the class   its kind                     kind, borrowed from aux
+ *   generic          the class   (aux data, unflatten)        hash of the aux data
+ *   slots            -           tuple of parameter names     -
+ *
+ * The children of a default_dict are its factory, as a static, and then its values; those of
+ * a module are its dynamic fields, its static fields as statics and, with FJ_NODE_WRAPPER,
+ * the wrapper's attributes as statics. */
+typedef struct {
+    uint8_t code; /* an FjKindCode */
+    uint8_t flags;
+    uint32_t children;
+    uint32_t end; /* index of the node after this subtree */
+    PyTypeObject *type;
+    PyObject *aux;
+    union {
+        Py_hash_t hash;
+        FjNodeKind *kind;
+    } u;
+} FjNode;
+
+struct FjStructure {
+    PyObject_HEAD FjRegistry *registry; /* owned */
+    FjNode *nodes;
+    uint32_t count;
+    uint32_t capacity;
+    Py_ssize_t arrays; /* how many array leaves */
+    int careful;       /* matching may run Python code: a static that is not inert, a node
+                        * that comes apart in Python */
+    int hashed;
+    Py_hash_t hash;
+    PyObject *weakrefs;
+};
+
+extern PyType_Spec fj_structure_spec;
+
+/* An empty Structure to be filled by flatten.c. */
+FjStructure *fj_structure_new(FjRegistry *registry);
+
+/* Appends a node; `type` and `aux` may be NULL, new references are taken.  The index of the
+ * node, or -1 with an error. */
+Py_ssize_t fj_structure_append(FjStructure *structure, FjKindCode code, Py_ssize_t children,
+                               PyTypeObject *type, PyObject *aux);
+
+/* (P) Hashes the statics and the whole.  0, or -1 with the error of a static's __hash__, to
+ * which the path has been added (fj_structure_blame).  Doing it again is free. */
+int fj_structure_hash(FjStructure *structure);
+
+/* (P) 1, 0, or -1 with an error of a static's __eq__ that names the path. */
+int fj_structure_equal(FjStructure *a, FjStructure *b);
+
+/* (P) The path to a node, as a new list of keys from the root: str for a name (a parameter
+ * or a field), (key,) for an item.  Works on a Structure that is still being filled. */
+PyObject *fj_structure_path(FjStructure *structure, uint32_t index);
+
+/* (P) Adds the path of a node to the exception that is set, as attribute
+ * `__filterjit_path__`: the Python side makes the message. */
+void fj_structure_blame(FjStructure *structure, uint32_t index, const char *deed);
+
+#endif

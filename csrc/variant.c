@@ -1,0 +1,360 @@
+/* Variants and their outputs.
+ *
+ * Python code can run in Variant.slots (build.c) and Variant.finish (flatten.c), both called
+ * while JAX traces, and wherever references are dropped.  The array of traces moves as it
+ * grows, so a trace is named by its number across anything that can run Python.
+ */
+#include "variant.h"
+
+#include <structmember.h>
+
+#include "build.h"
+#include "flatten.h"
+
+FjVariant *
+fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure)
+{
+    FjVariant *self = (FjVariant *)state->variant->tp_alloc(state->variant, 0);
+    if (self != NULL) {
+        self->function = (FjStructure *)Py_NewRef((PyObject *)function);
+        self->structure = (FjStructure *)Py_NewRef((PyObject *)structure);
+    }
+    return self;
+}
+
+/* The number of a new trace that returned `structure`, or -1 with MemoryError. */
+static Py_ssize_t
+add_trace(FjVariant *self, FjStructure *structure)
+{
+    if (self->count == self->capacity) {
+        Py_ssize_t capacity = self->capacity == 0 ? 2 : self->capacity * 2;
+        FjTrace *traces = PyMem_Realloc(self->traces, (size_t)capacity * sizeof(FjTrace));
+        if (traces == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        self->traces = traces;
+        self->capacity = capacity;
+    }
+    self->traces[self->count].structure = (FjStructure *)Py_NewRef((PyObject *)structure);
+    self->traces[self->count].waits = FJ_WAITS_UNKNOWN;
+    return self->count++;
+}
+
+FjStructure *
+fj_variant_output_structure(const FjVariant *self, const FjOutput *output)
+{
+    FjStructure *structure = output->structure;
+    if (structure == NULL && output->trace >= 0 && output->trace < self->count) {
+        structure = self->traces[output->trace].structure;
+    }
+    if (structure == NULL || structure->arrays > PyTuple_GET_SIZE(output->arrays)) {
+        PyErr_SetString(PyExc_RuntimeError, "an Output does not belong to its variant");
+        return NULL;
+    }
+    return structure;
+}
+
+/* slots(arrays) -> (function, [argument or missing, ...]) */
+static PyObject *
+variant_slots(PyObject *op, PyObject *arrays)
+{
+    FjVariant *self = (FjVariant *)op;
+    Py_ssize_t expected = self->function->arrays + self->structure->arrays;
+    if (!PyTuple_Check(arrays) || PyTuple_GET_SIZE(arrays) != expected) {
+        PyErr_Format(PyExc_ValueError, "this variant takes %zd arrays", expected);
+        return NULL;
+    }
+    PyObject *const *items = ((PyTupleObject *)arrays)->ob_item;
+    PyObject *function = fj_build_tree(self->function, items);
+    if (function == NULL) {
+        return NULL;
+    }
+    PyObject *slots = fj_build_slots(self->structure, items + self->function->arrays);
+    return slots == NULL ? (Py_DECREF(function), NULL)
+                         : Py_BuildValue("(NN)", function, slots);
+}
+
+/* defer(callable) */
+static PyObject *
+variant_defer(PyObject *op, PyObject *callable)
+{
+    FjVariant *self = (FjVariant *)op;
+    if (self->deferred == NULL && (self->deferred = PyList_New(0)) == NULL) {
+        return NULL;
+    }
+    if (PyList_Append(self->deferred, callable) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+void
+fj_variant_run_deferred(FjVariant *self)
+{
+    PyObject *list = self->deferred;
+    if (list == NULL) {
+        return;
+    }
+    PyObject *exception = fj_compat_take_exception();
+    self->deferred = NULL;
+    for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--) {
+        PyObject *result = PyObject_CallNoArgs(PyList_GET_ITEM(list, i));
+        if (result == NULL) {
+            PyErr_WriteUnraisable((PyObject *)self);
+        }
+        Py_XDECREF(result);
+    }
+    Py_DECREF(list);
+    if (exception != NULL) {
+        fj_compat_give_exception(exception);
+    }
+}
+
+/* run_deferred() */
+static PyObject *
+variant_run_deferred(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    fj_variant_run_deferred((FjVariant *)op);
+    Py_RETURN_NONE;
+}
+
+/* finish(tree, marker) -> Output */
+static PyObject *
+variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "finish takes (tree, marker)");
+        return NULL;
+    }
+    PyObject *tree = args[0];
+    FjVariant *self = (FjVariant *)op;
+    FjRegistry *registry = self->structure->registry;
+    FjOutput *output = NULL;
+    FjLeafBuf arrays;
+    fj_leafbuf_init(&arrays);
+    FjStructure *structure = fj_flatten_tree(registry, tree, &arrays);
+    if (structure == NULL) {
+        goto done;
+    }
+    if (arrays.count == 0) {
+        PyObject *marker = PyObject_CallNoArgs(args[1]);
+        int result = marker == NULL ? -1 : fj_leafbuf_push(&arrays, marker);
+        Py_XDECREF(marker);
+        if (result < 0) {
+            goto done;
+        }
+    }
+    output = (FjOutput *)registry->state->output->tp_alloc(registry->state->output, 0);
+    if (output == NULL) {
+        goto done;
+    }
+    output->trace = -1;
+    output->variant = (FjVariant *)Py_NewRef(op);
+    output->structure = (FjStructure *)Py_NewRef((PyObject *)structure);
+    output->arrays = fj_leafbuf_as_tuple(&arrays);
+    if (output->arrays == NULL) {
+        Py_CLEAR(output);
+    }
+done:
+    fj_leafbuf_clear(&arrays);
+    Py_XDECREF(structure);
+    return (PyObject *)output;
+}
+
+/* result(output) -> tree */
+static PyObject *
+variant_result(PyObject *op, PyObject *value)
+{
+    FjVariant *self = (FjVariant *)op;
+    FjOutput *output = (FjOutput *)value;
+    if (Py_TYPE(value) != self->structure->registry->state->output) {
+        PyErr_SetString(PyExc_TypeError, "expected an Output");
+        return NULL;
+    }
+    FjStructure *structure = fj_variant_output_structure(self, output);
+    if (structure == NULL) {
+        return NULL;
+    }
+    return fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
+}
+
+static int
+variant_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjVariant *self = (FjVariant *)op;
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->function);
+    Py_VISIT(self->structure);
+    Py_VISIT(self->call);
+    Py_VISIT(self->deferred);
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        Py_VISIT(self->traces[i].structure);
+    }
+    return 0;
+}
+
+static int
+variant_clear(PyObject *op)
+{
+    FjVariant *self = (FjVariant *)op;
+    Py_CLEAR(self->call);
+    Py_CLEAR(self->deferred);
+    return 0;
+}
+
+static void
+variant_dealloc(PyObject *op)
+{
+    FjVariant *self = (FjVariant *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    PyObject_ClearWeakRefs(op);
+    variant_clear(op);
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        Py_DECREF(self->traces[i].structure);
+    }
+    PyMem_Free(self->traces);
+    Py_XDECREF(self->function);
+    Py_XDECREF(self->structure);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+static PyMethodDef variant_methods[] = {
+    {"slots", variant_slots, METH_O,
+     "slots(arrays) -> (function, arguments): both built from a tuple of arrays; an argument\n"
+     "that was not given is the registry's `missing`"},
+    {"finish", (PyCFunction)(void (*)(void))variant_finish, METH_FASTCALL,
+     "finish(tree, marker) -> Output: the function's result, taken apart; where it holds no\n"
+     "arrays, one that marker() makes"},
+    {"result", variant_result, METH_O, "result(output) -> tree: the function's result"},
+    {"defer", variant_defer, METH_O,
+     "defer(callable): called without arguments when the call under way is over"},
+    {"run_deferred", variant_run_deferred, METH_NOARGS,
+     "run_deferred(): what a trace outside of a call has to do at its end"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef variant_members[] = {
+    {"function", T_OBJECT, offsetof(FjVariant, function), READONLY,
+     "Structure of the function itself"},
+    {"structure", T_OBJECT, offsetof(FjVariant, structure), READONLY,
+     "Structure of the arguments"},
+    {"call", T_OBJECT, offsetof(FjVariant, call), READONLY,
+     "the compiled callable; None until there is one"},
+    {"num_traces", T_PYSSIZET, offsetof(FjVariant, count), READONLY,
+     "how often it has been traced"},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjVariant, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot variant_type_slots[] = {
+    {Py_tp_doc, "The compiled callable of one static structure."},
+    {Py_tp_traverse, variant_traverse},
+    {Py_tp_clear, variant_clear},
+    {Py_tp_dealloc, variant_dealloc},
+    {Py_tp_methods, variant_methods},
+    {Py_tp_members, variant_members},
+    {0, NULL},
+};
+
+PyType_Spec fj_variant_spec = {
+    .name = "filterjit._core.Variant",
+    .basicsize = sizeof(FjVariant),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = variant_type_slots,
+};
+
+/* ---- Output ---- */
+
+PyObject *
+fj_output_flatten(PyObject *module, PyObject *op)
+{
+    FjState *state = PyModule_GetState(module);
+    if (Py_TYPE(op) != state->output) {
+        PyErr_SetString(PyExc_TypeError, "expected an Output");
+        return NULL;
+    }
+    FjOutput *self = (FjOutput *)op;
+    if (self->trace < 0 && self->variant != NULL) {
+        self->trace = add_trace(self->variant, self->structure);
+        if (self->trace < 0) {
+            return NULL;
+        }
+    }
+    return Py_BuildValue("(On)", self->arrays, self->trace);
+}
+
+PyObject *
+fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    FjState *state = PyModule_GetState(module);
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "output_unflatten takes (trace, arrays)");
+        return NULL;
+    }
+    Py_ssize_t trace = PyLong_AsSsize_t(args[0]);
+    if (trace == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    PyObject *arrays = PySequence_Tuple(args[1]); /* a tuple already, from JAX's C++ */
+    if (arrays == NULL) {
+        return NULL;
+    }
+    FjOutput *self = (FjOutput *)state->output->tp_alloc(state->output, 0);
+    if (self == NULL) {
+        Py_DECREF(arrays);
+        return NULL;
+    }
+    self->arrays = arrays;
+    self->trace = trace;
+    return (PyObject *)self;
+}
+
+static int
+output_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjOutput *self = (FjOutput *)op;
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->arrays);
+    Py_VISIT(self->variant);
+    Py_VISIT(self->structure);
+    return 0;
+}
+
+static void
+output_dealloc(PyObject *op)
+{
+    FjOutput *self = (FjOutput *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    Py_XDECREF(self->arrays);
+    Py_XDECREF(self->variant);
+    Py_XDECREF(self->structure);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+static PyMemberDef output_members[] = {
+    {"arrays", T_OBJECT, offsetof(FjOutput, arrays), READONLY, "the arrays of the result"},
+    {"trace", T_PYSSIZET, offsetof(FjOutput, trace), READONLY, "number of the trace, or -1"},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot output_slots[] = {
+    {Py_tp_doc, "What a variant's callable returns: a pytree node, private to filterjit."},
+    {Py_tp_traverse, output_traverse},
+    {Py_tp_dealloc, output_dealloc},
+    {Py_tp_members, output_members},
+    {0, NULL},
+};
+
+PyType_Spec fj_output_spec = {
+    .name = "filterjit._core.Output",
+    .basicsize = sizeof(FjOutput),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = output_slots,
+};

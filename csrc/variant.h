@@ -1,0 +1,65 @@
+/* A variant: the compiled callable of one static structure, and what its traces returned.
+ *
+ * The callable takes arrays alone, those of the function first, and gives back an Output: the
+ * arrays of the result and the number of the trace that they come from.  The trace's Structure
+ * turns them into the user's tree.
+ */
+#ifndef FJ_VARIANT_H
+#define FJ_VARIANT_H
+
+#include "common.h"
+#include "structure.h"
+
+typedef enum {
+    FJ_WAITS_UNKNOWN = -1, /* not looked at yet */
+    FJ_WAITS_NO = 0,
+    FJ_WAITS_YES = 1 /* the program can raise while it runs: a call waits for it */
+} FjWaits;
+
+/* What one trace returned. A program without array results has one more array, to wait for. */
+typedef struct {
+    FjStructure *structure; /* owned */
+    FjWaits waits;
+} FjTrace;
+
+typedef struct {
+    PyObject_HEAD FjStructure *function; /* of the function itself */
+    FjStructure *structure;              /* of the arguments */
+    PyObject *call;                      /* NULL until compiled */
+    FjTrace *traces;                     /* only ever appended to */
+    Py_ssize_t count;
+    Py_ssize_t capacity;
+    uint64_t last_used;
+    int raises;         /* one of its traces waits */
+    PyObject *deferred; /* list of callables to be run when the call is over, or NULL */
+    PyObject *weakrefs;
+} FjVariant;
+
+/* JAX knows this as a pytree node: its children are the arrays, its aux data the number of the
+ * trace.  So JAX's caches, which outlive everything, hold an int and no reference to the
+ * user's objects. */
+typedef struct {
+    PyObject_HEAD PyObject *arrays; /* tuple */
+    FjVariant *variant;             /* until JAX has taken it apart, else NULL */
+    FjStructure *structure;         /* the same */
+    Py_ssize_t trace;               /* -1 until JAX has taken it apart */
+} FjOutput;
+
+extern PyType_Spec fj_variant_spec;
+extern PyType_Spec fj_output_spec;
+
+FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure);
+
+/* (P) Runs and drops what was deferred; keeps the exception that is set.  Errors are reported
+ * as unraisable. */
+void fj_variant_run_deferred(FjVariant *variant);
+
+/* The Structure of an output that this variant's callable returned, borrowed from either; NULL
+ * with an error where it is not this variant's. */
+FjStructure *fj_variant_output_structure(const FjVariant *variant, const FjOutput *output);
+
+/* Module functions: the two halves of the pytree node. */
+PyObject *fj_output_flatten(PyObject *module, PyObject *output);
+PyObject *fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+#endif

@@ -1,0 +1,298 @@
+"""The miss: a variant's flat function, jitted. And what a call asks for off the hot path."""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from . import _aot, _core, _errors, _jax_compat, _nodes, _signature
+
+_jax_compat.hide_from_tracebacks(__file__)
+_jax_compat.hide_from_tracebacks(_signature.__file__)
+
+# As many as JAX's own cache of compiled functions holds.
+MAXSIZE = 4096
+_CACHES = "__filterjit_caches__"
+
+
+class _Caches:
+    """The caches of one function, kept in its ``__dict__`` so that they die with it.
+
+    ``functools.wraps`` copies a ``__dict__``, so what is found there may be another's: `owner`
+    tells. Copies and pickles are empty.
+    """
+
+    __slots__ = ("by_key", "owner")
+
+    def __init__(self, owner: Any = None) -> None:
+        self.owner = None if owner is None else weakref.ref(owner)
+        self.by_key: dict[Any, _core.Cache] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Caches, ()
+
+
+def _anchor(fun: Any) -> Any:
+    """The object whose ``__dict__`` keeps the caches of `fun`: `fun` itself where it is a leaf,
+    else the function that it leads to. None where there is no such place."""
+    for _ in range(100):
+        if type(fun) is types.FunctionType:
+            return fun
+        if isinstance(fun, types.MethodType):
+            fun = fun.__func__
+        elif jax.tree_util.all_leaves((fun,)):
+            break
+        else:
+            for name in ("__wrapped__", "__func__", "func"):
+                inner = getattr(fun, name, None)
+                if inner is not None and inner is not fun:
+                    fun = inner
+                    break
+            else:
+                break
+    call = getattr(type(fun), "__call__", None)  # noqa: B004
+    if type(call) is types.FunctionType:
+        return call
+    return fun if isinstance(getattr(fun, "__dict__", None), dict) else None
+
+
+def _caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
+    anchor = _anchor(fun)
+    if anchor is None:
+        return None
+    caches: _Caches | None = anchor.__dict__.get(_CACHES)
+    if caches is None or caches.owner is None or caches.owner() is not anchor:
+        caches = anchor.__dict__[_CACHES] = _Caches(anchor)
+    return caches.by_key
+
+
+class _CallbackFilter(logging.Filter):
+    """Keeps JAX from logging the failure of a callback whose error we raise: while any call of
+    a program that can raise is under way, as Equinox does it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._calls = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.getMessage() != "jax.pure_callback failed"
+
+    def enter(self) -> None:
+        with self._lock:
+            self._calls += 1
+            if self._calls == 1:
+                logging.getLogger("jax._src.callback").addFilter(self)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._calls -= 1
+            if self._calls == 0:
+                logging.getLogger("jax._src.callback").removeFilter(self)
+
+
+_callback_filter = _CallbackFilter()
+
+
+def _quiet_donation(variant: _core.Variant) -> None:
+    """Drops the warning on donated buffers until the call under way is over."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(warnings.catch_warnings())
+    warnings.filterwarnings("ignore", message="Some donated buffers were not usable*")
+    variant.defer(stack.close)
+
+
+def _has_callback(jaxpr: Any) -> bool:
+    """Whether a program calls back into Python, at any depth."""
+    seen: set[int] = set()
+    todo = [jaxpr]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, Mapping):
+            todo.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            todo.extend(item)
+        elif (inner := getattr(item, "jaxpr", None)) is not None:
+            todo.append(inner)
+        elif (equations := getattr(item, "eqns", None)) is not None and id(item) not in seen:
+            seen.add(id(item))
+            for equation in equations:
+                if "callback" in equation.primitive.name:
+                    return True
+                todo.extend(equation.params.values())
+    return False
+
+
+def _names(fun: Any) -> tuple[str, str]:
+    """``__name__`` and ``__qualname__`` of what is at the bottom of wrappers and partials."""
+    while True:
+        if hasattr(fun, "__wrapped__"):
+            fun = fun.__wrapped__
+        elif hasattr(fun, "func") and hasattr(fun, "keywords"):
+            fun = fun.func
+        else:
+            break
+    if hasattr(fun, "__name__") and hasattr(fun, "__qualname__"):
+        return fun.__name__, fun.__qualname__
+    return type(fun).__name__, type(fun).__qualname__
+
+
+class Options:
+    """How a function is jitted, and what the C core asks of Python.
+
+    `donate` is one of `filter_jit`'s five words, `jitkwargs` what goes to ``jax.jit`` as it is.
+    """
+
+    def __init__(self, donate: str, jitkwargs: Mapping[str, Any]) -> None:
+        self.donate = donate
+        self.jitkwargs = dict(jitkwargs)
+        self.quiet = donate in ("all", "all-except-first")
+
+    def _key(self, structure: _core.Structure) -> Any:
+        return structure, self.donate, tuple(sorted(self.jitkwargs.items()))
+
+    # ---- called by the C core ----
+
+    def prepare(self, f: _core.FilterJit) -> tuple[_core.Cache, tuple[Any, ...]]:
+        """The cache that `f` shares with all wrappers of an equal function, and the arrays in
+        the function itself. Called once, by the first call."""
+        fun = f.__wrapped__
+        try:
+            arrays, structure = _core.flatten(_nodes.registry, fun)
+            hash(structure)
+        except Exception as e:
+            blame = e.__dict__.get("__filterjit_blame__")
+            if blame is not None:
+                blame[1].insert(0, "the function")
+            raise _errors.explain(e) from None
+        caches = _caches_of(fun)
+        key = self._key(structure)
+        try:
+            cache = None if caches is None else caches.get(key)
+        except TypeError:  # jitkwargs that cannot be hashed: not shared
+            caches = cache = None
+        if cache is None:
+            signature = _signature.core_signature(fun, f.given_signature)
+            cache = _core.Cache(
+                _nodes.registry, structure, signature, self, MAXSIZE, dict(f.__dict__)
+            )
+            if caches is not None:
+                cache = caches.setdefault(key, cache)
+        return cache, arrays
+
+    def compile(self, f: _core.FilterJit, variant: _core.Variant) -> Callable[..., _core.Output]:
+        """The callable of a variant: ``jax.jit`` of a function from arrays to an Output.
+
+        The function holds the variant weakly: JAX's caches may keep it, and must not keep the
+        user's objects.
+        """
+        cache, _ = f.parts()
+        signature = cache.signature
+        name, qualname = _names(f.__wrapped__)
+        this = weakref.ref(variant)
+        jit_id = os.urandom(16)
+
+        def flat(*arrays: Any) -> _core.Output:
+            __tracebackhide__ = True
+            __equinox_jit_id__ = jit_id  # noqa: F841 (eqx.error_if looks for it in the frames)
+            variant = this()
+            assert variant is not None
+            self.guard(variant)
+            if self.quiet:
+                _quiet_donation(variant)
+            fun, slots = variant.slots(arrays)
+            out = _signature.call_with_slots(fun, signature, slots, _nodes.registry.missing)
+            return variant.finish(out, lambda: jnp.array(0))
+
+        flat.__name__, flat.__qualname__ = name, qualname
+        flat.__dict__["jit_id"] = jit_id
+        donated = self._donated(variant, signature)
+        call: Callable[..., _core.Output] = jax.jit(flat, donate_argnums=donated, **self.jitkwargs)
+        return call
+
+    def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
+        own = variant.function.num_arrays
+        total = own + variant.structure.num_arrays
+        if self.donate == "none":
+            return ()
+        if self.donate in ("all", "warn") or not (signature.positional or signature.varargs == 0):
+            return tuple(range(total))
+        path = (0,) if signature.positional else (0, 0)
+        try:
+            first, count = variant.structure.span(*path)
+        except IndexError:  # *args without any
+            first, count = 0, 0
+        kept = range(own + first, own + first + count)
+        return tuple(i for i in range(total) if i not in kept)
+
+    def misfit(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raises the TypeError of arguments that do not fit the signature."""
+        _signature.raise_misfit(f.__wrapped__, f.given_signature, args, kwargs)
+
+    def failed(
+        self,
+        f: _core.FilterJit,
+        exception: BaseException,
+        variant: _core.Variant | None,
+        arrays: Sequence[Any],
+    ) -> BaseException:
+        """The exception to raise in the place of the one that a call met."""
+        del f
+        jit_id = b"" if variant is None else getattr(variant.call, "__dict__", {}).get("jit_id")
+        return _errors.translate(exception, variant, arrays, jit_id or b"")
+
+    def guard(self, variant: _core.Variant) -> None:
+        """Before a call of a program that can raise, and at each trace, which may be of one."""
+        _callback_filter.enter()
+        variant.defer(_callback_filter.leave)
+
+    def settle(
+        self, variant: _core.Variant, arrays: Sequence[Any], outputs: Sequence[Any]
+    ) -> bool | None:
+        """Whether the program that was just traced can raise while it runs; None where that
+        cannot be asked yet, since this call was itself being traced."""
+        if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
+            return None
+        try:
+            return _has_callback(variant.call.trace(*arrays).jaxpr)
+        except Exception:
+            return True  # JAX does not tell: wait, to be on the safe side
+
+    def wait(self, outputs: Sequence[Any]) -> None:
+        """Until the device is done: then a program that raises has raised."""
+        for x in outputs:
+            if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer):
+                x.block_until_ready()
+                break
+
+    def lower(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        variant, arrays = f.lookup(*args, **kwargs)
+        try:
+            return _aot.Lowered(variant.call.lower(*arrays), f, variant)
+        finally:
+            variant.run_deferred()
+
+    def reduce(self, f: _core.FilterJit) -> Any:
+        """For pickle and copy: a decorated function goes by its name, as functions do."""
+        module = sys.modules.get(getattr(f, "__module__", None) or "")
+        found: Any = module
+        for name in getattr(f, "__qualname__", "").split("."):
+            found = getattr(found, name, None)
+        if found is f:
+            return f.__qualname__
+        return _rebuild, (f.__wrapped__, self.donate, self.jitkwargs)
+
+
+def _rebuild(fun: Any, donate: str, jitkwargs: dict[str, Any]) -> Any:
+    from ._jit import filter_jit
+
+    return filter_jit(fun, donate=donate, **jitkwargs)  # type: ignore[call-overload]

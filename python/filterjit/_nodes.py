@@ -1,0 +1,177 @@
+"""What JAX and Equinox know of a type, told to the C core once a type."""
+
+import collections
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.tree_util as jtu
+
+from . import _core, _jax_compat
+
+_BUILTIN: dict[type, str] = {
+    type(None): "none",
+    tuple: "tuple",
+    list: "list",
+    dict: "dict",
+    collections.OrderedDict: "ordered_dict",
+    collections.defaultdict: "default_dict",
+}
+# Leaves of which no instance can be anything but static.
+_STATIC: frozenset[type] = frozenset(
+    {bool, int, float, complex, str, bytes, type, type(print), type(lambda: None)}
+)
+
+_split = _jax_compat.flatten_one_level()
+
+
+class _Missing:
+    """Stands for an argument or a field that is not there."""
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+def is_array(x: Any) -> bool:
+    """Whether `x` is traced, as ``equinox.is_array`` says: JAX and NumPy arrays, tracers."""
+    return isinstance(x, _jax_compat.ARRAY_TYPES)
+
+
+def _describe(x: Any) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any]]:
+    """One level of a node: its children, its aux data, and how it is put together again."""
+    children, treedef = jtu.tree_flatten(x, is_leaf=lambda y: y is not x)
+    data = treedef.node_data()
+    return tuple(children), None if data is None else data[1], treedef.unflatten
+
+
+def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
+    """The native handling of an Equinox Module; None where it would not do.
+
+    It has to agree with the functions that the class is registered with: this instance is
+    taken apart and put together by them and by us.
+    """
+    equinox = _jax_compat.equinox()
+    layout = _jax_compat.module_layout() if equinox is not None else None
+    if equinox is None or layout is None or not issubclass(cls, equinox.Module):
+        return None
+    missing, wrapper = layout
+    fields = dataclasses.fields(cls)
+    dynamic = tuple(f.name for f in fields if not f.metadata.get("static", False))
+    static = tuple(f.name for f in fields if f.metadata.get("static", False))
+
+    children, aux, unflatten = _describe(x)
+    attributes = x.__dict__
+
+    def ours(names: tuple[str, ...]) -> list[Any]:
+        return [attributes.get(name, missing) for name in names]
+
+    wrapped = missing if len(attributes) == len(fields) else tuple(ours(wrapper))
+    if not (
+        _same_objects(children, ours(dynamic))
+        and isinstance(aux, tuple)
+        and _same_objects(aux[1:], ours(static))
+        and (aux[0] is wrapped or (wrapped is not missing and _same_objects(aux[0], wrapped)))
+    ):
+        return None
+    rebuilt = unflatten(children)
+    present = {name for name in dynamic + static if name in attributes}
+    if type(rebuilt) is not cls or any(
+        rebuilt.__dict__.get(name, missing) is not attributes[name] for name in present
+    ):
+        return None
+    registry.missing = missing
+    return "module", dynamic, static, wrapper
+
+
+def _same_objects(xs: Any, ys: Any) -> bool:
+    xs, ys = tuple(xs), tuple(ys)
+    return len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
+
+
+def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
+    """The native handling of a class registered by ``jax.tree_util.register_dataclass``."""
+    fields = _jax_compat.registered_dataclass_fields(cls)
+    if fields is None:
+        return None
+    data, meta = fields
+    children, aux, _ = _describe(x)
+    if _same_objects(children, [getattr(x, name) for name in data]) and _same_objects(
+        aux, [getattr(x, name) for name in meta]
+    ):
+        return "dataclass", data, meta, ()
+    return None
+
+
+def _is_plain_namedtuple(cls: Any) -> bool:
+    """Whether calling the class does nothing but fill in the tuple."""
+    made_by = getattr(getattr(cls.__new__, "__globals__", None), "get", lambda _: "")("__name__")
+    return (
+        str(made_by).startswith("namedtuple_")
+        and cls.__init__ is object.__init__
+        and type(cls) is type
+    )
+
+
+def _treedef_key(treedef: Any) -> Any:
+    """A value that tells treedefs apart exactly: ``==`` of two takes 1 and True for the same."""
+    data = treedef.node_data()
+    return data, tuple(_treedef_key(child) for child in treedef.children())
+
+
+def _static_key(cls: Any) -> Callable[[Any], Any] | None:
+    """What stands for a static of this type, where its own ``==`` is too coarse.
+
+    The ``==`` of a dataclass compares its fields by theirs, so ``C(1) == C(True)``: we compare
+    the fields by our rule instead.
+    """
+    if cls is jtu.PyTreeDef:
+        return _treedef_key
+    parameters = cls.__dict__.get("__dataclass_params__")
+    code = getattr(cls.__eq__, "__code__", None)
+    if parameters is None or not parameters.eq or code is None or code.co_filename != "<string>":
+        return None
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]
+    return operator.attrgetter(*names) if names else lambda _: ()
+
+
+def _classify(cls: type, x: Any) -> tuple[Any, ...]:
+    if (builtin := _BUILTIN.get(cls)) is not None:
+        return (builtin,)
+    if cls in _STATIC:
+        return ("static", None)
+    if not jtu.all_leaves((x,)):
+        if (native := _classify_module(cls, x) or _classify_dataclass(cls, x)) is not None:
+            return native
+        if issubclass(cls, tuple) and _split(x)[1] is cls:
+            return "namedtuple", _is_plain_namedtuple(cls)
+        return ("generic",)
+    # Tracers are arrays or not by their aval; a type that gives its own __class__ can lie
+    # differently each time.
+    own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
+    if issubclass(cls, jax.core.Tracer) or own_class:
+        return ("ask",)
+    return ("array",) if is_array(x) else ("static", _static_key(cls))
+
+
+registry: _core.Registry = _core.Registry(
+    array_type=_jax_compat.ARRAY_IMPL,
+    classify=_classify,
+    is_array=is_array,
+    split=_split,
+    describe=_describe,
+    missing=_Missing(),
+)
+
+jtu.register_pytree_node(_core.Output, _core.output_flatten, _core.output_unflatten)
+jtu.register_pytree_node(_core.FilterJit, lambda f: f.parts()[::-1], _core.rebuild)
+jtu.register_pytree_with_keys(
+    _core.BoundFilterJit,
+    lambda f: (
+        ((jtu.GetAttrKey("__func__"), f.__func__), (jtu.GetAttrKey("__self__"), f.__self__)),
+        None,
+    ),
+    lambda _, children: _core.BoundFilterJit(*children),
+    lambda f: ((f.__func__, f.__self__), None),
+)
