@@ -6,15 +6,18 @@
  * knows a tree but the garbage collector; half-made tuples and lists hold NULL, as CPython's
  * own do.
  *
- * Modules are made without __init__, by allocation and object.__setattr__, which is what
+ * Modules are made without __init__, by object.__new__ and object.__setattr__, which is what
  * Equinox's own unflatten does.
  */
 #include "build.h"
+
+#include "fields.h"
 
 typedef struct {
     const FjNode *next;
     PyObject *const *arrays;
     PyObject *missing;
+    PyObject *no_arguments; /* the empty tuple */
 } Build;
 
 static PyObject *build_node(Build *b);
@@ -91,33 +94,39 @@ build_dict(Build *b, const FjNode *node)
     return dict;
 }
 
+/* Steals `value`. */
 static int
 set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
 {
     PyObject *dict = PyObject_GenericGetDict(object, NULL);
     int result = dict == NULL ? -1 : PyDict_SetItem(dict, name, value);
     Py_XDECREF(dict);
+    Py_DECREF(value);
     return result;
 }
 
 static PyObject *
 build_module(Build *b, const FjNode *node)
 {
-    const FjNodeKind *kind = node->u.kind;
-    PyObject *object = node->type->tp_alloc(node->type, 0);
+    FjNodeKind *kind = node->u.kind;
+    /* object.__new__ gives the instance its array of values, where allocation alone would
+     * leave it to make a dict. */
+    PyObject *object = PyBaseObject_Type.tp_new(node->type, b->no_arguments, NULL);
     for (uint32_t i = 0; object != NULL && i < node->children; i++) {
-        if (b->next->code == FJ_MISSING) {
+        if (b->next->code == FJ_MISSING && i < kind->dynamic + kind->statics) {
             b->next++;
             continue;
         }
-        PyObject *name = PyTuple_GET_ITEM(kind->names, i);
+        /* A wrapper's attribute that is not there is `missing`, so that the instance still has
+         * more attributes than fields: Equinox does the same. */
         PyObject *value = build_node(b);
-        if (value == NULL || (i < kind->dynamic + kind->statics
-                                  ? PyObject_GenericSetAttr(object, name, value)
-                                  : set_wrapper_attribute(object, name, value)) < 0) {
+        if (value == NULL ||
+            (i < kind->dynamic + kind->statics
+                 ? fj_fields_set_fresh(object, kind, i, value)
+                 : set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i), value)) <
+                0) {
             Py_CLEAR(object);
         }
-        Py_XDECREF(value);
     }
     return object;
 }
@@ -193,16 +202,30 @@ build_node(Build *b)
     return result;
 }
 
+static PyObject *
+build_all(FjStructure *structure, PyObject *const *arrays, PyObject *(*build)(Build *))
+{
+    Build b = {structure->nodes, arrays, structure->registry->missing, PyTuple_New(0)};
+    PyObject *result = b.no_arguments == NULL ? NULL : build(&b);
+    Py_XDECREF(b.no_arguments);
+    return result;
+}
+
 PyObject *
 fj_build_tree(FjStructure *structure, PyObject *const *arrays)
 {
-    Build b = {structure->nodes, arrays, structure->registry->missing};
-    return build_node(&b);
+    return build_all(structure, arrays, build_node);
+}
+
+static PyObject *
+build_root(Build *b)
+{
+    const FjNode *root = b->next++;
+    return build_list(b, root);
 }
 
 PyObject *
 fj_build_slots(FjStructure *structure, PyObject *const *arrays)
 {
-    Build b = {structure->nodes + 1, arrays, structure->registry->missing};
-    return build_list(&b, structure->nodes);
+    return build_all(structure, arrays, build_root);
 }

@@ -98,6 +98,7 @@ cache_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->options);
     Py_VISIT(self->attributes);
+    Py_VISIT(self->notes);
     return fj_table_traverse(&self->variants, visit, arg);
 }
 
@@ -107,6 +108,7 @@ cache_clear(PyObject *op)
     FjCache *self = (FjCache *)op;
     fj_table_clear(&self->variants);
     Py_CLEAR(self->attributes);
+    Py_CLEAR(self->notes);
     return 0;
 }
 
@@ -160,6 +162,15 @@ static PyMemberDef cache_members[] = {
      "Structure of the function itself"},
     {"signature", T_OBJECT, offsetof(FjCache, signature), READONLY, "its Signature"},
     {"options", T_OBJECT, offsetof(FjCache, options), READONLY, "the options"},
+    {"attributes", T_OBJECT, offsetof(FjCache, attributes), READONLY,
+     "__name__ and so on, for wrappers that JAX rebuilds"},
+    {"calls", T_ULONGLONG, offsetof(FjCache, calls), READONLY, "how many calls there were"},
+    {"hits", T_ULONGLONG, offsetof(FjCache, hits), READONLY,
+     "how many of them traced nothing and returned"},
+    {"timed", T_INT, offsetof(FjCache, timed), 0, "whether hit_time is kept"},
+    {"hit_time", T_ULONGLONG, offsetof(FjCache, hit_time), READONLY,
+     "nanoseconds that hits took until they returned"},
+    {"notes", T_OBJECT, offsetof(FjCache, notes), 0, "anything, for reports"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCache, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

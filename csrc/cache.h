@@ -19,7 +19,12 @@ typedef struct {
     PyObject *attributes;   /* dict: __name__ and so on, for wrappers that JAX rebuilds */
     FjTable variants;
     size_t maxsize;
-    uint64_t clock; /* ticks at each look-up */
+    uint64_t clock; /* ticks at each use of a variant */
+    unsigned long long calls;
+    unsigned long long hits;     /* calls that traced nothing and returned */
+    int timed;                   /* whether the next is kept */
+    unsigned long long hit_time; /* nanoseconds that hits took, until they returned */
+    PyObject *notes;             /* the Python side's, for reports; or NULL */
     PyObject *weakrefs;
 } FjCache;
 

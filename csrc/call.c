@@ -16,6 +16,8 @@
  */
 #include "call.h"
 
+#include <time.h>
+
 #include "build.h"
 #include "flatten.h"
 #include "leafbuf.h"
@@ -26,8 +28,9 @@
 /* One call on its way. */
 typedef struct {
     FjFilterJit *self;
-    FjCache *cache;     /* owned */
-    FjVariant *variant; /* owned */
+    FjCache *cache;             /* owned */
+    FjVariant *variant;         /* owned */
+    unsigned long long started; /* nanoseconds; 0 where calls are not timed */
     FjLeafBuf arrays;
     FjBound bound;
     PyObject **slots;
@@ -203,8 +206,13 @@ match_arguments(Call *call)
             return 0;
         }
         Py_DECREF(guess);
-        /* An error is met again by flatten.c or the look-up, which know its path. */
-        PyErr_Clear();
+        if (matched == FJ_MATCH_ERROR) {
+            if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+                return -1; /* KeyboardInterrupt and the like */
+            }
+            /* It is met again by flatten.c or the look-up, which know its path. */
+            PyErr_Clear();
+        }
     }
     return find_variant(call);
 }
@@ -270,11 +278,34 @@ done:
     return tree;
 }
 
+static unsigned long long
+now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (unsigned long long)time.tv_sec * 1000000000ULL + (unsigned long long)time.tv_nsec;
+}
+
+/* Counts a call that has returned. */
+static void
+count_call(Call *call, Py_ssize_t traces_before)
+{
+    FjCache *cache = call->cache;
+    fj_cache_touch(cache, call->variant);
+    if (call->variant->count == traces_before) {
+        cache->hits++;
+        if (FJ_UNLIKELY(call->started != 0)) {
+            cache->hit_time += now() - call->started;
+        }
+    }
+}
+
 /* Calls the variant and builds the result. */
 static PyObject *
 run(Call *call)
 {
     FjVariant *variant = call->variant;
+    Py_ssize_t traces_before = variant->count;
     if (FJ_UNLIKELY(variant->raises)) {
         PyObject *answer = PyObject_CallMethod(call->self->options, "guard", "(O)", variant);
         if (answer == NULL) {
@@ -298,7 +329,7 @@ run(Call *call)
         }
         return NULL;
     }
-    fj_cache_touch(call->cache, variant);
+    count_call(call, traces_before);
     if (FJ_UNLIKELY(call->self->last != variant)) {
         Py_INCREF(variant);
         Py_XSETREF(call->self->last, variant);
@@ -331,6 +362,7 @@ begin_call(Call *call, FjFilterJit *self, PyObject *const *args, Py_ssize_t narg
     call->self = self;
     call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
     call->variant = NULL;
+    call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
     call->bound.varargs = call->bound.varkw = NULL;
     call->slots = call->slots_inline;
     fj_leafbuf_init(&call->arrays);
@@ -351,6 +383,7 @@ fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
     if (begin_call(&call, (FjFilterJit *)op, args, PyVectorcall_NARGS(nargsf), kwnames) < 0) {
         return NULL;
     }
+    call.cache->calls++;
     PyObject *result = run(&call);
     if (FJ_UNLIKELY(result == NULL)) {
         translate_error(&call);

@@ -127,7 +127,9 @@ fj_compat_shared_index(PyDictKeysObject *keys, PyObject *name)
     }
     PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(keys);
     for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
-        if (entries[i].me_key == name) {
+        /* By value too: a key that came in through a __dict__ need not be interned. */
+        PyObject *key = entries[i].me_key;
+        if (key == name || (key != NULL && PyUnicode_Compare(key, name) == 0)) {
             return i;
         }
     }
@@ -180,6 +182,38 @@ fj_compat_instance_values(PyObject *object, PyDictKeysObject *keys, Py_ssize_t *
         }
     }
     return values == NULL ? NULL : values->values;
+}
+
+/* Stores `value` (stolen) in an instance that was just allocated and has nothing at `place`
+ * yet.  1, or 0 when the instance does not keep its values in an array; nothing is stolen
+ * then. */
+static inline int
+fj_compat_set_fresh(PyObject *object, Py_ssize_t place, PyObject *value)
+{
+    PyDictValues *values;
+#if PY_VERSION_HEX >= 0x030D0000
+    if (!PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_INLINE_VALUES)) {
+        return 0;
+    }
+    values = _PyObject_InlineValues(object);
+    if (!values->valid || place >= values->capacity) {
+        return 0;
+    }
+#elif PY_VERSION_HEX >= 0x030C0000
+    PyDictOrValues *home = _PyObject_DictOrValuesPointer(object);
+    if (!_PyDictOrValues_IsValues(*home)) {
+        return 0;
+    }
+    values = _PyDictOrValues_GetValues(*home);
+#else
+    values = *_PyObject_ValuesPointer(object);
+#endif
+    if (values == NULL || values->values[place] != NULL) {
+        return 0;
+    }
+    values->values[place] = value;
+    _PyDictValues_AddToInsertionOrder(values, place);
+    return 1;
 }
 
 #endif /* FJ_HAVE_INSTANCE_VALUES */

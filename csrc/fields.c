@@ -1,7 +1,7 @@
-/* Reading the attributes of an instance; compat.h knows where they are.
+/* Reading and setting the attributes of an instance; compat.h knows where they are.
  *
  * Python code can run only in a look-up in a __dict__ that somebody gave keys which are not
- * exactly str (FjFieldView.plain says so).
+ * exactly str (FjFieldView.plain says so), and in a descriptor that is set.
  */
 #include "fields.h"
 
@@ -17,22 +17,26 @@ fj_fields_view(PyObject *object, FjFieldView *view)
     if (FJ_LIKELY(keys != NULL)) {
         view->values = fj_compat_instance_values(object, keys, &view->used, &view->dict);
     }
-    else
-#endif
-    {
-        view->dict = PyObject_GenericGetDict(object, NULL);
-        if (view->dict == NULL) {
-            if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
-                PyErr_Clear();
-                return 0;
-            }
+    else {
+        PyObject **place = _PyObject_GetDictPtr(object); /* allocates nothing here */
+        view->dict = place == NULL ? NULL : *place;
+    }
+#else
+    /* This may make the dict, hence start the garbage collector. */
+    view->plain = 0;
+    view->dict = PyObject_GenericGetDict(object, NULL);
+    if (view->dict == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
             return -1;
         }
-        Py_DECREF(view->dict); /* the instance holds it */
+        PyErr_Clear();
+        return 0;
     }
+    Py_DECREF(view->dict); /* the instance holds it */
+#endif
     if (view->values == NULL && view->dict != NULL) {
         view->used = PyDict_GET_SIZE(view->dict);
-        view->plain = fj_compat_dict_is_unicode(view->dict);
+        view->plain = view->plain && fj_compat_dict_is_unicode(view->dict);
     }
     return 0;
 }
@@ -57,38 +61,69 @@ fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missin
     if (fj_fields_view(object, &view) < 0) {
         return -1;
     }
-    *value = fj_fields_peek(&view, kind, i);
-    if (*value == NULL) {
+    /* Where looking up runs Python code, that may give the instance another dict. */
+    PyObject *dict = Py_XNewRef(view.dict);
+    PyObject *found = Py_XNewRef(fj_fields_peek(&view, kind, i));
+    Py_XDECREF(dict);
+    if (found == NULL) {
         return PyErr_Occurred() ? -1 : 0;
     }
-    if (*value == missing) {
-        *value = NULL;
+    if (found == missing) {
+        Py_DECREF(found);
         return 0;
     }
-    Py_INCREF(*value);
+    *value = found;
     return 1;
 }
 
-int
-fj_fields_has_wrapper(PyObject *object, FjNodeKind *kind, PyObject *missing)
+#if FJ_HAVE_INSTANCE_VALUES
+/* Whether no field's name stands for a descriptor in the class, so that setting it is storing
+ * it.  Remembered for as long as the class does not change. */
+static int
+stores_plainly(FjNodeKind *kind, PyTypeObject *type)
 {
-    Py_ssize_t fields = kind->dynamic + kind->statics;
+    if (FJ_LIKELY(kind->plain_version != 0 && kind->plain_version == type->tp_version_tag)) {
+        return 1;
+    }
+    kind->plain_version = 0;
+    for (Py_ssize_t i = 0; i < kind->dynamic + kind->statics; i++) {
+        PyObject *found =
+            _PyType_Lookup(type, PyTuple_GET_ITEM(kind->names, i)); /* borrowed */
+        if (found != NULL && Py_TYPE(found)->tp_descr_set != NULL) {
+            return 0;
+        }
+    }
+    /* Looking up has given the class a version, unless versions have run out. */
+    kind->plain_version = type->tp_version_tag;
+    return 1;
+}
+#endif
+
+int
+fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *value)
+{
+#if FJ_HAVE_INSTANCE_VALUES
+    if (FJ_LIKELY(stores_plainly(kind, Py_TYPE(object)))) {
+        Py_ssize_t place = kind->places[i];
+        if (place < 0) {
+            place = fj_fields_learn_place(kind, i);
+        }
+        if (FJ_LIKELY(place >= 0 && fj_compat_set_fresh(object, place, value))) {
+            return 0;
+        }
+    }
+#endif
+    int result = PyObject_GenericSetAttr(object, PyTuple_GET_ITEM(kind->names, i), value);
+    Py_DECREF(value);
+    return result;
+}
+
+int
+fj_fields_has_wrapper(PyObject *object, const FjNodeKind *kind)
+{
     FjFieldView view;
     if (fj_fields_view(object, &view) < 0) {
         return -1;
     }
-    if (FJ_LIKELY(view.used == fields)) {
-        return 0;
-    }
-    for (Py_ssize_t i = fields; i < fields + kind->wrapper; i++) {
-        PyObject *value;
-        int found = fj_fields_get(object, kind, i, missing, &value);
-        if (found > 0) {
-            Py_DECREF(value);
-        }
-        if (found != 0) {
-            return found;
-        }
-    }
-    return 0;
+    return view.used != kind->dynamic + kind->statics;
 }

@@ -44,9 +44,14 @@ fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
 int fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
                   PyObject **value);
 
-/* 1 when the instance carries attributes of what it wraps, besides its fields; 0, or -1 with
- * an error.  As in Equinox, only a number of attributes other than that of the fields makes
- * one look for them. */
-int fj_fields_has_wrapper(PyObject *object, FjNodeKind *kind, PyObject *missing);
+/* Sets field `i` of an instance that was just allocated, as object.__setattr__ would; steals
+ * `value`.  0, or -1 with an error.  Runs Python code only where the class has a descriptor in
+ * the field's place. */
+int fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *value);
+
+/* 1 when the instance has another number of attributes than of fields: then, as in Equinox, it
+ * counts as one that wraps something, and the attributes of what it wraps belong to it, those
+ * that are not there included.  0, or -1 with MemoryError. */
+int fj_fields_has_wrapper(PyObject *object, const FjNodeKind *kind);
 
 #endif

@@ -214,7 +214,7 @@ static int
 walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
 {
     PyObject *missing = registry_of(w)->missing;
-    int wrapper = fj_fields_has_wrapper(object, kind, missing);
+    int wrapper = fj_fields_has_wrapper(object, kind);
     if (wrapper < 0) {
         return -1;
     }

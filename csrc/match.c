@@ -29,6 +29,25 @@ typedef struct {
 
 static int match_node(Match *m, PyObject *object);
 
+/* A child: the two leaves that nearly all children are, without a call; else match_node. */
+static inline int
+match_child(Match *m, PyObject *object)
+{
+    const FjNode *node = m->next;
+    if (FJ_LIKELY(!m->careful)) {
+        if (node->code == FJ_ARRAY && Py_TYPE(object) == m->registry->array_type) {
+            m->next++;
+            return FJ_LIKELY(fj_leafbuf_push(m->arrays, object) == 0) ? FJ_MATCH_YES
+                                                                      : FJ_MATCH_ERROR;
+        }
+        if (node->code == FJ_STATIC && object == node->aux && (node->flags & FJ_NODE_INERT)) {
+            m->next++;
+            return FJ_MATCH_YES;
+        }
+    }
+    return match_node(m, object);
+}
+
 /* ---- leaves ---- */
 
 static int
@@ -77,13 +96,17 @@ match_wayward_static(Match *m, const FjNode *node, PyObject *object)
 static inline int
 match_static(Match *m, const FjNode *node, PyObject *object)
 {
-    if (node->flags & FJ_NODE_INERT) {
-        /* Of one exact type at each level, and inert on the one side: no Python code. */
-        return FJ_LIKELY(object == node->aux) ||
-               fj_static_equal(m->registry, node->aux, object);
+    if (FJ_LIKELY(object == node->aux) && (node->flags & FJ_NODE_INERT)) {
+        return FJ_MATCH_YES;
     }
-    return Py_TYPE(object) == Py_TYPE(node->aux) ? match_wayward_static(m, node, object)
-                                                 : FJ_MATCH_NO;
+    if (Py_TYPE(object) != Py_TYPE(node->aux)) {
+        return FJ_MATCH_NO;
+    }
+    /* Asked again, not read off the flag: a class can be given an __eq__ later on. */
+    if (fj_static_is_inert(node->aux)) {
+        return fj_static_equal(m->registry, node->aux, object);
+    }
+    return match_wayward_static(m, node, object);
 }
 
 /* ---- containers ---- */
@@ -102,7 +125,7 @@ match_optional(Match *m, PyObject *object)
         m->next++;
         return match_missing(m, object);
     }
-    return object == NULL ? FJ_MATCH_NO : match_node(m, object);
+    return object == NULL ? FJ_MATCH_NO : match_child(m, object);
 }
 
 static int
@@ -113,7 +136,7 @@ match_tuple(Match *m, const FjNode *node, PyObject *object)
     }
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
-        result = match_node(m, PyTuple_GET_ITEM(object, i));
+        result = match_child(m, PyTuple_GET_ITEM(object, i));
     }
     return result;
 }
@@ -125,7 +148,7 @@ match_list(Match *m, const FjNode *node, PyObject *object)
         if (PyList_GET_SIZE(object) != (Py_ssize_t)node->children) {
             return FJ_MATCH_NO;
         }
-        int result = match_node(m, PyList_GET_ITEM(object, i));
+        int result = match_child(m, PyList_GET_ITEM(object, i));
         if (result != FJ_MATCH_YES) {
             return result;
         }
@@ -184,7 +207,7 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
         if (value == NULL) {
             return PyErr_Occurred() ? FJ_MATCH_ERROR : FJ_MATCH_NO;
         }
-        result = match_node(m, value);
+        result = match_child(m, value);
     }
     return result;
 }
@@ -192,7 +215,7 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
 static int
 match_module_careful(Match *m, const FjNode *node, PyObject *object)
 {
-    int wrapper = fj_fields_has_wrapper(object, node->u.kind, m->registry->missing);
+    int wrapper = fj_fields_has_wrapper(object, node->u.kind);
     if (wrapper != !!(node->flags & FJ_NODE_WRAPPER)) {
         return wrapper < 0 ? FJ_MATCH_ERROR : FJ_MATCH_NO;
     }
@@ -222,13 +245,9 @@ match_module(Match *m, const FjNode *node, PyObject *object)
     if (FJ_UNLIKELY(!view.plain)) {
         return NEEDS_CARE;
     }
-    int expected = !!(node->flags & FJ_NODE_WRAPPER);
-    if (FJ_UNLIKELY(expected || view.used != kind->dynamic + kind->statics)) {
-        /* Another number of attributes than of fields: is it because of a wrapper's? */
-        int wrapper = fj_fields_has_wrapper(object, kind, m->registry->missing);
-        if (wrapper != expected) {
-            return wrapper < 0 ? FJ_MATCH_ERROR : FJ_MATCH_NO;
-        }
+    if (FJ_UNLIKELY((view.used != kind->dynamic + kind->statics) !=
+                    !!(node->flags & FJ_NODE_WRAPPER))) {
+        return FJ_MATCH_NO;
     }
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
@@ -344,12 +363,8 @@ match_node(Match *m, PyObject *object)
     default:
         break;
     }
-    if (FJ_UNLIKELY(Py_EnterRecursiveCall(" while matching a pytree"))) {
-        return FJ_MATCH_ERROR;
-    }
-    int result = match_container(m, node, object);
-    Py_LeaveRecursiveCall();
-    return result;
+    /* The depth is the Structure's, which flatten.c has kept within bounds. */
+    return match_container(m, node, object);
 }
 
 static FjMatch

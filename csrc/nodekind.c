@@ -221,6 +221,7 @@ learn_kind(FjRegistry *registry, PyObject *object)
     kind->dynamic = kind->statics = kind->wrapper = 0;
     kind->plain = 0;
     kind->places = NULL;
+    kind->plain_version = 0;
     PyObject_GC_Track((PyObject *)kind);
 
     PyObject *arguments[] = {(PyObject *)type, object};

@@ -122,18 +122,19 @@ fj_structure_hash(FjStructure *self)
     return 0;
 }
 
+/* Where both are hashed, `hashed`, the hashes are compared as well: one object that is in both
+ * may have changed between. */
 static int
-equal_aux(FjStructure *a, const FjNode *x, const FjNode *y)
+equal_aux(FjStructure *a, const FjNode *x, const FjNode *y, int hashed)
 {
     switch (x->code) {
     case FJ_STATIC:
-        /* One object that is not inert may have changed since it was hashed. */
-        if (!(x->flags & FJ_NODE_INERT) && a->hashed && x->u.hash != y->u.hash) {
+        if (hashed && x->u.hash != y->u.hash) {
             return 0;
         }
         return fj_static_equal(a->registry, x->aux, y->aux);
     case FJ_GENERIC:
-        if (a->hashed && x->u.hash != y->u.hash) {
+        if (hashed && x->u.hash != y->u.hash) {
             return 0;
         }
         return fj_static_equal(a->registry, PyTuple_GET_ITEM(x->aux, 0),
@@ -163,7 +164,7 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
             ((x->flags ^ y->flags) & FJ_NODE_WRAPPER)) {
             return 0;
         }
-        int same = equal_aux(a, x, y);
+        int same = equal_aux(a, x, y, a->hashed && b->hashed);
         if (same <= 0) {
             if (same < 0) {
                 fj_structure_blame(b, i, "compare");

@@ -15,7 +15,7 @@
 enum {
     FJ_NODE_INERT = 1,    /* static: inert, see statics.h */
     FJ_NODE_STR_KEYS = 2, /* dict: each key is exactly a str */
-    FJ_NODE_WRAPPER = 4,  /* module: carries the attributes of what it wraps */
+    FJ_NODE_WRAPPER = 4,  /* module: the attributes of what it wraps belong to it */
     FJ_NODE_FIELD = 8     /* static: not a leaf, so it may have no hash, see statics.h */
 };
 

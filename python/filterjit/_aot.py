@@ -37,7 +37,7 @@ class Compiled:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.compiled, name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the executable.
 
         Raises TypeError where the arguments' structure or statics are not those that it was

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from . import _aot, _core, _errors, _jax_compat, _nodes, _signature
+from ._report import recorder
 
 _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
@@ -47,7 +48,7 @@ def _anchor(fun: Any) -> Any:
     for _ in range(100):
         if type(fun) is types.FunctionType:
             return fun
-        if isinstance(fun, types.MethodType):
+        if isinstance(fun, (types.MethodType, staticmethod)):
             fun = fun.__func__
         elif jax.tree_util.all_leaves((fun,)):
             break
@@ -62,7 +63,9 @@ def _anchor(fun: Any) -> Any:
     call = getattr(type(fun), "__call__", None)  # noqa: B004
     if type(call) is types.FunctionType:
         return call
-    return fun if isinstance(getattr(fun, "__dict__", None), dict) else None
+    if type(fun).__weakrefoffset__ and isinstance(getattr(fun, "__dict__", None), dict):
+        return fun
+    return None
 
 
 def _caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
@@ -156,6 +159,8 @@ class Options:
         self.donate = donate
         self.jitkwargs = dict(jitkwargs)
         self.quiet = donate in ("all", "all-except-first")
+        if jitkwargs:
+            jax.jit(lambda: None, **jitkwargs)  # raises at once for those that it does not know
 
     def _key(self, structure: _core.Structure) -> Any:
         return structure, self.donate, tuple(sorted(self.jitkwargs.items()))
@@ -185,6 +190,7 @@ class Options:
             cache = _core.Cache(
                 _nodes.registry, structure, signature, self, MAXSIZE, dict(f.__dict__)
             )
+            recorder.watch(cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
         return cache, arrays
@@ -200,6 +206,7 @@ class Options:
         name, qualname = _names(f.__wrapped__)
         this = weakref.ref(variant)
         jit_id = os.urandom(16)
+        record = cache.notes
 
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
@@ -209,9 +216,10 @@ class Options:
             self.guard(variant)
             if self.quiet:
                 _quiet_donation(variant)
-            fun, slots = variant.slots(arrays)
-            out = _signature.call_with_slots(fun, signature, slots, _nodes.registry.missing)
-            return variant.finish(out, lambda: jnp.array(0))
+            with recorder.tracing(record, variant):
+                fun, slots = variant.slots(arrays)
+                out = _signature.call_with_slots(fun, signature, slots, _nodes.registry.missing)
+                return variant.finish(out, lambda: jnp.array(0))
 
         flat.__name__, flat.__qualname__ = name, qualname
         flat.__dict__["jit_id"] = jit_id

@@ -13,6 +13,13 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 Donate = Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
 
+
+class _NotGiven:
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+_NOT_GIVEN = _NotGiven()
 _DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
 _REFUSED = (
     "static_argnums",
@@ -48,7 +55,7 @@ def filter_jit(*, donate: Donate = "none") -> Callable[[Callable[_P, _T]], Calla
 def filter_jit(fun: Callable[_P, _T], *, donate: Donate = "none") -> Callable[_P, _T]: ...
 
 
-def filter_jit(fun: Any = None, *, donate: str = "none", **jitkwargs: Any) -> Any:
+def filter_jit(fun: Any = _NOT_GIVEN, *, donate: str = "none", **jitkwargs: Any) -> Any:
     """Jits a function over any pytrees: arrays are traced, all else is static.
 
     A drop-in replacement for ``equinox.filter_jit``, dispatched in C.
@@ -70,7 +77,7 @@ def filter_jit(fun: Any = None, *, donate: str = "none", **jitkwargs: Any) -> An
             and for an unknown `donate`.
         TypeError: where `fun` cannot be called.
     """
-    if fun is None:
+    if fun is _NOT_GIVEN:
         return functools.partial(filter_jit, donate=donate, **jitkwargs)
     if jitkwargs:
         for name in _DEPRECATED:

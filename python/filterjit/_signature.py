@@ -91,6 +91,12 @@ def _called_function(
     fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The Python function that a call of `fun` arrives at, with the arguments it gets."""
+    if isinstance(fun, type):
+        init = getattr(fun, "__init__")  # noqa: B009 (mypy)
+        if isinstance(init, types.FunctionType):
+            return init, (None, *args), kwargs
+    if isinstance(fun, (staticmethod, classmethod)):
+        return _called_function(fun.__func__, args, kwargs)
     if isinstance(fun, types.MethodType):
         return _called_function(fun.__func__, (fun.__self__, *args), kwargs)
     if hasattr(fun, "func") and hasattr(fun, "keywords") and hasattr(fun, "args"):

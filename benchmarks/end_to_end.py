@@ -1,0 +1,452 @@
+"""Whole programs on Equinox and on ours: what a step of each takes, results waited for.
+
+    python benchmarks/end_to_end.py [--quick] [--markdown] [--program NAME]
+
+The programs are written for Equinox. Each runs twice in one process: as it is, and with
+`filterjit.installed()` in force. The two take turns, so that what else goes on in the machine
+meets both; the best turn of each counts. Unlike in dispatch.py the time that the device needs is
+part of it: the ratio says what a user gains.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import gc
+import importlib.util
+import itertools
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+import filterjit
+
+TURN = 10e-3  # seconds that a turn takes at least
+ROUNDS = 6  # turns that each way has at least
+Step = Callable[[], Any]
+Tick = Callable[[float], None]
+
+
+# ---- the programs ----
+
+
+def adam_step() -> Step:
+    """Adam on a small MLP"""
+    optimiser = optax.adam(1e-3)
+
+    @eqx.filter_jit
+    def train(model: Any, state: Any, x: Any, y: Any) -> Any:
+        def loss(model: Any) -> Any:
+            return jnp.mean((jax.vmap(model)(x) - y) ** 2)
+
+        value, grads = eqx.filter_value_and_grad(loss)(model)
+        updates, state = optimiser.update(grads, state, eqx.filter(model, eqx.is_array))
+        return eqx.apply_updates(model, updates), state, value
+
+    model = eqx.nn.MLP(4, 1, 32, 2, key=jax.random.key(0))
+    state = optimiser.init(eqx.filter(model, eqx.is_array))
+    x = jax.random.normal(jax.random.key(1), (32, 4))
+    y = jnp.sum(jnp.sin(x), axis=1, keepdims=True)
+
+    def step() -> Any:
+        nonlocal model, state
+        model, state, value = train(model, state, x, y)
+        return model, state, value.block_until_ready()
+
+    return step
+
+
+def pinn_step() -> Step:
+    """Adam on a PINN: second derivatives of an MLP by its input"""
+    optimiser = optax.adam(1e-3)
+
+    @eqx.filter_jit
+    def train(model: Any, state: Any, xs: Any) -> Any:
+        def loss(model: Any) -> Any:
+            def residual(x: Any) -> Any:  # of u'' = -pi^2 sin(pi x) with u(0) = u(1) = 0
+                u = lambda z: z * (1 - z) * model(z)
+                return jax.grad(jax.grad(u))(x) + jnp.pi**2 * jnp.sin(jnp.pi * x)
+
+            return jnp.mean(jax.vmap(residual)(xs) ** 2)
+
+        value, grads = eqx.filter_value_and_grad(loss)(model)
+        updates, state = optimiser.update(grads, state)
+        return eqx.apply_updates(model, updates), state, value
+
+    model = eqx.nn.MLP("scalar", "scalar", 16, 3, activation=jnp.tanh, key=jax.random.key(0))
+    state = optimiser.init(eqx.filter(model, eqx.is_array))
+    xs = jnp.linspace(0.0, 1.0, 32)
+
+    def step() -> Any:
+        nonlocal model, state
+        model, state, value = train(model, state, xs)
+        return model, state, value.block_until_ready()
+
+    return step
+
+
+class CartPole(NamedTuple):
+    """The state of an environment."""
+
+    position: Any
+    velocity: Any
+    angle: Any
+    spin: Any
+    time: Any
+    key: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class CartPoleConfig:
+    """What is fixed when the environment is made."""
+
+    gravity: float = 9.8
+    mass: float = 1.1
+    half_length: float = 0.5
+    force: float = 10.0
+    dt: float = 0.02
+    max_steps: int = 200
+
+
+def environment_step() -> Step:
+    """An environment's step: a state in a named tuple, a static configuration"""
+
+    @eqx.filter_jit
+    def advance(config: CartPoleConfig, state: CartPole, action: Any) -> Any:
+        force = jnp.where(action == 1, config.force, -config.force)
+        sin, cos = jnp.sin(state.angle), jnp.cos(state.angle)
+        pull = (force + 0.05 * state.spin**2 * sin) / config.mass
+        turn = (config.gravity * sin - cos * pull) / (
+            config.half_length * (4 / 3 - 0.1 * cos**2 / config.mass)
+        )
+        push = pull - 0.05 * turn * cos / config.mass
+        key, fresh = jax.random.split(state.key)
+        moved = CartPole(
+            state.position + config.dt * state.velocity,
+            state.velocity + config.dt * push,
+            state.angle + config.dt * state.spin,
+            state.spin + config.dt * turn,
+            state.time + 1,
+            key,
+        )
+        done = (jnp.abs(moved.angle) > 0.2) | (moved.time >= config.max_steps)
+        start = jax.random.uniform(fresh, (4,), minval=-0.05, maxval=0.05)
+        reset = CartPole(start[0], start[1], start[2], start[3], jnp.zeros_like(moved.time), key)
+        state = jax.tree.map(lambda a, b: jnp.where(done, a, b), reset, moved)
+        observation = {"position": state.position, "angle": state.angle, "spin": state.spin}
+        return state, observation, 1.0 - done.astype(float), done
+
+    config = CartPoleConfig()
+    zero = jnp.zeros(())
+    state = CartPole(zero, zero, zero, zero, jnp.array(0), jax.random.PRNGKey(0))
+    action = jnp.array(1)
+
+    def step() -> Any:
+        nonlocal state
+        state, observation, reward, done = advance(config, state, action)
+        return state, observation, reward, done.block_until_ready()
+
+    return step
+
+
+class Block(eqx.Module):
+    """A layer of the transformer, with a cache of keys and values."""
+
+    norms: list[eqx.nn.LayerNorm]
+    qkv: eqx.nn.Linear
+    out: eqx.nn.Linear
+    mlp: eqx.nn.MLP
+    heads: int = eqx.field(static=True)
+
+    def __init__(self, size: int, heads: int, key: Any) -> None:
+        keys = jax.random.split(key, 3)
+        self.norms = [eqx.nn.LayerNorm(size), eqx.nn.LayerNorm(size)]
+        self.qkv = eqx.nn.Linear(size, 3 * size, use_bias=False, key=keys[0])
+        self.out = eqx.nn.Linear(size, size, use_bias=False, key=keys[1])
+        self.mlp = eqx.nn.MLP(size, size, 2 * size, 1, activation=jax.nn.gelu, key=keys[2])
+        self.heads = heads
+
+    def __call__(self, x: Any, cache: Any, position: Any) -> Any:
+        q, k, v = self.qkv(self.norms[0](x)).reshape(3, self.heads, -1)
+        keys = cache["keys"].at[position].set(k)
+        values = cache["values"].at[position].set(v)
+        scores = jnp.einsum("hd,thd->ht", q, keys) / jnp.sqrt(q.shape[-1])
+        seen = jnp.arange(keys.shape[0]) <= position
+        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf))
+        x = x + self.out(jnp.einsum("ht,thd->hd", weights, values).reshape(-1))
+        return x + self.mlp(self.norms[1](x)), {"keys": keys, "values": values}
+
+
+class Transformer(eqx.Module):
+    """A decoder of tokens."""
+
+    embedding: eqx.nn.Embedding
+    blocks: list[Block]
+    norm: eqx.nn.LayerNorm
+    head: eqx.nn.Linear
+
+    def __init__(self, tokens: int, size: int, depth: int, key: Any) -> None:
+        keys = jax.random.split(key, depth + 2)
+        self.embedding = eqx.nn.Embedding(tokens, size, key=keys[0])
+        self.blocks = [Block(size, 2, k) for k in keys[2:]]
+        self.norm = eqx.nn.LayerNorm(size)
+        self.head = eqx.nn.Linear(size, tokens, key=keys[1])
+
+    def __call__(self, token: Any, caches: Any, position: Any) -> Any:
+        x = self.embedding(token)
+        new = []
+        for block, cache in zip(self.blocks, caches, strict=True):
+            x, cache = block(x, cache, position)
+            new.append(cache)
+        return self.head(self.norm(x)), new
+
+
+def decode_step() -> Step:
+    """A small transformer, token by token, with a cache"""
+    length, size = 64, 32
+
+    @eqx.filter_jit
+    def decode(model: Any, token: Any, caches: Any, position: Any) -> Any:
+        logits, caches = model(token, caches, position)
+        return jnp.argmax(logits), caches, (position + 1) % length
+
+    model = Transformer(50, size, 4, jax.random.key(0))
+    empty = jnp.zeros((length, 2, size // 2))
+    caches = [{"keys": empty, "values": empty} for _ in model.blocks]
+    token, position = jnp.array(1), jnp.array(0)
+
+    def step() -> Any:
+        nonlocal token, caches, position
+        token, caches, position = decode(model, token, caches, position)
+        return token.block_until_ready(), caches, position
+
+    return step
+
+
+def _oscillator() -> tuple[Any, Any, Any]:
+    import diffrax
+
+    def field(t: Any, y: Any, args: Any) -> Any:
+        position, velocity = y
+        return velocity, -args["stiffness"] * position - args["damping"] * velocity
+
+    args = {"stiffness": jnp.array(4.0), "damping": jnp.array(0.1)}
+    return diffrax.ODETerm(field), (jnp.array(1.0), jnp.array(0.0)), args
+
+
+def diffrax_jitted() -> Step:
+    """A Diffrax solve of 5 steps, in a jitted function, called in a loop"""
+    import diffrax
+
+    term, y, args = _oscillator()
+
+    @eqx.filter_jit
+    def solve(y: Any, args: Any) -> Any:
+        solution = diffrax.diffeqsolve(term, diffrax.Tsit5(), 0.0, 0.5, 0.1, y, args=args)
+        return jax.tree.map(lambda leaf: leaf[-1], solution.ys)
+
+    def step() -> Any:
+        nonlocal y
+        y = solve(y, args)
+        return jax.block_until_ready(y)
+
+    return step
+
+
+def diffrax_bare() -> Step:
+    """The same, `diffrax.diffeqsolve` itself called in a loop"""
+    import diffrax
+
+    term, y0, args = _oscillator()
+    solver, controller = diffrax.Tsit5(), diffrax.ConstantStepSize()
+
+    def step() -> Any:
+        solution = diffrax.diffeqsolve(
+            term, solver, 0.0, 0.5, 0.1, y0, args=args, stepsize_controller=controller
+        )
+        jax.block_until_ready(solution.ys)
+        return solution
+
+    return step
+
+
+PROGRAMS: dict[str, Callable[[], Step]] = {
+    make.__name__: make for make in (adam_step, pinn_step, environment_step, decode_step)
+}
+if importlib.util.find_spec("diffrax") is not None:
+    PROGRAMS |= {make.__name__: make for make in (diffrax_jitted, diffrax_bare)}
+
+WAYS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "equinox": contextlib.nullcontext,
+    "ours": filterjit.installed,
+}
+
+
+# ---- measuring ----
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What was measured of one program: microseconds a step by the name of the way."""
+
+    name: str
+    microseconds: dict[str, float]
+
+    @property
+    def summary(self) -> str:
+        return str(PROGRAMS[self.name].__doc__)
+
+    @property
+    def ratio(self) -> float:
+        return self.microseconds["equinox"] / self.microseconds["ours"]
+
+
+def _turn(way: str, step: Step, number: int) -> float:
+    """Seconds that a step takes, of `number` in a row."""
+    repeat = itertools.repeat(None, number)
+    with WAYS[way]():
+        start = time.perf_counter()
+        for _ in repeat:
+            step()
+        return (time.perf_counter() - start) / number
+
+
+def start(name: str, way: str) -> Step:
+    """The program, ready for its next step: traced and compiled."""
+    with WAYS[way]():
+        step = PROGRAMS[name]()
+        for _ in range(3):
+            step()
+    return step
+
+
+def measure(name: str, seconds: float, tick: Tick = lambda done: None) -> Row:
+    """Times a program both ways, by turns, for about as many seconds.
+
+    `tick` is told between rounds how much is done, as a fraction.
+    """
+    steps = {way: start(name, way) for way in WAYS}
+    pace = {way: min(_turn(way, step, 3) for _ in range(3)) for way, step in steps.items()}
+    numbers = {way: max(3, int(TURN / pace[way])) for way in steps}
+    best = dict.fromkeys(steps, float("inf"))
+    order = list(steps)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        begin = time.perf_counter()
+        for done in itertools.count(1):
+            for way in order:
+                gc.collect()
+                best[way] = min(best[way], _turn(way, steps[way], numbers[way]))
+            order.reverse()  # nobody always goes first
+            spent = time.perf_counter() - begin
+            tick(min(done / ROUNDS, spent / seconds, 1.0))
+            if done >= ROUNDS and spent >= seconds:
+                break
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    return Row(name, {way: 1e6 * value for way, value in best.items()})
+
+
+# ---- printing ----
+
+HEADERS = ("microseconds a step", "equinox.filter_jit", "filterjit", "equinox / filterjit")
+
+
+def table(rows: Sequence[Row], *, markdown: bool) -> str:
+    """The rows as Markdown, or lined up for a terminal."""
+    lines = [list(HEADERS)]
+    for row in rows:
+        times = [f"{row.microseconds[way]:,.0f}" for way in WAYS]
+        lines.append([row.summary, *times, f"{row.ratio:.1f}x"])
+    if not markdown:
+        for line in lines:
+            line[0] = line[0].replace("`", "")
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = [
+        [line[0].ljust(widths[0])] + [x.rjust(w) for x, w in zip(line[1:], widths[1:], strict=True)]
+        for line in lines
+    ]
+    if not markdown:
+        rule = ["-" * w for w in widths]
+        return "\n".join("  ".join(line) for line in (padded[0], rule, *padded[1:]))
+    rule = ["-" * w if i == 0 else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:]))
+
+
+def caption() -> str:
+    """What the numbers are, and where they are from."""
+    return (
+        "A whole step, its result waited for: dispatch, device and the program's own Python. "
+        "Best of many turns.\n"
+        f"{os.cpu_count()} cores, {jax.default_backend()}, "
+        f"{platform.python_implementation()} {platform.python_version()}, "
+        f"JAX {jax.__version__}, Equinox {eqx.__version__}, filterjit {filterjit.__version__}."
+    )
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[int, str, float], None]]:
+    """A line on a terminal, nothing elsewhere."""
+    shown = sys.stderr.isatty()
+
+    def show(index: int, name: str, done: float) -> None:
+        if shown:
+            percent = int(100 * (index + done) / total)
+            print(f"\r\x1b[K{percent:3d} % {name}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures, prints the table, and returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description="Times whole programs on equinox.filter_jit and with filterjit in its place."
+    )
+    parser.add_argument("--quick", action="store_true", help="a rough look: 0.5 seconds a program")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the README")
+    parser.add_argument(
+        "--program",
+        action="append",
+        choices=list(PROGRAMS),
+        metavar="NAME",
+        help=", ".join(PROGRAMS),
+    )
+    options = parser.parse_args(argv)
+    names = options.program or list(PROGRAMS)
+    seconds = 0.5 if options.quick else 8.0
+
+    rows = []
+    try:
+        with _progress(len(names)) as show:
+            for index, name in enumerate(names):
+                show(index, name, 0.0)
+                rows.append(measure(name, seconds, lambda done, i=index, n=name: show(i, n, done)))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(table(rows, markdown=options.markdown))
+    print()
+    print(caption())
+    if "diffrax_bare" not in PROGRAMS:
+        print("Diffrax is not installed: its programs are left out.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,461 @@
+"""``python -m filterjit demo``: one model, trained twice, by Equinox's filter_jit and by ours."""
+
+import argparse
+import contextlib
+import dataclasses
+import gc
+import importlib.util
+import itertools
+import os
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+# What to install, by the name that it is imported under.
+_NEEDED = {"equinox": "equinox", "optax": "optax", "rich": "rich", "sklearn": "scikit-learn"}
+_NEEDED_TO_DRAW = {**_NEEDED, "matplotlib": "matplotlib"}
+
+_THEIRS, _OURS = "equinox.filter_jit", "filterjit.filter_jit"
+_EPOCHS = 20  # so many are made of batches; then the same ones come again
+_BLOCK = 100  # steps until the other one has its turn
+_ROUNDS, _CALLS = 400, 5  # turns in which calls are timed, and calls in each
+
+_CAPTION = (
+    "Both start from the same parameters, take the same batches and work by turns. "
+    "A call is one training step until its results are there, the best of {rounds} turns. "
+    "Dispatch is what of it goes beyond jax.jit of the same step on a flat list of arrays, "
+    "which takes {floor:.0f} µs and is the floor. Results are waited for in all three, because "
+    "equinox.filter_jit always waits; in training, filterjit.filter_jit does not have to."
+)
+
+Step = Callable[[Any, Any, Any, Any], tuple[Any, Any, Any]]
+Advance = Callable[[int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is learnt: a model with its optimizer's state, a step, batches, and a test."""
+
+    model: Any
+    state: Any
+    step: Step
+    batches: list[tuple[Any, Any]]
+    test: tuple[Any, Any]
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Of the first step."""
+        return self.model, self.state, *self.batches[0]
+
+
+class Trainee:
+    """One ``filter_jit`` and what became of it.
+
+    Attributes:
+        name: of the ``filter_jit``.
+        step: the step, jitted by it.
+        traces: how often the step's Python code ran.
+        losses: one a step.
+        parameters: the bytes of the trained arrays.
+        accuracy: on the test digits, after the last step.
+        seconds: how long the steps took.
+        call: microseconds a call takes, results awaited.
+    """
+
+    def __init__(self, name: str, jit: Callable[..., Any], step: Step) -> None:
+        def counted(model: Any, state: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+            self.traces += 1  # Python runs while JAX traces, and only then
+            return step(model, state, x, y)
+
+        self.name = name
+        self.jit = jit
+        self.step: Step = jit(counted)
+        self.traces = 0
+        self.losses: list[float] = []
+        self.parameters: list[bytes] = []
+        self.accuracy = 0.0
+        self.seconds = 0.0
+        self.call = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Steps a second."""
+        return len(self.losses) / self.seconds
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the demo. Returns the exit status: 1 if the two differ, 2 if it could not start."""
+    prefix = _prefix(options.output)
+    folder = os.path.dirname(prefix) or "."
+    problem = _missing(_NEEDED if options.no_plot else _NEEDED_TO_DRAW)
+    if problem is None and not options.no_plot and not os.access(folder, os.W_OK | os.X_OK):
+        problem = f"cannot write to the folder {folder!r}"
+    if problem is not None:
+        print(f"demo: {problem}", file=sys.stderr)
+        return 2
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # not every encoding has a µ
+
+    print(
+        f"Training a classifier of digits: {options.steps:,} steps of each filter_jit", flush=True
+    )
+    import equinox
+
+    from . import filter_jit
+
+    task = make_task(options.batch_size, options.seed)
+    theirs = Trainee(_THEIRS, equinox.filter_jit, task.step)
+    ours = Trainee(_OURS, filter_jit, task.step)
+    with _progress() as bar:
+        train(task, (theirs, ours), options.steps, bar("training", 2 * options.steps))
+        floor = time_calls(task, (theirs, ours), bar("timing", _ROUNDS))
+
+    _print_table(theirs, ours, floor)
+    differences = compare(theirs, ours)
+    for difference in differences:
+        print(f"demo: the two differ in {difference}", file=sys.stderr)
+    if not options.no_plot:
+        try:
+            paths = draw(prefix, theirs, ours, floor)
+        except OSError as e:
+            print(f"demo: the picture could not be written: {e}", file=sys.stderr)
+            return 1
+        print(f"Picture: {', '.join(paths)}")
+    return 1 if differences else 0
+
+
+def _missing(packages: Mapping[str, str]) -> str | None:
+    names = [name for module, name in packages.items() if not importlib.util.find_spec(module)]
+    return f"missing {', '.join(names)}: pip install 'filterjit[demo]'" if names else None
+
+
+def _prefix(output: str) -> str:
+    """Where the picture goes, without ``.svg`` and ``.png``."""
+    if os.path.isdir(output):
+        return os.path.join(output, "demo")
+    root, suffix = os.path.splitext(output)
+    return root if suffix in (".svg", ".png") else output
+
+
+# ---- training ----
+
+
+def make_task(batch_size: int, seed: int) -> Task:
+    """scikit-learn's digits, and a small MLP that learns them by Adam."""
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    images, labels = load_digits(return_X_y=True)
+    seed %= 2**32
+    train_x, test_x, train_y, test_y = train_test_split(
+        (images / 16).astype(np.float32),
+        labels.astype(np.int32),
+        test_size=0.2,
+        random_state=seed,
+        stratify=labels,
+    )
+    model = eqx.nn.MLP(64, 10, width_size=32, depth=2, key=jax.random.key(seed))
+    optimizer = optax.adam(1e-3)
+
+    def step(model: Any, state: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+        def loss_of(model: Any) -> Any:
+            logits = jax.vmap(model)(x)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+        loss, gradients = eqx.filter_value_and_grad(loss_of)(model)
+        updates, state = optimizer.update(gradients, state)
+        return eqx.apply_updates(model, updates), state, loss
+
+    random = np.random.default_rng(seed)
+    size = min(batch_size, len(train_x))
+    batches = []
+    for _ in range(_EPOCHS):
+        order = random.permutation(len(train_x))
+        for start in range(0, len(order) - size + 1, size):
+            chosen = order[start : start + size]
+            batches.append((jnp.asarray(train_x[chosen]), jnp.asarray(train_y[chosen])))
+    return Task(
+        model=model,
+        state=optimizer.init(eqx.filter(model, eqx.is_array)),
+        step=step,
+        batches=batches,
+        test=(jnp.asarray(test_x), jnp.asarray(test_y)),
+    )
+
+
+def train(task: Task, trainees: Sequence[Trainee], num_steps: int, advance: Advance) -> None:
+    """Trains the model with each, by turns, and notes in the trainees what came of it."""
+    import jax
+    import numpy as np
+
+    for trainee in trainees:  # traced and compiled before the clock runs
+        jax.block_until_ready(trainee.step(*task.arguments)[2])
+    progress: dict[str, tuple[Any, Any]] = {t.name: (task.model, task.state) for t in trainees}
+    losses: dict[str, list[Any]] = {t.name: [] for t in trainees}
+    order = list(trainees)
+    for done in range(0, num_steps, _BLOCK):
+        block = [
+            task.batches[i % len(task.batches)] for i in range(done, min(done + _BLOCK, num_steps))
+        ]
+        for trainee in order:
+            step, append = trainee.step, losses[trainee.name].append
+            model, state = progress[trainee.name]
+            start = time.perf_counter()
+            for x, y in block:
+                model, state, loss = step(model, state, x, y)
+                append(loss)
+            loss.block_until_ready()
+            trainee.seconds += time.perf_counter() - start
+            progress[trainee.name] = model, state
+            advance(len(block))
+        order.reverse()  # neither is always the first
+
+    def num_correct(model: Any, x: Any, y: Any) -> Any:
+        return (jax.vmap(model)(x).argmax(axis=1) == y).sum()
+
+    for trainee in trainees:
+        model, _ = progress[trainee.name]
+        trainee.losses = [float(loss) for loss in losses[trainee.name]]
+        trainee.parameters = [np.asarray(x).tobytes() for x in _arrays_in(model)]
+        correct = trainee.jit(num_correct)(model, *task.test)
+        trainee.accuracy = int(correct) / len(task.test[1])
+
+
+def _arrays_in(tree: Any) -> list[Any]:
+    import equinox as eqx
+    import jax
+
+    return [x for x in jax.tree.leaves(tree) if eqx.is_array(x)]
+
+
+def time_calls(task: Task, trainees: Sequence[Trainee], advance: Advance) -> float:
+    """Times single steps of each, results awaited. Returns the microseconds of the floor: the
+    same step, jitted by ``jax.jit`` on a flat list of arrays."""
+    import equinox as eqx
+    import jax
+
+    traced, static = eqx.partition(task.arguments, eqx.is_array)
+    arrays, treedef = jax.tree.flatten(traced)
+
+    def function(*arrays: Any) -> list[Any]:
+        return _arrays_in(task.step(*eqx.combine(jax.tree.unflatten(treedef, arrays), static)))
+
+    flat: Any = jax.jit(function)
+    # The loss comes last in each; with it, all the rest is there too.
+    callables: list[Any] = [flat, *(t.step for t in trainees)]
+    arguments = [tuple(arrays), *(task.arguments for _ in trainees)]
+    best = [float("inf")] * len(callables)
+    flat(*arrays)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(_ROUNDS):
+            for i, (call, args) in enumerate(zip(callables, arguments, strict=True)):
+                call(*args)[-1].block_until_ready()
+                start = time.perf_counter()
+                for _ in range(_CALLS):
+                    call(*args)[-1].block_until_ready()
+                best[i] = min(best[i], (time.perf_counter() - start) / _CALLS)
+            advance(1)
+    finally:
+        gc.enable()
+    for trainee, seconds in zip(trainees, best[1:], strict=True):
+        trainee.call = 1e6 * seconds
+    return 1e6 * best[0]
+
+
+def compare(theirs: Trainee, ours: Trainee) -> list[str]:
+    """In what two trainings differ. They should in nothing, down to the last bit."""
+    found = []
+
+    def check(what: str, x: Any, y: Any) -> None:
+        if repr(x) != repr(y):  # a NaN is a NaN
+            found.append(f"{what}: {theirs.name} {x!r}, {ours.name} {y!r}")
+
+    for i, (x, y) in enumerate(itertools.zip_longest(theirs.losses, ours.losses)):
+        check(f"the loss of step {i + 1}", x, y)
+        if found:
+            break
+    check("the test accuracy", theirs.accuracy, ours.accuracy)
+    check("the number of traces", theirs.traces, ours.traces)
+    if theirs.parameters != ours.parameters:
+        found.append("the trained parameters")
+    return found
+
+
+# ---- what is shown ----
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, int], Advance]]:
+    """A progress bar for each task that is begun, on a terminal; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    with Progress(
+        "{task.description:<8}",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        auto_refresh=False,  # which would be a thread, at work while we measure
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+
+        def begin(description: str, total: int) -> Advance:
+            task = progress.add_task(description, total=total)
+            progress.refresh()
+            shown = time.monotonic()
+
+            def advance(count: int) -> None:
+                nonlocal shown
+                progress.advance(task, count)
+                if time.monotonic() - shown > 0.1:
+                    progress.refresh()
+                    shown = time.monotonic()
+
+            return advance
+
+        yield begin
+
+
+def _times(theirs: float, ours: float) -> str:
+    """How many times as much; where there is next to nothing to compare with, at least."""
+    ratio = theirs / max(ours, 1.0)
+    text = f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.1f}x"
+    return text if ours >= 1.0 else f"> {text}"
+
+
+def _print_table(theirs: Trainee, ours: Trainee, floor: float) -> None:
+    import rich.box
+    from rich.console import Console
+    from rich.table import Table
+
+    both = theirs, ours
+    a_call = [t.call for t in both]
+    dispatch = [t.call - floor for t in both]
+
+    def same(x: Any, y: Any) -> str:
+        return "equal" if repr(x) == repr(y) else "DIFFERENT"
+
+    rows = [
+        ("steps a second", *(f"{t.rate:,.0f}" for t in both), _times(ours.rate, theirs.rate)),
+        ("a call, µs", *(f"{x:.0f}" for x in a_call), _times(*a_call)),
+        ("dispatch, µs", *(f"{x:.1f}" for x in dispatch), _times(*dispatch)),
+        ("final loss", *(f"{t.losses[-1]:.9g}" for t in both), same(theirs.losses, ours.losses)),
+        ("test accuracy", *(f"{t.accuracy:.2%}" for t in both), same(*(t.accuracy for t in both))),
+        ("traces", *(str(t.traces) for t in both), same(*(t.traces for t in both))),
+    ]
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=100, color_system=None)
+    table = Table(box=rich.box.ROUNDED if console.is_terminal else rich.box.MARKDOWN)
+    table.add_column("")
+    table.add_column(theirs.name, justify="right")
+    table.add_column(ours.name, justify="right", style="bold")
+    table.add_column("ratio", justify="right", style="green")
+    for row in rows:
+        table.add_row(*row, style="red" if row[-1] == "DIFFERENT" else None)
+    console.print()
+    if console.is_terminal:
+        console.print(table)
+    else:
+        with console.capture() as text:
+            console.print(table)
+        print("\n".join(line for line in map(str.rstrip, text.get().splitlines()) if line))
+    console.print()
+    print(textwrap.fill(_CAPTION.format(rounds=_ROUNDS, floor=floor), min(console.width, 80)))
+    print()
+
+
+# The colours are Okabe and Ito's, told apart by the colour-blind too.
+_BLUE, _ORANGE, _GREY, _INK = "#0072B2", "#E69F00", "#999999", "#333333"
+
+
+def _smooth(values: Sequence[float], window: int) -> tuple[list[float], list[float]]:
+    """The mean of each `window` values on end, at the middle of them."""
+    at, means = [], []
+    for start in range(0, len(values) - window + 1, max(1, window // 2)):
+        at.append(start + window / 2)
+        means.append(sum(values[start : start + window]) / window)
+    return at, means
+
+
+def draw(prefix: str, theirs: Trainee, ours: Trainee, floor: float) -> list[str]:
+    """Draws the losses and the time a call takes, as SVG and PNG. Returns their paths."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    style = {
+        "axes.edgecolor": _INK,
+        "axes.labelcolor": _INK,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlelocation": "left",
+        "axes.titlesize": 12,
+        "axes.titleweight": "bold",
+        "font.size": 10.5,
+        "legend.frameon": False,
+        "svg.hashsalt": "filterjit",
+        "text.color": _INK,
+        "xtick.color": _INK,
+        "ytick.color": _INK,
+    }
+    with matplotlib.rc_context(style):
+        figure = Figure(
+            figsize=(10, 3.8), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08, wspace=0.06)
+        )
+        curves, bars = figure.subplots(1, 2, width_ratios=(1.1, 1))
+
+        window = max(1, min(45, len(ours.losses) // 10))
+        for trainee, look in (
+            (theirs, {"color": _ORANGE, "linewidth": 5.0, "alpha": 0.6}),
+            (ours, {"color": _BLUE, "linewidth": 1.6, "linestyle": (0, (4, 2))}),
+        ):
+            curves.plot(*_smooth(trainee.losses, window), label=trainee.name, **look)
+        curves.set_yscale("log")
+        curves.set_xlim(0, len(ours.losses))
+        curves.xaxis.set_major_formatter("{x:,.0f}")
+        curves.set_xlabel("training step")
+        curves.set_ylabel(f"cross-entropy, nats\n(mean of {window} steps)")
+        same = theirs.losses == ours.losses
+        curves.set_title("The same losses, bit for bit" if same else "The losses differ")
+        curves.grid(axis="y", color="#dddddd", linewidth=0.8)
+        curves.legend()
+
+        names = [theirs.name, ours.name, "jax.jit, flat arrays\n(the floor)"]
+        values = [theirs.call, ours.call, floor]
+        drawn = bars.barh(names, values, color=[_ORANGE, _BLUE, _GREY], height=0.62)
+        bars.bar_label(drawn, [f"{value:.0f} µs" for value in values], padding=5)
+        bars.invert_yaxis()
+        bars.set_xlim(0, 1.2 * max(values))
+        bars.tick_params(axis="y", length=0)
+        bars.spines["left"].set_visible(False)
+        bars.set_xlabel("microseconds a training step, results awaited")
+        bars.set_title("Time of a call")
+        return _save(figure, prefix)
+
+
+def _save(figure: Any, prefix: str) -> list[str]:
+    """Writes both files in full before either appears."""
+    paths = [f"{prefix}.svg", f"{prefix}.png"]
+    unfinished = [f"{path}.{os.getpid()}.tmp" for path in paths]
+    try:
+        figure.savefig(unfinished[0], format="svg", metadata={"Date": None})
+        figure.savefig(unfinished[1], format="png", dpi=160)
+        for temporary, path in zip(unfinished, paths, strict=True):
+            os.replace(temporary, path)
+    finally:
+        for temporary in unfinished:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(temporary)
+    return paths

@@ -1,0 +1,460 @@
+"""What the tests of the C core share: the core itself, a registry without JAX, hostile objects.
+
+Nothing here imports JAX, Equinox, NumPy, or ``filterjit/__init__.py``, which imports them.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+# ---- the extension modules ----
+
+
+def _folders() -> Iterator[Path]:
+    """Where the extensions may be: a build directory, the source tree, the installed package."""
+    if given := os.environ.get("FILTERJIT_CORE_DIR"):
+        yield Path(given)
+        yield Path(given) / "filterjit"
+        return
+    yield Path(__file__).parents[2] / "python" / "filterjit"
+    spec = importlib.util.find_spec("filterjit")
+    yield from map(Path, (spec and spec.submodule_search_locations) or ())
+
+
+def load_extension(name: str) -> ModuleType | None:
+    """``filterjit.<name>`` from its file, without its package; None where it is not built."""
+    for folder in _folders():
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            path = folder / (name + suffix)
+            if path.exists():
+                spec = importlib.util.spec_from_file_location(f"filterjit.{name}", path)
+                assert spec is not None and spec.loader is not None
+                module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+                return module
+    return None
+
+
+def _load_core() -> Any:
+    module = load_extension("_core")
+    if module is None:
+        raise ImportError(f"no filterjit._core in any of {[str(f) for f in _folders()]}")
+    return module
+
+
+core: Any = _load_core()
+
+# ---- leaves ----
+
+
+class Array:
+    """What most arrays are: the registry's `array_type`."""
+
+    __slots__ = ("__weakref__", "value")
+
+    def __init__(self, value: Any = 0) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"Array({self.value!r})"
+
+
+class OtherArray(Array):
+    """An array of another type, as NumPy's are to JAX."""
+
+    __slots__ = ()
+
+
+class Maybe:
+    """A leaf of which only the instance tells whether it is an array, as of tracers."""
+
+    def __init__(self, traced: bool, hook: Callable[[], Any] | None = None) -> None:
+        self.traced = traced
+        self.hook = hook
+
+
+class Keyed:
+    """A static for which a key stands, since its own ``==`` and hash are too coarse."""
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class Value:
+    """A static with a value: equal where `value` is, and mutable."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Value) and bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return f"Value({self.value!r})"
+
+
+class Hostile:
+    """A static whose ``__eq__`` and ``__hash__`` do what they are told, then answer as asked.
+
+    A comparison calls `on_eq` of both sides.
+    """
+
+    def __init__(
+        self,
+        on_hash: Callable[[], Any] | None = None,
+        on_eq: Callable[[], Any] | None = None,
+        hash_value: int = 7,
+        equal: Any = True,
+    ) -> None:
+        self.on_hash, self.on_eq = on_hash, on_eq
+        self.hash_value, self.equal = hash_value, equal
+
+    def __hash__(self) -> int:
+        if self.on_hash is not None:
+            self.on_hash()
+        return self.hash_value
+
+    def __eq__(self, other: object) -> Any:
+        for side in (self, other):
+            if isinstance(side, Hostile) and side.on_eq is not None:
+                side.on_eq()
+        return self.equal
+
+
+class Unhashable:
+    """A static that has no hash."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+# ---- nodes ----
+
+
+class Module:
+    """A node whose fields lie in its ``__dict__``: what Equinox's Modules are.
+
+    A subclass names its fields in `dynamic` and `static`.
+    """
+
+    dynamic: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+
+    def __init__(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+
+WRAPPER = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
+
+
+class Linear(Module):
+    dynamic = ("weight", "bias")
+    static = ("size", "activation")
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+class LoudPoint(collections.namedtuple("LoudPoint", ("x", "y"))):
+    """A named tuple that has to be called: not `plain`."""
+
+    made = 0
+
+    def __new__(cls, x: Any, y: Any) -> LoudPoint:
+        LoudPoint.made += 1
+        return super().__new__(cls, x, y)
+
+
+@dataclasses.dataclass
+class Record:
+    """A node that is rebuilt by calling its class."""
+
+    data: Any
+    other: Any
+    tag: Any
+
+
+class Box:
+    """A node that comes apart through callbacks, one level at a time."""
+
+    def __init__(
+        self, children: Sequence[Any], aux: Any = None, hook: Callable[[], Any] | None = None
+    ) -> None:
+        self.children = list(children)
+        self.aux = aux
+        self.hook = hook
+
+
+missing = type("Missing", (), {"__repr__": lambda self: "missing"})()
+
+
+def split(x: Any) -> tuple[Any, Any]:
+    if x.hook is not None:
+        x.hook()
+    return x.children, x.aux
+
+
+def describe(x: Any) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any]]:
+    children, aux = split(x)
+    cls = type(x)
+    return tuple(children), aux, lambda leaves: cls(leaves, aux)
+
+
+def is_array(x: Any) -> bool:
+    if isinstance(x, Maybe):
+        if x.hook is not None:
+            x.hook()
+        return x.traced
+    return isinstance(x, Array)
+
+
+_BUILTIN: dict[type, str] = {
+    type(None): "none",
+    tuple: "tuple",
+    list: "list",
+    dict: "dict",
+    collections.OrderedDict: "ordered_dict",
+    collections.defaultdict: "default_dict",
+}
+
+
+def classify(cls: type, x: Any) -> tuple[Any, ...]:
+    if cls in _BUILTIN:
+        return (_BUILTIN[cls],)
+    if issubclass(cls, Module):
+        return "module", cls.dynamic, cls.static, WRAPPER
+    if issubclass(cls, Record):
+        return "dataclass", ("data", "other"), ("tag",), ()
+    if issubclass(cls, Box):
+        return ("generic",)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return "namedtuple", cls is not LoudPoint
+    if issubclass(cls, Maybe):
+        return ("ask",)
+    if issubclass(cls, Keyed):
+        return "static", lambda keyed: keyed.key
+    return ("array",) if issubclass(cls, Array) else ("static", None)
+
+
+def make_registry(**changes: Any) -> Any:
+    parts: dict[str, Any] = {
+        "array_type": Array,
+        "classify": classify,
+        "is_array": is_array,
+        "split": split,
+        "describe": describe,
+        "missing": missing,
+    }
+    return core.Registry(**{**parts, **changes})
+
+
+# ---- a stand-in for jax.jit, and the Python side of a call ----
+
+_P = inspect.Parameter
+
+
+def core_signature(fun: Any) -> Any:
+    """The parameters of `fun`, as ``filterjit._signature`` gives them to the core."""
+    parameters = list(inspect.signature(fun).parameters.values())
+    kinds = [p.kind for p in parameters]
+    required = bytes(
+        p.default is _P.empty and p.kind not in (_P.VAR_POSITIONAL, _P.VAR_KEYWORD)
+        for p in parameters
+    )
+    return core.Signature(
+        tuple(p.name for p in parameters),
+        kinds.count(_P.POSITIONAL_ONLY),
+        kinds.count(_P.POSITIONAL_ONLY) + kinds.count(_P.POSITIONAL_OR_KEYWORD),
+        _P.VAR_POSITIONAL in kinds,
+        _P.VAR_KEYWORD in kinds,
+        required,
+    )
+
+
+def call_with_slots(fun: Any, signature: Any, slots: Sequence[Any]) -> Any:
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for i, (name, value) in enumerate(zip(signature.names, slots, strict=True)):
+        if value is missing:
+            continue
+        if i == signature.varargs:
+            args.extend(value)
+        elif i == signature.varkw:
+            kwargs.update(value)
+        elif i < signature.positional and len(args) == i:
+            args.append(value)
+        else:
+            kwargs[name] = value
+    return fun(*args, **kwargs)
+
+
+class Jitted:
+    """``jax.jit`` of a flat function, as the core sees it: a trace for each combination of
+    `value` types of the arrays, kept; each call gives an Output rebuilt by `output_unflatten`.
+    """
+
+    def __init__(self, flat: Callable[..., Any], run: Callable[..., Any]) -> None:
+        self.flat, self.run = flat, run
+        self.traces: dict[Any, int] = {}
+
+    def __call__(self, *arrays: Any) -> Any:
+        key = tuple(type(getattr(x, "value", x)) for x in arrays)
+        if key not in self.traces:
+            out, trace = core.output_flatten(self.flat(*arrays))
+            self.traces[key] = trace
+        else:
+            out, trace = self.run(*arrays), self.traces[key]
+        return core.output_unflatten(trace, out)
+
+
+class Options:
+    """The Python side of a call: what ``filterjit._compile.Options`` is, without JAX.
+
+    `calls` holds the names of the hooks that were called. `on` maps a hook's name to what is
+    called, with the hook's arguments, before it does its work; it may raise.
+    """
+
+    def __init__(self, registry: Any, maxsize: int = 4096) -> None:
+        self.registry, self.maxsize = registry, maxsize
+        self.calls: list[str] = []
+        self.on: dict[str, Callable[..., Any]] = {}
+        self.waits: bool | None = False
+        self.caches: dict[Any, Any] = {}
+
+    def _note(self, hook: str, *args: Any) -> None:
+        self.calls.append(hook)
+        if hook in self.on:
+            self.on[hook](*args)
+
+    def count(self, hook: str) -> int:
+        return self.calls.count(hook)
+
+    def prepare(self, f: Any) -> tuple[Any, tuple[Any, ...]]:
+        self._note("prepare", f)
+        arrays, structure = core.flatten(self.registry, f.__wrapped__)
+        cache = self.caches.get(structure)
+        if cache is None:
+            cache = self.caches[structure] = core.Cache(
+                self.registry, structure, core_signature(f.__wrapped__), self, self.maxsize, {}
+            )
+        return cache, arrays
+
+    def compile(self, f: Any, variant: Any) -> Any:
+        self._note("compile", f, variant)
+        cache, _ = f.parts()
+        signature = cache.signature
+        this = weakref.ref(variant)
+        registry = self.registry
+
+        def call(arrays: tuple[Any, ...]) -> tuple[Any, Any]:
+            own = this()
+            assert own is not None
+            fun, slots = own.slots(arrays)
+            return own, call_with_slots(fun, signature, slots)
+
+        def flat(*arrays: Any) -> Any:
+            own, out = call(arrays)
+            return own.finish(out, lambda: Array("marker"))
+
+        def run(*arrays: Any) -> Any:
+            out, _ = core.flatten(registry, call(arrays)[1])
+            return out or (Array("marker"),)
+
+        return Jitted(flat, run)
+
+    def misfit(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._note("misfit", f, args, kwargs)
+        inspect.signature(f.__wrapped__).bind(*args, **kwargs)
+
+    def failed(self, f: Any, exception: BaseException, variant: Any, arrays: Any) -> Any:
+        self._note("failed", f, exception, variant, arrays)
+        return exception
+
+    def guard(self, variant: Any) -> None:
+        self._note("guard", variant)
+
+    def settle(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
+        self._note("settle", variant, arrays, outputs)
+        return self.waits
+
+    def wait(self, outputs: Any) -> None:
+        self._note("wait", outputs)
+
+    def lower(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._note("lower", f, args, kwargs)
+        return f, args, kwargs
+
+    def reduce(self, f: Any) -> Any:
+        self._note("reduce", f)
+        return _rebuilt, (f.__wrapped__,)
+
+
+def _rebuilt(fun: Any) -> Any:
+    return fun
+
+
+def make_jit(
+    fun: Any, options: Options | None = None, attributes: dict[str, Any] | None = None
+) -> Any:
+    """A FilterJit of `fun`; ``f.options`` is where its hooks are."""
+    options = Options(make_registry()) if options is None else options
+    return core.FilterJit(fun, options, None, {} if attributes is None else attributes)
+
+
+# ---- comparing ----
+
+
+def _attributes(x: Any) -> dict[str, Any]:
+    """Those that belong to the tree and are there: a Module that is built where attributes are
+    missing holds `missing` in the place of those of a wrapper, as Equinox's do."""
+    names = (*x.dynamic, *x.static, *WRAPPER) if isinstance(x, Module) else vars(x)
+    return {k: v for k, v in vars(x).items() if k in names and v is not missing}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two trees are the same: exact types, statics by the core's rule, the very same
+    arrays."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (Array, Maybe)) or a is None:
+        return a is b
+    if isinstance(a, float):
+        return repr(a) == repr(b)
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        in_order = not isinstance(a, collections.OrderedDict) or list(a) == list(b)
+        factory = getattr(a, "default_factory", None) is getattr(b, "default_factory", None)
+        return in_order and factory and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (Module, Record)):
+        x, y = _attributes(a), _attributes(b)
+        return x.keys() == y.keys() and all(same(x[k], y[k]) for k in x)
+    if isinstance(a, Box):
+        return same(a.children, b.children) and same(a.aux, b.aux)
+    if isinstance(a, (FunctionType, BuiltinFunctionType, type)):
+        return a is b
+    return bool(a == b)

@@ -1,0 +1,488 @@
+"""User code that runs in the middle of a walk and changes what is walked; trees without end.
+
+Nothing here may crash; most of it may fail or match as it likes. Sanitizers (``.ci/sanitize``)
+tell whether memory was used after it was freed.
+"""
+
+import collections
+import gc
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_support import (
+    Array,
+    Box,
+    Hostile,
+    Linear,
+    Maybe,
+    Module,
+    Record,
+    Value,
+    core,
+    make_registry,
+)
+
+
+def attempt(call: Callable[..., Any], *args: Any) -> Any:
+    """What it returns or raises."""
+    try:
+        return call(*args)
+    except Exception as e:
+        return e
+
+
+class Once:
+    """Runs `action` at the `at`-th call."""
+
+    def __init__(self, action: Callable[[], Any], at: int = 1) -> None:
+        self.action, self.at, self.calls = action, at, 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.calls == self.at:
+            self.action()
+            gc.collect()
+
+
+class Trap:
+    """A leaf or node that calls `hook` when it is met: by hash, by ==, by is_array, by split."""
+
+    MAKE: dict[str, Callable[[Callable[[], Any]], Any]] = {
+        "hash": lambda hook: Hostile(on_hash=hook),
+        "eq": lambda hook: Hostile(on_eq=hook),
+        "is_array": lambda hook: Maybe(True, hook),
+        "is_array_static": lambda hook: Maybe(False, hook),
+        "split": lambda hook: Box([Array(), 1], hook=hook),
+        "in_tuple": lambda hook: Box([], aux=((Hostile(on_eq=hook), Hostile(on_hash=hook)),)),
+        "getattr": lambda hook: Loud(hook),
+    }
+
+
+class Loud(Record):
+    """A dataclass node that runs code when a field is read."""
+
+    def __init__(self, hook: Any = None, other: Any = 1, tag: Any = 2, data: Any = None) -> None:
+        self.__dict__.update(hook=hook, other=other, tag=tag)
+
+    @property
+    def data(self) -> Any:
+        if callable(self.hook):
+            self.hook()
+        return Array()
+
+
+def fill(container: Any, trap: Any) -> None:
+    """The trap, with things around it that nothing else holds."""
+    before, after = [Array(i) for i in range(5)], [Array(i) for i in range(5)]
+    items = [*before, [Array(), Value("x" * 50)], trap, *after, {"k": Array()}]
+    if isinstance(container, list):
+        container.extend(items)
+    elif isinstance(container, dict):
+        container.update({f"k{i:02}": item for i, item in enumerate(items)})
+    else:
+        for i, item in enumerate(items):
+            object.__setattr__(container, f"f{i:02}", item)
+
+
+class Fields(Module):
+    dynamic = tuple(f"f{i:02}" for i in range(13))
+
+
+CONTAINERS: dict[str, Callable[[], Any]] = {
+    "list": list,
+    "dict": dict,
+    "ordered": collections.OrderedDict,
+    "default": lambda: collections.defaultdict(int),
+    "module": Fields,
+}
+
+
+def _clear(c: Any) -> None:
+    (c if hasattr(c, "clear") else vars(c)).clear()
+
+
+def _shrink(c: Any) -> None:
+    c.pop() if isinstance(c, list) else (c if isinstance(c, dict) else vars(c)).popitem()
+
+
+def _replace(c: Any) -> None:
+    """Other objects in the same places."""
+    if isinstance(c, list):
+        c[:] = [[Array()] for _ in c]
+    else:
+        d = c if isinstance(c, dict) else vars(c)
+        for k in list(d):
+            d[k] = [Array()]
+
+
+def _grow(c: Any) -> None:
+    if isinstance(c, list):
+        c.extend(range(1000))
+    else:
+        (c if isinstance(c, dict) else vars(c)).update({f"new{i}": i for i in range(1000)})
+
+
+def _rekey(c: Any) -> None:
+    if isinstance(c, dict):
+        items = list(c.items())
+        c.clear()
+        c.update((i, v) for i, (_, v) in enumerate(items))
+    elif not isinstance(c, list):
+        c.__dict__ = {}
+
+
+def _class(c: Any) -> None:
+    if isinstance(c, Fields):
+        c.__class__ = type("Elsewhere", (Fields,), {})
+
+
+DEEDS = [_clear, _shrink, _replace, _grow, _rekey, _class]
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("kind", CONTAINERS)
+@pytest.mark.parametrize("trap", Trap.MAKE)
+def test_changed_during_a_walk(trap: str, kind: str, deed: Callable[[Any], Any]) -> None:
+    for at in (1, 2, 3):
+        for operation in ("flatten", "match", "hash", "equal", "match_other"):
+            registry = make_registry()
+            container = CONTAINERS[kind]()
+            hook = Once(lambda c=container: deed(c), at)  # type: ignore[misc]
+            fill(container, Trap.MAKE[trap](lambda: None))
+            _, structure = core.flatten(registry, [container, Array()])
+            hash(structure)
+            _clear(container)
+            fill(container, Trap.MAKE[trap](hook))
+            tree = [container, Array()]
+            if operation == "flatten":
+                attempt(core.flatten, registry, tree)
+            elif operation == "match":
+                attempt(core.match, structure, tree)
+            elif operation == "match_other":
+                del tree[1]
+                attempt(core.match, structure, [*tree, 1])
+            else:
+                other = attempt(core.flatten, registry, tree)
+                if isinstance(other, tuple):
+                    attempt(hash, other[1])
+                    attempt(operator.eq, other[1], structure)
+            hook.at = 10**9
+            attempt(core.flatten, registry, tree)
+            attempt(core.match, structure, tree)
+            attempt(repr, structure)
+
+
+@pytest.mark.parametrize("cls", [list, set, dict])
+@pytest.mark.parametrize("hook", ["on_hash", "on_eq"])
+def test_a_field_emptied_while_it_is_hashed_or_compared(registry: Any, cls: Any, hook: str) -> None:
+    """Static fields may be mutable; theirs are the only elements that nobody else holds."""
+
+    def make() -> Any:
+        elements = [Hostile(hash_value=i % 2, equal=False) for i in range(6)]
+        return cls(zip(elements, elements, strict=True)) if cls is dict else cls(elements)
+
+    def act() -> None:
+        value.clear()
+
+    for at in range(6):
+        for value in (make(), make()):
+            _, structure = core.flatten(registry, Linear(size=value))
+            attempt(hash, structure)
+            other = make()
+            for element in (list(value)[at], list(other)[at]):
+                setattr(element, hook, act)
+            del element
+            attempt(core.match, structure, Linear(size=value))
+            attempt(core.match, structure, Linear(size=other))
+            _, second = core.flatten(registry, Linear(size=other))
+            attempt(hash, second)
+            attempt(operator.eq, structure, second)
+
+
+def test_the_structure_dropped_during_a_match(registry: Any) -> None:
+    holder: list[Any] = []
+    trap = Hostile(on_eq=lambda: (holder.clear(), gc.collect()))
+    tree = [Array(), [Hostile()], Array()]
+    holder.append(core.flatten(registry, [Array(), [trap], Array()])[1])
+    attempt(core.match, holder[0], tree)
+
+
+def test_the_registry_is_held_by_its_structures() -> None:
+    _, structure = core.flatten(make_registry(), [Array(), 1, Value(1)])
+    gc.collect()
+    assert len(core.match(structure, [Array(), 1, Value(1)])) == 1
+
+
+def test_the_registry_learns_during_a_walk() -> None:
+    """classify() that flattens instances itself, of the very type that is asked about."""
+
+    def classify(cls: type, x: Any) -> tuple[Any, ...]:
+        if cls is list and x:
+            core.flatten(registry, [])
+            core.flatten(registry, [[], [1]])
+        return ("list",) if cls is list else ("static", None)
+
+    registry = make_registry(classify=classify)
+    arrays, structure = core.flatten(registry, [[1], [2]])
+    assert arrays == () and structure.num_nodes == 5
+    assert registry.known_types() == 2
+
+
+def test_classify_that_fails() -> None:
+    def classify(cls: type, x: Any) -> tuple[Any, ...]:
+        raise ZeroDivisionError
+
+    registry = make_registry(classify=classify)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            core.flatten(registry, [1])
+
+
+def test_the_type_dies_while_it_is_asked_about() -> None:
+    """The instance moves to another class in classify(), and nothing else holds the old one."""
+
+    class Answer(tuple):
+        def __del__(self) -> None:
+            gc.collect()
+
+    def classify(cls: type, x: Any) -> tuple[Any, ...]:
+        if isinstance(x, Value):
+            x.__class__ = Value
+            return Answer(("static", None))
+        return ("list",) if cls is list else ("static", None)
+
+    registry = make_registry(classify=classify)
+    for _ in range(3):
+        attempt(core.flatten, registry, [type("Brief", (Value,), {})(1)])
+        gc.collect()
+
+
+def test_equality_given_to_a_class_later(registry: Any) -> None:
+    """A class whose instances compared by identity when they were flattened: its new ``__eq__``
+    runs where no Python code was expected to."""
+
+    class Late:
+        pass
+
+    _, structure = core.flatten(registry, [[[Late(), Array()], Array()], Array()])
+    hash(structure)
+    outer: list[Any] = [[[Late(), Array()], Array()], Array()]
+
+    def eq(self: Any, other: Any) -> bool:
+        outer.clear()
+        gc.collect()
+        return True
+
+    Late.__eq__ = eq  # type: ignore[method-assign, assignment]
+    Late.__hash__ = lambda self: 1  # type: ignore[method-assign, assignment]
+    attempt(core.match, structure, outer)
+
+
+def test_a_dict_dropped_during_a_look_up_in_it(registry: Any) -> None:
+    """An attribute's name that is no plain str: looking for a field compares with it."""
+
+    class Name(str):
+        hook: Any = None
+
+        def __hash__(self) -> int:
+            return str.__hash__(self)
+
+        def __eq__(self, other: object) -> bool:
+            if Name.hook is not None:
+                Name.hook()
+            return str.__eq__(self, other)
+
+    for field in ("weight", "bias", "size", "__doc__"):
+        Name.hook = None
+        tree = Linear(size=3)
+        _, structure = core.flatten(registry, Linear(weight=Array(), bias=Array(), size=3))
+        hash(structure)
+
+        def fresh(tree: Any = tree, field: str = field) -> None:
+            tree.__dict__ = {Name(field): Array(), "bias": Array(), "size": 3}
+            gc.collect()
+
+        fresh()
+        Name.hook = fresh
+        attempt(core.match, structure, tree)
+        attempt(core.flatten, registry, tree)
+        Name.hook = None
+
+
+@pytest.mark.parametrize("cls", [Linear, type("OnException", (Linear, Exception), {})])
+def test_a_collection_in_the_middle_of_a_plain_match(registry: Any, cls: Any) -> None:
+    """Finalizers run wherever the collector does, and that is where memory is allocated."""
+    threshold = gc.get_threshold()
+
+    class Litter:
+        def __init__(self, victim: list[Any]) -> None:
+            self.me, self.victim = self, victim
+
+        def __del__(self) -> None:
+            self.victim.clear()
+
+    _, structure = core.flatten(registry, [[cls(), Array(), Array()], Array()])
+    hash(structure)
+    try:
+        for first in range(1, 12):
+            victim = [cls.__new__(cls), Array(), Array()]
+            tree = [victim, Array()]
+            gc.collect()
+            gc.disable()
+            for _ in range(3):
+                Litter(victim)
+            gc.enable()
+            gc.set_threshold(first, 1, 1)
+            attempt(core.match, structure, tree)
+            gc.set_threshold(*threshold)
+    finally:
+        gc.set_threshold(*threshold)
+
+
+# ---- without end ----
+
+
+def nest(make: Callable[[Any], Any], depth: int) -> Any:
+    tree: Any = Array()
+    for _ in range(depth):
+        tree = make(tree)
+    return tree
+
+
+def unnest(tree: Any, inner: Callable[[Any], Any]) -> None:
+    """Takes a deep tree apart from the top: not all types are dropped without recursion."""
+    while not isinstance(tree, Array):
+        tree = inner(tree)
+
+
+NESTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "tuple": (lambda t: (t,), lambda t: t[0]),
+    "list": (lambda t: [t], lambda t: t.pop()),
+    "dict": (lambda t: {"a": t}, lambda t: t.pop("a")),
+    "module": (lambda t: Linear(weight=t), lambda t: vars(t).pop("weight")),
+    "record": (lambda t: Record(t, 1, 2), lambda t: vars(t).pop("data")),
+    "box": (lambda t: Box([t]), lambda t: t.children.pop()),
+}
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_deep_trees(registry: Any, name: str) -> None:
+    make, inner = NESTS[name]
+    tree = nest(make, 100_000)
+    for _ in range(2):
+        with pytest.raises(RecursionError):
+            core.flatten(registry, tree)
+    unnest(tree, inner)
+    shallow = nest(make, 50)
+    arrays, structure = core.flatten(registry, shallow)
+    assert core.match(structure, shallow) == arrays
+    assert structure.array_paths() and repr(structure)
+    deep = nest(make, 100_000)
+    assert core.match(structure, deep) is None
+    unnest(deep, inner)
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_as_deep_as_it_goes(registry: Any, name: str) -> None:
+    """What can be flattened near the limit can also be matched and built, or says it cannot."""
+    make, _ = NESTS[name]
+    limit = sys.getrecursionlimit()
+    for depth in (limit // 4, limit // 3, limit // 2, limit - 60, limit - 30, limit + 10):
+        found = attempt(core.flatten, registry, nest(make, depth))
+        if isinstance(found, RecursionError):
+            continue
+        arrays, structure = found
+        for call in (core.match, core.build):
+            argument = nest(make, depth) if call is core.match else arrays
+            result = attempt(call, structure, argument)
+            assert result is not None
+            assert not isinstance(result, Exception) or isinstance(result, RecursionError)
+        assert isinstance(attempt(repr, structure), (str, RecursionError))
+        assert len(structure.array_paths()[0]) == depth
+
+
+def test_deep_statics(registry: Any) -> None:
+    for make in (lambda t: (t,), lambda t: frozenset([t]), lambda t: [t], lambda t: {"a": t}):
+        value: Any = 1
+        for _ in range(500 if make(1) == frozenset([1]) else 50_000):
+            value = make(value)
+        _, structure = core.flatten(registry, Linear(size=value))
+        assert isinstance(attempt(hash, structure), (int, RecursionError))
+        assert isinstance(
+            attempt(core.match, structure, Linear(size=value)), (tuple, RecursionError)
+        )
+
+
+def test_cycles(registry: Any) -> None:
+    for tree in ([1], {"a": 1}, Linear(), Box([])):
+        if isinstance(tree, list):
+            tree.append(tree)
+        elif isinstance(tree, dict):
+            tree["self"] = tree
+        elif isinstance(tree, Linear):
+            tree.weight = tree
+        else:
+            tree.children.append(tree)
+        with pytest.raises(RecursionError):
+            core.flatten(registry, tree)
+        with pytest.raises(RecursionError):
+            core.flatten(registry, [0, tree])
+    loop: list[Any] = []
+    loop.append(loop)
+    _, structure = core.flatten(registry, Linear(size=loop))
+    with pytest.raises(RecursionError):
+        hash(structure)
+    loop.clear()
+
+
+def test_a_match_against_a_cycle_ends(registry: Any) -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    _, structure = core.flatten(registry, [[[[Array()]]]])
+    assert core.match(structure, loop) is None
+    loop.clear()
+
+
+def test_recursion_errors_carry_no_path(registry: Any) -> None:
+    """It would be as long as the tree is deep."""
+    deep = nest(lambda t: (t,), 10_000)
+    with pytest.raises(RecursionError) as info:
+        core.flatten(registry, deep)
+    assert not hasattr(info.value, "__filterjit_blame__")
+
+
+def test_a_static_that_compares_its_own_structure(registry: Any) -> None:
+    holder: list[Any] = []
+
+    def again() -> None:
+        if holder:
+            structure = holder.pop()
+            assert core.match(structure, tree) is not None
+            other = core.flatten(registry, tree)[1]
+            hash(other)
+            assert structure == other
+
+    tree = [Hostile(on_eq=again), Array()]
+    _, structure = core.flatten(registry, [Hostile(), Array()])
+    hash(structure)
+    holder.append(structure)
+    assert core.match(structure, tree) == (tree[1],)
+
+
+def test_build_with_callables_that_fail(registry: Any) -> None:
+    class Fails(Record):
+        armed = False
+
+        def __init__(self, data: Any, other: Any, tag: Any) -> None:
+            if Fails.armed:
+                raise ZeroDivisionError
+            super().__init__(data, other, tag)
+
+    tree = [Array(), (Array(), {"k": Linear(weight=Fails(Array(), 1, 2))}), Array()]
+    arrays, structure = core.flatten(registry, tree)
+    Fails.armed = True
+    with pytest.raises(ZeroDivisionError):
+        core.build(structure, arrays)

@@ -1,0 +1,331 @@
+"""Flatten, match and build of each kind of node; the Structure that comes of it."""
+
+import collections
+import copy
+import weakref
+from typing import Any
+
+import pytest
+from core_support import (
+    WRAPPER,
+    Array,
+    Box,
+    Linear,
+    LoudPoint,
+    Maybe,
+    OtherArray,
+    Point,
+    Record,
+    core,
+    make_registry,
+    missing,
+    same,
+)
+
+
+def a(n: int) -> list[Array]:
+    return [Array(i) for i in range(n)]
+
+
+def _factory() -> int:
+    return 0
+
+
+def trees() -> dict[str, Any]:
+    x, y, z = a(3)
+    return {
+        "array": x,
+        "other_array": OtherArray(),
+        "asked_array": Maybe(True),
+        "asked_static": Maybe(False),
+        "static": 3,
+        "none": None,
+        "tuple": (x, 1, y),
+        "empty_tuple": (),
+        "list": [x, "a", [y, None]],
+        "empty_list": [],
+        "dict": {"b": x, "a": y, "c": 1},
+        "empty_dict": {},
+        "int_keys": {2: x, 1: y},
+        "ordered_dict": collections.OrderedDict([("b", x), ("a", 2)]),
+        "default_dict": collections.defaultdict(_factory, b=x, a=y),
+        "default_dict_none": collections.defaultdict(None, a=y),
+        "namedtuple": Point(x, 2),
+        "loud_namedtuple": LoudPoint(x, 2),
+        "module": Linear(weight=x, bias=y, size=3, activation=len),
+        "dataclass": Record(x, [y], "tag"),
+        "generic": Box([x, (y, 2)], aux=("aux", 1)),
+        "generic_empty": Box([]),
+        "deep": ({"k": [Point(x, Record(y, z, 0))]}, Linear(weight=(x, x), bias=None)),
+        "shared": [x, x, x],
+    }
+
+
+@pytest.mark.parametrize("name", trees())
+def test_round_trip(registry: Any, name: str) -> None:
+    tree = trees()[name]
+    arrays, structure = core.flatten(registry, tree)
+    assert structure.num_arrays == len(arrays)
+    assert same(core.build(structure, arrays), tree)
+    found = core.match(structure, tree)
+    assert len(found) == len(arrays) and all(map(lambda p, q: p is q, found, arrays))
+    _, other = core.flatten(registry, tree)
+    assert other == structure and hash(other) == hash(structure)
+    assert repr(other) == repr(structure)
+    assert structure.span() == (0, len(arrays))
+    assert len(structure.array_paths()) == len(arrays)
+
+
+def test_all_kinds_are_told_apart(registry: Any) -> None:
+    """Each tree matches its own structure and no other's."""
+    everything = trees()
+    structures = {name: core.flatten(registry, t)[1] for name, t in everything.items()}
+    alike = {"array", "other_array", "asked_array"}
+    for one, structure in structures.items():
+        for other, tree in everything.items():
+            expected = one == other or {one, other} <= alike
+            assert (core.match(structure, tree) is not None) == expected, (one, other)
+            assert (structures[other] == structure) == expected
+            assert (structures[other] != structure) != expected
+
+
+def test_build_gives_new_arrays_their_places(registry: Any) -> None:
+    _, structure = core.flatten(registry, {"b": Array(), "a": [Array(), 5]})
+    assert core.build(structure, [1, "two"]) == {"a": [1, 5], "b": "two"}
+    assert list(core.build(structure, iter((1, 2)))) == ["a", "b"]
+
+
+def test_build_refuses_another_number(registry: Any) -> None:
+    _, structure = core.flatten(registry, [Array()])
+    for arrays in ([], [1, 2]):
+        with pytest.raises(ValueError, match="takes 1 arrays"):
+            core.build(structure, arrays)
+
+
+def test_arrays_of_any_type_match(registry: Any) -> None:
+    _, structure = core.flatten(registry, [Array(), 0])
+    for leaf in (Array(), OtherArray(), Maybe(True)):
+        assert core.match(structure, [leaf, 0]) == (leaf,)
+    for leaf in (Maybe(False), 1, None, [Array()], "x"):
+        assert core.match(structure, [leaf, 0]) is None
+
+
+def test_a_mismatch_late_in_the_walk_gives_the_arrays_back(registry: Any) -> None:
+    x = Array()
+    refs = weakref.getweakrefcount(x)
+    _, structure = core.flatten(registry, [[x] * 200, 1])
+    assert core.match(structure, [[x] * 200, 2]) is None
+    assert weakref.getweakrefcount(x) == refs
+
+
+@pytest.mark.parametrize("count", [0, 1, 47, 48, 49, 96, 97, 1000, 20_000])
+def test_many_arrays(registry: Any, count: int) -> None:
+    tree = {str(i): Array(i) for i in range(count)}
+    arrays, structure = core.flatten(registry, tree)
+    assert len(arrays) == structure.num_arrays == count
+    assert core.match(structure, tree) == arrays
+    assert core.build(structure, arrays) == tree
+
+
+def test_other_lengths_and_nesting_do_not_match(registry: Any) -> None:
+    x = Array()
+    _, structure = core.flatten(registry, ([x, x], x))
+    for tree in (([x, x], x, x), ([x], x), ([x, x, x], x), ([x, x],), ((x, x), x), [[x, x], x]):
+        assert core.match(structure, tree) is None
+
+
+def test_subclasses_are_other_types(registry: Any) -> None:
+    class MyList(list):
+        pass
+
+    class MyDict(dict):
+        pass
+
+    _, structure = core.flatten(registry, [[Array()], {"a": 1}])
+    assert core.match(structure, [MyList([Array()]), {"a": 1}]) is None
+    assert core.match(structure, [[Array()], MyDict(a=1)]) is None
+    assert registry.kind(MyList()) == "static"
+
+
+def test_plain_namedtuples_are_not_called(registry: Any) -> None:
+    arrays, structure = core.flatten(registry, LoudPoint(Array(), 1))
+    before = LoudPoint.made
+    assert core.build(structure, arrays) == LoudPoint(arrays[0], 1)
+    assert LoudPoint.made == before + 2
+    _, plain = core.flatten(registry, Point(Array(), 1))
+    assert type(core.build(plain, (5,))) is Point
+
+
+def test_paths(registry: Any) -> None:
+    tree = {
+        "m": Linear(weight=[Array(), Array()], bias=Array()),
+        "p": Point(1, (Array(),)),
+        "d": collections.defaultdict(list, k=Array()),
+        "r": Record(1, Array(), "tag"),
+        "b": Box([0, Array()]),
+    }
+    _, structure = core.flatten(registry, tree)
+    assert structure.array_paths() == [
+        [("b",), (1,)],
+        [("d",), ("k",)],
+        [("m",), "weight", (0,)],
+        [("m",), "weight", (1,)],
+        [("m",), "bias"],
+        [("p",), "y", (0,)],
+        [("r",), "other"],
+    ]
+    _, leaf = core.flatten(registry, Array())
+    assert leaf.array_paths() == [[]]
+
+
+def test_span(registry: Any) -> None:
+    tree = ([Array(), 1, Array()], Array(), None, {"b": (Array(),), "a": Array()})
+    _, structure = core.flatten(registry, tree)
+    assert structure.span(0) == (0, 2)
+    assert structure.span(0, 2) == (1, 1)
+    assert structure.span(1) == (2, 1)
+    assert structure.span(2) == (3, 0)
+    assert structure.span(3) == (3, 2)
+    assert structure.span(3, 1, 0) == (4, 1)
+    for path in ((4,), (-1,), (0, 3), (1, 0), (2, 0), (0, 1, 0)):
+        with pytest.raises(IndexError):
+            structure.span(*path)
+    with pytest.raises(TypeError):
+        structure.span("a")
+
+
+def test_repr(registry: Any) -> None:
+    tree = {"a": (Array(),), "b": [Point(1, None)], "c": Linear(weight=Array(), size=3)}
+    _, structure = core.flatten(registry, tree)
+    assert repr(structure) == (
+        "Structure({'a': (*,), 'b': [Point(x=1, y=None)], 'c': Linear(weight=*, size=3)})"
+    )
+    _, structure = core.flatten(registry, (Record(1, 2, 3), Box([Array()]), (), {}))
+    assert repr(structure) == ("Structure((Record(data=1, other=2, tag=3), Box(*), (), {}))")
+
+
+def test_repr_of_a_static_that_fails(registry: Any) -> None:
+    class Silent:
+        def __repr__(self) -> str:
+            raise ZeroDivisionError
+
+    _, structure = core.flatten(registry, [Silent()])
+    with pytest.raises(ZeroDivisionError):
+        repr(structure)
+
+
+def test_structures_compare_with_structures_alone(registry: Any) -> None:
+    _, structure = core.flatten(registry, [1])
+    assert structure != 1 and structure != [1]
+    with pytest.raises(TypeError):
+        structure < structure  # noqa: B015
+    _, other = core.flatten(make_registry(), [1])
+    assert structure != other, "of another registry"
+    assert {structure: 1}[core.flatten(registry, [1])[1]] == 1
+
+
+def test_num_nodes(registry: Any) -> None:
+    _, structure = core.flatten(registry, [Array(), (1, None)])
+    assert structure.num_nodes == 5
+
+
+def test_structures_cannot_be_made_or_changed(registry: Any) -> None:
+    _, structure = core.flatten(registry, [1])
+    with pytest.raises(TypeError):
+        type(structure)()
+    with pytest.raises(AttributeError):
+        structure.num_arrays = 3
+    with pytest.raises(TypeError):
+        type(structure).num_arrays = 3
+    with pytest.raises(TypeError):
+        copy.copy(structure)
+
+
+def test_generic_children_may_be_any_iterable_of_split() -> None:
+    registry = make_registry(split=lambda box: (iter(box.children), box.aux))
+    x = Array()
+    _, structure = core.flatten(registry, Box([x, 1]))
+    assert core.match(structure, Box([x, 1])) == (x,)
+    assert core.match(structure, Box([x, 1, 2])) is None
+    assert core.match(structure, Box([x, 1], aux=1)) is None
+
+
+@pytest.mark.parametrize(
+    "answer, error",
+    [
+        (("unheard of",), ValueError),
+        ((), TypeError),
+        (None, TypeError),
+        ((3,), TypeError),
+        (("module",), TypeError),
+        (("module", ("a",), (), (1,)), TypeError),
+        (("dataclass", ["a"], (), ()), TypeError),
+    ],
+)
+def test_bad_answers_of_classify(answer: Any, error: type[Exception]) -> None:
+    registry = make_registry(classify=lambda cls, x: answer)
+    for _ in range(2):
+        with pytest.raises(error):
+            core.flatten(registry, 1)
+    assert registry.known_types() == 0
+
+
+@pytest.mark.parametrize("answer", [None, 3, (), ([], None, id), ((), None)])
+def test_bad_answers_of_describe_and_split(answer: Any) -> None:
+    good = make_registry()
+    registry = make_registry(describe=lambda x: answer)
+    with pytest.raises((TypeError, SystemError)):
+        core.flatten(registry, Box([]))
+    registry = make_registry(split=lambda x: answer if answer != ((), None) else 3)
+    _, structure = core.flatten(registry, Box([]))
+    with pytest.raises((TypeError, SystemError)):
+        core.match(structure, Box([]))
+    core.flatten(good, Box([]))
+
+
+def test_kinds_are_asked_for_once_a_type() -> None:
+    asked: list[type] = []
+
+    def classify(cls: type, x: Any) -> tuple[Any, ...]:
+        asked.append(cls)
+        return ("list",) if cls is list else ("array",) if cls is Array else ("static", None)
+
+    registry = make_registry(classify=classify)
+    tree = [1, 2, Array(), "a", Array(), "b"]
+    _, structure = core.flatten(registry, tree)
+    core.match(structure, tree)
+    core.flatten(registry, tree)
+    assert sorted(c.__name__ for c in asked) == ["Array", "int", "list", "str"]
+    assert registry.known_types() == 4
+
+
+def test_registry_arguments() -> None:
+    with pytest.raises(TypeError):
+        make_registry(array_type=3)
+    with pytest.raises(TypeError):
+        core.Registry()
+    registry = make_registry()
+    assert registry.missing is missing
+    assert registry.kind(Linear()) == "module"
+    assert registry.kind(Maybe(True)) == "ask"
+    assert WRAPPER
+
+
+def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
+    _, structure = core.flatten(registry, 1)
+    for call in (
+        lambda: core.flatten(registry),
+        lambda: core.flatten(structure, 1),
+        lambda: core.match(registry, 1),
+        lambda: core.match(structure),
+        lambda: core.build(structure),
+        lambda: core.build(registry, ()),
+        lambda: core.build(structure, 3),
+        lambda: core.output_flatten(3),
+        lambda: core.output_unflatten(1),
+        lambda: core.output_unflatten("a", ()),
+        lambda: core.output_unflatten(1, 3),
+        lambda: core.rebuild(1, 2),
+    ):
+        with pytest.raises(TypeError):
+            call()

@@ -1,0 +1,369 @@
+"""Diffrax: solves, gradients by each adjoint, errors, batches, and no trace too many."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from downstream_support import both, both_raise
+
+import filterjit
+from parity.support import Traces
+
+diffrax = pytest.importorskip("diffrax")
+
+Y0 = jnp.array([1.0, 0.0])
+
+
+def decay(t: Any, y: Any, args: Any) -> Any:
+    return -args * y
+
+
+def oscillate(t: Any, y: Any, args: Any) -> Any:
+    return jnp.array([[0.0, 1.0], [-1.0, 0.0]]) @ y * args
+
+
+def test_solution() -> None:
+    """All that a solution holds: times, values, statistics, the result."""
+
+    def program() -> Any:
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(oscillate),
+            diffrax.Tsit5(),
+            t0=0.0,
+            t1=2.0,
+            dt0=None,
+            y0=Y0,
+            args=jnp.array(2.0),
+            saveat=diffrax.SaveAt(ts=jnp.linspace(0.0, 2.0, 5), dense=True),
+            stepsize_controller=diffrax.PIDController(rtol=1e-4, atol=1e-4),
+        )
+        ok = bool(solution.result == diffrax.RESULTS.successful)
+        interpolated = [solution.evaluate(t) for t in (0.3, 0.3, 1.7)]
+        # A jitted method, and one that is vmapped outside.
+        many = jax.vmap(solution.evaluate)(jnp.linspace(0.1, 1.9, 4))
+        return solution.ts, solution.ys, solution.stats, ok, interpolated, many
+
+    *_, ok, _, _ = both(program)
+    assert ok
+
+
+def test_implicit_solver() -> None:
+    def program() -> Any:
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(lambda t, y, args: {"a": -y["a"], "b": y["a"] * args[0]}),
+            diffrax.Kvaerno3(),
+            0.0,
+            1.0,
+            0.1,
+            {"a": Y0, "b": Y0},
+            args=(3.0, "static"),
+            stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-3),
+        ).ys
+
+    both(program)
+
+
+def loss_of(adjoint: Any) -> Any:
+    def loss(model: Any, y0: Any) -> Any:
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(lambda t, y, model: model(y)),
+            diffrax.Heun(),
+            0.0,
+            1.0,
+            0.25,
+            y0,
+            args=model,
+            adjoint=adjoint,
+            max_steps=8,
+        )
+        return jnp.sum(solution.ys**2)
+
+    return loss
+
+
+@pytest.mark.parametrize(
+    "adjoint", ["RecursiveCheckpointAdjoint", "DirectAdjoint", "BacksolveAdjoint"]
+)
+def test_gradients(adjoint: str) -> None:
+    model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
+
+    def program() -> Any:
+        grad = eqx.filter_value_and_grad(loss_of(getattr(diffrax, adjoint)()))
+        if adjoint == "DirectAdjoint":
+            return grad(model, Y0)
+        jitted = eqx.filter_jit(grad)
+        return jitted(model, Y0), jitted(model, Y0 * 2)
+
+    both(program)
+
+
+def test_forward_mode() -> None:
+    model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
+
+    def program() -> Any:
+        loss = loss_of(diffrax.ForwardMode())
+        return eqx.filter_jvp(loss, (model, Y0), (eqx.filter(model, eqx.is_array), Y0))
+
+    both(program)
+
+
+def too_few_steps() -> Any:
+    return diffrax.diffeqsolve(
+        diffrax.ODETerm(decay),
+        diffrax.Tsit5(),
+        0.0,
+        10.0,
+        0.1,
+        Y0,
+        args=1.0,
+        max_steps=4,
+    )
+
+
+def test_too_few_steps() -> None:
+    both_raise(too_few_steps, "maximum number of solver steps was reached")
+    both_raise(lambda: eqx.filter_jit(too_few_steps)(), "maximum number of solver steps")
+
+
+def test_error_under_vmap_and_grad() -> None:
+    def solve(y0: Any) -> Any:
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(decay),
+            diffrax.Euler(),
+            0.0,
+            1.0,
+            0.1,
+            y0,
+            args=1.0,
+            max_steps=4,
+        ).ys[0]
+
+    both_raise(lambda: jax.vmap(solve)(jnp.ones(2)), "maximum number of solver steps")
+    both_raise(lambda: eqx.filter_jit(jax.grad(solve))(jnp.ones(())), "maximum number")
+
+
+def test_failure_without_an_error() -> None:
+    def program() -> Any:
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(decay),
+            diffrax.Tsit5(),
+            0.0,
+            10.0,
+            0.1,
+            Y0,
+            args=1.0,
+            max_steps=4,
+            throw=False,
+        )
+        reached = bool(solution.result == diffrax.RESULTS.max_steps_reached)
+        return solution.ys, reached, diffrax.RESULTS[solution.result], solution.stats
+
+    assert both(program)[1]
+
+
+def test_solves_again_after_an_error() -> None:
+    def program() -> Any:
+        solve = lambda n: (
+            diffrax.diffeqsolve(
+                diffrax.ODETerm(decay), diffrax.Euler(), 0.0, n, 0.5, Y0, args=1.0, max_steps=4
+            ).ys
+        )
+        before = solve(jnp.array(1.0))
+        with pytest.raises(RuntimeError, match="maximum number"):
+            solve(jnp.array(9.0))
+        return before, solve(jnp.array(1.5)), solve(jnp.array(1.0))
+
+    both(program)
+
+
+def test_batch_of_solves() -> None:
+    def program() -> Any:
+        def solve(y0: Any, rate: Any) -> Any:
+            return diffrax.diffeqsolve(
+                diffrax.ODETerm(decay),
+                diffrax.Tsit5(),
+                0.0,
+                1.0,
+                None,
+                y0,
+                args=rate,
+                stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-3),
+            )
+
+        rates = jnp.array([1.0, 10.0, 30.0])
+        batch = eqx.filter_vmap(solve, in_axes=(None, 0))(Y0, rates)
+        jitted = eqx.filter_jit(eqx.filter_vmap(solve, in_axes=(None, 0)))(Y0, rates)
+        return batch.ys, batch.stats, jitted.ys
+
+    both(program)
+
+
+def test_stochastic() -> None:
+    def program() -> Any:
+        def solve(key: Any) -> Any:
+            brownian = diffrax.VirtualBrownianTree(0.0, 1.0, tol=0.2, shape=(2,), key=key)
+            terms = diffrax.MultiTerm(
+                diffrax.ODETerm(lambda t, y, args: -y),
+                diffrax.ControlTerm(lambda t, y, args: 0.1 * jnp.eye(2), brownian),
+            )
+            solution = diffrax.diffeqsolve(terms, diffrax.Euler(), 0.0, 1.0, 0.5, Y0)
+            return solution.ys, brownian.evaluate(0.0, 0.5)
+
+        return solve(jax.random.key(0)), solve(jax.random.key(1))
+
+    both(program)
+
+
+def test_events() -> None:
+    def program() -> Any:
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(lambda t, y, args: jnp.array([y[1], -9.8])),
+            diffrax.Tsit5(),
+            0.0,
+            jnp.inf,
+            0.1,
+            jnp.array([1.0, 0.0]),
+            event=diffrax.Event(lambda t, y, args, **kwargs: y[0] < 0.0),
+        )
+        return solution.ts, solution.ys, solution.event_mask
+
+    both(program)
+
+
+def test_interpolation() -> None:
+    def program() -> Any:
+        ts, ys = jnp.linspace(0.0, 1.0, 4), jnp.arange(8.0).reshape(4, 2) ** 2
+        control = diffrax.CubicInterpolation(
+            ts, diffrax.backward_hermite_coefficients(ts, ys, fill_forward_nans_at_end=True)
+        )
+        linear = diffrax.LinearInterpolation(ts, diffrax.linear_interpolation(ts, ys))
+        return (
+            control.evaluate(0.3),
+            control.derivative(0.4),
+            jax.vmap(linear.evaluate)(jnp.array([0.1, 0.9])),
+            diffrax.rectilinear_interpolation(ts, ys),
+        )
+
+    both(program)
+
+
+def test_loop_of_solves_is_traced_once() -> None:
+    def program() -> Any:
+        traces = Traces()
+
+        def field(t: Any, y: Any, args: Any) -> Any:
+            traces.tick()
+            return -y * args["rate"]
+
+        y, counts = Y0, []
+        for i in range(4):
+            # All is made anew each time, as programs do.
+            solution = diffrax.diffeqsolve(
+                diffrax.ODETerm(field),
+                diffrax.Tsit5(),
+                0.0,
+                0.5,
+                0.1,
+                y,
+                args={"rate": jnp.array(float(i))},
+                saveat=diffrax.SaveAt(t1=True),
+                stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-3),
+            )
+            y = solution.ys[0]
+            counts.append(traces.count)
+        return y, counts
+
+    counts = both(program)[1]
+    assert len(set(counts)) == 1
+
+
+def test_gradients_in_a_loop_are_traced_once() -> None:
+    """Training a neural differential equation."""
+
+    def program() -> Any:
+        traces = Traces()
+        optimiser = optax.sgd(1e-2)
+
+        def field(t: Any, y: Any, model: Any) -> Any:
+            return model(y)
+
+        @eqx.filter_jit
+        def train(model: Any, state: Any, y0s: Any, targets: Any) -> Any:
+            traces.tick()
+
+            def loss(model: Any) -> Any:
+                def solve(y0: Any) -> Any:
+                    saveat = diffrax.SaveAt(ts=jnp.linspace(0.0, 1.0, 3))
+                    return diffrax.diffeqsolve(
+                        diffrax.ODETerm(field),
+                        diffrax.Heun(),
+                        0.0,
+                        1.0,
+                        0.5,
+                        y0,
+                        args=model,
+                        saveat=saveat,
+                    ).ys
+
+                return jnp.mean((jax.vmap(solve)(y0s) - targets) ** 2)
+
+            value, grads = eqx.filter_value_and_grad(loss)(model)
+            updates, state = optimiser.update(grads, state)
+            return eqx.apply_updates(model, updates), state, value
+
+        model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
+        state = optimiser.init(eqx.filter(model, eqx.is_array))
+        y0s = jax.random.normal(jax.random.key(1), (3, 2))
+        values = []
+        for _ in range(3):
+            model, state, value = train(model, state, y0s, jnp.zeros((3, 3, 2)))
+            values.append(value)
+        return values, model, traces.count
+
+    values, _, count = both(program)
+    assert count == 1 and values[-1] < values[0]
+
+
+def test_solve_in_a_step_by_step_loop() -> None:
+    """Solvers and their states as arguments and results of a jitted step."""
+
+    def program() -> Any:
+        term, solver = diffrax.ODETerm(oscillate), diffrax.Tsit5()
+        args = jnp.array(1.0)
+
+        @eqx.filter_jit
+        def step(solver: Any, t: Any, y: Any, state: Any, made_jump: Any) -> Any:
+            t1 = t + 0.1
+            y, error, _, state, _ = solver.step(term, t, t1, y, args, state, made_jump)
+            return t1, y, state, error
+
+        t, y = jnp.array(0.0), Y0
+        state = solver.init(term, t, t + 0.1, y, args)
+        for _ in range(3):
+            t, y, state, error = step(solver, t, y, state, False)
+        return t, y, state, error
+
+    both(program)
+
+
+def test_the_way_back() -> None:
+    """Solved under ours, used outside, and the other way round."""
+    solve = lambda: diffrax.diffeqsolve(
+        diffrax.ODETerm(decay),
+        diffrax.Tsit5(),
+        0.0,
+        1.0,
+        0.1,
+        Y0,
+        args=1.0,
+        saveat=diffrax.SaveAt(dense=True),
+    )
+    theirs = solve()
+    with filterjit.installed():
+        ours = solve()
+        inside = theirs.evaluate(0.5)
+    assert (ours.evaluate(0.5) == inside).all()
+    assert eqx.tree_equal(ours, theirs)

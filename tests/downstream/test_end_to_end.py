@@ -1,0 +1,42 @@
+"""The programs of benchmarks/end_to_end.py compute the same both ways. Times are not looked at."""
+
+import equinox as eqx
+import jax.tree_util as jtu
+import pytest
+
+from end_to_end import HEADERS, PROGRAMS, WAYS, Row, main, start, table
+from parity.support import picture
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_same_results(name: str) -> None:
+    """Each step's results are those of all before it."""
+    steps = {way: start(name, way) for way in WAYS}
+    found = {}
+    for way, step in steps.items():
+        with WAYS[way]():
+            found[way] = [step() for _ in range(5)]
+    assert picture(found["ours"]) == picture(found["equinox"])
+    assert jtu.tree_structure(found["ours"]) == jtu.tree_structure(found["equinox"])
+    assert any(eqx.is_array(x) for x in jtu.tree_leaves(found["ours"]))
+
+
+def test_each_program_has_a_line_of_text() -> None:
+    for name, make in PROGRAMS.items():
+        assert make.__doc__ and "\n" not in make.__doc__, name
+
+
+def test_tables() -> None:
+    rows = [Row("decode_step", {"equinox": 1234.5, "ours": 100.0})]
+    header, rule, row = table(rows, markdown=True).splitlines()
+    assert [x.strip() for x in header.strip("|").split("|")] == list(HEADERS)
+    assert set(rule) <= set("|-: ")
+    assert [x.strip() for x in row.strip("|").split("|")][1:] == ["1,234", "100", "12.3x"]
+    assert len({len(line) for line in table(rows, markdown=False).splitlines()}) == 1
+
+
+def test_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "--program", "environment_step"]) == 0
+    out, err = capsys.readouterr()
+    assert str(PROGRAMS["environment_step"].__doc__) in out
+    assert "\x1b" not in out and err == ""

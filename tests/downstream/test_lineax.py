@@ -1,0 +1,132 @@
+"""Lineax: linear solves of all operators, gradients, batches, errors."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from downstream_support import both, both_raise
+
+from parity.support import Traces
+
+lx = pytest.importorskip("lineax")
+
+A = jax.random.normal(jax.random.key(0), (3, 3))
+POSITIVE = A @ A.T + jnp.eye(3)
+B = jnp.array([1.0, 2.0, 3.0])
+OPERATORS = {
+    "matrix": lambda: lx.MatrixLinearOperator(A),
+    "positive": lambda: lx.MatrixLinearOperator(POSITIVE, lx.positive_semidefinite_tag),
+    "diagonal": lambda: lx.DiagonalLinearOperator(B),
+    "tridiagonal": lambda: lx.TridiagonalLinearOperator(B, B[:2], B[1:]),
+    "sum": lambda: lx.MatrixLinearOperator(A) + 2 * lx.IdentityLinearOperator(
+        jax.ShapeDtypeStruct((3,), jnp.float32)
+    ),
+    "function": lambda: lx.FunctionLinearOperator(lambda x: A @ x, jax.eval_shape(lambda: B)),
+    "jacobian": lambda: lx.JacobianLinearOperator(lambda x, args: jnp.sin(A @ x) + x, B),
+    "pytree": lambda: lx.PyTreeLinearOperator(
+        {"a": {"a": A, "b": A[:, 0]}, "b": {"a": A[0], "b": jnp.array(5.0)}},
+        {"a": jax.eval_shape(lambda: B), "b": jax.eval_shape(lambda: B[0])},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_solve(name: str) -> None:
+    def program() -> Any:
+        operator = OPERATORS[name]()
+        vector = {"a": B, "b": B[0]} if name == "pytree" else B
+        solution = lx.linear_solve(operator, vector)
+        inside = eqx.filter_jit(lambda op, v: (lx.linear_solve(op, v).value, op.mv(v)))
+        return solution.value, solution.stats, inside(operator, vector)
+
+    both(program)
+
+
+@pytest.mark.parametrize("solver", ["CG", "GMRES", "BiCGStab"])
+def test_iterative_solvers(solver: str) -> None:
+    def program() -> Any:
+        operator = OPERATORS["positive"]()
+        solution = lx.linear_solve(operator, B, getattr(lx, solver)(rtol=1e-5, atol=1e-5))
+        return solution.value, solution.stats, bool(solution.result == lx.RESULTS.successful)
+
+    both(program)
+
+
+def test_least_squares() -> None:
+    def program() -> Any:
+        tall = lx.MatrixLinearOperator(jnp.vstack([A, A[:1] + 1]))
+        b = jnp.append(B, 4.0)
+        return lx.linear_solve(tall, b, lx.QR()).value, lx.linear_solve(tall, b, lx.SVD()).value
+
+    both(program)
+
+
+def test_gradients_and_batches() -> None:
+    def program() -> Any:
+        def solve(matrix: Any, b: Any) -> Any:
+            return jnp.sum(lx.linear_solve(lx.MatrixLinearOperator(matrix), b, lx.LU()).value ** 2)
+
+        batch = jnp.stack([A, POSITIVE])
+        return (
+            jax.grad(solve, argnums=(0, 1))(A, B),
+            eqx.filter_jit(jax.grad(solve))(A, B),
+            jax.vmap(solve, in_axes=(0, None))(batch, B),
+            eqx.filter_jit(jax.vmap(jax.grad(solve), in_axes=(0, None)))(batch, B),
+            jax.jvp(solve, (A, B), (A, B)),
+        )
+
+    both(program)
+
+
+def test_state_kept_between_solves() -> None:
+    """A factorisation as argument and result of jitted functions."""
+
+    def program() -> Any:
+        solver, operator = lx.LU(), OPERATORS["matrix"]()
+        state = eqx.filter_jit(lambda op: solver.init(op, {}))(operator)
+        solve = eqx.filter_jit(
+            lambda op, b, state: lx.linear_solve(op, b, solver, state=state).value
+        )
+        return [solve(operator, b, state) for b in (B, B * 2)], state
+
+    both(program)
+
+
+def singular() -> Any:
+    return lx.linear_solve(lx.MatrixLinearOperator(jnp.zeros((3, 3))), B, lx.LU())
+
+
+def test_error() -> None:
+    both_raise(singular, "linear solver returned non-finite")
+    both_raise(lambda: eqx.filter_jit(singular)(), "linear solver returned non-finite")
+
+
+def test_failure_without_an_error() -> None:
+    def program() -> Any:
+        operator = lx.MatrixLinearOperator(jnp.zeros((3, 3)))
+        solution = lx.linear_solve(operator, B, lx.LU(), throw=False)
+        return solution.value, lx.RESULTS[solution.result]
+
+    both(program)
+
+
+def test_loop_is_traced_once() -> None:
+    def program() -> Any:
+        traces = Traces()
+
+        def matvec(x: Any) -> Any:
+            traces.tick()
+            return POSITIVE @ x
+
+        operator = lx.FunctionLinearOperator(
+            matvec, jax.eval_shape(lambda: B), lx.positive_semidefinite_tag
+        )
+        b, counts = B, []
+        for _ in range(3):
+            b = lx.linear_solve(operator, b, lx.CG(rtol=1e-4, atol=1e-4)).value
+            counts.append(traces.count)
+        return b, counts
+
+    assert len(set(both(program)[1])) == 1

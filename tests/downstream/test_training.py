@@ -1,0 +1,140 @@
+"""Equinox with Optax: models of all kinds trained both ways, the same to the last bit."""
+
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import optax
+import pytest
+from downstream_support import both
+
+from parity.support import Traces
+
+KEY = jax.random.key(0)
+X = jax.random.normal(jax.random.key(1), (8, 4))
+Y = jnp.arange(8) % 3
+
+
+class Classifier(eqx.Module):
+    layers: list[Any]
+    dropout: eqx.nn.Dropout
+    scale: Any = eqx.field(converter=jnp.asarray)
+    name: str = eqx.field(static=True)
+
+    def __init__(self, key: Any) -> None:
+        keys = jax.random.split(key, 2)
+        self.layers = [eqx.nn.Linear(4, 8, key=keys[0]), jax.nn.relu]
+        self.layers.append(eqx.nn.Linear(8, 3, key=keys[1]))
+        self.dropout = eqx.nn.Dropout(0.2)
+        self.scale = jnp.ones(())
+        self.name = "classifier"
+
+    def __call__(self, x: Any, *, key: Any = None) -> Any:
+        for layer in self.layers[:-1]:
+            x = layer(x)
+        return self.layers[-1](self.dropout(x, key=key)) * self.scale
+
+
+OPTIMISERS = {
+    "adamw": lambda: optax.adamw(optax.warmup_cosine_decay_schedule(0.0, 1e-2, 2, 10)),
+    "clipped": lambda: optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.1, 0.9)),
+    "multi steps": lambda: optax.MultiSteps(optax.adam(1e-2), 2).gradient_transformation(),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "donate"), [("adamw", "none"), ("clipped", "all"), ("multi steps", "none")]
+)
+def test_classifier(name: str, donate: Any) -> None:
+    def program() -> Any:
+        optimiser = OPTIMISERS[name]()
+        traces = Traces()
+
+        @eqx.filter_value_and_grad(has_aux=True)
+        def loss(model: Any, x: Any, y: Any, key: Any) -> Any:
+            logits = jax.vmap(model)(x, key=jax.random.split(key, x.shape[0]))
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+            return jnp.mean(losses), {"accuracy": jnp.mean(jnp.argmax(logits, 1) == y)}
+
+        @eqx.filter_jit(donate=donate)
+        def train(model: Any, state: Any, key: Any) -> Any:
+            traces.tick()
+            key, used = jax.random.split(key)
+            (value, aux), grads = loss(model, X, Y, used)
+            updates, state = optimiser.update(grads, state, eqx.filter(model, eqx.is_array))
+            return eqx.apply_updates(model, updates), state, key, value, aux
+
+        @eqx.filter_jit
+        def evaluate(model: Any) -> Any:
+            return jax.vmap(eqx.nn.inference_mode(model))(X)
+
+        model = Classifier(jax.random.key(0))
+        state = optimiser.init(eqx.filter(model, eqx.is_array))
+        key, told = jax.random.key(7), []
+        for _ in range(3):
+            model, state, key, value, aux = train(model, state, key)
+            told.append((value, aux))
+        return told, model, state, evaluate(model), traces.count
+
+    both(program)
+
+
+def test_recurrent_and_partitioned() -> None:
+    """A frozen part, a scan, a filter specification."""
+
+    class Recurrent(eqx.Module):
+        cell: eqx.nn.GRUCell
+        head: eqx.nn.Linear
+
+        def __call__(self, xs: Any) -> Any:
+            step = lambda h, x: (self.cell(x, h), None)
+            return self.head(jax.lax.scan(step, jnp.zeros(4), xs)[0])
+
+    def program() -> Any:
+        keys = jax.random.split(KEY)
+        model = Recurrent(eqx.nn.GRUCell(4, 4, key=keys[0]), eqx.nn.Linear(4, 1, key=keys[1]))
+        spec = jtu.tree_map(lambda _: False, model)
+        spec = eqx.tree_at(lambda m: (m.head.weight, m.head.bias), spec, (True, True))
+        optimiser = optax.sgd(0.1)
+
+        @eqx.filter_jit
+        def train(model: Any, state: Any) -> Any:
+            trained, frozen = eqx.partition(model, spec)
+            loss = lambda t: jnp.sum(eqx.combine(t, frozen)(X) ** 2)
+            grads = eqx.filter_grad(loss)(trained)
+            updates, state = optimiser.update(grads, state)
+            return eqx.apply_updates(model, updates), state
+
+        state = optimiser.init(eqx.partition(model, spec)[0])
+        for _ in range(3):
+            model, state = train(model, state)
+        return model
+
+    both(program)
+
+
+def test_ensemble_and_checkpoint(tmp_path: Path) -> None:
+    """Many models in one, saved half-way and loaded."""
+
+    def program() -> Any:
+        make = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 1, 3, 1, key=key))
+
+        @eqx.filter_jit
+        def train(models: Any) -> Any:
+            @eqx.filter_vmap
+            def grad(model: Any) -> Any:
+                return eqx.filter_grad(lambda m: jnp.mean(jax.vmap(m)(X) ** 2))(model)
+
+            return eqx.apply_updates(models, jtu.tree_map(lambda g: -0.1 * g, grad(models)))
+
+        models = train(make(jax.random.split(KEY, 3)))
+        path = tmp_path / "models.eqx"
+        eqx.tree_serialise_leaves(path, models)
+        loaded = eqx.tree_deserialise_leaves(path, make(jax.random.split(KEY, 3)))
+        return train(loaded), train(models)
+
+    loaded, kept = both(program)
+    assert eqx.tree_equal(loaded, kept)

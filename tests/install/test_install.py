@@ -1,0 +1,209 @@
+"""Taking Equinox's place, and giving it back."""
+
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+import filterjit
+from filterjit import _core, _install, _jax_compat
+
+
+@pytest.fixture(autouse=True)
+def not_installed() -> Iterator[None]:
+    filterjit.uninstall()
+    yield
+    filterjit.uninstall()
+
+
+def runs_on_ours(f: object, *args: object) -> bool:
+    """Whether a call of `f` is dispatched by a FilterJit: only there 1 and True differ."""
+    return f(1, *args) != f(True, *args)  # type: ignore[operator]
+
+
+@eqx.filter_jit
+def made_before(x: object) -> str:
+    return type(x).__name__
+
+
+def test_install_and_uninstall() -> None:
+    original = eqx.filter_jit
+    assert not runs_on_ours(made_before)
+    filterjit.install()
+    assert eqx.filter_jit is filterjit.filter_jit
+    assert runs_on_ours(made_before)
+    assert runs_on_ours(original(lambda x: type(x).__name__))
+    filterjit.uninstall()
+    assert eqx.filter_jit is original
+    assert not runs_on_ours(made_before)
+
+
+def test_twice_is_harmless() -> None:
+    original = eqx.filter_jit
+    filterjit.install()
+    filterjit.install()
+    filterjit.uninstall()
+    assert eqx.filter_jit is original
+    filterjit.uninstall()
+    assert eqx.filter_jit is original
+
+
+def test_context_restores_what_was() -> None:
+    original = eqx.filter_jit
+    with filterjit.installed():
+        assert eqx.filter_jit is filterjit.filter_jit
+        with filterjit.installed():
+            pass
+        assert eqx.filter_jit is filterjit.filter_jit
+    assert eqx.filter_jit is original
+    with pytest.raises(ZeroDivisionError), filterjit.installed():
+        raise ZeroDivisionError
+    assert eqx.filter_jit is original
+
+
+def test_options_of_a_wrapper_made_before() -> None:
+    @eqx.filter_jit(donate="all-except-first", inline=True, keep_unused=True)
+    def f(x: jax.Array, y: jax.Array) -> jax.Array:
+        return x + y
+
+    with filterjit.installed():
+        x, y = jnp.zeros(3), jnp.ones(3)
+        f(x, y)
+        assert not x.is_deleted()
+        assert y.is_deleted()
+        jaxpr = jax.make_jaxpr(lambda x, y: f(x, y))(x, jnp.ones(3))
+        assert not any(e.primitive.name in ("jit", "pjit") for e in jaxpr.jaxpr.eqns)  # inlined
+
+
+def test_lower_of_a_wrapper_made_before() -> None:
+    with filterjit.installed():
+        compiled = eqx.filter_jit(lambda x, n: x * n).lower(jnp.ones(2), 3).compile()
+        assert compiled(jnp.ones(2), 3).tolist() == [3, 3]
+        with pytest.raises(TypeError, match="other static arguments"):
+            compiled(jnp.ones(2), 4)
+
+
+def test_wrapper_made_before_inside_a_transformation() -> None:
+    mlp = eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(0))
+    jitted = eqx.filter_jit(mlp)
+    loss = lambda f, x: jnp.sum(f(x) ** 2)
+    expected = eqx.filter_grad(loss)(jitted, jnp.ones(2))
+    with filterjit.installed():
+        got = eqx.filter_grad(loss)(jitted, jnp.ones(2))
+    assert eqx.tree_equal(got, expected, typematch=True)
+
+
+def test_counterparts_die_with_their_wrappers() -> None:
+    counterparts = _install._Counterparts()
+    f = eqx.filter_jit(lambda x: x)
+    assert isinstance(counterparts.of(f), _core.FilterJit)
+    assert counterparts.of(f) is counterparts.of(f)
+    assert len(counterparts._by_id) == 1
+    del f
+    import gc
+
+    gc.collect()
+    assert not counterparts._by_id
+
+
+def test_methods_of_a_module_made_before() -> None:
+    class Model(eqx.Module):
+        weight: jax.Array
+
+        @eqx.filter_jit
+        def __call__(self, x: jax.Array) -> jax.Array:
+            return self.weight * x
+
+    model = Model(jnp.array(3.0))
+    before = model(jnp.array(2.0))
+    with filterjit.installed():
+        assert model(jnp.array(2.0)) == before
+        assert eqx.filter_vmap(model)(jnp.arange(3.0)).tolist() == [0, 3, 6]
+
+
+def test_threads() -> None:
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for i in range(30):
+                with filterjit.installed():
+                    assert made_before(float(i)) == "float"
+                assert made_before(jnp.ones(2)).endswith("Tracer")
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    filterjit.uninstall()
+    assert not runs_on_ours(made_before)
+
+
+def test_unknown_equinox_warns_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = eqx.filter_jit
+    # An Equinox whose wrapper has lost a field that we need.
+    fields = dict(eqx._jit._JitWrapper.__dataclass_fields__)
+    fields.pop("_cached")
+    monkeypatch.setattr(eqx._jit._JitWrapper, "__dataclass_fields__", fields)
+    with pytest.warns(UserWarning, match=eqx.__version__):
+        filterjit.install()
+    assert eqx.filter_jit is original
+    assert not runs_on_ours(made_before)
+
+
+def test_unknown_jit_options_run_on_equinox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_jax_compat, "_JIT_INFO", {"an_option_of_tomorrow": None})
+    f = eqx.filter_jit(lambda x: type(x).__name__)
+    with filterjit.installed():
+        assert not runs_on_ours(f)
+
+
+BEFORE_IMPORT = """
+import sys, filterjit
+{first}
+assert "jax" not in sys.modules or "equinox" in sys.modules
+{second}
+assert eqx.filter_jit is filterjit.filter_jit
+assert eqx.filter_jit(lambda x: type(x).__name__)(True) == "bool"
+assert type(eqx._errors.branched_error_if_impl_jit).__name__ in ("_JitWrapper", "FilterJit")
+filterjit.uninstall()
+assert eqx.filter_jit is not filterjit.filter_jit
+"""
+
+
+@pytest.mark.parametrize("order", ["install first", "equinox first"])
+def test_order_of_imports(order: str) -> None:
+    lines = ["filterjit.install()", "import equinox as eqx"]
+    if order == "equinox first":
+        lines.reverse()
+    code = BEFORE_IMPORT.format(first=lines[0], second=lines[1])
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_uninstall_before_equinox_is_imported() -> None:
+    code = (
+        "import filterjit; filterjit.install(); filterjit.uninstall(); import equinox as eqx\n"
+        "assert eqx.filter_jit is not filterjit.filter_jit"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_import_without_jax() -> None:
+    code = "import sys, filterjit; filterjit.install(); assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_unknown_name() -> None:
+    with warnings.catch_warnings(), pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        filterjit.nothing  # noqa: B018
+    assert "install" in dir(filterjit)

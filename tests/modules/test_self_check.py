@@ -1,0 +1,520 @@
+"""What is not as we know it is handled by its registered functions: slower, never wrong."""
+
+import dataclasses
+import subprocess
+import sys
+import typing
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import flax.struct
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+import filterjit
+from filterjit import _compile, _errors, _jax_compat, _nodes
+from parity.support import Jit, Traces, check, picture, runtime_message
+
+T = typing.TypeVar("T")
+ONE = jnp.array(1.0)
+TWO = jnp.array(2.0)
+
+
+def kind(x: Any) -> str:
+    return _nodes.registry.kind(x)
+
+
+# ---- classes that are not what they say ----
+
+
+class Classes(NamedTuple):
+    """Classes that nobody has met yet."""
+
+    plain: Any
+    child: Any
+    generic: Any
+    wrapper: Any
+    registered: Any
+    flax: Any
+
+
+def fresh() -> Classes:
+    class Plain(eqx.Module):
+        a: Any
+        name: Any = eqx.field(static=True, default="plain")
+        b: Any = 3
+
+        def apply(self, x: Any) -> Any:
+            return self.a * x
+
+    class Child(Plain):
+        c: Any = eqx.field(converter=jnp.asarray, default=4.0)
+        d: Any = eqx.field(static=True, default=(1, "x"))
+
+    class Generic(eqx.Module, typing.Generic[T]):
+        a: T
+
+    class Wrapper(eqx.Module):
+        a: Any
+
+        @property
+        def __wrapped__(self) -> Any:
+            return picture
+
+    @jtu.register_dataclass
+    @dataclasses.dataclass
+    class Registered:
+        a: Any
+        meta: Any = dataclasses.field(metadata={"static": True}, default="meta")
+        b: Any = 2
+
+    @flax.struct.dataclass
+    class Flax:
+        a: Any
+        meta: Any = flax.struct.field(pytree_node=False, default="meta")
+
+    return Classes(Plain, Child, Generic, Wrapper, Registered, Flax)
+
+
+def unset(cls: Any, **fields: Any) -> Any:
+    found = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(found, name, value)
+    return found
+
+
+def modules(classes: Classes) -> list[Any]:
+    plain, child, generic, wrapper, *_ = classes
+    wrapping = eqx.module_update_wrapper(wrapper(ONE))
+    return [
+        plain(ONE, "name", TWO),
+        plain(plain(ONE), None, [TWO, plain(2)]),
+        unset(plain),
+        unset(plain, b=ONE, name="n"),
+        child(ONE, d=[]),
+        generic(generic(ONE)),
+        wrapper(ONE),
+        wrapper(wrapping),
+    ]
+
+
+def dataclasses_of(classes: Classes) -> list[Any]:
+    return [
+        classes.registered(ONE),
+        classes.registered(1, "other", TWO),
+        classes.flax(classes.registered(classes.flax(TWO, "deep")), "other"),
+    ]
+
+
+def uses(trees: Callable[[], list[Any]], method: Callable[[Any], Any]) -> Callable[[Jit], Any]:
+    """A body that has all of them as arguments, results, functions, and under ``grad``."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any, y: Any) -> Any:
+            traces.tick()
+            doubled = jtu.tree_map(lambda v: v * 2 if eqx.is_array(v) else v, x)
+            return x, {"doubled": doubled}, y
+
+        @jit
+        def made(x: Any) -> Any:
+            traces.tick()
+            return trees()
+
+        @jit
+        def loss(x: Any) -> Any:
+            return sum(jnp.sum(v**2) for v in jtu.tree_leaves(x) if eqx.is_inexact_array(v))
+
+        values = trees()
+        results = []
+        for _ in range(2):
+            results += [f(x, ONE) for x in values]
+            results += [f(out[1]["doubled"], TWO) for out in results[-len(values) :]]
+            results.append(traces.count)
+        structures = [
+            jtu.tree_structure(out[0]) == jtu.tree_structure(x)
+            for out, x in zip(results, values, strict=False)
+        ]
+        methods = jit(method)(ONE), jit(lambda g, y: g(y))(method, ONE), jit(method).__wrapped__
+        return results, structures, made(ONE), methods, eqx.filter_grad(loss)(values), traces.count
+
+    return body
+
+
+def uses_of_modules(classes: Classes) -> Callable[[Jit], Any]:
+    return uses(lambda: modules(classes), classes.plain(TWO).apply)
+
+
+def uses_of_dataclasses(classes: Classes) -> Callable[[Jit], Any]:
+    return uses(lambda: dataclasses_of(classes), jtu.Partial(jnp.add, classes.flax(ONE).a))
+
+
+def test_all_are_native() -> None:
+    """Else the other tests here would say nothing."""
+    classes = fresh()
+    assert {kind(x) for x in modules(classes)} == {"module"}
+    assert {kind(x) for x in dataclasses_of(classes)} == {"dataclass"}
+    check(uses_of_modules(classes))
+    check(uses_of_dataclasses(classes))
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def without(module: str, *names: str) -> Patch:
+    """As if JAX or Equinox had no such name."""
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        original = _jax_compat.private
+        assert original(module, *names) is not None
+
+        def private(where: str, *what: str) -> Any:
+            return None if (where, *what) == (module, *names) else original(where, *what)
+
+        monkeypatch.setattr(_jax_compat, "private", private)
+
+    return patch
+
+
+def answering(name: str, answer: Any) -> Patch:
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_jax_compat, name, lambda *_: answer)
+
+    return patch
+
+
+def registered_with(data: tuple[str, ...], meta: tuple[str, ...]) -> Patch:
+    """As if JAX told these fields of the class named Registered."""
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        original = _jax_compat.registered_dataclass_fields
+        monkeypatch.setattr(
+            _jax_compat,
+            "registered_dataclass_fields",
+            lambda cls: (data, meta) if cls.__name__ == "Registered" else original(cls),
+        )
+
+    return patch
+
+
+LAYOUT = _jax_compat.module_layout()
+assert LAYOUT is not None
+UNKNOWN_MODULES: dict[str, Patch] = {
+    "no layout": answering("module_layout", None),
+    "no Equinox": answering("equinox", None),
+    "no sentinel": without("equinox._module._flatten", "MISSING"),
+    "no names": without("equinox._module._flatten", "WRAPPER_FIELD_NAMES"),
+    "other sentinel": answering("module_layout", (object(), LAYOUT[1])),
+}
+UNKNOWN_DATACLASSES: dict[str, Patch] = {
+    "no fields": answering("registered_dataclass_fields", None),
+    "no registry": without("jax._src.tree_util", "_registry"),
+    "other fields": registered_with(("b", "a"), ("meta",)),
+    "fields taken for others": registered_with(("a",), ("b",)),
+    "too few": registered_with(("a", "b"), ()),
+    "too many": registered_with(("a", "b"), ("meta", "a")),
+    "fields that are not there": registered_with(("a", "nothing"), ("meta",)),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN_MODULES)
+def test_unknown_modules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    UNKNOWN_MODULES[name](monkeypatch)
+    classes = fresh()
+    plain, generic = classes.plain(ONE), classes.generic(ONE)
+    # Only one that lacks a field, or has more than fields, shows the sentinel.
+    if name == "other sentinel":
+        plain, generic = unset(classes.plain), classes.generic[int](ONE)
+    assert (kind(plain), kind(generic)) == ("generic", "generic")
+    check(uses_of_modules(classes))
+
+
+@pytest.mark.parametrize("name", UNKNOWN_DATACLASSES)
+def test_unknown_dataclasses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    UNKNOWN_DATACLASSES[name](monkeypatch)
+    classes = fresh()
+    assert kind(classes.registered(ONE)) == "generic"
+    assert kind(classes.plain(ONE)) == "module"
+    check(uses_of_dataclasses(classes))
+
+
+def test_known_and_unknown_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classes met before stay native, next to others that are not."""
+    known = fresh()
+    assert {kind(x) for x in modules(known)} == {"module"}
+    monkeypatch.setattr(_jax_compat, "module_layout", lambda: None)
+    unknown = fresh()
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x, known.plain(unknown.plain(ONE)), unknown.plain(known.plain(ONE))
+
+        values = [
+            known.plain(unknown.plain(ONE)),
+            unknown.plain(known.plain(unknown.child(TWO))),
+            unknown.wrapper(known.wrapper(ONE)),
+        ]
+        return [f(x) for x in values * 2], traces.count
+
+    check(body)
+    assert {kind(x) for x in modules(known)} == {"module"}
+    assert kind(unknown.plain(ONE)) == "generic"
+
+
+def test_fields_changed_after_the_registration() -> None:
+    """The fields that the dataclass tells are not those that were registered."""
+
+    def body(jit: Jit) -> Any:
+        class Changed(eqx.Module):
+            a: Any
+            b: Any = 2
+            c: Any = eqx.field(static=True, default="c")
+
+        values = [Changed(ONE, TWO), Changed(ONE), Changed(TWO, ONE), Changed(1, 5)]
+        fields: Any = Changed.__dataclass_fields__
+        fields["b"].metadata = {"static": True}  # registered as dynamic
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x, eqx.is_array(x.b)
+
+        results = [f(x) for x in values]
+        assert [kind(x) for x in values] == ["generic"] * 4
+        return results, traces.count
+
+    check(body)
+
+
+def test_fields_removed_after_the_registration() -> None:
+    def body(jit: Jit) -> Any:
+        class Shrunk(eqx.Module):
+            a: Any
+            b: Any = 2
+
+        fields: Any = Shrunk.__dataclass_fields__
+        x, y = Shrunk(ONE, TWO), Shrunk(TWO, 5)
+        del fields["b"]
+        f = jit(lambda x: (x.a, x.b, x))
+        out = [f(x)[:2], f(y)[:2], f(x)[2].b, f(y)[2].b]
+        assert kind(x) == "generic"
+        return out
+
+    check(body)
+
+
+def test_dict_that_is_a_property() -> None:
+    """Equinox reads ``x.__dict__``, whatever that is."""
+
+    def body(jit: Jit) -> Any:
+        shown = {"a": TWO, "b": "from the property"}
+
+        class Redirected(eqx.Module):
+            a: Any
+            b: Any = 2
+
+            @property
+            def __dict__(self) -> Any:  # type: ignore[override]
+                return shown
+
+        f = jit(lambda x: (jtu.tree_leaves(x), x.a, x.b))
+        return f(Redirected(ONE)), f(Redirected(ONE, 3)), f(Redirected(3))
+
+    check(body)
+
+
+def test_dict_that_is_intercepted() -> None:
+    def body(jit: Jit) -> Any:
+        shown = {"a": TWO}
+
+        class Intercepted(eqx.Module):
+            a: Any
+
+            def __getattribute__(self, name: str) -> Any:
+                return shown if name == "__dict__" else super().__getattribute__(name)
+
+        f = jit(lambda x: (jtu.tree_leaves(x), x.a))
+        return f(Intercepted(ONE)), f(Intercepted(ONE)), f(Intercepted(3))
+
+    check(body)
+
+
+def test_fields_with_setters() -> None:
+    """A field that is a descriptor of the class with a setter of its own: it is called, by
+    Equinox and by us."""
+
+    def body(jit: Jit) -> Any:
+        log: list[Any] = []
+
+        class Descriptor:
+            def __get__(self, instance: Any, owner: Any = None) -> Any:
+                return 0 if instance is None else instance.__dict__["x"]
+
+            def __set__(self, instance: Any, value: Any) -> None:
+                log.append(eqx.is_array(value))
+                instance.__dict__["x"] = value
+
+        class Described(eqx.Module):
+            x: Any = Descriptor()
+            y: Any = 1
+
+        f = jit(lambda m: m)
+        one = Described(ONE)
+        log.clear()
+        out = [f(one), f(f(one)), f(Described(TWO, ONE))]
+        return out, sum(log) > 0, kind(one)
+
+    check(body)
+
+
+def test_dataclass_that_computes_on_reading() -> None:
+    """Fields are read as attributes: a class that changes them natively is one that JAX reads
+    in the same way."""
+
+    def body(jit: Jit) -> Any:
+        @jtu.register_dataclass
+        @dataclasses.dataclass
+        class Computing:
+            a: Any
+
+            def __getattribute__(self, name: str) -> Any:
+                found = super().__getattribute__(name)
+                return found + 1 if name == "a" else found
+
+        f = jit(lambda x: x.__dict__["a"])
+        return f(Computing(ONE)), f(Computing(TWO)), f(Computing(TWO))
+
+    check(body)
+
+
+# ---- private names that are not there ----
+
+
+def raises_with_message(jit: Jit) -> Any:
+    @jit
+    def f(x: Any) -> Any:
+        return eqx.error_if(x, x < 0, "x is negative")
+
+    with pytest.raises(Exception, match="x is negative") as info:
+        f(jnp.array(-1.0))
+    return info, f(ONE), f(TWO)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("equinox._jit", "last_error_info"),
+        ("equinox._jit", "_on_error_msg"),
+        ("equinox", "EquinoxRuntimeError"),
+    ],
+)
+def test_errors_in_plainer_words(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX's own error then, which holds the message as well."""
+    info, *results = raises_with_message(filterjit.filter_jit)
+    assert type(info.value).__name__ == "EquinoxRuntimeError"
+    assert runtime_message(info.value) == "x is negative"
+    original = _jax_compat.private
+    monkeypatch.setattr(
+        _jax_compat,
+        "private",
+        lambda where, *names: (
+            None if (where, *names) == (module, name) else original(where, *names)
+        ),
+    )
+    plainer, *again = raises_with_message(filterjit.filter_jit)
+    assert isinstance(plainer.value, (_jax_compat.JaxRuntimeError, ValueError))
+    assert type(plainer.value).__name__ != "EquinoxRuntimeError"
+    assert picture(again) == picture(results) == picture([ONE, TWO])
+
+
+def test_frames_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    without("jax._src.traceback_util", "register_exclusion")(monkeypatch)
+    _jax_compat.hide_from_tracebacks(__file__)
+
+
+def test_no_such_module() -> None:
+    assert _jax_compat.private("no.such.module", "name") is None
+    assert _jax_compat.private("jax", "no_such_name", "at_all") is None
+    assert _jax_compat.private("jax", "tree_util", "tree_map") is jtu.tree_map
+
+
+def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a program cannot be looked into, each call of it waits."""
+    waits: list[int] = []
+    wait = _compile.Options.wait
+
+    def counted(self: Any, outputs: Any) -> None:
+        waits.append(len(outputs))
+        wait(self, outputs)
+
+    def refuse(jaxpr: Any) -> bool:
+        raise NotImplementedError
+
+    monkeypatch.setattr(_compile, "_has_callback", refuse)
+    f = filterjit.filter_jit(lambda x: x + 1, inline=False)
+    monkeypatch.setattr(_compile.Options, "wait", counted)
+    assert [f(ONE), f(ONE), f(TWO)] == [2, 2, 3]
+    assert len(waits) == 3
+    # And one that does raise is still noticed.
+    info, *results = raises_with_message(filterjit.filter_jit)
+    assert runtime_message(info.value) == "x is negative" and results == [1, 2]
+
+
+def test_what_the_error_is_about_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown error passes as it is."""
+    monkeypatch.setattr(_jax_compat, "equinox_runtime_error", lambda *_: None)
+    error = RuntimeError("anything")
+    assert _errors.translate(error, None, (), b"") is error
+
+
+MISSING_AT_IMPORT = """
+import os, sys
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax, jax.numpy as jnp, numpy as np, equinox as eqx
+names = {names!r}
+hidden = {{name: sys.modules.pop(name) for name in names}}
+sys.modules.update(dict.fromkeys(names))  # importing them fails
+import filterjit
+from filterjit import _jax_compat, _nodes
+sys.modules.update(hidden)
+assert _jax_compat.ARRAY_IMPL is np.ndarray
+assert _jax_compat.ARRAY_TYPES == (np.ndarray, np.generic, jax.Array)
+assert _jax_compat.JaxRuntimeError is jax.errors.JaxRuntimeError
+
+class M(eqx.Module):
+    a: object
+    b: object = eqx.field(static=True, default="b")
+
+def results(jit):
+    traces = []
+    @jit
+    def f(x, y=1):
+        traces.append(x)
+        return jax.tree.map(lambda v: v + 1 if eqx.is_array(v) else v, x), y
+    one = jnp.array(1.0)
+    trees = [one, np.ones(2), np.float32(2), M(one), M(one, 2), {{"k": [one, M(3)]}}, 3, None]
+    out = [f(x) for x in trees * 2] + [eqx.filter_vmap(f)(jnp.arange(3.0))]
+    leaves = jax.tree.leaves((out, jax.grad(lambda x: f(x)[0])(one)))
+    return [str(v) for v in leaves], len(traces), str(jax.tree.structure(out))
+
+assert results(filterjit.filter_jit) == results(eqx.filter_jit)
+assert _nodes.registry.kind(M(1)) == "module"
+assert [_nodes.registry.kind(x) for x in (jnp.ones(1), np.ones(1), 1)] == ["array"] * 2 + ["static"]
+"""
+
+
+def test_names_missing_at_import() -> None:
+    names = ["jax._src.array", "jax._src.literals", "jaxlib.xla_extension"]
+    found = [name for name in names if name in sys.modules]
+    assert "jax._src.array" in found
+    code = MISSING_AT_IMPORT.format(names=found)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

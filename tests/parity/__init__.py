@@ -1,0 +1,1 @@
+"""The same test on Equinox's ``filter_jit`` and on ours."""

@@ -1,0 +1,541 @@
+"""What goes wrong before the function runs: the error says where, and leaves no trace."""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+
+import filterjit
+
+from .nodes import Custom, FlaxStruct, Module, Point, Registered
+from .support import Jit, Traces, check
+
+ONE = jnp.array(1.0)
+
+
+class Unhashable:
+    """Compares by value and has no hash."""
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Unhashable)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "<unhashable>"
+
+
+@dataclasses.dataclass
+class MutableConfig:
+    n: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenConfig:
+    values: Any
+
+
+UNHASHABLE: dict[str, tuple[Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]], str]] = {
+    "first": (lambda v: ((v,), {}), "x"),
+    "by keyword": (lambda v: ((), {"x": v}), "x"),
+    "second": (lambda v: ((1, v), {}), "rest[0]"),
+    "in *args": (lambda v: ((1, 2, 3, v), {}), "rest[2]"),
+    "keyword-only": (lambda v: ((1,), {"k": v}), "k"),
+    "in **kwargs": (lambda v: ((1,), {"b": v, "a": 1}), "more['b']"),
+    "in a list": (lambda v: (([1, v],), {}), "x[1]"),
+    "in a tuple": (lambda v: (((ONE, (1, v)),), {}), "x[1][1]"),
+    "in a dict": (lambda v: (({"b": 1, "a": v},), {}), "x['a']"),
+    "in a dict by int": (lambda v: (({3: v},), {}), "x[3]"),
+    "in an OrderedDict": (lambda v: ((collections.OrderedDict(b=1, a=v),), {}), "x['a']"),
+    "in a defaultdict": (lambda v: ((collections.defaultdict(int, a=v),), {}), "x['a']"),
+    "in a named tuple": (lambda v: ((Point(1, v),), {}), "x.y"),
+    "in a Module": (lambda v: ((Module(ONE, b=v),), {}), "x.b"),
+    "deep": (lambda v: (([{"k": Module((1, Point(v)))}],), {}), "x[0]['k'].a[1].x"),
+    "in a dataclass": (lambda v: ((Registered(v),), {}), "x.a"),
+    "in a flax.struct": (lambda v: ((FlaxStruct(ONE, v),), {}), "x.b"),
+}
+
+
+def target(x: Any, *rest: Any, k: Any = None, **more: Any) -> Any:
+    return ONE
+
+
+@pytest.mark.parametrize("value", [{1, 2}, bytearray(b"a"), Unhashable(), MutableConfig(),
+                                   slice(1, 2), FrozenConfig([1])],
+                         ids=lambda v: type(v).__name__)  # fmt: skip
+@pytest.mark.parametrize("name", ["first", "deep", "in a list", "in a Module"])
+def test_unhashable_statics(jit: Jit, ours: bool, name: str, value: Any) -> None:
+    make, path = UNHASHABLE[name]
+    args, kwargs = make(value)
+    with pytest.raises((TypeError, ValueError)) as info:
+        jit(target)(*args, **kwargs)
+    # By decision: an error that is both kinds and says where. Equinox's is JAX's ValueError,
+    # which shows all statics at once.
+    if ours:
+        assert type(info.value) is filterjit.StaticArgumentError
+        assert isinstance(info.value, TypeError) and isinstance(info.value, ValueError)
+        assert f"`{path}`" in str(info.value)
+
+
+@pytest.mark.parametrize("name", UNHASHABLE)
+def test_paths(name: str) -> None:
+    make, path = UNHASHABLE[name]
+    args, kwargs = make(Unhashable())
+    f = filterjit.filter_jit(target)
+    for _ in range(2):
+        with pytest.raises(filterjit.StaticArgumentError) as info:
+            f(*args, **kwargs)
+        text = str(info.value)
+        assert f"`{path}`" in text
+        assert "<unhashable>" in text
+        assert "Unhashable`" in text
+
+
+@pytest.mark.parametrize("name", UNHASHABLE)
+def test_the_next_good_call_works(jit: Jit, name: str) -> None:
+    """Without a new trace, whether the bad call was the first or came between."""
+    traces = Traces()
+    f = jit(traces.counting(target))
+    make, _ = UNHASHABLE[name]
+    bad_args, bad_kwargs = make(Unhashable())
+    args, kwargs = make(5)
+    for n in range(3):
+        with pytest.raises((TypeError, ValueError)):
+            f(*bad_args, **bad_kwargs)
+        assert f(*args, **kwargs) == 1
+        assert traces.count == 1, n
+
+
+def test_path_in_a_method(jit: Jit) -> None:
+    class M(eqx.Module):
+        a: Any
+
+        @jit
+        def method(self, x: Any) -> Any:
+            return x
+
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    for call, path in (
+        (lambda: M(Unhashable()).method(ONE), "self.a"),
+        (lambda: M(1).method({"k": Unhashable()}), "x['k']"),
+        (lambda: jit(M([Unhashable()]))(ONE), "the function"),
+        (lambda: jit(eqx.Partial(target, Unhashable()))(ONE), "the function"),
+    ):
+        with pytest.raises((TypeError, ValueError)) as info:
+            call()
+        if isinstance(info.value, filterjit.StaticArgumentError):
+            assert f"`{path}" in str(info.value)
+        else:
+            assert jit is eqx.filter_jit
+
+
+def test_long_values_are_cut_short() -> None:
+    with pytest.raises(filterjit.StaticArgumentError) as info:
+        filterjit.filter_jit(target)(set(range(10_000)))
+    assert len(str(info.value)) < 600
+
+
+class BadRepr(Unhashable):
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+def test_values_without_a_repr() -> None:
+    with pytest.raises(filterjit.StaticArgumentError, match="BadRepr"):
+        filterjit.filter_jit(target)([BadRepr()])
+
+
+# ---- statics that misbehave ----
+
+
+class Rebel:
+    """Raises in __hash__ or in __eq__, while told so."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name, self.hash_fails, self.eq_fails = name, False, False
+
+    def __hash__(self) -> int:
+        if self.hash_fails:
+            raise ZeroDivisionError("in __hash__")
+        return 7
+
+    def __eq__(self, other: Any) -> bool:
+        if self.eq_fails or getattr(other, "eq_fails", False):
+            raise ZeroDivisionError("in __eq__")
+        return isinstance(other, Rebel) and self.name == other.name
+
+
+def notes(error: BaseException) -> str:
+    return " ".join(getattr(error, "__notes__", []))
+
+
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [1, {"k": v}], lambda v: Module(v),
+                                  lambda v: Point(1, v)],
+                         ids=["itself", "list", "Module", "named tuple"])  # fmt: skip
+def test_hash_that_raises(jit: Jit, ours: bool, wrap: Any) -> None:
+    traces = Traces()
+    f = jit(traces.counting(target))
+    rebel = Rebel()
+    assert f(wrap(rebel)) == 1
+    for _ in range(2):
+        rebel.hash_fails = True
+        # Through JAX it comes out as a ValueError; ours leaves it as it was, with a note.
+        with pytest.raises((ZeroDivisionError, ValueError)) as info:
+            f(wrap(rebel))
+        if ours:
+            assert type(info.value) is ZeroDivisionError
+            assert "while hashing the static `x" in notes(info.value)
+        rebel.hash_fails = False
+        assert f(wrap(rebel)) == 1
+    assert traces.count == 1
+
+
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [1, {"k": v}], lambda v: Module(v)],
+                         ids=["itself", "list", "Module"])  # fmt: skip
+def test_eq_that_raises(jit: Jit, ours: bool, wrap: Any) -> None:
+    traces = Traces()
+    f = jit(traces.counting(target))
+    assert f(wrap(Rebel("one"))) == 1
+    other = Rebel("two")
+    other.eq_fails = True
+    for _ in range(2):
+        with pytest.raises((ZeroDivisionError, ValueError)) as info:
+            f(wrap(other))
+        if ours:
+            assert type(info.value) is ZeroDivisionError
+            assert "while comparing the static `x" in notes(info.value)
+        assert f(wrap(Rebel("one"))) == 1
+    other.eq_fails = False
+    assert f(wrap(other)) == 1
+    assert traces.count == 2
+
+
+def test_eq_that_answers_with_an_array(jit: Jit, ours: bool) -> None:
+    class ArrayLike:
+        def __eq__(self, other: Any) -> Any:
+            return np.array([True, False])
+
+        def __hash__(self) -> int:
+            return 3
+
+    f = jit(lambda x: ONE)  # a function of its own: keys of another test are compared as well
+    assert f(ArrayLike()) == 1
+    with pytest.raises(ValueError, match=r"truth value|ambiguous|static|hash") as info:
+        f(ArrayLike())
+    if ours:
+        assert "`x`" in notes(info.value)
+
+
+def test_dataclasses_that_hold_arrays(jit: Jit) -> None:
+    """No hash, so no static: the error names the argument."""
+    with pytest.raises((TypeError, ValueError)) as info:
+        jit(target)([FrozenConfig(ONE)])
+    if isinstance(info.value, filterjit.StaticArgumentError):
+        assert "`x[0]`" in str(info.value)
+    else:
+        assert jit is eqx.filter_jit
+
+
+@pytest.mark.parametrize(
+    "bad, path",
+    [
+        ({1: ONE, "a": ONE}, "x"),
+        ([{"k": {None: 1, 0: 2}}], "x[0]['k']"),
+        (Point({1: 1, "a": 2}), "x.x"),
+        ({(1, "a"): 1, ("a", 1): 2}, "x"),
+    ],
+    ids=["top", "nested", "named tuple", "tuples"],
+)
+def test_keys_that_cannot_be_sorted(jit: Jit, ours: bool, bad: Any, path: str) -> None:
+    traces = Traces()
+    f = jit(traces.counting(target))
+    assert f({"a": 1}) == 1
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError), match=r"sort|compar|<") as info:
+            f(bad)
+        if ours:
+            assert f"`{path}`" in str(info.value)
+        assert f({"a": 1}) == 1
+    assert traces.count == 1
+
+
+def test_keys_whose_comparison_raises(jit: Jit) -> None:
+    class Key:
+        def __lt__(self, other: Any) -> bool:
+            raise ZeroDivisionError("in __lt__")
+
+    f = jit(lambda x: ONE)
+    with pytest.raises((ZeroDivisionError, ValueError, TypeError)):
+        f({Key(): 1, Key(): 2})
+    assert f(1) == 1
+
+
+# ---- depth ----
+
+
+def cycle_list() -> Any:
+    x: list[Any] = [1]
+    x.append(x)
+    return x
+
+
+def cycle_dict() -> Any:
+    x: dict[str, Any] = {}
+    x["self"] = [x]
+    return x
+
+
+def cycle_module() -> Any:
+    m = Module([])
+    m.a.append(m)
+    return m
+
+
+def deep_list() -> Any:
+    x: Any = []
+    for _ in range(100_000):
+        x = [x]
+    return x
+
+
+def deep_tuple() -> Any:
+    x: Any = ()
+    for _ in range(100_000):
+        x = (x,)
+    return x
+
+
+@pytest.mark.parametrize("make", [cycle_list, cycle_dict, cycle_module])
+def test_cycles(make: Callable[[], Any]) -> None:
+    """RecursionError, and no crash. (JAX's own flattening may crash: ours alone.)"""
+    traces = Traces()
+    f = filterjit.filter_jit(traces.counting(target))
+    assert f([1]) == 1
+    for _ in range(2):
+        with pytest.raises(RecursionError):
+            f(make())
+        assert f([1]) == 1
+    assert traces.count == 1
+
+
+@pytest.mark.parametrize("make", [deep_list, deep_tuple])
+def test_very_deep_trees(make: Callable[[], Any]) -> None:
+    f = filterjit.filter_jit(target)
+    for _ in range(2):
+        with pytest.raises(RecursionError):
+            f(make())
+        with pytest.raises(RecursionError):
+            f(k=make(), x=1)
+        assert f(1) == 1
+
+
+def test_deep_statics() -> None:
+    """A tuple as a static field is hashed and compared at any depth, or says that it cannot."""
+    f = filterjit.filter_jit(target)
+    module = Module(1)
+    object.__setattr__(module, "name", deep_tuple())
+    with pytest.raises(RecursionError):
+        f(module)
+    assert f(Module(1, ((((1,),),),))) == 1  # type: ignore[arg-type]
+
+
+def test_deep_results() -> None:
+    f = filterjit.filter_jit(lambda x, make: make())
+    for make in (cycle_list, cycle_module, deep_list):
+        with pytest.raises(RecursionError):
+            f(ONE, make)
+    assert f(ONE, list) == []
+
+
+def test_moderately_deep_trees(jit: Jit) -> None:
+    """As deep as JAX itself goes without trouble."""
+    x: Any = ONE
+    for i in range(300):
+        x = [x, i] if i % 2 else {"k": x}
+    f = jit(lambda x: x)
+    for _ in range(2):
+        assert jtu.tree_structure(f(x)) == jtu.tree_structure(x)
+
+
+# ---- arrays that are gone ----
+
+
+@pytest.mark.parametrize("where", ["first", "in a Module", "the function", "keyword"])
+def test_deleted_arrays(jit: Jit, ours: bool, where: str) -> None:
+    class Held(eqx.Module):
+        w: Any
+
+        def __call__(self, x: Any, k: Any = None) -> Any:
+            return jnp.ones(3)
+
+    f = jit(Held(ONE))
+    assert f([ONE]).tolist() == [1, 1, 1]
+    gone = jnp.arange(3.0)
+    held = jit(Held(gone), keep_unused=True)
+    gone.delete()
+    calls: dict[str, Callable[[], Any]] = {
+        "first": lambda: jit(lambda x: x + 1)(gone),
+        "in a Module": lambda: jit(lambda m: m.a[0] + 1)(Module([gone])),
+        "the function": lambda: held([ONE]),
+        "keyword": lambda: jit(lambda x, *, k: x + k["a"])(ONE, k={"a": gone}),
+    }
+    path = {"first": "x", "in a Module": "m.a[0]", "the function": "the function.w",
+            "keyword": "k['a']"}[where]  # fmt: skip
+    for _ in range(2):
+        with pytest.raises((RuntimeError, ValueError), match="deleted") as info:
+            calls[where]()
+        if ours:
+            assert path in notes(info.value)
+
+
+def test_after_a_deleted_array(jit: Jit) -> None:
+    traces = Traces()
+    f = jit(traces.counting(lambda x: x + 1))
+    gone = jnp.arange(3.0)
+    assert f(gone).tolist() == [1, 2, 3]
+    gone.delete()
+    for _ in range(2):
+        with pytest.raises((RuntimeError, ValueError), match="deleted"):
+            f(gone)
+        assert f(jnp.arange(3.0)).tolist() == [1, 2, 3]
+    assert traces.count == 1
+
+
+# ---- the rest ----
+
+
+def test_calling_what_is_no_function_inside(jit: Jit) -> None:
+    f = jit(lambda g, x: g(x))
+    with pytest.raises(TypeError, match="not callable"):
+        f(3, ONE)
+    assert f(jnp.sin, ONE) == jnp.sin(ONE)
+
+
+def test_statics_that_change_their_hash_while_called(jit: Jit) -> None:
+    """A hash that is never the same: each call is its own, and none breaks."""
+    count = 0
+
+    class Restless:
+        def __hash__(self) -> int:
+            nonlocal count
+            count += 1
+            return count
+
+        def __eq__(self, other: Any) -> bool:
+            return self is other
+
+    restless = Restless()
+    f = jit(lambda r, x: x + 1)
+    for _ in range(3):
+        assert f(restless, ONE) == 2
+
+
+def test_statics_that_call_the_function_again() -> None:
+    """``__eq__`` that calls the very function under way."""
+
+    class Calls:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: Any) -> bool:
+            f("within", ONE)
+            return isinstance(other, Calls) and self.n == other.n
+
+    f = filterjit.filter_jit(lambda s, x: x + getattr(s, "n", 0))
+    for n in (1, 2, 3, 2, 1):
+        assert f(Calls(n), ONE) == 1 + n
+
+
+def test_arguments_that_change_while_they_are_taken_apart() -> None:
+    """A list emptied by the ``__hash__`` of one of its elements."""
+
+    class Empties:
+        def __init__(self, holder: list[Any]) -> None:
+            self.holder = holder
+
+        def __hash__(self) -> int:
+            self.holder.clear()
+            return 1
+
+        def __eq__(self, other: Any) -> bool:
+            return isinstance(other, Empties)
+
+    f = filterjit.filter_jit(lambda xs, y: y)
+    for _ in range(3):
+        holder: list[Any] = []
+        holder += [Empties(holder), 1, ONE, "x"]
+        try:
+            assert f(holder, ONE) == 1
+        except RuntimeError as e:
+            assert "changed" in str(e)
+    assert f([], ONE) == 1
+
+
+def test_numpy_statics_in_tuples_of_static_fields(jit: Jit) -> None:
+    """An array in a static field has no hash: an error, or by identity; never a crash."""
+
+    def body(jit: Jit) -> Any:
+        with pytest.warns(UserWarning, match="A JAX array is being set as static"):
+            m = Module(1, jnp.ones(2))  # type: ignore[arg-type]
+        f = jit(lambda m, x: x + m.name.sum())
+        return f(m, ONE), f(m, ONE)
+
+    check(body)
+
+
+def test_errors_are_fresh_each_time() -> None:
+    """No path or note of an earlier failure sticks to a later one."""
+    error = ZeroDivisionError("always the same object")
+
+    class Raises:
+        def __hash__(self) -> int:
+            raise error
+
+    f = filterjit.filter_jit(target)
+    for args in (([Raises()],), (1, Raises())):
+        error.__notes__ = []
+        with pytest.raises(ZeroDivisionError) as info:
+            f(*args)
+        assert len(info.value.__notes__) == 1
+    assert "rest[0]" in info.value.__notes__[0]
+
+
+def test_custom_nodes_name_their_children() -> None:
+    with pytest.raises(filterjit.StaticArgumentError) as info:
+        filterjit.filter_jit(target)({"k": Custom(1, Unhashable())})
+    assert "`x['k']" in str(info.value)
+
+
+def test_jax_errors_for_bad_arrays_come_through() -> None:
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x: x)
+        with pytest.raises(TypeError) as info:
+            f(np.array(["a"]))
+        return type(info.value).__name__, f(ONE)
+
+    check(body)
+
+
+def test_incompatible_devices_or_shardings() -> None:
+    """JAX's words for arguments that do not go together."""
+
+    def body(jit: Jit) -> Any:
+        mesh = jax.make_mesh((1,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
+        sharded = jax.device_put(jnp.ones(2), jax.NamedSharding(mesh, jax.P("a")))
+        f = jit(lambda x, y: x + y)
+        result = f(sharded, jnp.ones(2))
+        return result, str(result.sharding.spec) if hasattr(result.sharding, "spec") else None
+
+    check(body)

@@ -1,0 +1,379 @@
+"""Donation: whose memory is given away, and what is said where it could not be used."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+import filterjit
+
+from .support import Jit, Traces, check, picture
+
+MODES = ["all", "all-except-first", "warn", "warn-except-first", "none"]
+UNUSABLE = "Some donated buffers were not usable"
+
+
+def deleted(*trees: Any) -> list[bool]:
+    """Of the arrays in the trees, in order."""
+    return [x.is_deleted() for x in jtu.tree_leaves(trees) if isinstance(x, jax.Array)]
+
+
+def array(value: float, size: int = 4) -> jax.Array:
+    return jnp.full((size,), float(value))
+
+
+class Layer(eqx.Module):
+    w: Any
+    scale: Any = 2
+
+    def __call__(self, x: Any) -> Any:
+        return self.w * x * self.scale, self.w + 1
+
+    def step(self, x: Any, *, y: Any = 0.0) -> Any:
+        return Layer(self.w + x, self.scale), x * 2 + y
+
+
+class PlainLayer:
+    def __init__(self, w: Any) -> None:
+        self.w = w
+
+    def step(self, x: Any, y: Any) -> Any:
+        return x + self.w, y * 2
+
+
+def three(x: Any, y: Any, z: Any = 0.0) -> Any:
+    """Has an output for each buffer."""
+    return jtu.tree_map(lambda a: a + 1, (x, y, z))
+
+
+def varargs(*args: Any) -> Any:
+    return jtu.tree_map(lambda a: a + 1, args)
+
+
+def keywords(*, a: Any, b: Any) -> Any:
+    return a + 1, b + 2
+
+
+def kwargs_only(**kwargs: Any) -> Any:
+    return jtu.tree_map(lambda a: a + 1, kwargs)
+
+
+def nothing() -> Any:
+    return jnp.zeros(4)
+
+
+CASES: dict[str, Callable[[Callable[..., Any]], tuple[Any, ...]]] = {
+    # each answers with what it passed: the function, the arguments
+    "two": lambda run: run(three, (array(1), array(2)), {}),
+    "three": lambda run: run(three, (array(1), array(2), array(3)), {}),
+    "trees": lambda run: run(three, ({"a": array(1), "b": [array(2), 3]}, (array(4), 5)), {}),
+    "by keyword": lambda run: run(three, (), {"x": array(1), "y": array(2), "z": array(3)}),
+    "first by keyword": lambda run: run(three, (), {"y": array(1), "x": array(2)}),
+    "static first": lambda run: run(three, (1, array(2), array(3)), {}),
+    "None first": lambda run: run(lambda x, y: y + 1, (None, array(2)), {}),
+    "empty first": lambda run: run(lambda x, y: y + 1, ((), array(2)), {}),
+    "first left out": lambda run: run(lambda x=None, y=None: y + 1, (), {"y": array(1)}),
+    "varargs": lambda run: run(varargs, (array(1), array(2), array(3)), {}),
+    "varargs, trees": lambda run: run(varargs, ([array(1), array(2)], array(3)), {}),
+    "varargs, one": lambda run: run(varargs, (array(1),), {}),
+    "varargs after one": lambda run: run(lambda x, *r: (x + 1, r[0] + 1), (array(1), array(2)), {}),
+    "keyword-only": lambda run: run(keywords, (), {"a": array(1), "b": array(2)}),
+    "kwargs": lambda run: run(kwargs_only, (), {"a": array(1), "b": array(2)}),
+    "no arguments": lambda run: run(nothing, (), {}),
+    "Module": lambda run: run(Layer(array(1)), (array(2),), {}),
+    "method of a Module": lambda run: run(Layer(array(1)).step, (array(2),), {"y": array(3)}),
+    "plain method": lambda run: run(PlainLayer(array(1)).step, (array(2), array(3)), {}),
+    "eqx.Partial": lambda run: run(eqx.Partial(three, array(1)), (array(2), array(3)), {}),
+    "tree_util.Partial": lambda run: run(jtu.Partial(three, array(1)), (array(2), array(3)), {}),
+    "prng key": lambda run: run(three, (jax.random.PRNGKey(0), array(1)), {}),
+    "bfloat16": lambda run: run(three, (array(1).astype("bfloat16"), array(2)), {}),
+}
+
+
+@pytest.mark.parametrize("donate", MODES)
+@pytest.mark.parametrize("name", CASES)
+def test_which_arrays_are_deleted(name: str, donate: str) -> None:
+    """Function, arguments and keyword arguments, and the result."""
+
+    def body(jit: Jit) -> Any:
+        def run(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                f = jit(fun, donate=donate)
+                results = f(*args, **kwargs)
+            holder = getattr(fun, "__self__", None)
+            state = vars(holder) if isinstance(holder, PlainLayer) else fun
+            return results, deleted(state), deleted(args), deleted(kwargs)
+
+        return CASES[name](run)
+
+    check(body)
+
+
+@pytest.mark.parametrize("donate", MODES)
+def test_methods_decorated_in_a_class(donate: str) -> None:
+    """`self` is the first argument."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        class M(eqx.Module):
+            w: Any
+
+            @jit(donate=donate)
+            def step(self, x: Any, y: Any = None) -> Any:
+                traces.tick()
+                return M(self.w + 1), x * 2, y
+
+        m, x, y = M(array(1)), array(2), array(3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = m.step(x, y)
+        first = deleted(m, x, y)
+        m2, x2 = result[0], array(5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result2 = M.step(self=m2, x=x2)
+        return first, deleted(m2, x2), result2[1], traces.count
+
+    check(body)
+
+
+EXPECTED = {
+    "all": [True, True, True],
+    "warn": [True, True, True],
+    "all-except-first": [False, True, True],
+    "warn-except-first": [False, True, True],
+    "none": [False, False, False],
+}
+
+
+@pytest.mark.parametrize("donate", MODES)
+def test_the_five_modes(jit: Jit, donate: str) -> None:
+    arguments = array(1), array(2), array(3)
+    jit(three, donate=donate)(*arguments)
+    assert deleted(arguments) == EXPECTED[donate]
+
+
+@pytest.mark.parametrize("donate", MODES)
+def test_memory_is_reused(jit: Jit, donate: str) -> None:
+    y = jnp.ones(1000)
+    pointer = y.unsafe_buffer_pointer()
+    result = jit(lambda x, y: y + x, donate=donate)(2.0, y)
+    assert (result.unsafe_buffer_pointer() == pointer) is (donate != "none")
+
+
+# ---- warnings ----
+
+
+def make_unused() -> Callable[[Any, Any], Any]:
+    """A function with no output of its arguments' size. Each test has its own: Equinox's
+    wrappers of one function share traces whether they warn or not, and JAX warns once."""
+    return lambda x, y: x.sum() + y.sum()
+
+
+@pytest.mark.parametrize("donate", MODES)
+def test_warnings(jit: Jit, donate: str) -> None:
+    f = jit(make_unused(), donate=donate)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for size in (3, 3, 5, 5):  # two traces
+            f(array(1, size), array(2, size))
+    texts = [str(w.message) for w in caught]
+    assert len(texts) == (2 if donate.startswith("warn") else 0)
+    assert all(text.startswith(UNUSABLE) for text in texts)
+    assert all(w.category is UserWarning for w in caught)
+    buffers = 1 if donate == "warn-except-first" else 2
+    assert all(text.count("float32") == buffers for text in texts)
+
+
+@pytest.mark.parametrize("donate", MODES)
+def test_warnings_as_errors(jit: Jit, donate: str) -> None:
+    """With ``-W error``: an error where a warning would be, at each size anew."""
+    f = jit(make_unused(), donate=donate)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in (3, 5):
+            x, y = array(1, size), array(2, size)
+            if donate.startswith("warn"):
+                with pytest.raises(UserWarning, match=UNUSABLE):
+                    f(x, y)
+                assert deleted(x, y) == [False, False]
+            else:
+                assert f(x, y) == 3 * size
+
+
+@pytest.mark.parametrize("donate", ["all", "all-except-first"])
+def test_the_filters_are_left_alone(jit: Jit, donate: str) -> None:
+    f = jit(make_unused(), donate=donate)
+    before = list(warnings.filters)
+    f(array(1), array(2))
+    f(array(1), array(2))
+    with pytest.raises(ZeroDivisionError):
+        jit(lambda x: x / (1 // 0), donate=donate)(array(1))
+    assert warnings.filters == before
+
+
+@pytest.mark.parametrize("donate", ["all", "all-except-first"])
+def test_other_warnings_are_shown(jit: Jit, donate: str) -> None:
+    @jit(donate=donate)
+    def f(x: Any, y: Any) -> Any:
+        warnings.warn("mine", RuntimeWarning, stacklevel=1)
+        return x.sum() + y.sum()
+
+    with pytest.warns(RuntimeWarning, match="mine") as caught:
+        f(array(1), array(2))
+    assert len(caught) == 1
+    with pytest.raises(RuntimeWarning, match="mine"):
+        f(array(1, 9), array(2, 9))
+
+
+@pytest.mark.parametrize("donate", ["all", "all-except-first"])
+def test_lower_leaves_the_filters_alone(jit: Jit, donate: str) -> None:
+    f = jit(lambda x, y: (x + 1, y + 1), donate=donate)
+    before = list(warnings.filters)
+    lowered = f.lower(array(1), array(2))
+    assert warnings.filters == before
+    lowered.compile()
+    assert warnings.filters == before
+    with pytest.warns(UserWarning, match="mine"):
+        warnings.warn(f"{UNUSABLE}: mine", UserWarning, stacklevel=1)
+
+
+@pytest.mark.parametrize("outer", ["jit", "filter_jit", "vmap", "grad", "eval_shape", "make_jaxpr"])
+@pytest.mark.parametrize("donate", ["all", "warn", "all-except-first"])
+def test_inside_of_transformations(outer: str, donate: str) -> None:
+    """Donation inside of a trace: the same results, warnings and deletions."""
+
+    def body(jit: Jit) -> Any:
+        inner = jit(lambda x, y: (x * y).sum(), donate=donate)
+        transform: dict[str, Callable[[Any], Any]] = {
+            "jit": jax.jit,
+            "filter_jit": jit,
+            "vmap": jax.vmap,
+            "grad": jax.grad,
+            "eval_shape": lambda f: lambda *a: jax.eval_shape(f, *a).shape,
+            "make_jaxpr": lambda f: lambda *a: len(jax.make_jaxpr(f)(*a).eqns),
+        }
+        before = list(warnings.filters)
+        x, y = jnp.ones((2, 3)), jnp.ones((2, 3))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = transform[outer](lambda x, y: inner(x, y) + 1)(x, y)
+        assert warnings.filters == before
+        return result, deleted(x, y), sorted(str(w.message).split(":")[0] for w in caught)
+
+    check(body)
+
+
+# ---- after donation ----
+
+
+@pytest.mark.parametrize("donate", ["all", "all-except-first"])
+def test_donated_arrays_cannot_be_used_again(jit: Jit, ours: bool, donate: str) -> None:
+    traces = Traces()
+
+    @jit(donate=donate)
+    def f(x: Any, y: Any) -> Any:
+        traces.tick()
+        return x + 1, {"a": y["a"] + 1}
+
+    y = {"a": array(2)}
+    f(array(1), y)
+    with pytest.raises((RuntimeError, ValueError), match="deleted") as info:
+        f(array(1), y)
+    if ours:
+        assert any("y['a']" in note for note in info.value.__notes__)
+    assert picture(f(array(1), {"a": array(5)})[1]) == picture({"a": array(6)})
+    assert traces.count == 1
+
+
+@pytest.mark.parametrize("donate", ["all", "warn"])
+def test_the_same_array_twice(donate: str) -> None:
+    """One buffer cannot be donated twice: JAX's error."""
+
+    def body(jit: Jit) -> Any:
+        x = array(1)
+        try:
+            return jit(lambda x, y: (x + 1, y + 2), donate=donate)(x, x)
+        except Exception as e:
+            return type(e).__name__, str(e).split(",")[0][:60]
+
+    check(body)
+
+
+def test_a_training_loop(jit: Jit) -> None:
+    """The usual use: the state goes in and comes out, and is traced once."""
+    traces = Traces()
+
+    @jit(donate="all-except-first")
+    def step(batch: Any, model: Any, moments: Any) -> Any:
+        traces.tick()
+        grad = jax.grad(lambda m: ((m["w"] * batch - 1) ** 2).sum())(model)
+        moments = jtu.tree_map(lambda m, g: 0.9 * m + g, moments, grad)
+        return jtu.tree_map(lambda p, m: p - 0.01 * m, model, moments), moments
+
+    batch = jnp.arange(4.0)
+    model = {"w": array(0.5)}
+    moments = {"w": array(0.0)}
+    for _ in range(5):
+        before = model
+        model, moments = step(batch, model, moments)
+        assert deleted(before, batch) == [True, False]
+    assert traces.count == 1
+    assert not any(deleted(model, moments))
+
+
+def test_donation_in_aot(jit: Jit) -> None:
+    f = jit(lambda x, y: (x + 1, y + 1), donate="all-except-first")
+    x, y = array(1), array(2)
+    compiled = f.lower(x, y).compile()
+    assert deleted(x, y) == [False, False]
+    compiled(x, y)
+    assert deleted(x, y) == [False, True]
+
+
+def test_retrace_keeps_the_places(jit: Jit) -> None:
+    """New shapes under the same statics, and other structures: always the first is kept."""
+    f = jit(lambda x, *rest: jtu.tree_map(lambda a: a + 1, (x, rest)), donate="all-except-first")
+    for size in (2, 3, 2):
+        for x in (array(1, size), [array(1, size)] * 1, {"a": array(1, size), "b": array(2, size)}):
+            rest = (array(3, size), [array(4, size)])
+            f(x, *rest)
+            assert not any(deleted(x))
+            assert all(deleted(rest))
+
+
+def test_numpy_arguments(jit: Jit) -> None:
+    """NumPy memory is copied, and never donated."""
+    x = jnp.ones(3)
+    n = x.__array__().copy()
+    result = jit(lambda n, x: (n + 1, x + 1), donate="all")(n, x)
+    assert deleted(x) == [True]
+    assert n.tolist() == [1, 1, 1]
+    assert [r.tolist() for r in result] == [[2, 2, 2]] * 2
+
+
+def test_wrappers_with_other_modes_do_not_interfere(jit: Jit) -> None:
+    def f(x: Any, y: Any) -> Any:
+        return x + 1, y + 1
+
+    for donate in MODES * 2:
+        x, y = array(1), array(2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            jit(f, donate=donate)(x, y)
+        assert deleted(x, y) == EXPECTED[donate][:2]
+
+
+def test_equal_wrappers_share() -> None:
+    traces = Traces()
+    f = traces.counting(lambda x: x + 1)
+    for _ in range(3):
+        filterjit.filter_jit(f, donate="all")(array(1))
+    assert traces.count == 1

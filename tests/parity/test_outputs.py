@@ -1,0 +1,363 @@
+"""What a jitted function can return: any tree, arrays or not."""
+
+import collections
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+
+from .nodes import ARRAY, MAKERS, Child, Module, Point, identity
+from .support import Jit, Traces, check, picture
+
+ONE = jnp.array(1.0)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_any_tree_is_returned(name: str) -> None:
+    """Made outside and captured, and made inside, twice."""
+    make = MAKERS[name]
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+        value = make()
+
+        @jit
+        def captured(x: Any) -> Any:
+            traces.tick()
+            return value
+
+        @jit
+        def with_array(x: Any) -> Any:
+            traces.tick()
+            return {"value": value, "x": x + 1}
+
+        results = [captured(ONE), captured(ONE), with_array(ONE), with_array(ONE)]
+        structures = [jtu.tree_structure(r) == jtu.tree_structure(value) for r in results]
+        return results, structures, traces.count
+
+    check(body)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_results_are_rebuilt_each_time(name: str) -> None:
+    """Two calls share no mutable container."""
+    make = MAKERS[name]
+
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x: [make(), x + 1])
+        first, second = f(ONE), f(ONE)
+        nodes = (list, dict, eqx.Module)
+        return isinstance(first[0], nodes) and first[0] is second[0], first is second
+
+    check(body)
+
+
+def test_static_results_are_the_very_objects(jit: Jit) -> None:
+    token = object()
+
+    @jit
+    def f(x: Any) -> Any:
+        return x + 1, token, identity, "text"
+
+    for _ in range(2):
+        result = f(ONE)
+        assert result[1] is token
+        assert result[2] is identity
+
+
+def test_no_arrays_at_all(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(x: Any, n: Any) -> Any:
+        traces.tick()
+        return {"n": n, "shape": x.shape}
+
+    for _ in range(2):
+        assert f(jnp.ones((2, 3)), 1) == {"n": 1, "shape": (2, 3)}
+        assert f(jnp.ones(5), 1) == {"n": 1, "shape": (5,)}
+        assert f(jnp.ones(5), 2) == {"n": 2, "shape": (5,)}
+    assert traces.count == 3
+
+
+def test_another_structure_for_another_shape(jit: Jit) -> None:
+    """One variant, several traces, each with its own tree."""
+    traces = Traces()
+
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        n = x.shape[0]
+        if n == 1:
+            return x
+        if n == 2:
+            return {"two": x, "n": 2}
+        if n == 3:
+            return None
+        if n == 4:
+            return Module(x, "four", [n])
+        return [x] * n
+
+    for _ in range(3):
+        assert picture(f(jnp.ones(1))) == picture(jnp.ones(1))
+        assert picture(f(jnp.ones(4))) == picture(Module(jnp.ones(4), "four", [4]))
+        assert picture(f(jnp.ones(2))) == picture({"n": 2, "two": jnp.ones(2)})
+        assert f(jnp.ones(3)) is None
+        assert len(f(jnp.ones(7))) == 7
+        assert picture(f(jnp.ones(2, int))["two"]) == picture(jnp.ones(2, int))
+    assert traces.count == 6
+
+
+def test_many_traces_of_one_variant(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return {f"k{i}": x.sum() + i for i in range(x.shape[0])}
+
+    for _ in range(2):
+        for n in range(12):
+            result = f(jnp.ones(n))
+            assert {k: float(v) for k, v in result.items()} == {f"k{i}": n + i for i in range(n)}
+    assert traces.count == 12
+
+
+def test_dicts_come_back_sorted() -> None:
+    """A pytree's dict has its keys in order, on the way in and out."""
+
+    def body(jit: Jit) -> Any:
+        seen = []
+
+        @jit
+        def f(d: Any) -> Any:
+            seen.append(list(d))
+            return {"z": d["b"], "a": d, "m": 1}
+
+        results = [f({"b": ONE, "a": 1}), f({"a": 1, "b": ONE})]
+        return results, seen, [list(r) for r in results], [list(r["a"]) for r in results]
+
+    check(body)
+
+
+def test_ordered_dicts_keep_their_order(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(d: Any) -> Any:
+        traces.tick()
+        return d
+
+    forth = collections.OrderedDict(b=ONE, a=1)
+    back = collections.OrderedDict(a=1, b=ONE)
+    for _ in range(2):
+        assert list(f(forth)) == ["b", "a"]
+        assert list(f(back)) == ["a", "b"]
+        assert type(f(back)) is collections.OrderedDict
+    f(back).move_to_end("a")
+    assert traces.count == 2
+
+
+def test_defaultdict_keeps_its_factory(jit: Jit) -> None:
+    f = jit(lambda d: d)
+    result = f(collections.defaultdict(list, a=ONE))
+    result["b"].append(1)
+    assert result["b"] == [1]
+    assert f(collections.defaultdict(int, a=ONE))["b"] == 0
+
+
+def test_numpy_results_become_arrays() -> None:
+    def body(jit: Jit) -> Any:
+        @jit
+        def f(x: Any) -> Any:
+            return np.arange(3), np.float32(2), x.shape[0], np.array(1.5), [np.ones((1, 2))]
+
+        return f(ARRAY), f(ARRAY)
+
+    results = check(body)
+    assert isinstance(results[0][0], jax.Array)
+
+
+def test_python_scalars_stay(jit: Jit) -> None:
+    f = jit(lambda x: (x.ndim, x.ndim + 0.5, bool(x.ndim), complex(x.ndim), str(x.ndim)))
+    for _ in range(2):
+        assert picture(f(ARRAY)) == picture((1, 1.5, True, 1 + 0j, "1"))
+
+
+def test_shared_arrays(jit: Jit) -> None:
+    """One array in several places."""
+
+    @jit
+    def f(x: Any, y: Any) -> Any:
+        z = x + y
+        return z, [z, {"z": z}], x, Module(x, b=z)
+
+    for _ in range(2):
+        z, (z2, d), x, m = f(ARRAY, ONE)
+        assert picture(z) == picture(z2) == picture(d["z"]) == picture(m.b) == picture(ARRAY + 1)
+        assert picture(x) == picture(m.a) == picture(ARRAY)
+
+
+def test_shared_containers_are_separated() -> None:
+    """A pytree is a tree: what was one list is two afterwards."""
+
+    def body(jit: Jit) -> Any:
+        @jit
+        def f(x: Any) -> Any:
+            shared = [x]
+            model = Module(x)
+            return shared, shared, (model, model)
+
+        a, b, (m, n) = f(ARRAY)
+        return a is b, m is n, f(ARRAY)
+
+    assert check(body)[:2] == (False, False)
+
+
+def test_arguments_are_returned(jit: Jit) -> None:
+    """Nothing to compute: inputs forwarded to outputs, in another order, twice."""
+
+    @jit
+    def f(x: Any, y: Any, *, k: Any) -> Any:
+        return [k, y, x, y], {"x": x}
+
+    x, y = jnp.arange(2), jnp.arange(3.0)
+    for _ in range(2):
+        (k, y1, x1, y2), d = f(x, y, k="k")
+        assert k == "k"
+        assert picture((x1, y1, y2, d["x"])) == picture((x, y, y, x))
+
+
+def test_constants_are_returned(jit: Jit) -> None:
+    constant = jnp.arange(1000.0)
+    f = jit(lambda: (constant, constant[0]))
+    for _ in range(2):
+        assert picture(f()) == picture((constant, constant[0]))
+
+
+def test_a_module_that_holds_what_it_was_made_of(jit: Jit) -> None:
+    class Net(eqx.Module):
+        layers: list[Any]
+        activation: Any
+        size: int = eqx.field(static=True)
+
+        @jit
+        def grown(self) -> "Net":
+            return Net([*self.layers, self.layers[-1] * 2], self.activation, self.size + 1)
+
+    net = Net([ONE], jnp.tanh, 1)
+    for size in range(2, 5):
+        net = net.grown()
+        assert (len(net.layers), net.size) == (size, size)
+        assert type(net) is Net
+        assert net.activation is jnp.tanh
+    assert [float(x) for x in net.layers] == [1, 2, 4, 8]
+
+
+def test_updated_model_round_trips(jit: Jit) -> None:
+    """The output of a step is the next input: the same variant each time."""
+    traces = Traces()
+
+    @jit
+    def step(model: Any) -> Any:
+        traces.tick()
+        return jtu.tree_map(lambda a: a + 1 if eqx.is_array(a) else a, model)
+
+    model = {"m": Child(ARRAY), "p": Point(ONE, "static"), "n": [None, (), jnp.tanh]}
+    for _ in range(4):
+        model = step(model)
+    assert traces.count == 1
+    assert picture(model["m"].a) == picture(ARRAY + 4)
+    assert model["p"].y == "static"
+
+
+def test_functions_made_inside(jit: Jit) -> None:
+    """A closure made while tracing is a static output; the one of the trace comes back."""
+
+    @jit
+    def f(x: Any) -> Any:
+        n = x.shape[0]
+        return (lambda y: y + n), x
+
+    for _ in range(2):
+        assert f(ARRAY)[0](1) == 4
+        assert f(jnp.ones(5))[0](1) == 6
+    assert f(ARRAY)[0] is f(ARRAY)[0]
+
+
+def test_escaped_tracers_are_jax_errors() -> None:
+    """A closure over a tracer is no array: using it later is JAX's error."""
+
+    def body(jit: Jit) -> Any:
+        get = jit(lambda x: lambda: x + 1)(ONE)
+        with pytest.raises(jax.errors.UnexpectedTracerError):
+            get()
+        return "leaked"
+
+    check(body)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{1: 1, "a": 2}, {"a": {None: 1, 0: 2}}],
+    ids=["unsortable", "nested"],
+)
+def test_results_that_are_no_trees(jit: Jit, bad: Any) -> None:
+    traces = Traces()
+
+    @jit
+    def f(x: Any, ok: Any) -> Any:
+        traces.tick()
+        return (x, None) if ok else (x, bad)
+
+    assert f(ONE, True)[0] == 1
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError), match=r"sort|compar|<"):
+            f(ONE, False)
+    assert f(ONE, True)[0] == 1
+    assert traces.count == 3
+
+
+def test_unhashable_static_results() -> None:
+    """Static leaves of a result need no hash."""
+
+    def body(jit: Jit) -> Any:
+        class Unhashable:
+            __hash__ = None  # type: ignore[assignment]
+
+            def __repr__(self) -> str:
+                return "Unhashable"
+
+        value = Unhashable()
+        f = jit(lambda x: (x, value, {1, 2}, bytearray(b"a")))
+        first, second = f(ONE), f(ONE)
+        return first, second, first[1] is second[1] is value
+
+    check(body)
+
+
+def test_a_result_of_many_arrays(jit: Jit) -> None:
+    f = jit(lambda x: {f"{i:04}": [x + i, i] for i in range(300)})
+    for _ in range(2):
+        result = f(ONE)
+        assert [float(v[0]) for v in result.values()] == [1.0 + i for i in range(300)]
+        assert [v[1] for v in result.values()] == list(range(300))
+
+
+def test_a_deep_result(jit: Jit) -> None:
+    @jit
+    def f(x: Any) -> Any:
+        tree = x
+        for i in range(100):
+            tree = [tree] if i % 2 else {"k": tree}
+        return tree
+
+    for _ in range(2):
+        tree, depth = f(ONE), 0
+        while not isinstance(tree, jax.Array):
+            tree, depth = tree[0] if isinstance(tree, list) else tree["k"], depth + 1
+        assert depth == 100

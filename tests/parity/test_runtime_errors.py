@@ -1,0 +1,536 @@
+"""Errors while the program runs, callbacks, and when a call returns."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+import pytest
+
+import filterjit
+
+from .support import Jit, Traces, check, runtime_message
+
+ONE = jnp.array(1.0)
+BAD = jnp.array(-1.0)
+VECTOR = jnp.arange(1.0, 4.0)
+
+
+def checked(x: Any) -> Any:
+    return eqx.error_if(x, x < 0, "negative!\nof two lines")
+
+
+def _custom_jvp(x: Any) -> Any:
+    f = jax.custom_jvp(checked)
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0]))
+    return f(x)
+
+
+def _custom_vjp(x: Any) -> Any:
+    f = jax.custom_vjp(checked)
+    f.defvjp(lambda x: (checked(x), None), lambda residual, t: (t,))
+    return f(x)
+
+
+def _filter_custom_vjp(x: Any) -> Any:
+    @eqx.filter_custom_vjp
+    def f(x: Any) -> Any:
+        return checked(x)
+
+    f.def_fwd(lambda perturbed, x: (checked(x), None))
+    f.def_bwd(lambda residual, t, perturbed, x: t)
+    return f(x)
+
+
+# Functions of a scalar that raise for a negative one, in each place where they can.
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "plain": lambda x: checked(x) + 1,
+    "only": checked,
+    "with another output": lambda x: (x, checked(x)),
+    "with statics": lambda x: {"s": "static", "x": checked(x), "n": None},
+    "jax.jit": lambda x: jax.jit(checked)(x),
+    "vmap": lambda x: jax.vmap(checked)(x[None]),
+    "scan": lambda x: jax.lax.scan(lambda c, _: (checked(c), c), x, None, length=3)[0],
+    "while": lambda x: jax.lax.while_loop(lambda c: c < 3, lambda c: checked(c) + 4, x),
+    "cond": lambda x: jax.lax.cond(x < 5, checked, lambda y: y, x),
+    "switch": lambda x: jax.lax.switch(1, [lambda y: y, checked], x),
+    "map": lambda x: jax.lax.map(checked, x[None]),
+    "checkpoint": lambda x: jax.checkpoint(checked)(x),
+    "grad": lambda x: jax.value_and_grad(lambda y: checked(y) ** 2)(x),
+    "filter_grad": lambda x: eqx.filter_value_and_grad(lambda y: checked(y) ** 2)(x),
+    "jvp": lambda x: jax.jvp(checked, (x,), (x,)),
+    "custom_jvp": lambda x: _custom_jvp(x),
+    "custom_vjp": lambda x: _custom_vjp(x),
+    "filter_custom_vjp": _filter_custom_vjp,
+    "noinline": lambda x: eqxi.noinline(checked)(x),
+    "eqxi.while_loop": lambda x: eqxi.while_loop(
+        lambda c: c < 3, lambda c: checked(c) + 4, x, max_steps=4, kind="checkpointed"
+    ),
+    "closure_convert": lambda x: eqx.filter_closure_convert(checked, x)(x),
+    "branched": lambda x: eqx.branched_error_if(
+        x, x < 0, jnp.where(x < -5, 0, 1), ["first", "second"]
+    ),
+    "in two places": lambda x: checked(checked(x) + 1),
+    "shard_map": lambda x: jax.shard_map(
+        checked,
+        mesh=jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,)),
+        in_specs=jax.P(),
+        out_specs=jax.P(),
+    )(x),
+}
+
+
+def raised(call: Callable[[], Any]) -> tuple[str, str]:
+    """Type and message of the runtime error that a call raises, before it returns."""
+    with pytest.raises(eqx.EquinoxRuntimeError) as info:
+        call()
+    assert info.value.__cause__ is None
+    assert info.value.__suppress_context__ or info.value.__context__ is None
+    return type(info.value).__qualname__, runtime_message(info.value)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_error_at_the_call(name: str) -> None:
+    """At the first call and later ones, before and after good calls, without new traces."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        def f(x: Any) -> Any:
+            traces.tick()
+            return PROGRAMS[name](x)
+
+        first, second = jit(f), jit(lambda x: f(x))
+        results = [raised(lambda: first(BAD)), raised(lambda: first(BAD)), first(ONE)]
+        results += [second(ONE), raised(lambda: second(BAD)), second(ONE), second(ONE)]
+        return results, traces.count
+
+    check(body)
+
+
+@pytest.mark.parametrize("name", ["plain", "with another output", "scan", "branched"])
+@pytest.mark.parametrize("outer", ["filter_jit", "jax.jit in filter_jit", "vmap", "grad", "jvp",
+                                   "linearize", "filter_vmap", "scan", "method", "Module"])  # fmt: skip
+def test_error_through_nesting(outer: str, name: str) -> None:
+    def body(jit: Jit) -> Any:
+        def scalar(x: Any) -> Any:
+            return jnp.sum(jnp.asarray(jax.tree.leaves(PROGRAMS[name](x))[-1]))
+
+        inner = jit(scalar)
+
+        class M(eqx.Module):
+            w: Any = 1.0
+
+            @jit
+            def method(self, x: Any) -> Any:
+                return inner(x) * self.w
+
+            def __call__(self, x: Any) -> Any:
+                return inner(x)
+
+        calls: dict[str, Callable[[Any], Any]] = {
+            "filter_jit": jit(lambda x: inner(x)),
+            "jax.jit in filter_jit": jit(jax.jit(lambda x: inner(x))),
+            "vmap": lambda x: jax.vmap(inner)(x[None]),
+            "grad": jax.grad(inner),
+            "jvp": lambda x: jax.jvp(inner, (x,), (x,)),
+            "linearize": lambda x: jax.linearize(inner, x)[0],
+            "filter_vmap": lambda x: eqx.filter_vmap(inner)(x[None]),
+            "scan": jit(
+                lambda x: jax.lax.scan(lambda c, _: (inner(c), None), x, None, length=2)[0]
+            ),
+            "method": lambda x: M().method(x),
+            "Module": jit(M(ONE)),
+        }
+        call = calls[outer]
+        return [raised(lambda: call(BAD)), call(ONE), raised(lambda: call(BAD)), call(ONE)]
+
+    check(body)
+
+
+def test_the_stack_inside_is_shown(jit: Jit, ours: bool) -> None:
+    # (A message of its own: Equinox keeps the stack of the first trace of equal errors.)
+    message = f"shown by {'ours' if ours else 'equinox'}"
+
+    @jit
+    def function_with_a_name(x: Any) -> Any:
+        return eqx.error_if(x, x < 0, message)
+
+    stacks = []
+    for _ in range(2):
+        with pytest.raises(eqx.EquinoxRuntimeError) as info:
+            function_with_a_name(BAD)
+        text = str(info.value)
+        assert text.startswith("Above is the stack outside of JIT. Below is the stack inside")
+        assert "in function_with_a_name" in text
+        assert runtime_message(info.value) == message
+        stacks.append(text.count("File "))
+    # At the second call Equinox shows all that was on the stack when it was traced: it draws
+    # a new number for each call, and does not find the frame of the first.
+    assert stacks[0] == 1
+    assert (stacks[1] == 1) is ours
+
+
+def test_nested_stacks(jit: Jit, ours: bool) -> None:
+    """The outermost jit is where the stack begins."""
+    message = f"nested in {'ours' if ours else 'equinox'}"
+
+    @jit
+    def the_inner_one(x: Any) -> Any:
+        return eqx.error_if(x, x < 0, message)
+
+    @jit
+    def the_outer_one(x: Any) -> Any:
+        return the_inner_one(x)
+
+    with pytest.raises(eqx.EquinoxRuntimeError) as info:
+        the_outer_one(BAD)
+    text = str(info.value)
+    assert text.index("in the_outer_one") < text.index("in the_inner_one")
+    assert "in test_nested_stacks" not in text
+
+
+def test_outputs_without_arrays(jit: Jit) -> None:
+    """The error is what the call is for: its value must be used, though."""
+    f = jit(lambda x: (jax.debug.callback(_refuse_negative, x), "static")[1])
+    assert f(ONE) == "static"
+    for _ in range(2):
+        with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="no negatives"):
+            f(BAD)
+        assert f(ONE) == "static"
+
+
+def _refuse_negative(x: Any) -> Any:
+    if x < 0:
+        raise ValueError("no negatives")
+    return x
+
+
+CALLBACKS: dict[str, Callable[[Any], Any]] = {
+    "pure_callback": lambda x: jax.pure_callback(_refuse_negative, x, x),
+    "io_callback": lambda x: jax.experimental.io_callback(_refuse_negative, x, x),
+    "ordered io_callback": lambda x: jax.experimental.io_callback(
+        _refuse_negative, x, x, ordered=True
+    ),
+    "debug.callback": lambda x: (jax.debug.callback(_refuse_negative, x), x + 1)[1],
+    "ordered debug.callback": lambda x: (
+        jax.debug.callback(_refuse_negative, x, ordered=True),
+        x + 1,
+    )[1],
+    "filter_pure_callback": lambda x: eqx.filter_pure_callback(
+        _refuse_negative, x, result_shape_dtypes=x
+    ),
+    "all outputs are inputs": lambda x: (jax.debug.callback(_refuse_negative, x), x)[1],
+}
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_callbacks_that_raise(name: str) -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return CALLBACKS[name](x)
+
+        results = []
+        for x in (ONE, BAD, BAD, ONE):
+            try:
+                results.append(f(x))
+            except (jax.errors.JaxRuntimeError, ValueError) as e:  # JAX raises one or the other
+                results.append(("raised", "no negatives" in str(e)))
+        return results, traces.count
+
+    results, count = check(body)
+    assert results[1] == results[2] == ("raised", True)
+    assert count == 1
+
+
+def test_callbacks_run_before_the_call_returns(jit: Jit) -> None:
+    seen: list[float] = []
+    f = jit(lambda x: (jax.debug.callback(lambda y: seen.append(float(y)), x), x * 2)[1])
+    for n in range(1, 6):
+        f(jnp.array(float(n)))
+        assert seen == [float(i) for i in range(1, n + 1)]
+
+
+def test_debug_print(jit: Jit, capsys: pytest.CaptureFixture[str]) -> None:
+    @jit
+    def f(x: Any, k: Any) -> Any:
+        jax.debug.print("{k} has {x}", k=k, x=x)
+        return x
+
+    f(ONE, 1)
+    f(ONE, 2)
+    f(ONE * 5, 1)
+    assert capsys.readouterr().out.split("\n") == ["1 has 1.0", "2 has 1.0", "1 has 5.0", ""]
+
+
+def test_ordered_effects_across_calls(jit: Jit) -> None:
+    seen: list[int] = []
+
+    @jit
+    def f(x: Any) -> Any:
+        return jax.experimental.io_callback(
+            lambda y: seen.append(int(y)) or y, jax.ShapeDtypeStruct((), x.dtype), x, ordered=True
+        )
+
+    for n in range(5):
+        f(jnp.array(n))
+    assert seen == list(range(5))
+
+
+def test_nothing_is_logged(jit: Jit, caplog: pytest.LogCaptureFixture) -> None:
+    """Of an error that is raised; and the logger is left as it was."""
+    logger = logging.getLogger("jax._src.callback")
+    before = list(logger.filters)
+    f = jit(checked)
+    for x in (BAD, ONE, BAD):
+        try:
+            f(x)
+        except eqx.EquinoxRuntimeError:
+            assert x is BAD
+    with pytest.raises(eqx.EquinoxRuntimeError):
+        jit(lambda x: jit(checked)(x))(BAD)
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
+    assert logger.filters == before
+
+
+def test_the_logger_is_left_alone_by_failing_traces(jit: Jit) -> None:
+    logger = logging.getLogger("jax._src.callback")
+    before = list(logger.filters)
+    f = jit(lambda x: checked(x) + 1 // 0)
+    for call in (f, f.lower, jax.vmap(f), lambda x: jax.eval_shape(f, x)):
+        with pytest.raises(ZeroDivisionError):
+            call(jnp.ones(2))
+        assert logger.filters == before
+    jit(checked).lower(ONE)
+    jax.make_jaxpr(jit(checked))(ONE)
+    assert logger.filters == before
+
+
+def test_trace_time_errors() -> None:
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x: eqx.error_if(x, True, "always"))
+        kinds = []
+        for _ in range(2):
+            with pytest.raises(Exception, match="always") as info:
+                f(ONE)
+            kinds.append(type(info.value).__name__)
+        return kinds
+
+    check(body)
+
+
+def test_error_in_a_class_method(jit: Jit) -> None:
+    class M(eqx.Module):
+        limit: Any
+
+        @jit
+        def __call__(self, x: Any) -> Any:
+            return eqx.error_if(x, x > self.limit, f"more than {self.limit.shape}")
+
+    m = M(ONE)
+    assert m(BAD) == -1
+    assert raised(lambda: m(ONE * 2))[1] == "more than ()"
+    assert m(BAD) == -1
+
+
+def test_donation_and_errors(jit: Jit) -> None:
+    f = jit(lambda x, y: (checked(x) + 1, y + 1), donate="all-except-first")
+    y = jnp.ones(3)
+    assert raised(lambda: f(BAD, y))[1].startswith("negative!")
+    assert f(ONE, jnp.ones(3))[0] == 2
+
+
+def test_retrace_with_an_error_in_one_shape_only(jit: Jit) -> None:
+    """Whether a program can raise belongs to its trace, not to its variant."""
+
+    @jit
+    def f(x: Any) -> Any:
+        return checked(x) if x.ndim == 0 else x * 2
+
+    for _ in range(2):
+        assert f(VECTOR).tolist() == [2, 4, 6]
+        assert f(ONE) == 1
+        assert raised(lambda: f(BAD))[1].startswith("negative!")
+        assert f(VECTOR).tolist() == [2, 4, 6]
+
+
+def test_first_called_within_a_trace(jit: Jit) -> None:
+    """Whether it can raise could not be asked then; the call from outside still raises."""
+    traces = Traces()
+
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return checked(x)
+
+    assert jax.jit(lambda x: f(x))(ONE) == 1
+    assert jax.eval_shape(f, ONE).shape == ()
+    assert raised(lambda: f(BAD))[1].startswith("negative!")
+    assert f(ONE) == 1
+    assert traces.count == 1
+
+
+def test_first_called_with_an_error(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(x: Any, k: Any) -> Any:
+        traces.tick()
+        return checked(x), k
+
+    for k in (1, 2):
+        assert raised(lambda k=k: f(BAD, k))[1].startswith("negative!")
+        assert f(ONE, k) == (1, k)
+    assert traces.count == 2
+
+
+def test_lowered_programs_raise_too(jit: Jit) -> None:
+    compiled = jit(checked).lower(ONE).compile()
+    assert compiled(ONE) == 1
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="negative!"):
+        jax.block_until_ready(compiled(BAD))
+
+
+# ---- when a call returns ----
+
+
+def long_chain(x: Any) -> Any:
+    return jax.lax.fori_loop(0, 150, lambda _, y: jnp.tanh(y @ x), x)
+
+
+def test_a_call_returns_before_the_device_is_done() -> None:
+    # By decision; Equinox waits for a marker at each call.
+    x = jnp.eye(700)
+    ours, theirs = filterjit.filter_jit(long_chain), eqx.filter_jit(long_chain)
+    for f in (ours, theirs):
+        f(x).block_until_ready()
+    result = ours(x)
+    assert not result.is_ready()
+    result.block_until_ready()
+    assert theirs(x).is_ready()
+
+
+def test_a_call_waits_where_the_program_calls_back(jit: Jit) -> None:
+    def f(x: Any) -> Any:
+        y = long_chain(x)
+        return eqx.error_if(y, jnp.any(y > 100), "too large"), y[0, 0]
+
+    x = jnp.eye(300)
+    jitted = jit(f)
+    for _ in range(3):
+        assert all(y.is_ready() for y in jitted(x))
+
+
+# ---- modes ----
+
+
+def test_disable_jit(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(x: Any, k: Any = 1) -> Any:
+        traces.tick()
+        return {"x": checked(x) + k, "k": k, "traced": isinstance(x, jax.core.Tracer)}
+
+    assert f(ONE) == {"x": 2, "k": 1, "traced": True}
+    with jax.disable_jit():
+        for _ in range(2):
+            assert f(ONE) == {"x": 2, "k": 1, "traced": False}
+            assert f(ONE, 2) == {"x": 3, "k": 2, "traced": False}
+        with pytest.raises(Exception, match="negative!"):
+            f(BAD)
+    assert f(ONE) == {"x": 2, "k": 1, "traced": True}
+    assert traces.count == 1 + 5
+
+
+def test_disable_jit_of_methods_and_nested(jit: Jit) -> None:
+    class M(eqx.Module):
+        w: Any
+
+        @jit
+        def __call__(self, x: Any, k: Any = None) -> Any:
+            return [self.w * x, k, jit(lambda y: (y, "inner"))(x)]
+
+    for disabled in (True, False, True):
+        with jax.disable_jit(disabled):
+            assert M(ONE)(ONE * 2, k="k") == [2, "k", (2, "inner")]
+
+
+@pytest.mark.parametrize("where", ["plain", "nested", "method", "grad", "vmap"])
+def test_debug_nans(jit: Jit, where: str) -> None:
+    @jit
+    def f(x: Any) -> Any:
+        return jnp.log(x), "static"
+
+    class M(eqx.Module):
+        @jit
+        def method(self, x: Any) -> Any:
+            return f(x)
+
+    calls: dict[str, Callable[[Any], Any]] = {
+        "plain": f,
+        "nested": jit(lambda x: f(x)),
+        "method": lambda x: M().method(x),
+        "grad": jax.grad(lambda x: f(x)[0]),
+        "vmap": lambda x: jax.vmap(lambda y: f(y)[0])(x[None]),
+    }
+    call = calls[where]
+    with jax.debug_nans(True):
+        call(ONE)
+        for _ in range(2):
+            with pytest.raises(FloatingPointError, match="nan"):
+                call(BAD)
+            call(ONE)
+    call(BAD)
+
+
+def test_debug_infs(jit: Jit) -> None:
+    f = jit(lambda x: 1 / x)
+    with jax.debug_infs(True):
+        assert f(ONE) == 1
+        with pytest.raises(FloatingPointError, match="inf"):
+            f(jnp.zeros(()))
+    assert f(jnp.zeros(())) == float("inf")
+
+
+def test_checking_leaks(jit: Jit) -> None:
+    """``jax.checking_leaks`` finds a leaked tracer, and nothing else."""
+    leaked: list[Any] = []
+
+    @jit
+    def clean(x: Any, k: Any) -> Any:
+        return {"x": x + 1, "k": k}, None
+
+    @jit
+    def leaking(x: Any) -> Any:
+        leaked.append(x * 2)
+        return x
+
+    with jax.checking_leaks():
+        assert clean(ONE, 3)[0]["x"] == 2
+        assert clean(ONE, 3)[0]["x"] == 2
+        with pytest.raises(Exception, match=r"[Ll]eaked"):
+            leaking(ONE)
+
+
+def test_log_compiles(jit: Jit, caplog: pytest.LogCaptureFixture) -> None:
+    """The function's name is in JAX's log."""
+
+    @jit
+    def function_with_a_name(x: Any) -> Any:
+        return x + 1
+
+    with jax.log_compiles(True), caplog.at_level(logging.WARNING):
+        function_with_a_name(ONE)
+        messages = " ".join(r.getMessage() for r in caplog.records)
+        assert "function_with_a_name" in messages
+        caplog.clear()
+        function_with_a_name(ONE)
+        assert "function_with_a_name" not in " ".join(r.getMessage() for r in caplog.records)

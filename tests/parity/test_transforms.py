@@ -1,0 +1,624 @@
+"""Composition: JAX's and Equinox's transformations, inside and outside."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+from .support import Jit, Traces, check
+
+ONE = jnp.array(1.0)
+TWO = jnp.array(2.0)
+VECTOR = jnp.arange(1.0, 4.0)
+KEY = jax.random.key(0)
+
+
+class Affine(eqx.Module):
+    w: Any
+    b: Any = 1.0
+    name: str = eqx.field(static=True, default="affine")
+
+    def __call__(self, x: Any) -> Any:
+        return self.w * x + self.b
+
+    def loss(self, x: Any) -> Any:
+        return jnp.sum(self(x) ** 2)
+
+
+def square(x: Any) -> Any:
+    return x * x * 3
+
+
+def total(x: Any) -> Any:
+    return jnp.sum(jnp.sin(x) * x)
+
+
+# Each takes a function of one array, of any shape, to a function of one array.
+Transform = Callable[[Any], Callable[[Any], Any]]
+
+TRANSFORMS: dict[str, Transform] = {
+    "jit": jax.jit,
+    "vmap": jax.vmap,
+    "vmap of vmap": lambda f: lambda x: jax.vmap(jax.vmap(f))(jnp.stack([x, x])),
+    "grad": lambda f: jax.grad(lambda x: jnp.sum(f(x))),
+    "value_and_grad": lambda f: jax.value_and_grad(lambda x: jnp.sum(f(x))),
+    "grad of grad": lambda f: lambda x: jax.grad(lambda y: jnp.sum(jax.grad(lambda z: jnp.sum(f(z)))(y)))(x),
+    "hessian": lambda f: jax.hessian(lambda x: jnp.sum(f(x))),
+    "jacfwd": jax.jacfwd,
+    "jacrev": jax.jacrev,
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),)),
+    "vjp": lambda f: lambda x: (lambda out, pull: (out, pull(jnp.ones_like(out))))(*jax.vjp(f, x)),
+    "linearize": lambda f: lambda x: (lambda out, lin: (out, lin(x)))(*jax.linearize(f, x)),
+    "linear_transpose": lambda f: lambda x: jax.linear_transpose(lambda y: jax.jvp(f, (x,), (y,))[1], x)(x),
+    "checkpoint": jax.checkpoint,
+    "grad of checkpoint": lambda f: jax.grad(lambda x: jnp.sum(jax.checkpoint(f)(x))),
+    "scan": lambda f: lambda x: jax.lax.scan(lambda c, _: (f(c) * 0.1, c), x, None, length=3),
+    "grad of scan": lambda f: jax.grad(lambda x: jnp.sum(jax.lax.scan(lambda c, _: (f(c) * 0.1, None), x, None, length=3)[0])),
+    "while_loop": lambda f: lambda x: jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, f(c[1]) * 0.1), (0, x)),
+    "fori_loop": lambda f: lambda x: jax.lax.fori_loop(0, 3, lambda i, c: f(c) * 0.1, x),
+    "cond": lambda f: lambda x: jax.lax.cond(jnp.sum(x) > 0, f, lambda y: y, x),
+    "switch": lambda f: lambda x: jax.lax.switch(1, [lambda y: y, f], x),
+    "map": lambda f: lambda x: jax.lax.map(f, x),
+    "eval_shape": lambda f: lambda x: jax.eval_shape(f, x),
+    "closed_call": lambda f: lambda x: jax.jit(lambda: f(x))(),
+    "custom_jvp": lambda f: _custom_jvp(f),
+    "custom_vjp": lambda f: _custom_vjp(f),
+    "grad of custom_vjp": lambda f: jax.grad(lambda x: jnp.sum(_custom_vjp(f)(x))),
+    "filter_vmap": eqx.filter_vmap,
+    "filter_grad": lambda f: eqx.filter_grad(lambda x: jnp.sum(f(x))),
+    "filter_value_and_grad": lambda f: eqx.filter_value_and_grad(lambda x: (jnp.sum(f(x)), "aux"), has_aux=True),
+    "filter_jvp": lambda f: lambda x: eqx.filter_jvp(f, (x,), (jnp.ones_like(x),)),
+    "filter_vjp": lambda f: lambda x: (lambda out, pull: (out, pull(jnp.ones_like(out))))(*eqx.filter_vjp(f, x)),
+    "filter_checkpoint": eqx.filter_checkpoint,
+    "filter_closure_convert": lambda f: lambda x: eqx.filter_closure_convert(f, x)(x),
+    "filter_eval_shape": lambda f: lambda x: eqx.filter_eval_shape(f, x),
+    "filter_hessian": lambda f: eqx.filter_hessian(lambda x: jnp.sum(f(x))),
+    "filter_jacrev": eqx.filter_jacrev,
+    "filter_custom_vjp": lambda f: jax.grad(lambda x: jnp.sum(_filter_custom_vjp(f)(x))),
+    "filter_custom_jvp": lambda f: jax.grad(lambda x: jnp.sum(_filter_custom_jvp(f)(x))),
+    "noinline": lambda f: eqxi.noinline(f),
+    "eqxi scan": lambda f: lambda x: eqxi.scan(lambda c, _: (f(c) * 0.1, None), x, None, length=2, kind="checkpointed")[0],
+    "pure_callback beside": lambda f: lambda x: f(x) + jax.pure_callback(lambda y: y, x, x),
+}  # fmt: skip
+
+
+def _custom_jvp(f: Any) -> Any:
+    @jax.custom_jvp
+    def g(x: Any) -> Any:
+        return f(x)
+
+    g.defjvp(lambda primals, tangents: (g(*primals), f(tangents[0]) * 2))
+    return g
+
+
+def _custom_vjp(f: Any) -> Any:
+    @jax.custom_vjp
+    def g(x: Any) -> Any:
+        return f(x)
+
+    g.defvjp(lambda x: (f(x), x), lambda residual, t: (t * f(residual),))
+    return g
+
+
+def _filter_custom_vjp(f: Any) -> Any:
+    @eqx.filter_custom_vjp
+    def g(x: Any) -> Any:
+        return f(x)
+
+    g.def_fwd(lambda perturbed, x: (f(x), x))
+    g.def_bwd(lambda residual, t, perturbed, x: t * f(residual))
+    return g
+
+
+def _filter_custom_jvp(f: Any) -> Any:
+    @eqx.filter_custom_jvp
+    def g(x: Any) -> Any:
+        return f(x)
+
+    g.def_jvp(lambda primals, tangents: (g(*primals), tangents[0] * 2))
+    return g
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_outside_and_inside(name: str) -> None:
+    """Each transformation of a jitted function, and each under jit: values and traces."""
+    transform = TRANSFORMS[name]
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        def counted(x: Any) -> Any:
+            traces.tick()
+            return square(x)
+
+        outside = transform(jit(counted))
+        results = [outside(VECTOR), outside(VECTOR + 1)]
+        counts = [traces.count]
+        inside = jit(transform(lambda x: counted(x)))
+        results += [inside(VECTOR), inside(VECTOR + 1)]
+        counts.append(traces.count)
+        both = jit(transform(lambda x: jit(counted)(x)))
+        results += [both(VECTOR), both(VECTOR * 2)]
+        counts.append(traces.count)
+        model = jit(Affine(TWO))
+        results.append(transform(lambda x: model(x))(VECTOR))
+        return results, counts
+
+    check(body)
+
+
+@pytest.mark.parametrize("inner", ["grad", "vmap", "scan", "custom_vjp", "checkpoint", "jit"])
+@pytest.mark.parametrize("outer", ["grad", "vmap", "scan", "filter_vmap", "jvp", "jit"])
+def test_between_two_transformations(outer: str, inner: str) -> None:
+    def body(jit: Jit) -> Any:
+        scalar = jit(lambda x: jax.tree.leaves(TRANSFORMS[inner](lambda y: jnp.sin(y) * y)(x))[0])
+        if inner in ("vmap", "scan") and outer in ("vmap", "filter_vmap"):
+            return TRANSFORMS[outer](scalar)(jnp.ones((2, 3)))
+        if inner == "custom_vjp" and outer == "jvp":
+            with pytest.raises(TypeError, match="can't apply forward-mode"):
+                TRANSFORMS[outer](scalar)(VECTOR)
+            return scalar(VECTOR)
+        return TRANSFORMS[outer](scalar)(
+            VECTOR if inner == "vmap" or outer != "vmap" else ONE[None]
+        )
+
+    check(body)
+
+
+def test_jaxprs_are_alike() -> None:
+    """One nested jit, named after the function, the same equations in it."""
+
+    def body(jit: Jit) -> Any:
+        def named(x: Any, y: Any) -> Any:
+            return jnp.sin(x) * y, "static"
+
+        jaxpr = jax.make_jaxpr(lambda x, y: jit(named)(x, y)[0])(ONE, TWO)
+        (equation,) = jaxpr.eqns
+        inner = equation.params["jaxpr"].jaxpr
+        return equation.params["name"], [e.primitive.name for e in inner.eqns]
+
+    assert check(body) == ("named", ["sin", "mul"])
+
+
+def test_make_jaxpr_forms() -> None:
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x, k: (x * 2, k))
+        _, shape, static = eqx.filter_make_jaxpr(f)(ONE, "key")
+        return str(shape), str(static), str(eqx.filter_eval_shape(f, ONE, "key"))
+
+    check(body)
+
+
+# ---- nesting ----
+
+
+def test_nested_jits(jit: Jit) -> None:
+    inner, outer = Traces(), Traces()
+
+    @jit
+    def g(x: Any, k: Any) -> Any:
+        inner.tick()
+        return x + k
+
+    @jit
+    def f(x: Any) -> Any:
+        outer.tick()
+        return g(x, 1) + g(x, 1) + g(x, 2)
+
+    assert f(ONE) == f(ONE) == 7
+    assert (outer.count, inner.count) == (1, 2)
+    assert g(ONE, 1) == 2
+    assert g(TWO, 2) == 4
+    assert inner.count == 2
+    assert jit(f)(ONE) == 7
+    assert jax.jit(f)(ONE) == 7
+    assert inner.count == 2
+
+
+def test_recursion(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def factorial(n: Any, x: Any) -> Any:
+        traces.tick()
+        return x if n == 0 else x * n * factorial(n - 1, x)
+
+    assert factorial(5, ONE) == 120
+    assert traces.count == 6
+    assert factorial(3, ONE) == 6
+    assert factorial(6, ONE) == 720
+    assert traces.count == 7
+
+
+def test_a_jitted_function_that_wraps_itself(jit: Jit) -> None:
+    """The same variant called within its own trace is an endless recursion, no crash."""
+
+    @jit
+    def f(x: Any) -> Any:
+        return f(x)
+
+    with pytest.raises(RecursionError):
+        f(ONE)
+
+
+def test_jit_made_inside_of_jit(jit: Jit) -> None:
+    traces = Traces()
+
+    def g(x: Any) -> Any:
+        traces.tick()
+        return x + 1
+
+    @jit
+    def f(x: Any) -> Any:
+        for _ in range(3):
+            x = jit(g)(x)
+        return x
+
+    assert f(ONE) == 4
+    assert f(TWO) == 5
+    assert traces.count == 1
+
+
+def test_closures_over_tracers(jit: Jit) -> None:
+    def f(x: Any, y: Any) -> Any:
+        @jit
+        def g(z: Any) -> Any:
+            return x * z
+
+        return g(y) + g(y + 1)
+
+    assert f(TWO, ONE) == 6
+    assert jax.jit(f)(TWO, ONE) == 6
+    assert jit(f)(TWO, ONE) == 6
+    assert jax.grad(f)(TWO, ONE) == 3
+    assert jax.grad(jit(f), argnums=1)(TWO, ONE) == 4
+    assert jax.vmap(f, in_axes=(0, None))(VECTOR, ONE).tolist() == [3, 6, 9]
+
+
+def test_tracers_in_every_place(jit: Jit) -> None:
+    """In containers, fields, keywords, and in the function itself."""
+    traces = Traces()
+
+    @jit
+    def f(x: Any, *rest: Any, k: Any, **more: Any) -> Any:
+        traces.tick()
+        return x["a"].w * rest[0][0] + k + more["m"].b
+
+    def g(x: Any) -> Any:
+        return f({"a": Affine(x)}, [x], k=x, m=Affine(1, x)) + jit(Affine(x))(x)
+
+    assert g(TWO) == 2 * 2 + 2 + 2 + 5
+    assert jax.jit(g)(TWO) == 13
+    assert jax.grad(g)(TWO) == 4 + 1 + 1 + 4
+    assert jax.vmap(g)(VECTOR).tolist() == [x * x + 2 * x + x * x + 1 for x in (1.0, 2.0, 3.0)]
+    assert traces.count == 2  # under vmap, g's constants are not weakly typed
+
+
+def test_statics_stay_static_under_transformations(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(x: Any, power: Any, flag: Any) -> Any:
+        traces.tick()
+        assert isinstance(power, int)
+        return x**power if flag else x
+
+    for _ in range(2):
+        assert jax.grad(f)(TWO, 3, True) == 12
+        assert jax.vmap(lambda x: f(x, 2, True))(VECTOR).tolist() == [1, 4, 9]
+        assert jax.jit(lambda x: f(x, 2, False))(TWO) == 2
+    assert traces.count == 3
+
+
+# ---- a wrapped Module is a pytree ----
+
+
+def test_gradient_through_a_jitted_module(jit: Jit) -> None:
+    traces = Traces()
+
+    class Model(eqx.Module):
+        w: Any
+        b: Any = 1.0
+
+        def __call__(self, x: Any) -> Any:
+            traces.tick()
+            return self.w * x + self.b
+
+    model = jit(Model(TWO))
+
+    @eqx.filter_grad
+    def grad(f: Any, x: Any) -> Any:
+        return f(x) ** 2
+
+    for _ in range(2):
+        gradient = grad(model, ONE)
+        assert gradient.__wrapped__.w == 6
+        assert gradient(TWO) == 2 * 6 + 1  # the gradient is a tree of the same kind
+    assert traces.count == 1
+    value, gradient = eqx.filter_value_and_grad(lambda f: f(ONE))(model)
+    assert (value, gradient.__wrapped__.w) == (3, 1)
+    assert eqx.filter_jit(eqx.filter_grad(lambda f: f(ONE)))(model).__wrapped__.w == 1
+    assert traces.count == 1
+
+
+def test_vmap_over_a_jitted_module(jit: Jit) -> None:
+    make = eqx.filter_vmap(lambda w: jit(Affine(w)))
+    models = make(VECTOR)
+    assert models.__wrapped__.w.tolist() == [1, 2, 3]
+    out = eqx.filter_vmap(lambda f, x: f(x), in_axes=(eqx.if_array(0), None))(models, TWO)
+    assert out.tolist() == [3, 5, 7]
+
+
+def test_scan_over_a_jitted_module(jit: Jit) -> None:
+    params, static = eqx.partition(jit(Affine(TWO)), eqx.is_array)
+
+    def step(carry: Any, x: Any) -> Any:
+        return carry, eqx.combine(carry, static)(x)
+
+    carry, out = jax.lax.scan(step, params, VECTOR)
+    assert out.tolist() == [3, 5, 7]
+    assert eqx.combine(carry, static)(ONE) == 3
+
+
+def test_jitted_modules_as_arguments(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def call(f: Any, x: Any) -> Any:
+        traces.tick()
+        return f(x)
+
+    for w in (ONE, TWO, jnp.array(3.0)):
+        assert call(jit(Affine(w)), ONE) == w + 1
+    assert traces.count == 1
+    assert call(Affine(ONE), ONE) == 2
+    assert call(jit(square), TWO) == 12
+    assert call(jit(square), ONE) == 3
+    assert traces.count == 3
+    assert call({"f": jit(Affine(TWO))}["f"], ONE) == 3
+
+
+def test_jitted_functions_as_results(jit: Jit) -> None:
+    @jit
+    def f(x: Any) -> Any:
+        return jit(Affine(x)), jit(square), x
+
+    for w in (ONE, TWO):
+        model, function, _ = f(w)
+        assert model(ONE) == w + 1
+        assert function(TWO) == 12
+        assert model.__wrapped__.name == "affine"
+
+
+def test_jitted_functions_under_jax_jit(jit: Jit) -> None:
+    """As a pytree argument of jax.jit: no leaves but the arrays (and Equinox's name)."""
+    params, static = eqx.partition(jit(Affine(TWO)), eqx.is_array)
+    traces = Traces()
+
+    @jax.jit
+    def f(params: Any, x: Any) -> Any:
+        traces.tick()
+        return eqx.combine(params, static)(x)
+
+    assert f(params, ONE) == 3
+    assert f(jtu.tree_map(lambda a: a * 2, params), ONE) == 5
+    assert traces.count == 1
+
+
+def test_tree_operations(jit: Jit) -> None:
+    model = jit(Affine(TWO, VECTOR))
+    doubled = jtu.tree_map(lambda x: x * 2 if eqx.is_array(x) else x, model)
+    assert doubled(ONE).tolist() == [6, 8, 10]
+    assert model(ONE).tolist() == [3, 4, 5]
+    params, static = eqx.partition(model, eqx.is_array)
+    assert eqx.combine(params, static)(ONE).tolist() == [3, 4, 5]
+    assert sum(eqx.is_array(x) for x in jtu.tree_leaves(model)) == 2
+    updated = eqx.apply_updates(params, jtu.tree_map(jnp.ones_like, params))
+    assert eqx.combine(updated, static)(ONE).tolist() == [5, 6, 7]
+    assert type(doubled.__wrapped__) is Affine
+    assert jtu.tree_structure(params) == jtu.tree_structure(jtu.tree_map(lambda x: x, params))
+    assert eqx.tree_equal(doubled, jtu.tree_map(lambda x: x, doubled))
+
+
+def test_structure_of_equal_wrappers(jit: Jit) -> None:
+    one, two = jit(Affine(ONE)), jit(Affine(TWO))
+    assert jtu.tree_structure(one) == jtu.tree_structure(two)
+    assert jtu.tree_structure(jit(square)) == jtu.tree_structure(jit(square))
+    assert jtu.tree_structure(jit(square)) != jtu.tree_structure(jit(total))
+    assert jtu.tree_structure(one) != jtu.tree_structure(jit(Affine(ONE, name="other")))
+    both = jtu.tree_map(lambda a, b: a + b if eqx.is_array(a) else a, one, two)
+    assert both(ONE) == 4
+
+
+def test_serialisation(jit: Jit, tmp_path: Any) -> None:
+    path = str(tmp_path / "model.eqx")
+    model = jit(eqx.nn.MLP(2, 2, 4, 1, key=KEY))
+    like = jit(eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(1)))
+    params = eqx.filter(model, eqx.is_array)
+    eqx.tree_serialise_leaves(path, params)
+    back = eqx.tree_deserialise_leaves(path, eqx.filter(like, eqx.is_array))
+    restored = eqx.combine(back, eqx.filter(like, eqx.is_array, inverse=True))
+    x = jnp.ones(2)
+    assert restored(x).tolist() == model(x).tolist()
+    assert like(x).tolist() != model(x).tolist()
+
+
+def test_jitted_layers_in_a_model(jit: Jit) -> None:
+    """Fields that hold jitted Modules: gradients, updates, one trace each."""
+    traces = Traces()
+
+    class Net(eqx.Module):
+        layers: list[Any]
+
+        def __init__(self, key: Any) -> None:
+            keys = jax.random.split(key, 2)
+            self.layers = [jit(eqx.nn.Linear(2, 2, key=k)) for k in keys]
+
+        def __call__(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = jnp.tanh(layer(x))
+            return x
+
+    @jit
+    def step(net: Any, x: Any) -> Any:
+        traces.tick()
+        loss, grads = eqx.filter_value_and_grad(lambda n: jnp.sum((n(x) - 0.5) ** 2))(net)
+        return eqx.apply_updates(net, jtu.tree_map(lambda g: -0.1 * g, grads)), loss
+
+    net, losses = Net(KEY), []
+    for _ in range(4):
+        net, loss = step(net, jnp.ones(2))
+        losses.append(float(loss))
+    assert losses == sorted(losses, reverse=True)
+    assert traces.count == 1
+
+
+def test_tree_at_within_a_jitted_module(jit: Jit) -> None:
+    class Outer(eqx.Module):
+        inner: Any
+
+    outer = Outer(jit(Affine(TWO)))
+    new = eqx.tree_at(lambda o: o.inner, outer, jit(Affine(ONE)))
+    assert new.inner(ONE) == 2
+    changed = eqx.tree_at(lambda o: jtu.tree_leaves(o)[-2], Outer(jit(Affine(ONE, TWO))), ONE * 5)
+    assert changed.inner(ONE) == 7
+
+
+def test_bound_methods_are_trees(jit: Jit) -> None:
+    traces = Traces()
+
+    class Model(eqx.Module):
+        w: Any
+
+        @jit
+        def apply(self, x: Any) -> Any:
+            traces.tick()
+            return self.w * x
+
+    @eqx.filter_grad
+    def grad(f: Any, x: Any) -> Any:
+        return f(x)
+
+    method = Model(TWO).apply
+    assert [float(x) for x in jtu.tree_leaves(grad(method, ONE)) if eqx.is_array(x)] == [1]
+    doubled = jtu.tree_map(lambda x: x * 2 if eqx.is_array(x) else x, method)
+    assert doubled(ONE) == 4
+    assert jax.vmap(method)(VECTOR).tolist() == [2, 4, 6]
+    assert jit(method)(ONE) == 2
+    assert jit(lambda f, x: f(x))(method, ONE) == 2
+    assert jit(lambda f, x: f(x))(Model(ONE).apply, ONE) == 1
+    assert traces.count == 2  # for a scalar, and for a batch
+
+
+def test_grad_of_a_function_taking_a_jitted_module(jit: Jit) -> None:
+    model = jit(eqx.nn.MLP(2, 1, 4, 2, key=KEY))
+
+    @jit
+    @eqx.filter_grad
+    def grad(model: Any, x: Any) -> Any:
+        return jnp.sum(jax.vmap(model)(x))
+
+    plain = eqx.filter_grad(lambda m, x: jnp.sum(jax.vmap(m)(x)))(
+        model.__wrapped__, jnp.ones((3, 2))
+    )
+    jitted = grad(model, jnp.ones((3, 2)))
+    for a, b in zip(
+        jtu.tree_leaves(eqx.filter(plain, eqx.is_array)),
+        jtu.tree_leaves(eqx.filter(jitted, eqx.is_array)),
+        strict=True,
+    ):
+        assert jnp.allclose(a, b)
+
+
+# ---- errors in transformations ----
+
+
+def test_concretisation_errors() -> None:
+    """JAX's own errors come through as they are."""
+
+    def body(jit: Jit) -> Any:
+        kinds = []
+        for fun in (
+            lambda x: float(x),
+            lambda x: x if x > 0 else -x,
+            lambda x: [0, 1][x.astype(int)],
+        ):
+            with pytest.raises(Exception) as info:
+                jit(fun)(ONE)
+            kinds.append(type(info.value).__name__)
+        return kinds
+
+    check(body)
+
+
+def test_errors_of_the_function(jit: Jit) -> None:
+    """Raised while tracing: the very exception, with the user's frames, each time anew."""
+    traces = Traces()
+    error = KeyError("mine")
+
+    @jit
+    def f(x: Any, fail: Any) -> Any:
+        traces.tick()
+        if fail:
+            raise error
+        return x
+
+    assert f(ONE, False) == 1
+    for n in range(3):
+        with pytest.raises(KeyError) as info:
+            f(ONE, True)
+        assert info.value is error
+        names = [entry.name for entry in info.traceback]
+        assert names[-1] == "f"
+        assert traces.count == n + 2
+    assert f(ONE, False) == 1
+    assert traces.count == 4
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration])
+def test_base_exceptions_pass(jit: Jit, kind: type[BaseException]) -> None:
+    @jit
+    def f(x: Any, fail: Any) -> Any:
+        if fail:
+            raise kind
+        return x
+
+    with pytest.raises(kind):
+        f(ONE, True)
+    assert f(ONE, False) == 1
+
+
+def test_shape_errors_do_not_spoil_the_variant(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return x + jnp.ones(3)
+
+    assert f(jnp.ones(3)).tolist() == [2, 2, 2]
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError), match=r"shape|broadcast"):
+            f(jnp.ones(2))
+    assert f(jnp.ones(3)).tolist() == [2, 2, 2]
+    assert f(jnp.ones(1)).tolist() == [2, 2, 2]
+    assert traces.count == 4
+
+
+def test_assert_max_traces(jit: Jit) -> None:
+    """Equinox's own counter, around and inside."""
+
+    @jit
+    @eqx.debug.assert_max_traces(max_traces=1)
+    def f(x: Any) -> Any:
+        return x + 1
+
+    assert f(ONE) == 2
+    assert f(TWO) == 3
+    with pytest.raises(RuntimeError, match=r"max_traces|traced"):
+        f(VECTOR)

@@ -1,0 +1,255 @@
+"""The demo, as people run it."""
+
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import types
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import filterjit
+from filterjit import __main__ as cli
+from filterjit import _demo
+
+FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "CLICOLOR_FORCE", "COLUMNS")
+ROWS = ["steps a second", "a call, µs", "dispatch, µs", "final loss", "test accuracy", "traces"]
+
+
+def environment(**more):
+    """Ours without what makes others colourful, and with this very package."""
+    env = {k: v for k, v in os.environ.items() if k not in FORCING}
+    package = str(Path(filterjit.__file__).parent.parent)
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (package, env.get("PYTHONPATH"))))
+    return env | {"PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu"} | more
+
+
+def demo(*args, cwd, **env):
+    return subprocess.run(
+        [sys.executable, "-m", "filterjit", "demo", *args],
+        cwd=cwd,
+        env=environment(**env),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """What a short demo left and said."""
+    folder = tmp_path_factory.mktemp("demo")
+    return folder, demo("--steps", "150", "--seed", "3", cwd=folder)
+
+
+def test_demo_succeeds_and_is_plain_when_piped(shown):
+    _, done = shown
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout and "\r" not in done.stdout
+    assert all(line == line.rstrip() and len(line) <= 100 for line in done.stdout.splitlines())
+
+
+def test_demo_table(shown):
+    _, done = shown
+    lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0] == ["", "equinox.filter_jit", "filterjit.filter_jit", "ratio"]
+    assert [row[0] for row in cells[2:]] == ROWS
+    values = {row[0]: row[1:] for row in cells[2:]}
+    for row in ROWS[:3]:
+        assert re.fullmatch(r"(> )?\d+(\.\d)?x", values[row][2]), row
+    for row in ROWS[3:]:
+        theirs, ours, same = values[row]
+        assert theirs == ours and same == "equal", row
+    assert values["traces"][:2] == ["1", "1"]
+    assert float(values["test accuracy"][0].rstrip("%")) > 60  # it learns
+
+
+def test_demo_picture(shown):
+    folder, _ = shown
+    assert sorted(os.listdir(folder)) == ["demo.png", "demo.svg"]
+    png = (folder / "demo.png").read_bytes()
+    assert png.startswith(b"\x89PNG\r\n\x1a\n") and png.endswith(b"IEND\xaeB`\x82")
+    assert ET.parse(folder / "demo.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_interrupted_demo_leaves_nothing(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "filterjit", "demo", "--steps", "10000000"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Training")
+        time.sleep(6)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err) == (130, "interrupted\n")
+    assert os.listdir(tmp_path) == []
+
+
+# ---- the rest in this process ----
+
+
+def test_an_interrupt_is_not_lost_in_the_garbage_collector():
+    def lose(phase, info):
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), cli._no_lost_interrupt():
+        gc.callbacks.append(lose)
+        try:
+            gc.collect(0)
+        finally:
+            gc.callbacks.remove(lose)
+        for _ in range(1000):
+            time.sleep(0.01)
+
+
+def test_other_unraisable_exceptions_are_still_shown():
+    seen = []
+    before, sys.unraisablehook = sys.unraisablehook, seen.append
+    try:
+        with cli._no_lost_interrupt():
+            sys.unraisablehook(types.SimpleNamespace(exc_type=ValueError))
+    finally:
+        sys.unraisablehook = before
+    assert len(seen) == 1
+
+
+def trainee(name="filterjit.filter_jit", **differing):
+    """One that has been trained."""
+    one = _demo.Trainee(name, lambda f: f, lambda *args: args)
+    one.losses = [2.0, 1.0, 0.5]
+    one.parameters = [b"abcd"]
+    one.accuracy, one.traces, one.seconds, one.call = 0.9, 1, 1.0, 50.0
+    vars(one).update(differing)
+    return one
+
+
+DIFFERENCES = [
+    ({"losses": [2.0, 1.0, 0.5000000001]}, "the loss of step 3"),
+    ({"losses": [2.0, 1.0]}, "the loss of step 3"),
+    ({"losses": [2.0, float("nan"), 0.5]}, "the loss of step 2"),
+    ({"losses": [2.0, 1.0, -0.0]}, "the loss of step 3"),
+    ({"accuracy": 0.8}, "the test accuracy"),
+    ({"traces": 2}, "the number of traces"),
+    ({"parameters": [b"abce"]}, "the trained parameters"),
+]
+
+
+def test_equal_trainings_do_not_differ():
+    assert _demo.compare(trainee(), trainee()) == []
+    nan = [2.0, float("nan"), float("nan")]
+    assert _demo.compare(trainee(losses=nan), trainee(losses=list(nan))) == []
+
+
+@pytest.mark.parametrize(("differing", "what"), DIFFERENCES)
+def test_differences_are_found(differing, what):
+    (found,) = _demo.compare(trainee("theirs"), trainee("ours", **differing))
+    assert found.startswith(what)
+
+
+def test_zeros_of_two_signs_differ():
+    losses = [[0.0], [-0.0]]
+    assert _demo.compare(*(trainee(losses=x) for x in losses)) != []
+
+
+def test_differing_filter_jit_fails_the_demo(monkeypatch, capsys, tmp_path):
+    """One that traces again on each call, say."""
+    import equinox as eqx
+
+    def wasteful(f):
+        jitted = eqx.filter_jit(f)
+
+        def call(*args):
+            eqx.filter_eval_shape(f, *args)
+            return jitted(*args)
+
+        return call
+
+    monkeypatch.setattr(filterjit, "filter_jit", wasteful)
+    monkeypatch.setattr(_demo, "_ROUNDS", 1)
+    monkeypatch.setattr(_demo, "_CALLS", 1)
+    arguments = ["demo", "--steps", "2", "--output", str(tmp_path / "x"), "--no-plot"]
+    assert cli.main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert "DIFFERENT" in out
+    assert err.startswith("demo: the two differ in the number of traces") and err.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_missing_package(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    assert cli.main(["demo"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "demo: missing rich, scikit-learn: pip install 'filterjit[demo]'\n"
+
+
+def test_matplotlib_is_only_needed_to_draw(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert _demo._missing(_demo._NEEDED) is None
+    assert cli.main(["demo"]) == 2
+    assert "matplotlib" in capsys.readouterr().err
+
+
+def test_nowhere_to_write(capsys, tmp_path):
+    assert cli.main(["demo", "--output", str(tmp_path / "none" / "demo")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("demo: cannot write") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["demo", "--steps", "0"], ["demo", "--steps", "x"], ["demo", "--batch-size=-1"], ["no"]],
+)
+def test_bad_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as e:
+        cli.main(arguments)
+    assert e.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_output_may_name_a_folder_or_either_file(tmp_path):
+    assert _demo._prefix(str(tmp_path)) == str(tmp_path / "demo")
+    assert _demo._prefix("a/b.svg") == _demo._prefix("a/b.png") == _demo._prefix("a/b") == "a/b"
+    assert _demo._prefix("run.1") == "run.1"
+
+
+def test_failed_drawing_keeps_the_old_picture(monkeypatch, tmp_path):
+    from matplotlib.figure import Figure
+
+    prefix = str(tmp_path / "demo")
+    paths = [Path(p) for p in _demo.draw(prefix, trainee("theirs"), trainee(), 40.0)]
+    before = [p.read_bytes() for p in paths]
+    savefig = Figure.savefig
+
+    def interrupted(self, path, **options):
+        savefig(self, path, **options)
+        if options["format"] == "png":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Figure, "savefig", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _demo.draw(prefix, trainee("theirs", losses=[9.0]), trainee(losses=[9.0]), 40.0)
+    assert [p.read_bytes() for p in paths] == before
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
+
+
+def test_the_command_line_imports_nothing_that_it_may_not_need():
+    heavy = ("equinox", "optax", "rich", "matplotlib", "sklearn")
+    code = f"import sys, filterjit.__main__; sys.exit(any(m in sys.modules for m in {heavy}))"
+    assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
