@@ -4,9 +4,10 @@ What a command needs is imported when it runs.
 """
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
@@ -87,10 +88,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@contextlib.contextmanager
+def _no_lost_interrupt() -> Iterator[None]:
+    """Raises a KeyboardInterrupt again that came where none can be raised.
+
+    JAX has the garbage collector call Python. Ctrl-C there would be printed and forgotten.
+    """
+    import _thread
+    import threading
+
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            threading.Timer(0.02, _thread.interrupt_main).start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
 def _politely(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     """Runs a command of ours: Ctrl-C is one line, and a reader that has enough is no error."""
     try:
-        status = command(options)
+        with _no_lost_interrupt():
+            status = command(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -131,7 +131,7 @@ def test_report(program: Path) -> None:
     ours = run("--report", "program.py", cwd=program.parent)
     assert ours.returncode == 0
     table = {line.split()[0]: line.split() for line in ours.stderr.splitlines()[2:]}
-    name, calls, hits, traces, variants, *times = table["__main__.f"]
+    _, calls, hits, traces, variants, *times = table["__main__.f"]
     assert (calls, hits, traces, variants) == ("3", "1", "2", "2")
     assert len(times) == 8  # four of them, with their units
     assert all(float(t) >= 0 for t in times[::2])

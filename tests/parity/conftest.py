@@ -1,9 +1,12 @@
 """The two implementations under test."""
 
-import equinox
-import pytest
+import gc
+from collections.abc import Iterator
 
+import equinox
 import filterjit
+import jax
+import pytest
 
 from .support import Jit
 
@@ -20,3 +23,16 @@ def jit(request: pytest.FixtureRequest) -> Jit:
 def ours(jit: Jit) -> bool:
     """Whether `jit` is ours: for the differences that are decisions."""
     return jit is filterjit.filter_jit
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_process() -> Iterator[None]:
+    """Thousands of programs are compiled here: those of one module do not burden the next, nor
+    what is imported the garbage collections that tests ask for."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    jax.clear_caches()
+    equinox.clear_caches()
+    gc.collect()
