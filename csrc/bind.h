@@ -31,7 +31,8 @@ typedef struct {
 
 /* Fills `slots` (as many as the signature has, all NULL before) with borrowed references.
  * 1; 0 when the arguments do not fit; -1 with an error.  Runs no Python code but what the
- * garbage collector may.  The caller clears `bound` in any case. */
+ * garbage collector may, and the __hash__ of a keyword that is a subclass of str.  The caller
+ * clears `bound` in any case. */
 int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames, PyObject **slots, FjBound *bound);
 

@@ -30,8 +30,17 @@
 #include <Python.h>
 
 #if FJ_HAVE_INSTANCE_VALUES
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#endif
+#define object fj_unused_object /* pycore_asdl.h has a typedef of this name */
 #include "internal/pycore_dict.h"
 #include "internal/pycore_object.h"
+#undef object
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 #endif
 
 /* A strong reference to what a weak reference points to, NULL without an error when it is

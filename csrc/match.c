@@ -168,8 +168,10 @@ match_keys(Match *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_ERROR;
     }
     if (node->code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
-        PyErr_Clear(); /* flatten.c meets it again and names the path */
-        result = FJ_MATCH_NO;
+        if (PyErr_ExceptionMatches(PyExc_Exception)) {
+            PyErr_Clear(); /* flatten.c meets it again and names the path */
+            result = FJ_MATCH_NO;
+        }
     }
     else if ((tuple = PyList_AsTuple(keys)) != NULL) {
         result = fj_static_equal(m->registry, node->aux, tuple);

@@ -119,6 +119,10 @@ read_fields(FjNodeKind *kind, PyObject *answer)
                           &groups[1], &PyTuple_Type, &groups[2])) {
         return -1;
     }
+    if (kind->code == FJ_DATACLASS && PyTuple_GET_SIZE(groups[2]) > 0) {
+        PyErr_SetString(PyExc_TypeError, "a dataclass has no wrapper names");
+        return -1;
+    }
     kind->names = join_names(groups, 3);
     if (kind->names == NULL) {
         return -1;
@@ -209,12 +213,13 @@ fj_registry_known_kind(FjRegistry *registry, PyTypeObject *type)
 static FjNodeKind *
 learn_kind(FjRegistry *registry, PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     PyObject *answer = NULL;
     FjNodeKind *kind = PyObject_GC_New(FjNodeKind, registry->state->kind);
     if (kind == NULL) {
         return NULL;
     }
+    /* Held, since classify() can give the instance another class. */
+    PyTypeObject *type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object));
     kind->code = FJ_STATIC;
     kind->type = type;
     kind->weak = kind->names = kind->key = NULL;
@@ -235,6 +240,7 @@ learn_kind(FjRegistry *registry, PyObject *object)
     if (known != NULL) {
         Py_INCREF(known);
         Py_DECREF(kind);
+        Py_DECREF(type);
         return known;
     }
     kind->weak = PyWeakref_NewRef((PyObject *)type, registry->forget);
@@ -242,11 +248,13 @@ learn_kind(FjRegistry *registry, PyObject *object)
         fj_table_add(&registry->kinds, hash_address(type), (PyObject *)kind) < 0) {
         goto error;
     }
+    Py_DECREF(type);
     return kind;
 
 error:
     Py_XDECREF(answer);
     Py_DECREF(kind);
+    Py_DECREF(type);
     return NULL;
 }
 

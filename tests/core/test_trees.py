@@ -260,6 +260,7 @@ def test_generic_children_may_be_any_iterable_of_split() -> None:
         (("module",), TypeError),
         (("module", ("a",), (), (1,)), TypeError),
         (("dataclass", ["a"], (), ()), TypeError),
+        (("dataclass", ("a",), (), ("__doc__",)), TypeError),  # has no wrapper attributes
     ],
 )
 def test_bad_answers_of_classify(answer: Any, error: type[Exception]) -> None:

@@ -4,9 +4,10 @@ import gc
 from collections.abc import Iterator
 
 import equinox
-import filterjit
 import jax
 import pytest
+
+import filterjit
 
 from .support import Jit
 

@@ -402,12 +402,12 @@ def test_lowered_programs_raise_too(jit: Jit) -> None:
 
 
 def long_chain(x: Any) -> Any:
-    return jax.lax.fori_loop(0, 150, lambda _, y: jnp.tanh(y @ x), x)
+    return jax.lax.fori_loop(0, 100, lambda _, y: jnp.tanh(y @ x), x)
 
 
 def test_a_call_returns_before_the_device_is_done() -> None:
     # By decision; Equinox waits for a marker at each call.
-    x = jnp.eye(700)
+    x = jnp.eye(500)
     ours, theirs = filterjit.filter_jit(long_chain), eqx.filter_jit(long_chain)
     for f in (ours, theirs):
         f(x).block_until_ready()
@@ -422,7 +422,7 @@ def test_a_call_waits_where_the_program_calls_back(jit: Jit) -> None:
         y = long_chain(x)
         return eqx.error_if(y, jnp.any(y > 100), "too large"), y[0, 0]
 
-    x = jnp.eye(300)
+    x = jnp.eye(200)
     jitted = jit(f)
     for _ in range(3):
         assert all(y.is_ready() for y in jitted(x))

@@ -516,7 +516,7 @@ def test_bound_methods_are_trees(jit: Jit) -> None:
 
 
 def test_grad_of_a_function_taking_a_jitted_module(jit: Jit) -> None:
-    model = jit(eqx.nn.MLP(2, 1, 4, 2, key=KEY))
+    model = jit(eqx.nn.Linear(2, 1, key=KEY))
 
     @jit
     @eqx.filter_grad
