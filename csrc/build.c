@@ -16,6 +16,7 @@
 typedef struct {
     const FjNode *next;
     PyObject *const *arrays;
+    PyObject *registry;
     PyObject *missing;
     PyObject *no_arguments; /* the empty tuple */
 } Build;
@@ -148,7 +149,7 @@ build_dataclass(Build *b, const FjNode *node)
 static PyObject *
 build_generic(Build *b, const FjNode *node)
 {
-    PyObject *values = build_list(b, node);
+    PyObject *values = fill_tuple(b, node, PyTuple_New(node->children));
     if (values == NULL) {
         return NULL;
     }
@@ -205,7 +206,8 @@ build_node(Build *b)
 static PyObject *
 build_all(FjStructure *structure, PyObject *const *arrays, PyObject *(*build)(Build *))
 {
-    Build b = {structure->nodes, arrays, structure->registry->missing, PyTuple_New(0)};
+    Build b = {structure->nodes, arrays, (PyObject *)structure->registry,
+               structure->registry->missing, PyTuple_New(0)};
     PyObject *result = b.no_arguments == NULL ? NULL : build(&b);
     Py_XDECREF(b.no_arguments);
     return result;
@@ -217,11 +219,28 @@ fj_build_tree(FjStructure *structure, PyObject *const *arrays)
     return build_all(structure, arrays, build_node);
 }
 
+/* The registry stands for an argument that was not given: `missing` could be one that was. */
 static PyObject *
 build_root(Build *b)
 {
     const FjNode *root = b->next++;
-    return build_list(b, root);
+    PyObject *list = PyList_New(root->children);
+    for (uint32_t i = 0; list != NULL && i < root->children; i++) {
+        PyObject *item;
+        if (b->next->code == FJ_MISSING) {
+            b->next++;
+            item = Py_NewRef(b->registry);
+        }
+        else {
+            item = build_node(b);
+        }
+        if (item == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, i, item);
+    }
+    return list;
 }
 
 PyObject *

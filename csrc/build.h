@@ -9,7 +9,8 @@
  * NULL with an error.  Runs Python code: see build.c. */
 PyObject *fj_build_tree(FjStructure *structure, PyObject *const *arrays);
 
-/* The trees of a call, as a new list; arguments that were not given are `missing`. */
+/* The trees of a call, as a new list; in the place of an argument that was not given
+ * stands the registry. */
 PyObject *fj_build_slots(FjStructure *structure, PyObject *const *arrays);
 
 #endif

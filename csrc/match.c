@@ -378,7 +378,14 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
     for (;;) {
         int result = FJ_MATCH_YES;
         for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
-            result = match_optional(&m, objects[i]);
+            /* Not match_optional: what stands for a missing field can be an argument. */
+            if (m.next->code == FJ_MISSING) {
+                m.next++;
+                result = objects[i] == NULL;
+            }
+            else {
+                result = objects[i] == NULL ? FJ_MATCH_NO : match_child(&m, objects[i]);
+            }
         }
         if (FJ_LIKELY(result == FJ_MATCH_YES)) {
             return FJ_MATCH_YES;

@@ -223,8 +223,8 @@ variant_dealloc(PyObject *op)
 
 static PyMethodDef variant_methods[] = {
     {"slots", variant_slots, METH_O,
-     "slots(arrays) -> (function, arguments): both built from a tuple of arrays; an argument\n"
-     "that was not given is the registry's `missing`"},
+     "slots(arrays) -> (function, arguments): both built from a tuple of arrays; in the\n"
+     "place of an argument that was not given stands the registry"},
     {"finish", (PyCFunction)(void (*)(void))variant_finish, METH_FASTCALL,
      "finish(tree, marker) -> Output: the function's result, taken apart; where it holds no\n"
      "arrays, one that marker() makes"},

@@ -193,6 +193,8 @@ class Options:
             recorder.watch(cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
+                while len(caches) > MAXSIZE:
+                    caches.pop(next(iter(caches)), None)  # the oldest
         return cache, arrays
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant) -> Callable[..., _core.Output]:
@@ -218,7 +220,7 @@ class Options:
                 _quiet_donation(variant)
             with recorder.tracing(record, variant):
                 fun, slots = variant.slots(arrays)
-                out = _signature.call_with_slots(fun, signature, slots, _nodes.registry.missing)
+                out = _signature.call_with_slots(fun, signature, slots, _nodes.registry)
                 return variant.finish(out, lambda: jnp.array(0))
 
         flat.__name__, flat.__qualname__ = name, qualname

@@ -68,6 +68,16 @@ def registered_dataclass_fields(
     return tuple(data), tuple(meta)
 
 
+def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
+    """The function ``(aux data, children) -> node`` that a class was registered with.
+
+    Fallback: None, and a treedef does it.
+    """
+    registry = private("jax._src.tree_util", "_registry")
+    unflatten: Any = getattr(registry.get(cls), "from_iter", None) if registry else None
+    return unflatten if callable(unflatten) else None
+
+
 def equinox() -> ModuleType | None:
     """Equinox, where the program has imported it."""
     return sys.modules.get("equinox")

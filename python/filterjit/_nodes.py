@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ _STATIC: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type, type(print), type(lambda: None)}
 )
 
+_DICT = type("_", (), {}).__dict__["__dict__"]  # the usual descriptor
 _split = _jax_compat.flatten_one_level()
 
 
@@ -42,8 +44,12 @@ def is_array(x: Any) -> bool:
 def _describe(x: Any) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any]]:
     """One level of a node: its children, its aux data, and how it is put together again."""
     children, treedef = jtu.tree_flatten(x, is_leaf=lambda y: y is not x)
-    data = treedef.node_data()
-    return tuple(children), None if data is None else data[1], treedef.unflatten
+    aux = treedef.node_data()[1]
+    # Rather than treedef.unflatten: the garbage collector does not see what a treedef holds, and
+    # a function that is kept in the aux data would never die.
+    registered = _jax_compat.registered_unflatten(type(x))
+    unflatten = treedef.unflatten if registered is None else functools.partial(registered, aux)
+    return tuple(children), aux, unflatten
 
 
 def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
@@ -56,6 +62,10 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
     layout = _jax_compat.module_layout() if equinox is not None else None
     if equinox is None or layout is None or not issubclass(cls, equinox.Module):
         return None
+    if object.__getattribute__(x, "__dict__") is not x.__dict__ or any(
+        type(c.__dict__.get("__dict__", _DICT)) is not type(_DICT) for c in cls.__mro__
+    ):
+        return None  # what it says of its attributes is not what it keeps
     missing, wrapper = layout
     fields = dataclasses.fields(cls)
     dynamic = tuple(f.name for f in fields if not f.metadata.get("static", False))
@@ -97,11 +107,12 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
         return None
     data, meta = fields
     children, aux, _ = _describe(x)
-    if _same_objects(children, [getattr(x, name) for name in data]) and _same_objects(
-        aux, [getattr(x, name) for name in meta]
-    ):
-        return "dataclass", data, meta, ()
-    return None
+    try:
+        ours = [getattr(x, name) for name in data], [getattr(x, name) for name in meta]
+    except AttributeError:
+        return None
+    same = _same_objects(children, ours[0]) and _same_objects(aux, ours[1])
+    return ("dataclass", data, meta, ()) if same else None
 
 
 def _is_plain_namedtuple(cls: Any) -> bool:

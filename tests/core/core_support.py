@@ -299,7 +299,7 @@ def call_with_slots(fun: Any, signature: Any, slots: Sequence[Any]) -> Any:
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for i, (name, value) in enumerate(zip(signature.names, slots, strict=True)):
-        if value is missing:
+        if isinstance(value, core.Registry):  # not given
             continue
         if i == signature.varargs:
             args.extend(value)

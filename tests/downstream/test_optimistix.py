@@ -51,10 +51,9 @@ def test_implicit_gradients() -> None:
     both(program)
 
 
-@pytest.mark.parametrize("solver", ["BFGS", "NelderMead"])
-def test_minimum(solver: str) -> None:
+def test_minimum() -> None:
     def program() -> Any:
-        made = getattr(optx, solver)(rtol=1e-4, atol=1e-4)
+        made = optx.BFGS(rtol=1e-4, atol=1e-4)
         start = jnp.array([-0.5, 0.5])
         found = optx.minimise(rosenbrock, made, start, jnp.array(5.0), max_steps=500)
         return found.value, found.stats["num_steps"]

@@ -387,8 +387,9 @@ def test_while_loop(kind: Any) -> None:
         x = jnp.array([1.0, 2.0])
         results: list[Any] = [jit(total)(model, x, jnp.array(n)) for n in (0, 3, 3, 10)]
         if kind != "lax":
-            results.append(jit(eqx.filter_grad(total))(model, x, jnp.array(3)))
-            results.append(eqx.filter_grad(jit(total))(model, x, jnp.array(3)))
+            grad = eqx.filter_grad
+            inside = kind == "checkpointed"
+            results.append((jit(grad(total)) if inside else grad(jit(total)))(model, x, ONE * 3))
         return results, traces.count
 
     check(body)
@@ -405,7 +406,7 @@ def test_scan(kind: Any) -> None:
             return jnp.sum(last) + jnp.sum(every)
 
         cell = eqx.nn.GRUCell(1, 2, key=KEY)
-        return jit(total)(cell, X[:, None]), jit(eqx.filter_grad(total))(cell, X[:, None])
+        return jit(eqx.filter_value_and_grad(total))(cell, X[:, None])
 
     check(body)
 
@@ -611,10 +612,8 @@ def test_other_transformations_of_equinox() -> None:
         x = jnp.array([1.0, 2.0])
         return (
             jit(eqx.filter_jacfwd(lambda v: model(v)))(x),
-            jit(eqx.filter_jacrev(lambda v: model(v)))(x),
             jit(eqx.filter_hessian(lambda v: model(v)[0]))(x),
             eqx.filter_jvp(jit(call), (model, x), (eqx.filter(model, eqx.is_array), x)),
-            eqx.filter_vjp(jit(call), model, x)[0],
             jit(lambda v: eqx.filter_vjp(model, v)[1](v))(x),
             eqx.filter_vmap(jit(call), in_axes=(None, 0))(model, jnp.stack([x, x])),
             jit(eqx.filter_vmap(lambda k: eqx.nn.Linear(2, 2, key=k)))(jax.random.split(KEY, 3)),

@@ -320,6 +320,89 @@ def test_dtypes_are_not_scalar_types(jit: Jit, ours: bool) -> None:
     assert (f(jnp.float32) is jnp.float32) is ours
 
 
+@pytest.mark.parametrize("value", [{"k": [1]}, [1], {1, 2}], ids=["dict", "list", "set"])
+def test_treedefs_with_unhashable_parts(jit: Jit, value: Any) -> None:
+    """Treedefs have a hash whatever is in them."""
+    traces = Traces()
+
+    @jit
+    def f(leaves: Any, treedef: Any) -> Any:
+        traces.tick()
+        return jtu.tree_unflatten(treedef, leaves).name
+
+    for _ in range(3):
+        leaves, treedef = jtu.tree_flatten(Module(ONE, copy.deepcopy(value)))
+        assert f(leaves, treedef) == value
+    assert traces.count == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class HashWithoutSome:
+    name: str
+    extras: Any = dataclasses.field(default_factory=dict, hash=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnHash:
+    name: str
+    extras: Any = dataclasses.field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@dataclasses.dataclass
+class HashById:
+    name: str
+    extras: Any = dataclasses.field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+@pytest.mark.parametrize("cls", [HashWithoutSome, OwnHash])
+def test_dataclasses_with_a_hash_of_some_fields(jit: Jit, cls: Any) -> None:
+    """Its own hash makes it hashable, whatever its fields are; all fields are compared."""
+    traces = Traces()
+
+    @jit
+    def f(c: Any, x: Any) -> Any:
+        traces.tick()
+        return c.name, sorted(c.extras), x
+
+    for _ in range(2):
+        assert f(cls("a"), ONE) == ("a", [], 1)
+        assert f(cls("a", {"k": [1]}), ONE) == ("a", ["k"], 1)
+        assert f([cls("b", {"k": [1]})][0], ONE) == ("b", ["k"], 1)
+    assert traces.count == 3
+
+
+def test_dataclasses_hashed_by_identity(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(c: Any, x: Any) -> Any:
+        traces.tick()
+        return c.name, x
+
+    one, two = HashById("one"), HashById("two", {"k": 1})
+    for _ in range(2):
+        assert (f(one, ONE), f(two, ONE)) == (("one", 1), ("two", 1))
+    assert traces.count == 2
+
+
+def test_types_registered_after_their_first_use(jit: Jit) -> None:
+    class Late:
+        def __init__(self, a: Any) -> None:
+            self.a = a
+
+    f = jit(lambda c: isinstance(c.a, jax.core.Tracer))
+    assert f(Late(ONE)) is False
+    jtu.register_pytree_node(Late, lambda c: ((c.a,), None), lambda _, xs: Late(*xs))
+    assert f(Late(ONE)) is True
+    assert jit(lambda c: isinstance(c.a, jax.core.Tracer))(Late(ONE)) is True
+
+
 def test_a_model_in_two_parts(jit: Jit) -> None:
     """``eqx.partition`` outside, ``eqx.combine`` inside."""
     traces = Traces()
