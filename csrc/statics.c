@@ -129,7 +129,9 @@ hash_by_type(FjRegistry *registry, PyObject *value, int field, Py_hash_t *hash)
         return -1;
     }
     if (has_key) {
-        int result = fj_static_hash(registry, key, field, hash);
+        /* The value's own hash says whether it may be a leaf; what its key holds need not. */
+        int result =
+            !field && PyObject_Hash(value) == -1 ? -1 : fj_static_hash(registry, key, 1, hash);
         Py_DECREF(key);
         return result;
     }

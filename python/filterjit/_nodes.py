@@ -128,8 +128,6 @@ def _is_plain_namedtuple(cls: Any) -> bool:
 def _treedef_key(treedef: Any) -> Any:
     """A value that tells treedefs apart exactly: ``==`` of two takes 1 and True for the same."""
     data = treedef.node_data()
-    if data is not None and isinstance(data[1], list):  # the keys of a dict
-        data = data[0], tuple(data[1])
     return data, tuple(_treedef_key(child) for child in treedef.children())
 
 

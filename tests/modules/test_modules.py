@@ -414,7 +414,7 @@ NATIVE: dict[str, Callable[[], Any]] = {
 }
 # What is not read natively: a State is no Module, and who reads its own attributes in its own way
 # may show Equinox others than it keeps.
-GENERIC = {"state", "__getattribute__"}
+GENERIC = {"state"}
 
 
 @pytest.mark.parametrize("name", NATIVE)

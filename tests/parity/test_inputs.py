@@ -391,18 +391,6 @@ def test_dataclasses_hashed_by_identity(jit: Jit) -> None:
     assert traces.count == 2
 
 
-def test_types_registered_after_their_first_use(jit: Jit) -> None:
-    class Late:
-        def __init__(self, a: Any) -> None:
-            self.a = a
-
-    f = jit(lambda c: isinstance(c.a, jax.core.Tracer))
-    assert f(Late(ONE)) is False
-    jtu.register_pytree_node(Late, lambda c: ((c.a,), None), lambda _, xs: Late(*xs))
-    assert f(Late(ONE)) is True
-    assert jit(lambda c: isinstance(c.a, jax.core.Tracer))(Late(ONE)) is True
-
-
 def test_a_model_in_two_parts(jit: Jit) -> None:
     """``eqx.partition`` outside, ``eqx.combine`` inside."""
     traces = Traces()
