@@ -29,6 +29,7 @@ import jax
 
 import filterjit
 from cases import CASES, Call, Case, arrays_in
+from layout import lay_out
 from peers import PEERS
 
 TURN = 2e-3  # seconds that a turn takes at least
@@ -141,19 +142,7 @@ def _cells(row: Row) -> list[str]:
 def table(rows: Sequence[Row], *, markdown: bool) -> str:
     """The rows as Markdown, or lined up for a terminal."""
     lines = [list(HEADERS), *(_cells(row) for row in rows)]
-    if not markdown:
-        for line in lines:
-            line[0] = line[0].replace("`", "")
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = [
-        [line[0].ljust(widths[0])] + [x.rjust(w) for x, w in zip(line[1:], widths[1:], strict=True)]
-        for line in lines
-    ]
-    if not markdown:
-        rule = ["-" * w for w in widths]
-        return "\n".join("  ".join(line) for line in (padded[0], rule, *padded[1:]))
-    rule = ["-" * w if i == 0 else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:]))
+    return lay_out(lines, markdown=markdown)
 
 
 def caption() -> str:

@@ -29,6 +29,7 @@ import jax.numpy as jnp
 import optax
 
 import filterjit
+from layout import lay_out
 
 TURN = 10e-3  # seconds that a turn takes at least
 ROUNDS = 6  # turns that each way has at least
@@ -370,19 +371,7 @@ def table(rows: Sequence[Row], *, markdown: bool) -> str:
     for row in rows:
         times = [f"{row.microseconds[way]:,.0f}" for way in WAYS]
         lines.append([row.summary, *times, f"{row.ratio:.1f}x"])
-    if not markdown:
-        for line in lines:
-            line[0] = line[0].replace("`", "")
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = [
-        [line[0].ljust(widths[0])] + [x.rjust(w) for x, w in zip(line[1:], widths[1:], strict=True)]
-        for line in lines
-    ]
-    if not markdown:
-        rule = ["-" * w for w in widths]
-        return "\n".join("  ".join(line) for line in (padded[0], rule, *padded[1:]))
-    rule = ["-" * w if i == 0 else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:]))
+    return lay_out(lines, markdown=markdown)
 
 
 def caption() -> str:
