@@ -23,7 +23,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/dispatch.py
