@@ -13,7 +13,11 @@
 
 #include "fields.h"
 
+#define FIELDS_INLINE 30 /* as many attributes as CPython lets the instances of a type share  \
+                          */
+
 typedef struct {
+    FjStructure *structure;
     const FjNode *next;
     PyObject *const *arrays;
     PyObject *registry;
@@ -21,7 +25,29 @@ typedef struct {
     PyObject *no_arguments; /* the empty tuple */
 } Build;
 
-static PyObject *build_node(Build *b);
+static PyObject *build_container(Build *b);
+
+/* The next node of the Structure as a new reference. */
+static inline PyObject *
+build_node(Build *b)
+{
+    const FjNode *node = b->next;
+    if (FJ_LIKELY(node->code == FJ_ARRAY)) {
+        b->next++;
+        return Py_NewRef(*b->arrays++);
+    }
+    if (FJ_LIKELY(node->code == FJ_STATIC)) {
+        b->next++;
+        return Py_NewRef(node->aux);
+    }
+    return build_container(b);
+}
+
+static inline const FjNodeRest *
+rest_of(const Build *b, const FjNode *node)
+{
+    return &b->structure->rest[node - b->structure->nodes];
+}
 
 static PyObject *
 build_list(Build *b, const FjNode *node)
@@ -56,12 +82,12 @@ fill_tuple(Build *b, const FjNode *node, PyObject *tuple)
 static PyObject *
 build_namedtuple(Build *b, const FjNode *node)
 {
-    if (node->u.kind->plain) {
-        return fill_tuple(b, node, node->type->tp_alloc(node->type, node->children));
+    PyTypeObject *type = rest_of(b, node)->type;
+    if (fj_node_kind(node)->plain) {
+        return fill_tuple(b, node, type->tp_alloc(type, node->children));
     }
     PyObject *values = fill_tuple(b, node, PyTuple_New(node->children));
-    PyObject *result =
-        values == NULL ? NULL : PyObject_CallObject((PyObject *)node->type, values);
+    PyObject *result = values == NULL ? NULL : PyObject_CallObject((PyObject *)type, values);
     Py_XDECREF(values);
     return result;
 }
@@ -69,16 +95,16 @@ build_namedtuple(Build *b, const FjNode *node)
 static PyObject *
 build_dict(Build *b, const FjNode *node)
 {
-    PyObject *dict = NULL;
+    PyObject *type = (PyObject *)rest_of(b, node)->type, *dict = NULL;
     if (node->code == FJ_DICT) {
         dict = PyDict_New();
     }
     else if (node->code == FJ_ORDERED_DICT) {
-        dict = PyObject_CallNoArgs((PyObject *)node->type);
+        dict = PyObject_CallNoArgs(type);
     }
     else {
         PyObject *factory = build_node(b);
-        dict = factory == NULL ? NULL : PyObject_CallOneArg((PyObject *)node->type, factory);
+        dict = factory == NULL ? NULL : PyObject_CallOneArg(type, factory);
         Py_XDECREF(factory);
     }
     for (Py_ssize_t i = 0; dict != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
@@ -106,13 +132,20 @@ set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
     return result;
 }
 
+/* object.__new__ gives the instance its array of values, where allocation alone would leave it
+ * to make a dict. */
 static PyObject *
-build_module(Build *b, const FjNode *node)
+new_module(Build *b, const FjNode *node)
 {
-    FjNodeKind *kind = node->u.kind;
-    /* object.__new__ gives the instance its array of values, where allocation alone would
-     * leave it to make a dict. */
-    PyObject *object = PyBaseObject_Type.tp_new(node->type, b->no_arguments, NULL);
+    return PyBaseObject_Type.tp_new(fj_node_kind(node)->type, b->no_arguments, NULL);
+}
+
+/* Field by field: what build_module cannot do at once. */
+static PyObject *
+build_odd_module(Build *b, const FjNode *node)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    PyObject *object = new_module(b, node);
     for (uint32_t i = 0; object != NULL && i < node->children; i++) {
         if (b->next->code == FJ_MISSING && i < kind->dynamic + kind->statics) {
             b->next++;
@@ -132,6 +165,38 @@ build_module(Build *b, const FjNode *node)
     return object;
 }
 
+/* The fields first and then the instance: nobody can see it half-made, so they are stored in
+ * one go. */
+static PyObject *
+build_module(Build *b, const FjNode *node)
+{
+    PyObject *values[FIELDS_INLINE];
+    uint32_t built = 0;
+    if (FJ_UNLIKELY(node->children > FIELDS_INLINE || (node->flags & FJ_NODE_WRAPPER))) {
+        return build_odd_module(b, node);
+    }
+    for (; built < node->children; built++) {
+        if (FJ_UNLIKELY(b->next->code == FJ_MISSING)) {
+            b->next++;
+            values[built] = NULL;
+        }
+        else if ((values[built] = build_node(b)) == NULL) {
+            break;
+        }
+    }
+    PyObject *object = built < node->children ? NULL : new_module(b, node);
+    if (FJ_UNLIKELY(object == NULL)) {
+        while (built > 0) {
+            Py_XDECREF(values[--built]);
+        }
+        return NULL;
+    }
+    if (fj_fields_fill_fresh(object, fj_node_kind(node), values, built) < 0) {
+        Py_CLEAR(object);
+    }
+    return object;
+}
+
 static PyObject *
 build_dataclass(Build *b, const FjNode *node)
 {
@@ -139,9 +204,9 @@ build_dataclass(Build *b, const FjNode *node)
     if (values == NULL) {
         return NULL;
     }
-    PyObject *result =
-        PyObject_Vectorcall((PyObject *)node->type, ((PyTupleObject *)values)->ob_item, 0,
-                            node->children == 0 ? NULL : node->u.kind->names);
+    PyObject *result = PyObject_Vectorcall(
+        (PyObject *)rest_of(b, node)->type, ((PyTupleObject *)values)->ob_item, 0,
+        node->children == 0 ? NULL : fj_node_kind(node)->names);
     Py_DECREF(values);
     return result;
 }
@@ -159,7 +224,7 @@ build_generic(Build *b, const FjNode *node)
 }
 
 static PyObject *
-build_container(Build *b, const FjNode *node)
+build_kind(Build *b, const FjNode *node)
 {
     switch (node->code) {
     case FJ_TUPLE:
@@ -180,25 +245,27 @@ build_container(Build *b, const FjNode *node)
 }
 
 static PyObject *
-build_node(Build *b)
+build_container(Build *b)
 {
     const FjNode *node = b->next++;
     switch (node->code) {
-    case FJ_ARRAY:
-        return Py_NewRef(*b->arrays++);
-    case FJ_STATIC:
-        return Py_NewRef(node->aux);
     case FJ_NONE:
         return Py_NewRef(Py_None);
     case FJ_MISSING:
         return Py_NewRef(b->missing);
+    case FJ_TUPLE:
+        if (node->aux != NULL) { /* it can never change: one does for all */
+            b->next = b->structure->nodes + rest_of(b, node)->end;
+            return Py_NewRef(node->aux);
+        }
+        break;
     default:
         break;
     }
     if (Py_EnterRecursiveCall(" while building a pytree")) {
         return NULL;
     }
-    PyObject *result = build_container(b, node);
+    PyObject *result = build_kind(b, node);
     Py_LeaveRecursiveCall();
     return result;
 }
@@ -206,8 +273,12 @@ build_node(Build *b)
 static PyObject *
 build_all(FjStructure *structure, PyObject *const *arrays, PyObject *(*build)(Build *))
 {
-    Build b = {structure->nodes, arrays, (PyObject *)structure->registry,
-               structure->registry->missing, PyTuple_New(0)};
+    Build b = {structure,
+               structure->nodes,
+               arrays,
+               (PyObject *)structure->registry,
+               structure->registry->missing,
+               PyTuple_New(0)};
     PyObject *result = b.no_arguments == NULL ? NULL : build(&b);
     Py_XDECREF(b.no_arguments);
     return result;

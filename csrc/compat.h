@@ -193,35 +193,57 @@ fj_compat_instance_values(PyObject *object, PyDictKeysObject *keys, Py_ssize_t *
     return values == NULL ? NULL : values->values;
 }
 
+/* Where an instance that was just allocated keeps its values, at least `count` of them; NULL
+ * when it does not keep them in an array. */
+static inline PyDictValues *
+fj_compat_fresh_values(PyObject *object, Py_ssize_t count)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    if (!PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_INLINE_VALUES)) {
+        return NULL;
+    }
+    PyDictValues *values = _PyObject_InlineValues(object);
+    return values->valid && count <= values->capacity ? values : NULL;
+#elif PY_VERSION_HEX >= 0x030C0000
+    (void)count; /* as many as its type's keys */
+    PyDictOrValues *home = _PyObject_DictOrValuesPointer(object);
+    return _PyDictOrValues_IsValues(*home) ? _PyDictOrValues_GetValues(*home) : NULL;
+#else
+    (void)count;
+    return *_PyObject_ValuesPointer(object);
+#endif
+}
+
 /* Stores `value` (stolen) in an instance that was just allocated and has nothing at `place`
  * yet.  1, or 0 when the instance does not keep its values in an array; nothing is stolen
  * then. */
 static inline int
 fj_compat_set_fresh(PyObject *object, Py_ssize_t place, PyObject *value)
 {
-    PyDictValues *values;
-#if PY_VERSION_HEX >= 0x030D0000
-    if (!PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_INLINE_VALUES)) {
-        return 0;
-    }
-    values = _PyObject_InlineValues(object);
-    if (!values->valid || place >= values->capacity) {
-        return 0;
-    }
-#elif PY_VERSION_HEX >= 0x030C0000
-    PyDictOrValues *home = _PyObject_DictOrValuesPointer(object);
-    if (!_PyDictOrValues_IsValues(*home)) {
-        return 0;
-    }
-    values = _PyDictOrValues_GetValues(*home);
-#else
-    values = *_PyObject_ValuesPointer(object);
-#endif
+    PyDictValues *values = fj_compat_fresh_values(object, place + 1);
     if (values == NULL || values->values[place] != NULL) {
         return 0;
     }
     values->values[place] = value;
     _PyDictValues_AddToInsertionOrder(values, place);
+    return 1;
+}
+
+/* The same for the first `count` places, where nothing at all is stored yet; NULL among
+ * `items` leaves a place empty. */
+static inline int
+fj_compat_fill_fresh(PyObject *object, PyObject *const *items, Py_ssize_t count)
+{
+    PyDictValues *values = fj_compat_fresh_values(object, count);
+    if (values == NULL) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (items[i] != NULL) {
+            values->values[i] = items[i];
+            _PyDictValues_AddToInsertionOrder(values, i);
+        }
+    }
     return 1;
 }
 

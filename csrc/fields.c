@@ -48,6 +48,7 @@ fj_fields_learn_place(FjNodeKind *kind, Py_ssize_t i)
     PyDictKeysObject *keys = fj_compat_shared_keys(kind->type);
     if (keys != NULL) {
         kind->places[i] = fj_compat_shared_index(keys, PyTuple_GET_ITEM(kind->names, i));
+        kind->in_order += kind->places[i] == i && i < kind->dynamic + kind->statics;
     }
 #endif
     return kind->places[i];
@@ -115,6 +116,28 @@ fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *
 #endif
     int result = PyObject_GenericSetAttr(object, PyTuple_GET_ITEM(kind->names, i), value);
     Py_DECREF(value);
+    return result;
+}
+
+int
+fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
+                     Py_ssize_t count)
+{
+#if FJ_HAVE_INSTANCE_VALUES
+    if (FJ_LIKELY(fj_fields_in_order(kind) && stores_plainly(kind, Py_TYPE(object)) &&
+                  fj_compat_fill_fresh(object, values, count))) {
+        return 0;
+    }
+#endif
+    int result = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (result < 0) {
+            Py_XDECREF(values[i]);
+        }
+        else if (values[i] != NULL) {
+            result = fj_fields_set_fresh(object, kind, i, values[i]);
+        }
+    }
     return result;
 }
 

@@ -22,6 +22,14 @@ int fj_fields_view(PyObject *object, FjFieldView *view);
 /* Looks for the place of field `i` among the keys that the type shares; -1 if it has none. */
 Py_ssize_t fj_fields_learn_place(FjNodeKind *kind, Py_ssize_t i);
 
+/* Whether the fields stand first among the values, in their own order, for all that have been
+ * looked for so far. */
+static inline int
+fj_fields_in_order(const FjNodeKind *kind)
+{
+    return kind->in_order == kind->dynamic + kind->statics;
+}
+
 /* Field `i`, borrowed; NULL without an error when it is not there.  Runs Python code only
  * where the view is not plain. */
 static inline PyObject *
@@ -43,6 +51,11 @@ fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
  * or -1 with an error. */
 int fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
                   PyObject **value);
+
+/* Sets all fields of an instance that was just allocated; steals `values`, where NULL stands
+ * for a field that is not there.  Otherwise as fj_fields_set_fresh. */
+int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
+                         Py_ssize_t count);
 
 /* Sets field `i` of an instance that was just allocated, as object.__setattr__ would; steals
  * `value`.  0, or -1 with an error.  Runs Python code only where the class has a descriptor in

@@ -31,7 +31,7 @@ add_leaf(Walk *w, FjKindCode code, PyObject *aux)
     if (index < 0) {
         return -1;
     }
-    w->structure->nodes[index].end = w->structure->count;
+    fj_structure_close(w->structure, index);
     return 0;
 }
 
@@ -69,13 +69,6 @@ open_node(Walk *w, FjKindCode code, Py_ssize_t children, PyTypeObject *type, PyO
     return fj_structure_append(w->structure, code, children, type, aux);
 }
 
-static int
-close_node(Walk *w, Py_ssize_t index)
-{
-    w->structure->nodes[index].end = w->structure->count;
-    return 0;
-}
-
 /* (P) Gives the exception that is set the path at which `object` would have stood. */
 static void
 blame_here(Walk *w, PyObject *object, const char *deed)
@@ -89,6 +82,21 @@ blame_here(Walk *w, PyObject *object, const char *deed)
     }
 }
 
+/* Whether a tuple, whose node has just been closed, can never change: see structure.h. */
+static int
+is_constant(const FjStructure *structure, uint32_t index)
+{
+    uint32_t end = structure->rest[index].end;
+    for (uint32_t i = index + 1; i < end; i = structure->rest[i].end) {
+        const FjNode *child = &structure->nodes[i];
+        if (!(child->code == FJ_NONE || child->flags & FJ_NODE_INERT ||
+              (child->code == FJ_TUPLE && child->aux != NULL))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static int
 walk_tuple(Walk *w, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
 {
@@ -99,13 +107,16 @@ walk_tuple(Walk *w, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
     if (index < 0) {
         return -1;
     }
-    w->structure->nodes[index].u.kind = kind;
     for (Py_ssize_t i = 0; i < size; i++) {
         if (walk(w, PyTuple_GET_ITEM(tuple, i)) < 0) {
             return -1;
         }
     }
-    return close_node(w, index);
+    fj_structure_close(w->structure, index);
+    if (code == FJ_TUPLE && is_constant(w->structure, (uint32_t)index)) {
+        w->structure->nodes[index].aux = Py_NewRef(tuple);
+    }
+    return 0;
 }
 
 static int
@@ -128,7 +139,8 @@ walk_list(Walk *w, PyObject *list)
             return -1;
         }
     }
-    return close_node(w, index);
+    fj_structure_close(w->structure, index);
+    return 0;
 }
 
 /* The keys of a dict as a new tuple: sorted as JAX sorts them, or in their own order. */
@@ -202,7 +214,8 @@ walk_dict(Walk *w, FjKindCode code, PyObject *dict)
         }
     }
     if (walk_dict_values(w, dict, keys) == 0) {
-        result = close_node(w, index);
+        fj_structure_close(w->structure, index);
+        result = 0;
     }
 done:
     Py_XDECREF(factory);
@@ -223,7 +236,6 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
     if (index < 0) {
         return -1;
     }
-    w->structure->nodes[index].u.kind = kind;
     w->structure->nodes[index].flags |= wrapper ? FJ_NODE_WRAPPER : 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *value = NULL;
@@ -237,7 +249,8 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
             return -1;
         }
     }
-    return close_node(w, index);
+    fj_structure_close(w->structure, index);
+    return 0;
 }
 
 static int
@@ -249,7 +262,6 @@ walk_dataclass(Walk *w, PyObject *object, FjNodeKind *kind)
         return -1;
     }
     w->structure->careful = 1;
-    w->structure->nodes[index].u.kind = kind;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *value = PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
         int result = value == NULL       ? -1
@@ -260,7 +272,8 @@ walk_dataclass(Walk *w, PyObject *object, FjNodeKind *kind)
             return -1;
         }
     }
-    return close_node(w, index);
+    fj_structure_close(w->structure, index);
+    return 0;
 }
 
 static int
@@ -292,7 +305,8 @@ walk_generic(Walk *w, PyObject *object)
             goto done;
         }
     }
-    result = close_node(w, index);
+    fj_structure_close(w->structure, index);
+    result = 0;
 done:
     Py_XDECREF(pair);
     Py_DECREF(parts);
@@ -388,7 +402,7 @@ fj_flatten_slots(FjRegistry *registry, PyObject *names, PyObject *const *slots,
             goto error;
         }
     }
-    close_node(&w, root);
+    fj_structure_close(w.structure, root);
     return w.structure;
 
 error:

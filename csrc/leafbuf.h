@@ -1,8 +1,10 @@
 /* A growable buffer of owned references: the arrays of one call, in order.
  *
- * The first FJ_LEAFBUF_INLINE references live in the struct itself, on the caller's stack, so
- * a small call allocates nothing.  One slot before the first is kept free: it lets a callee
- * prepend an argument (PY_VECTORCALL_ARGUMENTS_OFFSET) without copying.
+ * The first FJ_LEAFBUF_INLINE references live in the struct itself, on the caller's stack, and
+ * these are many: asking malloc for more than a few hundred bytes makes glibc first tidy up
+ * what was freed since, all the buffers of the last step's arrays, say.  One slot before the
+ * first is kept free: it lets a callee prepend an argument (PY_VECTORCALL_ARGUMENTS_OFFSET)
+ * without copying.
  *
  * Pushing runs no Python code.  Clearing drops references, so it may.
  */
@@ -11,7 +13,7 @@
 
 #include "common.h"
 
-#define FJ_LEAFBUF_INLINE 48
+#define FJ_LEAFBUF_INLINE 1024 /* 8 KiB */
 
 typedef struct {
     PyObject **items; /* items[-1] is the free slot */

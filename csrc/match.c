@@ -21,6 +21,7 @@
 #define NEEDS_CARE (-2)
 
 typedef struct {
+    FjStructure *structure;
     FjRegistry *registry;
     FjLeafBuf *arrays;
     const FjNode *next;
@@ -29,23 +30,10 @@ typedef struct {
 
 static int match_node(Match *m, PyObject *object);
 
-/* A child: the two leaves that nearly all children are, without a call; else match_node. */
-static inline int
-match_child(Match *m, PyObject *object)
+static inline const FjNodeRest *
+rest_of(const Match *m, const FjNode *node)
 {
-    const FjNode *node = m->next;
-    if (FJ_LIKELY(!m->careful)) {
-        if (node->code == FJ_ARRAY && Py_TYPE(object) == m->registry->array_type) {
-            m->next++;
-            return FJ_LIKELY(fj_leafbuf_push(m->arrays, object) == 0) ? FJ_MATCH_YES
-                                                                      : FJ_MATCH_ERROR;
-        }
-        if (node->code == FJ_STATIC && object == node->aux && (node->flags & FJ_NODE_INERT)) {
-            m->next++;
-            return FJ_MATCH_YES;
-        }
-    }
-    return match_node(m, object);
+    return &m->structure->rest[node - m->structure->nodes];
 }
 
 /* ---- leaves ---- */
@@ -89,8 +77,8 @@ match_wayward_static(Match *m, const FjNode *node, PyObject *object)
     if (fj_static_hash(m->registry, object, node->flags & FJ_NODE_FIELD, &hash) < 0) {
         return FJ_MATCH_ERROR;
     }
-    return hash == node->u.hash ? fj_static_equal(m->registry, node->aux, object)
-                                : FJ_MATCH_NO;
+    return hash == rest_of(m, node)->hash ? fj_static_equal(m->registry, node->aux, object)
+                                          : FJ_MATCH_NO;
 }
 
 static inline int
@@ -119,13 +107,44 @@ match_missing(Match *m, PyObject *object)
 
 /* A child that may be absent. */
 static inline int
-match_optional(Match *m, PyObject *object)
+match_child(Match *m, PyObject *object)
 {
     if (FJ_UNLIKELY(m->next->code == FJ_MISSING)) {
         m->next++;
         return match_missing(m, object);
     }
-    return object == NULL ? FJ_MATCH_NO : match_child(m, object);
+    return object == NULL ? FJ_MATCH_NO : match_node(m, object);
+}
+
+/* Children that stand in an array, on a plain walk: what nearly all of them are, statics that
+ * are the very object and arrays of the usual type, is dealt with on the spot. */
+static int
+match_items(Match *m, PyObject *const *items, uint32_t count)
+{
+    const FjNode *node = m->next;
+    PyTypeObject *array_type = m->registry->array_type;
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *object = items[i];
+        if (object == node->aux && (node->flags & FJ_NODE_INERT)) {
+            node++;
+        }
+        else if (node->code == FJ_ARRAY && object != NULL && Py_TYPE(object) == array_type) {
+            node++;
+            if (FJ_UNLIKELY(fj_leafbuf_push(m->arrays, object) < 0)) {
+                return FJ_MATCH_ERROR;
+            }
+        }
+        else {
+            m->next = node;
+            int result = match_child(m, object);
+            if (result != FJ_MATCH_YES) {
+                return result;
+            }
+            node = m->next;
+        }
+    }
+    m->next = node;
+    return FJ_MATCH_YES;
 }
 
 static int
@@ -134,9 +153,12 @@ match_tuple(Match *m, const FjNode *node, PyObject *object)
     if (PyTuple_GET_SIZE(object) != (Py_ssize_t)node->children) {
         return FJ_MATCH_NO;
     }
+    if (FJ_LIKELY(!m->careful)) {
+        return match_items(m, ((PyTupleObject *)object)->ob_item, node->children);
+    }
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
-        result = match_child(m, PyTuple_GET_ITEM(object, i));
+        result = match_node(m, PyTuple_GET_ITEM(object, i));
     }
     return result;
 }
@@ -144,11 +166,16 @@ match_tuple(Match *m, const FjNode *node, PyObject *object)
 static int
 match_list(Match *m, const FjNode *node, PyObject *object)
 {
+    if (FJ_LIKELY(!m->careful)) {
+        return PyList_GET_SIZE(object) == (Py_ssize_t)node->children
+                   ? match_items(m, ((PyListObject *)object)->ob_item, node->children)
+                   : FJ_MATCH_NO;
+    }
     for (uint32_t i = 0; i < node->children; i++) {
         if (PyList_GET_SIZE(object) != (Py_ssize_t)node->children) {
             return FJ_MATCH_NO;
         }
-        int result = match_child(m, PyList_GET_ITEM(object, i));
+        int result = match_node(m, PyList_GET_ITEM(object, i));
         if (result != FJ_MATCH_YES) {
             return result;
         }
@@ -209,7 +236,7 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
         if (value == NULL) {
             return PyErr_Occurred() ? FJ_MATCH_ERROR : FJ_MATCH_NO;
         }
-        result = match_child(m, value);
+        result = match_node(m, value);
     }
     return result;
 }
@@ -217,17 +244,17 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
 static int
 match_module_careful(Match *m, const FjNode *node, PyObject *object)
 {
-    int wrapper = fj_fields_has_wrapper(object, node->u.kind);
+    int wrapper = fj_fields_has_wrapper(object, fj_node_kind(node));
     if (wrapper != !!(node->flags & FJ_NODE_WRAPPER)) {
         return wrapper < 0 ? FJ_MATCH_ERROR : FJ_MATCH_NO;
     }
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
         PyObject *value = NULL;
-        if (fj_fields_get(object, node->u.kind, i, m->registry->missing, &value) < 0) {
+        if (fj_fields_get(object, fj_node_kind(node), i, m->registry->missing, &value) < 0) {
             return FJ_MATCH_ERROR;
         }
-        result = match_optional(m, value);
+        result = match_child(m, value);
         Py_XDECREF(value);
     }
     return result;
@@ -236,7 +263,7 @@ match_module_careful(Match *m, const FjNode *node, PyObject *object)
 static int
 match_module(Match *m, const FjNode *node, PyObject *object)
 {
-    FjNodeKind *kind = node->u.kind;
+    FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view;
     if (m->careful) {
         return match_module_careful(m, node, object);
@@ -251,9 +278,13 @@ match_module(Match *m, const FjNode *node, PyObject *object)
                     !!(node->flags & FJ_NODE_WRAPPER))) {
         return FJ_MATCH_NO;
     }
+    if (FJ_LIKELY(view.values != NULL && fj_fields_in_order(kind) &&
+                  !(node->flags & FJ_NODE_WRAPPER))) {
+        return match_items(m, view.values, node->children);
+    }
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
-        result = match_optional(m, fj_fields_peek(&view, kind, i));
+        result = match_child(m, fj_fields_peek(&view, kind, i));
     }
     return result;
 }
@@ -263,7 +294,8 @@ match_dataclass(Match *m, const FjNode *node, PyObject *object)
 {
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
-        PyObject *value = PyObject_GetAttr(object, PyTuple_GET_ITEM(node->u.kind->names, i));
+        PyObject *value =
+            PyObject_GetAttr(object, PyTuple_GET_ITEM(fj_node_kind(node)->names, i));
         if (value == NULL) {
             return FJ_MATCH_ERROR;
         }
@@ -289,7 +321,7 @@ match_generic(Match *m, const FjNode *node, PyObject *object)
     if (fj_static_hash(m->registry, aux, 1, &hash) < 0) {
         goto done;
     }
-    result = hash != node->u.hash
+    result = hash != rest_of(m, node)->hash
                  ? FJ_MATCH_NO
                  : fj_static_equal(m->registry, PyTuple_GET_ITEM(node->aux, 0), aux);
     if (result == FJ_MATCH_YES) {
@@ -309,18 +341,23 @@ match_container(Match *m, const FjNode *node, PyObject *object)
 {
     switch (node->code) {
     case FJ_TUPLE:
+        if (object == node->aux) { /* it cannot have changed */
+            m->next = m->structure->nodes + rest_of(m, node)->end;
+            return FJ_MATCH_YES;
+        }
         return PyTuple_CheckExact(object) ? match_tuple(m, node, object) : FJ_MATCH_NO;
     case FJ_LIST:
         return PyList_CheckExact(object) ? match_list(m, node, object) : FJ_MATCH_NO;
+    case FJ_MODULE:
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_module(m, node, object)
+                                                           : FJ_MATCH_NO;
     default:
         break;
     }
-    if (Py_TYPE(object) != node->type) {
+    if (Py_TYPE(object) != rest_of(m, node)->type) {
         return FJ_MATCH_NO;
     }
     switch (node->code) {
-    case FJ_MODULE:
-        return match_module(m, node, object);
     case FJ_NAMEDTUPLE:
         return match_tuple(m, node, object);
     case FJ_DATACLASS:
@@ -374,17 +411,17 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
           const FjNode *first, FjLeafBuf *arrays)
 {
     Py_ssize_t before = arrays->count;
-    Match m = {structure->registry, arrays, first, structure->careful};
+    Match m = {structure, structure->registry, arrays, first, structure->careful};
     for (;;) {
         int result = FJ_MATCH_YES;
         for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
-            /* Not match_optional: what stands for a missing field can be an argument. */
+            /* Not match_child: what stands for a missing field can be an argument. */
             if (m.next->code == FJ_MISSING) {
                 m.next++;
                 result = objects[i] == NULL;
             }
             else {
-                result = objects[i] == NULL ? FJ_MATCH_NO : match_child(&m, objects[i]);
+                result = objects[i] == NULL ? FJ_MATCH_NO : match_node(&m, objects[i]);
             }
         }
         if (FJ_LIKELY(result == FJ_MATCH_YES)) {

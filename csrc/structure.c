@@ -19,6 +19,7 @@ fj_structure_new(FjRegistry *registry)
     }
     self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
     self->nodes = NULL;
+    self->rest = NULL;
     self->count = self->capacity = 0;
     self->arrays = 0;
     self->careful = self->hashed = 0;
@@ -28,21 +29,32 @@ fj_structure_new(FjRegistry *registry)
     return self;
 }
 
+/* Doubles the room.  Both arrays are in one block, which malloc can often extend in place. */
+static int
+grow(FjStructure *self)
+{
+    uint32_t capacity = self->capacity == 0 ? 16 : self->capacity * 2;
+    FjNode *nodes = NULL;
+    if (capacity > self->capacity) {
+        nodes = PyMem_Realloc(self->nodes, capacity * (sizeof(FjNode) + sizeof(FjNodeRest)));
+    }
+    if (nodes == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->nodes = nodes;
+    self->rest = (FjNodeRest *)(nodes + capacity);
+    memmove(self->rest, nodes + self->capacity, self->count * sizeof(FjNodeRest));
+    self->capacity = capacity;
+    return 0;
+}
+
 Py_ssize_t
 fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t children,
                     PyTypeObject *type, PyObject *aux)
 {
-    if (self->count == self->capacity) {
-        uint32_t capacity = self->capacity == 0 ? 16 : self->capacity * 2;
-        FjNode *nodes = capacity > self->capacity
-                            ? PyMem_Realloc(self->nodes, capacity * sizeof(FjNode))
-                            : NULL;
-        if (nodes == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        self->nodes = nodes;
-        self->capacity = capacity;
+    if (self->count == self->capacity && grow(self) < 0) {
+        return -1;
     }
     if (children > UINT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "a node with more than 2**32 children");
@@ -52,11 +64,18 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t children,
     node->code = (uint8_t)code;
     node->flags = 0;
     node->children = (uint32_t)children;
-    node->end = 0;
-    node->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
     node->aux = Py_XNewRef(aux);
-    node->u.hash = 0;
+    FjNodeRest *rest = &self->rest[self->count];
+    rest->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
+    rest->hash = 0;
+    rest->end = 0;
     return self->count++;
+}
+
+void
+fj_structure_close(FjStructure *self, Py_ssize_t index)
+{
+    self->rest[index].end = self->count;
 }
 
 /* ---- hash and equality ---- */
@@ -79,7 +98,7 @@ hash_aux(FjStructure *self, uint32_t index, Py_uhash_t *hash)
             0) {
             return -1;
         }
-        self->nodes[index].u.hash = part;
+        self->rest[index].hash = part;
         break;
     case FJ_DICT:
     case FJ_ORDERED_DICT:
@@ -92,7 +111,7 @@ hash_aux(FjStructure *self, uint32_t index, Py_uhash_t *hash)
         if (fj_static_hash(self->registry, PyTuple_GET_ITEM(node->aux, 0), 1, &part) < 0) {
             return -1;
         }
-        self->nodes[index].u.hash = part;
+        self->rest[index].hash = part;
         break;
     default:
         return 0;
@@ -111,7 +130,7 @@ fj_structure_hash(FjStructure *self)
     for (uint32_t i = 0; i < self->count; i++) {
         const FjNode *node = &self->nodes[i];
         hash = fj_hash_mix(hash, node->code | (Py_uhash_t)node->children << 8);
-        hash = fj_hash_mix(hash, hash_address(node->type));
+        hash = fj_hash_mix(hash, hash_address(self->rest[i].type));
         if (hash_aux(self, i, &hash) < 0) {
             fj_structure_blame(self, i, "hash");
             return -1;
@@ -122,23 +141,20 @@ fj_structure_hash(FjStructure *self)
     return 0;
 }
 
-/* Where both are hashed, `hashed`, the hashes are compared as well: one object that is in both
+/* Where both are hashed, the hashes are compared as well: one object that is in both
  * may have changed between. */
 static int
-equal_aux(FjStructure *a, const FjNode *x, const FjNode *y, int hashed)
+equal_aux(FjStructure *a, FjStructure *b, uint32_t i)
 {
+    const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
+    int changed = a->hashed && b->hashed && a->rest[i].hash != b->rest[i].hash;
     switch (x->code) {
     case FJ_STATIC:
-        if (hashed && x->u.hash != y->u.hash) {
-            return 0;
-        }
-        return fj_static_equal(a->registry, x->aux, y->aux);
+        return changed ? 0 : fj_static_equal(a->registry, x->aux, y->aux);
     case FJ_GENERIC:
-        if (hashed && x->u.hash != y->u.hash) {
-            return 0;
-        }
-        return fj_static_equal(a->registry, PyTuple_GET_ITEM(x->aux, 0),
-                               PyTuple_GET_ITEM(y->aux, 0));
+        return changed ? 0
+                       : fj_static_equal(a->registry, PyTuple_GET_ITEM(x->aux, 0),
+                                         PyTuple_GET_ITEM(y->aux, 0));
     case FJ_DICT:
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
@@ -160,11 +176,11 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
     }
     for (uint32_t i = 0; i < a->count; i++) {
         const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
-        if (x->code != y->code || x->children != y->children || x->type != y->type ||
-            ((x->flags ^ y->flags) & FJ_NODE_WRAPPER)) {
+        if (x->code != y->code || x->children != y->children ||
+            a->rest[i].type != b->rest[i].type || ((x->flags ^ y->flags) & FJ_NODE_WRAPPER)) {
             return 0;
         }
-        int same = equal_aux(a, x, y, a->hashed && b->hashed);
+        int same = equal_aux(a, b, i);
         if (same <= 0) {
             if (same < 0) {
                 fj_structure_blame(b, i, "compare");
@@ -177,10 +193,11 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
 
 /* ---- paths ---- */
 
-/* The key under which child `child` hangs below `node`: a new reference. */
+/* The key under which child `child` hangs below a node: a new reference. */
 static PyObject *
-child_key(const FjNode *node, uint32_t child)
+child_key(FjStructure *self, uint32_t index, uint32_t child)
 {
+    const FjNode *node = &self->nodes[index];
     PyObject *item = NULL;
     switch (node->code) {
     case FJ_DEFAULT_DICT:
@@ -198,9 +215,10 @@ child_key(const FjNode *node, uint32_t child)
         return Py_NewRef(PyTuple_GET_ITEM(node->aux, child));
     case FJ_MODULE:
     case FJ_DATACLASS:
-        return Py_NewRef(PyTuple_GET_ITEM(node->u.kind->names, child));
+        return Py_NewRef(PyTuple_GET_ITEM(fj_node_kind(node)->names, child));
     case FJ_NAMEDTUPLE: {
-        PyObject *fields = PyObject_GetAttrString((PyObject *)node->type, "_fields");
+        PyObject *fields =
+            PyObject_GetAttrString((PyObject *)self->rest[index].type, "_fields");
         PyObject *name = fields == NULL ? NULL : PySequence_GetItem(fields, child);
         Py_XDECREF(fields);
         return name;
@@ -221,15 +239,14 @@ fj_structure_path(FjStructure *self, uint32_t target)
     PyObject *path = PyList_New(0);
     uint32_t at = 0;
     while (path != NULL && at != target) {
-        const FjNode *node = &self->nodes[at];
         uint32_t child = 0;
         uint32_t start = at + 1;
         /* A child that is still being filled has no end yet, and holds the target. */
-        while (self->nodes[start].end != 0 && self->nodes[start].end <= target) {
-            start = self->nodes[start].end;
+        while (self->rest[start].end != 0 && self->rest[start].end <= target) {
+            start = self->rest[start].end;
             child++;
         }
-        PyObject *key = child_key(node, child);
+        PyObject *key = child_key(self, at, child);
         if (key == NULL || PyList_Append(path, key) < 0) {
             Py_CLEAR(path);
         }
@@ -268,7 +285,7 @@ structure_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->registry);
     for (uint32_t i = 0; i < self->count; i++) {
-        Py_VISIT(self->nodes[i].type);
+        Py_VISIT(self->rest[i].type);
         Py_VISIT(self->nodes[i].aux);
     }
     return 0;
@@ -282,7 +299,7 @@ structure_dealloc(PyObject *op)
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     for (uint32_t i = 0; i < self->count; i++) {
-        Py_XDECREF(self->nodes[i].type);
+        Py_XDECREF(self->rest[i].type);
         Py_XDECREF(self->nodes[i].aux);
     }
     PyMem_Free(self->nodes);
@@ -323,8 +340,9 @@ put(PyObject *pieces, PyObject *text)
 static int put_node(FjStructure *self, PyObject *pieces, uint32_t *at);
 
 static int
-put_children(FjStructure *self, PyObject *pieces, const FjNode *node, uint32_t *at)
+put_children(FjStructure *self, PyObject *pieces, uint32_t index, uint32_t *at)
 {
+    const FjNode *node = &self->nodes[index];
     int named = node->code == FJ_MODULE || node->code == FJ_DATACLASS ||
                 node->code == FJ_NAMEDTUPLE || node->code == FJ_SLOTS;
     int keyed = node->code == FJ_DICT || node->code == FJ_ORDERED_DICT ||
@@ -340,7 +358,7 @@ put_children(FjStructure *self, PyObject *pieces, const FjNode *node, uint32_t *
         }
         first = 0;
         if (named || keyed) {
-            PyObject *key = child_key(node, child);
+            PyObject *key = child_key(self, index, child);
             if (key == NULL) {
                 return -1;
             }
@@ -362,7 +380,8 @@ put_children(FjStructure *self, PyObject *pieces, const FjNode *node, uint32_t *
 static int
 put_node(FjStructure *self, PyObject *pieces, uint32_t *at)
 {
-    const FjNode *node = &self->nodes[(*at)++];
+    uint32_t index = (*at)++;
+    const FjNode *node = &self->nodes[index];
     const char *close = ")";
     PyObject *open = NULL;
     switch (node->code) {
@@ -388,7 +407,8 @@ put_node(FjStructure *self, PyObject *pieces, uint32_t *at)
         open = PyUnicode_FromString("(");
         break;
     default: {
-        PyObject *name = PyObject_GetAttrString((PyObject *)node->type, "__name__");
+        PyObject *name =
+            PyObject_GetAttrString((PyObject *)self->rest[index].type, "__name__");
         open = name == NULL ? NULL : PyUnicode_FromFormat("%S(", name);
         Py_XDECREF(name);
     }
@@ -399,7 +419,7 @@ put_node(FjStructure *self, PyObject *pieces, uint32_t *at)
     if (Py_EnterRecursiveCall(" in the repr of a Structure")) {
         return -1;
     }
-    int result = put_children(self, pieces, node, at);
+    int result = put_children(self, pieces, index, at);
     Py_LeaveRecursiveCall();
     return result < 0 ? -1 : put(pieces, PyUnicode_FromString(close));
 }
@@ -438,7 +458,7 @@ follow(FjStructure *self, PyObject *path)
             return -1;
         }
         for (at++; child > 0; child--) {
-            at = self->nodes[at].end;
+            at = self->rest[at].end;
         }
     }
     return at;
@@ -454,7 +474,7 @@ structure_span(PyObject *op, PyObject *path)
         return NULL;
     }
     Py_ssize_t first = 0, count = 0;
-    for (uint32_t i = 0; i < self->nodes[at].end; i++) {
+    for (uint32_t i = 0; i < self->rest[at].end; i++) {
         if (self->nodes[i].code == FJ_ARRAY) {
             first += i < at;
             count += i >= at;

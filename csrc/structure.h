@@ -19,37 +19,50 @@ enum {
     FJ_NODE_FIELD = 8     /* static: not a leaf, so it may have no hash, see statics.h */
 };
 
-/* One node.  `type` and `aux` are owned.
+/* One node, as small as it goes: a large tree's nodes are read from end to end on each call.
+ * `aux` is owned.
  *
- *   code             type        aux                          u
- *   array, missing   -           -                            -
- *   static           -           the value                    hash
- *   tuple, list      -           -                            -
- *   dict family      the class   tuple of the keys            -
- *   namedtuple       the class   its kind                     kind, borrowed from aux
- *   module, ...      the class   its kind                     kind, borrowed from aux
- *   generic          the class   (aux data, unflatten)        hash of the aux data
- *   slots            -           tuple of parameter names     -
+ *   code             aux                          FjNodeRest.type    FjNodeRest.hash
+ *   array, missing   -                            -                  -
+ *   static           the value                    -                  of the value
+ *   tuple            see below, or NULL           -                  -
+ *   list             -                            -                  -
+ *   dict family      tuple of the keys            the class          -
+ *   namedtuple       its kind                     the class          -
+ *   module, ...      its kind                     the class          -
+ *   generic          (aux data, unflatten)        the class          of the aux data
+ *   slots            tuple of parameter names     -                  -
  *
  * The children of a default_dict are its factory, as a static, and then its values; those of
  * a module are its dynamic fields, its static fields as statics and, with FJ_NODE_WRAPPER,
- * the wrapper's attributes as statics. */
+ * the wrapper's attributes as statics.
+ *
+ * A tuple that holds nothing but inert statics and other such tuples can never change, so its
+ * node keeps the very tuple: where it is met again, nothing in it needs to be looked at. */
 typedef struct {
     uint8_t code; /* an FjKindCode */
     uint8_t flags;
     uint32_t children;
-    uint32_t end; /* index of the node after this subtree */
-    PyTypeObject *type;
     PyObject *aux;
-    union {
-        Py_hash_t hash;
-        FjNodeKind *kind;
-    } u;
 } FjNode;
+
+/* What is seldom asked of a node.  `type` is owned. */
+typedef struct {
+    PyTypeObject *type;
+    Py_hash_t hash;
+    uint32_t end; /* index of the node after this subtree */
+} FjNodeRest;
+
+static inline FjNodeKind *
+fj_node_kind(const FjNode *node)
+{
+    return (FjNodeKind *)node->aux;
+}
 
 struct FjStructure {
     PyObject_HEAD FjRegistry *registry; /* owned */
     FjNode *nodes;
+    FjNodeRest *rest; /* by the same index; part of the block that `nodes` is */
     uint32_t count;
     uint32_t capacity;
     Py_ssize_t arrays; /* how many array leaves */
@@ -69,6 +82,9 @@ FjStructure *fj_structure_new(FjRegistry *registry);
  * node, or -1 with an error. */
 Py_ssize_t fj_structure_append(FjStructure *structure, FjKindCode code, Py_ssize_t children,
                                PyTypeObject *type, PyObject *aux);
+
+/* Says that all that belongs to the node at `index` has been appended. */
+void fj_structure_close(FjStructure *structure, Py_ssize_t index);
 
 /* (P) Hashes the statics and the whole.  0, or -1 with the error of a static's __hash__, to
  * which the path has been added (fj_structure_blame).  Doing it again is free. */

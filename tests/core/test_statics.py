@@ -289,7 +289,9 @@ class TestMutation:
 
 
 class TestErrors:
-    @pytest.mark.parametrize("value", [set(), bytearray(), Unhashable()], ids=lambda x: type(x).__name__)
+    @pytest.mark.parametrize(
+        "value", [set(), bytearray(), Unhashable()], ids=lambda x: type(x).__name__
+    )
     def test_unhashable_leaf(self, registry: Any, value: Any) -> None:
         tree = {"a": [1, Point(Array(), value)]}
         _, structure = core.flatten(registry, tree)

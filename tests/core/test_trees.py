@@ -16,6 +16,7 @@ from core_support import (
     OtherArray,
     Point,
     Record,
+    Value,
     core,
     make_registry,
     missing,
@@ -330,3 +331,90 @@ def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
     ):
         with pytest.raises(TypeError):
             call()
+
+
+@pytest.mark.parametrize("count", [1000, 1024, 1025, 5000])
+def test_many_arrays(registry: Any, count: int) -> None:
+    """More than there is room for on the stack."""
+    tree = [a(count), 1, tuple(a(3))]
+    arrays, structure = core.flatten(registry, tree)
+    assert core.match(structure, tree) == arrays and len(arrays) == count + 3
+    assert same(core.build(structure, arrays), tree)
+    assert core.match(structure, [tree[0], 2, tree[2]]) is None
+
+
+class TestConstantTuples:
+    """Tuples of inert statics are kept, and known again without being looked at."""
+
+    def test_kept_and_shared(self, registry: Any) -> None:
+        constant = (1, "two", (3.0, None, ()), _factory)
+        arrays, structure = core.flatten(registry, [Array(), constant, 4])
+        for tree in (core.build(structure, arrays), core.build(structure, [Array()])):
+            assert tree[1] is constant and tree[2] == 4
+            assert len(core.match(structure, tree)) == 1
+
+    def test_equal_ones_match(self, registry: Any) -> None:
+        make = lambda last: (1, "two", (3.0, None, last))
+        _, structure = core.flatten(registry, make("last"))
+        for same_one in (make("last"), make("".join(["la", "st"]))):
+            assert core.match(structure, same_one) == ()
+            assert core.flatten(registry, same_one)[1] == structure
+        for other in (make("lost"), make(None), make(()), (1, "two"), [1, "two", (3.0, None)]):
+            assert core.match(structure, other) is None
+            assert core.flatten(registry, other)[1] != structure
+        assert core.match(structure, (True, "two", (3.0, None, "last"))) is None
+        assert core.match(structure, (1, "two", (3, None, "last"))) is None
+
+    def test_what_can_change_is_looked_at(self, registry: Any) -> None:
+        for change in (
+            lambda: [1],
+            lambda: {"k": 1},
+            lambda: Linear(weight=1, bias=None, size=3, activation=len),
+        ):
+            inner = change()
+            tree = (0, (inner, "x"))
+            _, structure = core.flatten(registry, tree)
+            assert core.match(structure, tree) == ()
+            if isinstance(inner, list):
+                inner[0] = 2
+            elif isinstance(inner, dict):
+                inner["k"] = 2
+            else:
+                object.__setattr__(inner, "weight", 2)
+            assert core.match(structure, tree) is None
+
+    def test_values_that_can_change_are_looked_at(self, registry: Any) -> None:
+        value = Value(1)
+        tree = ((value,),)
+        _, structure = core.flatten(registry, tree)
+        hash(structure)
+        assert core.match(structure, tree) == ()
+        value.value = 2
+        assert core.match(structure, tree) is None
+
+    def test_arrays_are_not_kept(self, registry: Any) -> None:
+        tree = (1, (Array(), 2), 3)
+        dead = weakref.ref(tree[1][0])
+        structure = core.flatten(registry, tree)[1]
+        del tree
+        assert dead() is None and structure.num_arrays == 1
+
+
+def test_fields_of_a_module_that_is_never_built(registry: Any) -> None:
+    """Fields are built before the instance: they are dropped where one of them fails."""
+
+    class Refusing(Box):
+        def __init__(self, children: Any, aux: Any = None) -> None:
+            if refusing:
+                raise ValueError("refused")
+            super().__init__(children, aux)
+
+    refusing = False
+    tree = Linear(weight=[Array()], bias=Refusing([Array()]), size=3, activation=len)
+    arrays, structure = core.flatten(registry, tree)
+    first = weakref.ref(arrays[0])
+    refusing = True
+    with pytest.raises(ValueError, match="refused"):
+        core.build(structure, arrays)
+    del tree, arrays
+    assert first() is None

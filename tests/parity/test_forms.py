@@ -208,7 +208,9 @@ def test_attributes_of_the_function_are_copied(jit: Jit, ours: bool) -> None:
 # ---- what cannot be wrapped ----
 
 
-@pytest.mark.parametrize("bad", [None, 3, "name", [], ONE, property(lambda self: 1)], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "bad", [None, 3, "name", [], ONE, property(lambda self: 1)], ids=lambda x: type(x).__name__
+)
 def test_not_callable(bad: Any) -> None:
     check_error(lambda jit: jit(bad), TypeError, "is not a callable object")
 
