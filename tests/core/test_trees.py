@@ -119,7 +119,7 @@ def test_a_mismatch_late_in_the_walk_gives_the_arrays_back(registry: Any) -> Non
     assert weakref.getweakrefcount(x) == refs
 
 
-@pytest.mark.parametrize("count", [0, 1, 47, 48, 49, 96, 97, 1000, 20_000])
+@pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 2049, 20_000])
 def test_many_arrays(registry: Any, count: int) -> None:
     tree = {str(i): Array(i) for i in range(count)}
     arrays, structure = core.flatten(registry, tree)
@@ -331,16 +331,6 @@ def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
     ):
         with pytest.raises(TypeError):
             call()
-
-
-@pytest.mark.parametrize("count", [1000, 1024, 1025, 5000])
-def test_many_arrays(registry: Any, count: int) -> None:
-    """More than there is room for on the stack."""
-    tree = [a(count), 1, tuple(a(3))]
-    arrays, structure = core.flatten(registry, tree)
-    assert core.match(structure, tree) == arrays and len(arrays) == count + 3
-    assert same(core.build(structure, arrays), tree)
-    assert core.match(structure, [tree[0], 2, tree[2]]) is None
 
 
 class TestConstantTuples:
