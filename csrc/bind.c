@@ -8,9 +8,8 @@
 
 #include <structmember.h>
 
-/* The slot that takes keyword `name`: its index, or -1. */
-static Py_ssize_t
-find_slot(const FjSignature *sig, PyObject *name)
+Py_ssize_t
+fj_bind_find(const FjSignature *sig, PyObject *name)
 {
     for (Py_ssize_t i = sig->positional_only; i < sig->slots; i++) {
         if (PyTuple_GET_ITEM(sig->names, i) == name && i != sig->varargs && i != sig->varkw) {
@@ -33,7 +32,7 @@ bind_keywords(const FjSignature *sig, PyObject *const *values, PyObject *kwnames
 {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); k++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, k);
-        Py_ssize_t i = find_slot(sig, name);
+        Py_ssize_t i = fj_bind_find(sig, name);
         if (i >= 0) {
             if (slots[i] != NULL) {
                 return 0;

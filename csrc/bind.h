@@ -36,6 +36,10 @@ typedef struct {
 int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames, PyObject **slots, FjBound *bound);
 
+/* The slot that takes keyword `name`, a str: its index, or -1 where none but that of **kwargs
+ * does. */
+Py_ssize_t fj_bind_find(const FjSignature *signature, PyObject *name);
+
 static inline void
 fj_bind_release(FjBound *bound)
 {

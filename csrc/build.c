@@ -13,8 +13,9 @@
 
 #include "fields.h"
 
-#define FIELDS_INLINE 30 /* as many attributes as CPython lets the instances of a type share  \
-                          */
+#define FIELDS_INLINE                                                                         \
+    30 /* as many attributes as CPython lets the instances of a type share                    \
+        */
 
 typedef struct {
     FjStructure *structure;

@@ -28,6 +28,7 @@
 /* One call on its way. */
 typedef struct {
     FjFilterJit *self;
+    FjCaptured *captured;       /* NULL without */
     FjCache *cache;             /* owned */
     FjVariant *variant;         /* owned */
     unsigned long long started; /* nanoseconds; 0 where calls are not timed */
@@ -198,9 +199,15 @@ match_arguments(Call *call)
             return -1;
         }
     }
-    if (FJ_LIKELY(self->last != NULL)) {
-        FjVariant *guess = (FjVariant *)Py_NewRef((PyObject *)self->last);
-        FjMatch matched = fj_match_slots(guess->structure, call->slots, &call->arrays);
+    /* What is captured is known to fit its own last variant, and no other. */
+    FjCaptured *captured =
+        call->captured != NULL && call->captured->last != NULL ? call->captured : NULL;
+    FjVariant *guess = captured != NULL ? captured->last : self->last;
+    if (FJ_LIKELY(guess != NULL)) {
+        Py_INCREF(guess);
+        FjMatch matched = fj_match_slots(
+            guess->structure, call->slots, captured == NULL ? NULL : captured->items,
+            captured == NULL ? 0 : captured->count, &call->arrays);
         if (FJ_LIKELY(matched == FJ_MATCH_YES)) {
             call->variant = guess;
             return 0;
@@ -300,6 +307,16 @@ count_call(Call *call, Py_ssize_t traces_before)
     }
 }
 
+/* Makes the variant the next call's guess. */
+static inline void
+remember(FjVariant **last, FjVariant *variant)
+{
+    if (FJ_UNLIKELY(*last != variant)) {
+        Py_INCREF(variant);
+        Py_XSETREF(*last, variant);
+    }
+}
+
 /* Calls the variant and builds the result. */
 static PyObject *
 run(Call *call)
@@ -330,9 +347,9 @@ run(Call *call)
         return NULL;
     }
     count_call(call, traces_before);
-    if (FJ_UNLIKELY(call->self->last != variant)) {
-        Py_INCREF(variant);
-        Py_XSETREF(call->self->last, variant);
+    remember(&call->self->last, variant);
+    if (call->captured != NULL) {
+        remember(&call->captured->last, variant);
     }
     return result;
 }
@@ -353,13 +370,14 @@ end_call(Call *call)
 
 /* Binds and matches.  0, or -1 with an error and everything released. */
 static int
-begin_call(Call *call, FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
-           PyObject *kwnames)
+begin_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
+           Py_ssize_t nargs, PyObject *kwnames)
 {
     if (fj_call_prepare(self) < 0) {
         return -1;
     }
     call->self = self;
+    call->captured = captured;
     call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
     call->variant = NULL;
     call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
@@ -376,11 +394,12 @@ begin_call(Call *call, FjFilterJit *self, PyObject *const *args, Py_ssize_t narg
     return -1;
 }
 
-PyObject *
-fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static inline PyObject *
+call_jitted(FjFilterJit *self, FjCaptured *captured, PyObject *const *args, Py_ssize_t nargs,
+            PyObject *kwnames)
 {
     Call call;
-    if (begin_call(&call, (FjFilterJit *)op, args, PyVectorcall_NARGS(nargsf), kwnames) < 0) {
+    if (begin_call(&call, self, captured, args, nargs, kwnames) < 0) {
         return NULL;
     }
     call.cache->calls++;
@@ -393,10 +412,23 @@ fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 }
 
 PyObject *
+fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    return call_jitted((FjFilterJit *)op, NULL, args, PyVectorcall_NARGS(nargsf), kwnames);
+}
+
+PyObject *
+fj_call_captured(FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
+                 Py_ssize_t nargs, PyObject *kwnames)
+{
+    return call_jitted(self, captured, args, nargs, kwnames);
+}
+
+PyObject *
 fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     Call call;
-    if (begin_call(&call, (FjFilterJit *)op, args, nargs, kwnames) < 0) {
+    if (begin_call(&call, (FjFilterJit *)op, NULL, args, nargs, kwnames) < 0) {
         return NULL;
     }
     PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);

@@ -4,9 +4,22 @@
 
 #include "common.h"
 #include "jitfunction.h"
+#include "match.h"
 
 /* The vectorcall of a FilterJit: any Python code may run. */
 PyObject *fj_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+
+/* Arguments that are captured (partial.c), and the variant that was found for them last. */
+typedef struct {
+    FjCapture *items;
+    Py_ssize_t count;
+    FjVariant *last; /* owned, or NULL */
+} FjCaptured;
+
+/* The same where some of the arguments are captured; the caller holds `self`, `captured` and
+ * the arguments. */
+PyObject *fj_call_captured(FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
+                           Py_ssize_t nargs, PyObject *kwnames);
 
 /* The first two steps alone, for what happens ahead of time: a tuple (variant, arrays); the
  * variant is made where there is none. */

@@ -213,17 +213,30 @@ filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
     return Py_BuildValue("(OO)", self->cache, self->arrays);
 }
 
+/* options.<name>(self, args, kwargs) */
 static PyObject *
-filter_jit_lower(PyObject *op, PyObject *args, PyObject *kwargs)
+ask_options(PyObject *op, const char *name, PyObject *args, PyObject *kwargs)
 {
     PyObject *keywords = kwargs == NULL ? PyDict_New() : Py_NewRef(kwargs);
     if (keywords == NULL) {
         return NULL;
     }
     PyObject *result =
-        PyObject_CallMethod(((FjFilterJit *)op)->options, "lower", "OOO", op, args, keywords);
+        PyObject_CallMethod(((FjFilterJit *)op)->options, name, "OOO", op, args, keywords);
     Py_DECREF(keywords);
     return result;
+}
+
+static PyObject *
+filter_jit_lower(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "lower", args, kwargs);
+}
+
+static PyObject *
+filter_jit_partial(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "partial", args, kwargs);
 }
 
 static PyObject *
@@ -239,6 +252,10 @@ static PyMethodDef filter_jit_methods[] = {
      "parts() -> (cache, arrays): what it consists of as a pytree"},
     {"lower", (PyCFunction)(void (*)(void))filter_jit_lower, METH_VARARGS | METH_KEYWORDS,
      "lower(*args, **kwargs) -> Lowered: traced and lowered, not run"},
+    {"partial", (PyCFunction)(void (*)(void))filter_jit_partial, METH_VARARGS | METH_KEYWORDS,
+     "partial(*args, **kwargs) -> PartialFilterJit: the function with these arguments given,\n"
+     "which are taken apart now and not on each call. It keeps them as they are now: what is\n"
+     "put into them later is not seen. Arrays that the function donates cannot be given."},
     {"__reduce__", filter_jit_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -406,23 +406,46 @@ match_node(Match *m, PyObject *object)
     return match_container(m, node, object);
 }
 
+static int
+push_captured(Match *m, const FjCapture *capture)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(capture->arrays); i++) {
+        if (fj_leafbuf_push(m->arrays, PyTuple_GET_ITEM(capture->arrays, i)) < 0) {
+            return FJ_MATCH_ERROR;
+        }
+    }
+    m->next = m->structure->nodes + rest_of(m, m->next)->end;
+    return FJ_MATCH_YES;
+}
+
+static int
+match_slot(Match *m, PyObject *object, Py_ssize_t slot, const FjCapture *captures,
+           Py_ssize_t count)
+{
+    /* Not match_child: what stands for a missing field can be an argument. */
+    if (m->next->code == FJ_MISSING) {
+        m->next++;
+        return object == NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (captures[i].slot == slot && captures[i].object == object) {
+            return push_captured(m, &captures[i]);
+        }
+    }
+    return object == NULL ? FJ_MATCH_NO : match_node(m, object);
+}
+
 static FjMatch
 match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
-          const FjNode *first, FjLeafBuf *arrays)
+          const FjNode *first, const FjCapture *captures, Py_ssize_t captured,
+          FjLeafBuf *arrays)
 {
     Py_ssize_t before = arrays->count;
     Match m = {structure, structure->registry, arrays, first, structure->careful};
     for (;;) {
         int result = FJ_MATCH_YES;
         for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
-            /* Not match_child: what stands for a missing field can be an argument. */
-            if (m.next->code == FJ_MISSING) {
-                m.next++;
-                result = objects[i] == NULL;
-            }
-            else {
-                result = objects[i] == NULL ? FJ_MATCH_NO : match_node(&m, objects[i]);
-            }
+            result = match_slot(&m, objects[i], i, captures, captured);
         }
         if (FJ_LIKELY(result == FJ_MATCH_YES)) {
             return FJ_MATCH_YES;
@@ -437,14 +460,15 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
 }
 
 FjMatch
-fj_match_slots(FjStructure *structure, PyObject *const *slots, FjLeafBuf *arrays)
+fj_match_slots(FjStructure *structure, PyObject *const *slots, const FjCapture *captures,
+               Py_ssize_t count, FjLeafBuf *arrays)
 {
     return match_all(structure, slots, structure->nodes[0].children, structure->nodes + 1,
-                     arrays);
+                     captures, count, arrays);
 }
 
 FjMatch
 fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
 {
-    return match_all(structure, &tree, 1, structure->nodes, arrays);
+    return match_all(structure, &tree, 1, structure->nodes, NULL, 0, arrays);
 }

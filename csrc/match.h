@@ -12,11 +12,22 @@ typedef enum {
     FJ_MATCH_YES = 1
 } FjMatch;
 
+/* An argument that needs not be looked at again, in its slot: see partial.c. */
+typedef struct {
+    Py_ssize_t slot;
+    PyObject *object; /* borrowed */
+    PyObject *arrays; /* owned: tuple of its arrays */
+} FjCapture;
+
 /* Pushes the arrays of the slots (or of the tree) when they have exactly this Structure, which
  * must have been hashed; otherwise leaves `arrays` as it was.  The caller holds the objects
  * and the Structure.  Runs Python code only where the Structure is `careful` or a leaf is of a
- * kind that must be asked (tracers). */
-FjMatch fj_match_slots(FjStructure *structure, PyObject *const *slots, FjLeafBuf *arrays);
+ * kind that must be asked (tracers).
+ *
+ * `captures`, `count`: arguments that are known to have the Structure's part of it; where the
+ * slot still holds that object, its arrays are pushed unseen. */
+FjMatch fj_match_slots(FjStructure *structure, PyObject *const *slots,
+                       const FjCapture *captures, Py_ssize_t count, FjLeafBuf *arrays);
 FjMatch fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays);
 
 #endif

@@ -13,6 +13,7 @@
 #include "leafbuf.h"
 #include "match.h"
 #include "nodekind.h"
+#include "partial.h"
 #include "state.h"
 #include "structure.h"
 #include "variant.h"
@@ -131,7 +132,8 @@ core_exec(PyObject *module)
                    add_type(module, &fj_variant_spec, &state->variant) < 0 ||
                    add_type(module, &fj_cache_spec, &state->cache) < 0 ||
                    add_type(module, &fj_filter_jit_spec, &state->filter_jit) < 0 ||
-                   add_type(module, &fj_bound_spec, &state->bound) < 0
+                   add_type(module, &fj_bound_spec, &state->bound) < 0 ||
+                   add_type(module, &fj_partial_spec, &state->partial) < 0
                ? -1
                : 0;
 }
@@ -149,6 +151,7 @@ core_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->cache);
     Py_VISIT(state->filter_jit);
     Py_VISIT(state->bound);
+    Py_VISIT(state->partial);
     return 0;
 }
 
@@ -165,6 +168,7 @@ core_clear(PyObject *module)
     Py_CLEAR(state->cache);
     Py_CLEAR(state->filter_jit);
     Py_CLEAR(state->bound);
+    Py_CLEAR(state->partial);
     return 0;
 }
 

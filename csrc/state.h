@@ -15,6 +15,7 @@ typedef struct {
     PyTypeObject *cache;
     PyTypeObject *filter_jit;
     PyTypeObject *bound;
+    PyTypeObject *partial;
 } FjState;
 
 /* The state behind one of the module's own types. */

@@ -284,6 +284,23 @@ class Options:
                 x.block_until_ready()
                 break
 
+    def partial(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _core.PartialFilterJit:
+        """The function with these arguments given once; those it donates cannot be."""
+        partial = _core.PartialFilterJit(f, args, kwargs)
+        if self.donate != "none":
+            given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
+            if self.donate.endswith("-except-first"):
+                names = f.parts()[0].signature.names
+                given = given[1:] if args else [x for x in given if x != f"`{names[0]}`"]
+            if given:
+                raise ValueError(
+                    f"{given[0]} of `partial` would be donated by the first call, and be gone "
+                    f"for the second: this function was jitted with donate={self.donate!r}."
+                )
+        return partial
+
     def lower(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         variant, arrays = f.lookup(*args, **kwargs)
         try:

@@ -186,3 +186,8 @@ jtu.register_pytree_with_keys(
     lambda _, children: _core.BoundFilterJit(*children),
     lambda f: ((f.__func__, f.__self__), None),
 )
+jtu.register_pytree_node(
+    _core.PartialFilterJit,
+    lambda f: ((f.func, f.args, f.keywords), None),
+    lambda _, children: _core.PartialFilterJit(*children),
+)

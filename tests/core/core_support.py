@@ -408,6 +408,10 @@ class Options:
         self._note("lower", f, args, kwargs)
         return f, args, kwargs
 
+    def partial(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._note("partial", f, args, kwargs)
+        return core.PartialFilterJit(f, args, kwargs)
+
     def reduce(self, f: Any) -> Any:
         self._note("reduce", f)
         return _rebuilt, (f.__wrapped__,)

@@ -115,6 +115,25 @@ def plain_match(watched: list[Any]) -> Step:
 
 
 @scenario
+def partials(watched: list[Any]) -> Step:
+    f = cs.make_jit(lambda a, b, *rest, k=0, **more: (a, b, rest, k, more))
+    one, x = tree(), Array()
+    kept = f.partial(one, k=[x, 1])
+    watched += [f, one["m"], x, kept]
+
+    def step() -> None:
+        made = f.partial(one, k=[x, 1], extra=2)
+        for p in (made, kept):
+            p(x), p(x, 2, 3), p(x, k=5), p(b=x, other=1)
+        fails(TypeError, kept, 1, 2, k=1, b=2)
+        fails(TypeError, kept)
+        fails(TypeError, f.partial([set()]), 1)
+        f.options.calls.clear()
+
+    return step
+
+
+@scenario
 def failing_walks(watched: list[Any]) -> Step:
     registry = cs.make_registry()
     x = Array()

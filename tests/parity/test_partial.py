@@ -1,0 +1,130 @@
+"""f.partial with real arrays: the same results, the same programs, donation, a pytree."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+import filterjit
+
+from .support import Traces, picture
+
+X = jnp.arange(4.0)
+
+
+def _mlp() -> Any:
+    return eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(0))
+
+
+def test_serving_loop() -> None:
+    traces = Traces()
+    f = filterjit.filter_jit(traces.counting(lambda model, x, scale=1.0: model(x) * scale))
+    model = _mlp()
+    p = f.partial(model)
+    for scale in (1.0, 2.0, 1.0):
+        for x in (X, X + 1):
+            assert picture(p(x, scale=scale)) == picture(f(model, x, scale=scale))
+    assert traces.count == 2
+    p(jnp.ones(4, int))  # another dtype: JAX's business
+    assert traces.count == 3
+
+
+def test_nothing_is_compiled_again() -> None:
+    compiled: list[str] = []
+    f = filterjit.filter_jit(lambda model, x: model(x))
+    model = _mlp()
+    f(model, X)
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, duration, **_: compiled.append(event)
+    )
+    try:
+        f.partial(model)(X)
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert not any("compile" in event for event in compiled)
+
+
+@pytest.mark.parametrize("donate", ["all", "warn"])
+def test_donated_arguments_cannot_be_given(donate: Any) -> None:
+    f = filterjit.filter_jit(lambda a, b: a + b, donate=donate)
+    with pytest.raises(ValueError, match=f"argument 0 of `partial`.*donate='{donate}'"):
+        f.partial(X)
+    with pytest.raises(ValueError, match="`b` of `partial` would be donated"):
+        f.partial(b=X)
+    f.partial()
+
+
+@pytest.mark.parametrize("donate", ["all-except-first", "warn-except-first"])
+def test_the_first_argument_is_not_donated(donate: Any) -> None:
+    f = filterjit.filter_jit(lambda a, b: a + b, donate=donate)
+    for p in (f.partial(X), f.partial(a=X)):
+        kept = p.args or p.keywords
+        for _ in range(3):
+            given = jnp.ones(4)
+            out = p(given) if p.args else p(b=given)
+            assert given.is_deleted() and jnp.array_equal(out, X + 1), kept
+    with pytest.raises(ValueError, match="argument 1 of `partial`"):
+        f.partial(X, X)
+    with pytest.raises(ValueError, match="`b` of `partial`"):
+        f.partial(a=X, b=X)
+
+
+def test_it_is_a_pytree() -> None:
+    f = filterjit.filter_jit(lambda model, x, *, shift: jnp.sum(model(x)) + shift)
+    model = _mlp()
+    p = f.partial(model, shift=2.0 * X[1])
+    expected = f(model, X, shift=2.0 * X[1])
+    assert (
+        len(jtu.tree_leaves(eqx.filter(p, eqx.is_array)))
+        == len(jtu.tree_leaves(eqx.filter(model, eqx.is_array))) + 1
+    )
+    doubled = jtu.tree_map(lambda x: 2 * x if eqx.is_array(x) else x, p)
+    both = jtu.tree_map(lambda x: 2 * x if eqx.is_array(x) else x, model)
+    assert picture(doubled(X)) == picture(f(both, X, shift=4.0 * X[1]))
+    outer = filterjit.filter_jit(lambda g, x: g(x))
+    assert picture(outer(p, X)) == picture(expected)
+    grads = eqx.filter_grad(lambda g: g(X))(p)
+    wanted = eqx.filter_grad(lambda m: f(m, X, shift=2.0))(model)
+    assert picture(jtu.tree_leaves(grads.args)) == picture(jtu.tree_leaves(wanted))
+
+
+def test_inside_a_trace() -> None:
+    f = filterjit.filter_jit(lambda model, x: jnp.sum(model(x)))
+    model = _mlp()
+
+    @jax.jit
+    def outer(xs: Any) -> Any:
+        inner = jtu.tree_map(lambda w: w * xs[0, 1] if eqx.is_array(w) else w, model)
+        p = f.partial(inner)
+        return jax.lax.map(lambda x: p(x), xs)
+
+    @jax.jit
+    def plain(xs: Any) -> Any:
+        inner = jtu.tree_map(lambda w: w * xs[0, 1] if eqx.is_array(w) else w, model)
+        return jax.lax.map(lambda x: f(inner, x), xs)
+
+    xs = jnp.stack([X, X + 1])
+    assert picture(outer(xs)) == picture(plain(xs))
+    out = eqx.filter_vmap(lambda w: f.partial(w)(X))(
+        eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 2, 8, 1, key=key))(
+            jax.random.split(jax.random.key(1), 3)
+        )
+    )
+    assert out.shape == (3,)
+
+
+def test_a_method() -> None:
+    class Model(eqx.Module):
+        w: Any
+
+        @filterjit.filter_jit
+        def __call__(self, x: Any, power: int = 1) -> Any:
+            return self.w * x**power
+
+    model = Model(X)
+    p = Model.__call__.partial(model)
+    assert picture(p(X, 2)) == picture(model(X, 2))
+    assert picture(p(X)) == picture(model(X))
