@@ -199,16 +199,26 @@ match_arguments(Call *call)
             return -1;
         }
     }
-    /* What is captured is known to fit its own last variant, and no other. */
-    FjCaptured *captured =
-        call->captured != NULL && call->captured->last != NULL ? call->captured : NULL;
-    FjVariant *guess = captured != NULL ? captured->last : self->last;
+    FjVariant *guess = call->captured != NULL ? call->captured->last : NULL;
+    int captured = guess != NULL; /* they are known to fit their own last variant, no other */
+    if (!captured) {
+        guess = self->last;
+    }
     if (FJ_LIKELY(guess != NULL)) {
         Py_INCREF(guess);
-        FjMatch matched = fj_match_slots(
-            guess->structure, call->slots, captured == NULL ? NULL : captured->items,
-            captured == NULL ? 0 : captured->count, &call->arrays);
+        const FjCapture *known =
+            captured              ? call->captured->items
+            : guess->memo != NULL ? fj_memo_check(guess->memo, guess->structure, call->slots)
+                                  : NULL;
+        FjMatch matched = fj_match_slots(guess->structure, call->slots, known,
+                                         captured        ? call->captured->count
+                                         : known != NULL ? 1
+                                                         : 0,
+                                         &call->arrays);
         if (FJ_LIKELY(matched == FJ_MATCH_YES)) {
+            if (known == NULL && guess->structure->count >= FJ_MEMO_WORTH) {
+                fj_memo_learn(&guess->memo, guess->structure, call->slots);
+            }
             call->variant = guess;
             return 0;
         }

@@ -409,8 +409,8 @@ match_node(Match *m, PyObject *object)
 static int
 push_captured(Match *m, const FjCapture *capture)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(capture->arrays); i++) {
-        if (fj_leafbuf_push(m->arrays, PyTuple_GET_ITEM(capture->arrays, i)) < 0) {
+    for (Py_ssize_t i = 0; i < capture->count; i++) {
+        if (fj_leafbuf_push(m->arrays, capture->arrays[i]) < 0) {
             return FJ_MATCH_ERROR;
         }
     }
@@ -456,6 +456,7 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
         }
         m.next = first;
         m.careful = 1;
+        captured = 0; /* what is known of them may not hold for long */
     }
 }
 

@@ -12,11 +12,13 @@ typedef enum {
     FJ_MATCH_YES = 1
 } FjMatch;
 
-/* An argument that needs not be looked at again, in its slot: see partial.c. */
+/* An argument that needs not be looked at, in its slot: see partial.c and memo.c.  All that it
+ * points to is borrowed. */
 typedef struct {
     Py_ssize_t slot;
-    PyObject *object; /* borrowed */
-    PyObject *arrays; /* owned: tuple of its arrays */
+    PyObject *object;
+    PyObject *const *arrays; /* those in it, in order */
+    Py_ssize_t count;
 } FjCapture;
 
 /* Pushes the arrays of the slots (or of the tree) when they have exactly this Structure, which
@@ -25,7 +27,8 @@ typedef struct {
  * kind that must be asked (tracers).
  *
  * `captures`, `count`: arguments that are known to have the Structure's part of it; where the
- * slot still holds that object, its arrays are pushed unseen. */
+ * slot still holds that object, its arrays are pushed unseen.  Once Python code may have run
+ * that did not have to from the start, they are walked like the others. */
 FjMatch fj_match_slots(FjStructure *structure, PyObject *const *slots,
                        const FjCapture *captures, Py_ssize_t count, FjLeafBuf *arrays);
 FjMatch fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays);

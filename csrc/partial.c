@@ -27,6 +27,7 @@ typedef struct {
     FjFilterJit *function;
     PyObject *args;     /* tuple: private copies of what was given by position */
     PyObject *keywords; /* dict: of what was given by name */
+    PyObject *arrays;   /* list of tuples: what the captures point into */
     FjCaptured captured;
     PyObject *weakrefs;
 } FjPartialJit;
@@ -119,12 +120,14 @@ capture(FjPartialJit *self, PyObject *value, Py_ssize_t slot)
     }
     if (copy != NULL && !structure->careful && slot >= 0) {
         PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
-        if (tuple == NULL) {
+        if (tuple == NULL || PyList_Append(self->arrays, tuple) < 0) {
             Py_CLEAR(copy);
         }
         else {
-            self->captured.items[self->captured.count++] = (FjCapture){slot, copy, tuple};
+            self->captured.items[self->captured.count++] = (FjCapture){
+                slot, copy, ((PyTupleObject *)tuple)->ob_item, PyTuple_GET_SIZE(tuple)};
         }
+        Py_XDECREF(tuple);
     }
     Py_XDECREF(structure);
     fj_leafbuf_clear(&arrays);
@@ -180,12 +183,13 @@ partial_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->function = (FjFilterJit *)Py_NewRef(function);
     self->args = PyTuple_New(PyTuple_GET_SIZE(positional));
     self->keywords = PyDict_New();
+    self->arrays = PyList_New(0);
     self->captured.items = PyMem_Calloc((size_t)count + 1, sizeof(FjCapture));
     if (self->captured.items == NULL) {
         PyErr_NoMemory();
     }
-    if (self->args == NULL || self->keywords == NULL || self->captured.items == NULL ||
-        capture_all(self, positional, keywords) < 0) {
+    if (self->args == NULL || self->keywords == NULL || self->arrays == NULL ||
+        self->captured.items == NULL || capture_all(self, positional, keywords) < 0) {
         Py_CLEAR(self);
     }
     Py_DECREF(keywords);
@@ -201,9 +205,7 @@ partial_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->args);
     Py_VISIT(self->keywords);
     Py_VISIT(self->captured.last);
-    for (Py_ssize_t i = 0; i < self->captured.count; i++) {
-        Py_VISIT(self->captured.items[i].arrays);
-    }
+    Py_VISIT(self->arrays);
     return 0;
 }
 
@@ -224,12 +226,10 @@ partial_dealloc(PyObject *op)
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     partial_clear(op);
-    for (Py_ssize_t i = 0; i < self->captured.count; i++) {
-        Py_DECREF(self->captured.items[i].arrays);
-    }
     PyMem_Free(self->captured.items);
     Py_XDECREF(self->args);
     Py_XDECREF(self->keywords);
+    Py_XDECREF(self->arrays);
     Py_XDECREF(self->function);
     type->tp_free(op);
     Py_DECREF(type);

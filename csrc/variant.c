@@ -215,6 +215,7 @@ variant_dealloc(PyObject *op)
         Py_DECREF(self->traces[i].structure);
     }
     PyMem_Free(self->traces);
+    fj_memo_free(self->memo);
     Py_XDECREF(self->function);
     Py_XDECREF(self->structure);
     type->tp_free(op);

@@ -8,6 +8,7 @@
 #define FJ_VARIANT_H
 
 #include "common.h"
+#include "memo.h"
 #include "structure.h"
 
 typedef enum {
@@ -26,6 +27,7 @@ typedef struct {
     PyObject_HEAD FjStructure *function; /* of the function itself */
     FjStructure *structure;              /* of the arguments */
     PyObject *call;                      /* NULL until compiled */
+    FjMemo *memo;                        /* of the arguments, NULL without */
     FjTrace *traces;                     /* only ever appended to */
     Py_ssize_t count;
     Py_ssize_t capacity;
