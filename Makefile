@@ -6,9 +6,10 @@
 # and for those who work on it:
 #
 #   make lint      formatting, types and stubs
-#   make bench     the table of the README
+#   make bench     the table of the README, and more
 #   make sanitize  the core's tests under gcc's address and undefined-behaviour sanitizers
 #   make valgrind  some of them under valgrind
+#   make instructions  holds the instructions that the core takes to their bounds
 #   make clean     forgets all that the above has made
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 
 SOURCES := $(wildcard csrc/*.c csrc/*.h csrc/testing/*.c) setup.py pyproject.toml
 
-.PHONY: demo test lint bench sanitize valgrind clean
+.PHONY: demo test lint bench sanitize valgrind instructions clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
@@ -26,7 +27,7 @@ test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/dispatch.py
+	$(BIN)/python -m filterjit bench $(BENCH_ARGS)
 
 lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/clang-format --dry-run --Werror csrc/*.c csrc/*.h csrc/testing/*.c
@@ -35,7 +36,7 @@ lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest filterjit._core
 
-sanitize valgrind: $(VENV)/.installed
+sanitize valgrind instructions: $(VENV)/.installed
 	PYTHON=$(BIN)/python .ci/$@
 
 $(VENV)/.installed: $(SOURCES)

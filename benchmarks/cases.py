@@ -5,6 +5,7 @@ does not build the others.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,9 +32,12 @@ class Case:
         kwargs: its keyword arguments.
         carried: so many of the first results are the first arguments of the next call, as a
             training loop has it.
+        others: further positional arguments, which take turns with `args`, call by call.
         decorated: for cases that are not just ``jit(function)(*args, **kwargs)``: from a
             ``filter_jit`` to the call.
         makes_function: the call makes a jitted function, and returns that.
+        lasts: even a CPU takes so long to run the program that the call returns meanwhile.
+        nested: the call traces a function that calls the jitted one, and returns the trace.
     """
 
     name: str
@@ -42,8 +46,23 @@ class Case:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     carried: int = 0
+    others: tuple[tuple[Any, ...], ...] = ()
     decorated: Callable[[Decorator], Call] | None = None
     makes_function: bool = False
+    lasts: bool = False
+    nested: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is no more than ``jit(function)(*args)``, again and again."""
+        unusual = (self.kwargs, self.carried, self.others, self.decorated, self.makes_function)
+        return not any(unusual) and not self.nested
+
+    def value(self, out: Any) -> Any:
+        """What the function gives, by a call that returned `out`."""
+        if self.makes_function:
+            return out(*self.args, **self.kwargs)
+        return out.lower().compile()(self.args[-1]) if self.nested else out
 
     @property
     def num_arrays(self) -> int:
@@ -75,35 +94,100 @@ def _add_one(tree: Any) -> Any:
     return jtu.tree_map(lambda x: x + 1 if eqx.is_array(x) else x, tree)
 
 
-def _call(model: Any, x: jax.Array) -> Any:
+def infer(model: Any, x: jax.Array) -> Any:
+    """The model answers."""
     return model(x)
 
 
-def _update(model: Any, x: jax.Array) -> Any:
+def update(model: Any, x: jax.Array) -> Any:
+    """The model comes back changed."""
     del x
     return _add_one(model)
 
 
-def _small_mlp() -> Any:
-    return eqx.nn.MLP(8, 8, width_size=32, depth=4, key=jr.key(0))
+def identity() -> Case:
+    """The least there is to do."""
+    return Case("identity", "identity of one array", lambda x: x, (jnp.array(1.0),))
+
+
+def _mlp(width: int) -> Any:
+    return eqx.nn.MLP(8, 8, width_size=width, depth=4, key=jr.key(0))
 
 
 def mlp() -> Case:
     """A small MLP answers: what a served model or an RL policy does."""
-    return Case("mlp", "MLP 8-32x4-8, inference", _call, (_small_mlp(), jnp.ones(8)))
+    return Case("mlp", "MLP 8-32x4-8, inference", infer, (_mlp(2**5), jnp.ones(8)), lasts=True)
 
 
 def mlp_update() -> Case:
     """The same MLP comes back changed."""
-    return Case(
-        "mlp_update", "the same, returns an updated model", _update, (_small_mlp(), jnp.ones(8))
-    )
+    args = (_mlp(2**5), jnp.ones(8))
+    return Case("mlp_update", "the same, returns an updated model", update, args, lasts=True)
+
+
+def mlp_256() -> Case:
+    """As many arrays in a wider MLP: the tree is the same, and the device has more to do."""
+    return Case("mlp_256", "MLP 8-256x4-8, inference", infer, (_mlp(2**8), jnp.ones(8)), lasts=True)
+
+
+def dict_of(number: int) -> Case:
+    """No Module at all: a dict of so many arrays."""
+    tree = {f"weight_{i:03}": jnp.full((), float(i)) for i in range(number)}
+    summary = f"dict of {number:,} arrays"
+    return Case(f"dict_{number}", summary, lambda tree: sum(tree.values()), (tree,))
+
+
+def dict_10() -> Case:
+    """A dict of 10 arrays."""
+    return dict_of(10)
 
 
 def dict_100() -> Case:
-    """No Module at all: a dict of 100 arrays."""
-    tree = {f"weight_{i:03}": jnp.full((), float(i)) for i in range(100)}
-    return Case("dict_100", "dict of 100 arrays", lambda tree: sum(tree.values()), (tree,))
+    """A dict of 100 arrays."""
+    return dict_of(100)
+
+
+def dict_1000() -> Case:
+    """A dict of 1,000 arrays."""
+    return dict_of(1000)
+
+
+class Link(eqx.Module):
+    """A tiny module, alone or with another one inside."""
+
+    scale: jax.Array
+    inner: "Link | None" = None
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = self.scale * x
+        return x if self.inner is None else self.inner(x)
+
+
+def deep_chain() -> Case:
+    """All depth and no breadth."""
+    chain = None
+    for _ in range(100):
+        chain = Link(jnp.array(1.01), chain)
+    return Case(
+        "deep_chain", "chain of 100 tiny modules, each in the last", infer, (chain, jnp.ones(()))
+    )
+
+
+def wide_tuple_of(number: int) -> Case:
+    """All breadth and no depth: so many tiny modules side by side."""
+
+    def function(links: Any, x: jax.Array) -> jax.Array:
+        for link in links:
+            x = link(x)
+        return x
+
+    links = tuple(Link(jnp.array(1.01)) for _ in range(number))
+    return Case("wide_tuple", f"tuple of {number:,} tiny modules", function, (links, jnp.ones(())))
+
+
+def wide_tuple() -> Case:
+    """A tuple of 100 modules."""
+    return wide_tuple_of(100)
 
 
 class Block(eqx.Module):
@@ -143,28 +227,29 @@ class Transformer(eqx.Module):
         return jax.vmap(self.norm)(x)
 
 
-def _transformer() -> Any:
-    return Transformer(2, 24, key=jr.key(0))
+def _transformer(name: str, depth: int, function: Callable[..., Any], summary: str) -> Case:
+    args = (Transformer(2, depth, key=jr.key(0)), jnp.ones((1, 2)))
+    return Case(name, summary, function, args, lasts=True)
+
+
+def transformer_4() -> Case:
+    """A small transformer."""
+    return _transformer("transformer_4", 4, infer, "transformer, 4 layers, inference")
+
+
+def transformer_4_update() -> Case:
+    """The same transformer comes back changed."""
+    return _transformer("transformer_4_update", 4, update, "the same, returns an updated model")
 
 
 def transformer() -> Case:
     """Depth and breadth of a real transformer, so small that only the tree is large."""
-    return Case(
-        "transformer",
-        "transformer, 24 layers, inference",
-        _call,
-        (_transformer(), jnp.ones((1, 2))),
-    )
+    return _transformer("transformer", 24, infer, "transformer, 24 layers, inference")
 
 
 def transformer_update() -> Case:
     """The same transformer comes back changed."""
-    return Case(
-        "transformer_update",
-        "the same, returns an updated model",
-        _update,
-        (_transformer(), jnp.ones((1, 2))),
-    )
+    return _transformer("transformer_update", 24, update, "the same, returns an updated model")
 
 
 def adam_step() -> Case:
@@ -183,19 +268,46 @@ def adam_step() -> Case:
         return eqx.apply_updates(model, updates), state, loss
 
     args = (model, state, xs, jnp.sum(xs, axis=1))
-    return Case("adam_step", "Adam step of a small MLP, end to end", step, args, carried=2)
+    return Case(
+        "adam_step", "Adam step of a small MLP, end to end", step, args, carried=2, lasts=True
+    )
+
+
+def _names() -> list[str]:
+    return [f"name {i}" for i in range(100_000)]
+
+
+def _add_number(tree: Any, x: jax.Array) -> jax.Array:
+    return x + len(tree)
 
 
 def static_100k() -> Case:
     """What filter_jit exists for, much of it: anything that is no array is static."""
-    tree = [f"name {i}" for i in range(100_000)]
+    summary = "1 array and a list of 100,000 strings"
+    return Case("static_100k", summary, _add_number, (_names(), jnp.array(0.0)))
 
-    def function(tree: list[Any], x: jax.Array) -> jax.Array:
-        return x + len(tree)
 
-    return Case(
-        "static_100k", "1 array and a list of 100,000 strings", function, (tree, jnp.array(0.0))
-    )
+def static_100k_tuple() -> Case:
+    """The same in a tuple, which cannot change."""
+    summary = "1 array and a tuple of 100,000 strings"
+    return Case("static_100k_tuple", summary, _add_number, (tuple(_names()), jnp.array(0.0)))
+
+
+class Named(eqx.Module):
+    """A frozen Module of many static objects, and one array."""
+
+    names: tuple[str, ...]
+    scale: jax.Array
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.scale * x + len(self.names)
+
+
+def static_100k_module() -> Case:
+    """The same in a Module, which is frozen."""
+    model = Named(tuple(_names()), jnp.array(2.0))
+    summary = "a Module of an array and 100,000 strings"
+    return Case("static_100k_module", summary, infer, (model, jnp.array(0.0)))
 
 
 def bound_method() -> Case:
@@ -248,6 +360,35 @@ def kwargs() -> Case:
     )
 
 
+def statics_in_turn(number: int) -> Case:
+    """One function met with so many static values, one after the other: a program for each."""
+    x = jnp.array(1.0)
+    first, *others = ((x, i) for i in range(number))
+    return Case(
+        f"statics_{number}",
+        f"{number:,} static values in turn",
+        lambda x, value: x,  # as little to compile as can be
+        first,
+        others=tuple(others),
+    )
+
+
+def statics_10() -> Case:
+    """Polymorphic: ten static values in turn."""
+    return statics_in_turn(10)
+
+
+def statics_1000() -> Case:
+    """The table: a thousand static values in turn."""
+    return statics_in_turn(1000)
+
+
+def nested() -> Case:
+    """A jitted function met while another is traced: what that adds to the trace."""
+    args = (_mlp(2**5), jnp.ones(8))
+    return Case("nested", "MLP in a nested jit, trace of the outer", infer, args, nested=True)
+
+
 def make_filter_jit() -> Case:
     """``filter_jit(f)`` itself: what it costs to have one made in a loop."""
 
@@ -283,16 +424,35 @@ def make_and_call() -> Case:
 CASES: dict[str, Callable[[], Case]] = {
     make.__name__: make
     for make in (
+        identity,
         mlp,
         mlp_update,
+        mlp_256,
+        adam_step,
+        dict_10,
         dict_100,
+        dict_1000,
+        deep_chain,
+        wide_tuple,
+        transformer_4,
+        transformer_4_update,
         transformer,
         transformer_update,
-        adam_step,
         static_100k,
+        static_100k_tuple,
+        static_100k_module,
         bound_method,
         kwargs,
+        statics_10,
+        statics_1000,
+        nested,
         make_filter_jit,
         make_and_call,
     )
+}
+
+# The same again in all sizes, for the picture of how a call's cost grows.
+GROWTH: dict[str, Callable[[], Case]] = {
+    f"wide_tuple_{number}": functools.partial(wide_tuple_of, number)
+    for number in (1, 3, 10, 30, 100, 300, 1000)
 }

@@ -11,14 +11,13 @@ part of it: the ratio says what a user gains.
 import argparse
 import contextlib
 import dataclasses
-import gc
+import functools
 import importlib.util
 import itertools
 import os
-import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -29,12 +28,12 @@ import jax.numpy as jnp
 import optax
 
 import filterjit
-from layout import lay_out
+from layout import lay_out, machine, progress
+from timing import calls_in, interleaved
 
 TURN = 10e-3  # seconds that a turn takes at least
 ROUNDS = 6  # turns that each way has at least
 Step = Callable[[], Any]
-Tick = Callable[[float], None]
 
 
 # ---- the programs ----
@@ -233,7 +232,8 @@ def decode_step() -> Step:
     return step
 
 
-def _oscillator() -> tuple[Any, Any, Any]:
+def oscillator() -> tuple[Any, Any, Any]:
+    """A term, where it starts, and its arguments: a damped spring."""
     import diffrax
 
     def field(t: Any, y: Any, args: Any) -> Any:
@@ -248,7 +248,7 @@ def diffrax_jitted() -> Step:
     """A Diffrax solve of 5 steps, in a jitted function, called in a loop"""
     import diffrax
 
-    term, y, args = _oscillator()
+    term, y, args = oscillator()
 
     @eqx.filter_jit
     def solve(y: Any, args: Any) -> Any:
@@ -267,7 +267,7 @@ def diffrax_bare() -> Step:
     """The same, `diffrax.diffeqsolve` itself called in a loop"""
     import diffrax
 
-    term, y0, args = _oscillator()
+    term, y0, args = oscillator()
     solver, controller = diffrax.Tsit5(), diffrax.ConstantStepSize()
 
     def step() -> Any:
@@ -330,33 +330,13 @@ def start(name: str, way: str) -> Step:
     return step
 
 
-def measure(name: str, seconds: float, tick: Tick = lambda done: None) -> Row:
-    """Times a program both ways, by turns, for about as many seconds.
-
-    `tick` is told between rounds how much is done, as a fraction.
-    """
-    steps = {way: start(name, way) for way in WAYS}
-    pace = {way: min(_turn(way, step, 3) for _ in range(3)) for way, step in steps.items()}
-    numbers = {way: max(3, int(TURN / pace[way])) for way in steps}
-    best = dict.fromkeys(steps, float("inf"))
-    order = list(steps)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        begin = time.perf_counter()
-        for done in itertools.count(1):
-            for way in order:
-                gc.collect()
-                best[way] = min(best[way], _turn(way, steps[way], numbers[way]))
-            order.reverse()  # nobody always goes first
-            spent = time.perf_counter() - begin
-            tick(min(done / ROUNDS, spent / seconds, 1.0))
-            if done >= ROUNDS and spent >= seconds:
-                break
-    finally:
-        gc.enable()
-        gc.unfreeze()
+def measure(name: str, seconds: float) -> Row:
+    """Times a program both ways, by turns, for about as many seconds."""
+    turns = {}
+    for way in WAYS:
+        turn = functools.partial(_turn, way, start(name, way))
+        turns[way] = functools.partial(turn, calls_in(TURN, turn))
+    best = interleaved(turns, seconds, ROUNDS)
     return Row(name, {way: 1e6 * value for way, value in best.items()})
 
 
@@ -378,28 +358,8 @@ def caption() -> str:
     """What the numbers are, and where they are from."""
     return (
         "A whole step, its result waited for: dispatch, device and the program's own Python. "
-        "Best of many turns.\n"
-        f"{os.cpu_count()} cores, {jax.default_backend()}, "
-        f"{platform.python_implementation()} {platform.python_version()}, "
-        f"JAX {jax.__version__}, Equinox {eqx.__version__}, filterjit {filterjit.__version__}."
+        "Best of many turns.\n" + machine()
     )
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[int, str, float], None]]:
-    """A line on a terminal, nothing elsewhere."""
-    shown = sys.stderr.isatty()
-
-    def show(index: int, name: str, done: float) -> None:
-        if shown:
-            percent = int(100 * (index + done) / total)
-            print(f"\r\x1b[K{percent:3d} % {name}", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield show
-    finally:
-        if shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -420,12 +380,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = options.program or list(PROGRAMS)
     seconds = 0.5 if options.quick else 8.0
 
-    rows = []
     try:
-        with _progress(len(names)) as show:
-            for index, name in enumerate(names):
-                show(index, name, 0.0)
-                rows.append(measure(name, seconds, lambda done, i=index, n=name: show(i, n, done)))
+        rows = [measure(name, seconds) for name in progress(names)]
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -1,70 +1,172 @@
-"""Who is timed: each peer turns a `Case` into a call that takes nothing.
+"""Who is timed: each peer turns a `Case` that it `applies` to into a call that takes nothing.
 
 The call has been warmed up: it is traced and compiled. It does not wait for its results (but
-Equinox does inside). `arrays_in` of what it returns are the same arrays for each peer.
+Equinox does inside). The arrays in `Case.value` of what it returns are the same for each peer, but
+Flax has its own order and its matrices transposed, and Inox its own order.
 """
 
+import dataclasses
 import functools
-from collections.abc import Callable
+import importlib.util
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.tree_util as jtu
 
 import filterjit
-from cases import Call, Case, Decorator, arrays_in
+from cases import Call, Case, Decorator, arrays_in, infer, update
 
 Peer = Callable[[Case], Call]
 
 
 def flat(case: Case) -> Call:
-    """``jax.jit`` of the same function from arrays to arrays: nothing to take apart or to put
-    together. The floor of what goes through ``jax.jit``."""
+    """jax.jit of the same function from arrays to arrays: the floor of what goes through it."""
     if case.makes_function:
         return functools.partial(jax.jit, case.function)
-    traced, static = eqx.partition((case.args, dict(case.kwargs)), eqx.is_array)
-    arrays, treedef = jax.tree.flatten(traced)
 
-    def function(*arrays: Any) -> list[Any]:
-        args, kwargs = eqx.combine(jax.tree.unflatten(treedef, arrays), static)
-        return arrays_in(case.function(*args, **kwargs))
+    def prepared(args: tuple[Any, ...]) -> Call:
+        traced, static = eqx.partition((args, dict(case.kwargs)), eqx.is_array)
+        arrays, treedef = jax.tree.flatten(traced)
 
-    carried = len(arrays_in(case.args[: case.carried]))
-    return _warm(_calling(jax.jit(function), tuple(arrays), {}, carried))
+        def function(*arrays: Any) -> list[Any]:
+            args, kwargs = eqx.combine(jax.tree.unflatten(treedef, arrays), static)
+            return arrays_in(case.function(*args, **kwargs))
+
+        carried = len(arrays_in(args[: case.carried]))
+        return _calling(jax.jit(function), tuple(arrays), {}, carried, case.nested)
+
+    return _in_turn([prepared(args) for args in (case.args, *case.others)])
 
 
 def pytree(case: Case) -> Call:
-    """``jax.jit`` of the same function on the same pytrees, less what is static: that was taken
-    out beforehand, and the time for it is not counted."""
+    """jax.jit on the same pytrees; what is static was taken out beforehand, which is not counted."""
     if case.makes_function:
         return functools.partial(jax.jit, case.function)
-    traced, static = eqx.partition((case.args, dict(case.kwargs)), eqx.is_array)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = eqx.combine((args, kwargs), static)
-        return eqx.filter(case.function(*args, **kwargs), eqx.is_array)
+    def prepared(args: tuple[Any, ...]) -> Call:
+        traced, static = eqx.partition((args, dict(case.kwargs)), eqx.is_array)
 
-    args, kwargs = traced
-    return _warm(_calling(jax.jit(function), args, kwargs, case.carried))
+        def function(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = eqx.combine((args, kwargs), static)
+            return eqx.filter(case.function(*args, **kwargs), eqx.is_array)
+
+        return _calling(jax.jit(function), *traced, case.carried, case.nested)
+
+    return _in_turn([prepared(args) for args in (case.args, *case.others)])
+
+
+def closed(case: Case) -> Call:
+    """jax.jit that closes over all but the last argument: the model's arrays are constants."""
+    *model, last = case.args
+
+    def function(last: Any) -> Any:
+        return eqx.filter(case.function(*model, last), eqx.is_array)
+
+    return _in_turn([functools.partial(jax.jit(function), last)])
 
 
 def equinox(case: Case) -> Call:
-    """``equinox.filter_jit``."""
+    """equinox.filter_jit."""
     return _filter_jitted(case, eqx.filter_jit)
 
 
+def linen(case: Case) -> Call:
+    """jax.jit of a Flax linen module of the same weights, on its parameters."""
+    import flax.linen as nn
+
+    layers = case.args[0].layers
+
+    class MLP(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            for layer in layers[:-1]:
+                x = nn.relu(nn.Dense(layer.out_features)(x))
+            return nn.Dense(layers[-1].out_features)(x)
+
+    def updated(params: Any, x: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf + 1, params)
+
+    params = {
+        f"Dense_{i}": {"kernel": layer.weight.T, "bias": layer.bias}
+        for i, layer in enumerate(layers)
+    }
+    jitted = jax.jit(MLP().apply if case.function is infer else updated)
+    return _in_turn([functools.partial(jitted, {"params": params}, case.args[1])])
+
+
+def nnx_jit(case: Case) -> Call:
+    """nnx.jit of a Flax nnx module of the same weights."""
+    return _in_turn([functools.partial(*_nnx(case), case.args[1])])
+
+
+def nnx_cached(case: Case) -> Call:
+    """The same by nnx.cached_partial, which looks at the module once, beforehand."""
+    from flax import nnx
+
+    return _in_turn([functools.partial(nnx.cached_partial(*_nnx(case)), case.args[1])])
+
+
+def inox(case: Case) -> Call:
+    """jax.jit on the dict of arrays that inox.tree.partition makes beforehand, not counted."""
+    import inox.tree
+
+    treedef, arrays, others = inox.tree.partition(case.args, eqx.is_array)
+
+    def function(arrays: Any) -> Any:
+        out = case.function(*inox.tree.combine(treedef, arrays, others))
+        return inox.tree.partition(out, eqx.is_array)[1]
+
+    return _in_turn([functools.partial(jax.jit(function), arrays)])
+
+
+def optree(case: Case) -> Call:
+    """jax.jit of the flat list that optree makes of the pytree, whose statics were taken out."""
+    import optree
+
+    traced, static = eqx.partition(case.args, eqx.is_array)
+    treedef = jax.tree.structure(traced)
+    _teach_optree(traced)
+    result = None  # its treedef by optree, known from the trace on
+
+    def function(*arrays: Any) -> list[Any]:
+        nonlocal result
+        out = case.function(*eqx.combine(jax.tree.unflatten(treedef, arrays), static))
+        out, result = optree.tree_flatten(eqx.filter(out, eqx.is_array), namespace="benchmarks")
+        return out
+
+    jitted = jax.jit(function)
+
+    def call() -> Any:
+        out = jitted(*optree.tree_leaves(traced, namespace="benchmarks"))
+        return optree.tree_unflatten(result, out)
+
+    return _in_turn([call])
+
+
 def ours(case: Case) -> Call:
-    """``filterjit.filter_jit``."""
+    """filterjit.filter_jit."""
     return _filter_jitted(case, filterjit.filter_jit)
 
 
 def _filter_jitted(case: Case, decorator: Decorator) -> Call:
     if case.decorated is not None:
-        return _warm(case.decorated(decorator))
-    return _warm(_calling(decorator(case.function), case.args, case.kwargs, case.carried))
+        return _in_turn([case.decorated(decorator)])
+    jitted = decorator(case.function)
+    return _in_turn(
+        [
+            _calling(jitted, args, case.kwargs, case.carried, case.nested)
+            for args in (case.args, *case.others)
+        ]
+    )
 
 
-def _calling(jitted: Any, args: tuple[Any, ...], kwargs: Any, carried: int) -> Call:
+def _calling(jitted: Any, args: tuple[Any, ...], kwargs: Any, carried: int, nested: bool) -> Call:
+    if nested:
+        # A new function each time, or JAX would know the trace already.
+        return lambda: jax.jit(lambda last: jitted(*args[:-1], last)).trace(args[-1])
     if not carried:
         return functools.partial(jitted, *args, **kwargs)  # no Python frame on the way
     rest = args[carried:]
@@ -79,10 +181,101 @@ def _calling(jitted: Any, args: tuple[Any, ...], kwargs: Any, carried: int) -> C
     return call
 
 
-def _warm(call: Call) -> Call:
+def _in_turn(calls: Sequence[Call]) -> Call:
+    """A call that makes the given ones, one after the other and over again. All are warm."""
     for _ in range(3):
-        jax.block_until_ready(arrays_in(call()))
-    return call
+        for call in calls:
+            jax.block_until_ready(arrays_in(call()))
+    if len(calls) == 1:
+        return calls[0]
+    following = itertools.cycle(calls).__next__
+    return lambda: following()()
 
 
-PEERS: dict[str, Peer] = {"flat": flat, "pytree": pytree, "equinox": equinox, "ours": ours}
+def _nnx(case: Case) -> tuple[Any, Any]:
+    """The jitted function and its module."""
+    from flax import nnx
+
+    class MLP(nnx.Module):
+        def __init__(self) -> None:
+            self.layers = nnx.List([])
+            for layer in case.args[0].layers:
+                linear = nnx.Linear(layer.in_features, layer.out_features, rngs=nnx.Rngs(0))
+                linear.kernel.set_value(layer.weight.T)
+                linear.bias.set_value(layer.bias)
+                self.layers.append(linear)
+
+        def __call__(self, x: Any) -> Any:
+            *hidden, last = self.layers
+            for layer in hidden:
+                x = nnx.relu(layer(x))
+            return last(x)
+
+    def updated(model: Any, x: Any) -> Any:
+        graph, state = nnx.split(model)
+        return nnx.merge(graph, jax.tree.map(lambda leaf: leaf + 1, state))
+
+    return nnx.jit(infer if case.function is infer else updated), MLP()
+
+
+@functools.cache
+def _register_with_optree(module: type[eqx.Module]) -> None:
+    import optree
+
+    fields = dataclasses.fields(module)
+    children = [f.name for f in fields if not f.metadata.get("static")]
+    static = [f.name for f in fields if f.metadata.get("static")]
+
+    def flatten(node: Any) -> tuple[Any, Any]:
+        held = vars(node)
+        return [held[name] for name in children], [held[name] for name in static]
+
+    def unflatten(values: Any, leaves: Any) -> Any:
+        node = object.__new__(module)
+        vars(node).update(zip(children, leaves, strict=True))
+        vars(node).update(zip(static, values, strict=True))
+        return node
+
+    optree.register_pytree_node(module, flatten, unflatten, namespace="benchmarks")
+
+
+def _teach_optree(tree: Any) -> None:
+    """Registers the Modules in `tree` with optree."""
+    for node in jtu.tree_leaves(tree, is_leaf=lambda x: isinstance(x, eqx.Module)):
+        if isinstance(node, eqx.Module):
+            _register_with_optree(type(node))
+            for child in vars(node).values():
+                _teach_optree(child)
+
+
+def _is_mlp(case: Case) -> bool:
+    """Whether it is one that the Flax peers know how to write in Flax."""
+    known = case.function in (infer, update) and isinstance(case.args[0], eqx.nn.MLP)
+    return case.is_plain and known
+
+
+def _has_model(case: Case) -> bool:
+    return case.is_plain and len(case.args) > 1
+
+
+_ALL = (flat, pytree, closed, equinox, linen, nnx_jit, nnx_cached, inox, optree, ours)
+# For those that are not for everyone: what must be installed, and the cases they are for.
+_LIMITS: dict[str, tuple[str, Callable[[Case], bool]]] = {
+    "closed": ("jax", _has_model),
+    "linen": ("flax", _is_mlp),
+    "nnx_jit": ("flax", _is_mlp),
+    "nnx_cached": ("flax", _is_mlp),
+    "inox": ("inox", lambda case: case.is_plain),
+    "optree": ("optree", lambda case: case.is_plain),
+}
+
+
+def applies(peer: str, case: Case) -> bool:
+    """Whether the peer can do what the case does."""
+    return peer not in _LIMITS or _LIMITS[peer][1](case)
+
+
+MISSING = [
+    peer for peer, (package, _) in _LIMITS.items() if importlib.util.find_spec(package) is None
+]
+PEERS: dict[str, Peer] = {peer.__name__: peer for peer in _ALL if peer.__name__ not in MISSING}

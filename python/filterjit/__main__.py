@@ -75,6 +75,28 @@ def _run_program(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_bench(commands: Any) -> None:
+    parser = commands.add_parser(
+        "bench",
+        help="time calls of ours, of equinox.filter_jit, of jax.jit and of others",
+        description=(
+            "Times what a call costs on many pytrees, by turns, and prints a table of ratios. "
+            "Needs a source checkout: benchmarks/dispatch.py has more options."
+        ),
+    )
+    parser.add_argument("--quick", action="store_true", help="a rough look")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw how the cost grows with the number of arrays"
+    )
+    parser.set_defaults(run=_run_bench)
+
+
+def _run_bench(options: argparse.Namespace) -> int:
+    from . import _bench
+
+    return _bench.run(options)
+
+
 def _parser() -> argparse.ArgumentParser:
     from . import __version__
 
@@ -85,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_demo(commands)
     _add_run(commands)
+    _add_bench(commands)
     return parser
 
 

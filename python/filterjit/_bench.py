@@ -1,0 +1,38 @@
+"""``python -m filterjit bench``: the benchmarks of the source checkout."""
+
+import argparse
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_SCRIPT = _PACKAGE.parents[1] / "benchmarks" / "dispatch.py"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Becomes the benchmark, or returns 2 if it could not start."""
+    problem = None
+    if not _SCRIPT.is_file():
+        problem = f"needs a source checkout: there is no {_SCRIPT}"
+    elif missing := [
+        name
+        for name in ("equinox", "optax", *(("matplotlib",) if options.plot else ()))
+        if importlib.util.find_spec(name) is None
+    ]:
+        problem = f"missing {', '.join(missing)}: pip install 'filterjit[bench]'"
+    if problem is not None:
+        print(f"bench: {problem}", file=sys.stderr)
+        return 2
+
+    arguments = ["--quick"] if options.quick else []
+    if options.plot:
+        arguments += ["--plot", options.plot]
+    # What is timed shall be this very package.
+    path = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH"))))
+    sys.stdout.flush()
+    os.execve(
+        sys.executable,
+        [sys.executable, str(_SCRIPT), *arguments],
+        {**os.environ, "PYTHONPATH": path},
+    )

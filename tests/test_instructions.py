@@ -1,0 +1,85 @@
+"""Bounds on instructions: what is read from callgrind, and what is held to them. The counting
+itself is .ci/instructions' business."""
+
+import pytest
+
+import count_instructions
+from count_instructions import STEPS, instructions, judge, main, read_calls, table
+
+PROFILE = """\
+fl=csrc/call.c
+fn=fj_call
+12 30
+cob=/usr/lib/libc.so.6
+cfn=malloc
+calls=3 0
+14 90
+cfi=csrc/bind.c
+cfn=fj_bind
+calls=2 78
+15 150
+fn=run
+cfn=fj_bind
+calls=1 78
+9 60
+"""
+
+
+def test_calls_are_read_with_all_that_they_cost():
+    calls = read_calls(PROFILE)
+    assert calls == {"malloc": (3, 90), "fj_bind": (3, 210)}
+    assert instructions(calls, "bind") == 70
+
+
+def test_a_step_adds_up_its_functions():
+    calls = {name: (10, 1000 + i) for i, name in enumerate(STEPS["look-up"])}
+    assert instructions(calls, "look-up") == 200
+
+
+def test_a_function_that_was_renamed_is_named():
+    with pytest.raises(SystemExit, match="fj_match_slots"):
+        instructions(read_calls(PROFILE), "match")
+
+
+def test_what_is_over_its_bound_is_told_with_both_figures():
+    bounds = dict.fromkeys(("same", "slower", "within", "faster"), 1000)
+    worse, better = judge({"same": 1000, "slower": 1031, "within": 1030, "faster": 969}, bounds)
+    assert worse == ["slower: 1,031 instructions, +3.1 % of 1,000"]
+    assert better == ["faster: 969 instructions, -3.1 % of 1,000"]
+
+
+def test_the_table_lines_up():
+    lines = table({"a": 1000, "another": 20}, {"a": 1234}).splitlines()
+    assert lines[1].split() == ["a", "1,000", "1,234", "-19.0", "%"]
+    assert lines[2].split() == ["another", "20", "-"]
+    assert len(lines[0]) == len(lines[1])
+
+
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    """What is counted from here on; the bounds are in a file of their own."""
+    counts = {"bind, x": 1000}
+    monkeypatch.setattr(count_instructions, "BOUNDS", tmp_path / "bounds.json")
+    monkeypatch.setattr(count_instructions, "count", counts.copy)
+    monkeypatch.setattr(count_instructions.shutil, "which", str)
+    return counts
+
+
+def test_check_fails_above_the_bound_only(counted, monkeypatch, capsys):
+    assert main(["--check"]) == 0
+    assert "no bounds for" in capsys.readouterr().err
+    assert main(["--update"]) == 0
+    for count, status in ((1000, 0), (1030, 0), (1031, 1), (500, 0)):
+        monkeypatch.setattr(count_instructions, "count", lambda n=count: {"bind, x": n})
+        capsys.readouterr()
+        assert main(["--check"]) == status
+        out, err = capsys.readouterr()
+        assert f"{count:,}" in out and ("worse: bind, x" in err) == bool(status)
+    assert "better: bind, x: 500" in err
+
+
+def test_without_valgrind_nothing_is_counted(counted, monkeypatch, capsys):
+    monkeypatch.setattr(count_instructions.shutil, "which", lambda name: None)
+    assert main(["--check"]) == 0
+    assert main([]) == main(["--update"]) == 1
+    assert "valgrind is not installed" in capsys.readouterr().err
