@@ -96,6 +96,7 @@ def translate(
     if isinstance(exception, (_jax_compat.JaxRuntimeError, ValueError)):
         better = _jax_compat.equinox_runtime_error(exception, jit_id)
         if better is not None:
+            better.__suppress_context__ = True  # as `from None` would
             return better
     if isinstance(exception, (RuntimeError, ValueError)) and "deleted" in str(exception):
         return name_deleted(exception, variant, arrays)

@@ -223,6 +223,7 @@ def identity(x: Any) -> Any:
 
 
 ARRAY = jnp.arange(3.0)
+ONE = jnp.array(1.0)
 KEY = jax.random.key(0)
 LAYER = eqx.nn.Linear(2, 3, key=KEY)
 MLP = eqx.nn.MLP(2, 2, 4, 2, key=KEY)

@@ -88,7 +88,7 @@ def raised(call: Callable[[], Any]) -> tuple[str, str]:
     with pytest.raises(eqx.EquinoxRuntimeError) as info:
         call()
     assert info.value.__cause__ is None
-    assert info.value.__suppress_context__ or info.value.__context__ is None
+    assert info.value.__suppress_context__
     return type(info.value).__qualname__, runtime_message(info.value)
 
 

@@ -1,0 +1,356 @@
+"""What belongs to a Module and what does not: wrappers' attributes, class attributes, layouts."""
+
+import collections
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+
+import filterjit
+from modules.zoo import (
+    KEY,
+    NATIVE,
+    ONE,
+    TWO,
+    Base,
+    Child,
+    Concrete,
+    GenericModule,
+    Intercepting,
+    OfMissing,
+    OwnEquality,
+    Shadowed,
+    Weekday,
+    Wrapper,
+    kind,
+    scale,
+    unset,
+)
+from parity.support import Jit, Traces, check, check_error, picture
+
+
+def test_wrapper_attributes_come_back() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x, x.__name__, x.__doc__
+
+        names = []
+        for fn in (scale, jnp.tanh, scale, lambda x: x):
+            x = eqx.module_update_wrapper(Wrapper(fn, ONE))
+            out, name, doc = f(x)
+            names.append((name, doc, out.__name__, out.__qualname__, out.__module__, out.__doc__))
+        return names, traces.count
+
+    check(body)
+
+
+def test_wrapper_and_the_same_without_are_two() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return getattr(x, "__name__", None), x.a
+
+        plain = Wrapper(scale, ONE)
+        return [f(x) for x in (plain, eqx.module_update_wrapper(plain), plain)], traces.count
+
+    check(body)
+
+
+def test_orig_class_is_no_field() -> None:
+    """``M[int]()`` has an attribute more than fields; it shares the trace in neither."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x
+
+        one, two = f(GenericModule[int](ONE)), f(GenericModule[str](ONE))
+        return hasattr(one, "__orig_class__"), hasattr(two, "__orig_class__"), traces.count
+
+    check(body)
+
+
+def test_class_attributes_with_the_names_of_fields() -> None:
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x: (x, x.a, str(x.b), x.call(x.a)))
+        results = [f(Shadowed()), f(Shadowed(ONE, "b", jnp.cos))]
+        out = jit(lambda x: (x, x.a))(unset(Shadowed, b="set"))  # the class's own are seen
+        return results, out
+
+    check(body)
+
+
+def test_property_over_a_field() -> None:
+    """The class is given a property with the name of a field: it is what is read then."""
+
+    def body(jit: Jit) -> Any:
+        class Late(eqx.Module):
+            a: Any
+            b: Any = 1
+
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x.a, list(jtu.tree_leaves(x))
+
+        x = Late(ONE)
+        before = f(x)
+        Late.shadow = property(lambda self: self.a * 2)  # type: ignore[attr-defined]
+        return before, f(x), f(Late(TWO)), traces.count
+
+    check(body)
+
+
+def test_attributes_set_past_the_freeze() -> None:
+    """An attribute that is no field does not count, and does not come along."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x, hasattr(x, "extra")
+
+        x = Base(ONE)
+        object.__setattr__(x, "extra", TWO)
+        first = f(x)
+        object.__setattr__(x, "extra", 5)
+        second = f(x)
+        return first[1], second[1], hasattr(first[0], "extra"), traces.count
+
+    check(body)
+
+
+def test_the_sentinel_for_missing_fields_as_an_argument() -> None:
+    """It is an ordinary, if odd, value: a node without children."""
+    sentinel = next(iter(jtu.tree_structure(unset(OfMissing)).node_data()[1][0]))
+
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x, y=2: (x, y))
+        return f(sentinel), f(x=sentinel), f([sentinel]), f(1, sentinel), f(1)
+
+    check(body)
+
+
+def test_reading_through_getattribute() -> None:
+    """What is traced is what lies in the ``__dict__``."""
+
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x: (x, x.a))
+        out, a = f(Intercepting(TWO))
+        return out.__dict__["a"], a, f(out)[1]
+
+    assert picture(check(body)[1]) == picture(jnp.array(200.0))
+
+
+def test_equality_of_modules_is_not_asked() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x.name, x.a
+
+        return [f(OwnEquality(ONE, n)) for n in ("x", "y", "x")], traces.count
+
+    check(body)
+
+
+def test_equality_of_modules_in_static_fields() -> None:
+    """There it is asked: a static is what compares as one."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x.a
+
+        for name in ("x", "y", "x"):
+            f(Base(ONE, OwnEquality(1, name)))  # type: ignore[arg-type]
+        return traces.count
+
+    assert check(body) == 1
+
+
+def test_bound_methods_share_the_trace_of_equal_instances() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(g: Any, x: Any) -> Any:
+            traces.tick()
+            return g(x), type(g).__name__
+
+        results = [f(Concrete(s).apply, ONE) for s in (ONE, TWO, 3, ONE)]
+        results.append(f(Concrete(ONE).twice, ONE))
+        return results, traces.count
+
+    check(body)
+
+
+def test_enumeration() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(day: Any, x: Any) -> Any:
+            traces.tick()
+            is_monday = day == Weekday.monday
+            return Weekday.where(is_monday, Weekday.tuesday, day), is_monday, x
+
+        results = [f(day, ONE) for day in (Weekday.monday, Weekday.tuesday, Weekday.monday)]
+        texts = [Weekday[out[0]] for out in results]
+        return results, texts, traces.count, [bool(out[0] == Weekday.tuesday) for out in results]
+
+    check(body)
+
+
+# ---- layouts ----
+
+
+def test_where_attributes_lie_does_not_count() -> None:
+    """Instances of one class with dicts of their own, with shared keys, in any order."""
+
+    def instances() -> list[Any]:
+        plain, own, reverse, many = Child(ONE), Child(ONE), Child(ONE), Child(ONE)
+        own.__dict__.update(dict(vars(own)))
+        fields = dict(reversed(vars(reverse).items()))
+        reverse.__dict__.clear()
+        reverse.__dict__.update(fields)
+        for i in range(40):
+            object.__setattr__(many, f"extra_{i}", i)
+        return [plain, own, reverse, many, plain]
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x.a + x.b
+
+        return [f(x) for x in instances()], [f(x) for x in reversed(instances())]
+
+    check(body)
+
+
+def test_many_fields() -> None:
+    def body(jit: Jit) -> Any:
+        names = [f"field_{i}" for i in range(60)]
+        annotations = dict.fromkeys(names, Any)
+        static = {n: eqx.field(static=True) for n in names[::3]}
+        wide = type(eqx.Module)("Wide", (eqx.Module,), {"__annotations__": annotations, **static})
+        x = wide(*(jnp.array(float(i)) if i % 3 else i for i in range(60)))
+        assert kind(x) == "module"
+        f = jit(lambda x: (x, sum(getattr(x, n) for n in names)))
+        return f(x), f(f(x)[0])
+
+    check(body)
+
+
+def test_mixed_with_an_exception() -> None:
+    """Equinox cannot put such a Module together again."""
+
+    class Failure(eqx.Module, Exception):  # type: ignore[misc]
+        a: Any
+
+        def __init__(self, a: Any) -> None:
+            self.a = a
+
+    check_error(lambda jit: jit(lambda x: x.a)(Failure(ONE)), TypeError, "is not safe")
+    assert filterjit.filter_jit(lambda x: x)(ONE) == 1
+
+
+def test_classes_made_in_a_loop() -> None:
+    """Classes of one name are not one class; those that died make room."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x
+
+        results = []
+        for i in range(6):
+
+            class Local(eqx.Module):
+                a: Any
+                b: Any = eqx.field(static=bool(i % 2), default=i)
+
+            results.append(f(Local(ONE)))
+            assert type(results[-1]) is Local
+        return results, traces.count
+
+    check(body)
+
+
+def test_serialisation_of_what_came_back(tmp_path: Any) -> None:
+    def body(jit: Jit) -> Any:
+        model = jit(lambda m: m)(eqx.nn.MLP(2, 2, 3, 1, key=KEY))
+        path = tmp_path / f"{id(jit)}.eqx"
+        eqx.tree_serialise_leaves(path, model)
+        return eqx.tree_deserialise_leaves(path, eqx.nn.MLP(2, 2, 3, 1, key=jax.random.key(5)))
+
+    check(body)
+
+
+def test_tree_functions_of_equinox_inside() -> None:
+    def body(jit: Jit) -> Any:
+        @jit
+        def f(model: Any, x: Any) -> Any:
+            params, static = eqx.partition(model, eqx.is_inexact_array)
+            model = eqx.combine(params, static)
+            model = eqx.tree_at(lambda m: m.layers[0].bias, model, replace_fn=lambda b: b + x)
+            return model, eqx.tree_equal(model, model), eqx.filter(model, eqx.is_array)
+
+        model = eqx.nn.MLP(2, 2, 3, 1, key=KEY)
+        return f(model, ONE), eqx.tree_pformat(f(model, ONE)[0])
+
+    check(body)
+
+
+def test_a_record_of_modules() -> None:
+    """Named tuples, dataclasses and dicts of Modules of all kinds, back and forth."""
+    record = collections.namedtuple("record", ["one", "two"])
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(x: Any) -> Any:
+            traces.tick()
+            return jtu.tree_map(lambda v: v * 2 if eqx.is_inexact_array(v) else v, x)
+
+        x: Any = record(
+            {name: make() for name, make in NATIVE.items() if name != "state"}, [Child(ONE)]
+        )
+        for _ in range(3):
+            x = f(x)
+        return x, traces.count
+
+    check(body)
+
+
+def test_native_is_ours() -> None:
+    """All that was asserted here was asserted of the implementation in C."""
+    assert type(filterjit.filter_jit(scale)).__name__ == "FilterJit"

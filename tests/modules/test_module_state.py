@@ -1,0 +1,148 @@
+"""Stateful layers, ``eqx.nn.State`` and shared layers."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+from modules.zoo import KEY, ONE, TWO, share
+from parity.support import Jit, Traces, check
+
+
+class Counter(eqx.Module):
+    index: eqx.nn.StateIndex
+
+    def __init__(self) -> None:
+        self.index = eqx.nn.StateIndex(jnp.array(0))
+
+    def __call__(self, x: Any, state: eqx.nn.State) -> Any:
+        value = state.get(self.index)
+        return x + value, state.set(self.index, value + 1)
+
+
+class Model(eqx.Module):
+    norm: eqx.nn.BatchNorm
+    spectral: eqx.nn.SpectralNorm[Any]
+    linear: eqx.nn.Linear
+    counters: list[Counter]
+
+    def __init__(self, key: Any) -> None:
+        keys = jax.random.split(key, 3)
+        self.norm = eqx.nn.BatchNorm(4, "batch", mode="ema")
+        self.spectral = eqx.nn.SpectralNorm(eqx.nn.Linear(2, 4, key=keys[0]), "weight", key=keys[1])
+        self.linear = eqx.nn.Linear(4, 1, key=keys[2])
+        self.counters = [Counter(), Counter()]
+
+    def __call__(self, x: Any, state: eqx.nn.State) -> Any:
+        x, state = self.spectral(x, state)
+        x, state = self.norm(jax.nn.relu(x), state)
+        for counter in self.counters:
+            x, state = counter(x, state)
+        return self.linear(x), state
+
+
+def test_stateful_training() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        def loss(model: Any, state: Any, x: Any) -> Any:
+            out, state = jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))(
+                x, state
+            )
+            return jnp.mean(out**2), state
+
+        @jit
+        def step(model: Any, state: Any, x: Any) -> Any:
+            traces.tick()
+            grads, state = eqx.filter_grad(loss, has_aux=True)(model, state, x)
+            return eqx.apply_updates(model, jtu.tree_map(lambda g: -0.1 * g, grads)), state
+
+        model, state = eqx.nn.make_with_state(Model)(KEY)
+        x = jax.random.normal(jax.random.key(1), (3, 2))
+        for _ in range(4):
+            model, state = step(model, state, x)
+        inference = eqx.nn.inference_mode(model)
+        out, _ = jit(inference)(x[0], state)
+        counts = [state.get(c.index) for c in model.counters]
+        sub = state.substate(model.norm)
+        assert type(state) is eqx.nn.State
+        return out, counts, traces.count, jtu.tree_leaves(model), len(jtu.tree_leaves(sub))
+
+    check(body)
+
+
+def test_old_state_is_invalid() -> None:
+    """A state that was updated inside is used up there, and not outside."""
+
+    def body(jit: Jit) -> Any:
+        counter, state = eqx.nn.make_with_state(Counter)()
+
+        def reuse(state: Any) -> Any:
+            counter(ONE, state)
+            return counter(ONE, state)
+
+        with pytest.raises(ValueError, match="Attempted to use old state"):
+            jit(reuse)(state)
+        return jit(counter)(ONE, state), jit(counter)(ONE, state)
+
+    check(body)
+
+
+def test_state_made_inside() -> None:
+    def body(jit: Jit) -> Any:
+        @jit
+        def make(x: Any) -> Any:
+            counter, state = eqx.nn.make_with_state(Counter)()
+            return counter(x, state)[0]
+
+        return make(ONE), make(TWO)
+
+    check(body)
+
+
+def test_stateful_sequential() -> None:
+    def body(jit: Jit) -> Any:
+        def make() -> Any:
+            layers = [eqx.nn.Linear(2, 3, key=KEY), eqx.nn.BatchNorm(3, "b", mode="batch")]
+            return eqx.nn.Sequential([*layers, eqx.nn.Lambda(jnp.tanh)])
+
+        model, state = eqx.nn.make_with_state(make)()
+
+        @jit
+        def f(model: Any, x: Any, state: Any) -> Any:
+            return jax.vmap(model, axis_name="b", in_axes=(0, None), out_axes=(0, None))(x, state)
+
+        out = []
+        for _ in range(3):
+            y, state = f(model, jnp.ones((4, 2)), state)
+            out.append((y, jtu.tree_leaves(state)))
+        return out
+
+    check(body)
+
+
+def test_shared_layers() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def step(shared: Any, x: Any) -> Any:
+            traces.tick()
+
+            def loss(shared: Any) -> Any:
+                one, two = shared()
+                return jnp.sum(two(one(x)) ** 2)
+
+            grads = eqx.filter_grad(loss)(shared)
+            return eqx.apply_updates(shared, jtu.tree_map(lambda g: -0.1 * g, grads))
+
+        shared = share()
+        for _ in range(3):
+            shared = step(shared, jnp.ones(2))
+        one, two = shared()
+        return one, two, traces.count
+
+    check(body)

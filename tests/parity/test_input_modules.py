@@ -1,0 +1,483 @@
+"""Modules, states and optimisers as arguments, and what is changed behind their backs."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import optax
+import pytest
+
+import filterjit
+
+from .nodes import (
+    ARRAY,
+    KEY,
+    LAYER,
+    MLP,
+    ONE,
+    Child,
+    Childless,
+    Module,
+    bare,
+)
+from .support import Jit, Traces, check, picture
+
+
+def test_missing_fields(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(m: Any) -> Any:
+        traces.tick()
+        return sorted(k for k in m.__dict__ if not k.startswith("__")), m
+
+    for _ in range(2):
+        names, back = f(bare())
+        assert names == ["a"]
+        assert "b" not in back.__dict__
+        assert f(Module(ARRAY))[0] == ["a", "b", "name"]
+    assert traces.count == 2
+
+
+@pytest.mark.parametrize("field", ["a", "b", "name"])
+def test_fields_changed_behind_its_back(jit: Jit, field: str) -> None:
+    """``object.__setattr__`` between calls: seen, each time."""
+
+    @jit
+    def f(m: Any) -> Any:
+        value = getattr(m, field, "missing")
+        value = "None" if value is None else value
+        return value if isinstance(value, str) else jnp.sum(jnp.asarray(value))
+
+    m = Module(ARRAY)
+    for value in ("x", "y", "x", ""):
+        object.__setattr__(m, field, value)
+        assert f(m) == value
+    if field != "name":
+        for number in (1.0, 2.0, 2, ONE, ARRAY, 1.0):
+            object.__setattr__(m, field, number)
+            assert f(m) == jnp.sum(jnp.asarray(number))
+    object.__delattr__(m, field)
+    assert f(m) == {"a": "missing", "b": "None", "name": "name"}[field]
+
+
+def test_deep_changes_are_seen(jit: Jit) -> None:
+    """Five levels down, in a Module, a list, a dict."""
+    traces = Traces()
+
+    @jit
+    def f(m: Any, x: Any) -> Any:
+        traces.tick()
+        leaf = m.a[0]["k"].a.a
+        return leaf.name, x + leaf.a
+
+    leaf = Module(1)
+    inner = {"k": Module(Module(leaf))}
+    model = Module([inner])
+    assert f(model, ONE) == ("name", 2)
+    object.__setattr__(leaf, "name", "other")
+    assert f(model, ONE) == ("other", 2)
+    object.__setattr__(leaf, "a", 5)
+    assert f(model, ONE) == ("other", 6)
+    inner["k"] = Module(Module(Module(7, "third")))
+    assert f(model, ONE) == ("third", 8)
+    model.a[0] = {"k": Module(Module(leaf))}
+    assert f(model, ONE) == ("other", 6)
+    object.__setattr__(leaf, "a", jnp.array(9.0))
+    assert f(model, ONE) == ("other", 10)
+    assert traces.count == 5
+
+
+def test_lists_and_dicts_changed_between_calls(jit: Jit) -> None:
+    @jit
+    def f(x: Any) -> Any:
+        return jtu.tree_map(lambda a: a if isinstance(a, str) else a + 1, x)
+
+    values: list[Any] = [ONE]
+    table: dict[str, Any] = {"a": ONE}
+    assert picture(f([values, table])) == picture([[ONE + 1], {"a": ONE + 1}])
+    values.append("x")
+    table["b"] = "y"
+    assert picture(f([values, table])) == picture([[ONE + 1, "x"], {"a": ONE + 1, "b": "y"}])
+    values[0], table["a"] = "z", 5
+    assert f([values, table]) == [["z", "x"], {"a": 6, "b": "y"}]
+    values.clear()
+    table.clear()
+    assert f([values, table]) == [[], {}]
+
+
+@pytest.mark.parametrize("make", [lambda: [1, 2], lambda: {"k": 1}, lambda: {1, 2}],
+                         ids=["list", "dict", "set"])  # fmt: skip
+def test_unhashable_static_fields(make: Callable[[], Any]) -> None:
+    """Static fields need no hash; leaves do."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(m: Any, x: Any) -> Any:
+            traces.tick()
+            return m.name, x + 1, m
+
+        results = [f(Module(ARRAY, make()), ONE) for _ in range(3)]
+        same = Module(ARRAY, make())
+        results += [f(same, ONE), f(same, ONE)]
+        return results, traces.count
+
+    check(body)
+
+
+def test_unhashable_static_field_changed_in_place() -> None:
+    # Equinox's key holds the very list, which changes along: a stale answer. Ours sees it.
+    def run(jit: Jit) -> list[Any]:
+        @jit
+        def f(m: Any, x: Any) -> Any:
+            return x + sum(m.name)
+
+        values = [1, 2]
+        m = Module(None, values)  # type: ignore[arg-type]
+        results = [f(m, ONE)]
+        values.append(10)
+        results.append(f(m, ONE))
+        values[:] = [1, 2]
+        results.append(f(m, ONE))
+        values[0] = 5
+        results.append(f(m, ONE))
+        return [float(r) for r in results]
+
+    assert run(filterjit.filter_jit) == [4, 14, 4, 8]
+    assert run(eqx.filter_jit) == [4, 4, 4, 4]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_nested_unhashable_static_field_changed_in_place(depth: int) -> None:
+    innermost = {"k": [1]}
+    value: Any = innermost
+    for _ in range(depth):
+        value = (value, "x") if depth % 2 else {"nested": value}
+
+    @filterjit.filter_jit
+    def f(m: Any, x: Any) -> Any:
+        inner = m.name
+        while "k" not in inner:
+            inner = inner[0] if isinstance(inner, tuple) else inner["nested"]
+        return x + sum(inner["k"])
+
+    m = Module(None, value)
+    for n in (1, 2, 3):
+        assert f(m, ONE) == 1 + sum(innermost["k"])
+        assert f(m, ONE) == 1 + sum(innermost["k"])
+        innermost["k"].append(n)
+
+
+def test_mutable_object_in_a_static_field() -> None:
+    """An object with a hash of its contents: an equal one shares, a changed one does not."""
+
+    class Config:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __eq__(self, other: Any) -> bool:
+            return self.n == other.n
+
+        def __hash__(self) -> int:
+            return hash(self.n)
+
+    traces = Traces()
+
+    @filterjit.filter_jit
+    def f(m: Any, x: Any) -> Any:
+        traces.tick()
+        return x + m.name.n
+
+    config = Config(1)
+    m = Module(None, config)  # type: ignore[arg-type]
+    assert f(m, ONE) == 2
+    assert f(Module(None, Config(1)), ONE) == 2  # type: ignore[arg-type]
+    config.n = 5
+    assert f(m, ONE) == 6
+    config.n = 1
+    assert f(m, ONE) == 2
+
+
+def test_aux_data_changed_in_place() -> None:
+    """Unhashable aux data of a registered node."""
+
+    @filterjit.filter_jit
+    def f(x: Any, y: Any) -> Any:
+        return y + sum(x.aux)
+
+    node = Childless([1, 2])
+    assert f(node, ONE) == 4
+    node.aux.append(3)
+    assert f(node, ONE) == 7
+    assert f(Childless([1, 2]), ONE) == 4
+    assert f(Childless([1, 2, 3]), ONE) == 7
+
+
+def test_class_attributes_are_no_fields(jit: Jit) -> None:
+    class M(eqx.Module):
+        a: Any
+        constant = 3
+
+    f = jit(lambda m: m.a + m.constant)
+    assert f(M(ONE)) == 4
+    assert f(M(2)) == 5
+
+
+def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
+    """The attributes that ``module_update_wrapper`` sets are part of the key."""
+    traces = Traces()
+
+    class Wrapper(eqx.Module):
+        fn: Any
+
+        @property
+        def __wrapped__(self) -> Any:
+            return self.fn
+
+        def __call__(self, x: Any) -> Any:
+            return self.fn(x), self.__name__
+
+    def one(x: Any) -> Any:
+        return x + 1
+
+    def two(x: Any) -> Any:
+        return x + 2
+
+    @jit
+    def call(m: Any, x: Any) -> Any:
+        traces.tick()
+        return m(x)
+
+    wrapped_one = eqx.module_update_wrapper(Wrapper(one))
+    wrapped_two = eqx.module_update_wrapper(Wrapper(two))
+    for _ in range(2):
+        assert call(wrapped_one, ONE) == (2, "one")
+        assert call(wrapped_two, ONE) == (3, "two")
+        assert jit(wrapped_one)(ONE) == (2, "one")
+    object.__setattr__(wrapped_two, "__name__", "renamed")
+    assert call(wrapped_two, ONE) == (3, "renamed")
+    assert traces.count == 3
+
+
+def test_modules_with_the_same_fields_of_other_classes(jit: Jit) -> None:
+    traces = Traces()
+
+    class A(eqx.Module):
+        a: Any
+
+    class B(eqx.Module):
+        a: Any
+
+    @jit
+    def f(m: Any) -> Any:
+        traces.tick()
+        return type(m).__name__
+
+    for _ in range(2):
+        assert (f(A(ONE)), f(B(ONE)), f(A(1)), f(B(1))) == ("A", "B", "A", "B")
+    assert traces.count == 4
+
+
+def test_a_field_that_becomes_static_and_back(jit: Jit) -> None:
+    """One class, all combinations of what its fields can hold."""
+    traces = Traces()
+
+    @jit
+    def f(m: Any) -> Any:
+        traces.tick()
+        return m
+
+    combinations = [Child(a, "n", b, c) for a in (ONE, 1, None, [ONE]) for b in (ARRAY, "s")
+                    for c in ((), {"k": ONE})]  # fmt: skip
+    for _ in range(2):
+        for m in combinations:
+            assert picture(f(m)) == picture(m)
+    assert traces.count == len(combinations)
+
+
+def test_modules_with_many_fields(jit: Jit) -> None:
+    """More than a class's shared keys hold."""
+    names = [f"field_{i}" for i in range(80)]
+    Wide = dataclasses.make_dataclass("Wide", [(n, Any) for n in names], bases=(eqx.Module,))
+    traces = Traces()
+
+    @jit
+    def f(m: Any) -> Any:
+        traces.tick()
+        return sum(getattr(m, n) for n in names), m
+
+    m = Wide(*(jnp.array(float(i)) for i in range(80)))
+    for _ in range(3):
+        total, m = f(m)
+        assert total == sum(range(80))
+    assert traces.count == 1
+
+
+def test_fields_set_in_another_order(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(m: Any) -> Any:
+        traces.tick()
+        return m.a - m.b
+
+    for i, order in enumerate((["a", "b", "name"], ["name", "b", "a"], ["b", "name", "a"]) * 2):
+        m = object.__new__(Module)
+        for name in order:
+            value = {"a": jnp.array(float(i)), "b": ONE, "name": "n"}[name]
+            object.__setattr__(m, name, value)
+        assert f(m) == i - 1
+    assert traces.count == 1
+
+
+def test_extra_attributes_are_dropped() -> None:
+    def body(jit: Jit) -> Any:
+        m = Module(ARRAY)
+        object.__setattr__(m, "extra", 1)
+        f = jit(lambda m: (hasattr(m, "extra"), m))
+        results = [f(m), f(m)]
+        object.__setattr__(m, "extra", 2)
+        return results, f(m), jtu.tree_structure(f(m)[1]) == jtu.tree_structure(m)
+
+    check(body)
+
+
+def test_dict_replaced(jit: Jit) -> None:
+    """``__dict__`` itself written to: the instance has a real dict from then on."""
+    m = Module(ONE)
+    f = jit(lambda m: (m.a + 1, m.name))
+    assert f(m) == (2, "name")
+    m.__dict__["name"] = "other"
+    assert f(m) == (2, "other")
+    m.__dict__["a"] = jnp.array(5.0)
+    assert f(m) == (6, "other")
+    for _ in range(2):
+        assert f(Module(ONE)) == (2, "name")
+
+
+# ---- states, optimisers, layers ----
+
+
+def test_stateful_layers() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        class Model(eqx.Module):
+            norm: eqx.nn.BatchNorm
+            linear: eqx.nn.Linear
+
+            def __init__(self) -> None:
+                self.norm = eqx.nn.BatchNorm(2, axis_name="batch", mode="batch")
+                self.linear = LAYER
+
+            def __call__(self, x: Any, state: Any) -> Any:
+                x, state = self.norm(x, state)
+                return self.linear(x), state
+
+        @jit
+        def step(model: Any, state: Any, xs: Any) -> Any:
+            traces.tick()
+            return jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))(
+                xs, state
+            )
+
+        model, state = eqx.nn.make_with_state(Model)()
+        outputs = []
+        for i in range(4):
+            output, state = step(model, state, jnp.arange(8.0).reshape(4, 2) + i)
+            outputs.append(output)
+        return outputs, jtu.tree_leaves(state), traces.count
+
+    check(body)
+
+
+def test_state_is_used_up() -> None:
+    """A State that was passed on is invalid, as Equinox says."""
+
+    def body(jit: Jit) -> Any:
+        index = eqx.nn.StateIndex(ONE)
+
+        class Counter(eqx.Module):
+            index: eqx.nn.StateIndex
+
+            def __call__(self, state: Any) -> Any:
+                return state.set(self.index, state.get(self.index) + 1)
+
+        counter, state = eqx.nn.make_with_state(Counter)(index)
+        step = jit(counter)
+        after = step(step(state))
+        try:
+            reuse: Any = step(state).get(counter.index)
+        except ValueError as e:
+            reuse = str(e)
+        return after.get(counter.index), reuse
+
+    check(body)
+
+
+def test_an_optimiser_step(jit: Jit) -> None:
+    traces = Traces()
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))
+
+    @jit
+    def step(model: Any, state: Any, x: Any, y: Any, optimiser: Any) -> Any:
+        traces.tick()
+
+        def loss(m: Any) -> Any:
+            return jnp.mean((jax.vmap(m)(x) - y) ** 2)
+
+        value, grads = eqx.filter_value_and_grad(loss)(model)
+        updates, state = optimiser.update(grads, state, eqx.filter(model, eqx.is_array))
+        return eqx.apply_updates(model, updates), state, value
+
+    model, x = MLP, jax.random.normal(KEY, (8, 2))
+    y = x[:, ::-1]
+    state = optimiser.init(eqx.filter(model, eqx.is_array))
+    losses = []
+    for _ in range(5):
+        model, state, loss = step(model, state, x, y, optimiser)
+        losses.append(float(loss))
+    assert losses[-1] < losses[0]
+    assert traces.count == 1
+
+
+def test_layers_run() -> None:
+    x = jnp.arange(6.0).reshape(2, 3)
+    layers: list[tuple[Any, tuple[Any, ...]]] = [
+        (eqx.nn.Conv1d(2, 1, 2, key=KEY), (x,)),
+        (eqx.nn.LSTMCell(3, 2, key=KEY), (x[0], (jnp.ones(2), jnp.zeros(2)))),
+        (eqx.nn.Embedding(4, 3, key=KEY), (jnp.array(2),)),
+        (eqx.nn.Identity(), (x,)),
+        (eqx.nn.MLP("scalar", "scalar", 4, 1, key=KEY), (ONE,)),
+    ]
+
+    def body(jit: Jit) -> Any:
+        results = []
+        for layer, args in layers:
+            call = jit(lambda layer, *args: layer(*args))
+            results += [call(layer, *args), jit(layer)(*args)]
+        return results
+
+    check(body)
+
+
+def test_one_trace_for_equal_models(jit: Jit) -> None:
+    """Models made alike share, their arrays being other."""
+    traces = Traces()
+
+    @jit
+    def f(model: Any, x: Any) -> Any:
+        traces.tick()
+        return model(x)
+
+    for seed in range(4):
+        f(eqx.nn.MLP(2, 2, 4, 2, key=jax.random.key(seed)), jnp.ones(2))
+    assert traces.count == 1
+    f(eqx.nn.MLP(2, 2, 5, 2, key=KEY), jnp.ones(2))
+    assert traces.count == 2
