@@ -231,8 +231,16 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
         result = match_node(m, factory);
         Py_DECREF(factory); /* the dict holds it */
     }
-    for (Py_ssize_t i = 0; i < size && result == FJ_MATCH_YES; i++) {
-        PyObject *value = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node->aux, i));
+    PyObject *key, *value;
+    Py_ssize_t i = 0, at = 0;
+    /* As long as the keys come in the expected order, which no look-up is needed to see. */
+    while (!m->careful && result == FJ_MATCH_YES && PyDict_Next(object, &at, &key, &value) &&
+           key == PyTuple_GET_ITEM(node->aux, i)) {
+        result = match_node(m, value);
+        i++;
+    }
+    for (; i < size && result == FJ_MATCH_YES; i++) {
+        value = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node->aux, i));
         if (value == NULL) {
             return PyErr_Occurred() ? FJ_MATCH_ERROR : FJ_MATCH_NO;
         }

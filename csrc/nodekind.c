@@ -203,11 +203,15 @@ FjNodeKind *
 fj_registry_known_kind(FjRegistry *registry, PyTypeObject *type)
 {
     PyObject *kind;
+    if (registry->recent != NULL && registry->recent->type == type) {
+        return registry->recent;
+    }
     if (fj_table_find(&registry->kinds, hash_address(type), kind_is_of, type, &kind) <= 0) {
         return NULL;
     }
     Py_DECREF(kind); /* the table holds it */
-    return (FjNodeKind *)kind;
+    registry->recent = (FjNodeKind *)kind;
+    return registry->recent;
 }
 
 static FjNodeKind *
@@ -292,6 +296,7 @@ forget_kind(PyObject *self_ref, PyObject *weak)
     PyObject *value;
     while ((value = fj_table_next(&self->kinds, &position)) != NULL) {
         if (kind_has_weak(value, weak)) {
+            self->recent = NULL;
             fj_table_remove(&self->kinds, hash_address(((FjNodeKind *)value)->type), value);
             break;
         }
@@ -355,6 +360,7 @@ static int
 registry_clear(PyObject *op)
 {
     FjRegistry *self = (FjRegistry *)op;
+    self->recent = NULL;
     fj_table_clear(&self->kinds);
     Py_CLEAR(self->array_type);
     Py_CLEAR(self->classify);

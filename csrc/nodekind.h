@@ -54,6 +54,7 @@ struct FjNodeKind {
 
 struct FjRegistry {
     PyObject_HEAD FjTable kinds;
+    FjNodeKind *recent;       /* borrowed from `kinds`: the one found last, or NULL */
     PyTypeObject *array_type; /* the type that most arrays have */
     FjState *state;           /* borrowed: our type keeps the module */
     PyObject *classify;       /* (type, instance) -> (code, details...) */

@@ -333,6 +333,23 @@ def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
             call()
 
 
+def test_order_of_keys_does_not_count(registry: Any) -> None:
+    keys = [f"key {i}" for i in range(6)]
+    x = a(6)
+    arrays, structure = core.flatten(registry, dict(zip(keys, x, strict=True)))
+    for order in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [0, 1, 5, 2, 4, 3], [1, 0, 2, 3, 4, 5]):
+        tree = {keys[i]: x[i] for i in order}
+        assert core.match(structure, tree) == arrays == tuple(x)
+        copied = {"".join(list(keys[i])): x[i] for i in order}  # equal keys, other objects
+        assert core.match(structure, copied) == arrays
+        assert core.match(structure, {**tree, "other": 1}) is None
+        del tree[keys[3]]
+        assert core.match(structure, tree) is None
+        assert core.match(structure, {**tree, "other": x[3]}) is None
+        tree[keys[3]] = x[3]
+        assert core.match(structure, tree) == arrays
+
+
 class TestConstantTuples:
     """Tuples of inert statics are kept, and known again without being looked at."""
 
