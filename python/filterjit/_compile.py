@@ -116,7 +116,7 @@ def _quiet_donation(variant: _core.Variant) -> None:
 
 def _has_callback(jaxpr: Any) -> bool:
     """Whether a program calls back into Python, at any depth."""
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # holds them, so that no other gets the id
     todo = [jaxpr]
     while todo:
         item = todo.pop()
@@ -124,14 +124,17 @@ def _has_callback(jaxpr: Any) -> bool:
             todo.extend(item.values())
         elif isinstance(item, (list, tuple)):
             todo.extend(item)
-        elif (inner := getattr(item, "jaxpr", None)) is not None:
-            todo.append(inner)
-        elif (equations := getattr(item, "eqns", None)) is not None and id(item) not in seen:
-            seen.add(id(item))
+        elif id(item) in seen:
+            continue
+        elif (equations := getattr(item, "eqns", None)) is not None:
+            seen[id(item)] = item
             for equation in equations:
                 if "callback" in equation.primitive.name:
                     return True
                 todo.extend(equation.params.values())
+        elif (inner := getattr(item, "jaxpr", None)) is not None:
+            seen[id(item)] = item
+            todo.append(inner)
     return False
 
 

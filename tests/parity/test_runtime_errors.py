@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
+from filterjit import _compile
 
 from .support import Jit, Traces, check, runtime_message
 
@@ -534,3 +535,31 @@ def test_log_compiles(jit: Jit, caplog: pytest.LogCaptureFixture) -> None:
         caplog.clear()
         function_with_a_name(ONE)
         assert "function_with_a_name" not in " ".join(r.getMessage() for r in caplog.records)
+
+
+def test_a_program_that_is_its_own_jaxpr() -> None:
+    """As of JAX 0.11: looking for callbacks in it had no end."""
+
+    class Primitive:
+        name = "add"
+
+    class Equation:
+        primitive = Primitive()
+
+        def __init__(self, **params: Any) -> None:
+            self.params = params
+
+    class Program:
+        def __init__(self, *eqns: Any) -> None:
+            self.eqns, self.jaxpr = eqns, self
+
+    class Holder:
+        jaxpr: Any
+
+    holder = Holder()
+    holder.jaxpr = holder
+    inner = Program(Equation(other=holder))
+    assert not _compile._has_callback(Program(Equation(a=[inner], b={"k": inner}), Equation()))
+    inner.eqns[0].primitive = Primitive()
+    inner.eqns[0].primitive.name = "pure_callback"
+    assert _compile._has_callback(Program(Equation(a=[inner], b=inner)))
