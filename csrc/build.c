@@ -13,9 +13,8 @@
 
 #include "fields.h"
 
-#define FIELDS_INLINE                                                                         \
-    30 /* as many attributes as CPython lets the instances of a type share                    \
-        */
+/* As many attributes as CPython lets the instances of a type share. */
+#define FIELDS_INLINE 30
 
 typedef struct {
     FjStructure *structure;
@@ -42,12 +41,6 @@ build_node(Build *b)
         return Py_NewRef(node->aux);
     }
     return build_container(b);
-}
-
-static inline const FjNodeRest *
-rest_of(const Build *b, const FjNode *node)
-{
-    return &b->structure->rest[node - b->structure->nodes];
 }
 
 static PyObject *
@@ -83,7 +76,7 @@ fill_tuple(Build *b, const FjNode *node, PyObject *tuple)
 static PyObject *
 build_namedtuple(Build *b, const FjNode *node)
 {
-    PyTypeObject *type = rest_of(b, node)->type;
+    PyTypeObject *type = fj_structure_rest(b->structure, node)->type;
     if (fj_node_kind(node)->plain) {
         return fill_tuple(b, node, type->tp_alloc(type, node->children));
     }
@@ -96,7 +89,7 @@ build_namedtuple(Build *b, const FjNode *node)
 static PyObject *
 build_dict(Build *b, const FjNode *node)
 {
-    PyObject *type = (PyObject *)rest_of(b, node)->type, *dict = NULL;
+    PyObject *type = (PyObject *)fj_structure_rest(b->structure, node)->type, *dict = NULL;
     if (node->code == FJ_DICT) {
         dict = PyDict_New();
     }
@@ -205,9 +198,10 @@ build_dataclass(Build *b, const FjNode *node)
     if (values == NULL) {
         return NULL;
     }
-    PyObject *result = PyObject_Vectorcall(
-        (PyObject *)rest_of(b, node)->type, ((PyTupleObject *)values)->ob_item, 0,
-        node->children == 0 ? NULL : fj_node_kind(node)->names);
+    PyObject *result =
+        PyObject_Vectorcall((PyObject *)fj_structure_rest(b->structure, node)->type,
+                            ((PyTupleObject *)values)->ob_item, 0,
+                            node->children == 0 ? NULL : fj_node_kind(node)->names);
     Py_DECREF(values);
     return result;
 }
@@ -256,7 +250,7 @@ build_container(Build *b)
         return Py_NewRef(b->missing);
     case FJ_TUPLE:
         if (node->aux != NULL) { /* it can never change: one does for all */
-            b->next = b->structure->nodes + rest_of(b, node)->end;
+            b->next = fj_structure_skip(b->structure, node);
             return Py_NewRef(node->aux);
         }
         break;

@@ -199,22 +199,22 @@ match_arguments(Call *call)
             return -1;
         }
     }
-    FjVariant *guess = call->captured != NULL ? call->captured->last : NULL;
-    int captured = guess != NULL; /* they are known to fit their own last variant, no other */
-    if (!captured) {
-        guess = self->last;
+    FjVariant *guess = self->last;
+    const FjCapture *known = NULL;
+    Py_ssize_t count = 0;
+    if (call->captured != NULL && call->captured->last != NULL) {
+        guess = call->captured->last; /* what is captured is known to fit this, and no other */
+        known = call->captured->items;
+        count = call->captured->count;
+    }
+    else if (guess != NULL && guess->memo != NULL) {
+        known = fj_memo_check(guess->memo, guess->structure, call->slots);
+        count = known != NULL;
     }
     if (FJ_LIKELY(guess != NULL)) {
         Py_INCREF(guess);
-        const FjCapture *known =
-            captured              ? call->captured->items
-            : guess->memo != NULL ? fj_memo_check(guess->memo, guess->structure, call->slots)
-                                  : NULL;
-        FjMatch matched = fj_match_slots(guess->structure, call->slots, known,
-                                         captured        ? call->captured->count
-                                         : known != NULL ? 1
-                                                         : 0,
-                                         &call->arrays);
+        FjMatch matched =
+            fj_match_slots(guess->structure, call->slots, known, count, &call->arrays);
         if (FJ_LIKELY(matched == FJ_MATCH_YES)) {
             if (known == NULL && guess->structure->count >= FJ_MEMO_WORTH) {
                 fj_memo_learn(&guess->memo, guess->structure, call->slots);
@@ -404,9 +404,9 @@ begin_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const 
     return -1;
 }
 
-static inline PyObject *
-call_jitted(FjFilterJit *self, FjCaptured *captured, PyObject *const *args, Py_ssize_t nargs,
-            PyObject *kwnames)
+PyObject *
+fj_call_captured(FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
+                 Py_ssize_t nargs, PyObject *kwnames)
 {
     Call call;
     if (begin_call(&call, self, captured, args, nargs, kwnames) < 0) {
@@ -424,14 +424,8 @@ call_jitted(FjFilterJit *self, FjCaptured *captured, PyObject *const *args, Py_s
 PyObject *
 fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    return call_jitted((FjFilterJit *)op, NULL, args, PyVectorcall_NARGS(nargsf), kwnames);
-}
-
-PyObject *
-fj_call_captured(FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
-                 Py_ssize_t nargs, PyObject *kwnames)
-{
-    return call_jitted(self, captured, args, nargs, kwnames);
+    return fj_call_captured((FjFilterJit *)op, NULL, args, PyVectorcall_NARGS(nargsf),
+                            kwnames);
 }
 
 PyObject *

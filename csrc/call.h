@@ -16,8 +16,8 @@ typedef struct {
     FjVariant *last; /* owned, or NULL */
 } FjCaptured;
 
-/* The same where some of the arguments are captured; the caller holds `self`, `captured` and
- * the arguments. */
+/* The same where some of the arguments are captured (`captured` may be NULL); the caller holds
+ * `self`, `captured` and the arguments. */
 PyObject *fj_call_captured(FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
                            Py_ssize_t nargs, PyObject *kwnames);
 

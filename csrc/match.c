@@ -30,12 +30,6 @@ typedef struct {
 
 static int match_node(Match *m, PyObject *object);
 
-static inline const FjNodeRest *
-rest_of(const Match *m, const FjNode *node)
-{
-    return &m->structure->rest[node - m->structure->nodes];
-}
-
 /* ---- leaves ---- */
 
 static int
@@ -77,8 +71,9 @@ match_wayward_static(Match *m, const FjNode *node, PyObject *object)
     if (fj_static_hash(m->registry, object, node->flags & FJ_NODE_FIELD, &hash) < 0) {
         return FJ_MATCH_ERROR;
     }
-    return hash == rest_of(m, node)->hash ? fj_static_equal(m->registry, node->aux, object)
-                                          : FJ_MATCH_NO;
+    return hash == fj_structure_rest(m->structure, node)->hash
+               ? fj_static_equal(m->registry, node->aux, object)
+               : FJ_MATCH_NO;
 }
 
 static inline int
@@ -329,7 +324,7 @@ match_generic(Match *m, const FjNode *node, PyObject *object)
     if (fj_static_hash(m->registry, aux, 1, &hash) < 0) {
         goto done;
     }
-    result = hash != rest_of(m, node)->hash
+    result = hash != fj_structure_rest(m->structure, node)->hash
                  ? FJ_MATCH_NO
                  : fj_static_equal(m->registry, PyTuple_GET_ITEM(node->aux, 0), aux);
     if (result == FJ_MATCH_YES) {
@@ -350,7 +345,7 @@ match_container(Match *m, const FjNode *node, PyObject *object)
     switch (node->code) {
     case FJ_TUPLE:
         if (object == node->aux) { /* it cannot have changed */
-            m->next = m->structure->nodes + rest_of(m, node)->end;
+            m->next = fj_structure_skip(m->structure, node);
             return FJ_MATCH_YES;
         }
         return PyTuple_CheckExact(object) ? match_tuple(m, node, object) : FJ_MATCH_NO;
@@ -362,7 +357,7 @@ match_container(Match *m, const FjNode *node, PyObject *object)
     default:
         break;
     }
-    if (Py_TYPE(object) != rest_of(m, node)->type) {
+    if (Py_TYPE(object) != fj_structure_rest(m->structure, node)->type) {
         return FJ_MATCH_NO;
     }
     switch (node->code) {
@@ -422,7 +417,7 @@ push_captured(Match *m, const FjCapture *capture)
             return FJ_MATCH_ERROR;
         }
     }
-    m->next = m->structure->nodes + rest_of(m, m->next)->end;
+    m->next = fj_structure_skip(m->structure, m->next);
     return FJ_MATCH_YES;
 }
 

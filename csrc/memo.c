@@ -197,7 +197,6 @@ static int
 learn_node(Learn *l, PyObject *object)
 {
     const FjNode *node = l->next++;
-    const FjNodeRest *rest = &l->structure->rest[node - l->structure->nodes];
     switch (node->code) {
     case FJ_ARRAY:
         l->memo->arrays[l->memo->num_arrays++] = object;
@@ -208,16 +207,18 @@ learn_node(Learn *l, PyObject *object)
         return object == Py_None;
     case FJ_TUPLE:
         if (object == node->aux) {
-            l->next = l->structure->nodes + rest->end;
+            l->next = fj_structure_skip(l->structure, node);
             return 1;
         }
         return PyTuple_CheckExact(object) && learn_items(l, node, object);
     case FJ_LIST:
         return PyList_CheckExact(object) && learn_items(l, node, object);
     case FJ_NAMEDTUPLE:
-        return Py_TYPE(object) == rest->type && learn_items(l, node, object);
+        return Py_TYPE(object) == fj_structure_rest(l->structure, node)->type &&
+               learn_items(l, node, object);
     case FJ_MODULE:
-        return Py_TYPE(object) == rest->type && learn_module(l, node, object);
+        return Py_TYPE(object) == fj_structure_rest(l->structure, node)->type &&
+               learn_module(l, node, object);
     default:
         return 0;
     }

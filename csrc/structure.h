@@ -75,6 +75,20 @@ struct FjStructure {
 
 extern PyType_Spec fj_structure_spec;
 
+/* What is seldom asked of one of its nodes. */
+static inline const FjNodeRest *
+fj_structure_rest(const FjStructure *structure, const FjNode *node)
+{
+    return &structure->rest[node - structure->nodes];
+}
+
+/* The node after all that belongs to this one. */
+static inline const FjNode *
+fj_structure_skip(const FjStructure *structure, const FjNode *node)
+{
+    return structure->nodes + fj_structure_rest(structure, node)->end;
+}
+
 /* An empty Structure to be filled by flatten.c. */
 FjStructure *fj_structure_new(FjRegistry *registry);
 
