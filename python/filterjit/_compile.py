@@ -295,8 +295,9 @@ class Options:
         if self.donate != "none":
             given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
             if self.donate.endswith("-except-first"):
-                names = f.parts()[0].signature.names
-                given = given[1:] if args else [x for x in given if x != f"`{names[0]}`"]
+                signature = f.parts()[0].signature
+                first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
+                given = given[1:] if args else [x for x in given if x not in first]
             if given:
                 raise ValueError(
                     f"{given[0]} of `partial` would be donated by the first call, and be gone "

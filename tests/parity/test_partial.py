@@ -128,3 +128,13 @@ def test_a_method() -> None:
     p = Model.__call__.partial(model)
     assert picture(p(X, 2)) == picture(model(X, 2))
     assert picture(p(X)) == picture(model(X))
+
+
+def test_only_what_can_be_given_by_position_is_a_first_argument() -> None:
+    """Where all parameters are by keyword, all are donated."""
+    f = filterjit.filter_jit(lambda *, a, b: a + b, donate="all-except-first")
+    with pytest.raises(ValueError, match="`a` of `partial` would be donated"):
+        f.partial(a=X)
+    g = filterjit.filter_jit(lambda **kwargs: kwargs["a"], donate="all-except-first")
+    with pytest.raises(ValueError, match="`a` of `partial` would be donated"):
+        g.partial(a=X)
