@@ -23,6 +23,10 @@ typedef struct {
     PyObject *registry;
     PyObject *missing;
     PyObject *no_arguments; /* the empty tuple */
+    /* Of fj_build_part, where `arrays` are those leaves that have a node of their own: */
+    const FjPart *part;       /* or NULL */
+    PyObject *const *singles; /* the first of `arrays` */
+    Py_ssize_t taken;         /* how many others have been built */
 } Build;
 
 static PyObject *build_container(Build *b);
@@ -43,10 +47,33 @@ build_node(Build *b)
     return build_container(b);
 }
 
+/* The leaves of a node with FJ_NODE_LEAVES, into the places of its items. */
+static void
+take_leaves(Build *b, PyObject **items, uint32_t count)
+{
+    const FjPart *part = b->part;
+    if (part == NULL) {
+        for (uint32_t i = 0; i < count; i++) {
+            items[i] = Py_NewRef(b->arrays[i]);
+        }
+        b->arrays += count;
+        return;
+    }
+    Py_ssize_t first = b->arrays - b->singles + b->taken;
+    for (uint32_t i = 0; i < count; i++) {
+        items[i] = Py_NewRef(fj_part_leaf(part, first + i));
+    }
+    b->taken += count;
+}
+
 static PyObject *
 build_list(Build *b, const FjNode *node)
 {
     PyObject *list = PyList_New(node->children);
+    if (list != NULL && (node->flags & FJ_NODE_LEAVES)) {
+        take_leaves(b, ((PyListObject *)list)->ob_item, node->children);
+        return list;
+    }
     for (uint32_t i = 0; list != NULL && i < node->children; i++) {
         PyObject *item = build_node(b);
         if (item == NULL) {
@@ -62,6 +89,10 @@ build_list(Build *b, const FjNode *node)
 static PyObject *
 fill_tuple(Build *b, const FjNode *node, PyObject *tuple)
 {
+    if (tuple != NULL && (node->flags & FJ_NODE_LEAVES)) {
+        take_leaves(b, ((PyTupleObject *)tuple)->ob_item, node->children);
+        return tuple;
+    }
     for (uint32_t i = 0; tuple != NULL && i < node->children; i++) {
         PyObject *item = build_node(b);
         if (item == NULL) {
@@ -86,12 +117,33 @@ build_namedtuple(Build *b, const FjNode *node)
     return result;
 }
 
+/* A dict with the keys of the node, each to None: a copy, which is made without looking at a
+ * key, of one that is kept. */
+static PyObject *
+new_dict(Build *b, const FjNode *node)
+{
+    if (!(node->flags & FJ_NODE_STR_KEYS)) {
+        return PyDict_New();
+    }
+    FjNodeRest *rest = &b->structure->rest[node - b->structure->nodes];
+    if (rest->model == NULL) {
+        PyObject *model = PyDict_New();
+        for (Py_ssize_t i = 0; model != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
+            if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i), Py_None) < 0) {
+                Py_CLEAR(model);
+            }
+        }
+        Py_XSETREF(rest->model, model); /* the garbage collector may have come by here */
+    }
+    return rest->model == NULL ? NULL : PyDict_Copy(rest->model);
+}
+
 static PyObject *
 build_dict(Build *b, const FjNode *node)
 {
     PyObject *type = (PyObject *)fj_structure_rest(b->structure, node)->type, *dict = NULL;
     if (node->code == FJ_DICT) {
-        dict = PyDict_New();
+        dict = new_dict(b, node);
     }
     else if (node->code == FJ_ORDERED_DICT) {
         dict = PyObject_CallNoArgs(type);
@@ -266,14 +318,18 @@ build_container(Build *b)
 }
 
 static PyObject *
-build_all(FjStructure *structure, PyObject *const *arrays, PyObject *(*build)(Build *))
+build_all(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
+          PyObject *(*build)(Build *))
 {
     Build b = {structure,
                structure->nodes,
                arrays,
                (PyObject *)structure->registry,
                structure->registry->missing,
-               PyTuple_New(0)};
+               PyTuple_New(0),
+               part,
+               arrays,
+               0};
     PyObject *result = b.no_arguments == NULL ? NULL : build(&b);
     Py_XDECREF(b.no_arguments);
     return result;
@@ -282,7 +338,47 @@ build_all(FjStructure *structure, PyObject *const *arrays, PyObject *(*build)(Bu
 PyObject *
 fj_build_tree(FjStructure *structure, PyObject *const *arrays)
 {
-    return build_all(structure, arrays, build_node);
+    return build_all(structure, arrays, NULL, build_node);
+}
+
+PyObject *
+fj_build_part(FjStructure *structure, const FjPart *part)
+{
+    Py_ssize_t leaf = 0, count = 0;
+    PyObject **singles = PyMem_New(PyObject *, (size_t)structure->count + 1);
+    if (singles == NULL) {
+        return PyErr_NoMemory();
+    }
+    for (uint32_t i = 0; i < structure->count; i++) {
+        const FjNode *node = &structure->nodes[i];
+        if (node->code == FJ_ARRAY) {
+            singles[count++] = fj_part_leaf(part, leaf++);
+        }
+        else if (node->flags & FJ_NODE_LEAVES) {
+            leaf += node->children;
+        }
+    }
+    PyObject *tree = build_all(structure, singles, part, build_node);
+    PyMem_Free(singles);
+    return tree;
+}
+
+PyObject *
+fj_build_given(FjStructure *structure, PyObject *const *given)
+{
+    if (structure->fixed == NULL) {
+        return fj_build_tree(structure, given);
+    }
+    PyObject **leaves = PyMem_New(PyObject *, (size_t)structure->leaves + 1);
+    if (leaves == NULL) {
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; i < structure->leaves; i++) {
+        leaves[i] = structure->fixed[i] != NULL ? structure->fixed[i] : *given++;
+    }
+    PyObject *tree = fj_build_tree(structure, leaves);
+    PyMem_Free(leaves);
+    return tree;
 }
 
 /* The registry stands for an argument that was not given: `missing` could be one that was. */
@@ -312,5 +408,5 @@ build_root(Build *b)
 PyObject *
 fj_build_slots(FjStructure *structure, PyObject *const *arrays)
 {
-    return build_all(structure, arrays, build_root);
+    return build_all(structure, arrays, NULL, build_root);
 }

@@ -77,6 +77,30 @@ fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missin
     return 1;
 }
 
+int
+fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
+                  PyObject **values)
+{
+    FjFieldView view;
+    if (fj_fields_view(object, &view) < 0) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        values[i] = NULL;
+        if (FJ_LIKELY(view.plain)) {
+            PyObject *found = fj_fields_peek(&view, kind, i);
+            values[i] = found == missing ? NULL : Py_XNewRef(found);
+        }
+        else if (fj_fields_get(object, kind, i, missing, &values[i]) < 0) {
+            while (i > 0) {
+                Py_XDECREF(values[--i]);
+            }
+            return -1;
+        }
+    }
+    return 0;
+}
+
 #if FJ_HAVE_INSTANCE_VALUES
 /* Whether no field's name stands for a descriptor in the class, so that setting it is storing
  * it.  Remembered for as long as the class does not change. */

@@ -52,6 +52,11 @@ fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
 int fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
                   PyObject **value);
 
+/* The first `count` fields as new references, NULL for one that is not there.  0, or -1 with
+ * an error and none of them. */
+int fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
+                      PyObject **values);
+
 /* Sets all fields of an instance that was just allocated; steals `values`, where NULL stands
  * for a field that is not there.  Otherwise as fj_fields_set_fresh. */
 int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,

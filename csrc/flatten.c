@@ -1,19 +1,25 @@
 /* The walk that knows nothing yet: it asks for kinds and writes a Structure.
  *
  * Python code can run anywhere in here: in classify and is_array for a type or an instance
- * that is met, in the comparisons of sorting keys, in `describe` and in the getattr of
- * dataclasses, in finalizers.  So each object is held by a strong reference while it is
- * walked, sizes are asked again after each child, and nodes are named by index, since the
- * array of nodes moves as it grows.
+ * that is met, in the caller's is_leaf, in the comparisons of sorting keys, in `describe` and
+ * in the getattr of dataclasses, in finalizers.  So each object is held by a strong reference
+ * while it is walked, sizes are asked again after each child, and nodes are named by index,
+ * since the array of nodes moves as it grows.
  */
 #include "flatten.h"
 
 #include "fields.h"
 #include "statics.h"
 
+/* As many attributes as CPython lets the instances of a type share. */
+#define FIELDS_INLINE 30
+
 typedef struct {
     FjStructure *structure;
     FjLeafBuf *arrays;
+    int all; /* every leaf counts as an array */
+    int none_is_leaf;
+    PyObject *is_leaf; /* borrowed, or NULL */
 } Walk;
 
 static int walk(Walk *w, PyObject *object);
@@ -41,6 +47,7 @@ add_array(Walk *w, PyObject *object)
     if (add_leaf(w, FJ_ARRAY, NULL) < 0) {
         return -1;
     }
+    w->structure->leaves++;
     w->structure->arrays++;
     return fj_leafbuf_push(w->arrays, object);
 }
@@ -87,6 +94,9 @@ static int
 is_constant(const FjStructure *structure, uint32_t index)
 {
     uint32_t end = structure->rest[index].end;
+    if (structure->nodes[index].flags & FJ_NODE_LEAVES) {
+        return 0;
+    }
     for (uint32_t i = index + 1; i < end; i = structure->rest[i].end) {
         const FjNode *child = &structure->nodes[i];
         if (!(child->code == FJ_NONE || child->flags & FJ_NODE_INERT ||
@@ -95,6 +105,71 @@ is_constant(const FjStructure *structure, uint32_t index)
         }
     }
     return 1;
+}
+
+/* Pushes `items` if every one of them is a leaf, as far as is known without Python code: then
+ * there is no need for a node for each.  1, 0, or -1 with an error. */
+static int
+add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
+{
+    const PyTypeObject *last = NULL;
+    Py_ssize_t before = w->arrays->count;
+    if (w->is_leaf != NULL || count == 0) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyTypeObject *type = Py_TYPE(items[i]);
+        if (FJ_UNLIKELY(type != last)) {
+            FjNodeKind *kind = fj_registry_known_kind(registry_of(w), type);
+            if (kind == NULL ||
+                !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC || kind->code == FJ_ASK ||
+                  (kind->code == FJ_NONE && w->none_is_leaf))) {
+                /* The tree still holds them, so this runs no Python code. */
+                fj_leafbuf_truncate(w->arrays, before);
+                return 0;
+            }
+            last = type;
+            if (i == 0 && fj_leafbuf_reserve(w->arrays, count) < 0) {
+                return -1;
+            }
+        }
+        if (fj_leafbuf_push(w->arrays, items[i]) < 0) {
+            return -1;
+        }
+    }
+    w->structure->leaves += count;
+    w->structure->arrays += count;
+    return 1;
+}
+
+/* Says of a tuple or list that all its children are leaves, whose nodes may have been appended
+ * one by one: a tree has one Structure, however its leaves came to be known. */
+static void
+forget_leaf_nodes(Walk *w, Py_ssize_t index)
+{
+    FjStructure *structure = w->structure;
+    FjNode *node = &structure->nodes[index];
+    uint32_t first = (uint32_t)index + 1;
+    if (node->children == 0 || structure->count - first != node->children) {
+        return;
+    }
+    for (uint32_t i = first; i < structure->count; i++) {
+        if (structure->nodes[i].code != FJ_ARRAY) {
+            return;
+        }
+    }
+    structure->count = first;
+    node->flags |= FJ_NODE_LEAVES;
+}
+
+/* All children of a tuple or list have been walked. */
+static void
+close_sequence(Walk *w, Py_ssize_t index)
+{
+    if (w->all) {
+        forget_leaf_nodes(w, index);
+    }
+    fj_structure_close(w->structure, index);
 }
 
 static int
@@ -107,13 +182,25 @@ walk_tuple(Walk *w, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
     if (index < 0) {
         return -1;
     }
+    if (w->all && code == FJ_TUPLE) {
+        int all_leaves = add_leaves(w, ((PyTupleObject *)tuple)->ob_item, size);
+        if (all_leaves != 0) {
+            w->structure->nodes[index].flags |= FJ_NODE_LEAVES;
+            fj_structure_close(w->structure, index);
+            return all_leaves < 0 ? -1 : 0;
+        }
+    }
     for (Py_ssize_t i = 0; i < size; i++) {
         if (walk(w, PyTuple_GET_ITEM(tuple, i)) < 0) {
             return -1;
         }
     }
-    fj_structure_close(w->structure, index);
-    if (code == FJ_TUPLE && is_constant(w->structure, (uint32_t)index)) {
+    if (code == FJ_NAMEDTUPLE) {
+        fj_structure_close(w->structure, index);
+        return 0;
+    }
+    close_sequence(w, index);
+    if (is_constant(w->structure, (uint32_t)index)) {
         w->structure->nodes[index].aux = Py_NewRef(tuple);
     }
     return 0;
@@ -127,6 +214,12 @@ walk_list(Walk *w, PyObject *list)
     if (index < 0) {
         return -1;
     }
+    int all_leaves = w->all ? add_leaves(w, ((PyListObject *)list)->ob_item, size) : 0;
+    if (all_leaves != 0) {
+        w->structure->nodes[index].flags |= FJ_NODE_LEAVES;
+        fj_structure_close(w->structure, index);
+        return all_leaves < 0 ? -1 : 0;
+    }
     for (Py_ssize_t i = 0; i < size; i++) {
         if (PyList_GET_SIZE(list) != size) {
             PyErr_SetString(PyExc_RuntimeError, "list changed size while it was flattened");
@@ -139,7 +232,7 @@ walk_list(Walk *w, PyObject *list)
             return -1;
         }
     }
-    fj_structure_close(w->structure, index);
+    close_sequence(w, index);
     return 0;
 }
 
@@ -223,34 +316,51 @@ done:
     return result;
 }
 
+/* `value` is NULL where the field is not there. */
+static int
+walk_field(Walk *w, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
+{
+    return value == NULL       ? add_leaf(w, FJ_MISSING, NULL)
+           : i < kind->dynamic ? walk(w, value)
+                               : add_static(w, value, FJ_NODE_FIELD);
+}
+
 static int
 walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
 {
-    PyObject *missing = registry_of(w)->missing;
+    PyObject *few[FIELDS_INLINE];
+    PyObject **values = few;
+    int result = -1;
     int wrapper = fj_fields_has_wrapper(object, kind);
     if (wrapper < 0) {
         return -1;
     }
     Py_ssize_t count = kind->dynamic + kind->statics + (wrapper ? kind->wrapper : 0);
-    Py_ssize_t index = open_node(w, FJ_MODULE, count, Py_TYPE(object), (PyObject *)kind);
-    if (index < 0) {
+    if (count > FIELDS_INLINE && (values = PyMem_New(PyObject *, (size_t)count)) == NULL) {
+        PyErr_NoMemory();
         return -1;
     }
-    w->structure->nodes[index].flags |= wrapper ? FJ_NODE_WRAPPER : 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *value = NULL;
-        int found = fj_fields_get(object, kind, i, missing, &value);
-        int result = found < 0           ? -1
-                     : found == 0        ? add_leaf(w, FJ_MISSING, NULL)
-                     : i < kind->dynamic ? walk(w, value)
-                                         : add_static(w, value, FJ_NODE_FIELD);
-        Py_XDECREF(value);
-        if (result < 0) {
-            return -1;
-        }
+    Py_ssize_t index = open_node(w, FJ_MODULE, count, Py_TYPE(object), (PyObject *)kind);
+    if (index < 0 ||
+        fj_fields_get_all(object, kind, count, registry_of(w)->missing, values) < 0) {
+        goto done;
     }
-    fj_structure_close(w->structure, index);
-    return 0;
+    w->structure->nodes[index].flags |= wrapper ? FJ_NODE_WRAPPER : 0;
+    result = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (result == 0) {
+            result = walk_field(w, kind, i, values[i]);
+        }
+        Py_XDECREF(values[i]);
+    }
+    if (result == 0) {
+        fj_structure_close(w->structure, index);
+    }
+done:
+    if (values != few) {
+        PyMem_Free(values);
+    }
+    return result;
 }
 
 static int
@@ -276,26 +386,48 @@ walk_dataclass(Walk *w, PyObject *object, FjNodeKind *kind)
     return 0;
 }
 
+/* Whether these are the keys of `count` children, as fj_structure_key gives them. */
+static int
+are_keys(PyObject *keys, Py_ssize_t count)
+{
+    if (PyTuple_GET_SIZE(keys) != count) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *key = PyTuple_GET_ITEM(keys, i);
+        if (!PyUnicode_CheckExact(key) &&
+            !(PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static int
 walk_generic(Walk *w, PyObject *object)
 {
     int result = -1;
-    PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *pair = NULL;
+    PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *kept = NULL;
     PyObject *parts = PyObject_CallOneArg(registry_of(w)->describe, object);
     if (parts == NULL) {
         blame_here(w, object, "flatten");
         return -1;
     }
-    if (!PyArg_ParseTuple(parts, "O!OO;describe() must return (children, aux, unflatten)",
-                          &PyTuple_Type, &children, &aux, &unflatten)) {
+    if (!PyArg_ParseTuple(parts,
+                          "O!OOO!;describe() must return (children, aux, unflatten, keys)",
+                          &PyTuple_Type, &children, &aux, &unflatten, &PyTuple_Type, &keys)) {
         goto done;
     }
-    pair = PyTuple_Pack(2, aux, unflatten);
-    if (pair == NULL) {
+    if (!are_keys(keys, PyTuple_GET_SIZE(children))) {
+        PyErr_SetString(PyExc_ValueError, "describe() must return a key for each child");
+        goto done;
+    }
+    kept = PyTuple_Pack(3, aux, unflatten, keys);
+    if (kept == NULL) {
         goto done;
     }
     Py_ssize_t index =
-        open_node(w, FJ_GENERIC, PyTuple_GET_SIZE(children), Py_TYPE(object), pair);
+        open_node(w, FJ_GENERIC, PyTuple_GET_SIZE(children), Py_TYPE(object), kept);
     if (index < 0) {
         goto done;
     }
@@ -308,7 +440,7 @@ walk_generic(Walk *w, PyObject *object)
     fj_structure_close(w->structure, index);
     result = 0;
 done:
-    Py_XDECREF(pair);
+    Py_XDECREF(kept);
     Py_DECREF(parts);
     return result;
 }
@@ -336,11 +468,33 @@ walk_node(Walk *w, PyObject *object, FjNodeKind *kind)
     }
 }
 
+/* 1, 0, or -1 with the error of `is_leaf`. */
+static int
+ask_is_leaf(Walk *w, PyObject *object)
+{
+    PyObject *answer = PyObject_CallOneArg(w->is_leaf, object);
+    int is_leaf = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return is_leaf;
+}
+
 /* The caller holds `object`. */
 static int
 walk(Walk *w, PyObject *object)
 {
-    FjNodeKind *kind = fj_registry_kind(registry_of(w), object);
+    if (w->is_leaf != NULL) {
+        int is_leaf = ask_is_leaf(w, object);
+        if (is_leaf != 0) {
+            return is_leaf < 0 ? -1 : add_array(w, object);
+        }
+    }
+    /* Nothing that a plain leaf needs runs Python code, so its kind need not be held. */
+    FjNodeKind *kind = fj_registry_known_kind(registry_of(w), Py_TYPE(object));
+    if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
+        return kind->code == FJ_ARRAY || w->all ? add_array(w, object)
+                                                : add_static(w, object, 0);
+    }
+    kind = fj_registry_kind(registry_of(w), object);
     if (kind == NULL) {
         return -1;
     }
@@ -350,13 +504,13 @@ walk(Walk *w, PyObject *object)
         result = add_array(w, object);
         break;
     case FJ_STATIC:
-        result = add_static(w, object, 0);
+        result = w->all ? add_array(w, object) : add_static(w, object, 0);
         break;
     case FJ_NONE:
-        result = add_leaf(w, FJ_NONE, NULL);
+        result = w->none_is_leaf ? add_array(w, object) : add_leaf(w, FJ_NONE, NULL);
         break;
     case FJ_ASK:
-        result = fj_registry_ask(registry_of(w), object);
+        result = w->all ? 1 : fj_registry_ask(registry_of(w), object);
         if (result >= 0) {
             result = result ? add_array(w, object) : add_static(w, object, 0);
         }
@@ -373,21 +527,38 @@ walk(Walk *w, PyObject *object)
     return result;
 }
 
+static FjStructure *
+walk_tree(Walk *w, PyObject *tree)
+{
+    if (w->structure != NULL && walk(w, tree) < 0) {
+        Py_CLEAR(w->structure);
+    }
+    return w->structure;
+}
+
 FjStructure *
 fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *arrays)
 {
-    Walk w = {fj_structure_new(registry), arrays};
-    if (w.structure != NULL && walk(&w, tree) < 0) {
-        Py_CLEAR(w.structure);
+    Walk w = {.structure = fj_structure_new(registry), .arrays = arrays};
+    return walk_tree(&w, tree);
+}
+
+FjStructure *
+fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int none_is_leaf,
+                  FjLeafBuf *leaves)
+{
+    Walk w = {fj_structure_new(registry), leaves, 1, none_is_leaf, is_leaf};
+    if (w.structure != NULL) {
+        w.structure->every_leaf = 1;
     }
-    return w.structure;
+    return walk_tree(&w, tree);
 }
 
 FjStructure *
 fj_flatten_slots(FjRegistry *registry, PyObject *names, PyObject *const *slots,
                  FjLeafBuf *arrays)
 {
-    Walk w = {fj_structure_new(registry), arrays};
+    Walk w = {.structure = fj_structure_new(registry), .arrays = arrays};
     if (w.structure == NULL) {
         return NULL;
     }

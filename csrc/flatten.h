@@ -6,7 +6,7 @@
 #include "leafbuf.h"
 #include "structure.h"
 
-/* Both push the arrays and return a new Structure, or NULL with an error (`arrays` may then
+/* They push the arrays and return a new Structure, or NULL with an error (`arrays` may then
  * hold some; the caller clears it).  They run Python code: see flatten.c. */
 
 /* Of one tree. */
@@ -16,5 +16,11 @@ FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *ar
  * The caller holds the slots. */
 FjStructure *fj_flatten_slots(FjRegistry *registry, PyObject *names, PyObject *const *slots,
                               FjLeafBuf *arrays);
+
+/* Of one tree in which every leaf counts as an array, as in jax.tree_util; static fields stay
+ * what they are.  A leaf is also what `is_leaf` says (a callable, or NULL), and None where
+ * `none_is_leaf`. */
+FjStructure *fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf,
+                               int none_is_leaf, FjLeafBuf *leaves);
 
 #endif

@@ -6,13 +6,17 @@
 #include "leafbuf.h"
 
 int
-fj_leafbuf_grow(FjLeafBuf *buf)
+fj_leafbuf_grow(FjLeafBuf *buf, Py_ssize_t more)
 {
-    if (buf->capacity > PY_SSIZE_T_MAX / 4 / (Py_ssize_t)sizeof(PyObject *)) {
+    const Py_ssize_t most = PY_SSIZE_T_MAX / 4 / (Py_ssize_t)sizeof(PyObject *);
+    if (buf->capacity > most || more > most) {
         PyErr_NoMemory();
         return -1;
     }
     Py_ssize_t capacity = buf->capacity * 2;
+    if (capacity < buf->count + more) {
+        capacity = buf->count + more;
+    }
     PyObject **room = PyMem_Malloc((size_t)(capacity + 1) * sizeof(PyObject *));
     if (room == NULL) {
         PyErr_NoMemory();
@@ -46,6 +50,20 @@ fj_leafbuf_clear(FjLeafBuf *buf)
     fj_leafbuf_init(buf);
 }
 
+int
+fj_leafbuf_extend(FjLeafBuf *buf, PyObject *const *items, Py_ssize_t count)
+{
+    if (fj_leafbuf_reserve(buf, count) < 0) {
+        return -1;
+    }
+    PyObject **place = buf->items + buf->count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        place[i] = Py_NewRef(items[i]);
+    }
+    buf->count += count;
+    return 0;
+}
+
 PyObject *
 fj_leafbuf_as_tuple(const FjLeafBuf *buf)
 {
@@ -57,4 +75,17 @@ fj_leafbuf_as_tuple(const FjLeafBuf *buf)
         PyTuple_SET_ITEM(tuple, i, Py_NewRef(buf->items[i]));
     }
     return tuple;
+}
+
+PyObject *
+fj_leafbuf_as_list(const FjLeafBuf *buf)
+{
+    PyObject *list = PyList_New(buf->count);
+    if (list == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < buf->count; i++) {
+        PyList_SET_ITEM(list, i, Py_NewRef(buf->items[i]));
+    }
+    return list;
 }

@@ -30,8 +30,9 @@ fj_leafbuf_init(FjLeafBuf *buf)
     buf->capacity = FJ_LEAFBUF_INLINE;
 }
 
-/* Doubles the room.  0, or -1 with MemoryError and the buffer as it was. */
-int fj_leafbuf_grow(FjLeafBuf *buf);
+/* Makes room for `more` than it holds, at least twice what there was.  0, or -1 with
+ * MemoryError and the buffer as it was. */
+int fj_leafbuf_grow(FjLeafBuf *buf, Py_ssize_t more);
 
 /* Drops the references from `count` on. */
 void fj_leafbuf_truncate(FjLeafBuf *buf, Py_ssize_t count);
@@ -43,14 +44,38 @@ void fj_leafbuf_clear(FjLeafBuf *buf);
 static inline int
 fj_leafbuf_push(FjLeafBuf *buf, PyObject *object)
 {
-    if (FJ_UNLIKELY(buf->count == buf->capacity) && fj_leafbuf_grow(buf) < 0) {
+    if (FJ_UNLIKELY(buf->count == buf->capacity) && fj_leafbuf_grow(buf, 1) < 0) {
         return -1;
     }
     buf->items[buf->count++] = Py_NewRef(object);
     return 0;
 }
 
-/* The references as a new tuple, NULL with an error. */
+/* Takes over a reference, of which NULL is an error that is passed on.  0, or -1 with an error
+ * and nothing kept. */
+static inline int
+fj_leafbuf_take(FjLeafBuf *buf, PyObject *object)
+{
+    if (object == NULL) {
+        return -1;
+    }
+    int result = fj_leafbuf_push(buf, object);
+    Py_DECREF(object);
+    return result;
+}
+
+/* Makes room for `more` references.  0, or -1 with MemoryError and the buffer as it was. */
+static inline int
+fj_leafbuf_reserve(FjLeafBuf *buf, Py_ssize_t more)
+{
+    return buf->capacity - buf->count < more ? fj_leafbuf_grow(buf, more) : 0;
+}
+
+/* New references to all of `items`.  0, or -1 with MemoryError. */
+int fj_leafbuf_extend(FjLeafBuf *buf, PyObject *const *items, Py_ssize_t count);
+
+/* The references as a new tuple or list, NULL with an error. */
 PyObject *fj_leafbuf_as_tuple(const FjLeafBuf *buf);
+PyObject *fj_leafbuf_as_list(const FjLeafBuf *buf);
 
 #endif

@@ -5,7 +5,6 @@
  */
 #include "bind.h"
 #include "bound.h"
-#include "build.h"
 #include "cache.h"
 #include "common.h"
 #include "flatten.h"
@@ -14,8 +13,11 @@
 #include "match.h"
 #include "nodekind.h"
 #include "partial.h"
+#include "partition.h"
 #include "state.h"
 #include "structure.h"
+#include "structuretype.h"
+#include "tree.h"
 #include "variant.h"
 
 /* flatten(registry, tree) -> (arrays, structure) */
@@ -50,6 +52,10 @@ core_match(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     FjStructure *structure = (FjStructure *)args[0];
+    if (structure->every_leaf) {
+        PyErr_SetString(PyExc_ValueError, "match knows only the structures of `flatten`");
+        return NULL;
+    }
     if (fj_structure_hash(structure) < 0) {
         return NULL;
     }
@@ -70,40 +76,28 @@ core_match(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
-/* build(structure, arrays) -> tree */
-static PyObject *
-core_build(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    FjState *state = PyModule_GetState(module);
-    if (nargs != 2 || Py_TYPE(args[0]) != state->structure) {
-        PyErr_SetString(PyExc_TypeError, "build takes (structure, arrays)");
-        return NULL;
-    }
-    FjStructure *structure = (FjStructure *)args[0];
-    PyObject *arrays = PySequence_Tuple(args[1]);
-    if (arrays == NULL) {
-        return NULL;
-    }
-    PyObject *tree = NULL;
-    if (PyTuple_GET_SIZE(arrays) != structure->arrays) {
-        PyErr_Format(PyExc_ValueError, "the structure takes %zd arrays, not %zd",
-                     structure->arrays, PyTuple_GET_SIZE(arrays));
-    }
-    else {
-        tree = fj_build_tree(structure, ((PyTupleObject *)arrays)->ob_item);
-    }
-    Py_DECREF(arrays);
-    return tree;
-}
-
 static PyMethodDef core_functions[] = {
     {"flatten", (PyCFunction)(void (*)(void))core_flatten, METH_FASTCALL,
      "flatten(registry, tree) -> (arrays, structure)"},
     {"match", (PyCFunction)(void (*)(void))core_match, METH_FASTCALL,
      "match(structure, tree) -> tuple of the arrays, or None where the tree has another\n"
      "structure"},
-    {"build", (PyCFunction)(void (*)(void))core_build, METH_FASTCALL,
-     "build(structure, arrays) -> tree"},
+    {"tree_leaves", (PyCFunction)(void (*)(void))fj_tree_leaves, METH_FASTCALL,
+     "tree_leaves(registry, tree, is_leaf) -> list"},
+    {"tree_paths", (PyCFunction)(void (*)(void))fj_tree_paths, METH_FASTCALL,
+     "tree_paths(registry, tree, is_leaf) -> list of str"},
+    {"tree_map", (PyCFunction)(void (*)(void))fj_tree_map, METH_FASTCALL,
+     "tree_map(registry, function, trees, is_leaf) -> tree"},
+    {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
+     "tree_flatten(registry, tree, program, is_leaf) -> (leaves, structure)"},
+    {"from_parts", (PyCFunction)(void (*)(void))fj_tree_from_parts, METH_FASTCALL,
+     "from_parts(registry, hole, skeleton, statics) -> structure: undoes Structure.parts"},
+    {"partition", (PyCFunction)(void (*)(void))fj_partition, METH_FASTCALL,
+     "partition(registry, tree, programs, is_leaf, replace) -> tuple of trees"},
+    {"partition_dict", (PyCFunction)(void (*)(void))fj_partition_dict, METH_FASTCALL,
+     "partition_dict(registry, tree, candidates, programs, is_leaf) -> (structure, *dicts)"},
+    {"combine", (PyCFunction)(void (*)(void))fj_partition_combine, METH_FASTCALL,
+     "combine(registry, trees, is_leaf, strict) -> tree"},
     {"output_flatten", fj_output_flatten, METH_O,
      "output_flatten(output) -> (arrays, trace): for jax.tree_util.register_pytree_node"},
     {"output_unflatten", (PyCFunction)(void (*)(void))fj_output_unflatten, METH_FASTCALL,

@@ -1,12 +1,10 @@
 /* Structures: making, hashing, comparing, and saying where something stands in them.
  *
  * Python code can run where statics are hashed and compared (their own __hash__ and __eq__),
- * where a repr is made, and where references are dropped.  The nodes never change meanwhile,
- * so no index or pointer into them goes stale.
+ * where a path is written down, and where references are dropped.  The nodes never change
+ * meanwhile, so no index or pointer into them goes stale.
  */
 #include "structure.h"
-
-#include <structmember.h>
 
 #include "statics.h"
 
@@ -21,8 +19,10 @@ fj_structure_new(FjRegistry *registry)
     self->nodes = NULL;
     self->rest = NULL;
     self->count = self->capacity = 0;
-    self->arrays = 0;
-    self->careful = self->hashed = 0;
+    self->leaves = self->arrays = 0;
+    self->fixed = NULL;
+    self->paths = NULL;
+    self->every_leaf = self->careful = self->hashed = 0;
     self->hash = 0;
     self->weakrefs = NULL;
     PyObject_GC_Track((PyObject *)self);
@@ -67,6 +67,7 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t children,
     node->aux = Py_XNewRef(aux);
     FjNodeRest *rest = &self->rest[self->count];
     rest->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
+    rest->model = NULL;
     rest->hash = 0;
     rest->end = 0;
     return self->count++;
@@ -120,6 +121,22 @@ hash_aux(FjStructure *self, uint32_t index, Py_uhash_t *hash)
     return 0;
 }
 
+/* (P) Folds in the leaves that are not given. */
+static int
+hash_fixed(FjStructure *self, Py_uhash_t *hash)
+{
+    for (Py_ssize_t i = 0; i < self->leaves; i++) {
+        Py_hash_t part = 0;
+        if (self->fixed[i] != NULL &&
+            fj_static_hash(self->registry, self->fixed[i], 0, &part) < 0) {
+            fj_structure_note("while hashing the static", fj_structure_leaf_path(self, i));
+            return -1;
+        }
+        *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
+    }
+    return 0;
+}
+
 int
 fj_structure_hash(FjStructure *self)
 {
@@ -135,6 +152,9 @@ fj_structure_hash(FjStructure *self)
             fj_structure_blame(self, i, "hash");
             return -1;
         }
+    }
+    if (self->fixed != NULL && hash_fixed(self, &hash) < 0) {
+        return -1;
     }
     self->hash = hash == (Py_uhash_t)-1 ? -2 : (Py_hash_t)hash;
     self->hashed = 1;
@@ -164,6 +184,29 @@ equal_aux(FjStructure *a, FjStructure *b, uint32_t i)
     }
 }
 
+/* (P) Whether the leaves that are not given are equal. */
+static int
+equal_fixed(FjStructure *a, FjStructure *b)
+{
+    for (Py_ssize_t i = 0; i < a->leaves; i++) {
+        PyObject *x = a->fixed[i], *y = b->fixed[i];
+        if (x == NULL || y == NULL) {
+            if (x != y) {
+                return 0;
+            }
+            continue;
+        }
+        int same = fj_static_equal(a->registry, x, y);
+        if (same <= 0) {
+            if (same < 0) {
+                fj_structure_note("while comparing the static", fj_structure_leaf_path(b, i));
+            }
+            return same;
+        }
+    }
+    return 1;
+}
+
 int
 fj_structure_equal(FjStructure *a, FjStructure *b)
 {
@@ -171,13 +214,15 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
         return 1;
     }
     if (a->registry != b->registry || a->count != b->count || a->arrays != b->arrays ||
+        a->leaves != b->leaves || (a->fixed == NULL) != (b->fixed == NULL) ||
         (a->hashed && b->hashed && a->hash != b->hash)) {
         return 0;
     }
     for (uint32_t i = 0; i < a->count; i++) {
         const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
         if (x->code != y->code || x->children != y->children ||
-            a->rest[i].type != b->rest[i].type || ((x->flags ^ y->flags) & FJ_NODE_WRAPPER)) {
+            a->rest[i].type != b->rest[i].type ||
+            ((x->flags ^ y->flags) & (FJ_NODE_WRAPPER | FJ_NODE_LEAVES))) {
             return 0;
         }
         int same = equal_aux(a, b, i);
@@ -188,14 +233,20 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
             return same;
         }
     }
-    return 1;
+    return a->fixed == NULL ? 1 : equal_fixed(a, b);
 }
 
 /* ---- paths ---- */
 
-/* The key under which child `child` hangs below a node: a new reference. */
+/* (key,), a new reference. */
 static PyObject *
-child_key(FjStructure *self, uint32_t index, uint32_t child)
+position_key(Py_ssize_t position)
+{
+    return Py_BuildValue("(n)", position);
+}
+
+PyObject *
+fj_structure_key(const FjStructure *self, uint32_t index, uint32_t child)
 {
     const FjNode *node = &self->nodes[index];
     PyObject *item = NULL;
@@ -219,16 +270,16 @@ child_key(FjStructure *self, uint32_t index, uint32_t child)
     case FJ_NAMEDTUPLE: {
         PyObject *fields =
             PyObject_GetAttrString((PyObject *)self->rest[index].type, "_fields");
-        PyObject *name = fields == NULL ? NULL : PySequence_GetItem(fields, child);
+        PyObject *field = fields == NULL ? NULL : PySequence_GetItem(fields, child);
+        PyObject *name = field == NULL ? NULL : PyObject_Str(field);
         Py_XDECREF(fields);
+        Py_XDECREF(field);
         return name;
     }
-    default: {
-        PyObject *number = PyLong_FromUnsignedLong(child);
-        PyObject *key = number == NULL ? NULL : PyTuple_Pack(1, number);
-        Py_XDECREF(number);
-        return key;
-    }
+    case FJ_GENERIC:
+        return Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node->aux, 2), child));
+    default:
+        return position_key(child);
     }
     return PyTuple_Pack(1, item);
 }
@@ -246,7 +297,7 @@ fj_structure_path(FjStructure *self, uint32_t target)
             start = self->rest[start].end;
             child++;
         }
-        PyObject *key = child_key(self, at, child);
+        PyObject *key = fj_structure_key(self, at, child);
         if (key == NULL || PyList_Append(path, key) < 0) {
             Py_CLEAR(path);
         }
@@ -254,6 +305,94 @@ fj_structure_path(FjStructure *self, uint32_t target)
         at = start;
     }
     return path;
+}
+
+PyObject *
+fj_structure_leaf_path(FjStructure *self, Py_ssize_t leaf)
+{
+    uint32_t i = 0;
+    for (; i < self->count; i++) {
+        const FjNode *node = &self->nodes[i];
+        Py_ssize_t here = node->code == FJ_ARRAY                ? 1
+                          : (node->flags & FJ_NODE_LEAVES) != 0 ? node->children
+                                                                : 0;
+        if (leaf < here) {
+            break;
+        }
+        leaf -= here;
+    }
+    PyObject *path = fj_structure_path(self, i);
+    if (path == NULL || self->nodes[i].code == FJ_ARRAY) {
+        return path;
+    }
+    PyObject *key = position_key(leaf);
+    if (key == NULL || PyList_Append(path, key) < 0) {
+        Py_CLEAR(path);
+    }
+    Py_XDECREF(key);
+    return path;
+}
+
+PyObject *
+fj_structure_write_path(PyObject *path)
+{
+    PyObject *text = PyUnicode_FromString("");
+    for (Py_ssize_t i = 0; text != NULL && i < PyList_GET_SIZE(path); i++) {
+        PyObject *key = PyList_GET_ITEM(path, i);
+        PyObject *longer = PyTuple_Check(key)
+                               ? PyUnicode_FromFormat("%U[%R]", text, PyTuple_GET_ITEM(key, 0))
+                               : PyUnicode_FromFormat(i > 0 ? "%U.%U" : "%U%U", text, key);
+        Py_SETREF(text, longer);
+    }
+    return text;
+}
+
+void
+fj_structure_note(const char *what, PyObject *path)
+{
+    PyObject *exception = fj_compat_take_exception();
+    PyObject *text = path == NULL ? NULL : fj_structure_write_path(path);
+    PyObject *note = text == NULL ? NULL
+                     : PyUnicode_GET_LENGTH(text) == 0
+                         ? PyUnicode_FromFormat("(%s at the root)", what)
+                         : PyUnicode_FromFormat("(%s `%U`)", what, text);
+    PyObject *done =
+        note == NULL ? NULL : PyObject_CallMethod(exception, "add_note", "O", note);
+    if (done == NULL) {
+        PyErr_Clear(); /* the exception itself matters more */
+    }
+    Py_XDECREF(done);
+    Py_XDECREF(note);
+    Py_XDECREF(text);
+    Py_XDECREF(path);
+    fj_compat_give_exception(exception);
+}
+
+void
+fj_structure_note_blame(void)
+{
+    static const char *const deeds[][2] = {
+        {"hash", "while hashing the static"},
+        {"compare", "while comparing the static"},
+        {"sort", "while sorting the keys of the dict"},
+        {"flatten", "while taking apart"},
+    };
+    PyObject *exception = fj_compat_take_exception();
+    PyObject *blame = PyObject_GetAttrString(exception, "__filterjit_blame__");
+    PyObject *path = NULL;
+    const char *what = NULL, *deed = NULL;
+    if (blame == NULL || PyObject_DelAttrString(exception, "__filterjit_blame__") < 0 ||
+        !PyArg_ParseTuple(blame, "sO!O", &deed, &PyList_Type, &path, &(PyObject *){NULL})) {
+        PyErr_Clear();
+    }
+    for (size_t i = 0; path != NULL && i < sizeof(deeds) / sizeof(*deeds); i++) {
+        what = strcmp(deeds[i][0], deed) == 0 ? deeds[i][1] : what;
+    }
+    fj_compat_give_exception(exception);
+    if (what != NULL) {
+        fj_structure_note(what, Py_NewRef(path));
+    }
+    Py_XDECREF(blame);
 }
 
 void
@@ -275,267 +414,3 @@ fj_structure_blame(FjStructure *self, uint32_t index, const char *deed)
     Py_XDECREF(blame);
     fj_compat_give_exception(exception);
 }
-
-/* ---- the Python type ---- */
-
-static int
-structure_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjStructure *self = (FjStructure *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->registry);
-    for (uint32_t i = 0; i < self->count; i++) {
-        Py_VISIT(self->rest[i].type);
-        Py_VISIT(self->nodes[i].aux);
-    }
-    return 0;
-}
-
-static void
-structure_dealloc(PyObject *op)
-{
-    FjStructure *self = (FjStructure *)op;
-    PyTypeObject *type = Py_TYPE(op);
-    PyObject_GC_UnTrack(op);
-    PyObject_ClearWeakRefs(op);
-    for (uint32_t i = 0; i < self->count; i++) {
-        Py_XDECREF(self->rest[i].type);
-        Py_XDECREF(self->nodes[i].aux);
-    }
-    PyMem_Free(self->nodes);
-    Py_DECREF(self->registry);
-    type->tp_free(op);
-    Py_DECREF(type);
-}
-
-static Py_hash_t
-structure_tp_hash(PyObject *op)
-{
-    FjStructure *self = (FjStructure *)op;
-    return fj_structure_hash(self) < 0 ? -1 : self->hash;
-}
-
-static PyObject *
-structure_richcompare(PyObject *a, PyObject *b, int operation)
-{
-    if (Py_TYPE(a) != Py_TYPE(b) || (operation != Py_EQ && operation != Py_NE)) {
-        Py_RETURN_NOTIMPLEMENTED;
-    }
-    int same = fj_structure_equal((FjStructure *)a, (FjStructure *)b);
-    if (same < 0) {
-        return NULL;
-    }
-    return PyBool_FromLong(same == (operation == Py_EQ));
-}
-
-/* Appends text made by PyUnicode_FromFormat-like calls; steals `text`, which may be NULL. */
-static int
-put(PyObject *pieces, PyObject *text)
-{
-    int result = text == NULL ? -1 : PyList_Append(pieces, text);
-    Py_XDECREF(text);
-    return result;
-}
-
-static int put_node(FjStructure *self, PyObject *pieces, uint32_t *at);
-
-static int
-put_children(FjStructure *self, PyObject *pieces, uint32_t index, uint32_t *at)
-{
-    const FjNode *node = &self->nodes[index];
-    int named = node->code == FJ_MODULE || node->code == FJ_DATACLASS ||
-                node->code == FJ_NAMEDTUPLE || node->code == FJ_SLOTS;
-    int keyed = node->code == FJ_DICT || node->code == FJ_ORDERED_DICT ||
-                node->code == FJ_DEFAULT_DICT;
-    int first = 1;
-    for (uint32_t child = 0; child < node->children; child++) {
-        if (self->nodes[*at].code == FJ_MISSING) {
-            ++*at;
-            continue;
-        }
-        if (!first && put(pieces, PyUnicode_FromString(", ")) < 0) {
-            return -1;
-        }
-        first = 0;
-        if (named || keyed) {
-            PyObject *key = child_key(self, index, child);
-            if (key == NULL) {
-                return -1;
-            }
-            PyObject *text = PyTuple_Check(key)
-                                 ? PyUnicode_FromFormat("%R: ", PyTuple_GET_ITEM(key, 0))
-                                 : PyUnicode_FromFormat("%U=", key);
-            Py_DECREF(key);
-            if (put(pieces, text) < 0) {
-                return -1;
-            }
-        }
-        if (put_node(self, pieces, at) < 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static int
-put_node(FjStructure *self, PyObject *pieces, uint32_t *at)
-{
-    uint32_t index = (*at)++;
-    const FjNode *node = &self->nodes[index];
-    const char *close = ")";
-    PyObject *open = NULL;
-    switch (node->code) {
-    case FJ_ARRAY:
-        return put(pieces, PyUnicode_FromString("*"));
-    case FJ_STATIC:
-        return put(pieces, PyUnicode_FromFormat("%R", node->aux));
-    case FJ_NONE:
-        return put(pieces, PyUnicode_FromString("None"));
-    case FJ_TUPLE:
-        open = PyUnicode_FromString("(");
-        close = node->children == 1 ? ",)" : ")";
-        break;
-    case FJ_LIST:
-        open = PyUnicode_FromString("[");
-        close = "]";
-        break;
-    case FJ_DICT:
-        open = PyUnicode_FromString("{");
-        close = "}";
-        break;
-    case FJ_SLOTS:
-        open = PyUnicode_FromString("(");
-        break;
-    default: {
-        PyObject *name =
-            PyObject_GetAttrString((PyObject *)self->rest[index].type, "__name__");
-        open = name == NULL ? NULL : PyUnicode_FromFormat("%S(", name);
-        Py_XDECREF(name);
-    }
-    }
-    if (put(pieces, open) < 0) {
-        return -1;
-    }
-    if (Py_EnterRecursiveCall(" in the repr of a Structure")) {
-        return -1;
-    }
-    int result = put_children(self, pieces, index, at);
-    Py_LeaveRecursiveCall();
-    return result < 0 ? -1 : put(pieces, PyUnicode_FromString(close));
-}
-
-static PyObject *
-structure_repr(PyObject *op)
-{
-    FjStructure *self = (FjStructure *)op;
-    uint32_t at = 0;
-    PyObject *text = NULL;
-    PyObject *pieces = PyList_New(0);
-    PyObject *nothing = PyUnicode_FromString("");
-    if (pieces != NULL && nothing != NULL &&
-        put(pieces, PyUnicode_FromString("Structure(")) == 0 &&
-        put_node(self, pieces, &at) == 0 && put(pieces, PyUnicode_FromString(")")) == 0) {
-        text = PyUnicode_Join(nothing, pieces);
-    }
-    Py_XDECREF(pieces);
-    Py_XDECREF(nothing);
-    return text;
-}
-
-/* The index of the node that `path`, a tuple of child numbers from the root, leads to; -1 with
- * an error. */
-static Py_ssize_t
-follow(FjStructure *self, PyObject *path)
-{
-    uint32_t at = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(path); i++) {
-        Py_ssize_t child = PyLong_AsSsize_t(PyTuple_GET_ITEM(path, i));
-        if (child == -1 && PyErr_Occurred()) {
-            return -1;
-        }
-        if (child < 0 || child >= self->nodes[at].children) {
-            PyErr_SetString(PyExc_IndexError, "no such child");
-            return -1;
-        }
-        for (at++; child > 0; child--) {
-            at = self->rest[at].end;
-        }
-    }
-    return at;
-}
-
-/* span(*path) -> (first, count) */
-static PyObject *
-structure_span(PyObject *op, PyObject *path)
-{
-    FjStructure *self = (FjStructure *)op;
-    Py_ssize_t at = follow(self, path);
-    if (at < 0) {
-        return NULL;
-    }
-    Py_ssize_t first = 0, count = 0;
-    for (uint32_t i = 0; i < self->rest[at].end; i++) {
-        if (self->nodes[i].code == FJ_ARRAY) {
-            first += i < at;
-            count += i >= at;
-        }
-    }
-    return Py_BuildValue("(nn)", first, count);
-}
-
-/* array_paths() -> list of paths */
-static PyObject *
-structure_array_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    FjStructure *self = (FjStructure *)op;
-    PyObject *paths = PyList_New(0);
-    for (uint32_t i = 0; paths != NULL && i < self->count; i++) {
-        if (self->nodes[i].code == FJ_ARRAY) {
-            PyObject *path = fj_structure_path(self, i);
-            if (path == NULL || PyList_Append(paths, path) < 0) {
-                Py_CLEAR(paths);
-            }
-            Py_XDECREF(path);
-        }
-    }
-    return paths;
-}
-
-static PyMethodDef structure_methods[] = {
-    {"span", structure_span, METH_VARARGS,
-     "span(*path) -> (first, count): which of the arrays lie below the node that the child\n"
-     "numbers of `path` lead to"},
-    {"array_paths", structure_array_paths, METH_NOARGS,
-     "array_paths() -> a path for each array, in order: a list of str for names and (key,)\n"
-     "for items"},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyMemberDef structure_members[] = {
-    {"num_arrays", T_PYSSIZET, offsetof(FjStructure, arrays), READONLY,
-     "how many leaves are arrays"},
-    {"num_nodes", T_UINT, offsetof(FjStructure, count), READONLY,
-     "how many nodes there are, leaves included"},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjStructure, weakrefs), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyType_Slot structure_slots[] = {
-    {Py_tp_doc, "The shape of a tree and its static leaves: hashable, comparable, immutable."},
-    {Py_tp_traverse, structure_traverse},
-    {Py_tp_dealloc, structure_dealloc},
-    {Py_tp_hash, structure_tp_hash},
-    {Py_tp_richcompare, structure_richcompare},
-    {Py_tp_repr, structure_repr},
-    {Py_tp_methods, structure_methods},
-    {Py_tp_members, structure_members},
-    {0, NULL},
-};
-
-PyType_Spec fj_structure_spec = {
-    .name = "filterjit._core.Structure",
-    .basicsize = sizeof(FjStructure),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = structure_slots,
-};

@@ -16,7 +16,9 @@ enum {
     FJ_NODE_INERT = 1,    /* static: inert, see statics.h */
     FJ_NODE_STR_KEYS = 2, /* dict: each key is exactly a str */
     FJ_NODE_WRAPPER = 4,  /* module: the attributes of what it wraps belong to it */
-    FJ_NODE_FIELD = 8     /* static: not a leaf, so it may have no hash, see statics.h */
+    FJ_NODE_FIELD = 8,    /* static: not a leaf, so it may have no hash, see statics.h */
+    FJ_NODE_LEAVES =
+        16 /* tuple, list: every child is an array leaf without a node of its own */
 };
 
 /* One node, as small as it goes: a large tree's nodes are read from end to end on each call.
@@ -37,6 +39,9 @@ enum {
  * a module are its dynamic fields, its static fields as statics and, with FJ_NODE_WRAPPER,
  * the wrapper's attributes as statics.
  *
+ * Where every leaf counts as an array (fj_flatten_leaves), a tuple or list of nothing but
+ * leaves says so by FJ_NODE_LEAVES: 100,000 of them are one node.
+ *
  * A tuple that holds nothing but inert statics and other such tuples can never change, so its
  * node keeps the very tuple: where it is met again, nothing in it needs to be looked at. */
 typedef struct {
@@ -46,9 +51,11 @@ typedef struct {
     PyObject *aux;
 } FjNode;
 
-/* What is seldom asked of a node.  `type` is owned. */
+/* What is seldom asked of a node.  `type` and `model` are owned. */
 typedef struct {
     PyTypeObject *type;
+    PyObject *model; /* dict with FJ_NODE_STR_KEYS, once it has been built: a dict of these
+                      * keys to make copies of; else NULL */
     Py_hash_t hash;
     uint32_t end; /* index of the node after this subtree */
 } FjNodeRest;
@@ -65,15 +72,19 @@ struct FjStructure {
     FjNodeRest *rest; /* by the same index; part of the block that `nodes` is */
     uint32_t count;
     uint32_t capacity;
-    Py_ssize_t arrays; /* how many array leaves */
-    int careful;       /* matching may run Python code: a static that is not inert, a node
-                        * that comes apart in Python */
+    Py_ssize_t leaves; /* how many array leaves */
+    Py_ssize_t arrays; /* how many of them are given when a tree is built: all, unless... */
+    PyObject **fixed;  /* ... this is not NULL: what stands in each leaf, NULL where it is
+                        * given; owned */
+    PyObject
+        *paths;     /* tuple of the paths of the leaves that are given, or NULL: see paths.c */
+    int every_leaf; /* made by fj_flatten_leaves */
+    int careful;    /* matching may run Python code: a static that is not inert, a node
+                     * that comes apart in Python */
     int hashed;
     Py_hash_t hash;
     PyObject *weakrefs;
 };
-
-extern PyType_Spec fj_structure_spec;
 
 /* What is seldom asked of one of its nodes. */
 static inline const FjNodeRest *
@@ -107,12 +118,30 @@ int fj_structure_hash(FjStructure *structure);
 /* (P) 1, 0, or -1 with an error of a static's __eq__ that names the path. */
 int fj_structure_equal(FjStructure *a, FjStructure *b);
 
+/* (P) The key under which child `child` hangs below the node at `index`: str for a name,
+ * (key,) for an item.  A new reference. */
+PyObject *fj_structure_key(const FjStructure *structure, uint32_t index, uint32_t child);
+
 /* (P) The path to a node, as a new list of keys from the root: str for a name (a parameter
  * or a field), (key,) for an item.  Works on a Structure that is still being filled. */
 PyObject *fj_structure_path(FjStructure *structure, uint32_t index);
 
+/* (P) The same to the array leaf of this number. */
+PyObject *fj_structure_leaf_path(FjStructure *structure, Py_ssize_t leaf);
+
+/* (P) A path as people write it, `model.layers[2].activation`: a new str. */
+PyObject *fj_structure_write_path(PyObject *path);
+
 /* (P) Adds the path of a node to the exception that is set, as attribute
- * `__filterjit_path__`: the Python side makes the message. */
+ * `__filterjit_blame__`: the Python side makes the message. */
 void fj_structure_blame(FjStructure *structure, uint32_t index, const char *deed);
+
+/* (P) Where the exception that is set has been given a path, makes a note of it instead: for
+ * what is not on the road of a jitted call. */
+void fj_structure_note_blame(void);
+
+/* (P) Adds a note "(what `path`)" to the exception that is set; steals `path`, which may be
+ * NULL. */
+void fj_structure_note(const char *what, PyObject *path);
 
 #endif

@@ -8,23 +8,62 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._errors import StaticArgumentError
+    from ._filters import Filter, is_array, is_inexact_array
     from ._install import install, installed, uninstall
     from ._jit import filter_jit
+    from ._partition import combine, partition, partition_dict
+    from ._tree import (
+        Structure,
+        flatten,
+        flatten_up_to,
+        tree_leaves,
+        tree_map,
+        tree_paths,
+        unflatten,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["StaticArgumentError", "filter_jit", "install", "installed", "uninstall"]
+__all__ = [
+    "Filter",
+    "StaticArgumentError",
+    "Structure",
+    "combine",
+    "filter_jit",
+    "flatten",
+    "flatten_up_to",
+    "install",
+    "installed",
+    "is_array",
+    "is_inexact_array",
+    "partition",
+    "partition_dict",
+    "tree_leaves",
+    "tree_map",
+    "tree_paths",
+    "unflatten",
+    "uninstall",
+]
 
 _HOMES = {
-    "StaticArgumentError": "_errors",
-    "filter_jit": "_jit",
-    "install": "_install",
-    "installed": "_install",
-    "uninstall": "_install",
+    "_errors": ("StaticArgumentError",),
+    "_filters": ("Filter", "is_array", "is_inexact_array"),
+    "_install": ("install", "installed", "uninstall"),
+    "_jit": ("filter_jit",),
+    "_partition": ("combine", "partition", "partition_dict"),
+    "_tree": (
+        "Structure",
+        "flatten",
+        "flatten_up_to",
+        "tree_leaves",
+        "tree_map",
+        "tree_paths",
+        "unflatten",
+    ),
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = next((home for home, names in _HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

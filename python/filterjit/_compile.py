@@ -233,8 +233,8 @@ class Options:
         return call
 
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
-        own = variant.function.num_arrays
-        total = own + variant.structure.num_arrays
+        own = variant.function.num_leaves
+        total = own + variant.structure.num_leaves
         if self.donate == "none":
             return ()
         if self.donate in ("all", "warn") or not (signature.positional or signature.varargs == 0):

@@ -41,15 +41,33 @@ def is_array(x: Any) -> bool:
     return isinstance(x, _jax_compat.ARRAY_TYPES)
 
 
-def _describe(x: Any) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any]]:
-    """One level of a node: its children, its aux data, and how it is put together again."""
-    children, treedef = jtu.tree_flatten(x, is_leaf=lambda y: y is not x)
+def _key(entry: Any) -> str | tuple[Any]:
+    """A key of one of JAX's paths, as the C core has them: a name, or (the key of an item,)."""
+    match entry:
+        case jtu.GetAttrKey(name=name) if type(name) is str:
+            return name
+        case jtu.DictKey(key=key) | jtu.FlattenedIndexKey(key=key):
+            return (key,)
+        case jtu.SequenceKey(idx=index):
+            return (index,)
+        case _:
+            return str(entry)
+
+
+def _describe(
+    x: Any,
+) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any], tuple[str | tuple[Any], ...]]:
+    """One level of a node: its children, its aux data, how it is put together again, and the keys
+    of the children."""
+    pairs, treedef = jtu.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
+    children = tuple(child for _, child in pairs)
+    keys = tuple(_key(path[0]) for path, _ in pairs)
     aux = treedef.node_data()[1]
     # Rather than treedef.unflatten: the garbage collector does not see what a treedef holds, and
     # a function that is kept in the aux data would never die.
     registered = _jax_compat.registered_unflatten(type(x))
     unflatten = treedef.unflatten if registered is None else functools.partial(registered, aux)
-    return tuple(children), aux, unflatten
+    return children, aux, unflatten, keys
 
 
 def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
@@ -71,7 +89,7 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
     dynamic = tuple(f.name for f in fields if not f.metadata.get("static", False))
     static = tuple(f.name for f in fields if f.metadata.get("static", False))
 
-    children, aux, unflatten = _describe(x)
+    children, aux, unflatten, _ = _describe(x)
     attributes = x.__dict__
 
     def ours(names: tuple[str, ...]) -> list[Any]:
@@ -106,7 +124,7 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
     if fields is None:
         return None
     data, meta = fields
-    children, aux, _ = _describe(x)
+    children, aux, _, _ = _describe(x)
     try:
         ours = [getattr(x, name) for name in data], [getattr(x, name) for name in meta]
     except AttributeError:

@@ -218,10 +218,11 @@ def split(x: Any) -> tuple[Any, Any]:
     return x.children, x.aux
 
 
-def describe(x: Any) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any]]:
+def describe(x: Any) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any], tuple[Any, ...]]:
     children, aux = split(x)
     cls = type(x)
-    return tuple(children), aux, lambda leaves: cls(leaves, aux)
+    keys = tuple((i,) for i in range(len(children)))
+    return tuple(children), aux, lambda leaves: cls(leaves, aux), keys
 
 
 def is_array(x: Any) -> bool:

@@ -197,7 +197,7 @@ class TestHooks:
             f([x], Unhashable())
         (g, exception, variant, arrays), (_, second, none, more) = seen
         assert g is f and type(exception) is ZeroDivisionError and arrays == (x,)
-        assert variant.structure.num_arrays == 1
+        assert variant.structure.num_leaves == 1
         assert second.__filterjit_blame__[:2] == ("hash", ["n"])
         assert none is None and more == (x,)
 

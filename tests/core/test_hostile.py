@@ -395,9 +395,10 @@ def test_as_deep_as_it_goes(registry: Any, name: str) -> None:
         if isinstance(found, RecursionError):
             continue
         arrays, structure = found
-        for call in (core.match, core.build):
-            argument = nest(make, depth) if call is core.match else arrays
-            result = attempt(call, structure, argument)
+        for result in (
+            attempt(core.match, structure, nest(make, depth)),
+            attempt(structure.unflatten, arrays),
+        ):
             assert result is not None
             assert not isinstance(result, Exception) or isinstance(result, RecursionError)
         assert isinstance(attempt(repr, structure), (str, RecursionError))
@@ -485,4 +486,4 @@ def test_build_with_callables_that_fail(registry: Any) -> None:
     arrays, structure = core.flatten(registry, tree)
     Fails.armed = True
     with pytest.raises(ZeroDivisionError):
-        core.build(structure, arrays)
+        structure.unflatten(arrays)

@@ -21,8 +21,8 @@ def check(registry: Any, tree: Any) -> Any:
     """It comes apart and together and matches itself; its structure."""
     arrays, structure = core.flatten(registry, tree)
     assert core.match(structure, tree) == arrays
-    assert same(core.build(structure, arrays), tree)
-    assert core.match(structure, core.build(structure, arrays)) == arrays
+    assert same(structure.unflatten(arrays), tree)
+    assert core.match(structure, structure.unflatten(arrays)) == arrays
     return structure
 
 
@@ -140,7 +140,7 @@ def test_wrapper_attributes(registry: Any) -> None:
     plain = full()
     wrapping = full(__name__="f", __doc__=None)
     structure = check(registry, wrapping)
-    assert core.build(structure, (1, 2)).__dict__["__name__"] == "f"
+    assert structure.unflatten((1, 2)).__dict__["__name__"] == "f"
     assert core.match(check(registry, plain), wrapping) is None
     assert core.match(structure, plain) is None
     assert core.match(structure, full(__name__="g", __doc__=None)) is None
@@ -225,7 +225,7 @@ def test_deleted_attributes(registry: Any) -> None:
     assert core.match(structure, tree) is not None
     tree.__dict__.clear()
     assert core.match(structure, tree) is None
-    assert same(core.build(check(registry, tree), ()), Linear())
+    assert same(check(registry, tree).unflatten(()), Linear())
 
 
 def test_subclasses(registry: Any) -> None:
@@ -252,7 +252,7 @@ def test_slots(registry: Any) -> None:
     arrays, structure = core.flatten(registry, tree)
     assert arrays == (tree.b,)
     assert core.match(structure, tree) == arrays
-    assert not hasattr(core.build(structure, arrays), "a")
+    assert not hasattr(structure.unflatten(arrays), "a")
 
 
 def test_no_dict_at_all() -> None:
@@ -264,7 +264,7 @@ def test_no_dict_at_all() -> None:
     tree.a = Array()
     arrays, structure = core.flatten(registry, tree)
     assert arrays == () and core.match(structure, tree) == ()
-    assert type(core.build(structure, ())) is Bare
+    assert type(structure.unflatten(())) is Bare
 
 
 class OnException(Module, Exception):
@@ -304,7 +304,7 @@ def test_dicts_in_other_places(cls: Any) -> None:
     assert core.match(structure, other) == (other.a,)
     assert core.match(structure, cls(b=1)) is None
     assert core.match(structure, cls()) is None
-    built = core.build(structure, arrays)
+    built = structure.unflatten(arrays)
     assert type(built) is cls and vars(built) == vars(tree)
     _, empty = core.flatten(registry, cls())
     assert core.match(empty, cls()) == ()
@@ -347,7 +347,7 @@ def test_properties_without_a_setter_fail_to_build(registry: Any) -> None:
 
     arrays, structure = core.flatten(registry, ReadOnly(Array()))
     with pytest.raises(AttributeError):
-        core.build(structure, arrays)
+        structure.unflatten(arrays)
 
 
 def test_building_runs_no_init(registry: Any) -> None:
@@ -365,7 +365,7 @@ def test_building_runs_no_init(registry: Any) -> None:
 
 def test_built_modules_are_ordinary_objects(registry: Any) -> None:
     arrays, structure = core.flatten(registry, full())
-    built = core.build(structure, arrays)
+    built = structure.unflatten(arrays)
     built.me = built
     assert gc.is_tracked(built)
     del built

@@ -103,10 +103,10 @@ def identical(xs: Any, ys: Any) -> bool:
 def test_round_trip(tree: Any) -> None:
     registry = make_registry()
     arrays, structure = flatten(registry, tree)
-    assert same(core.build(structure, arrays), tree)
+    assert same(structure.unflatten(arrays), tree)
     found = core.match(structure, tree)
     assert found is not None and identical(found, arrays)
-    assert len(structure.array_paths()) == len(arrays) == structure.num_arrays
+    assert len(structure.array_paths()) == len(arrays) == structure.num_leaves
 
 
 @quick
@@ -115,7 +115,7 @@ def test_a_rebuilt_tree_has_the_same_structure(tree: Any) -> None:
     registry = make_registry()
     arrays, structure = flatten(registry, tree)
     fresh = tuple(Array(i) for i in range(len(arrays)))
-    built = core.build(structure, fresh)
+    built = structure.unflatten(fresh)
     again, other = flatten(registry, built)
     assert identical(again, fresh)
     assert other == structure and hash(other) == hash(structure)
@@ -152,7 +152,7 @@ def nearly(tree: Any, place: int, leaf: Any) -> Any:
     changed = list(found)
     if changed:
         changed[place % len(changed)] = leaf
-    return core.build(structure, changed)
+    return structure.unflatten(changed)
 
 
 def _is_node(x: Any) -> bool:

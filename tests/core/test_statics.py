@@ -384,7 +384,7 @@ class TestKeys:
         arrays, structure = core.flatten(registry, {"b": x, "a": y})
         assert arrays == (y, x)
         assert core.match(structure, {"a": y, "b": x}) == (y, x)
-        assert list(core.build(structure, arrays)) == ["a", "b"]
+        assert list(structure.unflatten(arrays)) == ["a", "b"]
         arrays, structure = core.flatten(registry, {2: x, 1: y})
         assert core.match(structure, {1: y, 2: x}) == arrays == (y, x)
 
@@ -393,7 +393,7 @@ class TestKeys:
         _, structure = core.flatten(registry, make(b=1, a=2))
         assert core.match(structure, make(b=1, a=2)) is not None
         assert core.match(structure, make(a=2, b=1)) is None
-        assert list(core.build(structure, ())) == ["b", "a"]
+        assert list(structure.unflatten(())) == ["b", "a"]
 
     def test_keys_are_exact(self, registry: Any) -> None:
         keys = [1, True, 1.0, 0.0, -0.0, "1", MyStr("1"), MyInt(1), (1,), (True,), None, Level.ONE]
@@ -453,7 +453,7 @@ class TestKeys:
             tree["a"] = Array()
         check_all_differ(registry, trees, again)
         arrays, structure = core.flatten(registry, trees[0])
-        built = core.build(structure, arrays)
+        built = structure.unflatten(arrays)
         assert built.default_factory is int and built == trees[0]
 
     def test_nan_keys(self, registry: Any) -> None:

@@ -66,8 +66,8 @@ def trees() -> dict[str, Any]:
 def test_round_trip(registry: Any, name: str) -> None:
     tree = trees()[name]
     arrays, structure = core.flatten(registry, tree)
-    assert structure.num_arrays == len(arrays)
-    assert same(core.build(structure, arrays), tree)
+    assert structure.num_leaves == len(arrays)
+    assert same(structure.unflatten(arrays), tree)
     found = core.match(structure, tree)
     assert len(found) == len(arrays) and all(map(lambda p, q: p is q, found, arrays))
     _, other = core.flatten(registry, tree)
@@ -92,15 +92,15 @@ def test_all_kinds_are_told_apart(registry: Any) -> None:
 
 def test_build_gives_new_arrays_their_places(registry: Any) -> None:
     _, structure = core.flatten(registry, {"b": Array(), "a": [Array(), 5]})
-    assert core.build(structure, [1, "two"]) == {"a": [1, 5], "b": "two"}
-    assert list(core.build(structure, iter((1, 2)))) == ["a", "b"]
+    assert structure.unflatten([1, "two"]) == {"a": [1, 5], "b": "two"}
+    assert list(structure.unflatten(iter((1, 2)))) == ["a", "b"]
 
 
 def test_build_refuses_another_number(registry: Any) -> None:
     _, structure = core.flatten(registry, [Array()])
     for arrays in ([], [1, 2]):
-        with pytest.raises(ValueError, match="takes 1 arrays"):
-            core.build(structure, arrays)
+        with pytest.raises(ValueError, match="takes 1 leaves"):
+            structure.unflatten(arrays)
 
 
 def test_arrays_of_any_type_match(registry: Any) -> None:
@@ -123,9 +123,9 @@ def test_a_mismatch_late_in_the_walk_gives_the_arrays_back(registry: Any) -> Non
 def test_many_arrays(registry: Any, count: int) -> None:
     tree = {str(i): Array(i) for i in range(count)}
     arrays, structure = core.flatten(registry, tree)
-    assert len(arrays) == structure.num_arrays == count
+    assert len(arrays) == structure.num_leaves == count
     assert core.match(structure, tree) == arrays
-    assert core.build(structure, arrays) == tree
+    assert structure.unflatten(arrays) == tree
 
 
 def test_other_lengths_and_nesting_do_not_match(registry: Any) -> None:
@@ -151,10 +151,10 @@ def test_subclasses_are_other_types(registry: Any) -> None:
 def test_plain_namedtuples_are_not_called(registry: Any) -> None:
     arrays, structure = core.flatten(registry, LoudPoint(Array(), 1))
     before = LoudPoint.made
-    assert core.build(structure, arrays) == LoudPoint(arrays[0], 1)
+    assert structure.unflatten(arrays) == LoudPoint(arrays[0], 1)
     assert LoudPoint.made == before + 2
     _, plain = core.flatten(registry, Point(Array(), 1))
-    assert type(core.build(plain, (5,))) is Point
+    assert type(plain.unflatten((5,))) is Point
 
 
 def test_paths(registry: Any) -> None:
@@ -235,9 +235,9 @@ def test_structures_cannot_be_made_or_changed(registry: Any) -> None:
     with pytest.raises(TypeError):
         type(structure)()
     with pytest.raises(AttributeError):
-        structure.num_arrays = 3
+        structure.num_leaves = 3
     with pytest.raises(TypeError):
-        type(structure).num_arrays = 3
+        type(structure).num_leaves = 3
     with pytest.raises(TypeError):
         copy.copy(structure)
 
@@ -320,9 +320,9 @@ def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
         lambda: core.flatten(structure, 1),
         lambda: core.match(registry, 1),
         lambda: core.match(structure),
-        lambda: core.build(structure),
-        lambda: core.build(registry, ()),
-        lambda: core.build(structure, 3),
+        lambda: structure.unflatten(),
+        lambda: core.tree_leaves(structure, 1, None),
+        lambda: structure.unflatten(3),
         lambda: core.output_flatten(3),
         lambda: core.output_unflatten(1),
         lambda: core.output_unflatten("a", ()),
@@ -356,7 +356,7 @@ class TestConstantTuples:
     def test_kept_and_shared(self, registry: Any) -> None:
         constant = (1, "two", (3.0, None, ()), _factory)
         arrays, structure = core.flatten(registry, [Array(), constant, 4])
-        for tree in (core.build(structure, arrays), core.build(structure, [Array()])):
+        for tree in (structure.unflatten(arrays), structure.unflatten([Array()])):
             assert tree[1] is constant and tree[2] == 4
             assert len(core.match(structure, tree)) == 1
 
@@ -404,7 +404,7 @@ class TestConstantTuples:
         dead = weakref.ref(tree[1][0])
         structure = core.flatten(registry, tree)[1]
         del tree
-        assert dead() is None and structure.num_arrays == 1
+        assert dead() is None and structure.num_leaves == 1
 
 
 def test_fields_of_a_module_that_is_never_built(registry: Any) -> None:
@@ -422,6 +422,6 @@ def test_fields_of_a_module_that_is_never_built(registry: Any) -> None:
     first = weakref.ref(arrays[0])
     refusing = True
     with pytest.raises(ValueError, match="refused"):
-        core.build(structure, arrays)
+        structure.unflatten(arrays)
     del tree, arrays
     assert first() is None

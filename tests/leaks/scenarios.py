@@ -72,7 +72,7 @@ def flatten_and_build(watched: list[Any]) -> Step:
     def step() -> None:
         found, made = core.flatten(registry, one)
         assert hash(made) == hash(structure) and made == structure
-        core.build(structure, found)
+        structure.unflatten(found)
         repr(made), made.array_paths(), made.span(0)
 
     return step
@@ -159,7 +159,7 @@ def failing_walks(watched: list[Any]) -> Step:
         fails(ZeroDivisionError, core.match, hostile, [x, [x] * 60, on_eq])
         fails(ZeroDivisionError, core.match, generic, [x, box])
         fails(ZeroDivisionError, core.match, question, [x, asked])
-        fails(ValueError, core.build, hostile, [x])
+        fails(ValueError, hostile.unflatten, [x])
 
     return step
 
@@ -197,7 +197,7 @@ def failing_builds(watched: list[Any]) -> Step:
     Picky.armed = True
 
     def step() -> None:
-        fails(ZeroDivisionError, core.build, structure, arrays)
+        fails(ZeroDivisionError, structure.unflatten, arrays)
 
     return step
 
@@ -211,7 +211,7 @@ def types_that_come_and_go(watched: list[Any]) -> Step:
         cls = type("Brief", (Linear,), {})
         arrays, structure = core.flatten(registry, [cls(weight=Array(), size=1)])
         core.match(structure, [cls(weight=Array(), size=1)])
-        core.build(structure, arrays)
+        structure.unflatten(arrays)
         fails(TypeError, core.flatten, cs.make_registry(classify=lambda cls, x: ()), 1)
 
     step.loops = 300  # type: ignore[attr-defined]
