@@ -59,10 +59,19 @@ take_leaves(Build *b, PyObject **items, uint32_t count)
         b->arrays += count;
         return;
     }
-    Py_ssize_t first = b->arrays - b->singles + b->taken;
+    /* Of 100,000 leaves most are often of one group, so all the others are one object:
+     * counting these references one by one takes as long as all the rest. */
+    Py_ssize_t first = b->arrays - b->singles + b->taken, replaced = 0;
     for (uint32_t i = 0; i < count; i++) {
-        items[i] = Py_NewRef(fj_part_leaf(part, first + i));
+        if (part->groups[first + i] == part->group) {
+            items[i] = Py_NewRef(part->leaves[first + i]);
+        }
+        else {
+            items[i] = part->replace;
+            replaced++;
+        }
     }
+    fj_compat_add_references(part->replace, replaced);
     b->taken += count;
 }
 

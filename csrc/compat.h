@@ -94,6 +94,18 @@ fj_compat_give_exception(PyObject *exception)
 #endif
 }
 
+/* The same as `count` times Py_INCREF. */
+static inline void
+fj_compat_add_references(PyObject *object, Py_ssize_t count)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    if (_Py_IsImmortal(object)) {
+        return;
+    }
+#endif
+    Py_SET_REFCNT(object, Py_REFCNT(object) + count);
+}
+
 /* 1 when every key of the dict is exactly a str, so that a look-up by str runs no Python
  * code. */
 static inline int

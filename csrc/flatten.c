@@ -31,20 +31,9 @@ registry_of(Walk *w)
 }
 
 static int
-add_leaf(Walk *w, FjKindCode code, PyObject *aux)
-{
-    Py_ssize_t index = fj_structure_append(w->structure, code, 0, NULL, aux);
-    if (index < 0) {
-        return -1;
-    }
-    fj_structure_close(w->structure, index);
-    return 0;
-}
-
-static int
 add_array(Walk *w, PyObject *object)
 {
-    if (add_leaf(w, FJ_ARRAY, NULL) < 0) {
+    if (fj_structure_add(w->structure, FJ_ARRAY, NULL) == NULL) {
         return -1;
     }
     w->structure->leaves++;
@@ -52,14 +41,21 @@ add_array(Walk *w, PyObject *object)
     return fj_leafbuf_push(w->arrays, object);
 }
 
+/* None, or what is not there. */
+static int
+add_nothing(Walk *w, FjKindCode code)
+{
+    return fj_structure_add(w->structure, code, NULL) == NULL ? -1 : 0;
+}
+
 /* `field`: FJ_NODE_FIELD, or 0 for a leaf. */
 static int
 add_static(Walk *w, PyObject *object, int field)
 {
-    if (add_leaf(w, FJ_STATIC, object) < 0) {
+    FjNode *node = fj_structure_add(w->structure, FJ_STATIC, object);
+    if (node == NULL) {
         return -1;
     }
-    FjNode *node = &w->structure->nodes[w->structure->count - 1];
     node->flags |= (uint8_t)field;
     if (fj_static_is_inert(object)) {
         node->flags |= FJ_NODE_INERT;
@@ -320,7 +316,7 @@ done:
 static int
 walk_field(Walk *w, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
 {
-    return value == NULL       ? add_leaf(w, FJ_MISSING, NULL)
+    return value == NULL       ? add_nothing(w, FJ_MISSING)
            : i < kind->dynamic ? walk(w, value)
                                : add_static(w, value, FJ_NODE_FIELD);
 }
@@ -507,7 +503,7 @@ walk(Walk *w, PyObject *object)
         result = w->all ? add_array(w, object) : add_static(w, object, 0);
         break;
     case FJ_NONE:
-        result = w->none_is_leaf ? add_array(w, object) : add_leaf(w, FJ_NONE, NULL);
+        result = w->none_is_leaf ? add_array(w, object) : add_nothing(w, FJ_NONE);
         break;
     case FJ_ASK:
         result = w->all ? 1 : fj_registry_ask(registry_of(w), object);
@@ -568,7 +564,7 @@ fj_flatten_slots(FjRegistry *registry, PyObject *names, PyObject *const *slots,
         goto error;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        int result = slots[i] == NULL ? add_leaf(&w, FJ_MISSING, NULL) : walk(&w, slots[i]);
+        int result = slots[i] == NULL ? add_nothing(&w, FJ_MISSING) : walk(&w, slots[i]);
         if (result < 0) {
             goto error;
         }

@@ -344,11 +344,10 @@ fj_select_groups(FjStructure *structure, PyObject *tree, PyObject *const *leaves
         if (run(&s, PyTuple_GET_ITEM(programs, group), left, taken) < 0) {
             goto done;
         }
-        for (size_t i = 0; i < size; i++) {
-            if (taken[i]) {
-                left[i] = 0;
-                groups[i] = group;
-            }
+        for (size_t i = 0; i < size;
+             i++) { /* without a branch: the compiler takes many at once */
+            left[i] &= (uint8_t)!taken[i];
+            groups[i] = taken[i] ? group : groups[i];
         }
     }
     result = 0;

@@ -29,9 +29,9 @@ fj_structure_new(FjRegistry *registry)
     return self;
 }
 
-/* Doubles the room.  Both arrays are in one block, which malloc can often extend in place. */
-static int
-grow(FjStructure *self)
+/* Both arrays are in one block, which malloc can often extend in place. */
+int
+fj_structure_grow(FjStructure *self)
 {
     uint32_t capacity = self->capacity == 0 ? 16 : self->capacity * 2;
     FjNode *nodes = NULL;
@@ -53,24 +53,19 @@ Py_ssize_t
 fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t children,
                     PyTypeObject *type, PyObject *aux)
 {
-    if (self->count == self->capacity && grow(self) < 0) {
-        return -1;
-    }
     if (children > UINT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "a node with more than 2**32 children");
         return -1;
     }
-    FjNode *node = &self->nodes[self->count];
-    node->code = (uint8_t)code;
-    node->flags = 0;
+    FjNode *node = fj_structure_add(self, code, aux);
+    if (node == NULL) {
+        return -1;
+    }
+    FjNodeRest *rest = &self->rest[self->count - 1];
     node->children = (uint32_t)children;
-    node->aux = Py_XNewRef(aux);
-    FjNodeRest *rest = &self->rest[self->count];
     rest->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
-    rest->model = NULL;
-    rest->hash = 0;
     rest->end = 0;
-    return self->count++;
+    return self->count - 1;
 }
 
 void

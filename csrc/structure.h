@@ -103,8 +103,27 @@ fj_structure_skip(const FjStructure *structure, const FjNode *node)
 /* An empty Structure to be filled by flatten.c. */
 FjStructure *fj_structure_new(FjRegistry *registry);
 
-/* Appends a node; `type` and `aux` may be NULL, new references are taken.  The index of the
- * node, or -1 with an error. */
+/* Doubles the room for nodes.  0, or -1 with MemoryError and the Structure as it was. */
+int fj_structure_grow(FjStructure *structure);
+
+/* Appends a node without children; a new reference to `aux`, which may be NULL, is taken. NULL
+ * with an error. */
+static inline FjNode *
+fj_structure_add(FjStructure *structure, FjKindCode code, PyObject *aux)
+{
+    if (FJ_UNLIKELY(structure->count == structure->capacity) &&
+        fj_structure_grow(structure) < 0) {
+        return NULL;
+    }
+    uint32_t index = structure->count++;
+    FjNode *node = &structure->nodes[index];
+    *node = (FjNode){.code = (uint8_t)code, .aux = Py_XNewRef(aux)};
+    structure->rest[index] = (FjNodeRest){.end = index + 1};
+    return node;
+}
+
+/* Appends a node whose children are to be appended next, `children` of them; `type` and `aux`
+ * may be NULL, new references are taken.  The index of the node, or -1 with an error. */
 Py_ssize_t fj_structure_append(FjStructure *structure, FjKindCode code, Py_ssize_t children,
                                PyTypeObject *type, PyObject *aux);
 

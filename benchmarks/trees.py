@@ -1,0 +1,283 @@
+"""Trees apart and together: filterjit's partition, flatten and tree_map, and their peers.
+
+    python benchmarks/trees.py [--quick] [--markdown] [NAME ...]
+
+Each comparison is of two calls that do the same; they take turns in one process.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+
+import filterjit
+from cases import CASES, Call
+from layout import lay_out, machine, progress
+from timing import calls_in, in_a_row, interleaved
+
+TURN = 2e-2  # seconds that a turn takes at least: several calls of the slow ones too
+ROUNDS = 8  # turns that each has at least
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two calls: ours, and what it is compared with."""
+
+    what: str
+    peer: str
+    ours: Call
+    theirs: Call
+
+
+def statics() -> list[Any]:
+    """One array among 100,000 strings."""
+    return [jnp.zeros(()), *(f"static {i}" for i in range(100_000))]
+
+
+def nested() -> dict[str, Any]:
+    """120 arrays in dicts, lists and tuples."""
+    x = jnp.zeros(())
+    return {f"layer {i}": [x, (x, x), {"scale": x, "shift": [x, x]}] for i in range(20)}
+
+
+def transformer() -> Any:
+    return CASES["transformer"]().args[0]
+
+
+def is_matrix(x: Any) -> bool:
+    return eqx.is_array(x) and x.ndim == 2
+
+
+def is_vector(x: Any) -> bool:
+    return eqx.is_array(x) and x.ndim == 1
+
+
+def partition_statics() -> Pair:
+    tree = statics()
+    return Pair(
+        "`partition`, 1 array among 100,000 strings",
+        "equinox.partition",
+        lambda: filterjit.partition(tree, eqx.is_array),
+        lambda: eqx.partition(tree, eqx.is_array),
+    )
+
+
+def partition_dict_statics() -> Pair:
+    import inox.tree
+
+    tree = statics()
+    return Pair(
+        "`partition_dict` of the same",
+        "inox.tree.partition",
+        lambda: filterjit.partition_dict(tree),
+        lambda: inox.tree.partition(tree, eqx.is_array),
+    )
+
+
+def combine_statics() -> Pair:
+    parts = filterjit.partition(statics(), eqx.is_array)
+    return Pair(
+        "`combine` of its two parts",
+        "equinox.combine",
+        lambda: filterjit.combine(*parts),
+        lambda: eqx.combine(*parts),
+    )
+
+
+def _three_nested(model: Any) -> tuple[Any, ...]:
+    matrices, rest = eqx.partition(model, is_matrix)
+    vectors, rest = eqx.partition(rest, is_vector)
+    return matrices, vectors, *eqx.partition(rest, eqx.is_array)
+
+
+def three_ways() -> Pair:
+    model = transformer()
+    return Pair(
+        "3-way `partition` of a transformer of 24 layers, by functions",
+        "3 equinox.partition",
+        lambda: filterjit.partition(model, is_matrix, is_vector, eqx.is_array),
+        lambda: _three_nested(model),
+    )
+
+
+def three_ways_by_path() -> Pair:
+    model = transformer()
+    return Pair(
+        "the same by paths: `**.weight`, `**.bias`, arrays",
+        "3 equinox.partition",
+        lambda: filterjit.partition(model, "**.weight", "**.bias", eqx.is_array),
+        lambda: _three_nested(model),
+    )
+
+
+def combine_transformer() -> Pair:
+    parts = eqx.partition(transformer(), eqx.is_array)
+    return Pair(
+        "`combine` of a transformer's arrays and statics",
+        "equinox.combine",
+        lambda: filterjit.combine(*parts),
+        lambda: eqx.combine(*parts),
+    )
+
+
+def jit_of_group() -> Pair:
+    """The peer is the floor here."""
+    _, group = filterjit.partition_dict(statics())
+    (path, array), *_ = group.items()
+    of_group = jax.jit(lambda group: group[path] + 1)
+    of_array = jax.jit(lambda array: array + 1)
+    return Pair(
+        "`jax.jit` called on the dict of `partition_dict`",
+        "on the bare array",
+        lambda: of_group(group),
+        lambda: of_array(array),
+    )
+
+
+def _flatten(kind: str, tree: Any) -> Pair:
+    import optree
+
+    return Pair(
+        f"`flatten` of {kind}",
+        "optree.tree_flatten",
+        lambda: filterjit.flatten(tree, True),
+        lambda: optree.tree_flatten(tree),
+    )
+
+
+def _unflatten(kind: str, tree: Any) -> Pair:
+    import optree
+
+    leaves, structure = filterjit.flatten(tree, True)
+    treespec = optree.tree_structure(tree)
+    return Pair(
+        f"`unflatten` of {kind}",
+        "optree.tree_unflatten",
+        lambda: filterjit.unflatten(structure, leaves),
+        lambda: optree.tree_unflatten(treespec, leaves),
+    )
+
+
+def flatten_modules() -> Pair:
+    model = transformer()
+    return Pair(
+        "`flatten` of the transformer, all leaves",
+        "jax.tree_util",
+        lambda: filterjit.flatten(model, True),
+        lambda: jtu.tree_flatten(model),
+    )
+
+
+def unflatten_modules() -> Pair:
+    leaves, structure = filterjit.flatten(transformer(), True)
+    treedef = jtu.tree_structure(transformer())
+    return Pair(
+        "`unflatten` of the same",
+        "jax.tree_util",
+        lambda: filterjit.unflatten(structure, leaves),
+        lambda: jtu.tree_unflatten(treedef, leaves),
+    )
+
+
+def _map(kind: str, tree: Any) -> Pair:
+    def cheap(x: Any) -> Any:
+        return x
+
+    return Pair(
+        f"`tree_map` of a cheap function over {kind}",
+        "jax.tree_util",
+        lambda: filterjit.tree_map(cheap, tree),
+        lambda: jtu.tree_map(cheap, tree),
+    )
+
+
+def _flat_trees() -> dict[str, tuple[str, Any]]:
+    x = jnp.zeros(())
+    return {
+        "dict": ("a dict of 100", {f"key {i}": x for i in range(100)}),
+        "list": ("a list of 100", [x] * 100),
+        "tuple": ("a tuple of 100", (x,) * 100),
+        "nested": ("120 in dicts, lists and tuples", nested()),
+    }
+
+
+PAIRS: dict[str, Callable[[], Pair]] = {
+    make.__name__: make
+    for make in (
+        partition_statics,
+        partition_dict_statics,
+        combine_statics,
+        jit_of_group,
+        three_ways,
+        three_ways_by_path,
+        combine_transformer,
+        flatten_modules,
+        unflatten_modules,
+    )
+}
+for _name, (_kind, _tree) in _flat_trees().items():
+    PAIRS[f"flatten_{_name}"] = functools.partial(_flatten, _kind, _tree)
+    PAIRS[f"unflatten_{_name}"] = functools.partial(_unflatten, _kind, _tree)
+    PAIRS[f"map_{_name}"] = functools.partial(_map, _kind, _tree)
+PAIRS["map_modules"] = lambda: _map("the transformer", transformer())
+
+_NEEDS = {"partition_dict_statics": "inox"} | {
+    name: "optree" for name in PAIRS if name.startswith(("flatten_", "unflatten_"))
+}
+MISSING = [name for name in PAIRS if importlib.util.find_spec(_NEEDS.get(name, "jax")) is None]
+
+
+def measure(pair: Pair, seconds: float) -> tuple[float, float]:
+    """Microseconds of a call, ours and theirs."""
+    turns = {}
+    for name, call in (("ours", pair.ours), ("theirs", pair.theirs)):
+        turn = functools.partial(in_a_row, call)
+        turns[name] = functools.partial(turn, calls_in(TURN, turn))
+    best = interleaved(turns, seconds, ROUNDS)
+    return 1e6 * best["ours"], 1e6 * best["theirs"]
+
+
+def _time(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints the table, and returns the exit status."""
+    parser = argparse.ArgumentParser(description="Times filterjit's functions on trees.")
+    parser.add_argument("--quick", action="store_true", help="a rough look: 0.3 seconds each")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PAIRS))
+    options = parser.parse_args(argv)
+    for name in options.names:
+        if name not in PAIRS:
+            parser.error(f"{name!r} is none of {', '.join(PAIRS)}")
+    lines = [["what", "ours, µs", "peer", "peer, µs", "peer / ours"]]
+    for name in progress([n for n in options.names or PAIRS if n not in MISSING]):
+        pair = PAIRS[name]()
+        ours, theirs = measure(pair, 0.3 if options.quick else 4.0)
+        lines.append([pair.what, _time(ours), pair.peer, _time(theirs), f"{theirs / ours:#.3g}x"])
+    print(lay_out(lines, markdown=options.markdown))
+    if MISSING:
+        print(f"Left out, for their peers are not installed: {', '.join(MISSING)}.")
+    print(f"\nBest of many turns. {machine()}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(AttributeError):
+        sys.stdout.reconfigure(errors="replace")  # not every encoding has a µ
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
+    sys.exit(130)
