@@ -202,8 +202,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             draw(options.plot, [rows[name] for name in sizes], peers)
             print(f"Picture: {options.plot}", flush=True)
         if not options.case:
-            print(flush=True)
-            _python("ratios.py", *(["--quick"] if options.quick else []))
+            for script in ("ratios.py", "trees.py"):
+                print(flush=True)
+                _python(script, *(["--quick"] if options.quick else []))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

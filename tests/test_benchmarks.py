@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 import dispatch
 import ratios
+import trees
 from cases import CASES, GROWTH, Case, arrays_in
 from dispatch import Row, table
 from filterjit import __main__ as command_line
@@ -242,6 +244,34 @@ def test_ratios(name, capsys):
     out, err = capsys.readouterr()
     number, rest = out.split("x", 1)
     assert float(number) > 0 and rest.strip() == ratios.RATIOS[name].__doc__ and err == ""
+
+
+def test_trees(capsys):
+    assert trees.main(["--quick", "unflatten_dict", "jit_of_group"]) == 0
+    out, err = capsys.readouterr()
+    assert "`unflatten` of a dict of 100".replace("`", "") in out and "bare array" in out
+    assert float(re.findall(r"([\d.]+)x$", out, re.M)[0]) > 0 and err == ""
+
+
+@pytest.mark.parametrize("name", [name for name in trees.PAIRS if name not in trees.MISSING])
+def test_trees_come_apart_into_the_same(name):
+    pair = trees.PAIRS[name]()
+    mine, theirs = pair.ours(), pair.theirs()
+    if name == "partition_dict_statics":
+        assert arrays_in(mine[1]) == arrays_in(theirs[1])
+        return
+    if name.startswith("flatten_"):
+        mine, theirs = mine[0], theirs[0]
+    if name == "three_ways_by_path":  # which are other ways
+        mine, theirs = eqx.combine(*mine), eqx.combine(*theirs)
+    assert jtu.tree_structure(mine) == jtu.tree_structure(theirs)
+    mine, theirs = jtu.tree_leaves(mine), jtu.tree_leaves(theirs)
+    assert len(mine) == len(theirs) > 0
+    if name == "jit_of_group":  # which computes: it does not hand on what it was given
+        mine, theirs = map(float, mine), map(float, theirs)
+        assert list(mine) == list(theirs) == [1.0]
+    else:
+        assert all(x is y for x, y in zip(mine, theirs, strict=True))
 
 
 def test_pytest_benchmark():
