@@ -166,40 +166,52 @@ compile_variant(Call *call, FjStructure *structure)
     return found > 0 ? other : NULL;
 }
 
+/* Flattens the slots, and looks for the variant of their Structure, `*structure`, which is the
+ * caller's.  1, 0 if there is none, -1 with an error. */
+static int
+look_up(Call *call, FjStructure **structure)
+{
+    FjCache *cache = call->cache;
+    *structure =
+        fj_flatten_slots(cache->registry, cache->signature->names, call->slots, &call->arrays);
+    if (*structure == NULL || fj_structure_hash(*structure) < 0) {
+        return -1;
+    }
+    return fj_cache_find(cache, *structure, &call->variant);
+}
+
 /* The guess was wrong: flatten, look up, compile.  0, or -1 with an error. */
 static int
 find_variant(Call *call)
 {
-    FjCache *cache = call->cache;
-    FjStructure *structure =
-        fj_flatten_slots(cache->registry, cache->signature->names, call->slots, &call->arrays);
-    if (structure == NULL) {
-        return -1;
-    }
-    int found = fj_structure_hash(structure);
-    if (found == 0) {
-        found = fj_cache_find(cache, structure, &call->variant);
-    }
+    FjStructure *structure = NULL;
+    int found = look_up(call, &structure);
     if (found == 0) {
         call->variant = compile_variant(call, structure);
         found = call->variant == NULL ? -1 : 1;
     }
-    Py_DECREF(structure);
+    Py_XDECREF(structure);
     return found < 0 ? -1 : 0;
 }
 
-/* Finds the variant and collects the arrays, those of the function first. */
-static int
-match_arguments(Call *call)
+/* The arrays in the function itself come first.  0, or -1 with MemoryError. */
+static inline int
+push_own_arrays(Call *call)
 {
-    FjFilterJit *self = call->self;
-    PyObject *own = self->arrays;
+    PyObject *own = call->self->arrays;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(own); i++) {
         if (fj_leafbuf_push(&call->arrays, PyTuple_GET_ITEM(own, i)) < 0) {
             return -1;
         }
     }
-    FjVariant *guess = self->last;
+    return 0;
+}
+
+/* Finds the variant and collects the arrays of the arguments. */
+static int
+match_arguments(Call *call)
+{
+    FjVariant *guess = call->self->last;
     const FjCapture *known = NULL;
     Py_ssize_t count = 0;
     if (call->captured != NULL && call->captured->last != NULL) {
@@ -308,11 +320,15 @@ static void
 count_call(Call *call, Py_ssize_t traces_before)
 {
     FjCache *cache = call->cache;
-    fj_cache_touch(cache, call->variant);
-    if (call->variant->count == traces_before) {
+    FjVariant *variant = call->variant;
+    fj_cache_touch(cache, variant);
+    if (variant->count == traces_before) {
         cache->hits++;
+        variant->hits++;
         if (FJ_UNLIKELY(call->started != 0)) {
-            cache->hit_time += now() - call->started;
+            unsigned long long taken = now() - call->started;
+            cache->hit_time += taken;
+            variant->hit_time += taken;
         }
     }
 }
@@ -378,9 +394,9 @@ end_call(Call *call)
     Py_DECREF(call->cache);
 }
 
-/* Binds and matches.  0, or -1 with an error and everything released. */
-static int
-begin_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
+/* Binds.  0, or -1 with an error and everything released. */
+static inline int
+start_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
            Py_ssize_t nargs, PyObject *kwnames)
 {
     if (fj_call_prepare(self) < 0) {
@@ -395,11 +411,25 @@ begin_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const 
     call->slots = call->slots_inline;
     fj_leafbuf_init(&call->arrays);
     if (FJ_LIKELY(bind_arguments(call, args, nargs, kwnames) == 0)) {
-        if (FJ_LIKELY(match_arguments(call) == 0)) {
-            return 0;
-        }
-        translate_error(call);
+        return 0;
     }
+    translate_error(call);
+    end_call(call);
+    return -1;
+}
+
+/* Binds and matches.  0, or -1 with an error and everything released. */
+static int
+begin_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
+           Py_ssize_t nargs, PyObject *kwnames)
+{
+    if (FJ_UNLIKELY(start_call(call, self, captured, args, nargs, kwnames) < 0)) {
+        return -1;
+    }
+    if (FJ_LIKELY(push_own_arrays(call) == 0 && match_arguments(call) == 0)) {
+        return 0;
+    }
+    translate_error(call);
     end_call(call);
     return -1;
 }
@@ -437,6 +467,31 @@ fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *
     }
     PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
     PyObject *result = arrays == NULL ? NULL : Py_BuildValue("(ON)", call.variant, arrays);
+    end_call(&call);
+    return result;
+}
+
+PyObject *
+fj_call_peek(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    Call call;
+    if (start_call(&call, (FjFilterJit *)op, NULL, args, nargs, kwnames) < 0) {
+        return NULL;
+    }
+    FjStructure *structure = NULL;
+    PyObject *result = NULL;
+    if (push_own_arrays(&call) == 0 && look_up(&call, &structure) >= 0) {
+        PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
+        result = arrays == NULL
+                     ? NULL
+                     : Py_BuildValue("(OON)",
+                                     call.variant == NULL ? Py_None : (PyObject *)call.variant,
+                                     structure, arrays);
+    }
+    if (result == NULL) {
+        translate_error(&call);
+    }
+    Py_XDECREF(structure);
     end_call(&call);
     return result;
 }

@@ -26,6 +26,11 @@ PyObject *fj_call_captured(FjFilterJit *self, FjCaptured *captured, PyObject *co
 PyObject *fj_call_lookup(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                          PyObject *kwnames);
 
+/* The same without making anything: a tuple (variant or None, Structure of the arguments,
+ * arrays). */
+PyObject *fj_call_peek(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames);
+
 /* What the first call does before all else, once: options.prepare(self) -> (cache, arrays).
  * 0, or -1 with an error. */
 int fj_call_prepare(FjFilterJit *self);

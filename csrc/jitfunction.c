@@ -248,6 +248,10 @@ filter_jit_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyMethodDef filter_jit_methods[] = {
     {"lookup", (PyCFunction)(void (*)(void))fj_call_lookup, METH_FASTCALL | METH_KEYWORDS,
      "lookup(*args, **kwargs) -> (variant, arrays), without running it"},
+    {"peek", (PyCFunction)(void (*)(void))fj_call_peek, METH_FASTCALL | METH_KEYWORDS,
+     "peek(*args, **kwargs) -> (variant or None, structure, arrays): the same, but nothing "
+     "is\n"
+     "made where there is none"},
     {"parts", filter_jit_parts, METH_NOARGS,
      "parts() -> (cache, arrays): what it consists of as a pytree"},
     {"lower", (PyCFunction)(void (*)(void))filter_jit_lower, METH_VARARGS | METH_KEYWORDS,

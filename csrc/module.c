@@ -15,6 +15,7 @@
 #include "partial.h"
 #include "partition.h"
 #include "state.h"
+#include "statics.h"
 #include "structure.h"
 #include "structuretype.h"
 #include "tree.h"
@@ -76,12 +77,27 @@ core_match(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
+/* same_static(registry, a, b) -> bool */
+static PyObject *
+core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    FjState *state = PyModule_GetState(module);
+    if (nargs != 3 || Py_TYPE(args[0]) != state->registry) {
+        PyErr_SetString(PyExc_TypeError, "same_static takes (registry, a, b)");
+        return NULL;
+    }
+    int same = fj_static_equal((FjRegistry *)args[0], args[1], args[2]);
+    return same < 0 ? NULL : PyBool_FromLong(same);
+}
+
 static PyMethodDef core_functions[] = {
     {"flatten", (PyCFunction)(void (*)(void))core_flatten, METH_FASTCALL,
      "flatten(registry, tree) -> (arrays, structure)"},
     {"match", (PyCFunction)(void (*)(void))core_match, METH_FASTCALL,
      "match(structure, tree) -> tuple of the arrays, or None where the tree has another\n"
      "structure"},
+    {"same_static", (PyCFunction)(void (*)(void))core_same_static, METH_FASTCALL,
+     "same_static(registry, a, b) -> whether two statics share a compiled program"},
     {"tree_leaves", (PyCFunction)(void (*)(void))fj_tree_leaves, METH_FASTCALL,
      "tree_leaves(registry, tree, is_leaf) -> list"},
     {"tree_paths", (PyCFunction)(void (*)(void))fj_tree_paths, METH_FASTCALL,

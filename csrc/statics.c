@@ -87,6 +87,24 @@ hash_double(Py_uhash_t hash, double value)
     return fj_hash_mix(hash, (Py_uhash_t)(bits ^ (bits >> 32)));
 }
 
+/* An int's own hash takes -1 for -2, and 0 for 2**61 - 1: one that was changed into the other
+ * in a list must not go unseen.  0, or -1 with an error. */
+static int
+hash_int(PyObject *value, Py_uhash_t *hash)
+{
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow == 0) {
+        *hash = fj_hash_mix(*hash, (Py_uhash_t)number);
+        return 0;
+    }
+    PyObject *digits = PyNumber_ToBase(value, 16);
+    Py_hash_t own = digits == NULL ? -1 : PyObject_Hash(digits);
+    Py_XDECREF(digits);
+    *hash = fj_hash_mix(*hash, (Py_uhash_t)own);
+    return own == -1 ? -1 : 0;
+}
+
 static int
 same_bits(double a, double b)
 {
@@ -223,6 +241,12 @@ fj_static_hash(FjRegistry *registry, PyObject *value, int field, Py_hash_t *resu
         hash = fj_hash_mix(hash, (Py_uhash_t)own);
         break;
     default:
+        if (type == &PyLong_Type) {
+            if (hash_int(value, &hash) < 0) {
+                return -1;
+            }
+            break;
+        }
         own = PyObject_Hash(value);
         if (own == -1) {
             return -1;

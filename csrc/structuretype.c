@@ -218,6 +218,52 @@ done:
     return result;
 }
 
+/* What is to be known of a node; a new reference. */
+static PyObject *
+node_detail(const FjNode *node)
+{
+    switch (node->code) {
+    case FJ_STATIC:
+    case FJ_DICT:
+    case FJ_ORDERED_DICT:
+    case FJ_DEFAULT_DICT:
+    case FJ_SLOTS:
+        return Py_NewRef(node->aux);
+    case FJ_GENERIC:
+        return PyTuple_Pack(2, PyTuple_GET_ITEM(node->aux, 0), PyTuple_GET_ITEM(node->aux, 2));
+    case FJ_MODULE:
+    case FJ_DATACLASS:
+        return PyTuple_GetSlice(fj_node_kind(node)->names, 0, node->children);
+    default:
+        return Py_NewRef(Py_None);
+    }
+}
+
+/* nodes() -> list of (kind, children, type, detail, hash) */
+static PyObject *
+structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    FjStructure *self = (FjStructure *)op;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < self->count; i++) {
+        const FjNode *node = &self->nodes[i];
+        const FjNodeRest *rest = &self->rest[i];
+        const char *kind = node->code == FJ_SLOTS     ? "slots"
+                           : node->code == FJ_MISSING ? "missing"
+                                                      : fj_nodekind_names[node->code];
+        PyObject *type = rest->type == NULL ? Py_None : (PyObject *)rest->type;
+        PyObject *detail = node_detail(node);
+        PyObject *item = detail == NULL ? NULL
+                                        : Py_BuildValue("(sIONn)", kind, node->children, type,
+                                                        detail, rest->hash);
+        if (item == NULL || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
 static PyObject *
 structure_paths(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -231,6 +277,11 @@ static PyMethodDef structure_methods[] = {
     {"array_paths", structure_array_paths, METH_NOARGS,
      "array_paths() -> a path for each array, in order: a list of str for names and (key,)\n"
      "for items"},
+    {"nodes", structure_nodes, METH_NOARGS,
+     "nodes() -> a list of (kind, number of children, type or None, detail, hash), each node\n"
+     "before its children. The detail is a static's value, a dict's keys, the names of a\n"
+     "Module's, a dataclass's or a call's children, or (aux data, keys); the hash is the\n"
+     "static's, once the structure has been hashed"},
     {"unflatten", structure_unflatten, METH_O,
      "unflatten(leaves) -> the tree with these leaves, an iterable; ValueError where they "
      "are\n"

@@ -188,6 +188,7 @@ variant_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->structure);
     Py_VISIT(self->call);
     Py_VISIT(self->deferred);
+    Py_VISIT(self->notes);
     for (Py_ssize_t i = 0; i < self->count; i++) {
         Py_VISIT(self->traces[i].structure);
     }
@@ -200,6 +201,7 @@ variant_clear(PyObject *op)
     FjVariant *self = (FjVariant *)op;
     Py_CLEAR(self->call);
     Py_CLEAR(self->deferred);
+    Py_CLEAR(self->notes);
     return 0;
 }
 
@@ -246,6 +248,11 @@ static PyMemberDef variant_members[] = {
      "the compiled callable; None until there is one"},
     {"num_traces", T_PYSSIZET, offsetof(FjVariant, count), READONLY,
      "how often it has been traced"},
+    {"hits", T_ULONGLONG, offsetof(FjVariant, hits), READONLY,
+     "calls that traced nothing and returned"},
+    {"hit_time", T_ULONGLONG, offsetof(FjVariant, hit_time), READONLY,
+     "nanoseconds that hits took until they returned, where the Cache is timed"},
+    {"notes", T_OBJECT, offsetof(FjVariant, notes), 0, "whatever the Python side keeps here"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjVariant, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

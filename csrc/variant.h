@@ -32,8 +32,11 @@ typedef struct {
     Py_ssize_t count;
     Py_ssize_t capacity;
     uint64_t last_used;
+    unsigned long long hits; /* as in a Cache, of this variant */
+    unsigned long long hit_time;
     int raises;         /* one of its traces waits */
     PyObject *deferred; /* list of callables to be run when the call is over, or NULL */
+    PyObject *notes;    /* the Python side's, or NULL */
     PyObject *weakrefs;
 } FjVariant;
 

@@ -127,6 +127,15 @@ def equinox_runtime_error(exception: Exception, jit_id: bytes) -> Exception | No
     return better
 
 
+def aval(x: Any) -> Any:
+    """What ``jax.jit`` knows of an array while it traces: its shape, dtype and weak type.
+
+    Fallback: the array itself, which has a shape and a dtype.
+    """
+    typeof = getattr(jax, "typeof", None) or private("jax.core", "get_aval")
+    return x if typeof is None else typeof(x)
+
+
 def flatten_one_level() -> Callable[[Any], Any]:
     """JAX's function that takes a node apart: ``x -> (children, aux data)``, None for a leaf."""
     function: Callable[[Any], Any] = jax.tree_util.default_registry.flatten_one_level

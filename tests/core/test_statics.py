@@ -252,6 +252,10 @@ class TestMutation:
         [
             ([1], lambda v: v.append(2)),
             ([1], lambda v: v.__setitem__(0, True)),
+            # Python's own hash takes these for the same.
+            ([-1], lambda v: v.__setitem__(0, -2)),
+            ([0], lambda v: v.__setitem__(0, 2**61 - 1)),
+            ([2**70], lambda v: v.__setitem__(0, 2**70 + 2**61 - 1)),
             ({"a": 1}, lambda v: v.update(b=2)),
             ({"a": 1}, lambda v: v.update(a=1.0)),
             ({1}, lambda v: v.add(2)),
