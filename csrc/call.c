@@ -195,7 +195,7 @@ find_variant(Call *call)
 }
 
 /* The arrays in the function itself come first.  0, or -1 with MemoryError. */
-static inline int
+static int
 push_own_arrays(Call *call)
 {
     PyObject *own = call->self->arrays;
@@ -395,7 +395,7 @@ end_call(Call *call)
 }
 
 /* Binds.  0, or -1 with an error and everything released. */
-static inline int
+static int
 start_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
            Py_ssize_t nargs, PyObject *kwnames)
 {

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from . import _aot, _core, _errors, _jax_compat, _nodes, _signature
+from . import _aot, _core, _errors, _jax_compat, _nodes, _notes, _signature
 from ._report import recorder
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -161,6 +161,7 @@ class Options:
     def __init__(self, donate: str, jitkwargs: Mapping[str, Any]) -> None:
         self.donate = donate
         self.jitkwargs = dict(jitkwargs)
+        self.registry = _nodes.registry
         self.quiet = donate in ("all", "all-except-first")
         if jitkwargs:
             jax.jit(lambda: None, **jitkwargs)  # raises at once for those that it does not know
@@ -175,7 +176,7 @@ class Options:
         the function itself. Called once, by the first call."""
         fun = f.__wrapped__
         try:
-            arrays, structure = _core.flatten(_nodes.registry, fun)
+            arrays, structure = _core.flatten(self.registry, fun)
             hash(structure)
         except Exception as e:
             blame = e.__dict__.get("__filterjit_blame__")
@@ -191,7 +192,7 @@ class Options:
         if cache is None:
             signature = _signature.core_signature(fun, f.given_signature)
             cache = _core.Cache(
-                _nodes.registry, structure, signature, self, MAXSIZE, dict(f.__dict__)
+                self.registry, structure, signature, self, MAXSIZE, dict(f.__dict__)
             )
             recorder.watch(cache)
             if caches is not None:
@@ -212,6 +213,7 @@ class Options:
         this = weakref.ref(variant)
         jit_id = os.urandom(16)
         record = cache.notes
+        registry = self.registry
 
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
@@ -221,9 +223,9 @@ class Options:
             self.guard(variant)
             if self.quiet:
                 _quiet_donation(variant)
-            with recorder.tracing(record, variant):
+            with _notes.tracing(variant, arrays), recorder.tracing(record, variant):
                 fun, slots = variant.slots(arrays)
-                out = _signature.call_with_slots(fun, signature, slots, _nodes.registry)
+                out = _signature.call_with_slots(fun, signature, slots, registry)
                 return variant.finish(out, lambda: jnp.array(0))
 
         flat.__name__, flat.__qualname__ = name, qualname
@@ -275,6 +277,7 @@ class Options:
         cannot be asked yet, since this call was itself being traced."""
         if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
             return None
+        _notes.settled(variant, arrays)
         try:
             return _has_callback(variant.call.trace(*arrays).jaxpr)
         except Exception:

@@ -3,8 +3,9 @@
 A trace takes milliseconds, so its notes are always taken; a hit writes nothing here.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -85,8 +86,21 @@ def notes_of(variant: _core.Variant) -> VariantNotes:
     return notes
 
 
-def begin_trace(variant: _core.Variant, arrays: Sequence[Any]) -> TraceNotes:
-    """The notes of a trace that has just begun, added to those of its variant."""
+@contextlib.contextmanager
+def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceNotes]:
+    """Around a trace: its notes, which are dropped again if it fails."""
     trace = TraceNotes(tuple(map(Aval.of, arrays)), config_context())
-    notes_of(variant).traces.append(trace)
-    return trace
+    traces = notes_of(variant).traces
+    traces.append(trace)
+    try:
+        yield trace
+    except BaseException:
+        traces[:] = [other for other in traces if other is not trace]
+        raise
+
+
+def settled(variant: _core.Variant, arrays: Sequence[Any]) -> None:
+    """After the first call of a program that was just traced: where its arrays were."""
+    traces = notes_of(variant).traces
+    if traces:
+        traces[-1].placements = tuple(map(placement, arrays))
