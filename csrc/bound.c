@@ -137,21 +137,34 @@ bound_repr(PyObject *op)
     return PyUnicode_FromFormat("<bound %R of %R>", bound->function, bound->self);
 }
 
+/* function.<name>(instance, *args, **kwargs) */
 static PyObject *
-bound_lower(PyObject *op, PyObject *args, PyObject *kwargs)
+ask_function(PyObject *op, const char *name, PyObject *args, PyObject *kwargs)
 {
     FjBoundJit *bound = (FjBoundJit *)op;
     PyObject *result = NULL;
     PyObject *first = PyTuple_Pack(1, bound->self);
     PyObject *all = first == NULL ? NULL : PySequence_Concat(first, args);
-    PyObject *lower = all == NULL ? NULL : PyObject_GetAttrString(bound->function, "lower");
-    if (lower != NULL) {
-        result = PyObject_Call(lower, all, kwargs);
+    PyObject *method = all == NULL ? NULL : PyObject_GetAttrString(bound->function, name);
+    if (method != NULL) {
+        result = PyObject_Call(method, all, kwargs);
     }
-    Py_XDECREF(lower);
+    Py_XDECREF(method);
     Py_XDECREF(all);
     Py_XDECREF(first);
     return result;
+}
+
+static PyObject *
+bound_lower(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_function(op, "lower", args, kwargs);
+}
+
+static PyObject *
+bound_explain(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_function(op, "explain", args, kwargs);
 }
 
 /* As of bound methods: the same instance and an equal function. */
@@ -194,6 +207,9 @@ bound_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyMethodDef bound_methods[] = {
     {"lower", (PyCFunction)(void (*)(void))bound_lower, METH_VARARGS | METH_KEYWORDS,
      "lower(*args, **kwargs) -> Lowered: traced and lowered, not run"},
+    {"explain", (PyCFunction)(void (*)(void))bound_explain, METH_VARARGS | METH_KEYWORDS,
+     "explain(*args, **kwargs) -> Explanation: why this call would compile again, if it "
+     "would"},
     {"__reduce__", bound_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

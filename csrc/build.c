@@ -135,16 +135,16 @@ new_dict(Build *b, const FjNode *node)
         return PyDict_New();
     }
     FjNodeRest *rest = &b->structure->rest[node - b->structure->nodes];
-    if (rest->model == NULL) {
+    if (rest->kept == NULL) {
         PyObject *model = PyDict_New();
         for (Py_ssize_t i = 0; model != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
             if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i), Py_None) < 0) {
                 Py_CLEAR(model);
             }
         }
-        Py_XSETREF(rest->model, model); /* the garbage collector may have come by here */
+        Py_XSETREF(rest->kept, model); /* the garbage collector may have come by here */
     }
-    return rest->model == NULL ? NULL : PyDict_Copy(rest->model);
+    return rest->kept == NULL ? NULL : PyDict_Copy(rest->kept);
 }
 
 static PyObject *

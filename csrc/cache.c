@@ -77,6 +77,11 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_ValueError, "maxsize must be at least 1");
         return NULL;
     }
+    const FjStructure *structure = (FjStructure *)function;
+    if (structure->every_leaf || structure->nodes[0].code == FJ_SLOTS) {
+        PyErr_SetString(PyExc_ValueError, "the structure of a function is one of `flatten`");
+        return NULL;
+    }
     FjCache *self = (FjCache *)type->tp_alloc(type, 0);
     if (self != NULL) {
         self->registry = (FjRegistry *)Py_NewRef(registry);
@@ -132,7 +137,13 @@ cache_dealloc(PyObject *op)
 static PyObject *
 cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    fj_table_clear(&((FjCache *)op)->variants);
+    FjCache *self = (FjCache *)op;
+    size_t position = 0;
+    PyObject *value;
+    while ((value = fj_table_next(&self->variants, &position)) != NULL) {
+        ((FjVariant *)value)->cleared = 1; /* wrappers may still hold it as their guess */
+    }
+    fj_table_clear(&self->variants);
     Py_RETURN_NONE;
 }
 
@@ -167,6 +178,8 @@ static PyMemberDef cache_members[] = {
     {"calls", T_ULONGLONG, offsetof(FjCache, calls), READONLY, "how many calls there were"},
     {"hits", T_ULONGLONG, offsetof(FjCache, hits), READONLY,
      "how many of them traced nothing and returned"},
+    {"maxsize", T_PYSSIZET, offsetof(FjCache, maxsize), READONLY,
+     "how many variants there are at most"},
     {"timed", T_INT, offsetof(FjCache, timed), 0, "whether hit_time is kept"},
     {"hit_time", T_ULONGLONG, offsetof(FjCache, hit_time), READONLY,
      "nanoseconds that hits took until they returned"},

@@ -33,6 +33,7 @@ typedef struct {
     FjVariant *variant;         /* owned */
     unsigned long long started; /* nanoseconds; 0 where calls are not timed */
     FjLeafBuf arrays;
+    PyObject *room[FJ_LEAFBUF_MANY];
     FjBound bound;
     PyObject **slots;
     PyObject *slots_inline[SLOTS_INLINE];
@@ -223,7 +224,7 @@ match_arguments(Call *call)
         known = fj_memo_check(guess->memo, guess->structure, call->slots);
         count = known != NULL;
     }
-    if (FJ_LIKELY(guess != NULL)) {
+    if (FJ_LIKELY(guess != NULL && !guess->cleared)) {
         Py_INCREF(guess);
         FjMatch matched =
             fj_match_slots(guess->structure, call->slots, known, count, &call->arrays);
@@ -409,7 +410,7 @@ start_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const 
     call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
     call->bound.varargs = call->bound.varkw = NULL;
     call->slots = call->slots_inline;
-    fj_leafbuf_init(&call->arrays);
+    fj_leafbuf_init(&call->arrays, call->room, FJ_LEAFBUF_MANY);
     if (FJ_LIKELY(bind_arguments(call, args, nargs, kwnames) == 0)) {
         return 0;
     }

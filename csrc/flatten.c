@@ -57,7 +57,7 @@ add_static(Walk *w, PyObject *object, int field)
         return -1;
     }
     node->flags |= (uint8_t)field;
-    if (fj_static_is_inert(object)) {
+    if (fj_static_is_inert(registry_of(w), object)) {
         node->flags |= FJ_NODE_INERT;
     }
     else {

@@ -240,9 +240,46 @@ filter_jit_partial(PyObject *op, PyObject *args, PyObject *kwargs)
 }
 
 static PyObject *
+filter_jit_explain(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "explain", args, kwargs);
+}
+
+/* options.<name>(self) */
+static PyObject *
+ask_options_alone(PyObject *op, const char *name)
+{
+    return PyObject_CallMethod(((FjFilterJit *)op)->options, name, "(O)", op);
+}
+
+static PyObject *
+filter_jit_report(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask_options_alone(op, "report");
+}
+
+static PyObject *
+filter_jit_cache_info(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask_options_alone(op, "cache_info");
+}
+
+static PyObject *
+filter_jit_clear_cache(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask_options_alone(op, "clear_cache");
+}
+
+static PyObject *
+filter_jit_get_variants(PyObject *op, void *Py_UNUSED(closure))
+{
+    return ask_options_alone(op, "variants");
+}
+
+static PyObject *
 filter_jit_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return PyObject_CallMethod(((FjFilterJit *)op)->options, "reduce", "(O)", op);
+    return ask_options_alone(op, "reduce");
 }
 
 static PyMethodDef filter_jit_methods[] = {
@@ -260,6 +297,16 @@ static PyMethodDef filter_jit_methods[] = {
      "partial(*args, **kwargs) -> PartialFilterJit: the function with these arguments given,\n"
      "which are taken apart now and not on each call. It keeps them as they are now: what is\n"
      "put into them later is not seen. Arrays that the function donates cannot be given."},
+    {"explain", (PyCFunction)(void (*)(void))filter_jit_explain, METH_VARARGS | METH_KEYWORDS,
+     "explain(*args, **kwargs) -> Explanation: whether this call would be a hit, and if not, "
+     "why\n"
+     "it would compile again; nothing is traced and nothing runs"},
+    {"report", filter_jit_report, METH_NOARGS,
+     "report() -> Report: where the time of its calls went, by variant"},
+    {"cache_info", filter_jit_cache_info, METH_NOARGS,
+     "cache_info() -> CacheInfo(hits, misses, variants, maxsize, bytes)"},
+    {"clear_cache", filter_jit_clear_cache, METH_NOARGS,
+     "clear_cache(): forgets all compiled programs, those of equal wrappers too"},
     {"__reduce__", filter_jit_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -276,6 +323,8 @@ static PyMemberDef filter_jit_members[] = {
 
 static PyGetSetDef filter_jit_getset[] = {
     {"__wrapped__", filter_jit_get_wrapped, NULL, "what is wrapped", NULL},
+    {"variants", filter_jit_get_variants, NULL,
+     "its variants, a list: one for each static structure that it was called with", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -23,7 +23,7 @@ fj_leafbuf_grow(FjLeafBuf *buf, Py_ssize_t more)
         return -1;
     }
     memcpy(room + 1, buf->items, (size_t)buf->count * sizeof(PyObject *));
-    if (buf->items != buf->first + 1) {
+    if (buf->items != buf->room + 1) {
         PyMem_Free(buf->items - 1);
     }
     buf->items = room + 1;
@@ -44,10 +44,10 @@ void
 fj_leafbuf_clear(FjLeafBuf *buf)
 {
     fj_leafbuf_truncate(buf, 0);
-    if (buf->items != buf->first + 1) {
+    if (buf->items != buf->room + 1) {
         PyMem_Free(buf->items - 1);
     }
-    fj_leafbuf_init(buf);
+    fj_leafbuf_init(buf, buf->room, buf->size);
 }
 
 int

@@ -1,8 +1,9 @@
 /* A growable buffer of owned references: the arrays of one call, in order.
  *
- * The first FJ_LEAFBUF_INLINE references live in the struct itself, on the caller's stack, and
- * these are many: asking malloc for more than a few hundred bytes makes glibc first tidy up
- * what was freed since, all the buffers of the last step's arrays, say.  One slot before the
+ * The first of them live in an array of the caller's, on its stack.  A call has room for many
+ * there: asking malloc for more than a few hundred bytes makes glibc first tidy up what was
+ * freed since, all the buffers of the last step's arrays, say.  Whatever can be entered again
+ * and again, by the user's functions that it calls, makes do with few.  One slot before the
  * first is kept free: it lets a callee prepend an argument (PY_VECTORCALL_ARGUMENTS_OFFSET)
  * without copying.
  *
@@ -13,21 +14,26 @@
 
 #include "common.h"
 
-#define FJ_LEAFBUF_INLINE 1024 /* 8 KiB */
+#define FJ_LEAFBUF_MANY 1025 /* 8 KiB */
+#define FJ_LEAFBUF_FEW 65
 
 typedef struct {
     PyObject **items; /* items[-1] is the free slot */
     Py_ssize_t count;
     Py_ssize_t capacity;
-    PyObject *first[FJ_LEAFBUF_INLINE + 1];
+    PyObject **room; /* the caller's, of `size` */
+    Py_ssize_t size;
 } FjLeafBuf;
 
+/* `size` counts the free slot. */
 static inline void
-fj_leafbuf_init(FjLeafBuf *buf)
+fj_leafbuf_init(FjLeafBuf *buf, PyObject **room, Py_ssize_t size)
 {
-    buf->items = buf->first + 1;
+    buf->items = room + 1;
     buf->count = 0;
-    buf->capacity = FJ_LEAFBUF_INLINE;
+    buf->capacity = size - 1;
+    buf->room = room;
+    buf->size = size;
 }
 
 /* Makes room for `more` than it holds, at least twice what there was.  0, or -1 with

@@ -59,21 +59,23 @@ match_array(Match *m, PyObject *object)
     return is_array;
 }
 
-/* A static that is not inert: its hash tells whether it changed since, also where it is the
- * very object. */
+/* What is not inert may have changed since, also where it is the very object: statics and aux
+ * data.  What has an == of its own tells by its hash. */
 static int
-match_wayward_static(Match *m, const FjNode *node, PyObject *object)
+match_wayward(Match *m, const FjNode *node, PyObject *object, int field)
 {
     if (!m->careful) {
         return NEEDS_CARE;
     }
     Py_hash_t hash;
-    if (fj_static_hash(m->registry, object, node->flags & FJ_NODE_FIELD, &hash) < 0) {
-        return FJ_MATCH_ERROR;
-    }
-    return hash == fj_structure_rest(m->structure, node)->hash
-               ? fj_static_equal(m->registry, node->aux, object)
-               : FJ_MATCH_NO;
+    PyObject *frozen = fj_static_freeze(m->registry, object, field);
+    int result = frozen == NULL || fj_static_hash(m->registry, frozen, &hash) < 0
+                     ? FJ_MATCH_ERROR
+                 : hash == fj_structure_rest(m->structure, node)->hash
+                     ? fj_structure_has(m->structure, node, object, frozen)
+                     : FJ_MATCH_NO;
+    Py_XDECREF(frozen);
+    return result;
 }
 
 static inline int
@@ -86,10 +88,10 @@ match_static(Match *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_NO;
     }
     /* Asked again, not read off the flag: a class can be given an __eq__ later on. */
-    if (fj_static_is_inert(node->aux)) {
+    if (fj_static_is_inert(m->registry, node->aux)) {
         return fj_static_equal(m->registry, node->aux, object);
     }
-    return match_wayward_static(m, node, object);
+    return match_wayward(m, node, object, node->flags & FJ_NODE_FIELD);
 }
 
 /* ---- containers ---- */
@@ -184,7 +186,7 @@ static int
 match_keys(Match *m, const FjNode *node, PyObject *object)
 {
     int result = FJ_MATCH_ERROR;
-    PyObject *tuple = NULL;
+    PyObject *tuple = NULL, *frozen = NULL;
     PyObject *keys = PySequence_List(object);
     if (keys == NULL) {
         return FJ_MATCH_ERROR;
@@ -195,9 +197,11 @@ match_keys(Match *m, const FjNode *node, PyObject *object)
             result = FJ_MATCH_NO;
         }
     }
-    else if ((tuple = PyList_AsTuple(keys)) != NULL) {
-        result = fj_static_equal(m->registry, node->aux, tuple);
+    else if ((tuple = PyList_AsTuple(keys)) != NULL &&
+             (frozen = fj_static_freeze(m->registry, tuple, 1)) != NULL) {
+        result = fj_structure_has(m->structure, node, tuple, frozen);
     }
+    Py_XDECREF(frozen);
     Py_XDECREF(tuple);
     Py_DECREF(keys);
     return result;
@@ -320,13 +324,7 @@ match_generic(Match *m, const FjNode *node, PyObject *object)
     if (!PyArg_ParseTuple(parts, "OO;split() must return (children, aux)", &children, &aux)) {
         goto done;
     }
-    Py_hash_t hash;
-    if (fj_static_hash(m->registry, aux, 1, &hash) < 0) {
-        goto done;
-    }
-    result = hash != fj_structure_rest(m->structure, node)->hash
-                 ? FJ_MATCH_NO
-                 : fj_static_equal(m->registry, PyTuple_GET_ITEM(node->aux, 0), aux);
+    result = match_wayward(m, node, aux, 1);
     if (result == FJ_MATCH_YES) {
         tuple = PySequence_Tuple(children);
         result = tuple == NULL ? FJ_MATCH_ERROR : match_tuple(m, node, tuple);

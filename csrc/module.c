@@ -31,8 +31,9 @@ core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     PyObject *result = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
-    fj_leafbuf_init(&arrays);
+    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_tree((FjRegistry *)args[0], args[1], &arrays);
     if (structure != NULL) {
         PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
@@ -61,8 +62,9 @@ core_match(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     PyObject *result = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
-    fj_leafbuf_init(&arrays);
+    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
     switch (fj_match_tree(structure, args[1], &arrays)) {
     case FJ_MATCH_YES:
         result = fj_leafbuf_as_tuple(&arrays);
@@ -86,8 +88,15 @@ core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         PyErr_SetString(PyExc_TypeError, "same_static takes (registry, a, b)");
         return NULL;
     }
-    int same = fj_static_equal((FjRegistry *)args[0], args[1], args[2]);
+    int same = fj_static_equal_now((FjRegistry *)args[0], args[1], args[2]);
     return same < 0 ? NULL : PyBool_FromLong(same);
+}
+
+/* identity(value) -> what is equal to nothing but itself of the very same value */
+static PyObject *
+core_identity(PyObject *module, PyObject *value)
+{
+    return fj_static_identity(PyModule_GetState(module), value);
 }
 
 static PyMethodDef core_functions[] = {
@@ -98,6 +107,8 @@ static PyMethodDef core_functions[] = {
      "structure"},
     {"same_static", (PyCFunction)(void (*)(void))core_same_static, METH_FASTCALL,
      "same_static(registry, a, b) -> whether two statics share a compiled program"},
+    {"identity", core_identity, METH_O,
+     "identity(value) -> a part of a key that stands for the very value, not looked into"},
     {"tree_leaves", (PyCFunction)(void (*)(void))fj_tree_leaves, METH_FASTCALL,
      "tree_leaves(registry, tree, is_leaf) -> list"},
     {"tree_paths", (PyCFunction)(void (*)(void))fj_tree_paths, METH_FASTCALL,
@@ -124,9 +135,9 @@ static PyMethodDef core_functions[] = {
 };
 
 static int
-add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **place)
+add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **place)
 {
-    *place = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    *place = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, (PyObject *)base);
     return *place == NULL ? -1 : PyModule_AddType(module, *place);
 }
 
@@ -134,16 +145,17 @@ static int
 core_exec(PyObject *module)
 {
     FjState *state = PyModule_GetState(module);
-    return add_type(module, &fj_nodekind_spec, &state->kind) < 0 ||
-                   add_type(module, &fj_registry_spec, &state->registry) < 0 ||
-                   add_type(module, &fj_structure_spec, &state->structure) < 0 ||
-                   add_type(module, &fj_signature_spec, &state->signature) < 0 ||
-                   add_type(module, &fj_output_spec, &state->output) < 0 ||
-                   add_type(module, &fj_variant_spec, &state->variant) < 0 ||
-                   add_type(module, &fj_cache_spec, &state->cache) < 0 ||
-                   add_type(module, &fj_filter_jit_spec, &state->filter_jit) < 0 ||
-                   add_type(module, &fj_bound_spec, &state->bound) < 0 ||
-                   add_type(module, &fj_partial_spec, &state->partial) < 0
+    return add_type(module, &fj_nodekind_spec, NULL, &state->kind) < 0 ||
+                   add_type(module, &fj_registry_spec, NULL, &state->registry) < 0 ||
+                   add_type(module, &fj_frozen_spec, &PyTuple_Type, &state->frozen) < 0 ||
+                   add_type(module, &fj_structure_spec, NULL, &state->structure) < 0 ||
+                   add_type(module, &fj_signature_spec, NULL, &state->signature) < 0 ||
+                   add_type(module, &fj_output_spec, NULL, &state->output) < 0 ||
+                   add_type(module, &fj_variant_spec, NULL, &state->variant) < 0 ||
+                   add_type(module, &fj_cache_spec, NULL, &state->cache) < 0 ||
+                   add_type(module, &fj_filter_jit_spec, NULL, &state->filter_jit) < 0 ||
+                   add_type(module, &fj_bound_spec, NULL, &state->bound) < 0 ||
+                   add_type(module, &fj_partial_spec, NULL, &state->partial) < 0
                ? -1
                : 0;
 }
@@ -154,6 +166,7 @@ core_traverse(PyObject *module, visitproc visit, void *arg)
     FjState *state = PyModule_GetState(module);
     Py_VISIT(state->kind);
     Py_VISIT(state->registry);
+    Py_VISIT(state->frozen);
     Py_VISIT(state->structure);
     Py_VISIT(state->signature);
     Py_VISIT(state->output);
@@ -171,6 +184,7 @@ core_clear(PyObject *module)
     FjState *state = PyModule_GetState(module);
     Py_CLEAR(state->kind);
     Py_CLEAR(state->registry);
+    Py_CLEAR(state->frozen);
     Py_CLEAR(state->structure);
     Py_CLEAR(state->signature);
     Py_CLEAR(state->output);

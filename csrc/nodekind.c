@@ -307,15 +307,35 @@ forget_kind(PyObject *self_ref, PyObject *weak)
 
 static PyMethodDef forget_definition = {"forget_kind", forget_kind, METH_O, NULL};
 
+/* 0, or -1 with the TypeError of what is no tuple of pairs of a type and a callable. */
+static int
+check_keyed(PyObject *keyed)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keyed); i++) {
+        PyObject *pair = PyTuple_GET_ITEM(keyed, i);
+        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 ||
+            !PyType_Check(PyTuple_GET_ITEM(pair, 0))) {
+            PyErr_SetString(PyExc_TypeError, "keyed must be pairs of a type and its key");
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static PyObject *
 registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"array_type", "classify", "is_array", "split",
-                               "describe",   "missing",  NULL};
-    PyObject *array_type, *classify, *is_array, *split, *describe, *missing;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OOOOO:Registry", keywords, &PyType_Type,
-                                     &array_type, &classify, &is_array, &split, &describe,
-                                     &missing)) {
+                               "describe",   "missing",  "keyed",    NULL};
+    PyObject *array_type, *classify, *is_array, *split, *describe, *missing, *keyed = NULL;
+    if (PyTuple_GET_SIZE(args) > 0) {
+        PyErr_SetString(PyExc_TypeError, "Registry takes no positional arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOO|O!:Registry", keywords,
+                                     &PyType_Type, &array_type, &classify, &is_array, &split,
+                                     &describe, &missing, &PyTuple_Type, &keyed) ||
+        (keyed != NULL && check_keyed(keyed) < 0)) {
         return NULL;
     }
     FjRegistry *self = (FjRegistry *)type->tp_alloc(type, 0);
@@ -329,6 +349,7 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->split = Py_NewRef(split);
     self->describe = Py_NewRef(describe);
     self->missing = Py_NewRef(missing);
+    self->keyed = Py_XNewRef(keyed);
     PyObject *self_ref = PyWeakref_NewRef((PyObject *)self, NULL);
     if (self_ref != NULL) {
         self->forget = PyCFunction_New(&forget_definition, self_ref);
@@ -352,6 +373,7 @@ registry_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->split);
     Py_VISIT(self->describe);
     Py_VISIT(self->missing);
+    Py_VISIT(self->keyed);
     Py_VISIT(self->forget);
     return fj_table_traverse(&self->kinds, visit, arg);
 }
@@ -368,6 +390,7 @@ registry_clear(PyObject *op)
     Py_CLEAR(self->split);
     Py_CLEAR(self->describe);
     Py_CLEAR(self->missing);
+    Py_CLEAR(self->keyed);
     Py_CLEAR(self->forget);
     return 0;
 }
@@ -417,12 +440,13 @@ static PyMemberDef registry_members[] = {
 
 PyDoc_STRVAR(
     registry_doc,
-    "Registry(*, array_type, classify, is_array, split, describe, missing)\n"
+    "Registry(*, array_type, classify, is_array, split, describe, missing, keyed=())\n"
     "--\n\n"
     "What each type is to a walk. `classify(type, instance)` is asked once a type and\n"
     "answers ('array',), ('ask',), ('static', key or None), ('namedtuple', plain),\n"
     "('module' or 'dataclass', dynamic, static, wrapper names) or the name of a\n"
-    "built-in container or 'generic' alone.");
+    "built-in container or 'generic' alone. `keyed` are pairs of a type and a callable whose\n"
+    "result stands for its instances, where they are static.");
 
 static PyType_Slot registry_slots[] = {
     {Py_tp_doc, (void *)registry_doc},   {Py_tp_new, registry_new},

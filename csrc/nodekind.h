@@ -62,6 +62,7 @@ struct FjRegistry {
     PyObject *split;          /* (instance) -> (children, aux) */
     PyObject *describe;       /* (instance) -> (children, aux, unflatten) */
     PyObject *missing;        /* stands for a field that is not there */
+    PyObject *keyed;          /* tuple of (type, key), or NULL: see statics.h */
     PyObject *forget;         /* callback of the weak references */
     PyObject *weakrefs;
 };

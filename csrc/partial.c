@@ -112,8 +112,9 @@ capture(FjPartialJit *self, PyObject *value, Py_ssize_t slot)
 {
     FjCache *cache = self->function->cache;
     PyObject *copy = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
-    fj_leafbuf_init(&arrays);
+    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_tree(cache->registry, value, &arrays);
     if (structure != NULL) {
         copy = fj_build_tree(structure, arrays.items);

@@ -15,8 +15,8 @@
 
 /* The groups of all leaves; NULL with an error.  To be freed by PyMem_Free. */
 static int16_t *
-select_groups(FjStructure *structure, PyObject *tree, const FjLeafBuf *leaves,
-              PyObject *candidates, PyObject *programs)
+select_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
+              const FjLeafBuf *leaves, PyObject *candidates, PyObject *programs)
 {
     if (!PyTuple_Check(programs) || PyTuple_GET_SIZE(programs) >= INT16_MAX) {
         PyErr_SetString(PyExc_TypeError, "the programs are a tuple of less than 32,767");
@@ -26,8 +26,8 @@ select_groups(FjStructure *structure, PyObject *tree, const FjLeafBuf *leaves,
     if (groups == NULL) {
         PyErr_NoMemory();
     }
-    else if (fj_select_groups(structure, tree, leaves->items, candidates, programs, groups) <
-             0) {
+    else if (fj_select_groups(structure, tree, is_leaf, leaves->items, candidates, programs,
+                              groups) < 0) {
         PyMem_Free(groups);
         groups = NULL;
     }
@@ -60,11 +60,12 @@ partition(FjRegistry *registry, PyObject *const *args)
 {
     PyObject *parts = NULL;
     int16_t *groups = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_tree_take_apart(registry, args[0], args[2], 0, &leaves);
-    if (structure != NULL &&
-        (groups = select_groups(structure, args[0], &leaves, NULL, args[1])) != NULL) {
+    if (structure != NULL && (groups = select_groups(structure, args[0], args[2], &leaves,
+                                                     NULL, args[1])) != NULL) {
         parts =
             build_parts(structure, &leaves, groups, PyTuple_GET_SIZE(args[1]) + 1, args[3]);
     }
@@ -90,7 +91,7 @@ complain_of_doubled(FjStructure *structure, Py_ssize_t leaf, Py_ssize_t first,
     PyObject *path = fj_structure_leaf_path(structure, leaf);
     PyObject *text = path == NULL ? NULL : fj_structure_write_path(path);
     if (text != NULL) {
-        PyErr_Format(PyExc_ValueError, "`%U` is in tree %zd and in tree %zd", text, first + 1,
+        PyErr_Format(PyExc_ValueError, "%U is in tree %zd and in tree %zd", text, first + 1,
                      second + 1);
     }
     Py_XDECREF(path);
@@ -130,8 +131,9 @@ static PyObject *
 combine(FjRegistry *registry, PyObject *const *args)
 {
     PyObject *tree = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_tree_take_all_apart(registry, args[0], args[1], 1, &leaves);
     if (structure != NULL &&
         choose(structure, &leaves, PyTuple_GET_SIZE(args[0]), args[2] == Py_True) == 0) {
@@ -210,11 +212,13 @@ partition_dict(FjRegistry *registry, PyObject *const *args)
 {
     PyObject *result = NULL;
     int16_t *groups = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_tree_take_apart(registry, args[0], args[3], 0, &leaves);
     if (structure != NULL &&
-        (groups = select_groups(structure, args[0], &leaves, args[1], args[2])) != NULL &&
+        (groups = select_groups(structure, args[0], args[3], &leaves, args[1], args[2])) !=
+            NULL &&
         fj_tree_fix(structure, leaves.items, groups) == 0 && check_paths(structure) == 0) {
         result = build_dicts(structure, &leaves, groups, PyTuple_GET_SIZE(args[2]) + 1);
     }
@@ -349,6 +353,7 @@ fj_partition_combine_dicts(PyObject *op, PyObject *const *groups, Py_ssize_t cou
 {
     FjStructure *structure = (FjStructure *)op;
     PyObject *tree = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
     for (Py_ssize_t j = 0; j < count; j++) {
         if (!PyDict_Check(groups[j])) {
@@ -358,7 +363,7 @@ fj_partition_combine_dicts(PyObject *op, PyObject *const *groups, Py_ssize_t cou
             return NULL;
         }
     }
-    fj_leafbuf_init(&leaves);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     Complaint c = {PyList_New(0), PyList_New(0), PyList_New(0)};
     PyObject *paths = Py_XNewRef(fj_paths_given(structure));
     if (c.missing != NULL && c.unknown != NULL && c.doubled != NULL && paths != NULL &&

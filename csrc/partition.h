@@ -10,7 +10,7 @@ PyObject *fj_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 PyObject *fj_partition_dict(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_partition_combine(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
-/* The method Structure.combine. */
+/* The tree of a Structure with the leaves of these dicts from path to leaf. */
 PyObject *fj_partition_combine_dicts(PyObject *structure, PyObject *const *groups,
                                      Py_ssize_t count);
 

@@ -29,7 +29,7 @@ is_wanted(Writer *w)
 static PyObject *
 join(PyObject *prefix, PyObject *key)
 {
-    PyObject *text = PyUnicode_Check(key) ? Py_NewRef(key) : PyObject_Str(key);
+    PyObject *text = PyUnicode_CheckExact(key) ? Py_NewRef(key) : PyObject_Str(key);
     PyObject *path = text == NULL ? NULL : PyUnicode_Concat(prefix, text);
     Py_XDECREF(text);
     return path;
@@ -129,11 +129,14 @@ fj_paths_given(FjStructure *structure)
         PyObject *list = write_all(structure, 0);
         PyObject *paths = list == NULL ? NULL : PyList_AsTuple(list);
         Py_XDECREF(list);
+        if (paths == NULL) {
+            return NULL;
+        }
         if (structure->paths == NULL) {
             structure->paths = paths;
         }
         else {
-            Py_XDECREF(paths); /* they were written meanwhile, by what a key's __str__ did */
+            Py_DECREF(paths); /* written meanwhile, by what a key's __str__ did */
         }
     }
     return structure->paths;

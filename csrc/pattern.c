@@ -32,7 +32,7 @@ typedef struct {
     uint8_t *taken;
     Py_ssize_t leaf;
     int matched;    /* some leaf */
-    uint32_t inner; /* the first inner node that matched, 0 for none */
+    uint32_t inner; /* the first inner node that matched, plus 1; 0 for none */
 } Match;
 
 /* ---- the components ---- */
@@ -101,8 +101,10 @@ read_component(Component *component, PyObject *parts)
         return component->detail == NULL ? -1 : 0;
     case INDEX:
         component->detail = detail_of(parts, 2);
+        /* One that is too large is clipped, and is no position; a dict may have it as a key.
+         */
         component->number =
-            component->detail == NULL ? -1 : PyLong_AsSsize_t(component->detail);
+            component->detail == NULL ? -1 : PyNumber_AsSsize_t(component->detail, NULL);
         return component->number == -1 && PyErr_Occurred() ? -1 : 0;
     case SLICE:
         component->slice =
@@ -160,7 +162,8 @@ matches_position(const Component *component, Py_ssize_t position, Py_ssize_t siz
     case NAME:
         return component->digits == position;
     case INDEX:
-        return component->number == position || component->number + size == position;
+        return position ==
+               (component->number < 0 ? component->number + size : component->number);
     case SLICE:
         return in_slice(component, position, size);
     case GLOB: {
@@ -266,7 +269,7 @@ match_node(Match *m, uint64_t set)
         return 0;
     }
     if (m->inner == 0 && accepts(m, set) && node->children > 0) {
-        m->inner = index;
+        m->inner = index + 1;
     }
     if (Py_EnterRecursiveCall(" while matching a path pattern")) {
         return -1;
@@ -291,14 +294,14 @@ match_node(Match *m, uint64_t set)
 static void
 complain(Match *m)
 {
-    PyObject *path = fj_structure_path(m->structure, m->inner);
+    PyObject *path = fj_structure_path(m->structure, m->inner - 1);
     PyObject *text = path == NULL ? NULL : fj_structure_write_path(path);
     if (text != NULL) {
         PyErr_Format(
             PyExc_ValueError,
-            "a path pattern takes no leaf, but `%U`, which is a node: what lies below "
-            "it is `%U.**`",
-            text, text);
+            "a path pattern takes no leaf, but %U, which is a node: for what lies below "
+            "it, add `.**` to the pattern",
+            text);
     }
     Py_XDECREF(path);
     Py_XDECREF(text);
@@ -321,7 +324,8 @@ fj_pattern_match(FjStructure *structure, PyObject *components, uint8_t *taken)
         m.count++;
     }
     result = match_node(&m, close_set(&m, 1));
-    if (result == 0 && !m.matched && m.inner != 0) {
+    int is_deep = m.count > 0 && m.components[m.count - 1].op == DEEP;
+    if (result == 0 && !m.matched && m.inner != 0 && !is_deep) {
         complain(&m);
         result = -1;
     }

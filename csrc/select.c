@@ -13,12 +13,18 @@
 #include "pattern.h"
 #include "upto.h"
 
+/* A tree, or a part of it. */
 typedef struct {
-    FjStructure *structure;
+    FjStructure *structure; /* of the whole tree */
     PyObject *tree;
+    PyObject *is_leaf; /* borrowed, or NULL */
     PyObject *const *leaves;
+    Py_ssize_t first; /* the number of the first of them in the whole tree */
     Py_ssize_t count;
+    int depth; /* of trees of filters inside trees of filters */
 } Select;
+
+#define DEEPEST 50
 
 static int run(Select *s, PyObject *program, const uint8_t *asked, uint8_t *taken);
 
@@ -80,8 +86,7 @@ ask(Select *s, PyObject *predicate, Py_ssize_t i)
     }
     Py_XDECREF(answer);
     if (taken < 0) {
-        fj_structure_note("while a filter was asked about",
-                          fj_structure_leaf_path(s->structure, i));
+        fj_structure_note_leaf("while a filter was asked about", s->structure, s->first + i);
     }
     return taken;
 }
@@ -155,6 +160,10 @@ run_path(Select *s, PyObject *components, const uint8_t *asked, uint8_t *taken)
         PyErr_SetString(PyExc_TypeError, "the components of a path pattern are a tuple");
         return -1;
     }
+    if (s->count != s->structure->leaves) {
+        PyErr_SetString(PyExc_ValueError, "a path pattern inside a tree of filters");
+        return -1;
+    }
     int result = fj_pattern_match(s->structure, components, taken);
     for (Py_ssize_t i = 0; result == 0 && i < s->count; i++) {
         taken[i] &= asked[i];
@@ -164,78 +173,75 @@ run_path(Select *s, PyObject *components, const uint8_t *asked, uint8_t *taken)
 
 /* ---- a tree of filters ---- */
 
-/* How many leaves a subtree has; -1 with an error. */
-static Py_ssize_t
-count_leaves(Select *s, PyObject *subtree)
+/* Sets `count` to how many of the leaves that are left from `first` on are those of a subtree.
+ * 1, 0 where they are not the next ones, or -1 with an error. */
+static int
+count_leaves(Select *s, PyObject *subtree, Py_ssize_t first, Py_ssize_t *count)
 {
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     FjStructure *structure =
-        fj_flatten_leaves(s->structure->registry, subtree, NULL, 0, &leaves);
-    Py_ssize_t count = structure == NULL ? -1 : structure->leaves;
+        fj_flatten_leaves(s->structure->registry, subtree, s->is_leaf, 0, &leaves);
+    int result = structure == NULL ? -1 : leaves.count <= s->count - first;
+    for (Py_ssize_t i = 0; result > 0 && i < leaves.count; i++) {
+        result = leaves.items[i] == s->leaves[first + i];
+    }
+    *count = leaves.count;
     fj_leafbuf_clear(&leaves);
     Py_XDECREF(structure);
-    return count;
+    return result;
 }
 
-/* Runs what stands in one place of the tree of filters over the leaves from `first` on. */
+/* Runs what stands in one place of the tree of filters over a part of the leaves. */
 static int
-run_part(Select *s, PyObject *program_of, PyObject *filter, Py_ssize_t first, Py_ssize_t count,
-         const uint8_t *asked, uint8_t *taken)
+run_part(Select *part, PyObject *program_of, PyObject *filter, const uint8_t *asked,
+         uint8_t *taken)
 {
     if (filter == Py_True || filter == Py_False) {
-        memset(taken + first, filter == Py_True, (size_t)count);
-        for (Py_ssize_t i = first; i < first + count; i++) {
-            taken[i] &= asked[i];
-        }
-        return 0;
+        return run(part, filter, asked, taken);
     }
     PyObject *program = PyObject_CallOneArg(program_of, filter);
-    uint8_t *here = new_mask(s), *more = new_mask(s);
-    int result = -1;
-    if (program == NULL || here == NULL || more == NULL) {
-        goto done;
-    }
-    memcpy(here + first, asked + first, (size_t)count);
-    if (run(s, program, here, more) < 0) {
-        goto done;
-    }
-    memcpy(taken + first, more + first, (size_t)count);
-    result = 0;
-done:
+    int result = program == NULL ? -1 : run(part, program, asked, taken);
     Py_XDECREF(program);
-    PyMem_Free(here);
-    PyMem_Free(more);
     return result;
 }
 
 static int
 run_tree(Select *s, PyObject *spec, PyObject *program_of, const uint8_t *asked, uint8_t *taken)
 {
+    PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW];
     FjLeafBuf filters, subtrees;
-    Py_ssize_t first = 0;
-    int result = -1;
-    fj_leafbuf_init(&filters);
-    fj_leafbuf_init(&subtrees);
+    Py_ssize_t first = 0, count = 0;
+    int result = -1, fits = 1;
+    if (s->depth == DEEPEST) { /* each level takes more of the stack than Python counts with */
+        PyErr_SetString(PyExc_RecursionError, "trees of filters inside trees of filters");
+        return -1;
+    }
+    fj_leafbuf_init(&filters, room, FJ_LEAFBUF_FEW);
+    fj_leafbuf_init(&subtrees, more_room, FJ_LEAFBUF_FEW);
     FjStructure *prefix = fj_flatten_leaves(s->structure->registry, spec, NULL, 0, &filters);
     if (prefix == NULL ||
         fj_upto_flatten(prefix, s->tree, "the tree", "the filter", &subtrees) < 0) {
         goto done;
     }
     for (Py_ssize_t i = 0; i < subtrees.count; i++) {
-        Py_ssize_t count = count_leaves(s, subtrees.items[i]);
-        if (count < 0) {
-            goto done;
-        }
-        if (count > s->count - first) {
+        PyObject *subtree = subtrees.items[i];
+        fits = count_leaves(s, subtree, first, &count);
+        if (fits <= 0) {
             break;
         }
-        if (run_part(s, program_of, filters.items[i], first, count, asked, taken) < 0) {
+        Select part = {s->structure,     subtree, s->is_leaf,  s->leaves + first,
+                       s->first + first, count,   s->depth + 1};
+        if (run_part(&part, program_of, filters.items[i], asked + first, taken + first) < 0) {
             goto done;
         }
         first += count;
     }
-    if (first != s->count) {
+    if (fits < 0) {
+        goto done;
+    }
+    if (!fits || first != s->count) {
         PyErr_SetString(PyExc_ValueError,
                         "a tree of filters goes deeper than `is_leaf` lets the "
                         "tree go, or the tree changed meanwhile");
@@ -321,10 +327,15 @@ run(Select *s, PyObject *program, const uint8_t *asked, uint8_t *taken)
 }
 
 int
-fj_select_groups(FjStructure *structure, PyObject *tree, PyObject *const *leaves,
-                 PyObject *candidates, PyObject *programs, int16_t *groups)
+fj_select_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
+                 PyObject *const *leaves, PyObject *candidates, PyObject *programs,
+                 int16_t *groups)
 {
-    Select s = {structure, tree, leaves, structure->leaves};
+    Select s = {.structure = structure,
+                .tree = tree,
+                .is_leaf = is_leaf == Py_None ? NULL : is_leaf,
+                .leaves = leaves,
+                .count = structure->leaves};
     size_t size = (size_t)s.count;
     uint8_t *left = new_mask(&s), *taken = new_mask(&s);
     int result = -1;

@@ -21,8 +21,10 @@
 /* Of a tree that fj_flatten_leaves took apart: sets `groups[i]` to the number of the first
  * program that takes leaf `i`, or to how many programs there are.  Where `candidates` is not
  * NULL it is a program too, and a leaf that it does not take is of group -1.  0, or -1 with an
- * error, which names the leaf that a predicate failed on.  Runs Python code: see select.c. */
-int fj_select_groups(FjStructure *structure, PyObject *tree, PyObject *const *leaves,
-                     PyObject *candidates, PyObject *programs, int16_t *groups);
+ * error, which names the leaf that a predicate failed on.  `is_leaf` is what the tree was
+ * taken apart with, or None.  Runs Python code: see select.c. */
+int fj_select_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
+                     PyObject *const *leaves, PyObject *candidates, PyObject *programs,
+                     int16_t *groups);
 
 #endif

@@ -8,6 +8,7 @@
 typedef struct {
     PyTypeObject *kind;
     PyTypeObject *registry;
+    PyTypeObject *frozen;
     PyTypeObject *structure;
     PyTypeObject *signature;
     PyTypeObject *output;

@@ -82,38 +82,54 @@ hash_address(const void *address)
     return (Py_uhash_t)((uintptr_t)address >> 4);
 }
 
-/* (P) The part of a node's hash that its aux gives: keys, statics, aux data. */
-static int
-hash_aux(FjStructure *self, uint32_t index, Py_uhash_t *hash)
+PyObject *
+fj_structure_value(const FjNode *node)
 {
-    FjNode *node = &self->nodes[index];
-    Py_hash_t part = 0;
     switch (node->code) {
     case FJ_STATIC:
-        if (fj_static_hash(self->registry, node->aux, node->flags & FJ_NODE_FIELD, &part) <
-            0) {
-            return -1;
-        }
-        self->rest[index].hash = part;
-        break;
     case FJ_DICT:
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
-        if (fj_static_hash(self->registry, node->aux, 0, &part) < 0) {
-            return -1;
-        }
-        break;
+        return node->aux;
     case FJ_GENERIC:
-        if (fj_static_hash(self->registry, PyTuple_GET_ITEM(node->aux, 0), 1, &part) < 0) {
-            return -1;
-        }
-        self->rest[index].hash = part;
-        break;
+        return PyTuple_GET_ITEM(node->aux, 0);
     default:
+        return NULL;
+    }
+}
+
+/* (P) Freezes the static, keys or aux data of a node, and folds in their hash. */
+static int
+hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
+{
+    FjNode *node = &self->nodes[index];
+    PyObject *value = fj_structure_value(node);
+    if (value == NULL) {
         return 0;
     }
+    int field = node->code == FJ_GENERIC || (node->flags & FJ_NODE_FIELD);
+    PyObject *frozen = node->flags & FJ_NODE_INERT
+                           ? Py_NewRef(value)
+                           : fj_static_freeze(self->registry, value, field);
+    Py_hash_t part = 0;
+    int result = frozen == NULL ? -1 : fj_static_hash(self->registry, frozen, &part);
     *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
-    return 0;
+    self->rest[index].hash = part;
+    if (frozen != value && result == 0) {
+        Py_XSETREF(self->rest[index].kept, Py_NewRef(frozen));
+    }
+    Py_XDECREF(frozen);
+    return result;
+}
+
+/* (P) The hash of a leaf as it is now. */
+static int
+hash_now(FjRegistry *registry, PyObject *value, Py_hash_t *hash)
+{
+    PyObject *frozen = fj_static_freeze(registry, value, 0);
+    int result = frozen == NULL ? -1 : fj_static_hash(registry, frozen, hash);
+    Py_XDECREF(frozen);
+    return result;
 }
 
 /* (P) Folds in the leaves that are not given. */
@@ -122,9 +138,8 @@ hash_fixed(FjStructure *self, Py_uhash_t *hash)
 {
     for (Py_ssize_t i = 0; i < self->leaves; i++) {
         Py_hash_t part = 0;
-        if (self->fixed[i] != NULL &&
-            fj_static_hash(self->registry, self->fixed[i], 0, &part) < 0) {
-            fj_structure_note("while hashing the static", fj_structure_leaf_path(self, i));
+        if (self->fixed[i] != NULL && hash_now(self->registry, self->fixed[i], &part) < 0) {
+            fj_structure_note_leaf("while hashing the static", self, i);
             return -1;
         }
         *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
@@ -143,7 +158,7 @@ fj_structure_hash(FjStructure *self)
         const FjNode *node = &self->nodes[i];
         hash = fj_hash_mix(hash, node->code | (Py_uhash_t)node->children << 8);
         hash = fj_hash_mix(hash, hash_address(self->rest[i].type));
-        if (hash_aux(self, i, &hash) < 0) {
+        if (hash_value(self, i, &hash) < 0) {
             fj_structure_blame(self, i, "hash");
             return -1;
         }
@@ -156,27 +171,82 @@ fj_structure_hash(FjStructure *self)
     return 0;
 }
 
-/* Where both are hashed, the hashes are compared as well: one object that is in both
- * may have changed between. */
-static int
-equal_aux(FjStructure *a, FjStructure *b, uint32_t i)
+/* What the value of a node was when the Structure was hashed, borrowed; NULL where it is not
+ * hashed, or where that is the value itself. */
+static inline PyObject *
+kept_value(const FjStructure *self, const FjNode *node)
 {
-    const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
-    int changed = a->hashed && b->hashed && a->rest[i].hash != b->rest[i].hash;
-    switch (x->code) {
-    case FJ_STATIC:
-        return changed ? 0 : fj_static_equal(a->registry, x->aux, y->aux);
-    case FJ_GENERIC:
-        return changed ? 0
-                       : fj_static_equal(a->registry, PyTuple_GET_ITEM(x->aux, 0),
-                                         PyTuple_GET_ITEM(y->aux, 0));
-    case FJ_DICT:
-    case FJ_ORDERED_DICT:
-    case FJ_DEFAULT_DICT:
-        return fj_static_equal(a->registry, x->aux, y->aux);
-    default:
+    return !self->hashed || node->flags & FJ_NODE_STR_KEYS
+               ? NULL
+               : fj_structure_rest(self, node)->kept;
+}
+
+/* (P) The same as a new reference; where the Structure is not hashed, what the value is. */
+static PyObject *
+frozen_value(const FjStructure *self, const FjNode *node)
+{
+    if (!self->hashed) {
+        return fj_static_freeze(self->registry, fj_structure_value(node), 1);
+    }
+    PyObject *kept = kept_value(self, node);
+    return Py_NewRef(kept != NULL ? kept : fj_structure_value(node));
+}
+
+/* (P) Whether the value of a node still is `was`, its frozen_value. */
+static int
+is_unchanged(const FjStructure *self, const FjNode *node, PyObject *was)
+{
+    PyObject *value = fj_structure_value(node);
+    if (!self->hashed || was == value) {
         return 1;
     }
+    PyObject *now = fj_static_freeze(self->registry, value, 1);
+    int same = now == NULL ? -1 : fj_static_equal(self->registry, was, now);
+    Py_XDECREF(now);
+    return same;
+}
+
+int
+fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value,
+                 PyObject *frozen)
+{
+    if (self->hashed && kept_value(self, node) == NULL) {
+        return fj_static_equal(self->registry, fj_structure_value(node), frozen);
+    }
+    PyObject *was = frozen_value(self, node);
+    int same = was == NULL ? -1 : fj_static_equal(self->registry, was, frozen);
+    if (same > 0 && value != fj_structure_value(node)) {
+        same = is_unchanged(self, node, was);
+    }
+    Py_XDECREF(was);
+    return same;
+}
+
+/* Where both are hashed, the hashes are compared as well: one object that is in both and has
+ * an == of its own may have changed between. */
+static int
+equal_values(FjStructure *a, FjStructure *b, uint32_t i)
+{
+    const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
+    PyObject *value = fj_structure_value(y);
+    if (value == NULL) {
+        return 1;
+    }
+    if (a->hashed && b->hashed) {
+        if (a->rest[i].hash != b->rest[i].hash) {
+            return 0;
+        }
+        if (kept_value(a, x) == NULL && kept_value(b, y) == NULL) {
+            return fj_static_equal(a->registry, fj_structure_value(x), value);
+        }
+    }
+    PyObject *frozen = frozen_value(b, y);
+    int same = frozen == NULL ? -1 : fj_structure_has(a, x, value, frozen);
+    if (same > 0 && value != fj_structure_value(x)) {
+        same = is_unchanged(b, y, frozen);
+    }
+    Py_XDECREF(frozen);
+    return same;
 }
 
 /* (P) Whether the leaves that are not given are equal. */
@@ -191,10 +261,10 @@ equal_fixed(FjStructure *a, FjStructure *b)
             }
             continue;
         }
-        int same = fj_static_equal(a->registry, x, y);
+        int same = fj_static_equal_now(a->registry, x, y);
         if (same <= 0) {
             if (same < 0) {
-                fj_structure_note("while comparing the static", fj_structure_leaf_path(b, i));
+                fj_structure_note_leaf("while comparing the static", b, i);
             }
             return same;
         }
@@ -220,7 +290,7 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
             ((x->flags ^ y->flags) & (FJ_NODE_WRAPPER | FJ_NODE_LEAVES))) {
             return 0;
         }
-        int same = equal_aux(a, b, i);
+        int same = equal_values(a, b, i);
         if (same <= 0) {
             if (same < 0) {
                 fj_structure_blame(b, i, "compare");
@@ -331,26 +401,31 @@ fj_structure_leaf_path(FjStructure *self, Py_ssize_t leaf)
 PyObject *
 fj_structure_write_path(PyObject *path)
 {
-    PyObject *text = PyUnicode_FromString("");
+    if (PyList_GET_SIZE(path) == 0) {
+        return PyUnicode_FromString("the root");
+    }
+    PyObject *text = PyUnicode_FromString("`");
     for (Py_ssize_t i = 0; text != NULL && i < PyList_GET_SIZE(path); i++) {
         PyObject *key = PyList_GET_ITEM(path, i);
-        PyObject *longer = PyTuple_Check(key)
+        PyObject *longer = PyTuple_Check(key) && PyTuple_GET_SIZE(key) == 1
                                ? PyUnicode_FromFormat("%U[%R]", text, PyTuple_GET_ITEM(key, 0))
-                               : PyUnicode_FromFormat(i > 0 ? "%U.%U" : "%U%U", text, key);
+                               : PyUnicode_FromFormat(i > 0 ? "%U.%S" : "%U%S", text, key);
         Py_SETREF(text, longer);
+    }
+    if (text != NULL) {
+        Py_SETREF(text, PyUnicode_FromFormat("%U`", text));
     }
     return text;
 }
 
-void
-fj_structure_note(const char *what, PyObject *path)
+/* Adds "(what `path`)" to an exception, which is the thread's again then; steals both, and
+ * `path` may be NULL with an error. */
+static void
+give_with_note(PyObject *exception, const char *what, PyObject *path)
 {
-    PyObject *exception = fj_compat_take_exception();
     PyObject *text = path == NULL ? NULL : fj_structure_write_path(path);
-    PyObject *note = text == NULL ? NULL
-                     : PyUnicode_GET_LENGTH(text) == 0
-                         ? PyUnicode_FromFormat("(%s at the root)", what)
-                         : PyUnicode_FromFormat("(%s `%U`)", what, text);
+    const char *at = path != NULL && PyList_GET_SIZE(path) == 0 ? "at " : "";
+    PyObject *note = text == NULL ? NULL : PyUnicode_FromFormat("(%s %s%U)", what, at, text);
     PyObject *done =
         note == NULL ? NULL : PyObject_CallMethod(exception, "add_note", "O", note);
     if (done == NULL) {
@@ -361,6 +436,14 @@ fj_structure_note(const char *what, PyObject *path)
     Py_XDECREF(text);
     Py_XDECREF(path);
     fj_compat_give_exception(exception);
+}
+
+void
+fj_structure_note_leaf(const char *what, FjStructure *structure, Py_ssize_t leaf)
+{
+    /* Taken first: a path can hold what Python code makes of it. */
+    PyObject *exception = fj_compat_take_exception();
+    give_with_note(exception, what, fj_structure_leaf_path(structure, leaf));
 }
 
 void
@@ -377,15 +460,19 @@ fj_structure_note_blame(void)
     PyObject *path = NULL;
     const char *what = NULL, *deed = NULL;
     if (blame == NULL || PyObject_DelAttrString(exception, "__filterjit_blame__") < 0 ||
+        !PyTuple_Check(blame) ||
         !PyArg_ParseTuple(blame, "sO!O", &deed, &PyList_Type, &path, &(PyObject *){NULL})) {
         PyErr_Clear();
+        path = NULL;
     }
     for (size_t i = 0; path != NULL && i < sizeof(deeds) / sizeof(*deeds); i++) {
         what = strcmp(deeds[i][0], deed) == 0 ? deeds[i][1] : what;
     }
-    fj_compat_give_exception(exception);
     if (what != NULL) {
-        fj_structure_note(what, Py_NewRef(path));
+        give_with_note(exception, what, Py_NewRef(path));
+    }
+    else {
+        fj_compat_give_exception(exception);
     }
     Py_XDECREF(blame);
 }

@@ -51,11 +51,13 @@ typedef struct {
     PyObject *aux;
 } FjNode;
 
-/* What is seldom asked of a node.  `type` and `model` are owned. */
+/* What is seldom asked of a node.  `type` and `kept` are owned. */
 typedef struct {
     PyTypeObject *type;
-    PyObject *model; /* dict with FJ_NODE_STR_KEYS, once it has been built: a dict of these
-                      * keys to make copies of; else NULL */
+    PyObject *kept; /* dict with FJ_NODE_STR_KEYS, once it has been built: a dict of these
+                     * keys to make copies of.  Any other node of a hashed Structure: what its
+                     * static, keys or aux data were then, frozen (statics.h), where that is
+                     * not the thing itself.  Else NULL */
     Py_hash_t hash;
     uint32_t end; /* index of the node after this subtree */
 } FjNodeRest;
@@ -137,6 +139,15 @@ int fj_structure_hash(FjStructure *structure);
 /* (P) 1, 0, or -1 with an error of a static's __eq__ that names the path. */
 int fj_structure_equal(FjStructure *a, FjStructure *b);
 
+/* The static, keys or aux data of a node, borrowed; NULL for a node without. */
+PyObject *fj_structure_value(const FjNode *node);
+
+/* (P) Whether `value` is what that of a node was when the Structure was hashed, and the node's
+ * own has not changed since: it goes into the next trace.  1, 0 or -1 with an error.  `frozen`
+ * is what `value` is now. */
+int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value,
+                     PyObject *frozen);
+
 /* (P) The key under which child `child` hangs below the node at `index`: str for a name,
  * (key,) for an item.  A new reference. */
 PyObject *fj_structure_key(const FjStructure *structure, uint32_t index, uint32_t child);
@@ -148,7 +159,7 @@ PyObject *fj_structure_path(FjStructure *structure, uint32_t index);
 /* (P) The same to the array leaf of this number. */
 PyObject *fj_structure_leaf_path(FjStructure *structure, Py_ssize_t leaf);
 
-/* (P) A path as people write it, `model.layers[2].activation`: a new str. */
+/* (P) A path as people write it, "`model.layers[2].activation`" or "the root": a new str. */
 PyObject *fj_structure_write_path(PyObject *path);
 
 /* (P) Adds the path of a node to the exception that is set, as attribute
@@ -159,8 +170,7 @@ void fj_structure_blame(FjStructure *structure, uint32_t index, const char *deed
  * what is not on the road of a jitted call. */
 void fj_structure_note_blame(void);
 
-/* (P) Adds a note "(what `path`)" to the exception that is set; steals `path`, which may be
- * NULL. */
-void fj_structure_note(const char *what, PyObject *path);
+/* (P) Adds a note "(what `path`)" to the exception that is set: the path of a leaf. */
+void fj_structure_note_leaf(const char *what, FjStructure *structure, Py_ssize_t leaf);
 
 #endif

@@ -26,7 +26,7 @@ structure_traverse(PyObject *op, visitproc visit, void *arg)
     }
     for (uint32_t i = 0; i < self->count; i++) {
         Py_VISIT(self->rest[i].type);
-        Py_VISIT(self->rest[i].model);
+        Py_VISIT(self->rest[i].kept);
         Py_VISIT(self->nodes[i].aux);
     }
     return 0;
@@ -41,7 +41,7 @@ structure_dealloc(PyObject *op)
     PyObject_ClearWeakRefs(op);
     for (uint32_t i = 0; i < self->count; i++) {
         Py_XDECREF(self->rest[i].type);
-        Py_XDECREF(self->rest[i].model);
+        Py_XDECREF(self->rest[i].kept);
         Py_XDECREF(self->nodes[i].aux);
     }
     for (Py_ssize_t i = 0; self->fixed != NULL && i < self->leaves; i++) {
@@ -76,6 +76,9 @@ structure_richcompare(PyObject *a, PyObject *b, int operation)
     }
     int same = fj_structure_equal((FjStructure *)a, (FjStructure *)b);
     if (same < 0) {
+        if (((FjStructure *)a)->every_leaf) {
+            fj_structure_note_blame();
+        }
         return NULL;
     }
     return PyBool_FromLong(same == (operation == Py_EQ));
@@ -103,12 +106,36 @@ follow(FjStructure *self, PyObject *path)
     return at;
 }
 
+/* 0, or -1 with a ValueError where a Structure was made in the other of the two ways. */
+static int
+expect(const FjStructure *self, int every_leaf)
+{
+    if (self->every_leaf != every_leaf) {
+        PyErr_SetString(PyExc_ValueError, every_leaf
+                                              ? "this structure is one of a jitted call"
+                                              : "this structure is not one of a jitted call");
+        return -1;
+    }
+    return 0;
+}
+
+/* The same where the root is that of a call, whose arguments are no tree. */
+static int
+expect_tree(const FjStructure *self)
+{
+    if (self->nodes[0].code == FJ_SLOTS) {
+        PyErr_SetString(PyExc_ValueError, "this structure is that of a call's arguments");
+        return -1;
+    }
+    return 0;
+}
+
 /* span(*path) -> (first, count) */
 static PyObject *
 structure_span(PyObject *op, PyObject *path)
 {
     FjStructure *self = (FjStructure *)op;
-    Py_ssize_t at = follow(self, path);
+    Py_ssize_t at = expect(self, 0) < 0 ? -1 : follow(self, path);
     if (at < 0) {
         return NULL;
     }
@@ -127,7 +154,7 @@ static PyObject *
 structure_array_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjStructure *self = (FjStructure *)op;
-    PyObject *paths = PyList_New(0);
+    PyObject *paths = expect(self, 0) < 0 ? NULL : PyList_New(0);
     for (uint32_t i = 0; paths != NULL && i < self->count; i++) {
         if (self->nodes[i].code == FJ_ARRAY) {
             PyObject *path = fj_structure_path(self, i);
@@ -146,7 +173,7 @@ structure_unflatten(PyObject *op, PyObject *leaves)
 {
     FjStructure *self = (FjStructure *)op;
     PyObject *tree = NULL;
-    PyObject *given = PySequence_Tuple(leaves);
+    PyObject *given = expect_tree(self) < 0 ? NULL : PySequence_Tuple(leaves);
     if (given == NULL) {
         return NULL;
     }
@@ -167,12 +194,12 @@ structure_flatten_up_to(PyObject *op, PyObject *tree)
 {
     FjStructure *self = (FjStructure *)op;
     PyObject *list = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    if (!self->every_leaf) {
-        PyErr_SetString(PyExc_ValueError, "this structure is one of a jitted call");
+    if (expect(self, 1) < 0) {
         return NULL;
     }
-    fj_leafbuf_init(&leaves);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     if (fj_upto_flatten(self, tree, "the tree", "the structure", &leaves) == 0 &&
         (list = PyList_New(self->arrays)) != NULL) {
         for (Py_ssize_t i = 0, given = 0; i < self->leaves; i++) {
@@ -192,8 +219,7 @@ structure_parts(PyObject *op, PyObject *hole)
     FjStructure *self = (FjStructure *)op;
     PyObject *statics = NULL, *skeleton = NULL, *result = NULL;
     PyObject **holes = NULL;
-    if (!self->every_leaf) {
-        PyErr_SetString(PyExc_ValueError, "this structure is one of a jitted call");
+    if (expect(self, 1) < 0) {
         return NULL;
     }
     holes = PyMem_New(PyObject *, (size_t)self->leaves + 1);
@@ -264,6 +290,14 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
+/* combine(*groups) -> tree */
+static PyObject *
+structure_combine(PyObject *op, PyObject *const *groups, Py_ssize_t count)
+{
+    return expect_tree((FjStructure *)op) < 0 ? NULL
+                                              : fj_partition_combine_dicts(op, groups, count);
+}
+
 static PyObject *
 structure_paths(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -290,7 +324,7 @@ static PyMethodDef structure_methods[] = {
      "flatten_up_to(tree) -> a list of what `tree`, of which this structure is a prefix, has "
      "in\n"
      "the place of each leaf; ValueError that says where, if it is not one"},
-    {"combine", (PyCFunction)(void (*)(void))fj_partition_combine_dicts, METH_FASTCALL,
+    {"combine", (PyCFunction)(void (*)(void))structure_combine, METH_FASTCALL,
      "combine(*groups) -> the tree with the leaves of these dicts from path to leaf, "
      "whatever\n"
      "their order; ValueError that lists the paths which are missing, unknown or doubled"},

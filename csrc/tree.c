@@ -85,8 +85,9 @@ fj_tree_fix(FjStructure *structure, PyObject *const *leaves, const int16_t *grou
 static PyObject *
 leaves_of(FjRegistry *registry, PyObject *const *args)
 {
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_tree_take_apart(registry, args[0], args[1], 0, &leaves);
     PyObject *list = structure == NULL ? NULL : fj_leafbuf_as_list(&leaves);
     Py_XDECREF(structure);
@@ -104,8 +105,9 @@ fj_tree_leaves(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 static PyObject *
 paths_of(FjRegistry *registry, PyObject *const *args)
 {
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_tree_take_apart(registry, args[0], args[1], 0, &leaves);
     PyObject *paths = structure == NULL ? NULL : fj_paths_all(structure);
     Py_XDECREF(structure);
@@ -152,9 +154,10 @@ static PyObject *
 map_trees(FjRegistry *registry, PyObject *const *args)
 {
     PyObject *tree = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves, results;
-    fj_leafbuf_init(&leaves);
-    fj_leafbuf_init(&results);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
+    fj_leafbuf_init(&results, more_room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_tree_take_all_apart(registry, args[1], args[2], 0, &leaves);
     if (structure != NULL && map_rows(args[0], &leaves, structure->leaves,
                                       PyTuple_GET_SIZE(args[1]), &results) == 0) {
@@ -192,8 +195,9 @@ flatten(FjRegistry *registry, PyObject *const *args)
 {
     PyObject *list = NULL, *result = NULL, *no_programs = PyTuple_New(0);
     int16_t *groups = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_tree_take_apart(registry, args[0], args[2], 0, &leaves);
     if (structure == NULL || no_programs == NULL) {
         goto done;
@@ -204,8 +208,8 @@ flatten(FjRegistry *registry, PyObject *const *args)
             PyErr_NoMemory();
             goto done;
         }
-        if (fj_select_groups(structure, args[0], leaves.items, args[1], no_programs, groups) <
-                0 ||
+        if (fj_select_groups(structure, args[0], args[2], leaves.items, args[1], no_programs,
+                             groups) < 0 ||
             fj_tree_fix(structure, leaves.items, groups) < 0) {
             goto done;
         }
@@ -234,8 +238,9 @@ from_parts(FjRegistry *registry, PyObject *const *args)
     PyObject *hole = args[0], *statics = args[2];
     PyObject *result = NULL;
     int16_t *groups = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves);
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = NULL;
     if (statics != Py_None && !PyList_Check(statics)) {
         PyErr_SetString(PyExc_TypeError, "statics are a list or None");

@@ -67,10 +67,8 @@ differ(Upto *u, const FjNode *node, PyObject *found, PyObject *expected)
     path = fj_structure_path(u->structure, (uint32_t)(node - u->structure->nodes));
     where = path == NULL ? NULL : fj_structure_write_path(path);
     if (where != NULL) {
-        PyErr_Format(PyExc_ValueError,
-                     "%s differs from %s at %s%U%s: it has %U, where %s has %U", u->name,
-                     u->model, PyUnicode_GET_LENGTH(where) == 0 ? "the root" : "`", where,
-                     PyUnicode_GET_LENGTH(where) == 0 ? "" : "`", found, u->model, expected);
+        PyErr_Format(PyExc_ValueError, "%s differs from %s at %U: it has %U, where %s has %U",
+                     u->name, u->model, where, found, u->model, expected);
     }
 done:
     Py_XDECREF(found);
@@ -218,7 +216,10 @@ walk_fields(Upto *u, const FjNode *node, PyObject *object)
             return -1;
         }
         if (wrapper != ((node->flags & FJ_NODE_WRAPPER) != 0)) {
-            return differ_in_kind(u, node, object);
+            return differ(
+                u, node,
+                PyUnicode_FromFormat("a `%s` of other attributes", kind->type->tp_name),
+                say(kind->type->tp_name, -1));
         }
     }
     for (uint32_t i = 0; i < node->children; i++) {
@@ -265,8 +266,8 @@ walk_generic(Upto *u, const FjNode *node, PyObject *object)
                PyUnicode_FromFormat("%R", expected));
     }
     else if (PyTuple_GET_SIZE(items) != node->children) {
-        differ(u, node, say("children", PyTuple_GET_SIZE(items)),
-               say("children", node->children));
+        differ(u, node, PyUnicode_FromFormat("%zd children", PyTuple_GET_SIZE(items)),
+               PyUnicode_FromFormat("%u", (unsigned)node->children));
     }
     else {
         result = walk_items(u, node, items);

@@ -131,8 +131,9 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     FjVariant *self = (FjVariant *)op;
     FjRegistry *registry = self->structure->registry;
     FjOutput *output = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
-    fj_leafbuf_init(&arrays);
+    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_tree(registry, tree, &arrays);
     if (structure == NULL) {
         goto done;

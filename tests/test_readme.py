@@ -15,10 +15,10 @@ import filterjit
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-def blocks(section: str) -> list[str]:
-    """The Python programs of a section, in order."""
+def blocks(section: str, language: str = "python") -> list[str]:
+    """The programs of a section, or what else stands in blocks of its own, in order."""
     text = README.split(f"\n## {section}\n")[1].split("\n## ")[0]
-    return re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,14 @@ def test_only_the_adapters_train(namespace: dict[str, Any], tmp_path: Path) -> N
     restored = namespace["structure"].combine(loaded, namespace["others"])
     assert eqx.tree_equal(restored, after)
     assert jax.tree_util.tree_structure(restored) == jax.tree_util.tree_structure(after)
+
+
+def test_what_explain_says(capsys: pytest.CaptureFixture[str]) -> None:
+    section = "Why it compiled again"
+    (block,) = blocks(section)
+    exec(compile(block, "train.py", "exec"), {})
+    (said,) = blocks(section, "text")
+    assert capsys.readouterr().out == said
 
 
 def test_the_one_line_change_can_be_imported() -> None:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._errors import StaticArgumentError
+    from ._explain import Explanation, RetraceError, RetraceWarning, log_retraces
     from ._filters import Filter, is_array, is_inexact_array
     from ._install import install, installed, uninstall
     from ._jit import filter_jit
     from ._partition import combine, partition, partition_dict
+    from ._progress import show_progress
+    from ._report import CacheInfo, Report, clear_caches, report, time_calls
     from ._tree import (
         Structure,
         flatten,
@@ -24,9 +27,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "CacheInfo",
+    "Explanation",
     "Filter",
+    "Report",
+    "RetraceError",
+    "RetraceWarning",
     "StaticArgumentError",
     "Structure",
+    "clear_caches",
     "combine",
     "filter_jit",
     "flatten",
@@ -35,8 +44,12 @@ __all__ = [
     "installed",
     "is_array",
     "is_inexact_array",
+    "log_retraces",
     "partition",
     "partition_dict",
+    "report",
+    "show_progress",
+    "time_calls",
     "tree_leaves",
     "tree_map",
     "tree_paths",
@@ -46,10 +59,13 @@ __all__ = [
 
 _HOMES = {
     "_errors": ("StaticArgumentError",),
+    "_explain": ("Explanation", "RetraceError", "RetraceWarning", "log_retraces"),
     "_filters": ("Filter", "is_array", "is_inexact_array"),
     "_install": ("install", "installed", "uninstall"),
     "_jit": ("filter_jit",),
     "_partition": ("combine", "partition", "partition_dict"),
+    "_progress": ("show_progress",),
+    "_report": ("CacheInfo", "Report", "clear_caches", "report", "time_calls"),
     "_tree": (
         "Structure",
         "flatten",

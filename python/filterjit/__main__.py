@@ -62,6 +62,11 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="at the end, tell on stderr where the time of the jitted functions went",
     )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="tell on stderr, whenever a jitted function is traced again, why",
+    )
     parser.add_argument("-m", dest="module", action="store_true", help="run a module")
     parser.add_argument("program", help="the script, or the name of the module")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
@@ -71,7 +76,12 @@ def _add_run(commands: Any) -> None:
 def _run_program(options: argparse.Namespace) -> int:
     from . import _run
 
-    _run.run([options.program, *options.args], module=options.module, report=options.report)
+    _run.run(
+        [options.program, *options.args],
+        module=options.module,
+        report=options.report,
+        explain=options.explain,
+    )
     return 0
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from . import _core
+from ._report import recorder
 
 
 class Lowered:
@@ -22,7 +23,8 @@ class Lowered:
     def compile(self, compiler_options: dict[str, Any] | None = None) -> "Compiled":
         """The executable. `compiler_options` go to XLA; raises JAX's ``JaxRuntimeError`` for
         those that it does not know."""
-        compiled = self.lowered.compile(compiler_options=compiler_options)
+        with recorder.working(self._f.parts()[0].notes, self._variant):
+            compiled = self.lowered.compile(compiler_options=compiler_options)
         return Compiled(compiled, self._f, self._variant)
 
 

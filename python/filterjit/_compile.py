@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from . import _aot, _core, _errors, _jax_compat, _nodes, _notes, _signature
+from . import _aot, _core, _errors, _explain, _jax_compat, _nodes, _notes, _report, _signature
 from ._report import recorder
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -155,19 +155,42 @@ def _names(fun: Any) -> tuple[str, str]:
 class Options:
     """How a function is jitted, and what the C core asks of Python.
 
-    `donate` is one of `filter_jit`'s five words, `jitkwargs` what goes to ``jax.jit`` as it is.
+    `donate` is one of `filter_jit`'s five words, `jitkwargs` what goes to ``jax.jit`` as it is,
+    `watch` what is to be done when a function is traced again, `functions` how functions among
+    the statics compare.
     """
 
-    def __init__(self, donate: str, jitkwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        donate: str,
+        jitkwargs: Mapping[str, Any],
+        watch: _explain.Watch | None = None,
+        functions: str = "identity",
+    ) -> None:
         self.donate = donate
+        self.functions = functions
+        self.watch = watch or _explain.Watch()
         self.jitkwargs = dict(jitkwargs)
-        self.registry = _nodes.registry
+        self.tracing: Callable[..., contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+        self.registry = _nodes.registry  # of the arguments; the function's own is always that
+        if functions == "structure":
+            from . import _functions
+
+            self.registry = _functions.registry
+            self.tracing = _functions.tracing
         self.quiet = donate in ("all", "all-except-first")
         if jitkwargs:
             jax.jit(lambda: None, **jitkwargs)  # raises at once for those that it does not know
 
+    def __str__(self) -> str:
+        functions = None if self.functions == "identity" else self.functions
+        given = {"donate": self.donate, "functions": functions}
+        given |= {**vars(self.watch), **self.jitkwargs}
+        return ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+
     def _key(self, structure: _core.Structure) -> Any:
-        return structure, self.donate, tuple(sorted(self.jitkwargs.items()))
+        jitkwargs = tuple(sorted(self.jitkwargs.items()))
+        return structure, self.donate, self.functions, self.watch, jitkwargs
 
     # ---- called by the C core ----
 
@@ -176,7 +199,7 @@ class Options:
         the function itself. Called once, by the first call."""
         fun = f.__wrapped__
         try:
-            arrays, structure = _core.flatten(self.registry, fun)
+            arrays, structure = _core.flatten(_nodes.registry, fun)
             hash(structure)
         except Exception as e:
             blame = e.__dict__.get("__filterjit_blame__")
@@ -194,7 +217,8 @@ class Options:
             cache = _core.Cache(
                 self.registry, structure, signature, self, MAXSIZE, dict(f.__dict__)
             )
-            recorder.watch(cache)
+            recorder.watch(cache, _names(fun)[0], fun)
+            _explain.watch(_anchor(fun), cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 while len(caches) > MAXSIZE:
@@ -214,6 +238,7 @@ class Options:
         jit_id = os.urandom(16)
         record = cache.notes
         registry = self.registry
+        the_cache = weakref.ref(cache)
 
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
@@ -223,8 +248,15 @@ class Options:
             self.guard(variant)
             if self.quiet:
                 _quiet_donation(variant)
-            with _notes.tracing(variant, arrays), recorder.tracing(record, variant):
+            with (
+                _notes.tracing(variant, arrays) as trace,
+                recorder.tracing(record, variant),
+                self.tracing(variant),
+            ):
                 fun, slots = variant.slots(arrays)
+                cache = the_cache()
+                if cache is not None:
+                    self.watch.traced(cache, _anchor(fun), variant, trace)
                 out = _signature.call_with_slots(fun, signature, slots, registry)
                 return variant.finish(out, lambda: jnp.array(0))
 
@@ -277,11 +309,15 @@ class Options:
         cannot be asked yet, since this call was itself being traced."""
         if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
             return None
+        recorder.settled(variant, outputs)
         _notes.settled(variant, arrays)
         try:
-            return _has_callback(variant.call.trace(*arrays).jaxpr)
+            jaxpr = variant.call.trace(*arrays).jaxpr
+            raises = _has_callback(jaxpr)
         except Exception:
             return True  # JAX does not tell: wait, to be on the safe side
+        recorder.look_at(variant, arrays, jaxpr)
+        return raises
 
     def wait(self, outputs: Sequence[Any]) -> None:
         """Until the device is done: then a program that raises has raised."""
@@ -311,9 +347,27 @@ class Options:
     def lower(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         variant, arrays = f.lookup(*args, **kwargs)
         try:
-            return _aot.Lowered(variant.call.lower(*arrays), f, variant)
+            with recorder.working(f.parts()[0].notes, variant):
+                return _aot.Lowered(variant.call.lower(*arrays), f, variant)
         finally:
             variant.run_deferred()
+
+    def explain(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _explain.Explanation:
+        return _explain.explain(f, _anchor(f.__wrapped__), args, kwargs)
+
+    def report(self, f: _core.FilterJit) -> _report.Report:
+        return _report.report_of(f.parts()[0])
+
+    def cache_info(self, f: _core.FilterJit) -> _report.CacheInfo:
+        return _report.cache_info(f.parts()[0])
+
+    def clear_cache(self, f: _core.FilterJit) -> None:
+        _report.clear(f.parts()[0])
+
+    def variants(self, f: _core.FilterJit) -> list[_core.Variant]:
+        return f.parts()[0].variants()
 
     def reduce(self, f: _core.FilterJit) -> Any:
         """For pickle and copy: a decorated function goes by its name, as functions do."""
@@ -323,10 +377,12 @@ class Options:
             found = getattr(found, name, None)
         if found is f:
             return f.__qualname__
-        return _rebuild, (f.__wrapped__, self.donate, self.jitkwargs)
+        return _rebuild, (f.__wrapped__, self.donate, self.watch, self.functions, self.jitkwargs)
 
 
-def _rebuild(fun: Any, donate: str, jitkwargs: dict[str, Any]) -> Any:
+def _rebuild(
+    fun: Any, donate: str, watch: _explain.Watch, functions: str, jitkwargs: dict[str, Any]
+) -> Any:
     from ._jit import filter_jit
 
-    return filter_jit(fun, donate=donate, **jitkwargs)  # type: ignore[call-overload]
+    return filter_jit(fun, donate=donate, functions=functions, **vars(watch), **jitkwargs)  # type: ignore[call-overload]

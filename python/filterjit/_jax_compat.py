@@ -4,8 +4,8 @@ A name that is not there makes filterjit slower or its messages plainer, never w
 """
 
 import sys
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, MutableSet, Sequence
+from types import CodeType, ModuleType
 from typing import Any
 
 import jax
@@ -125,6 +125,41 @@ def equinox_runtime_error(exception: Exception, jit_id: bytes) -> Exception | No
             inside.append(piece)
     better: Exception = error(message.format(msg=text, stack="".join(reversed(inside))))
     return better
+
+
+def raw_stack(equation: Any) -> tuple[Sequence[CodeType], Sequence[int]]:
+    """Where an equation was made: code objects and the offsets in them, the innermost first.
+
+    Fallback: nowhere.
+    """
+    traceback = stack_key(equation)
+    frames = getattr(traceback, "raw_frames", None)
+    return ((), ()) if frames is None else frames()
+
+
+def stack_key(equation: Any) -> Any:
+    """What is equal and hashable for equations that were made in the same place."""
+    return getattr(getattr(equation, "source_info", None), "traceback", None)
+
+
+def clears_with_jax(clear: Callable[[], None]) -> None:
+    """Asks ``jax.clear_caches`` to call a function, which it holds weakly.
+
+    Fallback: it does not, but JAX's own programs are gone, so that ours are traced anew.
+    """
+    register = private("jax._src.util", "register_cache")
+    known = private("jax._src.util", "cache_clearing_funs")  # the older ones'
+    if register is not None:
+        clear.cache_clear = clear  # type: ignore[attr-defined]
+        register(clear, "filterjit")
+    elif isinstance(known, MutableSet):
+        known.add(clear)
+
+
+def equinox_cache_clears() -> list[Callable[[], object]] | None:
+    """What ``equinox.clear_caches`` calls. Fallback: None."""
+    found = private("equinox._caches", "cache_clears") if equinox() is not None else None
+    return found if isinstance(found, list) else None
 
 
 def aval(x: Any) -> Any:

@@ -7,11 +7,13 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from . import _core
 from ._compile import _CACHES, Options
+from ._explain import OnRetrace, Watch, check_on_retrace
 from ._signature import inspect_signature
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 Donate = Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
+Functions = Literal["identity", "structure"]
 
 
 class _NotGiven:
@@ -20,6 +22,7 @@ class _NotGiven:
 
 
 _NOT_GIVEN = _NotGiven()
+_FUNCTIONS = ("identity", "structure")
 _DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
 _REFUSED = (
     "static_argnums",
@@ -48,14 +51,35 @@ def _attributes(fun: Any) -> dict[str, Any]:
 
 
 @overload
-def filter_jit(*, donate: Donate = "none") -> Callable[[Callable[_P, _T]], Callable[_P, _T]]: ...
+def filter_jit(
+    *,
+    donate: Donate = "none",
+    functions: Functions = "identity",
+    on_retrace: OnRetrace = None,
+    max_traces: int | None = None,
+) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]: ...
 
 
 @overload
-def filter_jit(fun: Callable[_P, _T], *, donate: Donate = "none") -> Callable[_P, _T]: ...
+def filter_jit(
+    fun: Callable[_P, _T],
+    *,
+    donate: Donate = "none",
+    functions: Functions = "identity",
+    on_retrace: OnRetrace = None,
+    max_traces: int | None = None,
+) -> Callable[_P, _T]: ...
 
 
-def filter_jit(fun: Any = _NOT_GIVEN, *, donate: str = "none", **jitkwargs: Any) -> Any:
+def filter_jit(
+    fun: Any = _NOT_GIVEN,
+    *,
+    donate: str = "none",
+    functions: str = "identity",
+    on_retrace: Any = None,
+    max_traces: int | None = None,
+    **jitkwargs: Any,
+) -> Any:
     """Jits a function over any pytrees: arrays are traced, all else is static.
 
     A drop-in replacement for ``equinox.filter_jit``, dispatched in C.
@@ -66,6 +90,19 @@ def filter_jit(fun: Any = _NOT_GIVEN, *, donate: str = "none", **jitkwargs: Any)
         donate: which arrays' memory the program may reuse: ``"all"``, ``"all-except-first"``
             (all but those in the first argument), the same with warnings where a buffer could
             not be used (``"warn"``, ``"warn-except-first"``), or ``"none"``.
+        functions: when two functions among the static values, lambdas, ``functools.partial`` and
+            bound methods included, share a program. ``"identity"``: when they are one object.
+            ``"structure"``: also when they cannot behave differently, so that Modules that are
+            made anew with the same lambdas are not traced anew. They need the same code and
+            globals, and equal defaults, closures, attributes and global variables that they read;
+            a change of these is seen, in the very same function too. What is reached through an
+            object or by calling a global function is not looked at, and a traced ``is`` between
+            functions sees those that were traced.
+        on_retrace: what to do when the function is traced again: ``"log"`` why, to the logger
+            ``"filterjit"``; ``"warn"`` with a ``RetraceWarning``; ``"raise"`` a ``RetraceError``; or
+            a function that is called with the `Explanation`. The first trace is none again.
+        max_traces: how many traces there may be, the first included; the next one raises a
+            ``RetraceError`` that says why it would have been needed.
         jitkwargs: passed on to ``jax.jit``.
 
     Returns:
@@ -74,11 +111,18 @@ def filter_jit(fun: Any = _NOT_GIVEN, *, donate: str = "none", **jitkwargs: Any)
 
     Raises:
         ValueError: for jitkwargs that only make sense for positional arguments of ``jax.jit``,
-            and for an unknown `donate`.
+            and for an unknown `donate` or `functions`.
         TypeError: where `fun` cannot be called.
     """
     if fun is _NOT_GIVEN:
-        return functools.partial(filter_jit, donate=donate, **jitkwargs)
+        return functools.partial(
+            filter_jit,
+            donate=donate,
+            functions=functions,
+            on_retrace=on_retrace,
+            max_traces=max_traces,
+            **jitkwargs,
+        )
     if jitkwargs:
         for name in _DEPRECATED:
             if name in jitkwargs:
@@ -97,12 +141,26 @@ def filter_jit(fun: Any = _NOT_GIVEN, *, donate: str = "none", **jitkwargs: Any)
             "`filter_jit(..., donate=...)` must be one of 'all', 'all-except-first', "
             "'warn', 'warn-except-first', or 'none'."
         )
-    return make_filter_jit(fun, donate, jitkwargs, inspect_signature(fun))
+    if functions not in _FUNCTIONS:
+        raise ValueError(
+            "`filter_jit(..., functions=...)` must be one of 'identity' or 'structure'."
+        )
+    watch = None
+    if on_retrace is not None or max_traces is not None:
+        check_on_retrace(on_retrace, max_traces)
+        watch = Watch(on_retrace, max_traces)
+    return make_filter_jit(fun, donate, jitkwargs, inspect_signature(fun), watch, functions)
 
 
 def make_filter_jit(
-    fun: Any, donate: str, jitkwargs: dict[str, Any], signature: inspect.Signature | None
+    fun: Any,
+    donate: str,
+    jitkwargs: dict[str, Any],
+    signature: inspect.Signature | None,
+    watch: Watch | None = None,
+    functions: str = "identity",
 ) -> _core.FilterJit:
     """A FilterJit from checked options; `signature` as `inspect_signature` gives it."""
-    options = Options(donate, jitkwargs) if jitkwargs else _PLAIN[donate]
+    plain = not jitkwargs and watch is None and functions == "identity"
+    options = _PLAIN[donate] if plain else Options(donate, jitkwargs, watch, functions)
     return _core.FilterJit(fun, options, signature, _attributes(fun))

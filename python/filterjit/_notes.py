@@ -72,10 +72,37 @@ class TraceNotes:
 
 
 @dataclasses.dataclass
+class Spent:
+    """What a program, or all of a function's, took to make; seconds, each counted once."""
+
+    traces: int = 0
+    compiles: int = 0
+    from_disk: int = 0  # of the compiles: taken out of JAX's persistent cache
+    tracing: float = 0.0
+    lowering: float = 0.0
+    compiling: float = 0.0
+    first_run: float | None = None  # where it was waited for
+    in_hits: float = 0.0  # of lowering and compiling: in calls that traced nothing, and were timed
+
+    def add(self, other: "Spent") -> None:
+        for name, value in vars(other).items():
+            if value:
+                setattr(self, name, (getattr(self, name) or 0) + value)
+
+    @property
+    def total(self) -> float:
+        return self.tracing + self.lowering + self.compiling + (self.first_run or 0.0)
+
+
+@dataclasses.dataclass
 class VariantNotes:
-    """All traces of one variant, in order."""
+    """All traces of one variant, in order; what it cost (`_report`), and what the last program
+    that was made of it consists of (`_program.Program`)."""
 
     traces: list[TraceNotes] = dataclasses.field(default_factory=list)
+    spent: Spent = dataclasses.field(default_factory=Spent)
+    program: Any = None
+    size: tuple[Any, int | None] = (None, None)  # bytes of executables, and when that was
 
 
 def notes_of(variant: _core.Variant) -> VariantNotes:

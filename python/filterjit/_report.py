@@ -1,120 +1,766 @@
-"""Where the time of a program's jitted functions went: kept only where it was asked for."""
+"""Where the time went: what each jitted function and each of its programs cost to make and run.
 
+JAX's monitoring events tell how long it traced, lowered and compiled. They name no function of
+ours, so they go to the trace under way in their thread: what JAX does between the beginning of
+a trace and the end of its call is done for it, and for the innermost of several. Each second is
+counted once. Programs that are compiled without a trace, for a new sharding say, are known by
+their name where only one function bears it.
+
+Nothing here runs on a hit. Only where `time_calls` asks for it, the C core looks at the clock.
+"""
+
+import collections
 import contextlib
 import dataclasses
+import logging
+import os
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 
-from . import _core
+from . import _core, _jax_compat, _notes, _program
+from ._notes import Spent
+from ._progress import Job, watcher
 
-# JAX's monitoring events, and where their durations go. Tracing is timed by ourselves: JAX's
-# event tells of inner functions as well, which the outer one's time includes.
-_EVENTS = {
-    "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowering",
-    "/jax/core/compile/backend_compile_duration": "compiling",
-}
+logger = logging.getLogger("filterjit")
+
+_TRACED = "/jax/core/compile/jaxpr_trace_duration"
+_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+_FROM_DISK = "/jax/compilation_cache/cache_hits"
+
+_KEPT = 1000  # functions that are kept alive for the report of `run`
+
+
+# ---- what is written down ----
 
 
 @dataclasses.dataclass
 class Record:
-    """What is known of one jitted function; times in seconds."""
+    """What is known of one jitted function; its `Cache` holds it.
 
-    cache: _core.Cache
+    Attributes:
+        name: module and qualified name.
+        label: the name that JAX knows its programs under.
+        place: file and line of the function.
+        spent: on all its programs, those that are gone included.
+        functions: how many are summed up here; one, while they live.
+        calls, hits: as they were last seen.
+    """
+
     name: str
-    traces: int = 0
-    tracing: float = 0.0
-    lowering: float = 0.0
-    compiling: float = 0.0
+    label: str
+    place: tuple[str, int] | None = None
+    spent: Spent = dataclasses.field(default_factory=Spent)
+    functions: int = 1
+    calls: int = 0
+    hits: int = 0
+    dispatch: float | None = None
+    captured: _program.Captured | None = None
+    cache: Callable[[], _core.Cache | None] = lambda: None
 
-    @property
-    def dispatch(self) -> float:
-        """Seconds that hits took until they returned, JAX's own dispatch included."""
-        return self.cache.hit_time * 1e-9
+    def look(self) -> _core.Cache | None:
+        """Brings the counters up to date. None where the function is gone."""
+        cache = self.cache()
+        if cache is not None:
+            self.calls, self.hits = cache.calls, cache.hits
+            if cache.timed or cache.hit_time:
+                self.dispatch = _dispatch(cache.hit_time, self.spent)
+        return cache
 
-    @property
-    def total(self) -> float:
-        return self.dispatch + self.tracing + self.lowering + self.compiling
+    def add(self, other: "Record") -> None:
+        self.spent.add(other.spent)
+        self.functions += other.functions
+        self.calls += other.calls
+        self.hits += other.hits
+        if other.dispatch is not None:
+            self.dispatch = (self.dispatch or 0.0) + other.dispatch
+        self.captured = other.captured or self.captured
+
+
+class _Ref(weakref.ref[_core.Cache]):
+    """To a Cache, with its Record, which outlives it."""
+
+    __slots__ = ("record",)
+    record: Record
+
+
+class _Work:
+    """A trace, and what JAX does for it until its call is over."""
+
+    __slots__ = ("compiled", "inner", "job", "open", "record", "spent", "start", "taken")
+
+    def __init__(self, record: Record, notes: _notes.VariantNotes) -> None:
+        self.record = record
+        self.spent = notes.spent
+        self.open = True  # while the user's function runs
+        self.inner = 0.0  # seconds of it that others have counted
+        self.taken: float | None = None  # by the trace, until JAX tells how long it took
+        self.compiled: float | None = None  # when
+        self.job: Job | None = None
+        self.start = time.perf_counter()
+
+
+class _Thread(threading.local):
+    """What a thread is doing."""
+
+    def __init__(self) -> None:
+        self.stack: list[_Work] = []
+        self.from_disk = 0  # since the last compile
+        self.job: Job | None = None  # without a trace
+        self.idle = False  # nothing may be compiled
+
+
+class _WouldCompileError(Exception):
+    """Raised in the place of compiling for a report."""
 
 
 class _Recorder:
     def __init__(self) -> None:
-        self.on = False
-        self.records: list[Record] = []
-        self._under_way = threading.local()
+        self.timed = False
+        self.kept: collections.deque[_core.Cache] | None = None
+        self.others = Spent()  # programs that are none of ours
+        self._lock = threading.Lock()
+        self._listening = False
+        self._live: set[_Ref] = set()
+        self._dead: collections.deque[Record] = collections.deque()
+        self._gone: dict[Any, Record] = {}  # of functions that are no more, by name and place
+        self._names: set[str] = set()  # under which others have programs
+        self._thread = _Thread()
 
-    def start(self) -> None:
-        if not self.on:
-            self.on = True
-            jax.monitoring.register_event_duration_secs_listener(self._on_event)
+    # ---- the functions ----
 
-    def _stack(self) -> list[Record]:
-        if not hasattr(self._under_way, "stack"):
-            self._under_way.stack = []
-        stack: list[Record] = self._under_way.stack
-        return stack
+    def watch(self, cache: _core.Cache, label: str, fun: Any) -> None:
+        """Begins the record of a new cache, of `fun`."""
+        self._listen()
+        self._bury()
+        clears = _jax_compat.equinox_cache_clears()
+        if clears is not None and clear_caches not in clears:
+            clears.append(clear_caches)
+        code = _code_of(fun)
+        module = cache.attributes.get("__module__", "?")
+        name = cache.attributes.get("__qualname__") or label
+        place = None if code is None else (code.co_filename, code.co_firstlineno)
+        ref = _Ref(cache, self._died)
+        cache.notes = ref.record = Record(f"{module}.{name}", label, place, cache=ref)
+        cache.timed = int(self.timed)
+        self._live.add(ref)
+        if self.kept is not None:
+            self.kept.append(cache)
 
-    def _on_event(self, event: str, duration: float, **_: Any) -> None:
-        field = _EVENTS.get(event)
-        stack = self._stack()
-        if field is not None and stack:
-            setattr(stack[0], field, getattr(stack[0], field) + duration)
+    def _died(self, ref: Any) -> None:  # at any moment, so it only does what takes no lock
+        self._live.discard(ref)
+        self._dead.append(ref.record)
 
-    def watch(self, cache: _core.Cache) -> None:
-        """Begins a record for a new cache, where records are kept."""
-        if self.on:
-            cache.timed = 1
-            module = cache.attributes.get("__module__", "?")
-            name = cache.attributes.get("__qualname__") or repr(cache.function)
-            cache.notes = Record(cache, f"{module}.{name}")
-            self.records.append(cache.notes)
+    def _bury(self) -> None:
+        """Sums up the records of functions that are gone."""
+        with self._lock:
+            while self._dead:
+                record = self._dead.popleft()
+                if not record.calls and not record.spent.total:
+                    continue  # two threads made it at once, say
+                key = record.name, record.place
+                if key in self._gone:
+                    self._gone[key].add(record)
+                else:
+                    self._gone[key] = record
+
+    def live(self) -> list[tuple[_core.Cache, Record]]:
+        pairs = ((ref(), ref.record) for ref in list(self._live))
+        return [(cache, record) for cache, record in pairs if cache is not None]
+
+    def groups(self) -> list[list[Record]]:
+        """The records by name and place, those of functions that are gone first."""
+        self._bury()
+        found: dict[Any, list[Record]] = {}
+        with self._lock:
+            gone = [
+                dataclasses.replace(r, spent=dataclasses.replace(r.spent))
+                for r in self._gone.values()
+            ]
+        for record in (*gone, *(record for _, record in self.live())):
+            record.look()
+            if record.calls or record.spent.total:
+                found.setdefault((record.name, record.place), []).append(record)
+        return list(found.values())
+
+    def time(self, on: bool) -> None:
+        self.timed = on
+        for cache, _ in self.live():
+            cache.timed = int(on)
+
+    def clear(self) -> None:
+        for cache, _ in self.live():
+            clear(cache)
+
+    # ---- JAX's events ----
+
+    def _listen(self) -> None:
+        if self._listening:
+            return
+        self._listening = True
+        jax.monitoring.register_event_duration_secs_listener(self._on_duration)
+        jax.monitoring.register_event_listener(self._on_event)
+        scalars = getattr(jax.monitoring, "register_scalar_listener", None)
+        if scalars is not None:  # JAX 0.7.1 and later
+            scalars(self._on_begin)
+        _jax_compat.clears_with_jax(clear_caches)
+
+    def _on_event(self, event: str, **_: Any) -> None:
+        if event == _FROM_DISK:
+            self._thread.from_disk += 1
+
+    def _on_begin(self, event: str, _value: Any = None, *, fun_name: str = "", **_: Any) -> None:
+        """JAX begins to trace, lower or compile."""
+        thread = self._thread
+        if thread.idle and event in (_TRACED, _LOWERED, _COMPILED):
+            raise _WouldCompileError
+        if event not in (_LOWERED, _COMPILED):
+            return
+        if thread.stack:
+            work = thread.stack[-1]
+            if work.job is None:
+                work.job = watcher.begin(_shown_name(work.record))
+        elif thread.job is None and (record := self._named(fun_name)[0]) is not None:
+            thread.job = watcher.begin(_shown_name(record))
+
+    def _on_duration(self, event: str, duration: float, *, fun_name: str = "", **_: Any) -> None:
+        """JAX has traced, lowered or compiled."""
+        if event == _TRACED:
+            self._on_traced(duration, fun_name)
+        elif event in (_LOWERED, _COMPILED):
+            thread = self._thread
+            work = thread.stack[-1] if thread.stack else None
+            spent: Sequence[Spent] = (self.others,)
+            if work is not None:
+                spent = work.record.spent, work.spent
+            elif (found := self._named(fun_name))[0] is not None:
+                spent = found[0].spent, *(() if found[1] is None else (found[1],))
+            taken = Spent(in_hits=duration if work is None and self.timed else 0.0)
+            if event == _LOWERED:
+                taken.lowering = duration
+            else:
+                taken.compiles, taken.compiling = 1, duration
+                taken.from_disk, thread.from_disk = thread.from_disk, 0
+                if work is not None and not work.open:
+                    work.compiled = time.perf_counter()
+            with self._lock:
+                for one in spent:
+                    one.add(taken)
+            self._count_inner(duration)
+            job = thread.job if work is None else work.job
+            if event == _COMPILED or work is None or work.open:
+                if work is None:
+                    thread.job = None
+                else:
+                    work.job = None
+                watcher.end(job)
+
+    def _on_traced(self, duration: float, fun_name: str) -> None:
+        """JAX's own measure of an outermost trace, what it does at its end included."""
+        stack = self._thread.stack
+        work = stack[-1] if stack else None
+        if work is not None and work.taken is not None and work.record.label == fun_name:
+            more = max(0.0, duration - work.taken)
+            work.taken = None
+            self._add(work, Spent(tracing=more))
+        elif fun_name and len(self._names) < 10_000:
+            self._names.add(fun_name)
+
+    def _count_inner(self, seconds: float) -> None:
+        for work in reversed(self._thread.stack):
+            if work.open:
+                work.inner += seconds
+                break
+
+    def _add(self, work: _Work, taken: Spent) -> None:
+        with self._lock:
+            work.record.spent.add(taken)
+            work.spent.add(taken)
+
+    def _named(self, fun_name: str) -> tuple[Record | None, Spent | None]:
+        """The function whose programs are called so, and the variant, where there is one of it
+        alone."""
+        name = fun_name[4:-1] if fun_name.startswith("jit(") else fun_name
+        if not name or name in self._names:
+            return None, None
+        found = [pair for pair in self.live() if pair[1].label == name]
+        if len(found) != 1:
+            return None, None
+        variants = found[0][0].variants()
+        return found[0][1], _notes.notes_of(variants[0]).spent if len(variants) == 1 else None
+
+    # ---- the traces ----
 
     @contextlib.contextmanager
-    def tracing(self, record: Record | None, variant: _core.Variant) -> Iterator[None]:
-        """Around each trace. What JAX does until the end of the call goes to the outermost."""
-        if record is None:
+    def working(self, record: Record, variant: _core.Variant) -> Iterator[_Work]:
+        """While JAX may lower and compile for a variant without a trace of it."""
+        work = _Work(record, _notes.notes_of(variant))
+        work.open = False
+        self._thread.stack.append(work)
+        try:
+            yield work
+        finally:
+            self._end(self._thread.stack, work)
+
+    @contextlib.contextmanager
+    def tracing(self, record: Record, variant: _core.Variant) -> Iterator[None]:
+        """Around each trace. What JAX does until the end of the call is counted as its too."""
+        if self._thread.idle:
+            raise _WouldCompileError
+        stack = self._thread.stack
+        work = _Work(record, _notes.notes_of(variant))
+        stack.append(work)
+        variant.defer(lambda: self._end(stack, work))
+        traced = 0
+        try:
             yield
+            traced = 1
+        finally:
+            work.taken = time.perf_counter() - work.start
+            work.open = False
+            self._count_inner(work.taken)
+            self._add(work, Spent(traces=traced, tracing=max(0.0, work.taken - work.inner)))
+            if traced and len(stack) == 1:
+                work.job = watcher.begin(_shown_name(record))
+
+    def _end(self, stack: list[_Work], work: _Work) -> None:
+        with contextlib.suppress(ValueError):
+            stack.remove(work)
+        work.record.look()
+        job, work.job = work.job, None
+        watcher.end(job)
+
+    def settled(self, variant: _core.Variant, outputs: Sequence[Any]) -> None:
+        """After the first call of a program that was just traced."""
+        stack = self._thread.stack
+        if self.timed and stack and stack[-1].compiled is not None:
+            try:
+                jax.block_until_ready(outputs)
+            except Exception:
+                return  # it is raised where the call waits
+            self._add(stack[-1], Spent(first_run=time.perf_counter() - stack[-1].compiled))
+
+    def look_at(self, variant: _core.Variant, arrays: Sequence[Any], jaxpr: Any) -> None:
+        """Looks at a program that was just traced, and says what it captured."""
+        stack = self._thread.stack
+        if not stack:
             return
-        stack = self._stack()
-        stack.append(record)
-        variant.defer(stack.pop)
-        start = time.perf_counter()
+        record = stack[-1].record
+        try:
+            program = _program.look_at(jaxpr)
+            if program.captured is not None:
+                names = _program.names_of_captured(variant.slots(tuple(arrays))[0])
+                named = dataclasses.replace(program.captured, names=names)
+                program = dataclasses.replace(program, captured=named)
+        except Exception:  # of what is not as we know it: the call is not to fail
+            logger.debug("a program could not be looked at", exc_info=True)
+            return
+        if (captured := program.captured) is not None:
+            said, record.captured = record.captured, captured
+            if said is None:
+                logger.warning("%s %s", _shown_name(record), _captures(captured))
+        _notes.notes_of(variant).program = program
+
+    @contextlib.contextmanager
+    def without_compiling(self) -> Iterator[None]:
+        """Where what has to be traced, lowered or compiled raises instead."""
+        self._thread.idle = True
         try:
             yield
         finally:
-            record.traces += 1
-            record.tracing += time.perf_counter() - start
+            self._thread.idle = False
+
+
+def _captures(captured: _program.Captured) -> str:
+    how = "Pass them as arguments, or in a Module that is an argument."
+    if "self" in captured.names:
+        how = "A bound method holds its object: jit the object itself, or pass it as an argument."
+    return (
+        f"captures {captured}: they are constants of each of its programs, which makes these slow "
+        f"to compile and keeps a copy in each. {how}"
+    )
 
 
 recorder = _Recorder()
 
 
-def format_report() -> str:
-    """The records as a table in plain text, worst first; functions of one name together."""
-    rows: dict[str, list[float]] = {}
-    for r in recorder.records:
-        row = rows.setdefault(r.name, [0.0] * 8)
-        values = (
-            r.cache.calls,
-            r.cache.hits,
-            r.traces,
-            len(r.cache.variants()),
-            r.dispatch,
-            r.tracing,
-            r.lowering,
-            r.compiling,
+def _shown_name(record: Record) -> str:
+    if record.place is None:
+        return record.name
+    return f"{record.name} ({os.path.basename(record.place[0])}:{record.place[1]})"
+
+
+def _code_of(fun: Any) -> types.CodeType | None:
+    """The code of the function at the bottom of wrappers, partials and methods."""
+    for _ in range(100):
+        for name in ("__wrapped__", "__func__", "func"):
+            inner = getattr(fun, name, None)
+            if callable(inner):
+                fun = inner
+                break
+        else:
+            break
+    code = getattr(fun, "__code__", None) or getattr(
+        getattr(type(fun), "__call__", None),  # noqa: B004
+        "__code__",
+        None,
+    )
+    return code if isinstance(code, types.CodeType) else None
+
+
+# ---- what is asked ----
+
+
+class CacheInfo(NamedTuple):
+    """Of one function: calls that traced nothing, all other calls, the programs' static
+    structures, how many of these there can be, and the bytes of the executables where known."""
+
+    hits: int
+    misses: int
+    variants: int
+    maxsize: int
+    bytes: int | None
+
+
+def cache_info(cache: _core.Cache) -> CacheInfo:
+    variants = cache.variants()
+    calls, hits = cache.calls, cache.hits
+    size = _sum_of_known(map(_bytes_of, variants))
+    return CacheInfo(hits, max(0, calls - hits), len(variants), cache.maxsize, size)
+
+
+def clear(cache: _core.Cache) -> None:
+    """Forgets the compiled programs of one function, the one too that is its wrapper's guess."""
+    variants = cache.variants()
+    cache.clear()
+    for variant in variants:
+        forget = getattr(variant.call, "clear_cache", None)
+        if forget is not None:
+            forget()
+
+
+def clear_caches() -> None:
+    """Forgets the compiled programs of all functions. ``jax.clear_caches`` and
+    ``equinox.clear_caches`` do this too."""
+    recorder.clear()
+
+
+def time_calls(on: bool = True) -> None:
+    """Whether calls are timed for the report: each hit, until it returns, and the first
+    execution of each program, which is waited for. A clock on each hit costs some 50 ns."""
+    recorder.time(bool(on))
+
+
+def keep_functions() -> None:
+    """Keeps functions for the report that would be gone by then, the last `_KEPT`."""
+    recorder.kept = collections.deque(maxlen=_KEPT)
+
+
+def report() -> "Report":
+    """Where the time of all jitted functions went so far."""
+    functions = [_function(records) for records in recorder.groups()]
+    return Report(functions, recorder.timed, recorder.others)
+
+
+def report_of(cache: _core.Cache) -> "Report":
+    """Where the time of one jitted function went so far."""
+    return Report([_function([cache.notes])], recorder.timed)
+
+
+def _sum_of_known(sizes: Iterable[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known else None
+
+
+def _bytes_of(variant: _core.Variant) -> int | None:
+    """Bytes of a variant's executables: of their code, or where the device does not tell (the
+    CPU), serialised. None where JAX has forgotten them, or does not tell what it would do."""
+    notes = _notes.notes_of(variant)
+    when = len(notes.traces), notes.spent.compiles
+    if notes.size[0] != when:
+        notes.size = when, _sum_of_known(_bytes_of_trace(variant, t) for t in notes.traces)
+    return notes.size[1]
+
+
+def _bytes_of_trace(variant: _core.Variant, trace: _notes.TraceNotes) -> int | None:
+    if not hasattr(jax.monitoring, "register_scalar_listener"):
+        return None  # looking would compile what is not there any more
+    places = trace.placements or (None,) * len(trace.avals)
+    avals = [
+        jax.ShapeDtypeStruct(
+            aval.shape,
+            aval.dtype,
+            weak_type=aval.weak_type,
+            sharding=place[0] if place is not None and place[1] else None,
         )
-        rows[r.name] = [x + y for x, y in zip(row, values, strict=True)]
-    heads = ["calls", "hits", "traces", "variants", "dispatch", "tracing", "lowering", "compiling"]
-    lines = [f"{'function':40s}" + "".join(f"{head:>11s}" for head in heads)]
-    for name, row in sorted(rows.items(), key=lambda item: -sum(item[1][4:])):
-        counts = "".join(f"{int(x):11d}" for x in row[:4])
-        times = "".join(f"{x:9.3f} s" for x in row[4:])
-        shown = name if len(name) <= 40 else "..." + name[-37:]
-        lines.append(f"{shown:40s}{counts}{times}")
-    if not rows:
-        lines.append("(no jitted function was called)")
-    return "\n".join(["filterjit: where the time of jitted functions went, worst first", *lines])
+        for aval, place in zip(trace.avals, places, strict=True)
+    ]
+    try:
+        with recorder.without_compiling():
+            compiled = variant.call.trace(*avals).lower().compile()
+        executable = compiled.runtime_executable()
+        return executable.size_of_generated_code_in_bytes() or len(executable.serialize())
+    except Exception:
+        return None
+
+
+def _dispatch(nanoseconds: int, spent: Spent) -> float:
+    """Seconds of hits, without what JAX compiled in them."""
+    return max(0.0, nanoseconds * 1e-9 - spent.in_hits)
+
+
+def _times(spent: Spent) -> dict[str, Any]:
+    return {name: getattr(spent, name) for name in ("traces", "compiles", "from_disk", *_MAKING)}
+
+
+_MAKING = ("tracing", "lowering", "compiling", "first_run")
+_TIMES = ("dispatch", *_MAKING)
+
+
+def _variant(variant: _core.Variant, timed: bool) -> dict[str, Any]:
+    notes = _notes.notes_of(variant)
+    program = notes.program or _program.Program(0)
+    loop, captured = program.loop, program.captured
+    return {
+        "arguments": repr(variant.structure).removeprefix("Structure(").removesuffix(")"),
+        "arrays": [str(aval) for aval in notes.traces[-1].avals] if notes.traces else [],
+        "hits": variant.hits,
+        "dispatch": _dispatch(variant.hit_time, notes.spent) if timed else None,
+        **_times(notes.spent),
+        "bytes": _bytes_of(variant),
+        "equations": program.equations or None,
+        "lines": [{"file": f, "line": n, "equations": count} for f, n, count in program.lines],
+        "loop": None if loop is None else dataclasses.asdict(loop),
+        "captured": None if captured is None else dataclasses.asdict(captured),
+        "remarks": [] if loop is None else [str(loop)],
+    }
+
+
+def _function(records: list[Record]) -> dict[str, Any]:
+    """Functions of one name and place, summed up."""
+    whole = Record(records[0].name, records[0].label, records[0].place, functions=0)
+    variants = []
+    for record in records:
+        cache = record.look()
+        whole.add(record)
+        if cache is not None:
+            variants += [_variant(v, record.dispatch is not None) for v in cache.variants()]
+    remarks = list(dict.fromkeys(text for v in variants for text in v["remarks"]))
+    if whole.captured is not None:
+        remarks.append(_captures(whole.captured))
+    file, line = whole.place or (None, None)
+    return {
+        "name": whole.name,
+        "file": file,
+        "line": line,
+        "functions": whole.functions,
+        "calls": whole.calls,
+        "hits": whole.hits,
+        "dispatch": whole.dispatch,
+        **_times(whole.spent),
+        "bytes": _sum_of_known(v["bytes"] for v in variants),
+        "variants": sorted(variants, key=_total, reverse=True),
+        "remarks": remarks,
+    }
+
+
+def _total(row: dict[str, Any]) -> float:
+    return sum(row[name] or 0.0 for name in _TIMES)
+
+
+class Report:
+    """Where the time of jitted functions went, the most expensive first.
+
+    ``str()`` is a table, `as_dict` the same and more, seconds and bytes as numbers; None is what
+    was not measured (`time_calls`) or is not known.
+    """
+
+    def __init__(
+        self, functions: list[dict[str, Any]], timed: bool, others: Spent | None = None
+    ) -> None:
+        self._functions = sorted(functions, key=_total, reverse=True)
+        self._timed = timed
+        self._others = None if others is None else _times(others)
+
+    def as_dict(self) -> dict[str, Any]:
+        """``functions``, each with its ``variants``; ``timed``, whether calls are timed now; and
+        ``others``, what JAX compiled that was of no function of ours."""
+        return {"functions": self._functions, "timed": self._timed, "others": self._others}
+
+    def __str__(self) -> str:
+        return self.text(sys.stdout)
+
+    __repr__ = __str__
+
+    def text(self, file: Any) -> str:
+        """As it is to be shown on `file`: in colours on a terminal that `rich` can write to."""
+        columns, rows = self._table()
+        if file is not None and file.isatty():
+            with contextlib.suppress(ImportError):
+                return self._rich(file, columns, rows)
+        cells = [columns, *rows]
+        widths = [_widest(column) for column in zip(*cells, strict=True)]
+        lines = [_HEADING]
+        for row in cells:
+            padded = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+            lines.append("  ".join((row[0].ljust(widths[0]), *padded)).rstrip())
+        return "\n".join((*lines, *self._remarks()))
+
+    def _rich(self, file: Any, columns: list[str], rows: list[list[str]]) -> str:
+        import rich.box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        console = Console(file=file)
+        widths = dict(zip(columns, map(_widest, zip(columns, *rows, strict=True)), strict=True))
+        framed = sum(widths.values()) + 3 * len(widths) < console.width
+        if framed:
+            table = Table(box=rich.box.ROUNDED, title=_HEADING, title_justify="left")
+        else:
+            table = Table(box=None, title=_HEADING, title_justify="left", padding=(0, 2, 0, 0))
+            widest = widths.pop("function")
+            for dispensable in _DISPENSABLE:
+                if sum(widths.values()) + 2 * len(widths) + 18 <= console.width:
+                    break
+                widths.pop(dispensable, None)
+            left = console.width - sum(widths.values()) - 2 * len(widths) - 2
+            widths = {"function": max(8, min(widest, left)), **widths}
+        for i, (column, width) in enumerate(widths.items()):
+            table.add_column(
+                column,
+                justify="right" if i else "left",
+                no_wrap=True,
+                width=width,
+            )
+        for row in rows:
+            cells = dict(zip(columns, row, strict=True))
+            style = "dim" if row[0].startswith(" ") else None
+            table.add_row(*(Text(cells[column]) for column in widths), style=style)
+        with console.capture() as captured:
+            console.print(table)
+            for remark in self._remarks():
+                console.print(Text(remark, style="yellow"))
+        text: str = captured.get()
+        return text.rstrip("\n")
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        rows: list[tuple[str, dict[str, Any]]] = []
+        for function in self._functions:
+            many = f" (x{function['functions']:,})" if function["functions"] > 1 else ""
+            rows.append((_short(function["name"]) + many, function))
+            variants = function["variants"]
+            if len(variants) > 1:
+                labels = _labels([v["arguments"] for v in variants[:_VARIANTS]])
+                rows += zip(labels, variants, strict=False)
+            if len(variants) > _VARIANTS:
+                rows.append((f"  {len(variants) - _VARIANTS:,} other variants", {}))
+        if self._others is not None and self._others["compiles"]:
+            rows.append(("(programs of others)", self._others))
+        if not self._functions:
+            rows.insert(0, ("(no jitted function was called)", {}))
+        shown = [
+            (head, name, show)
+            for head, name, show, always in _COLUMNS
+            if always or any(row.get(name) for _, row in rows)
+        ]
+        cells = [
+            [label, *("" if row.get(name) is None else show(row[name]) for _, name, show in shown)]
+            for label, row in rows
+        ]
+        return ["function", *(head for head, _, _ in shown)], cells
+
+    def _remarks(self) -> list[str]:
+        found = [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
+        if self._functions and not any(f["dispatch"] is not None for f in self._functions):
+            found.append("Dispatch and first runs were not measured: filterjit.time_calls() does.")
+        return found
+
+    def plot(self, path: str | os.PathLike[str]) -> str:
+        """Draws the seconds of each function, up to twelve of them. The format is that of the
+        suffix, ``.svg`` or ``.png`` say. Returns the path; needs Matplotlib."""
+        from matplotlib.figure import Figure
+
+        path = os.fspath(path)
+        functions = self._functions[:12]
+        figure = Figure(figsize=(9, 1.4 + 0.4 * max(1, len(functions))), layout="constrained")
+        axes = figure.subplots()
+        names = [f"{i}: {_short(f['name'])}" for i, f in enumerate(functions, 1)]
+        left = [0.0] * len(functions)
+        for name, colour in zip(_TIMES, _COLOURS, strict=True):
+            values = [f[name] or 0.0 for f in functions]
+            if any(values):
+                axes.barh(names, values, left=left, color=colour, label=name.replace("_", " "))
+            left = [x + y for x, y in zip(left, values, strict=True)]
+        axes.invert_yaxis()
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlabel("seconds")
+        axes.set_title("Where the time of jitted functions went", loc="left", weight="bold")
+        if any(left):
+            axes.legend(frameon=False, loc="lower right")
+        _save(figure, path)
+        return path
+
+
+_HEADING = "filterjit: where the time of jitted functions went, most first"
+# Columns that a narrow terminal does without, in this order, before names are cut short.
+_DISPENSABLE = ("from disk", "size", "first run", "hits", "lowering", "traces")
+_VARIANTS = 5  # shown of a function
+# Okabe and Ito's, told apart by the colour-blind too.
+_COLOURS = ("#999999", "#56B4E9", "#E69F00", "#0072B2", "#009E73")
+
+
+def _widest(texts: Iterable[str]) -> int:
+    return max(map(len, texts))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else "..." + name[-37:]
+
+
+def _labels(texts: list[str]) -> list[str]:
+    """The texts without what is the same at their beginning, if that is much."""
+    common = os.path.commonprefix(texts)  # noqa: RUF071 (it is one of texts here)
+    cut = 1 + max(common.rfind(", "), common.rfind("(")) if len(common) > 20 else 0
+    if len(set(texts)) < len(texts):
+        cut = 0
+    shown = [("... " if cut else "") + text[cut:].lstrip() for text in texts]
+    return [f"  {text if len(text) <= 38 else text[:35] + '...'}" for text in shown]
+
+
+def _seconds(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:,.0f} s"
+    return f"{value:.2f} s" if value >= 0.9995 else f"{1e3 * value:.1f} ms"
+
+
+_COLUMNS: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
+    ("calls", "calls", "{:,}".format, True),
+    ("hits", "hits", "{:,}".format, True),
+    ("traces", "traces", "{:,}".format, True),
+    ("dispatch", "dispatch", _seconds, False),
+    ("tracing", "tracing", _seconds, True),
+    ("lowering", "lowering", _seconds, True),
+    ("compiling", "compiling", _seconds, True),
+    ("first run", "first_run", _seconds, False),
+    ("from disk", "from_disk", "{:,}".format, False),
+    ("size", "bytes", _program.show_bytes, False),
+)
+
+
+def _save(figure: Any, path: str) -> None:
+    """Writes the file in full before it appears."""
+    unfinished = f"{path}.{os.getpid()}.tmp"
+    try:
+        figure.savefig(unfinished, format=os.path.splitext(path)[1][1:].lower() or "png", dpi=160)
+        os.replace(unfinished, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(unfinished)

@@ -10,17 +10,23 @@ from typing import Any
 from ._install import install
 
 
-def run(argv: Sequence[str], *, module: bool, report: bool) -> None:
+def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> None:
     """Runs ``argv[0]``, a script or (`module`) a module, as ``python [-m]`` would.
 
     Exceptions, ``SystemExit`` and signals pass through, so the exit status is the program's.
-    With `report`, the table of `_report` goes to stderr at the end.
+    With `report`, the table of `_report` goes to stderr at the end; with `explain`, each retrace is
+    explained on stderr when it happens.
     """
     install()
-    if report:
-        from ._report import recorder
+    if explain:
+        from ._explain import log_retraces
 
-        recorder.start()
+        log_retraces()
+    if report:
+        from ._report import keep_functions, time_calls
+
+        keep_functions()
+        time_calls()
     sys.excepthook = _without_our_frames(sys.excepthook)
     try:
         if module:
@@ -29,10 +35,10 @@ def run(argv: Sequence[str], *, module: bool, report: bool) -> None:
             _run_script(argv)
     finally:
         if report:
-            from ._report import format_report
+            from ._report import report as make_report
 
             sys.stdout.flush()
-            print(format_report(), file=sys.stderr)
+            print(make_report().text(sys.stderr), file=sys.stderr)
 
 
 def _run_module(argv: Sequence[str]) -> None:

@@ -98,8 +98,18 @@ class _Hole:
 _HOLE = _Hole()
 
 
+def _reduce(structure: Structure) -> tuple[Any, ...]:
+    # Equinox's sentinel for a field that is not there would be pickled by value, and be another.
+    copyreg.pickle(type(registry.missing), lambda _: (_missing, ()))
+    return _unpickle, structure.parts(_HOLE)
+
+
 def _unpickle(skeleton: Any, statics: list[Any] | None) -> Structure:
     return _core.from_parts(registry, _HOLE, skeleton, statics)
 
 
-copyreg.pickle(Structure, lambda structure: (_unpickle, structure.parts(_HOLE)))
+def _missing() -> Any:
+    return registry.missing
+
+
+copyreg.pickle(Structure, _reduce)

@@ -20,6 +20,7 @@ from core_support import (
     Unhashable,
     Value,
     core,
+    make_registry,
 )
 
 
@@ -284,12 +285,164 @@ class TestMutation:
         hash(after)
         assert before != after
 
+    @pytest.mark.parametrize("make", [lambda p: [p], lambda p: {"k": p}, lambda p: Keyed((0, p))])
+    def test_another_at_the_same_address(self, registry: Any, make: Any) -> None:
+        """What a value was made of is held, so nothing else gets its address."""
+        value = make(Plain())
+        tree = Record(1, 2, value)
+        structures = []
+        for _ in range(100):
+            _, structure = core.flatten(registry, tree)
+            hash(structure)
+            assert core.match(structure, tree) is not None
+            structures.append(structure)
+            match value:
+                case list():
+                    value[0] = Plain()
+                case dict():
+                    value["k"] = Plain()
+                case _:
+                    value.key = (0, Plain())
+            assert core.match(structure, tree) is None
+        assert all(core.match(s, tree) is None for s in structures)
+
+    @pytest.mark.parametrize("make", [lambda v: [v], lambda v: {"k": v}, Keyed])
+    def test_what_the_structure_holds(self, registry: Any, make: Any) -> None:
+        """It goes into the next trace: where it changed, an equal value is no match either."""
+        value = make(1)
+        _, structure = core.flatten(registry, Record(1, 2, value))
+        hash(structure)
+        assert core.match(structure, Record(1, 2, make(1))) is not None
+        match value:
+            case list():
+                value[0] = 2
+            case dict():
+                value["k"] = 2
+            case _:
+                value.key = 2
+        _, other = core.flatten(registry, Record(1, 2, make(1)))
+        hash(other)
+        assert structure != other and other != structure
+        assert core.match(structure, Record(1, 2, make(1))) is None
+        assert core.match(structure, Record(1, 2, value)) is None
+        _, again = core.flatten(registry, Record(1, 2, make(2)))
+        assert structure != again  # it is not hashed: as it is now
+
     def test_by_identity_can_change_at_will(self, registry: Any) -> None:
         thing = Plain()
         _, structure = core.flatten(registry, [thing])
         thing.anything = 1  # type: ignore[attr-defined]
         assert core.match(structure, [thing]) == ()
         assert core.match(structure, [Plain()]) is None
+
+
+class TestKeyed:
+    """Types for which the registry has a key, though they compare by identity."""
+
+    @pytest.fixture
+    def keyed(self) -> Any:
+        return make_registry(keyed=((Plain, lambda p: p.key), (MyInt, lambda i: [int(i)])))
+
+    def _plain(self, key: Any) -> Any:
+        plain = Plain()
+        plain.key = key  # type: ignore[attr-defined]
+        return plain
+
+    @pytest.mark.parametrize(
+        "wrap",
+        [
+            lambda p: p,
+            lambda p: (p, 1),
+            lambda p: Linear(weight=p),
+            lambda p: Linear(size=p),
+            lambda p: Linear(size=(1, ((p,),))),
+            lambda p: Linear(size=[p]),
+            lambda p: Linear(size={"k": p}),
+            lambda p: Linear(size={p}),
+            lambda p: Linear(size=frozenset([p])),
+            lambda p: Linear(size=Keyed(p)),
+            lambda p: Box([1], aux=p),
+            lambda p: Record(p, 1, p),
+            lambda p: {(p, 1): 1},
+        ],
+    )
+    def test_places(self, keyed: Any, wrap: Any) -> None:
+        keys: list[Any] = [1, True, 1.0, (1,), [1], {1: 2}, {1}, frozenset([1, True, (1,)])]
+        make = lambda: [wrap(self._plain(copy.copy(k))) for k in keys]
+        structures = [core.flatten(keyed, tree)[1] for tree in make()]
+        again = make()
+        for i, s in enumerate(structures):
+            hash(s)
+            for j, tree in enumerate(again):
+                _, t = core.flatten(keyed, tree)
+                assert (s == t) == (i == j)
+                hash(t)
+                assert (s == t) == (i == j) == (t == s)
+                if not isinstance(tree, dict) or "a" in tree:
+                    assert (core.match(s, tree) is not None) == (i == j)
+
+    def test_the_very_object(self, keyed: Any) -> None:
+        plain = self._plain(1)
+        _, structure = core.flatten(keyed, [plain, Array()])
+        hash(structure)
+        array = Array()
+        assert core.match(structure, [plain, array]) == (array,)
+        plain.key = True
+        assert core.match(structure, [plain, array]) is None
+        plain.key = 1
+        assert core.match(structure, [plain, array]) == (array,)
+
+    def test_only_these_types(self, keyed: Any) -> None:
+        class Sub(Plain):
+            key = 1
+
+        _, structure = core.flatten(keyed, [Sub(), MyInt(3), 3])
+        assert core.match(structure, [Sub(), MyInt(3), 3]) is None
+        _, structure = core.flatten(keyed, [MyInt(3), 3])
+        assert core.match(structure, [MyInt(3), 3]) is not None
+        assert core.match(structure, [3, MyInt(3)]) is None
+        assert core.match(structure, [MyInt(4), 3]) is None
+
+    def test_identity(self, keyed: Any) -> None:
+        value: list[int] = []
+        make = lambda v: [self._plain((core.identity(v), 1))]
+        _, structure = core.flatten(keyed, make(value))
+        assert core.match(structure, make(value)) == ()
+        value.append(1)
+        assert core.match(structure, make(value)) == ()
+        assert core.match(structure, make([1])) is None
+        for v in (list, [], (list,), core.identity, type(core.identity(1))):
+            _, structure = core.flatten(keyed, make(v))
+            for w in (list, [], (list,), core.identity, type(core.identity(1))):
+                assert (core.match(structure, make(w)) is not None) == (v is w)
+        assert core.match(core.flatten(keyed, [self._plain(core.identity(list))])[1],
+                          [self._plain([])]) is None  # fmt: skip
+
+    def test_key_that_fails(self, keyed: Any) -> None:
+        plain = Plain()
+        _, structure = core.flatten(keyed, [self._plain(1)])
+        with pytest.raises(AttributeError):
+            core.match(structure, [plain])
+        with pytest.raises(AttributeError) as info:
+            hash(core.flatten(keyed, [1, plain])[1])
+        assert info.value.__filterjit_blame__[:2] == ("hash", [(1,)])  # type: ignore[attr-defined]
+
+    def test_key_without_end(self, keyed: Any) -> None:
+        plain = Plain()
+        plain.key = plain  # type: ignore[attr-defined]
+        with pytest.raises(RecursionError):
+            hash(core.flatten(keyed, [plain])[1])
+        keyed = Keyed(0)
+        keyed.key = (keyed,)
+        with pytest.raises(RecursionError):
+            hash(core.flatten(make_registry(), [keyed])[1])
+
+    @pytest.mark.parametrize("bad", [(1,), ((1, 2),), ((int,),), [(int, str)], ([int, str],)])
+    def test_bad_pairs(self, bad: Any) -> None:
+        with pytest.raises(TypeError):
+            make_registry(keyed=bad)
+        with pytest.raises(TypeError, match="positional"):
+            core.Registry(Array)
 
 
 class TestErrors:

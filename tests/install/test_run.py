@@ -1,6 +1,7 @@
 """``python -m filterjit run``: as the program alone, in all that can be seen from outside."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -130,13 +131,17 @@ def test_options_of_jax_can_still_be_set(tmp_path: Path) -> None:
 def test_report(program: Path) -> None:
     ours = run("--report", "program.py", cwd=program.parent)
     assert ours.returncode == 0
-    table = {line.split()[0]: line.split() for line in ours.stderr.splitlines()[2:]}
-    _, calls, hits, traces, variants, *times = table["__main__.f"]
-    assert (calls, hits, traces, variants) == ("3", "1", "2", "2")
-    assert len(times) == 8  # four of them, with their units
-    assert all(float(t) >= 0 for t in times[::2])
-    assert float(times[6]) > 0  # compiling
-    assert table["__main__.kind"][1:5] == ["2", "0", "2", "2"]
+    lines = [re.split(r"\s{2,}", line) for line in ours.stderr.splitlines()]
+    rows = [line for line in lines if line[0].startswith("__main__.")]
+    table = {row[0]: dict(zip(lines[1], row, strict=True)) for row in rows}
+    row = table["__main__.f"]
+    assert [row[name] for name in ("calls", "hits", "traces")] == ["3", "1", "2"]
+    for name in ("dispatch", "tracing", "lowering", "compiling", "first run"):
+        number, unit = row[name].split()
+        assert float(number) >= 0 and unit in ("s", "ms")
+    assert float(row["compiling"].split()[0]) > 0
+    row = table["__main__.kind"]
+    assert [row[name] for name in ("calls", "hits", "traces")] == ["2", "0", "2"]
 
 
 def test_report_of_a_program_that_fails(program: Path) -> None:

@@ -218,6 +218,186 @@ def types_that_come_and_go(watched: list[Any]) -> Step:
     return step
 
 
+# ---- functions over trees ----
+
+ARRAYS = ("arrays",)
+
+
+def filters() -> tuple[Any, ...]:
+    """Programs of each op, in which nothing is taken by what comes first."""
+    path = ("path", (("deep",), ("glob", "k".__eq__), ("slice", 0, 1, None)))
+    return (
+        ("and", ARRAYS, ("leaf", lambda x: x.value == 7)),
+        ("or", path, ("not", True)),
+        ("tree", {k: len if k == "b" else False for k in "bdmoprs"}, lambda f: ("array", callable)),
+        ("array", lambda x: isinstance(x, cs.OtherArray)),
+    )
+
+
+@scenario
+def trees_apart_and_together(watched: list[Any]) -> Step:
+    registry = cs.make_registry()
+    one, other, hole, programs = tree(), tree(), cs.Value("hole"), filters()
+    # With as many attributes as fields, one that misses a field comes apart otherwise once built.
+    one["m"].activation = other["m"].activation = len
+    leaves, structure = core.tree_flatten(registry, one, True, None)
+    # What only an instance tells of an array is a leaf here, and has no value.
+    one["o"]["a"] = other["o"]["a"] = one["s"][-1] = other["s"][-1] = 1
+    _, fixed = core.tree_flatten(registry, one, ARRAYS, None)
+    watched += [registry, structure, fixed, *leaves, one["m"], other["m"], hole, programs]
+    watched += [None, Linear, Point, len]
+
+    def step() -> None:
+        core.tree_leaves(registry, one, None), core.tree_paths(registry, one, None)
+        core.tree_leaves(registry, one, lambda x: isinstance(x, (list, Point)))
+        core.tree_map(registry, lambda *row: row, (one, one), None)
+        core.tree_map(registry, lambda *row: row, (one,) * 12, lambda x: x is None)
+        found, made = core.tree_flatten(registry, one, ARRAYS, None)
+        assert made == fixed and hash(made) == hash(fixed)
+        made.unflatten(found), made.flatten_up_to(one), repr(made)
+        assert core.from_parts(registry, hole, *made.parts(hole)) == made
+        parts = core.partition(registry, one, programs, None, None)
+        assert len(core.tree_leaves(registry, parts, None)) == len(leaves)
+        core.combine(registry, parts, None, True), core.combine(registry, (one, one), None, False)
+        made, *groups = core.partition_dict(registry, one, ARRAYS, programs, None)
+        made.combine(*groups), made.combine(*reversed(groups)), made.paths
+
+    step.loops = 600  # type: ignore[attr-defined]
+    return step
+
+
+@scenario
+def many_leaves(watched: list[Any]) -> Step:
+    registry = cs.make_registry()
+    x, static = Array(), cs.Value(1)
+    one = [[x, static] * 600, {"k": (x,) * 1500}, [(x,)] * 100]
+    watched += [registry, x, static, one]
+
+    def step() -> None:
+        found, made = core.tree_flatten(registry, one, ARRAYS, None)
+        made.unflatten(found), made.combine(dict(zip(made.paths, found, strict=True)))
+        parts = core.partition(registry, one, (ARRAYS,), None, None)
+        core.combine(registry, parts, None, True)
+        core.tree_map(registry, max, (one, made.unflatten(found)), id)
+
+    step.loops = 60  # type: ignore[attr-defined]
+    return step
+
+
+@scenario
+def failing_tree_functions(watched: list[Any]) -> Step:
+    registry = cs.make_registry()
+    fail, hole = raising(), cs.Value("hole")
+    x, s = Array(), Hostile(on_eq=fail, on_hash=fail)
+    one = [x, {"k": [x, (x, 1)], "m": Linear(weight=x, bias=2, size=Hostile())}, Box([x], aux=1)]
+    bad = [x, {"k": [x, (x, 1)], "m": Linear(weight=x, bias=2, size=s)}, Box([x], aux=1)]
+    aux = [x, one[1], Box([x], aux=2)]
+    keys = [x, {"k": 1, "n": 2}, Box([x], aux=1)]
+    box = [x, one[1], Box([x], aux=1, hook=fail)]
+    doubled = {"a.b": x, "a": {"b": x}}
+    _, structure = core.tree_flatten(registry, one, True, None)
+    statics = core.tree_flatten(registry, [x, s], ARRAYS, None)[1]
+    equal = core.tree_flatten(registry, [x, Hostile()], ARRAYS, None)[1]
+    watched += [registry, structure, statics, equal, x, s, fail, hole, one, bad, aux, keys, box]
+    calls = [0]
+
+    def late(*args: Any) -> bool:
+        calls[0] += 1
+        return fail() if calls[0] % 4 == 0 else False
+
+    def step() -> None:
+        for f in (fail, late):
+            fails(ZeroDivisionError, core.tree_leaves, registry, one, f)
+            fails(ZeroDivisionError, core.tree_map, registry, f, (one, one), None)
+            fails(ZeroDivisionError, core.combine, registry, (one, one), f, True)
+            fails(ZeroDivisionError, core.partition_dict, registry, one, True, (), f)
+        for call in (structure.flatten_up_to, lambda t: core.combine(registry, (one, t), None, 0)):
+            fails(ValueError, call, keys), fails(ValueError, call, aux)
+            fails(ZeroDivisionError, call, bad), fails(ZeroDivisionError, call, box)
+        fails(ZeroDivisionError, core.tree_paths, registry, box, None)
+        fails(ValueError, core.tree_map, registry, max, (one, one, one[:2]), None)
+        fails(TypeError, core.tree_map, registry, max, [one], None)
+        fails(ValueError, core.combine, registry, (one, one), None, True)
+        fails(ValueError, structure.unflatten, [x])
+        fails(ZeroDivisionError, hash, statics), fails(ZeroDivisionError, statics.__eq__, equal)
+        fails(ValueError, core.from_parts, registry, hole, one, [x])
+        fails(TypeError, core.from_parts, registry, hole, one, x)
+        fails(ValueError, structure.combine, {"0": x}, {"0": x, "other": x})
+        fails(TypeError, structure.combine, {"0": x}, x)
+        fails(ValueError, core.partition_dict, registry, doubled, True, (), None)
+
+    step.loops = 400  # type: ignore[attr-defined]
+    return step
+
+
+@scenario
+def failing_filters(watched: list[Any]) -> Step:
+    registry = cs.make_registry()
+    fail = raising()
+    x = Array()
+    one = {"a": [x, 1, (x, {"b": x})], "c": Linear(weight=x, bias=[x])}
+    bad: list[tuple[type[BaseException], Any]] = [
+        (ZeroDivisionError, ("leaf", fail)),
+        (ZeroDivisionError, ("or", False, ("and", True, ("not", ("array", fail))))),
+        (TypeError, ("leaf", lambda leaf: None)),
+        (ValueError, ("unheard of",)),
+        (ValueError, ("or", True, None)),
+        (ValueError, ("path", (("name", "a"),))),
+        (ValueError, ("path", (("any",), ("slice", 0, 1, 0)))),
+        (TypeError, ("path", (("slice", 0, 1, 1), ("index", "a")))),
+        (ValueError, ("path", (("any",),) * 63)),
+        (ZeroDivisionError, ("path", (("glob", fail),))),
+        (ZeroDivisionError, ("path", (("any",), ("slice", None, None, None), ("glob", fail)))),
+        (ValueError, ("tree", {"a": True}, fail)),
+        (ValueError, ("tree", {"a": [True, True], "c": False}, fail)),
+        (ZeroDivisionError, ("tree", {"a": True, "c": "filter"}, fail)),
+        (ZeroDivisionError, ("tree", {"a": True, "c": "filter"}, lambda f: ("leaf", fail))),
+        (ValueError, ("tree", {"a": "filter", "c": True}, lambda f: [f])),
+    ]
+    watched += [registry, fail, x, one, one["c"], *(program for _, program in bad)]
+
+    def step() -> None:
+        for error, program in bad:
+            fails(error, core.partition, registry, one, (False, program), None, None)
+            fails(error, core.tree_flatten, registry, one, program, None)
+            fails(error, core.partition_dict, registry, one, program, (ARRAYS,), None)
+
+    step.loops = 400  # type: ignore[attr-defined]
+    return step
+
+
+@scenario
+def structures_in_cycles(watched: list[Any]) -> Step:
+    registry = cs.make_registry()
+    x = Array()
+    watched += [registry, x, cs.Value]
+
+    def step() -> None:
+        owner: Any = cs.Value(1)
+        owner.structure = core.tree_flatten(registry, [x, owner], ARRAYS, None)[1]
+        owner.fields = core.tree_flatten(registry, Linear(weight=x, size=owner), True, None)[1]
+        owner.paths = owner.structure.paths
+
+    return step
+
+
+@scenario
+def endless_trees(watched: list[Any]) -> Step:
+    registry = cs.make_registry()
+    x = Array()
+    loop: list[Any] = [x]
+    loop.append(loop)
+    watched += [registry, x, loop]
+
+    def step() -> None:
+        fails(RecursionError, core.tree_leaves, registry, loop, None)
+        fails(RecursionError, core.tree_map, registry, id, (loop, loop), None)
+        fails(RecursionError, core.tree_flatten, registry, 1, ("tree", loop, id), None)
+
+    step.loops = 20  # type: ignore[attr-defined]
+    return step
+
+
 # ---- calls ----
 
 

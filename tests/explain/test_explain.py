@@ -1,0 +1,556 @@
+"""Why a call compiles again: each cause provoked by a real program, and found, placed and remedied.
+
+Every case is a function that is called twice; what `explain` says of the second call beforehand is
+held against what it then does.
+"""
+
+import collections
+import dataclasses
+import functools
+import logging
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import flax.core
+import flax.linen
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import filterjit
+from filterjit import Explanation, RetraceError, RetraceWarning, filter_jit
+
+KEY = jax.random.key(0)
+X = jnp.ones(2)
+
+
+def mlp(activation: Any = jax.nn.relu, depth: int = 1) -> eqx.nn.MLP:
+    return eqx.nn.MLP(2, 2, 4, depth, activation=activation, key=KEY)
+
+
+def made_anew() -> Any:
+    return mlp(lambda x: x * 2)
+
+
+def closing_over(n: int) -> Callable[[Any], Any]:
+    return lambda x: x * n
+
+
+def scale(x: Any, by: float) -> Any:
+    return x * by
+
+
+class Plain:
+    """Equal to itself alone."""
+
+    def method(self, x: Any) -> Any:
+        return x
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+class Settings(eqx.Module):
+    sizes: list[int] = eqx.field(static=True)
+
+
+class State(flax.struct.PyTreeNode):
+    count: Any
+    name: str = flax.struct.field(pytree_node=False, default="a")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    size: int = 1
+
+
+def local_module() -> Any:
+    class Local(eqx.Module):
+        weight: Any
+
+    return Local(X)
+
+
+def changed_in_place() -> tuple[Any, Any]:
+    """The same object twice; the second time is after a change."""
+    settings = Settings([1, 2])
+    return settings, settings
+
+
+# First call, second call, and what is said of it: kind, path, a word of what it was, of what it is,
+# and of the remedy.
+A = tuple[Any, ...]
+CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
+    "static int": ((X, 1), (X, 2), ("static", "b", "int 1", "int 2", "jnp.asarray")),
+    "static str": ((X, "sum"), (X, "mean"), ("static", "b", "'sum'", "'mean'", "jnp.asarray")),
+    "negative zero": ((X, 0.0), (X, -0.0), ("static", "b", "float 0.0", "float -0.0", "array")),
+    "int to float": ((X, 1), (X, 1.0), ("type", "b", "int 1", "float 1.0", "one type")),
+    "int to bool": ((X, 1), (X, True), ("type", "b", "int 1", "bool True", "one type")),
+    "array to float": ((X, X), (X, 1.0), ("type", "b", "float32[2]", "float 1.0", "jnp.asarray")),
+    "float to array": ((X, 1.0), (X, X), ("type", "b", "float 1.0", "float32[2]", "jnp.asarray")),
+    "NumPy to list": (
+        (X, np.ones(3, np.float32)),
+        (X, [1.0, 1.0, 1.0]),
+        ("structure", "b", "float32[3]", "list of 3", "makes one array"),
+    ),
+    "tuple to list": ((X, (1,)), (X, [1]), ("structure", "b", "tuple of 1", "list of 1", "same")),
+    "longer list": ((X, [X]), (X, [X, X]), ("structure", "b", "of 1", "of 2", "length")),
+    "new key": (
+        (X, {"a": X}),
+        (X, {"a": X, "c": X}),
+        ("structure", "b", "'a'", "with 'c'", "same keys"),
+    ),
+    "missing key": (
+        (X, {"a": X, "c": X}),
+        (X, {"a": X}),
+        ("structure", "b", "'c'", "without 'c'", "same keys"),
+    ),
+    "order of an OrderedDict": (
+        (X, collections.OrderedDict(a=X, c=X)),
+        (X, collections.OrderedDict(c=X, a=X)),
+        ("structure", "b", "'a', 'c'", "'c', 'a'", "same keys"),
+    ),
+    "None to array": ((X, None), (X, X), ("structure", "b", "None", "float32[2]", "None")),
+    "argument given": ((X,), (X, 2), ("given", "b", "not given", "int 2", "always or never")),
+    "argument left out": ((X, 2), (X,), ("given", "b", "int 2", "not given", "always or never")),
+    "more layers": (
+        (X, mlp()),
+        (X, mlp(depth=2)),
+        ("structure", "b.layers", "tuple of 2", "tuple of 3", "length"),
+    ),
+    "another Module": (
+        (X, mlp()),
+        (X, eqx.nn.Linear(2, 2, key=KEY)),
+        ("class", "b", "MLP", "Linear", "one on each call"),
+    ),
+    "class defined again": (
+        (X, local_module()),
+        (X, local_module()),
+        ("class", "b", "Local", "class of the same name", "define it once"),
+    ),
+    "static field": (
+        (X, eqx.nn.Dropout(0.5, inference=False)),
+        (X, eqx.nn.Dropout(0.5, inference=True)),
+        ("static", "b.inference", "False", "True", "jnp.asarray"),
+    ),
+    "flax static field": (
+        (X, State(X)),
+        (X, State(X, "b")),
+        ("static", "b.name", "'a'", "'b'", "jnp.asarray"),
+    ),
+    "flax module": (
+        (X, flax.linen.Dense(2)),
+        (X, flax.linen.Dense(3)),
+        ("static", "b", "features = 2", "features = 3", "jnp.asarray"),
+    ),
+    "lambda in a Module": (
+        (X, made_anew()),
+        (X, made_anew()),
+        ("made anew", "b.activation", "<lambda>", "made anew", 'functions="structure"'),
+    ),
+    "closure": (
+        (X, closing_over(1)),
+        (X, closing_over(1)),
+        ("made anew", "b", "closing_over", "made anew", "test_explain.py"),
+    ),
+    "partial": (
+        (X, functools.partial(scale, by=2.0)),
+        (X, functools.partial(scale, by=2.0)),
+        ("made anew", "b", "scale", "made anew", "define it once"),
+    ),
+    "optimizer made anew": (
+        (X, optax.sgd(0.1)),
+        (X, optax.sgd(0.1)),
+        ("made anew", "b.init", "init_fn", "made anew", "define it once"),
+    ),
+    "bound method": (
+        (X, Plain().method),
+        (X, Plain().method),
+        ("bound method", "b", "Plain.method", "Plain.method", "Module"),
+    ),
+    "object equal to itself alone": (
+        (X, Plain()),
+        (X, Plain()),
+        ("identity", "b", "Plain", "Plain", "`__eq__`"),
+    ),
+    "dataclass": (
+        (X, Config()),
+        (X, Config(2)),
+        ("static", "b", "size=1", "size=2", "jnp.asarray"),
+    ),
+    "named tuple to tuple": (
+        (X, Point(X, 1)),
+        (X, (X, 1)),
+        ("structure", "b", "Point", "tuple of 2", "same type"),
+    ),
+    "FrozenDict": (
+        (X, flax.core.FrozenDict({"a": X})),
+        (X, flax.core.FrozenDict({"c": X})),
+        ("static", "b", "'a'", "'c'", "jnp.asarray"),
+    ),
+    "shape": ((X,), (jnp.ones(3),), ("shape", "a", "float32[2]", "float32[3]", "Pad")),
+    "shape inside": (
+        (X, {"k": [X]}),
+        (X, {"k": [jnp.ones((2, 1))]}),
+        ("shape", "b['k'][0]", "float32[2]", "float32[2,1]", "Pad"),
+    ),
+    "dtype": ((X,), (jnp.ones(2, int),), ("dtype", "a", "float32[2]", "int32[2]", "astype")),
+    "NumPy's dtype": (
+        (X, np.ones(2, np.float32)),
+        (X, np.ones(2, np.int8)),
+        ("dtype", "b", "float32[2]", "int8[2]", "astype"),
+    ),
+    "weak type": (
+        (jnp.ones(()),),
+        (jnp.asarray(1.0),),
+        ("weak type", "a", "float32[]", "weak type", "dtype=..."),
+    ),
+}
+
+
+def jitted(**options: Any) -> tuple[Any, list[None]]:
+    """A function of two arguments, and a list that grows with each of its traces."""
+    traces: list[None] = []
+
+    @filter_jit(**options)
+    def f(a: Any, b: Any = None) -> Any:
+        traces.append(None)
+        return a
+
+    return f, traces
+
+
+def only(explanation: Explanation) -> Any:
+    [cause] = explanation.causes
+    return cause
+
+
+def check(cause: Any, expected: tuple[str, str, str, str, str]) -> None:
+    kind, path, was, now, remedy = expected
+    assert (cause.kind, cause.path) == (kind, path), cause
+    assert was in cause.was and now in cause.now and remedy in cause.remedy, cause
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_causes(name: str) -> None:
+    first, second, expected = CASES[name]
+    f, traces = jitted()
+    f(*first)
+    assert f.explain(*first).hit
+    explanation = f.explain(*second)
+    assert not explanation and not explanation.hit and len(traces) == 1
+    check(explanation.causes[0], expected)
+    text = str(explanation)
+    assert text.index(expected[1]) < text.index(explanation.causes[0].remedy)
+    assert "compiles again because" in text and "f`" in text.splitlines()[0]
+    f(*second)
+    assert len(traces) == 2, "and so it was"
+    assert f.explain(*second).hit and f.explain(*first).hit
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_causes_are_said_at_the_trace(name: str) -> None:
+    first, second, expected = CASES[name]
+    said: list[Explanation] = []
+    f, traces = jitted(on_retrace=said.append)
+    f(*first)
+    f(*first)
+    assert said == []
+    f(*second)
+    check(said.pop().causes[0], expected)
+    assert not said and len(traces) == 2
+
+
+def test_a_static_changed_in_place() -> None:
+    f, traces = jitted()
+    settings = Settings([1, 2])
+    f(X, settings)
+    settings.sizes.append(3)
+    cause = only(f.explain(X, settings))
+    check(cause, ("changed in place", "b.sizes", "then", "[1, 2, 3]", "Make anew"))
+    f(X, settings)
+    assert len(traces) == 2
+
+
+def test_configuration() -> None:
+    f, traces = jitted()
+    f(X)
+    with jax.default_matmul_precision("highest"):
+        cause = only(f.explain(X))
+        f(X)
+    assert cause.kind == "config" and "highest" in cause.now and len(traces) == 2
+    with jax.numpy_dtype_promotion("strict"):
+        assert only(f.explain(X)).kind == "config"
+    assert f.explain(X).hit
+
+
+def test_committed_device() -> None:
+    f, traces = jitted()
+    f(X)
+    cause = only(f.explain(jax.device_put(X, jax.devices()[0])))
+    check(cause, ("device", "a", "SingleDevice", "committed", "device_put"))
+    assert len(traces) == 1
+
+
+def test_another_function() -> None:
+    def make() -> Any:
+        @filter_jit
+        def f(a: Any) -> Any:
+            return a
+
+        return f
+
+    assert only(filter_jit(lambda a: a).explain(X)).kind == "first"
+    first = make()
+    first(X)
+    cause = only(make().explain(X))
+    check(cause, ("function", "the function", "make.<locals>.f", "made anew", "Apply `filter_jit`"))
+
+
+def test_other_options() -> None:
+    def f(a: Any) -> Any:
+        return a
+
+    first = filter_jit(f)
+    first(X)
+    cause = only(filter_jit(f, donate="all").explain(X))
+    check(cause, ("options", "", "donate='none'", "donate='all'", "options"))
+
+
+def test_cleared() -> None:
+    f, traces = jitted()
+    f(X), f(X, 1)
+    f.clear_cache()
+    assert f.variants == []
+    assert only(f.explain(X)).kind == "cleared"
+    f(X), f(X)
+    assert len(traces) == 3 and len(f.variants) == 1
+
+
+def test_the_first_call_is_no_retrace() -> None:
+    said: list[Explanation] = []
+    f = filter_jit(lambda a: a, on_retrace=said.append)
+    explanation = f.explain(X)
+    assert only(explanation).kind == "first" and "compiles because" in str(explanation)
+    f(X)
+    assert said == []
+
+
+def test_the_closest_variant_is_compared_with() -> None:
+    f, _ = jitted()
+    f(X, {"a": 1, "b": 2}), f(X, [1, 2]), f(X, (1, 2, 3))
+    explanation = f.explain(X, [1, 3])
+    assert only(explanation).path == "b[1]" and "closest of 3" in str(explanation)
+
+
+def test_many_differences_are_cut_short() -> None:
+    f, _ = jitted()
+    f(X, list(range(50)))
+    explanation = f.explain(X, list(range(1, 51)))
+    assert len(explanation.causes) == 50
+    assert "and 44 more" in str(explanation) and len(str(explanation).splitlines()) < 12
+
+
+def test_the_causes_are_in_an_order_worth_reading() -> None:
+    f, _ = jitted()
+    f(X, [1, mlp(), 2])
+    kinds = [cause.kind for cause in f.explain(X, [5, mlp(depth=2), 2.0]).causes]
+    assert kinds == ["structure", "type", "static", "static"]
+
+
+Y = jnp.arange(2.0)
+SHARED = made_anew()
+HITS: dict[str, tuple[A, A]] = {
+    "other values": ((X,), (Y,)),
+    "NumPy for JAX": ((X,), (np.ones(2, np.float32),)),
+    "equal statics": ((X, "a" * 3), (X, "aaa")),
+    "equal tuples": ((X, (1, (2, "b"))), (X, (1, (2, "b")))),
+    "the same Module": ((X, SHARED), (X, SHARED)),
+    "a Module of other weights": ((X, mlp()), (X, jax.tree.map(lambda x: x, mlp()))),
+    "an order of keys": ((X, {"a": X, "b": 1}), (X, {"b": 1, "a": Y})),
+    "an equal dataclass": ((X, Config()), (X, Config(1))),
+    "an equal Flax module": ((X, flax.linen.Dense(2)), (X, flax.linen.Dense(2))),
+    "a bound method of one instance": ((X, SHARED.__call__), (X, SHARED.__call__)),
+    "Optax's state": ((X, optax.adam(1.0).init({"w": X})), (X, optax.adam(0.5).init({"w": Y}))),
+    "a NaN": ((X, float("nan")), (X, float("nan"))),
+    "an equal named tuple": ((X, Point(X, 1)), (X, Point(Y, 1))),
+}
+
+
+@pytest.mark.parametrize("name", HITS)
+def test_hits(name: str) -> None:
+    first, second = HITS[name]
+    said: list[Explanation] = []
+    f, traces = jitted(on_retrace=said.append)
+    f(*first)
+    explanation = f.explain(*second)
+    assert explanation and explanation.hit and str(explanation).endswith("hit")
+    f(*second)
+    assert len(traces) == 1 and said == []
+
+
+def test_nothing_runs_and_nothing_is_kept() -> None:
+    f, traces = jitted()
+    f.explain(X), f.explain(X, 1)
+    assert traces == [] and f.variants == []
+    f(X)
+    for n in range(20):
+        f.explain(X, n)
+    assert len(traces) == 1 and len(f.variants) == 1
+
+
+def test_methods() -> None:
+    class Model(eqx.Module):
+        weight: Any
+        name: str = eqx.field(static=True, default="a")
+
+        @filter_jit
+        def __call__(self, x: Any) -> Any:
+            return self.weight * x
+
+    model = Model(X)
+    model(X)
+    assert model.__call__.explain(X).hit
+    assert only(Model(X, "b").__call__.explain(X)).path == "self.name"
+
+
+def test_wrong_arguments() -> None:
+    f, _ = jitted()
+    with pytest.raises(TypeError, match="argument"):
+        f.explain(1, 2, 3)
+    with pytest.raises(filterjit.StaticArgumentError, match=r"`b`"):
+        f.explain(X, {1, 2})
+
+
+# ---- where it is said ----
+
+
+def test_log(caplog: pytest.LogCaptureFixture) -> None:
+    f, _ = jitted(on_retrace="log")
+    with caplog.at_level(logging.WARNING, "filterjit"):
+        f(X), f(X, 1), f(X, 2)
+    assert [record.name for record in caplog.records] == ["filterjit"] * 2
+    assert "`b`" in caplog.text and "int 2" in caplog.text
+
+
+def test_log_retraces(caplog: pytest.LogCaptureFixture) -> None:
+    f, _ = jitted()
+    filterjit.log_retraces()
+    try:
+        with caplog.at_level(logging.WARNING, "filterjit"):
+            f(X)
+            caplog.clear()
+            f(jnp.ones(3))
+    finally:
+        filterjit.log_retraces(False)
+    f(jnp.ones(4))
+    assert len(caplog.records) == 1 and "float32[3]" in caplog.text
+
+
+def test_warn() -> None:
+    f, _ = jitted(on_retrace="warn")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        f(X)
+        f(X, 1)
+    [warning] = found
+    assert warning.category is RetraceWarning and warning.filename == __file__
+    assert "`b`" in str(warning.message)
+
+
+def test_raise_leaves_the_cache_as_it_was() -> None:
+    f, traces = jitted(on_retrace="raise")
+    f(X)
+    for args in ((X, 1), (jnp.ones(3),)):
+        for _ in range(2):
+            with pytest.raises(RetraceError, match="compiles again because"):
+                f(*args)
+    assert len(traces) == 1 and len(f.variants) == 1
+    f(X)
+    assert len(traces) == 1
+
+
+def test_max_traces() -> None:
+    f, traces = jitted(max_traces=2)
+    f(X), f(X, 1)
+    with pytest.raises(
+        RetraceError, match=r"max_traces=2[^`]*`.*f`: compiles again because\n.*`b`"
+    ):
+        f(X, 2)
+    assert len(traces) == 2
+    assert f(X, 1) is not None
+
+
+def test_a_callable_that_raises() -> None:
+    def refuse(explanation: Explanation) -> None:
+        raise ZeroDivisionError(explanation.causes[0].path)
+
+    f, _ = jitted(on_retrace=refuse)
+    f(X)
+    with pytest.raises(ZeroDivisionError, match="b"):
+        f(X, 1)
+    assert len(f.variants) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"on_retrace": "shout"}, {"max_traces": 0}, {"max_traces": True}]
+)
+def test_bad_options(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        filter_jit(lambda: 0, **options)
+
+
+def test_wrappers_that_watch_differently_are_apart() -> None:
+    said: list[Explanation] = []
+
+    def f(a: Any, b: Any = None) -> Any:
+        return a
+
+    quiet, loud = filter_jit(f), filter_jit(f, on_retrace=said.append)
+    quiet(X), quiet(X, 1)
+    loud(X)
+    assert said == []
+    loud(X, 1)
+    assert len(said) == 1
+
+
+def test_threads() -> None:
+    said: list[Explanation] = []
+    f, traces = jitted(on_retrace=said.append)
+    f(X)
+    threads = [threading.Thread(target=f, args=(X, n)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(traces) == 9 and len(said) == 8
+
+
+def test_run_explain(tmp_path: Any) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import equinox as eqx, jax.numpy as jnp\n"
+        "@eqx.filter_jit\n"
+        "def step(x, n):\n"
+        "    return x * n\n"
+        "for n in (1, 1, 2):\n"
+        "    print(step(jnp.ones(()), n))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "filterjit", "run", "--explain", str(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["1.0", "1.0", "2.0"]
+    assert done.stderr.count("compiles again because") == 1 and "`n`" in done.stderr

@@ -1,0 +1,494 @@
+"""Trees apart and together again, held against ``jax.tree_util``: for each kind of node, and for
+each pair of them."""
+
+import copy
+import functools
+import pickle
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+import optax
+import pytest
+
+import filterjit as fj
+
+from .nodes import ARRAY, KEY, MAKERS, ONE, PARAMS, Custom, FlaxStruct, Module, Point, Registered
+from .support import picture
+
+IS_LEAF: list[Callable[[Any], bool] | None] = [
+    None,
+    lambda x: x is None,
+    lambda x: True,
+    lambda x: False,
+    lambda x: isinstance(x, (list, dict)),
+    lambda x: type(x) is tuple,
+    lambda x: isinstance(x, eqx.Module),
+]
+# To JAX a field that is not there is a node without children; to us it is nothing at all.
+WITH_MISSING_FIELDS = "Module with missing fields"
+# Statics of which pickle says that it cannot take them, and what it raises.
+UNPICKLABLE = (
+    "jnp function",
+    "jit function",
+    "module",
+    "device",
+    "MLP",
+    "Sequential",
+    "bound method",
+    "transformation",
+)
+
+
+def outcome(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a call returns, or the type of what it raises."""
+    try:
+        return f(*args, **kwargs)
+    except Exception as e:
+        return type(e)
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Trees of one structure, static fields included, with the very same leaves."""
+    (xs, one), (ys, two) = jtu.tree_flatten(ours), jtu.tree_flatten(theirs)
+    return one == two and len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
+
+
+def jax_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[str]:
+    found = jtu.tree_leaves_with_path(tree, is_leaf)
+    return [jtu.keystr(path, simple=True, separator=".") for path, _ in found]
+
+
+# ---- one tree ----
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_leaves_and_paths(name: str) -> None:
+    tree = MAKERS[name]()
+    for is_leaf in IS_LEAF:
+        leaves = fj.tree_leaves(tree, is_leaf)
+        assert same(leaves, jtu.tree_leaves(tree, is_leaf))
+        assert type(leaves) is list
+        assert fj.tree_paths(tree, is_leaf) == jax_paths(tree, is_leaf)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_tree_map(name: str) -> None:
+    """The result, and how often and in which order the function is called."""
+    tree = MAKERS[name]()
+
+    def run(tree_map: Callable[..., Any], is_leaf: Any) -> tuple[Any, list[Any]]:
+        calls: list[Any] = []
+
+        def f(leaf: Any) -> Any:
+            calls.append(leaf)
+            return len(calls)
+
+        return outcome(tree_map, f, tree, is_leaf=is_leaf), calls
+
+    for is_leaf in IS_LEAF:
+        (ours, our_calls), (theirs, their_calls) = (
+            run(fj.tree_map, is_leaf),
+            run(jtu.tree_map, is_leaf),
+        )
+        assert same(our_calls, their_calls)
+        assert type(ours) is type(theirs)
+        assert jtu.tree_structure(ours) == jtu.tree_structure(theirs)
+        assert picture(ours) == picture(theirs)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_flatten_and_unflatten(name: str) -> None:
+    tree = MAKERS[name]()
+    for is_leaf in IS_LEAF:
+        theirs, treedef = jtu.tree_flatten(tree, is_leaf)
+        leaves, structure = fj.flatten(tree, True, is_leaf=is_leaf)
+        assert same(leaves, theirs)
+        assert structure.num_leaves == treedef.num_leaves
+        assert list(structure.paths) == jax_paths(tree, is_leaf)
+        rebuilt = fj.unflatten(structure, leaves)
+        assert type(rebuilt) is type(tree) and same(rebuilt, treedef.unflatten(leaves))
+        fresh = [object() for _ in leaves]
+        expected = outcome(treedef.unflatten, fresh)
+        assert same(outcome(fj.unflatten, structure, iter(fresh)), expected)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_flatten_takes_arrays_only_if_not_told_otherwise(name: str) -> None:
+    tree = MAKERS[name]()
+    arrays, structure = fj.flatten(tree)
+    assert same(arrays, [x for x in jtu.tree_leaves(tree) if eqx.is_array(x)])
+    taken = zip(jax_paths(tree), jtu.tree_leaves(tree), strict=True)
+    assert list(structure.paths) == [path for path, x in taken if eqx.is_array(x)]
+    assert same(fj.unflatten(structure, arrays), jtu.tree_map(lambda x: x, tree))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_is_leaf_is_asked_of_the_same_nodes(name: str) -> None:
+    def asked(tree_leaves: Callable[..., Any]) -> list[Any]:
+        seen: list[Any] = []
+        tree_leaves(tree, is_leaf=lambda x: seen.append(x) or False)
+        return seen
+
+    tree = MAKERS[name]()
+    ours, theirs = asked(fj.tree_leaves), asked(jtu.tree_leaves)
+    if name == WITH_MISSING_FIELDS:
+        theirs = [x for x in theirs if type(x).__qualname__ != "_Missing"]
+    assert len(ours) == len(theirs)
+    # What a node's flatten function makes anew is another object each time.
+    assert all(x is y or type(x) is type(y) is dict for x, y in zip(ours, theirs, strict=True))
+
+
+def test_is_leaf_may_return_a_bool_of_numpy() -> None:
+    tree = [ONE, (1, None)]
+    answer = lambda x: np.bool_(type(x) is tuple)
+    assert same(fj.tree_leaves(tree, answer), [ONE, tree[1]])
+    assert fj.tree_paths(tree, answer) == ["0", "1"]
+
+
+# ---- two trees and more ----
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_any_two_trees(name: str) -> None:
+    """Which is a prefix of which, what stands in its places, and which are the same."""
+    tree = MAKERS[name]()
+    treedef, structure = jtu.tree_structure(tree), fj.flatten(tree, True)[1]
+    second = lambda x, y: y
+    for other, (rest, their_structure, our_structure) in all_trees().items():
+        expected = outcome(treedef.flatten_up_to, rest)
+        assert same(outcome(fj.flatten_up_to, structure, rest), expected), other
+        expected = outcome(jtu.tree_map, second, tree, rest)
+        assert same(outcome(fj.tree_map, second, tree, rest), expected), other
+        equal = treedef == their_structure
+        assert (structure == our_structure) == equal, other
+        assert not equal or hash_of(structure) == hash_of(our_structure), other
+
+
+@functools.cache
+def all_trees() -> dict[str, tuple[Any, Any, fj.Structure]]:
+    trees = {name: make() for name, make in MAKERS.items()}
+    return {n: (t, jtu.tree_structure(t), fj.flatten(t, True)[1]) for n, t in trees.items()}
+
+
+def hash_of(structure: fj.Structure) -> Any:
+    try:
+        return hash(structure)
+    except TypeError:
+        return "unhashable"
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 20])
+def test_tree_map_over_many_trees(count: int) -> None:
+    tree = {"a": [1, None, (2,)], "b": Point(3, 4)}
+    rest = [jtu.tree_map(lambda x, i=i: x + 100 * i, tree) for i in range(count)]
+    for leaves in ([], [ONE, ONE]):
+        many = [tree, *rest, {"a": [leaves, None, ({},)], "b": Point(leaves, None)}]
+        ours = fj.tree_map(lambda *xs: [xs], *many)
+        assert picture(ours) == picture(jtu.tree_map(lambda *xs: [xs], *many))
+
+
+@pytest.mark.parametrize(
+    "one, two, message",
+    [
+        ([1, 2], [1], "at the root: it has a `list` of 1, where tree 1 has a `list` of 2"),
+        ({"a": (1, [2])}, {"a": (1, (2,))}, r"`\['a'\]\[1\]`: it has a `tuple` of 1"),
+        ({"a": 1}, {"b": 1}, r"the keys \['b'\]"),
+        ((1, None), (1, 2), r"`\[1\]`: it has a `int`, where tree 1 has None"),
+        (Point(1, [2]), Point(1, {}), "`y`"),
+        (Module(1, "one"), Module(1, "two"), "name='two'"),
+        (Custom(1, label="one"), Custom(1, label="two"), "aux data"),
+        (Registered(1, [2]), Registered(1, [2, 3]), "`b`"),
+        (FlaxStruct(1, meta="x"), FlaxStruct(1, meta="y"), "x"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_trees_that_differ(one: Any, two: Any, message: str) -> None:
+    with pytest.raises(ValueError):
+        jtu.tree_map(lambda x, y: x, one, two)
+    with pytest.raises(ValueError, match=message):
+        fj.tree_map(lambda x, y: x, one, two)
+    with pytest.raises(ValueError, match="differs from the structure"):
+        fj.flatten_up_to(fj.flatten(one, True)[1], two)
+
+
+def test_flatten_up_to_does_not_look_at_statics() -> None:
+    structure = fj.flatten({"a": ONE, "b": 1, "c": [ARRAY, "x"]})[1]
+    subtree = [1, 2]
+    found = fj.flatten_up_to(structure, {"a": subtree, "b": "other", "c": [None, [3]]})
+    assert same(found, [subtree, None])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 10])
+def test_too_few_and_too_many_leaves(count: int) -> None:
+    tree = [1, Point(2)]
+    leaves = list(range(count))
+    theirs = outcome(jtu.tree_structure(tree).unflatten, leaves)
+    ours = outcome(fj.unflatten, fj.flatten(tree, True)[1], leaves)
+    assert same(ours, theirs)
+    assert (ours is ValueError) == (count != 3)
+
+
+# ---- what raises and what changes meanwhile ----
+
+
+class Broken:
+    """A node that cannot be taken apart."""
+
+
+def _raise(*_: Any) -> Any:
+    raise RuntimeError("broken")
+
+
+jtu.register_pytree_node(Broken, _raise, _raise)
+
+
+class Unbuildable:
+    """A node that comes apart, and cannot be put together."""
+
+
+jtu.register_pytree_node(Unbuildable, lambda x: ((1,), None), _raise)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda m: m.tree_leaves([1, Broken()]),
+        lambda m: m.tree_map(lambda x: x, [1, Broken()]),
+        lambda m: m.tree_map(lambda x: x, [1, Unbuildable()]),
+        lambda m: m.tree_map(_raise, [1, 2]),
+        lambda m: m.tree_map(_raise, {"a": Point(ONE)}),
+        lambda m: m.tree_leaves([1, 2], is_leaf=_raise),
+    ],
+)
+def test_errors_of_others_are_passed_on(run: Callable[[Any], Any]) -> None:
+    for module in (jtu, fj):
+        with pytest.raises(RuntimeError, match="broken"):
+            run(module)
+
+
+def test_keys_that_cannot_be_sorted() -> None:
+    tree = [{1: 2, "a": 3}]
+    with pytest.raises(ValueError):
+        jtu.tree_leaves(tree)
+    with pytest.raises(TypeError) as info:  # Python's own, with a note of where
+        fj.tree_leaves(tree)
+    assert info.value.__notes__ == ["(while sorting the keys of the dict `[0]`)"]
+
+
+def test_trees_that_are_too_deep() -> None:
+    tree: Any = 1
+    for _ in range(100_000):
+        tree = [tree]
+    for f in (fj.tree_leaves, fj.tree_paths, fj.flatten):
+        with pytest.raises(RecursionError):
+            f(tree)
+    while isinstance(tree, list):  # or its deallocation goes as deep
+        tree = tree.pop()
+
+
+def test_the_tree_changes_while_it_is_mapped() -> None:
+    def run(tree_map: Callable[..., Any]) -> Any:
+        tree: dict[str, Any] = {"a": [1, 2], "b": {"c": 3}, "d": [4, 5]}
+
+        def f(x: int) -> int:
+            tree["a"].clear()
+            tree["b"].clear()
+            tree["d"].append(x)
+            return -x
+
+        return tree_map(f, tree), tree
+
+    assert run(fj.tree_map) == run(jtu.tree_map)
+
+
+# ---- under transformations ----
+
+
+def test_unflatten_under_transformations() -> None:
+    model = eqx.nn.MLP(2, "scalar", 4, 2, key=KEY)
+    arrays, structure = fj.flatten(model)
+    x = jnp.ones(2)
+
+    def loss(leaves: list[Any]) -> Any:
+        return fj.unflatten(structure, leaves)(x)
+
+    dynamic, static = eqx.partition(model, eqx.is_array)
+    grads = jax.grad(lambda d: eqx.combine(d, static)(x))(dynamic)
+    assert picture(jax.jit(jax.grad(loss))(arrays)) == picture(
+        jax.jit(lambda _: jtu.tree_leaves(grads))(0)
+    )
+    assert jax.eval_shape(loss, arrays).shape == ()
+    batch = jax.vmap(loss)([jnp.stack([a, a]) for a in arrays])
+    assert batch.shape == (2,)
+    np.testing.assert_allclose(batch, [model(x)] * 2, rtol=1e-5)
+
+
+def test_shapes_and_tracers_are_leaves() -> None:
+    shapes = jax.eval_shape(optax.adam(0.1).init, PARAMS)
+    leaves, structure = fj.flatten(shapes, True)
+    assert same(leaves, jtu.tree_leaves(shapes))
+    assert same(fj.unflatten(structure, leaves), shapes)
+
+    @jax.jit
+    def f(params: Any) -> Any:
+        assert same(fj.tree_leaves(params), jtu.tree_leaves(params))
+        leaves, structure = fj.flatten({"p": params, "static": "x", "s": shapes})
+        assert same(leaves, jtu.tree_leaves(params))
+        doubled = fj.unflatten(structure, [2 * x for x in leaves])
+        assert doubled["static"] == "x" and same(doubled["s"], shapes)
+        return fj.tree_map(jnp.add, doubled["p"], params)
+
+    assert picture(f(PARAMS)) == picture(jtu.tree_map(lambda x: 3 * x, PARAMS))
+
+
+def test_a_structure_is_a_static_argument() -> None:
+    traces: list[Any] = []
+
+    def f(structure: fj.Structure, leaves: list[Any]) -> Any:
+        traces.append(structure)
+        return fj.tree_map(jnp.negative, fj.unflatten(structure, leaves))
+
+    jitted = jax.jit(f, static_argnums=0)
+    for tree in (PARAMS, dict(PARAMS), (ONE, ONE), PARAMS):
+        leaves, structure = fj.flatten(tree)
+        assert picture(jitted(structure, leaves)) == picture(jtu.tree_map(jnp.negative, tree))
+    assert len(traces) == 2
+
+
+# ---- structures ----
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_pickle(name: str) -> None:
+    tree = MAKERS[name]()
+    for filter in (True, fj.is_array):
+        leaves, structure = fj.flatten(tree, filter)
+        if name in UNPICKLABLE and filter is not True:
+            with pytest.raises((pickle.PicklingError, TypeError, AttributeError)):
+                pickle.dumps(structure)
+            continue
+        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+            again = pickle.loads(pickle.dumps(structure, protocol))
+            assert again == structure and again is not structure
+            assert hash_of(again) == hash_of(structure)
+            assert again.paths == structure.paths and repr(again) == repr(structure)
+            assert picture(again.unflatten(leaves)) == picture(structure.unflatten(leaves))
+        assert copy.copy(structure) == structure == copy.deepcopy(structure)
+
+
+def test_pickle_where_leaves_are_trees_and_none() -> None:
+    tree = [[1, ONE], None, {"a": ONE}]
+    is_leaf = lambda x: x is None or (type(x) is list and x is not tree)
+    leaves, structure = fj.flatten(tree, is_leaf=is_leaf)
+    again = pickle.loads(pickle.dumps(structure))
+    assert same(leaves, [ONE]) and again.paths == ("2.a",)
+    with pytest.raises(TypeError, match="unhashable type: 'list'"):
+        hash(again)
+    rebuilt = again.unflatten([ARRAY])
+    assert rebuilt[0][0] == 1 and rebuilt[1] is None and rebuilt[2]["a"] is ARRAY
+
+
+def test_pickle_into_a_new_process() -> None:
+    tree = {"layer": eqx.nn.Linear(2, 3, key=KEY), "state": optax.adam(0.1).init(PARAMS), "n": 3}
+    leaves, structure = fj.flatten(tree)
+    program = (
+        "import pickle, sys\n"
+        "structure = pickle.load(sys.stdin.buffer)\n"
+        "tree = structure.unflatten(range(structure.num_leaves))\n"
+        "print(structure.paths, tree['n'], tree['state'][0].nu['w'], tree['layer'].in_features)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=pickle.dumps(structure),
+        capture_output=True,
+        check=True,
+    )
+    expected = f"{structure.paths} 3 {len(leaves) - 1} 2"
+    assert done.stdout.decode().strip() == expected
+
+
+@pytest.mark.parametrize("values", [(1, True, 1.0), (0.0, -0.0, 0), ("a", b"a"), (Point, tuple)])
+def test_statics_are_compared_exactly(values: tuple[Any, ...]) -> None:
+    for make in (
+        lambda v: [ONE, v],
+        lambda v: {"k": (v,)},
+        lambda v: Module(ONE, v),
+        lambda v: Registered(ONE, meta=v),
+        lambda v: Custom(ONE, label=v),
+        lambda v: Point(ONE, v),
+    ):
+        structures = [fj.flatten(make(v))[1] for v in values]
+        assert structures == [fj.flatten(make(v))[1] for v in values]
+        assert len(set(structures)) == len(values)
+
+
+def test_what_counts_is_left_out_of_the_structure() -> None:
+    assert fj.flatten([1, 2], True)[1] == fj.flatten(["a", 3.0], True)[1]
+    assert fj.flatten([1, ONE])[1] != fj.flatten([1, ONE], True)[1]
+    assert fj.flatten([ONE, 1])[1] == fj.flatten([np.ones(2), 1])[1]
+    assert fj.flatten([ONE])[1] != fj.flatten((ONE,))[1]
+
+
+def test_a_static_without_a_hash() -> None:
+    structure = fj.flatten({"a": [ONE, {1, 2}]})[1]
+    with pytest.raises(TypeError, match="unhashable") as info:
+        hash(structure)
+    assert "`['a'][1]`" in info.value.__notes__[0]
+    assert structure == fj.flatten({"a": [ONE, {1, 2}]})[1]
+
+
+def test_a_static_without_a_hash_in_a_named_tuple() -> None:
+    with pytest.raises(TypeError, match="unhashable") as info:
+        hash(fj.flatten(Point(ONE, {1, 2}))[1])
+    assert "`y`" in info.value.__notes__[0]
+
+
+def test_repr_is_short() -> None:
+    large: list[Any] = [
+        eqx.nn.MLP(8, 8, 8, 50, key=KEY),
+        [eqx.nn.MLP(2, 2, 2, 3, key=KEY) for _ in range(40)],
+        list(range(100_000)),
+        {f"key {i}": [ONE] * 50 for i in range(1000)},
+        "x" * 100_000,
+        [["y" * 1000] * 20] * 20,
+    ]
+    for tree in large:
+        for filter in (True, fj.is_array):
+            assert len(repr(fj.flatten(tree, filter)[1])) < 10_000
+    assert repr(fj.flatten({"a": (ONE, 1), "b": [None]})[1]) == (
+        "Structure({'a': (*, 1), 'b': [None]})"
+    )
+
+
+def test_a_structure_is_immutable_and_made_by_flatten() -> None:
+    structure = fj.flatten([ONE, 1])[1]
+    assert (structure.num_leaves, structure.paths) == (1, ("0",))
+    with pytest.raises(TypeError):
+        fj.Structure()
+    for name in ("num_leaves", "paths", "other"):
+        with pytest.raises(AttributeError):
+            setattr(structure, name, 1)
+    reference = weakref.ref(structure)
+    assert reference() is structure
+    del structure
+    assert reference() is None
+
+
+def test_a_structure_keeps_no_leaves_alive() -> None:
+    class Leaf:
+        pass
+
+    leaf = Leaf()
+    reference = weakref.ref(leaf)
+    structure = fj.flatten({"a": leaf}, True)[1]
+    del leaf
+    assert reference() is None
+    assert structure.unflatten([1]) == {"a": 1}
