@@ -94,12 +94,12 @@ class _Walk:
             done += 1
         return tuple(parts)
 
-    def function(self, f: types.FunctionType) -> tuple[Any, ...]:
+    def function(self, f: Any) -> tuple[Any, ...]:
         """What `f` is made of: always as many parts for the same code."""
         code = f.__code__
         known = _code(code)
         names: dict[str, Any] = f.__globals__
-        built_in: dict[str, Any] = f.__builtins__  # type: ignore[attr-defined]
+        built_in: dict[str, Any] = f.__builtins__
         self._doubt = bool(known.distrusted)
         parts = [
             code,
@@ -124,7 +124,7 @@ class _Walk:
             parts.append(_identity(f))
         return tuple(parts)
 
-    def _annotations(self, f: types.FunctionType) -> dict[str, Any]:
+    def _annotations(self, f: Any) -> Any:
         try:
             return f.__annotations__
         except Exception:  # from Python 3.14 on they are computed here, and may fail
@@ -135,11 +135,12 @@ class _Walk:
         """What belongs to a function or a partial, so that a dict is no cause for doubt."""
         if type(x) is not dict:
             return self.part(x)
-        return tuple(
+        items = [
             (self.part(k), self.part(v))
             for k, v in list(x.items())
             if not (type(k) is str and k.startswith(_OURS))
-        )
+        ]
+        return tuple(items) or None
 
     def _cell(self, cell: types.CellType) -> Any:
         number = self._cells.setdefault(id(cell), len(self._cells))
@@ -188,7 +189,7 @@ class _Walk:
             case bytearray():
                 held: Any = (bytes(x),)
             case dict():
-                held = self._own(dict(x))
+                held = self._own(dict(x)) or ()
             case np.ndarray():
                 return _identity(x)
             case _:

@@ -805,6 +805,14 @@ def test_both_options_apart() -> None:
     assert traces.count == 2
 
 
+def test_what_we_keep_in_functions_does_not_count(apply: Counted) -> None:
+    acts = [scaled(2.0) for _ in range(2)]
+    filterjit.filter_jit(acts[1])(X)
+    for act in acts:
+        apply(act)
+    assert apply.count == 1
+
+
 def test_decorator_methods_and_copies() -> None:
     traces = Traces()
 
