@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import jax
 
-from . import _core, _notes
+from . import _core, _nodes, _notes
 from ._errors import format_path
 from ._notes import Aval, TraceNotes
 
@@ -334,7 +334,13 @@ class _Differ:
 
     def _another_value(self, x: Any, y: Any, path: list[Any]) -> None:
         made_anew = _made_anew(x, y)
-        if made_anew:
+        if made_anew and self.registry is not _nodes.registry:
+            remedy = (
+                "The two differ in their closure, defaults, attributes or the globals that they "
+                "read, or hold something that may change."
+            )
+            self._add("static", path, _value(x), "another of the same code", remedy)
+        elif made_anew:
             self._add(
                 "made anew",
                 path,

@@ -1,0 +1,84 @@
+"""Three stories that users tell, and what they are told now."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+import filterjit
+from filterjit import filter_jit
+
+KEY = jax.random.key(0)
+
+
+def test_a_first_call_that_takes_minutes() -> None:
+    """A Python loop unrolls into the program, whose compiling is taken for the running: the report
+    tells the two apart, and names the line."""
+
+    @filter_jit
+    def simulate(x: Any) -> Any:
+        for _ in range(400):
+            x = jnp.sin(x) * 2.0 + jnp.cos(x)
+        return x
+
+    for _ in range(3):
+        simulate(jnp.ones(3))
+    (function,) = simulate.report().as_dict()["functions"]
+    (variant,) = function["variants"]
+    assert (function["calls"], function["hits"], function["traces"]) == (3, 2, 1)
+    assert variant["compiling"] > 0.0 and variant["tracing"] > 0.0
+    text = str(simulate.report())
+    assert "test_stories.py" in text and "400 copies" in text and "fori_loop" in text
+
+
+@pytest.mark.parametrize(("functions", "expected"), [("identity", 5), ("structure", 1)])
+def test_lambdas_made_anew(functions: str, expected: int) -> None:
+    """A model that is made anew for each member of an ensemble compiles each time."""
+    traces = []
+
+    @filter_jit(functions=functions)
+    def predict(model: Any, x: Any) -> Any:
+        traces.append(None)
+        return model(x)
+
+    def member(seed: int) -> Any:
+        activation = lambda x: x * jax.nn.sigmoid(x)
+        return eqx.nn.MLP(2, 2, 4, 1, activation=activation, key=jax.random.key(seed))
+
+    models = [member(seed) for seed in range(5)]
+    x = jnp.ones(2)
+    outputs = [predict(model, x) for model in models]
+    assert len(traces) == expected
+    for model, out in zip(models, outputs, strict=True):
+        assert jnp.allclose(out, model(x))
+    explanation = predict.explain(member(9), x)
+    assert explanation.hit == (functions == "structure")
+    if not explanation.hit:
+        (cause,) = explanation.causes
+        assert (cause.kind, cause.path) == ("made anew", "model.activation")
+        assert 'functions="structure"' in cause.remedy and "test_stories.py" in cause.remedy
+
+
+def test_a_weak_type_that_changes() -> None:
+    """The state that goes into the first step was made of a Python number, the one that comes out
+    of it was not: the second step compiles again, though nothing seems to have changed."""
+    said: list[filterjit.Explanation] = []
+
+    @filter_jit(on_retrace=said.append)
+    def step(state: Any, x: Any) -> Any:
+        return {"mean": state["mean"] * 0.9 + x.mean()}
+
+    state = {"mean": jnp.asarray(0.0)}
+    for _ in range(4):
+        state = step(state, jnp.ones(3))
+    (explanation,) = said
+    (cause,) = explanation.causes
+    assert (cause.kind, cause.path) == ("weak type", "state['mean']")
+    assert "weak type" in cause.was and "weak type" not in cause.now and "dtype=" in cause.remedy
+
+    said.clear()
+    state = {"mean": jnp.asarray(0.0, dtype=jnp.float32)}
+    step(state, jnp.ones(3))
+    assert said == []
