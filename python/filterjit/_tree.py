@@ -4,6 +4,8 @@ What is a node, and in which order its children come, is as JAX has it registere
 """
 
 import copyreg
+import io
+import pickle
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -98,14 +100,28 @@ class _Hole:
 _HOLE = _Hole()
 
 
+class _Pickler(pickle.Pickler):
+    """Equinox's sentinel for a field that is not there would be pickled by value, and be another."""
+
+    def reducer_override(self, x: Any) -> Any:
+        return (_missing, ()) if x is registry.missing else NotImplemented
+
+
 def _reduce(structure: Structure) -> tuple[Any, ...]:
-    # Equinox's sentinel for a field that is not there would be pickled by value, and be another.
-    copyreg.pickle(type(registry.missing), lambda _: (_missing, ()))
-    return _unpickle, structure.parts(_HOLE)
+    parts = structure.parts(_HOLE)
+    if not any(kind == "missing" for kind, *_ in structure.nodes()):
+        return _from_parts, parts
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(parts)
+    return _unpickle, (buffer.getvalue(),)
 
 
-def _unpickle(skeleton: Any, statics: list[Any] | None) -> Structure:
+def _from_parts(skeleton: Any, statics: list[Any] | None) -> Structure:
     return _core.from_parts(registry, _HOLE, skeleton, statics)
+
+
+def _unpickle(parts: bytes) -> Structure:
+    return _from_parts(*pickle.loads(parts))
 
 
 def _missing() -> Any:
