@@ -56,30 +56,22 @@ build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *grou
 
 /* (tree, programs, is_leaf, replace) */
 static PyObject *
-partition(FjRegistry *registry, PyObject *const *args)
+partition(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
-    PyObject *parts = NULL;
-    int16_t *groups = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_tree_take_apart(registry, args[0], args[2], 0, &leaves);
-    if (structure != NULL && (groups = select_groups(structure, args[0], args[2], &leaves,
-                                                     NULL, args[1])) != NULL) {
-        parts =
-            build_parts(structure, &leaves, groups, PyTuple_GET_SIZE(args[1]) + 1, args[3]);
-    }
+    int16_t *groups = select_groups(structure, args[0], args[2], leaves, NULL, args[1]);
+    PyObject *parts = groups == NULL ? NULL
+                                     : build_parts(structure, leaves, groups,
+                                                   PyTuple_GET_SIZE(args[1]) + 1, args[3]);
     PyMem_Free(groups);
-    Py_XDECREF(structure);
-    fj_leafbuf_clear(&leaves);
     return parts;
 }
 
 PyObject *
 fj_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    return fj_tree_call(module, args, nargs, 4, "(registry, tree, programs, is_leaf, replace)",
-                        partition);
+    static const FjTreeUse use = {
+        "(registry, tree, programs, is_leaf, replace)", 4, 0, 2, 0, 0, partition};
+    return fj_tree_call(module, args, nargs, &use);
 }
 
 /* ---- combine ---- */
@@ -128,26 +120,20 @@ choose(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
 
 /* (trees, is_leaf, strict) */
 static PyObject *
-combine(FjRegistry *registry, PyObject *const *args)
+combine(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
-    PyObject *tree = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_tree_take_all_apart(registry, args[0], args[1], 1, &leaves);
-    if (structure != NULL &&
-        choose(structure, &leaves, PyTuple_GET_SIZE(args[0]), args[2] == Py_True) == 0) {
-        tree = fj_build_tree(structure, leaves.items);
-    }
-    Py_XDECREF(structure);
-    fj_leafbuf_clear(&leaves);
-    return tree;
+    int strict = args[2] == Py_True;
+    return choose(structure, leaves, PyTuple_GET_SIZE(args[0]), strict) < 0
+               ? NULL
+               : fj_build_tree(structure, leaves->items);
 }
 
 PyObject *
 fj_partition_combine(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    return fj_tree_call(module, args, nargs, 3, "(registry, trees, is_leaf, strict)", combine);
+    static const FjTreeUse use = {
+        "(registry, trees, is_leaf, strict)", 3, 0, 1, 1, 1, combine};
+    return fj_tree_call(module, args, nargs, &use);
 }
 
 /* ---- dicts of paths ---- */
@@ -208,31 +194,24 @@ check_paths(FjStructure *structure)
 
 /* (tree, candidates, programs, is_leaf) */
 static PyObject *
-partition_dict(FjRegistry *registry, PyObject *const *args)
+partition_dict(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
     PyObject *result = NULL;
-    int16_t *groups = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_tree_take_apart(registry, args[0], args[3], 0, &leaves);
-    if (structure != NULL &&
-        (groups = select_groups(structure, args[0], args[3], &leaves, args[1], args[2])) !=
-            NULL &&
-        fj_tree_fix(structure, leaves.items, groups) == 0 && check_paths(structure) == 0) {
-        result = build_dicts(structure, &leaves, groups, PyTuple_GET_SIZE(args[2]) + 1);
+    int16_t *groups = select_groups(structure, args[0], args[3], leaves, args[1], args[2]);
+    if (groups != NULL && fj_tree_fix(structure, leaves->items, groups) == 0 &&
+        check_paths(structure) == 0) {
+        result = build_dicts(structure, leaves, groups, PyTuple_GET_SIZE(args[2]) + 1);
     }
     PyMem_Free(groups);
-    Py_XDECREF(structure);
-    fj_leafbuf_clear(&leaves);
     return result;
 }
 
 PyObject *
 fj_partition_dict(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    return fj_tree_call(module, args, nargs, 4,
-                        "(registry, tree, candidates, programs, is_leaf)", partition_dict);
+    static const FjTreeUse use = {
+        "(registry, tree, candidates, programs, is_leaf)", 4, 0, 3, 0, 0, partition_dict};
+    return fj_tree_call(module, args, nargs, &use);
 }
 
 /* Which paths are wrong, and how: three lists. */

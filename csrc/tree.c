@@ -14,49 +14,50 @@
 #include "select.h"
 #include "upto.h"
 
-PyObject *
-fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, Py_ssize_t count,
-             const char *usage, FjTreeFunction function)
+/* With every leaf an array.  NULL with an error. */
+static FjStructure *
+take_apart(FjRegistry *registry, PyObject *const *args, const FjTreeUse *use,
+           FjLeafBuf *leaves)
 {
-    FjState *state = PyModule_GetState(module);
-    if (nargs != count + 1 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_Format(PyExc_TypeError, "this takes %s", usage);
-        return NULL;
-    }
-    PyObject *result = function((FjRegistry *)args[0], args + 1);
-    if (result == NULL) {
-        fj_structure_note_blame();
-    }
-    return result;
-}
-
-FjStructure *
-fj_tree_take_apart(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int none_is_leaf,
-                   FjLeafBuf *leaves)
-{
-    return fj_flatten_leaves(registry, tree, is_leaf == Py_None ? NULL : is_leaf, none_is_leaf,
-                             leaves);
-}
-
-FjStructure *
-fj_tree_take_all_apart(FjRegistry *registry, PyObject *trees, PyObject *is_leaf,
-                       int none_is_leaf, FjLeafBuf *leaves)
-{
-    if (!PyTuple_Check(trees) || PyTuple_GET_SIZE(trees) == 0) {
+    PyObject *tree = args[use->tree];
+    PyObject *is_leaf = use->is_leaf < 0 ? Py_None : args[use->is_leaf];
+    if (use->all && (!PyTuple_Check(tree) || PyTuple_GET_SIZE(tree) == 0)) {
         PyErr_SetString(PyExc_TypeError, "the trees are a tuple of at least one");
         return NULL;
     }
-    FjStructure *structure = fj_tree_take_apart(registry, PyTuple_GET_ITEM(trees, 0), is_leaf,
-                                                none_is_leaf, leaves);
-    for (Py_ssize_t i = 1; structure != NULL && i < PyTuple_GET_SIZE(trees); i++) {
+    FjStructure *structure =
+        fj_flatten_leaves(registry, use->all ? PyTuple_GET_ITEM(tree, 0) : tree,
+                          is_leaf == Py_None ? NULL : is_leaf, use->none_is_leaf, leaves);
+    for (Py_ssize_t i = 1; use->all && structure != NULL && i < PyTuple_GET_SIZE(tree); i++) {
         char name[32];
         PyOS_snprintf(name, sizeof(name), "tree %zd", i + 1);
-        if (fj_upto_flatten(structure, PyTuple_GET_ITEM(trees, i), name, "tree 1", leaves) <
+        if (fj_upto_flatten(structure, PyTuple_GET_ITEM(tree, i), name, "tree 1", leaves) <
             0) {
             Py_CLEAR(structure);
         }
     }
     return structure;
+}
+
+PyObject *
+fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const FjTreeUse *use)
+{
+    FjState *state = PyModule_GetState(module);
+    if (nargs != use->count + 1 || Py_TYPE(args[0]) != state->registry) {
+        PyErr_Format(PyExc_TypeError, "this takes %s", use->usage);
+        return NULL;
+    }
+    PyObject *room[FJ_LEAFBUF_FEW];
+    FjLeafBuf leaves;
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
+    FjStructure *structure = take_apart((FjRegistry *)args[0], args + 1, use, &leaves);
+    PyObject *result = structure == NULL ? NULL : use->function(structure, &leaves, args + 1);
+    if (result == NULL) {
+        fj_structure_note_blame();
+    }
+    Py_XDECREF(structure);
+    fj_leafbuf_clear(&leaves);
+    return result;
 }
 
 int
@@ -81,44 +82,32 @@ fj_tree_fix(FjStructure *structure, PyObject *const *leaves, const int16_t *grou
     return 0;
 }
 
-/* (tree, is_leaf) */
 static PyObject *
-leaves_of(FjRegistry *registry, PyObject *const *args)
+leaves_of(FjStructure *Py_UNUSED(structure), FjLeafBuf *leaves,
+          PyObject *const *Py_UNUSED(args))
 {
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_tree_take_apart(registry, args[0], args[1], 0, &leaves);
-    PyObject *list = structure == NULL ? NULL : fj_leafbuf_as_list(&leaves);
-    Py_XDECREF(structure);
-    fj_leafbuf_clear(&leaves);
-    return list;
+    return fj_leafbuf_as_list(leaves);
 }
 
 PyObject *
 fj_tree_leaves(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    return fj_tree_call(module, args, nargs, 2, "(registry, tree, is_leaf)", leaves_of);
+    static const FjTreeUse use = {"(registry, tree, is_leaf)", 2, 0, 1, 0, 0, leaves_of};
+    return fj_tree_call(module, args, nargs, &use);
 }
 
-/* (tree, is_leaf) */
 static PyObject *
-paths_of(FjRegistry *registry, PyObject *const *args)
+paths_of(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves),
+         PyObject *const *Py_UNUSED(args))
 {
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_tree_take_apart(registry, args[0], args[1], 0, &leaves);
-    PyObject *paths = structure == NULL ? NULL : fj_paths_all(structure);
-    Py_XDECREF(structure);
-    fj_leafbuf_clear(&leaves);
-    return paths;
+    return fj_paths_all(structure);
 }
 
 PyObject *
 fj_tree_paths(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    return fj_tree_call(module, args, nargs, 2, "(registry, tree, is_leaf)", paths_of);
+    static const FjTreeUse use = {"(registry, tree, is_leaf)", 2, 0, 1, 0, 0, paths_of};
+    return fj_tree_call(module, args, nargs, &use);
 }
 
 /* What `function` makes of each row of leaves; the rows are columns of `leaves`, `count` long.
@@ -151,20 +140,14 @@ map_rows(PyObject *function, const FjLeafBuf *leaves, Py_ssize_t count, Py_ssize
 
 /* (function, trees, is_leaf) */
 static PyObject *
-map_trees(FjRegistry *registry, PyObject *const *args)
+map_trees(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
-    PyObject *tree = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves, results;
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    fj_leafbuf_init(&results, more_room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_tree_take_all_apart(registry, args[1], args[2], 0, &leaves);
-    if (structure != NULL && map_rows(args[0], &leaves, structure->leaves,
-                                      PyTuple_GET_SIZE(args[1]), &results) == 0) {
-        tree = fj_build_tree(structure, results.items);
-    }
-    Py_XDECREF(structure);
-    fj_leafbuf_clear(&leaves);
+    PyObject *room[FJ_LEAFBUF_FEW];
+    FjLeafBuf results;
+    fj_leafbuf_init(&results, room, FJ_LEAFBUF_FEW);
+    Py_ssize_t width = PyTuple_GET_SIZE(args[1]);
+    int failed = map_rows(args[0], leaves, structure->leaves, width, &results);
+    PyObject *tree = failed ? NULL : fj_build_tree(structure, results.items);
     fj_leafbuf_clear(&results);
     return tree;
 }
@@ -172,8 +155,9 @@ map_trees(FjRegistry *registry, PyObject *const *args)
 PyObject *
 fj_tree_map(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    return fj_tree_call(module, args, nargs, 3, "(registry, function, trees, is_leaf)",
-                        map_trees);
+    static const FjTreeUse use = {
+        "(registry, function, trees, is_leaf)", 3, 1, 2, 1, 0, map_trees};
+    return fj_tree_call(module, args, nargs, &use);
 }
 
 /* The leaves that are given, as a new list. */
@@ -189,95 +173,75 @@ given_leaves(const FjStructure *structure, const FjLeafBuf *leaves)
     return list;
 }
 
-/* (tree, program, is_leaf) */
-static PyObject *
-flatten(FjRegistry *registry, PyObject *const *args)
+/* Fixes the leaves that a program does not take.  0, or -1 with an error. */
+static int
+fix_others(FjStructure *structure, const FjLeafBuf *leaves, PyObject *const *args)
 {
-    PyObject *list = NULL, *result = NULL, *no_programs = PyTuple_New(0);
-    int16_t *groups = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_tree_take_apart(registry, args[0], args[2], 0, &leaves);
-    if (structure == NULL || no_programs == NULL) {
-        goto done;
+    PyObject *no_programs = PyTuple_New(0);
+    int16_t *groups = PyMem_New(int16_t, (size_t)structure->leaves + 1);
+    int result = -1;
+    if (groups == NULL) {
+        PyErr_NoMemory();
     }
-    if (args[1] != Py_True) {
-        groups = PyMem_New(int16_t, (size_t)structure->leaves + 1);
-        if (groups == NULL) {
-            PyErr_NoMemory();
-            goto done;
-        }
-        if (fj_select_groups(structure, args[0], args[2], leaves.items, args[1], no_programs,
-                             groups) < 0 ||
-            fj_tree_fix(structure, leaves.items, groups) < 0) {
-            goto done;
-        }
+    else if (no_programs != NULL &&
+             fj_select_groups(structure, args[0], args[2], leaves->items, args[1], no_programs,
+                              groups) == 0) {
+        result = fj_tree_fix(structure, leaves->items, groups);
     }
-    list = given_leaves(structure, &leaves);
-    result = list == NULL ? NULL : PyTuple_Pack(2, list, structure);
-done:
     PyMem_Free(groups);
     Py_XDECREF(no_programs);
+    return result;
+}
+
+/* (tree, program, is_leaf) */
+static PyObject *
+flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
+{
+    if (args[1] != Py_True && fix_others(structure, leaves, args) < 0) {
+        return NULL;
+    }
+    PyObject *list = given_leaves(structure, leaves);
+    PyObject *result = list == NULL ? NULL : PyTuple_Pack(2, list, structure);
     Py_XDECREF(list);
-    Py_XDECREF(structure);
-    fj_leafbuf_clear(&leaves);
     return result;
 }
 
 PyObject *
 fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    return fj_tree_call(module, args, nargs, 3, "(registry, tree, program, is_leaf)", flatten);
+    static const FjTreeUse use = {
+        "(registry, tree, program, is_leaf)", 3, 0, 2, 0, 0, flatten};
+    return fj_tree_call(module, args, nargs, &use);
 }
 
 /* (hole, skeleton, statics) */
 static PyObject *
-from_parts(FjRegistry *registry, PyObject *const *args)
+from_parts(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const *args)
 {
     PyObject *hole = args[0], *statics = args[2];
-    PyObject *result = NULL;
-    int16_t *groups = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = NULL;
-    if (statics != Py_None && !PyList_Check(statics)) {
-        PyErr_SetString(PyExc_TypeError, "statics are a list or None");
+    if (statics == Py_None) {
+        return Py_NewRef((PyObject *)structure);
+    }
+    if (!PyList_Check(statics) || PyList_GET_SIZE(statics) != structure->leaves) {
+        PyErr_SetString(PyExc_ValueError, "statics are None, or a list of as many as leaves");
         return NULL;
     }
-    structure = fj_flatten_leaves(registry, args[1], NULL, 0, &leaves);
-    if (structure == NULL) {
-        goto done;
+    int16_t *groups = PyMem_New(int16_t, (size_t)structure->leaves + 1);
+    if (groups == NULL) {
+        return PyErr_NoMemory();
     }
-    if (statics != Py_None) {
-        groups = PyMem_New(int16_t, (size_t)structure->leaves + 1);
-        if (groups == NULL) {
-            PyErr_NoMemory();
-            goto done;
-        }
-        if (PyList_GET_SIZE(statics) != structure->leaves) {
-            PyErr_SetString(PyExc_ValueError, "as many statics as leaves");
-            goto done;
-        }
-        for (Py_ssize_t i = 0; i < structure->leaves; i++) {
-            groups[i] = PyList_GET_ITEM(statics, i) == hole ? 0 : -1;
-        }
-        if (fj_tree_fix(structure, ((PyListObject *)statics)->ob_item, groups) < 0) {
-            goto done;
-        }
+    for (Py_ssize_t i = 0; i < structure->leaves; i++) {
+        groups[i] = PyList_GET_ITEM(statics, i) == hole ? 0 : -1;
     }
-    result = Py_NewRef((PyObject *)structure);
-done:
+    int failed = fj_tree_fix(structure, ((PyListObject *)statics)->ob_item, groups);
     PyMem_Free(groups);
-    Py_XDECREF(structure);
-    fj_leafbuf_clear(&leaves);
-    return result;
+    return failed ? NULL : Py_NewRef((PyObject *)structure);
 }
 
 PyObject *
 fj_tree_from_parts(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    return fj_tree_call(module, args, nargs, 3, "(registry, hole, skeleton, statics)",
-                        from_parts);
+    static const FjTreeUse use = {
+        "(registry, hole, skeleton, statics)", 3, 1, -1, 0, 0, from_parts};
+    return fj_tree_call(module, args, nargs, &use);
 }

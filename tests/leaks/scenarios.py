@@ -321,7 +321,7 @@ def failing_tree_functions(watched: list[Any]) -> Step:
         fails(ValueError, structure.unflatten, [x])
         fails(ZeroDivisionError, hash, statics), fails(ZeroDivisionError, statics.__eq__, equal)
         fails(ValueError, core.from_parts, registry, hole, one, [x])
-        fails(TypeError, core.from_parts, registry, hole, one, x)
+        fails(ValueError, core.from_parts, registry, hole, one, x)
         fails(ValueError, structure.combine, {"0": x}, {"0": x, "other": x})
         fails(TypeError, structure.combine, {"0": x}, x)
         fails(ValueError, core.partition_dict, registry, doubled, True, (), None)
