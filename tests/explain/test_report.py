@@ -688,7 +688,7 @@ SLOW = """
     import jax, jax.numpy as jnp
     import filterjit
     from filterjit import _progress
-    _progress._PATIENCE = float(sys.argv[1]) if len(sys.argv) > 1 else 0.3
+    _progress._PATIENCE = float(sys.argv[1]) if len(sys.argv) > 1 else 0.02
     {setup}
 
     @filterjit.filter_jit
