@@ -14,7 +14,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from . import _aot, _core, _errors, _explain, _jax_compat, _nodes, _notes, _report, _signature
+from . import (
+    _aot,
+    _core,
+    _errors,
+    _explain,
+    _jax_compat,
+    _nodes,
+    _notes,
+    _program,
+    _report,
+    _signature,
+)
 from ._report import recorder
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -116,26 +127,11 @@ def _quiet_donation(variant: _core.Variant) -> None:
 
 def _has_callback(jaxpr: Any) -> bool:
     """Whether a program calls back into Python, at any depth."""
-    seen: dict[int, Any] = {}  # holds them, so that no other gets the id
-    todo = [jaxpr]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, Mapping):
-            todo.extend(item.values())
-        elif isinstance(item, (list, tuple)):
-            todo.extend(item)
-        elif id(item) in seen:
-            continue
-        elif (equations := getattr(item, "eqns", None)) is not None:
-            seen[id(item)] = item
-            for equation in equations:
-                if "callback" in equation.primitive.name:
-                    return True
-                todo.extend(equation.params.values())
-        elif (inner := getattr(item, "jaxpr", None)) is not None:
-            seen[id(item)] = item
-            todo.append(inner)
-    return False
+    return any(
+        "callback" in equation.primitive.name
+        for inner, _ in _program.jaxprs(jaxpr)
+        for equation in inner.eqns
+    )
 
 
 def _names(fun: Any) -> tuple[str, str]:

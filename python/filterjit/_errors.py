@@ -26,12 +26,13 @@ def format_path(path: Sequence[Any]) -> str:
     return text
 
 
-def _short(x: Any) -> str:
+def short(x: Any, most: int = 80) -> str:
+    """The repr of any value, cut off after so many characters."""
     try:
         text = repr(x)
     except Exception:
         text = object.__repr__(x)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def explain(exception: BaseException) -> BaseException:
@@ -48,7 +49,7 @@ def explain(exception: BaseException) -> BaseException:
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if deed == "hash" and type(exception) is TypeError and "unhashable" in str(exception):
         better: BaseException = StaticArgumentError(
-            f"argument `{where}` is static, but it cannot be hashed: {_short(value)} of type "
+            f"argument `{where}` is static, but it cannot be hashed: {short(value)} of type "
             f"`{kind}`. Everything that is not an array is part of the key of the compiled "
             "program. Make it an array (`jnp.asarray`), make it hashable (a tuple in the place "
             "of a list, a frozen dataclass), or register its type as a pytree."

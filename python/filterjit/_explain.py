@@ -18,7 +18,7 @@ from typing import Any, Literal
 import jax
 
 from . import _core, _nodes, _notes
-from ._errors import format_path
+from ._errors import format_path, short
 from ._notes import Aval, TraceNotes
 
 logger = logging.getLogger("filterjit")
@@ -119,12 +119,7 @@ class Explanation:
 # ---- values, in words ----
 
 
-def _short(x: Any) -> str:
-    try:
-        text = repr(x)
-    except Exception:
-        text = object.__repr__(x)
-    return text if len(text) <= 60 else text[:57] + "..."
+_short = functools.partial(short, most=60)
 
 
 def _class_name(cls: Any) -> str:

@@ -95,7 +95,7 @@ def look_at(closed: Any) -> Program:
     """Looks at a closed jaxpr and all those in it, each once."""
     equations: list[Any] = []
     constants: dict[int, Any] = {id(x): x for x in getattr(closed, "consts", ())}
-    for jaxpr, consts in _jaxprs(closed):
+    for jaxpr, consts in jaxprs(closed):
         equations += jaxpr.eqns
         constants.update((id(x), x) for x in consts)
     captured = _captured(list(constants.values()))
@@ -117,7 +117,7 @@ def look_at(closed: Any) -> Program:
     return Program(len(equations), most, loop, captured)
 
 
-def _jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
+def jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
     """All jaxprs, each once, and the constants that they are closed over."""
     seen: dict[int, Any] = {}  # holds them, so that no other gets the id
     todo = [root]
@@ -130,7 +130,9 @@ def _jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
         elif id(item) not in seen and (hasattr(item, "eqns") or hasattr(item, "jaxpr")):
             seen[id(item)] = item
             jaxpr = getattr(item, "jaxpr", item)
-            if jaxpr is item or id(jaxpr) not in seen:
+            if not hasattr(jaxpr, "eqns"):
+                todo.append(jaxpr)
+            elif jaxpr is item or id(jaxpr) not in seen:
                 seen[id(jaxpr)] = jaxpr
                 yield jaxpr, getattr(item, "consts", ())
                 for equation in jaxpr.eqns:
