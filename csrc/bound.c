@@ -162,9 +162,35 @@ bound_lower(PyObject *op, PyObject *args, PyObject *kwargs)
 }
 
 static PyObject *
+bound_trace(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_function(op, "trace", args, kwargs);
+}
+
+static PyObject *
+bound_eval_shape(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_function(op, "eval_shape", args, kwargs);
+}
+
+static PyObject *
 bound_explain(PyObject *op, PyObject *args, PyObject *kwargs)
 {
     return ask_function(op, "explain", args, kwargs);
+}
+
+static PyObject *
+bound_warm_up(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    PyObject *options = PyObject_GetAttrString(((FjBoundJit *)op)->function, "options");
+    PyObject *keywords = kwargs == NULL ? PyDict_New() : Py_NewRef(kwargs);
+    PyObject *result = NULL;
+    if (options != NULL && keywords != NULL) {
+        result = PyObject_CallMethod(options, "warm_up", "OOO", op, args, keywords);
+    }
+    Py_XDECREF(keywords);
+    Py_XDECREF(options);
+    return result;
 }
 
 /* As of bound methods: the same instance and an equal function. */
@@ -207,6 +233,14 @@ bound_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyMethodDef bound_methods[] = {
     {"lower", (PyCFunction)(void (*)(void))bound_lower, METH_VARARGS | METH_KEYWORDS,
      "lower(*args, **kwargs) -> Lowered: traced and lowered, not run"},
+    {"trace", (PyCFunction)(void (*)(void))bound_trace, METH_VARARGS | METH_KEYWORDS,
+     "trace(*args, **kwargs) -> Traced: as `lower`, but only traced"},
+    {"eval_shape", (PyCFunction)(void (*)(void))bound_eval_shape, METH_VARARGS | METH_KEYWORDS,
+     "eval_shape(*args, **kwargs) -> the result, with a jax.ShapeDtypeStruct for each array"},
+    {"warm_up", (PyCFunction)(void (*)(void))bound_warm_up, METH_VARARGS | METH_KEYWORDS,
+     "warm_up(signatures, *, threads=None) -> WarmUp: compiles for many signatures, each a "
+     "pair\n"
+     "(args, kwargs) without the instance"},
     {"explain", (PyCFunction)(void (*)(void))bound_explain, METH_VARARGS | METH_KEYWORDS,
      "explain(*args, **kwargs) -> Explanation: why this call would compile again, if it "
      "would"},

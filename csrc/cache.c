@@ -162,7 +162,58 @@ cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
+/* adopt(structure, call, outputs, waits) -> Variant */
+static PyObject *
+cache_adopt(PyObject *op, PyObject *args)
+{
+    FjCache *self = (FjCache *)op;
+    FjState *state = fj_state_of(Py_TYPE(op));
+    PyObject *structure, *call, *outputs;
+    int waits;
+    if (!PyArg_ParseTuple(args, "O!OO!p:adopt", state->structure, &structure, &call,
+                          &PyTuple_Type, &outputs, &waits)) {
+        return NULL;
+    }
+    FjStructure *arguments = (FjStructure *)structure;
+    if (arguments->nodes[0].code != FJ_SLOTS || arguments->registry != self->registry) {
+        PyErr_SetString(PyExc_ValueError, "the structure is not one of this cache's calls");
+        return NULL;
+    }
+    if (fj_structure_hash(arguments) < 0) {
+        return NULL;
+    }
+    FjVariant *variant = fj_variant_new(state, self->function, arguments);
+    if (variant == NULL) {
+        return NULL;
+    }
+    variant->call = Py_NewRef(call);
+    if (fj_variant_set_outputs(variant, outputs, waits ? FJ_WAITS_YES : FJ_WAITS_NO) < 0 ||
+        fj_cache_add(self, variant) < 0) {
+        Py_CLEAR(variant);
+    }
+    return (PyObject *)variant;
+}
+
+/* discard(variant) */
+static PyObject *
+cache_discard(PyObject *op, PyObject *variant)
+{
+    if (Py_TYPE(variant) != fj_state_of(Py_TYPE(op))->variant) {
+        PyErr_SetString(PyExc_TypeError, "discard takes a Variant");
+        return NULL;
+    }
+    fj_cache_remove((FjCache *)op, (FjVariant *)variant);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef cache_methods[] = {
+    {"adopt", cache_adopt, METH_VARARGS,
+     "adopt(structure, call, outputs, waits) -> Variant: adds what was compiled elsewhere. "
+     "`call`\n"
+     "returns Outputs whose trace is a number in `outputs`, a tuple of the results' "
+     "structures;\n"
+     "`waits` is whether it can raise while it runs"},
+    {"discard", cache_discard, METH_O, "discard(variant): takes it out, if it is there"},
     {"clear", cache_clear_method, METH_NOARGS, "clear(): drops all variants"},
     {"variants", cache_variants, METH_NOARGS, "variants() -> list of the variants"},
     {NULL, NULL, 0, NULL},

@@ -234,6 +234,24 @@ filter_jit_lower(PyObject *op, PyObject *args, PyObject *kwargs)
 }
 
 static PyObject *
+filter_jit_trace(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "trace", args, kwargs);
+}
+
+static PyObject *
+filter_jit_eval_shape(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "eval_shape", args, kwargs);
+}
+
+static PyObject *
+filter_jit_warm_up(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "warm_up", args, kwargs);
+}
+
+static PyObject *
 filter_jit_partial(PyObject *op, PyObject *args, PyObject *kwargs)
 {
     return ask_options(op, "partial", args, kwargs);
@@ -292,7 +310,21 @@ static PyMethodDef filter_jit_methods[] = {
     {"parts", filter_jit_parts, METH_NOARGS,
      "parts() -> (cache, arrays): what it consists of as a pytree"},
     {"lower", (PyCFunction)(void (*)(void))filter_jit_lower, METH_VARARGS | METH_KEYWORDS,
-     "lower(*args, **kwargs) -> Lowered: traced and lowered, not run"},
+     "lower(*args, **kwargs) -> Lowered: traced and lowered, not run; any array may be given "
+     "as\n"
+     "a jax.ShapeDtypeStruct"},
+    {"trace", (PyCFunction)(void (*)(void))filter_jit_trace, METH_VARARGS | METH_KEYWORDS,
+     "trace(*args, **kwargs) -> Traced: as `lower`, but only traced"},
+    {"eval_shape", (PyCFunction)(void (*)(void))filter_jit_eval_shape,
+     METH_VARARGS | METH_KEYWORDS,
+     "eval_shape(*args, **kwargs) -> the result, with a jax.ShapeDtypeStruct for each array"},
+    {"warm_up", (PyCFunction)(void (*)(void))filter_jit_warm_up, METH_VARARGS | METH_KEYWORDS,
+     "warm_up(signatures, *, threads=None) -> WarmUp: compiles for many signatures, each a "
+     "pair\n"
+     "(args, kwargs), so that calls with them are hits; several at once, in threads, as many "
+     "as\n"
+     "there are cores if not said. One that fails is logged, and kept in the report with its\n"
+     "error; the others are compiled."},
     {"partial", (PyCFunction)(void (*)(void))filter_jit_partial, METH_VARARGS | METH_KEYWORDS,
      "partial(*args, **kwargs) -> PartialFilterJit: the function with these arguments given,\n"
      "which are taken apart now and not on each call. It keeps them as they are now: what is\n"

@@ -17,6 +17,7 @@ typedef struct {
     PyTypeObject *filter_jit;
     PyTypeObject *bound;
     PyTypeObject *partial;
+    PyTypeObject *compiled;
 } FjState;
 
 /* The state behind one of the module's own types. */

@@ -24,7 +24,7 @@ fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure)
 
 /* The number of a new trace that returned `structure`, or -1 with MemoryError. */
 static Py_ssize_t
-add_trace(FjVariant *self, FjStructure *structure)
+add_trace(FjVariant *self, FjStructure *structure, FjWaits waits)
 {
     if (self->count == self->capacity) {
         Py_ssize_t capacity = self->capacity == 0 ? 2 : self->capacity * 2;
@@ -37,8 +37,27 @@ add_trace(FjVariant *self, FjStructure *structure)
         self->capacity = capacity;
     }
     self->traces[self->count].structure = (FjStructure *)Py_NewRef((PyObject *)structure);
-    self->traces[self->count].waits = FJ_WAITS_UNKNOWN;
+    self->traces[self->count].waits = waits;
     return self->count++;
+}
+
+int
+fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjWaits waits)
+{
+    PyTypeObject *type = self->structure->registry->state->structure;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
+        FjStructure *structure = (FjStructure *)PyTuple_GET_ITEM(outputs, i);
+        if (Py_TYPE(structure) != type || structure->every_leaf ||
+            structure->nodes[0].code == FJ_SLOTS) {
+            PyErr_SetString(PyExc_TypeError, "outputs are structures of `flatten`");
+            return -1;
+        }
+        if (add_trace(self, structure, waits) < 0) {
+            return -1;
+        }
+    }
+    self->raises = waits == FJ_WAITS_YES;
+    return 0;
 }
 
 FjStructure *
@@ -180,6 +199,18 @@ variant_result(PyObject *op, PyObject *value)
     return fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
 }
 
+static PyObject *
+variant_get_outputs(PyObject *op, void *Py_UNUSED(closure))
+{
+    FjVariant *self = (FjVariant *)op;
+    Py_ssize_t count = self->count;
+    PyObject *outputs = PyTuple_New(count);
+    for (Py_ssize_t i = 0; outputs != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(outputs, i, Py_NewRef((PyObject *)self->traces[i].structure));
+    }
+    return outputs;
+}
+
 static int
 variant_traverse(PyObject *op, visitproc visit, void *arg)
 {
@@ -258,6 +289,12 @@ static PyMemberDef variant_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyGetSetDef variant_getset[] = {
+    {"outputs", variant_get_outputs, NULL,
+     "the structures of what its traces returned, a tuple", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyType_Slot variant_type_slots[] = {
     {Py_tp_doc, "The compiled callable of one static structure."},
     {Py_tp_traverse, variant_traverse},
@@ -265,6 +302,7 @@ static PyType_Slot variant_type_slots[] = {
     {Py_tp_dealloc, variant_dealloc},
     {Py_tp_methods, variant_methods},
     {Py_tp_members, variant_members},
+    {Py_tp_getset, variant_getset},
     {0, NULL},
 };
 
@@ -288,7 +326,7 @@ fj_output_flatten(PyObject *module, PyObject *op)
     }
     FjOutput *self = (FjOutput *)op;
     if (self->trace < 0 && self->variant != NULL) {
-        self->trace = add_trace(self->variant, self->structure);
+        self->trace = add_trace(self->variant, self->structure, FJ_WAITS_UNKNOWN);
         if (self->trace < 0) {
             return NULL;
         }

@@ -56,6 +56,11 @@ extern PyType_Spec fj_output_spec;
 
 FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure);
 
+/* Gives a variant without traces those of which the results are known: `outputs` is a tuple of
+ * Structures, `waits` whether their programs can raise while they run.  0, or -1 with an
+ * error. */
+int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjWaits waits);
+
 /* (P) Runs and drops what was deferred; keeps the exception that is set.  Errors are reported
  * as unraisable. */
 void fj_variant_run_deferred(FjVariant *variant);

@@ -7,7 +7,8 @@ a name below does.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._errors import StaticArgumentError
+    from ._core import Compiled
+    from ._errors import MismatchError, StaticArgumentError
     from ._explain import Explanation, RetraceError, RetraceWarning, log_retraces
     from ._filters import Filter, is_array, is_inexact_array
     from ._install import install, installed, uninstall
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ._partition import combine, partition, partition_dict
     from ._progress import show_progress
     from ._report import CacheInfo, Report, clear_caches, report, time_calls
+    from ._save import SavedInfo, load, saved_info
     from ._tree import (
         Structure,
         flatten,
@@ -24,17 +26,22 @@ if TYPE_CHECKING:
         tree_paths,
         unflatten,
     )
+    from ._warm_up import WarmUp
 
 __version__ = "0.1.0"
 __all__ = [
     "CacheInfo",
+    "Compiled",
     "Explanation",
     "Filter",
+    "MismatchError",
     "Report",
     "RetraceError",
     "RetraceWarning",
+    "SavedInfo",
     "StaticArgumentError",
     "Structure",
+    "WarmUp",
     "clear_caches",
     "combine",
     "filter_jit",
@@ -44,10 +51,12 @@ __all__ = [
     "installed",
     "is_array",
     "is_inexact_array",
+    "load",
     "log_retraces",
     "partition",
     "partition_dict",
     "report",
+    "saved_info",
     "show_progress",
     "time_calls",
     "tree_leaves",
@@ -58,7 +67,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "_errors": ("StaticArgumentError",),
+    "_core": ("Compiled",),
+    "_errors": ("MismatchError", "StaticArgumentError"),
     "_explain": ("Explanation", "RetraceError", "RetraceWarning", "log_retraces"),
     "_filters": ("Filter", "is_array", "is_inexact_array"),
     "_install": ("install", "installed", "uninstall"),
@@ -66,6 +76,8 @@ _HOMES = {
     "_partition": ("combine", "partition", "partition_dict"),
     "_progress": ("show_progress",),
     "_report": ("CacheInfo", "Report", "clear_caches", "report", "time_calls"),
+    "_save": ("SavedInfo", "load", "saved_info"),
+    "_warm_up": ("WarmUp",),
     "_tree": (
         "Structure",
         "flatten",

@@ -1,55 +1,341 @@
-"""Ahead of time: lowered and compiled variants, which know what they were made for."""
+"""Ahead of time: a function traced, lowered and compiled for arguments that need not be there yet.
 
+`Traced`, `Lowered` and `Compiled` hold what ``jax.stages`` knows of the flat program, and say it
+in the user's trees. A `Compiled` has a Cache of its own with the one variant in it, so that
+calling it is a hit on the road of every call (csrc/compiled.c); what does not fit arrives in
+`Fixed`, which says what differs.
+"""
+
+import contextlib
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import _core
+import jax
+import numpy as np
+
+from . import _core, _errors, _explain, _jax_compat, _nodes, _program, _running, _signature
+from ._errors import MismatchError
+from ._explain import Cause
+from ._notes import Aval
 from ._report import recorder
 
+# ---- arrays that are not there yet ----
 
-class Lowered:
-    """A function traced and lowered for the arguments given to ``lower``.
 
-    Everything that ``jax.stages.Lowered`` offers is offered here, on the flat program.
-    """
+class _Placeholder(np.ndarray):
+    """Stands for a ``jax.ShapeDtypeStruct`` while the arguments are taken apart: an array of its
+    shape that takes no memory."""
 
-    def __init__(self, lowered: Any, f: _core.FilterJit, variant: _core.Variant) -> None:
-        self.lowered = lowered
-        self._f = f
-        self._variant = variant
+    spec: jax.ShapeDtypeStruct
+
+    @classmethod
+    def of(cls, spec: jax.ShapeDtypeStruct) -> "_Placeholder":
+        dtype = np.dtype(np.uint8)
+        with contextlib.suppress(TypeError):
+            dtype = np.dtype(spec.dtype)  # not of a PRNG key
+        strides = (0,) * len(spec.shape)
+        self = cls.__new__(cls, spec.shape, dtype, bytes(dtype.itemsize), 0, strides)
+        self.spec = spec
+        return self
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, jax.ShapeDtypeStruct)
+
+
+def _with_placeholders(registry: _core.Registry, tree: Any) -> Any:
+    if not any(map(_is_spec, _core.tree_leaves(registry, tree, None))):
+        return tree
+    return _core.tree_map(
+        registry, lambda x: _Placeholder.of(x) if _is_spec(x) else x, (tree,), None
+    )
+
+
+def arguments_of(
+    signature: _core.Signature, slots: Sequence[Any], missing: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``(args, kwargs)`` of a call with these slots."""
+    found: tuple[tuple[Any, ...], dict[str, Any]] = _signature.call_with_slots(
+        lambda *args, **kwargs: (args, kwargs), signature, slots, missing
+    )
+    return found
+
+
+# ---- what JAX knows of a stage, in the user's trees ----
+
+# Trees of the arguments, and of the results, by jax.stages' names.
+_INPUTS = frozenset({"args_info", "in_avals", "input_formats", "input_layouts", "input_shardings"})
+_OUTPUTS = frozenset({"out_avals", "out_info", "output_formats", "output_layouts"})
+_OUTPUTS |= {"output_shardings"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """What a program is made of: the function, the variant, and the arrays or specs of them."""
+
+    name: str
+    signature: inspect.Signature
+    f: _core.FilterJit
+    variant: _core.Variant
+    arrays: tuple[Any, ...]
+
+    @property
+    def cache(self) -> _core.Cache:
+        return self.f.parts()[0]
+
+    def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """``(args, kwargs)`` with these in the places of the arrays."""
+        slots = self.variant.slots(tuple(leaves))[1]
+        return arguments_of(self.cache.signature, slots, self.cache.options.registry)
+
+    def result(self, tree: Any) -> Any:
+        """The user's tree of what jax.stages has as an Output; anything else as it is."""
+        return self.variant.result(tree) if isinstance(tree, _core.Output) else tree
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """While JAX traces, lowers or compiles for the variant."""
+        options = self.cache.options
+        try:
+            with recorder.working(self.cache.notes, self.variant):
+                if options.quiet:
+                    _running.ignore_donation(self.variant)
+                yield
+        except BaseException:
+            if self.variant.num_traces == 0:
+                self.cache.discard(self.variant)  # the cache is as it was
+            raise
+        finally:
+            self.variant.run_deferred()
+
+
+class _Stage:
+    """One of jax.stages', with its trees of arguments and results as the user knows them."""
+
+    def __init__(self, stage: Any, made: Made) -> None:
+        self.stage = stage
+        self.made = made
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.lowered, name)
-
-    def compile(self, compiler_options: dict[str, Any] | None = None) -> "Compiled":
-        """The executable. `compiler_options` go to XLA; raises JAX's ``JaxRuntimeError`` for
-        those that it does not know."""
-        with recorder.working(self._f.parts()[0].notes, self._variant):
-            compiled = self.lowered.compile(compiler_options=compiler_options)
-        return Compiled(compiled, self._f, self._variant)
-
-
-class Compiled:
-    """A function compiled for one static structure; calling it with another is an error."""
-
-    def __init__(self, compiled: Any, f: _core.FilterJit, variant: _core.Variant) -> None:
-        self.compiled = compiled
-        self._f = f
-        self._variant = variant
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.compiled, name)
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Runs the executable.
-
-        Raises TypeError where the arguments' structure or statics are not those that it was
-        compiled for, and what JAX raises where their shapes or dtypes are not.
-        """
-        variant, arrays = self._f.lookup(*args, **kwargs)
-        if variant is not self._variant and variant.structure != self._variant.structure:
-            raise TypeError(
-                "this program was compiled for other static arguments:\n"
-                f"  compiled for {self._variant.structure}\n"
-                f"  called with  {variant.structure}"
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name == "in_tree":
+            return jax.tree_util.tree_structure(self.args_info)
+        if name == "out_tree":
+            tree = self.stage.out_tree
+            return jax.tree_util.tree_structure(
+                self.made.result(tree.unflatten(range(tree.num_leaves)))
             )
-        return self._variant.result(self.compiled(*arrays))
+        found = getattr(self.stage, name)
+        if name in _INPUTS:
+            leaves = jax.tree_util.tree_leaves(found, is_leaf=lambda x: x is None)
+            return self.made.arguments(leaves)
+        if name in _OUTPUTS:
+            return self.made.result(found)
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self.stage), "in_tree", "out_tree"})
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.made.name}>"
+
+
+class Traced(_Stage):
+    """A function traced for the arguments given to ``trace``; see ``jax.stages.Traced``."""
+
+    def lower(self, **options: Any) -> "Lowered":
+        """The program, lowered; `options` are those of ``jax.stages.Traced.lower``."""
+        with self.made.working():
+            lowered = self.stage.lower(**options)
+        try:
+            raises = _program.has_callback(self.stage.jaxpr)
+        except Exception:  # JAX does not tell
+            raises = True
+        return Lowered(lowered, self.made, raises)
+
+
+class Lowered(_Stage):
+    """A function lowered for the arguments given to ``lower``; see ``jax.stages.Lowered``."""
+
+    def __init__(self, stage: Any, made: Made, raises: bool) -> None:
+        super().__init__(stage, made)
+        self._raises = raises
+
+    def compile(
+        self, compiler_options: dict[str, Any] | None = None, **options: Any
+    ) -> _core.Compiled:
+        """The executable, to be called, asked about and saved.
+
+        `compiler_options` go to XLA; raises JAX's ``JaxRuntimeError`` for those that it does not
+        know. Without any, calls of the function with such arguments are hits from now on.
+        """
+        with self.made.working():
+            compiled = self.stage.compile(compiler_options=compiler_options, **options)
+        made = self.made
+        cache, arrays = made.f.parts()
+        fixed = Fixed(cache.options, made.name, made.signature, compiled)
+        fixed.raises = self._raises
+        fixed.jit_id = _errors.jit_id_of(made.variant)
+        f = fixed.function(cache.function, arrays)
+        fixed.adopt(f, made.variant.structure, made.variant.outputs)
+        return _core.Compiled(f, CompiledDetails(compiled, made))
+
+
+class CompiledDetails(_Stage):
+    """What is known of a compiled function; see ``jax.stages.Compiled``."""
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        portable: bool = False,
+        platforms: Sequence[str] | None = None,
+    ) -> None:
+        """Writes it to a file for `filterjit.load`; a file that is there is replaced at once, or
+        stays as it is.
+
+        Arguments:
+            path: of the file.
+            portable: False stores the executable, for this kind of machine and this version of
+                JAX; True stores the program as StableHLO (``jax.export``), which is compiled when
+                it is loaded.
+            platforms: of a portable one, those that it is to run on, such as
+                ``("cpu", "cuda")``; this one if not given.
+
+        Raises:
+            ValueError: naming the paths of statics that a file cannot hold, and where JAX cannot
+                serialize the program: one that calls back into Python, say.
+        """
+        from . import _save
+
+        _save.save(self, path, portable, platforms)
+
+    def __repr__(self) -> str:
+        return f"<Compiled of {self.made.name}>"
+
+
+# ---- of a FilterJit ----
+
+
+def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    made = _prepare(f, args, kwargs)
+    with made.working():
+        traced = made.variant.call.trace(*made.arrays)
+        recorder.look_at(made.variant, made.arrays, traced.jaxpr)
+    return Traced(traced, made)
+
+
+def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    made = _prepare(f, args, kwargs)
+    with made.working():
+        return made.result(made.variant.call.eval_shape(*made.arrays))
+
+
+def _prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made:
+    """The variant of these arguments, made where there is none."""
+    fun = f.__wrapped__
+    with_placeholders = _with_placeholders(_nodes.registry, fun)
+    if with_placeholders is not fun:  # it shares its cache with one that holds arrays
+        f = _core.FilterJit(with_placeholders, f.options, f.given_signature, dict(f.__dict__))
+    args, kwargs = _with_placeholders(f.options.registry, (args, kwargs))
+    variant, arrays = f.lookup(*args, **kwargs)
+    specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
+    name = str(f.__dict__.get("__qualname__") or f)
+    signature = f.given_signature or inspect.signature(fun)
+    return Made(name, signature, f, variant, specs)
+
+
+# ---- a call of what is compiled ----
+
+
+class Fixed(_running.Running):
+    """The options of a function that is compiled for one signature: where a call would need
+    another variant, it raises."""
+
+    raises = False  # whether it can, while it runs
+    jit_id = b""
+
+    def __init__(self, options: Any, name: str, signature: inspect.Signature, stage: Any) -> None:
+        self.registry: _core.Registry = options.registry
+        self.functions: str = options.functions
+        self.name = name
+        self.signature = signature
+        self.stage = stage
+
+    def function(self, function: _core.Structure, arrays: tuple[Any, ...]) -> _core.FilterJit:
+        """The FilterJit of the one variant; `function` and `arrays` are what was jitted."""
+        signature = _signature.core_signature(None, self.signature)
+        cache = _core.Cache(self.registry, function, signature, self, 1, {})
+        return _core.rebuild(cache, arrays)
+
+    def adopt(
+        self,
+        f: _core.FilterJit,
+        structure: _core.Structure,
+        outputs: tuple[_core.Structure, ...],
+    ) -> _core.Variant:
+        """Gives `f` its variant: `structure` is that of the arguments, `outputs` are those of the
+        results by the numbers of their traces."""
+        self.structure = structure
+        call = _jax_compat.compiled_call(self.stage)
+        return f.parts()[0].adopt(structure, call, outputs, self.raises)
+
+    def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
+        lines = [f"`{self.name}` was compiled for other arguments:"]
+        for cause in causes[: _explain.MOST_CAUSES]:
+            place = f"`{cause.path}`" if cause.path else "the call"
+            lines.append(f"  {place}: compiled for {cause.was}, called with {cause.now}")
+        if len(causes) > _explain.MOST_CAUSES:
+            lines.append(f"  and {len(causes) - _explain.MOST_CAUSES} more differences")
+        lines.append("Compile it for these too, or call the function itself.")
+        return MismatchError("\n".join(lines))
+
+    # ---- called by the C core ----
+
+    def compile(self, f: _core.FilterJit, variant: _core.Variant) -> Callable[..., Any]:
+        own = variant.function.num_leaves
+        causes = _explain.compare(self.registry, self.structure, variant.structure, own)
+        raise self._mismatch(causes)
+
+    def misfit(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as e:
+            raise TypeError(f"`{self.name}`: {e}") from None
+
+    def failed(
+        self,
+        f: _core.FilterJit,
+        exception: BaseException,
+        variant: _core.Variant | None,
+        arrays: Sequence[Any],
+    ) -> BaseException:
+        """JAX's error for arrays that do not fit, with their paths; others as in any call."""
+        if variant is not None and isinstance(exception, (TypeError, ValueError)):
+            causes = self._compare_arrays(variant, arrays)
+            if causes:
+                return self._mismatch(causes).with_traceback(None)
+        return _errors.translate(exception, variant, arrays, self.jit_id)
+
+    def _compare_arrays(self, variant: _core.Variant, arrays: Sequence[Any]) -> list[Cause]:
+        paths = _errors.array_paths(variant.function, variant.structure)
+        stage = self.stage
+        avals = jax.tree_util.tree_leaves(stage.args_info)
+        shardings = jax.tree_util.tree_leaves(stage.input_shardings, is_leaf=lambda x: x is None)
+        causes = []
+        for path, x, aval, sharding in zip(paths, arrays, avals, shardings, strict=True):
+            was, now = Aval(tuple(aval.shape), aval.dtype, False), Aval.of(x)
+            if (was.shape, was.dtype) != (now.shape, now.dtype):
+                causes.append(Cause("shape", _errors.format_path(path), str(was), str(now), ""))
+                continue
+            placed = _explain.placed_otherwise(sharding, x)
+            if placed is not None:
+                causes.append(Cause("sharding", _errors.format_path(path), *placed, ""))
+        return causes
+
+    def settle(self, variant: _core.Variant, arrays: Any, outputs: Any) -> bool:
+        return self.raises

@@ -1,12 +1,9 @@
 """The miss: a variant's flat function, jitted. And what a call asks for off the hot path."""
 
 import contextlib
-import logging
 import os
 import sys
-import threading
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,6 +21,7 @@ from . import (
     _notes,
     _program,
     _report,
+    _running,
     _signature,
 )
 from ._report import recorder
@@ -89,51 +87,6 @@ def _caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
     return caches.by_key
 
 
-class _CallbackFilter(logging.Filter):
-    """Keeps JAX from logging the failure of a callback whose error we raise: while any call of
-    a program that can raise is under way, as Equinox does it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()
-        self._calls = 0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.getMessage() != "jax.pure_callback failed"
-
-    def enter(self) -> None:
-        with self._lock:
-            self._calls += 1
-            if self._calls == 1:
-                logging.getLogger("jax._src.callback").addFilter(self)
-
-    def leave(self) -> None:
-        with self._lock:
-            self._calls -= 1
-            if self._calls == 0:
-                logging.getLogger("jax._src.callback").removeFilter(self)
-
-
-_callback_filter = _CallbackFilter()
-
-
-def _quiet_donation(variant: _core.Variant) -> None:
-    """Drops the warning on donated buffers until the call under way is over."""
-    stack = contextlib.ExitStack()
-    stack.enter_context(warnings.catch_warnings())
-    warnings.filterwarnings("ignore", message="Some donated buffers were not usable*")
-    variant.defer(stack.close)
-
-
-def _has_callback(jaxpr: Any) -> bool:
-    """Whether a program calls back into Python, at any depth."""
-    return any(
-        "callback" in equation.primitive.name
-        for inner, _ in _program.jaxprs(jaxpr)
-        for equation in inner.eqns
-    )
-
-
 def _names(fun: Any) -> tuple[str, str]:
     """``__name__`` and ``__qualname__`` of what is at the bottom of wrappers and partials."""
     while True:
@@ -148,7 +101,7 @@ def _names(fun: Any) -> tuple[str, str]:
     return type(fun).__name__, type(fun).__qualname__
 
 
-class Options:
+class Options(_running.Running):
     """How a function is jitted, and what the C core asks of Python.
 
     `donate` is one of `filter_jit`'s five words, `jitkwargs` what goes to ``jax.jit`` as it is,
@@ -243,7 +196,7 @@ class Options:
             assert variant is not None
             self.guard(variant)
             if self.quiet:
-                _quiet_donation(variant)
+                _running.ignore_donation(variant)
             with (
                 _notes.tracing(variant, arrays) as trace,
                 recorder.tracing(record, variant),
@@ -290,13 +243,7 @@ class Options:
     ) -> BaseException:
         """The exception to raise in the place of the one that a call met."""
         del f
-        jit_id = b"" if variant is None else getattr(variant.call, "__dict__", {}).get("jit_id")
-        return _errors.translate(exception, variant, arrays, jit_id or b"")
-
-    def guard(self, variant: _core.Variant) -> None:
-        """Before a call of a program that can raise, and at each trace, which may be of one."""
-        _callback_filter.enter()
-        variant.defer(_callback_filter.leave)
+        return _errors.translate(exception, variant, arrays, _errors.jit_id_of(variant))
 
     def settle(
         self, variant: _core.Variant, arrays: Sequence[Any], outputs: Sequence[Any]
@@ -309,18 +256,11 @@ class Options:
         _notes.settled(variant, arrays)
         try:
             jaxpr = variant.call.trace(*arrays).jaxpr
-            raises = _has_callback(jaxpr)
+            raises = _program.has_callback(jaxpr)
         except Exception:
             return True  # JAX does not tell: wait, to be on the safe side
         recorder.look_at(variant, arrays, jaxpr)
         return raises
-
-    def wait(self, outputs: Sequence[Any]) -> None:
-        """Until the device is done: then a program that raises has raised."""
-        for x in outputs:
-            if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer):
-                x.block_until_ready()
-                break
 
     def partial(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -340,13 +280,28 @@ class Options:
                 )
         return partial
 
-    def lower(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        variant, arrays = f.lookup(*args, **kwargs)
-        try:
-            with recorder.working(f.parts()[0].notes, variant):
-                return _aot.Lowered(variant.call.lower(*arrays), f, variant)
-        finally:
-            variant.run_deferred()
+    def trace(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _aot.Traced:
+        return _aot.trace(f, args, kwargs)
+
+    def lower(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _aot.Lowered:
+        return _aot.trace(f, args, kwargs).lower()
+
+    def eval_shape(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _aot.eval_shape(f, args, kwargs)
+
+    def warm_up(
+        self,
+        f: _core.FilterJit | _core.BoundFilterJit,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        from ._warm_up import warm_up
+
+        return warm_up(f, *args, **kwargs)
 
     def explain(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]

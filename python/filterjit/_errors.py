@@ -15,6 +15,14 @@ class StaticArgumentError(TypeError, ValueError):
     """
 
 
+class MismatchError(TypeError, ValueError):
+    """What is compiled was called with other arguments than those that it was compiled for.
+
+    It is a ``TypeError``, as ``jax.stages.Compiled`` raises for shapes and dtypes, and a
+    ``ValueError``, as it raises for shardings.
+    """
+
+
 def format_path(path: Sequence[Any]) -> str:
     """``["model", "layers", (2,), "activation"]`` as ``model.layers[2].activation``."""
     text = ""
@@ -24,6 +32,12 @@ def format_path(path: Sequence[Any]) -> str:
         else:
             text += f".{key}" if text else str(key)
     return text
+
+
+def array_paths(function: _core.Structure, arguments: _core.Structure) -> list[list[Any]]:
+    """The path of each array, those in the function itself first."""
+    own = [["the function", *path] for path in function.array_paths()]
+    return own + arguments.array_paths()
 
 
 def short(x: Any, most: int = 80) -> str:
@@ -69,12 +83,17 @@ def explain(exception: BaseException) -> BaseException:
     return exception
 
 
+def jit_id_of(variant: _core.Variant | None) -> bytes:
+    """What `equinox_runtime_error` knows the frame of a variant's function by."""
+    found: bytes = getattr(getattr(variant, "call", None), "__dict__", {}).get("jit_id", b"")
+    return found
+
+
 def name_deleted(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any]
 ) -> BaseException:
     """`exception` with a note on which arguments are arrays that were deleted."""
-    paths = [["the function", *path] for path in variant.function.array_paths()]
-    paths += variant.structure.array_paths()
+    paths = array_paths(variant.function, variant.structure)
     deleted = [
         format_path(path)
         for path, x in zip(paths, arrays, strict=True)

@@ -18,12 +18,12 @@ from typing import Any, Literal
 import jax
 
 from . import _core, _nodes, _notes
-from ._errors import format_path, short
+from ._errors import array_paths, format_path, short
 from ._notes import Aval, TraceNotes
 
 logger = logging.getLogger("filterjit")
 
-_MOST_CAUSES = 6  # that are written out
+MOST_CAUSES = 6  # that are written out
 _MOST_VARIANTS = 16  # that are compared with, those used last
 
 
@@ -102,12 +102,12 @@ class Explanation:
         if self.hit:
             return f"{self.name}: hit"
         lines = [f"{self.name}: compiles {'' if self._is_first else 'again '}because"]
-        lines += [f"  {cause}" for cause in self.causes[:_MOST_CAUSES]]
-        if len(self.causes) > _MOST_CAUSES:
-            lines.append(f"  and {len(self.causes) - _MOST_CAUSES} more differences")
+        lines += [f"  {cause}" for cause in self.causes[:MOST_CAUSES]]
+        if len(self.causes) > MOST_CAUSES:
+            lines.append(f"  and {len(self.causes) - MOST_CAUSES} more differences")
         if self.variants > 1:
             lines.append(f"  (the closest of {self.variants} that are compiled)")
-        remedies = dict.fromkeys(c.remedy for c in self.causes[:_MOST_CAUSES] if c.remedy)
+        remedies = dict.fromkeys(c.remedy for c in self.causes[:MOST_CAUSES] if c.remedy)
         lines += [f"  -> {remedy}" for remedy in remedies]
         return "\n".join(lines)
 
@@ -147,13 +147,29 @@ def _value(x: Any) -> str:
 
 
 @dataclasses.dataclass
-class _Node:
+class Node:
+    """A node of a structure, as ``Structure.nodes`` has it, with its children."""
+
     kind: str
     type: Any
     detail: Any
     hash: int
-    children: list["_Node"]
+    children: list["Node"]
     array: int = -1  # the number of an array leaf
+
+    def keys(self) -> Sequence[Any]:
+        """Of the children, for `format_path`."""
+        if self.kind in ("slots", "module", "dataclass"):
+            return [str(name) for name in self.detail]
+        if self.kind == "generic":
+            return [key if isinstance(key, (str, tuple)) else str(key) for key in self.detail[1]]
+        if self.kind == "namedtuple":
+            return [str(name) for name in self.type._fields]
+        if self.kind in ("dict", "ordered_dict"):
+            return [(key,) for key in self.detail]
+        if self.kind == "default_dict":
+            return ["default_factory", *((key,) for key in self.detail)]
+        return [(i,) for i in range(len(self.children))]
 
     def words(self, avals: Sequence[Aval] | None) -> str:
         if self.kind == "array":
@@ -168,13 +184,13 @@ class _Node:
         return f"a {_class_name(self.type)}"
 
 
-def _tree_of(structure: _core.Structure, first_array: int) -> _Node:
+def tree_of(structure: _core.Structure, first_array: int) -> Node:
     """The nodes of a structure as a tree."""
-    root: _Node | None = None
-    open_nodes: list[tuple[_Node, int]] = []  # and how many children are still to come
+    root: Node | None = None
+    open_nodes: list[tuple[Node, int]] = []  # and how many children are still to come
     array = first_array
     for kind, count, cls, detail, number in structure.nodes():
-        node = _Node(kind, cls, detail, number, [])
+        node = Node(kind, cls, detail, number, [])
         if kind == "array":
             node.array, array = array, array + 1
         if open_nodes:
@@ -202,17 +218,17 @@ class _Differ:
     def _add(self, kind: str, path: list[Any], was: str, now: str, remedy: str = "") -> None:
         self.causes.append(Cause(kind, format_path(path), was, now, remedy))
 
-    def _add_nodes(self, kind: str, path: list[Any], a: _Node, b: _Node, remedy: str = "") -> None:
+    def _add_nodes(self, kind: str, path: list[Any], a: Node, b: Node, remedy: str = "") -> None:
         self._add(kind, path, a.words(self.was), b.words(self.now), remedy)
 
-    def compare(self, a: _Node, b: _Node) -> None:
-        todo: list[tuple[_Node, _Node, list[Any]]] = [(a, b, [])]
+    def compare(self, a: Node, b: Node) -> None:
+        todo: list[tuple[Node, Node, list[Any]]] = [(a, b, [])]
         while todo:
             a, b, path = todo.pop()
             children = self._compare_nodes(a, b, path)
             todo.extend(reversed([(x, y, [*path, key]) for x, y, key in children]))
 
-    def _compare_nodes(self, a: _Node, b: _Node, path: list[Any]) -> list[tuple[_Node, _Node, Any]]:
+    def _compare_nodes(self, a: Node, b: Node, path: list[Any]) -> list[tuple[Node, Node, Any]]:
         """Notes what differs in two nodes, and returns the pairs of children to be compared."""
         if a.kind != b.kind:
             self._another_kind(a, b, path)
@@ -224,7 +240,7 @@ class _Differ:
                 self._static(a, b, path)
                 return []
             case "slots":
-                return list(zip(a.children, b.children, a.detail, strict=True))
+                return list(zip(a.children, b.children, a.keys(), strict=True))
         if a.type is not b.type:
             self._another_class(a, b, path)
             return []
@@ -243,16 +259,7 @@ class _Differ:
                 _REMEDY_STATIC,
             )
             return []
-        return list(zip(a.children, b.children, self._keys(a), strict=True))
-
-    def _keys(self, node: _Node) -> Sequence[Any]:
-        if node.kind in ("module", "dataclass"):
-            return [str(name) for name in node.detail]
-        if node.kind == "generic":
-            return [key if isinstance(key, (str, tuple)) else str(key) for key in node.detail[1]]
-        if node.kind == "namedtuple":
-            return [str(name) for name in node.type._fields]
-        return [(i,) for i in range(len(node.children))]
+        return list(zip(a.children, b.children, a.keys(), strict=True))
 
     def _same(self, x: Any, y: Any) -> bool:
         try:
@@ -260,7 +267,7 @@ class _Differ:
         except Exception:
             return False
 
-    def _dict(self, a: _Node, b: _Node, path: list[Any]) -> list[tuple[_Node, _Node, Any]]:
+    def _dict(self, a: Node, b: Node, path: list[Any]) -> list[tuple[Node, Node, Any]]:
         extra = len(a.children) - len(a.detail)  # a defaultdict's factory
         was = dict(zip(a.detail, a.children[extra:], strict=True))
         now = dict(zip(b.detail, b.children[extra:], strict=True))
@@ -273,12 +280,12 @@ class _Differ:
             now_words = " and ".join(changed) or f"one in the order {_list(b.detail)}"
             remedy = "Give a dict the same keys on each call."
             self._add("structure", path, f"a dict of {_list(a.detail)}", now_words, remedy)
-        pairs: list[tuple[_Node, _Node, Any]] = list(
+        pairs: list[tuple[Node, Node, Any]] = list(
             zip(a.children[:extra], b.children[:extra], ["default_factory"], strict=False)
         )
         return pairs + [(was[key], now[key], (key,)) for key in now if key in was]
 
-    def _another_kind(self, a: _Node, b: _Node, path: list[Any]) -> None:
+    def _another_kind(self, a: Node, b: Node, path: list[Any]) -> None:
         if "missing" in (a.kind, b.kind):
             remedy = "Pass the argument always or never: a default is not the same as its value."
             self._add_nodes("given", path, a, b, remedy)
@@ -302,7 +309,7 @@ class _Differ:
             )
             self._add_nodes("structure", path, a, b, remedy)
 
-    def _another_class(self, a: _Node, b: _Node, path: list[Any]) -> None:
+    def _another_class(self, a: Node, b: Node, path: list[Any]) -> None:
         names = _class_name(a.type), _class_name(b.type)
         if names[0] == names[1]:
             remedy = "The class was defined again: define it once, outside of what is repeated."
@@ -311,7 +318,7 @@ class _Differ:
             remedy = "Each class has a program of its own: pass one on each call."
             self._add("class", path, f"a {names[0]}", f"a {names[1]}", remedy)
 
-    def _static(self, a: _Node, b: _Node, path: list[Any]) -> None:
+    def _static(self, a: Node, b: Node, path: list[Any]) -> None:
         x, y = a.detail, b.detail
         if x is y and (a.hash == b.hash or a.hash == 0 or b.hash == 0):
             return
@@ -384,11 +391,6 @@ def _made_anew(x: Any, y: Any) -> str:
 # ---- two lists of arrays ----
 
 
-def _array_paths(variant_function: _core.Structure, structure: _core.Structure) -> list[list[Any]]:
-    own = [["the function", *path] for path in variant_function.array_paths()]
-    return own + structure.array_paths()
-
-
 def _compare_traces(
     paths: Sequence[list[Any]],
     was: TraceNotes,
@@ -437,6 +439,16 @@ def _compare_placements(
     return causes
 
 
+def placed_otherwise(sharding: Any, x: Any) -> tuple[str, str] | None:
+    """How an array has to be placed, and how `x` is; None where a program takes it as it is."""
+    placed = _notes.placement(x)
+    if sharding is None or placed is None or not placed[1]:
+        return None
+    if sharding.is_equivalent_to(placed[0], x.ndim):
+        return None
+    return _short(sharding), _short(placed[0])
+
+
 # ---- the explanation of a call ----
 
 
@@ -477,6 +489,22 @@ def _distance(causes: Sequence[Cause]) -> int:
     return sum({"class": 20, "structure": 10, "given": 5, "type": 2}.get(c.kind, 1) for c in causes)
 
 
+def compare(
+    registry: _core.Registry, was: _core.Structure, now: _core.Structure, first_array: int
+) -> list[Cause]:
+    """The differences of two structures of arguments, whose arrays are counted from
+    `first_array`."""
+    differ = _Differ(registry, None, None)
+    differ.compare(tree_of(was, first_array), tree_of(now, first_array))
+    return _sorted(differ.causes)
+
+
+def _sorted(causes: list[Cause]) -> list[Cause]:
+    # Where there are none they are equal by all that can be shown: what a static's own == says.
+    causes = causes or [Cause("static", "", "not shown", "not shown", _REMEDY_STATIC)]
+    return sorted(causes, key=lambda cause: _ORDER[cause.kind])
+
+
 def _compare_structures(
     cache: _core.Cache,
     structure: _core.Structure,
@@ -484,15 +512,15 @@ def _compare_structures(
     variants: Sequence[_core.Variant],
 ) -> list[Cause]:
     """The differences from the variant that comes closest."""
-    new = _tree_of(structure, cache.function.num_leaves)
+    new = tree_of(structure, cache.function.num_leaves)
     best: list[Cause] | None = None
     for variant in variants[:_MOST_VARIANTS]:
         traces = _notes.notes_of(variant).traces
         differ = _Differ(cache.options.registry, traces[-1].avals if traces else None, avals)
-        differ.compare(_tree_of(variant.structure, cache.function.num_leaves), new)
+        differ.compare(tree_of(variant.structure, cache.function.num_leaves), new)
         if best is None or _distance(differ.causes) < _distance(best):
             best = differ.causes
-    return sorted(best or [], key=lambda cause: _ORDER[cause.kind])
+    return _sorted(best or [])
 
 
 def explain_trace(
@@ -517,11 +545,8 @@ def explain_trace(
         if not others:
             return Explanation(name, False, (_first_call(cache, fun, calls),))
         causes = _compare_structures(cache, structure, avals, others)
-        if not causes:
-            # Equal by all that can be shown: what a static's own == says of it.
-            causes = [Cause("static", "", "not shown", "not shown", _REMEDY_STATIC)]
         return Explanation(name, False, tuple(causes), len(others))
-    paths = _array_paths(cache.function, structure)
+    paths = array_paths(cache.function, structure)
     best = min(
         (_compare_traces(paths, trace, avals, context) for trace in reversed(earlier)), key=len
     )

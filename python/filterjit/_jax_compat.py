@@ -3,6 +3,8 @@
 A name that is not there makes filterjit slower or its messages plainer, never wrong.
 """
 
+import dataclasses
+import inspect
 import sys
 from collections.abc import Callable, MutableSet, Sequence
 from types import CodeType, ModuleType
@@ -127,6 +129,101 @@ def equinox_runtime_error(exception: Exception, jit_id: bytes) -> Exception | No
     return better
 
 
+def compiled_call(compiled: Any) -> Any:
+    """What runs a ``jax.stages.Compiled``, without its Python wrapper.
+
+    Fallback: the wrapper.
+    """
+    create = private_attribute(compiled, "_executable", "create_cpp_call")
+    parameters = getattr(compiled, "_params", None)
+    call = None
+    if create is not None:
+        try:
+            if isinstance(parameters, tuple):
+                call = create(parameters)
+            else:  # older ones
+                call = create(compiled._no_kwargs, compiled.in_tree, compiled.out_tree)
+        except (AttributeError, TypeError):
+            pass
+    return compiled if call is None else call
+
+
+def jaxlib_version() -> str:
+    """Fallback: JAX's own."""
+    return str(private("jaxlib", "__version__") or jax.__version__)
+
+
+def layout_type() -> Any:
+    """The class of an array's layout: ``(major_to_minor, tiling, sub-byte bits)``."""
+    older = private("jax.experimental.layout", "DeviceLocalLayout")  # where Layout is another
+    return older or private("jax.experimental.layout", "Layout")
+
+
+def executable_parts(compiled: Any) -> dict[str, Any] | None:
+    """The fields of what JAX makes a ``jax.stages.Compiled`` of.
+
+    Fallback: None, and executables cannot be saved.
+    """
+    unloaded = private_attribute(compiled, "_executable", "_unloaded_executable")
+    if type(unloaded) is not _unloaded_type() or private_attribute(
+        compiled, "_params", "const_args"
+    ):
+        return None
+    return {field.name: getattr(unloaded, field.name) for field in dataclasses.fields(unloaded)}
+
+
+def _unloaded_type() -> Any:
+    found = private("jax._src.interpreters.pxla", "UnloadedMeshExecutable")
+    return found if dataclasses.is_dataclass(found) else None
+
+
+def serialize_executable(client: Any, executable: Any) -> bytes:
+    """The bytes that XLA makes of an executable."""
+    serialize = getattr(executable, "serialize", None)
+    data: bytes = client.serialize_executable(executable) if serialize is None else serialize()
+    return data
+
+
+def load_executable(
+    data: bytes, devices: Sequence[Any], parts: dict[str, Any], args_info: Any, out_tree: Any
+) -> Any:
+    """A ``jax.stages.Compiled`` of `executable_parts`, without those that are said here.
+
+    Fallback: None, and saved executables cannot be loaded.
+    """
+    unloaded_type = _unloaded_type()
+    device_list = private("jax._src.lib", "xla_client", "DeviceList")
+    if unloaded_type is None or device_list is None:
+        return None
+    on = device_list(tuple(devices))
+    client = devices[0].client
+    options = inspect.signature(jax.stages.Compiled).parameters
+    try:
+        executable = client.deserialize_executable(data, executable_devices=on)
+    except TypeError:  # older ones
+        executable = client.deserialize_executable(data)
+    parts = {
+        **parts,
+        "xla_executable": executable,
+        "backend": client,
+        "device_list": on,
+        "device_assignment": on,
+    }
+    names = {field.name for field in dataclasses.fields(unloaded_type)}
+    if not names <= parts.keys():
+        return None
+    loaded = unloaded_type(**{name: parts[name] for name in names}).load()
+    constants: tuple[Any, ...] = ([],) if "const_args" in options else ()
+    return jax.stages.Compiled(loaded, *constants, args_info, out_tree, no_kwargs=True)
+
+
+def private_attribute(x: Any, *names: str) -> Any:
+    """``x.names[0].names[1]...``, or None where there is none."""
+    for name in names:
+        x = getattr(x, name, None)
+    return x
+
+
 def raw_stack(equation: Any) -> tuple[Sequence[CodeType], Sequence[int]]:
     """Where an equation was made: code objects and the offsets in them, the innermost first.
 
@@ -169,6 +266,14 @@ def aval(x: Any) -> Any:
     """
     typeof = getattr(jax, "typeof", None) or private("jax.core", "get_aval")
     return x if typeof is None else typeof(x)
+
+
+def spec_of(aval: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+    """The ShapeDtypeStruct of an aval. Fallback: without its weak type, for older ones."""
+    options = {"sharding": sharding, "weak_type": bool(getattr(aval, "weak_type", False))}
+    known = inspect.signature(jax.ShapeDtypeStruct).parameters
+    options = {name: value for name, value in options.items() if name in known}
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, **options)
 
 
 def flatten_one_level() -> Callable[[Any], Any]:

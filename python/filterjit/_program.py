@@ -140,6 +140,15 @@ def jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
                         todo.extend(equation.params.values())
 
 
+def has_callback(jaxpr: Any) -> bool:
+    """Whether a program calls back into Python, at any depth."""
+    return any(
+        "callback" in equation.primitive.name
+        for inner, _ in jaxprs(jaxpr)
+        for equation in inner.eqns
+    )
+
+
 # ---- captured arrays ----
 
 

@@ -4,10 +4,12 @@ There is a thread as long as something compiles, and no longer. What is on the t
 before the call that waited goes on.
 """
 
+import contextlib
 import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 _PATIENCE = 2.0  # seconds without a word
@@ -96,10 +98,25 @@ class _Watcher:
         self._jobs: list[Job] = []
         self._shown: Job | None = None
         self._thread: threading.Thread | None = None
+        self._silent = 0
+
+    @staticmethod
+    def shown() -> bool:
+        """Whether there is a terminal that wants to be told."""
+        return _shown()
+
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """While others write to the terminal."""
+        self._silent += 1
+        try:
+            yield
+        finally:
+            self._silent -= 1
 
     def begin(self, what: str) -> Job | None:
         """None where nothing is to be shown."""
-        if not _shown():
+        if self._silent or not _shown():
             return None
         job = Job(what)
         with self._changed:

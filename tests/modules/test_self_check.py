@@ -14,7 +14,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from filterjit import _compile, _errors, _jax_compat, _nodes
+from filterjit import _compile, _errors, _jax_compat, _nodes, _program
 from parity.support import Jit, Traces, check, picture, runtime_message
 
 T = typing.TypeVar("T")
@@ -459,7 +459,7 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
     def refuse(jaxpr: Any) -> bool:
         raise NotImplementedError
 
-    monkeypatch.setattr(_compile, "_has_callback", refuse)
+    monkeypatch.setattr(_program, "has_callback", refuse)
     f = filterjit.filter_jit(lambda x: x + 1, inline=False)
     monkeypatch.setattr(_compile.Options, "wait", counted)
     assert [f(ONE), f(ONE), f(TWO)] == [2, 2, 3]

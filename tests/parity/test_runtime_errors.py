@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit import _compile
+from filterjit import _program
 
 from .support import Jit, Traces, check, runtime_message
 
@@ -559,7 +559,7 @@ def test_a_program_that_is_its_own_jaxpr() -> None:
     holder = Holder()
     holder.jaxpr = holder
     inner = Program(Equation(other=holder))
-    assert not _compile._has_callback(Program(Equation(a=[inner], b={"k": inner}), Equation()))
+    assert not _program.has_callback(Program(Equation(a=[inner], b={"k": inner}), Equation()))
     inner.eqns[0].primitive = Primitive()
     inner.eqns[0].primitive.name = "pure_callback"
-    assert _compile._has_callback(Program(Equation(a=[inner], b=inner)))
+    assert _program.has_callback(Program(Equation(a=[inner], b=inner)))

@@ -1,0 +1,392 @@
+"""Structures and static values as plain JSON, and back.
+
+Values are ``[tag, ...]``; a structure is the list of its nodes, each before its children. Classes
+and functions go by the module and the name that they are found under, with what was known of them
+then, and are only ever looked up, in modules that the program has imported: decoding imports
+nothing. What it runs is what taking such a tree apart and putting it together runs in any call.
+"""
+
+import collections
+import dataclasses
+import enum
+import hashlib
+import struct
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from . import _core, _explain, _jax_compat
+from ._errors import format_path, short
+
+Json = Any
+_PYTHON = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
+
+
+class Unsupported(ValueError):
+    """A value that a file cannot hold; says why."""
+
+
+# ---- classes and functions, by where they are found ----
+
+
+def _find(module: str, qualname: str) -> Any:
+    """What stands there. Nothing is imported, and no ``__getattr__`` is asked."""
+    found: Any = sys.modules.get(module)
+    if found is None:
+        raise Unsupported(f"`{module}` is not imported; import it first")
+    for name in qualname.split("."):
+        members = dict(_members(found))
+        if name not in members:
+            raise Unsupported(f"there is no `{qualname}` in `{module}`")
+        found = members[name]
+    return found
+
+
+def _members(x: Any) -> Iterator[tuple[str, Any]]:
+    """What a module or a class has by a name, and a function for a default: lambdas are often
+    that."""
+    if isinstance(x, types.ModuleType):
+        yield from x.__dict__.items()
+    elif isinstance(x, type):
+        for name, value in type.__dict__["__dict__"].__get__(x).items():
+            method = isinstance(value, (staticmethod, classmethod))
+            yield name, value.__func__ if method else value
+    elif isinstance(x, types.FunctionType):
+        defaults = x.__defaults__ or ()
+        names = x.__code__.co_varnames[: x.__code__.co_argcount]
+        yield from zip(names[len(names) - len(defaults) :], defaults, strict=True)
+        yield from (x.__kwdefaults__ or {}).items()
+
+
+def _search(module: str, x: Any) -> str | None:
+    """The name that leads to an object in a module, a class of it or a function's defaults."""
+    root = sys.modules.get(module)
+    todo: list[tuple[Any, list[str]]] = [(root, [])]
+    while todo:
+        place, path = todo.pop()
+        for name, value in _members(place):
+            if value is x:
+                return ".".join([*path, name])
+            own = getattr(value, "__module__", None) == module
+            if own and len(path) < 3 and isinstance(value, (type, types.FunctionType)):
+                todo.append((value, [*path, name]))
+    return None
+
+
+def _code_digest(x: Any) -> str | None:
+    """Of what a Python function does, as far as its code tells."""
+    for _ in range(100):
+        if isinstance(x, types.FunctionType):
+            break
+        x = getattr(x, "__wrapped__", None) or getattr(x, "fun", None)
+        if x is None:
+            return None
+
+    def parts(code: types.CodeType) -> list[str]:
+        constants = []
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                constants += parts(constant)
+            elif isinstance(constant, frozenset):
+                constants.append(repr(sorted(map(repr, constant))))
+            else:
+                constants.append(repr(constant))
+        return [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), *constants]
+
+    return hashlib.sha256("\n".join(parts(x.__code__)).encode("utf-8", "replace")).hexdigest()
+
+
+def _traits(x: Any) -> dict[str, Json]:
+    """What of a class or function is checked when it is found again."""
+    traits: dict[str, Json] = {"type": f"{type(x).__module__}.{type(x).__qualname__}"}
+    if isinstance(x, type):
+        if dataclasses.is_dataclass(x):
+            traits["fields"] = [field.name for field in dataclasses.fields(x)]
+        elif hasattr(x, "_fields"):
+            traits["fields"] = list(x._fields)
+    elif (digest := _code_digest(x)) is not None:
+        traits["code"] = [_PYTHON, digest]
+    return traits
+
+
+def _encode_reference(x: Any) -> Json:
+    module, qualname = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
+    if type(module) is not str or type(qualname) is not str:
+        raise Unsupported(f"{short(x)} has no name to find it by")
+    try:
+        found = _find(module, qualname) is x
+    except Unsupported:
+        found = False
+    if not found:
+        name = _search(module, x)
+        if name is None:
+            raise Unsupported(f"`{qualname}` is not to be found in `{module}`; define it there")
+        qualname = name
+    return [module, qualname, _traits(x)]
+
+
+def _decode_reference(json: Json) -> Any:
+    module, qualname, traits = json
+    if type(module) is not str or type(qualname) is not str or type(traits) is not dict:
+        raise TypeError("not a reference")
+    found = _find(module, qualname)
+    now = _traits(found)
+    code, code_now = traits.pop("code", None), now.pop("code", None)
+    same_python = code is not None and code_now is not None and code[0] == code_now[0]
+    if traits != now or (same_python and code != code_now):
+        raise Unsupported(f"`{module}.{qualname}` is not what it was when the file was written")
+    return found
+
+
+# ---- values ----
+
+
+def encode_value(x: Any) -> Json:
+    """Raises Unsupported."""
+    cls = type(x)
+    if (codec := _BY_TYPE.get(cls)) is not None:
+        return [codec.tag, codec.encode(x)]
+    if isinstance(x, enum.Enum):
+        return ["enum", [_encode_reference(cls), x.name]]
+    if isinstance(x, np.dtype):
+        if x.fields is not None or jnp.dtype(x.name) != x:
+            raise Unsupported(f"the dtype {x!r}")
+        return ["dtype", x.name]
+    if isinstance(x, tuple) and hasattr(cls, "_fields"):
+        return ["namedtuple", [_encode_reference(cls), _encode_items(x)]]
+    if not isinstance(x, type) and dataclasses.is_dataclass(x):
+        fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
+        if getattr(x, "__dict__", fields).keys() != fields.keys():
+            raise Unsupported(f"{short(x)} has attributes other than its fields")
+        return ["dataclass", [_encode_reference(cls), _BY_TYPE[dict].encode(fields)]]
+    if isinstance(x, type) or callable(x):
+        return ["object", _encode_reference(x)]
+    raise Unsupported(f"{short(x)} of type `{cls.__qualname__}`")
+
+
+def decode_value(json: Json) -> Any:
+    """Raises Unsupported for what is not there any more, and anything for what is malformed."""
+    tag, content = json
+    return _BY_TAG[tag](content)
+
+
+def _encode_items(items: Any) -> Json:
+    return [encode_value(item) for item in items]
+
+
+def _decode_items(json: Json) -> list[Any]:
+    if type(json) is not list:
+        raise TypeError("not a list")
+    return [decode_value(item) for item in json]
+
+
+def _decode_enum(json: Json) -> Any:
+    cls = _decode_reference(json[0])
+    if not (isinstance(cls, type) and issubclass(cls, enum.Enum)):
+        raise TypeError("not an Enum")
+    return cls.__members__[json[1]]
+
+
+def _decode_dtype(json: Json) -> Any:
+    if type(json) is not str:
+        raise TypeError("not a dtype")
+    return jnp.dtype(json)
+
+
+def _decode_namedtuple(json: Json) -> Any:
+    return _new_namedtuple(_decode_reference(json[0]), _decode_items(json[1]))
+
+
+def _new_namedtuple(cls: Any, items: Sequence[Any]) -> Any:
+    fields = getattr(cls, "_fields", ())
+    if not isinstance(cls, type) or not issubclass(cls, tuple) or len(fields) != len(items):
+        raise TypeError("not a named tuple")
+    return tuple.__new__(cls, items)
+
+
+def _new(cls: Any, fields: dict[Any, Any]) -> Any:
+    """An instance whose attributes are these, without its constructor."""
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise TypeError("not a dataclass")
+    layout = _jax_compat.module_layout() if _jax_compat.equinox() is not None else None
+    known = {field.name for field in dataclasses.fields(cls)}.union(*(layout or ((), ()))[1:])
+    x = object.__new__(cls)
+    for name, value in fields.items():
+        if name not in known:
+            raise ValueError(f"a field {name!r}")
+        object.__setattr__(x, name, value)
+    return x
+
+
+def _decode_dict(json: Json) -> dict[Any, Any]:
+    return {decode_value(key): decode_value(value) for key, value in json}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Codec:
+    tag: str
+    encode: Callable[[Any], Json]
+    decode: Callable[[Json], Any]
+
+
+def _float(x: float) -> str:
+    return struct.pack(">d", x).hex()
+
+
+def _unfloat(json: str) -> float:
+    (x,) = struct.unpack(">d", bytes.fromhex(json))
+    return float(x)
+
+
+_BY_TYPE = {
+    type(None): _Codec("none", lambda _: None, lambda _: None),
+    bool: _Codec("bool", bool, bool),
+    int: _Codec("int", hex, lambda json: int(json, 16)),
+    float: _Codec("float", _float, _unfloat),
+    complex: _Codec(
+        "complex",
+        lambda x: [_float(x.real), _float(x.imag)],
+        lambda json: complex(*map(_unfloat, json)),
+    ),
+    str: _Codec("str", str, str),
+    bytes: _Codec("bytes", bytes.hex, bytes.fromhex),
+    tuple: _Codec("tuple", _encode_items, lambda json: tuple(_decode_items(json))),
+    list: _Codec("list", _encode_items, _decode_items),
+    set: _Codec("set", _encode_items, lambda json: set(_decode_items(json))),
+    frozenset: _Codec("frozenset", _encode_items, lambda json: frozenset(_decode_items(json))),
+    dict: _Codec("dict", lambda x: [_encode_items(pair) for pair in x.items()], _decode_dict),
+    slice: _Codec(
+        "slice",
+        lambda x: _encode_items((x.start, x.stop, x.step)),
+        lambda json: slice(*_decode_items(json)),
+    ),
+    range: _Codec(
+        "range",
+        lambda x: _encode_items((x.start, x.stop, x.step)),
+        lambda json: range(*_decode_items(json)),
+    ),
+    type(...): _Codec("ellipsis", lambda _: None, lambda _: ...),
+}
+_BY_TAG: dict[str, Callable[[Json], Any]] = {
+    **{codec.tag: codec.decode for codec in _BY_TYPE.values()},
+    "enum": _decode_enum,
+    "dtype": _decode_dtype,
+    "namedtuple": _decode_namedtuple,
+    "dataclass": lambda json: _new(_decode_reference(json[0]), _decode_dict(json[1])),
+    "object": _decode_reference,
+}
+
+
+# ---- structures ----
+
+
+def encode_structure(registry: _core.Registry, structure: _core.Structure, what: str) -> Json:
+    """The nodes of a structure.
+
+    Raises:
+        ValueError: naming the paths, below `what`, of the statics that a file cannot hold.
+    """
+    nodes: list[Json] = []
+    wrong: list[str] = []
+    todo: list[tuple[_explain.Node, list[Any]]] = [(_explain.tree_of(structure, 0), [])]
+    while todo:
+        node, path = todo.pop()
+        try:
+            nodes.append([node.kind, len(node.children), _encode_node(registry, node)])
+        except Unsupported as e:
+            wrong.append(f"  `{format_path(path) or what}`: {e}")
+        children = zip(node.children, node.keys(), strict=True)
+        todo.extend((child, [*path, key]) for child, key in reversed(list(children)))
+    if wrong:
+        raise ValueError(
+            f"{what} hold what a file cannot:\n" + "\n".join(wrong) + "\n"
+            "A file holds numbers, strings, containers, enums, dataclasses, dtypes, and functions "
+            "and classes that a module has by their names."
+        )
+    return nodes
+
+
+def _encode_node(registry: _core.Registry, node: _explain.Node) -> Json:
+    match node.kind:
+        case "array" | "none" | "missing" | "tuple" | "list":
+            return None
+        case "static":
+            json = encode_value(node.detail)
+            try:
+                same = _core.same_static(registry, decode_value(json), node.detail)
+            except Exception:
+                same = False
+            if not same:
+                raise Unsupported(f"{short(node.detail)} is equal only to itself")
+            return json
+        case "slots":
+            return list(node.detail)
+        case "dict" | "ordered_dict" | "default_dict":
+            return _encode_items(node.detail)
+        case "namedtuple":
+            return _encode_reference(node.type)
+        case "module" | "dataclass":
+            return [_encode_reference(node.type), list(node.detail)]
+        case "generic":
+            return [_encode_reference(node.type), encode_value(node.detail[0])]
+        case kind:
+            raise Unsupported(f"a node of kind {kind}")
+
+
+def decode_tree(nodes: Json, array: Any, missing: Any) -> Any:
+    """The tree of these nodes, with `array` in the place of each array and `missing` where an
+    argument was not given; that of a call's arguments is a dict by parameter.
+
+    Raises Unsupported for what is not there any more, and anything for what is malformed.
+    """
+    stack: list[Any] = []
+    for kind, count, detail in reversed(nodes):
+        if type(count) is not int or not 0 <= count <= len(stack):
+            raise ValueError("more children than there are")
+        children = [stack.pop() for _ in range(count)]
+        stack.append(_decode_node(kind, children, detail, array, missing))
+    (tree,) = stack
+    return tree
+
+
+def _decode_node(kind: str, children: Sequence[Any], detail: Json, array: Any, missing: Any) -> Any:
+    match kind:
+        case "array":
+            return array
+        case "none":
+            return None
+        case "missing":
+            return missing
+        case "tuple":
+            return tuple(children)
+        case "list":
+            return list(children)
+        case "static":
+            return decode_value(detail)
+        case "slots":
+            return dict(zip(detail, children, strict=True))
+        case "dict":
+            return dict(zip(_decode_items(detail), children, strict=True))
+        case "ordered_dict":
+            return collections.OrderedDict(zip(_decode_items(detail), children, strict=True))
+        case "default_dict":
+            items = zip(_decode_items(detail), children[1:], strict=True)
+            return collections.defaultdict(children[0], items)
+        case "namedtuple":
+            return _new_namedtuple(_decode_reference(detail), children)
+        case "module" | "dataclass":
+            fields = zip(detail[1], children, strict=True)
+            given = {name: value for name, value in fields if value is not missing}
+            return _new(_decode_reference(detail[0]), given)
+        case "generic":
+            cls, aux = _decode_reference(detail[0]), decode_value(detail[1])
+            unflatten = _jax_compat.registered_unflatten(cls)
+            if unflatten is None:
+                raise Unsupported(f"`{cls}` is not registered as a pytree")
+            return unflatten(aux, children)
+        case _:
+            raise ValueError(f"a node of kind {kind}")

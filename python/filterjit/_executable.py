@@ -1,0 +1,259 @@
+"""JAX's executables as bytes and plain JSON, and back.
+
+JAX's own ``serialize_executable`` writes a pickle, and to read one is to run it. Here its parts are
+written one by one, as JAX has them in a dataclass; where that is not the one that we know, there
+is no executable to be stored, and a portable program does instead.
+"""
+
+import hashlib
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from . import _jax_compat
+from ._encode import Json, Unsupported
+
+# ---- the machine ----
+
+
+def machine(device: jax.Device) -> dict[str, Json]:
+    """What an executable depends on. Another machine may know other instructions."""
+    found = {
+        "jax": jax.__version__,
+        "jaxlib": _jax_compat.jaxlib_version(),
+        "platform": device.platform,
+        "platform version": str(getattr(device.client, "platform_version", "")),
+        "device": device.device_kind,
+        "machine": f"{platform.system()}-{platform.machine()}",
+    }
+    if device.platform == "cpu":
+        found["processor"] = _processor()
+    return found
+
+
+def _processor() -> str:
+    """A digest of what the processor can do, where the system tells."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
+            lines = {line.partition(":")[0].strip(): line.strip() for line in f}
+        text = "".join(lines.get(key, "") for key in ("model name", "flags", "Features"))
+    except OSError:
+        text = platform.processor()
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# ---- dtypes, avals, shardings, layouts ----
+
+
+_KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+
+
+def encode_dtype(dtype: Any) -> str:
+    name = str(getattr(dtype, "name", dtype))
+    try:
+        same = decode_dtype(name) == dtype
+    except Exception:
+        same = False
+    if not same:
+        raise Unsupported(f"the dtype {name}")
+    return name
+
+
+def decode_dtype(name: str) -> Any:
+    if type(name) is not str:
+        raise TypeError("not a dtype")
+    if name in _KEYS:
+        return jax.eval_shape(lambda: jax.random.key(0, impl=_KEYS[name])).dtype
+    return jnp.dtype(name)
+
+
+def key_impl(name: str) -> str:
+    """Of the PRNG keys of this dtype, what JAX calls their implementation."""
+    return _KEYS[name]
+
+
+def _encode_spec(spec: Any) -> Json:
+    entries: list[Json] = []
+    for entry in spec:
+        if entry is None or type(entry) is str:
+            entries.append(entry)
+        elif type(entry) is tuple and all(type(name) is str for name in entry):
+            entries.append(list(entry))
+        else:
+            raise Unsupported(f"the partition {spec}")
+    return entries
+
+
+def _decode_spec(json: Json) -> Any:
+    return jax.sharding.PartitionSpec(
+        *(tuple(entry) if type(entry) is list else entry for entry in json)
+    )
+
+
+def _axis_types(mesh: Any) -> Json:
+    types = getattr(mesh, "axis_types", None)
+    return [kind.name for kind in types] if isinstance(types, tuple) else None
+
+
+def _axis_options(json: Json) -> dict[str, Any]:
+    if json is None:
+        return {}
+    return {"axis_types": tuple(jax.sharding.AxisType[name] for name in json)}
+
+
+def _memory(sharding: Any) -> str | None:
+    """The kind of memory, None for the usual one, whose name changes with JAX."""
+    kind: str | None = sharding.memory_kind
+    if isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh):
+        return kind
+    return None if kind in {d.default_memory().kind for d in sharding.device_set} else kind
+
+
+def encode_sharding(sharding: Any) -> Json:
+    """Raises Unsupported. Devices go by their ids."""
+    match sharding:
+        case None:
+            return None
+        case jax.sharding.SingleDeviceSharding():
+            (device,) = sharding.device_set
+            return ["single", device.id, _memory(sharding)]
+        case jax.sharding.NamedSharding(mesh=jax.sharding.Mesh() as mesh):
+            ids = [int(device.id) for device in mesh.devices.flat]
+            axes = [list(mesh.axis_names), list(mesh.devices.shape), ids, _axis_types(mesh)]
+            return ["named", axes, _encode_spec(sharding.spec), _memory(sharding)]
+        case jax.sharding.NamedSharding(mesh=jax.sharding.AbstractMesh() as mesh):
+            axes = [list(mesh.axis_names), list(mesh.axis_sizes), _axis_types(mesh)]
+            return ["abstract", axes, _encode_spec(sharding.spec), _memory(sharding)]
+    raise Unsupported(f"the sharding {sharding}")
+
+
+def decode_sharding(json: Json) -> Any:
+    if json is None:
+        return None
+    import numpy as np
+
+    devices = {device.id: device for device in jax.devices()}
+    match json:
+        case ["single", id, memory]:
+            return jax.sharding.SingleDeviceSharding(devices[id], memory_kind=memory)
+        case ["named", [names, sizes, ids, types], spec, memory]:
+            grid = np.array([devices[id] for id in ids], dtype=object).reshape(sizes)
+            mesh = jax.sharding.Mesh(grid, tuple(names), **_axis_options(types))
+            return jax.sharding.NamedSharding(mesh, _decode_spec(spec), memory_kind=memory)
+        case ["abstract", [names, sizes, types], spec, memory]:
+            abstract = jax.sharding.AbstractMesh(tuple(sizes), tuple(names), **_axis_options(types))
+            return jax.sharding.NamedSharding(abstract, _decode_spec(spec), memory_kind=memory)
+    raise ValueError("not a sharding")
+
+
+def encode_aval(aval: Any) -> Json:
+    sharding = getattr(aval, "sharding", None)
+    if sharding is not None and getattr(sharding.mesh, "empty", False):
+        sharding = None
+    weak = bool(getattr(aval, "weak_type", False))
+    shape = list(map(int, aval.shape))
+    return [shape, encode_dtype(aval.dtype), weak, encode_sharding(sharding)]
+
+
+def decode_aval(json: Json) -> Any:
+    shape, dtype, weak, sharding = json
+    options = {} if sharding is None else {"sharding": decode_sharding(sharding)}
+    return jax.core.ShapedArray(tuple(shape), decode_dtype(dtype), weak_type=weak, **options)
+
+
+def _encode_layout(layout: Any) -> Json:
+    if layout is None:
+        return None
+    tiling = getattr(layout, "tiling", getattr(layout, "_tiling", None))
+    bits = getattr(
+        layout,
+        "sub_byte_element_size_in_bits",
+        getattr(layout, "_sub_byte_element_size_in_bits", 0),
+    )
+    return [list(layout.major_to_minor), [list(tile) for tile in tiling or ()], bits]
+
+
+def _decode_layout(json: Json) -> Any:
+    if json is None:
+        return None
+    order, tiling, bits = json
+    layout = _jax_compat.layout_type()
+    return layout(tuple(order), tuple(map(tuple, tiling)), bits)
+
+
+# ---- the executable ----
+
+# How each field of JAX's dataclass is stored, and read again. What is not stored has to be empty.
+_LISTS = {
+    "input_avals": (encode_aval, decode_aval),
+    "output_avals": (encode_aval, decode_aval),
+    "input_shardings": (encode_sharding, decode_sharding),
+    "output_shardings": (encode_sharding, decode_sharding),
+    "xla_in_layouts": (_encode_layout, _decode_layout),
+    "dispatch_in_layouts": (_encode_layout, _decode_layout),
+    "xla_out_layouts": (_encode_layout, _decode_layout),
+}
+_PLAIN = ("committed", "name")
+_EMPTY: dict[str, Callable[[], Any]] = {
+    "unordered_effects": list,
+    "ordered_effects": list,
+    "host_callbacks": list,
+    "keepalive": list,
+    "mut": lambda: None,
+    "pgle_profiler": lambda: None,
+    "auto_spmd_lowering": lambda: False,
+}
+_DEVICES = ("device_list", "device_assignment")
+_HANDLED = {"xla_executable", "backend", "kept_var_idx", "all_args_info"}
+_KNOWN = {*_LISTS, *_PLAIN, *_EMPTY, *_DEVICES, *_HANDLED}
+
+
+def encode_executable(compiled: Any) -> tuple[Json, bytes]:
+    """The parts of a ``jax.stages.Compiled``, and the executable's bytes. Raises Unsupported."""
+    parts = _jax_compat.executable_parts(compiled)
+    if parts is None or parts.keys() - _KNOWN or {*_LISTS, *_PLAIN} - parts.keys():
+        raise Unsupported("this version of JAX keeps its executables in a way that is not known")
+    if parts["mut"] is not None:
+        raise Unsupported("JAX cannot serialize it: it holds a mutable array")
+    for name in _EMPTY:
+        if parts.get(name):
+            raise Unsupported(f"JAX cannot serialize it: it has {name.replace('_', ' ')}")
+    (devices,) = (list(parts[name]) for name in _DEVICES if name in parts)
+    json: dict[str, Json] = {name: parts[name] for name in _PLAIN}
+    json["kept"] = sorted(map(int, parts["kept_var_idx"]))
+    json["devices"] = [device.id for device in devices]
+    for name, (encode, _) in _LISTS.items():
+        json[name] = [encode(x) for x in parts[name]]
+    return json, _jax_compat.serialize_executable(parts["backend"], parts["xla_executable"])
+
+
+def decode_executable(json: Json, data: bytes, args_info: Any, out_tree: Any) -> Any:
+    """A ``jax.stages.Compiled`` again.
+
+    Raises Unsupported where JAX is not as it was, KeyError for devices that are not there, and
+    anything for what is malformed.
+    """
+    by_id = {device.id: device for device in jax.devices()}
+    devices = [by_id[id] for id in json["devices"]]
+    parts: dict[str, Any] = {name: json[name] for name in _PLAIN}
+    if type(parts["committed"]) is not bool or type(parts["name"]) is not str:
+        raise TypeError("not an executable")
+    parts |= {name: empty() for name, empty in _EMPTY.items()}
+    for name, (_, decode) in _LISTS.items():
+        parts[name] = [decode(x) for x in json[name]]
+    parts["kept_var_idx"] = set(json["kept"])
+    parts["all_args_info"] = None
+    count = len(jax.tree_util.tree_leaves(args_info))
+    if (
+        not all(type(i) is int and 0 <= i < count for i in parts["kept_var_idx"])
+        or len(parts["output_avals"]) != out_tree.num_leaves
+        or len(parts["input_avals"]) != len(parts["kept_var_idx"])
+    ):
+        raise ValueError("not an executable of these arguments")
+    compiled = _jax_compat.load_executable(data, devices, parts, args_info, out_tree)
+    if compiled is None:
+        raise Unsupported("this version of JAX keeps its executables in a way that is not known")
+    return compiled

@@ -1,0 +1,199 @@
+"""Compiling many signatures before the first call, several at once."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from . import _core, _errors
+from ._notes import Aval
+from ._progress import watcher
+
+logger = logging.getLogger("filterjit")
+
+
+@dataclasses.dataclass
+class Warmed:
+    """One signature; times in seconds.
+
+    Attributes:
+        signature: its arguments, in words.
+        tracing: what tracing and lowering took.
+        compiling: what XLA took, waiting for a core included.
+        error: what it failed with, or None.
+        same_as: the number of an earlier one that is the same, or None.
+    """
+
+    signature: str
+    tracing: float = 0.0
+    compiling: float = 0.0
+    error: Exception | None = None
+    same_as: int | None = None
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"{self.signature}: {type(self.error).__name__}: {_first_line(self.error)}"
+        if self.same_as is not None:
+            return f"{self.signature}: the same as number {self.same_as}"
+        return f"{self.signature}: traced {self.tracing:.3f} s, compiled {self.compiling:.3f} s"
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmUp:
+    """What ``warm_up`` did; ``str()`` is a list to be read.
+
+    Attributes:
+        signatures: one `Warmed` for each that was given, in order.
+        seconds: from beginning to end.
+        threads: how many compiled at once.
+    """
+
+    signatures: tuple[Warmed, ...]
+    seconds: float
+    threads: int
+
+    @property
+    def errors(self) -> tuple[Exception, ...]:
+        """Of those that failed."""
+        return tuple(one.error for one in self.signatures if one.error is not None)
+
+    def __str__(self) -> str:
+        made = sum(one.error is None and one.same_as is None for one in self.signatures)
+        failed = len(self.errors)
+        head = f"compiled {made} of {len(self.signatures)} in {self.seconds:.3f} s"
+        head += f", {self.threads} at once" + (f"; {failed} failed" if failed else "")
+        return "\n".join([head, *(f"  {i}: {one}" for i, one in enumerate(self.signatures))])
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _words(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def word(x: Any) -> str:
+        try:
+            return str(Aval.of(x)) if hasattr(x, "shape") and hasattr(x, "dtype") else _short(x)
+        except Exception:
+            return _short(x)
+
+    return ", ".join([*map(word, args), *(f"{key}={word(x)}" for key, x in kwargs.items())])
+
+
+def _short(x: Any) -> str:
+    return " ".join(_errors.short(x).split())
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """A bar on a terminal; a function that moves it on by one."""
+    if watcher.shown() and total > 0:
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+            from rich.progress import TimeElapsedColumn as Elapsed
+        except ImportError:
+            print(f"filterjit: compiling {total} signatures ...", file=sys.stderr, flush=True)
+        else:
+            columns = TextColumn("compiling"), BarColumn(), MofNCompleteColumn(), Elapsed()
+            console = Console(stderr=True)
+            with (
+                watcher.silent(),
+                Progress(*columns, console=console, transient=True) as progress,
+            ):
+                task = progress.add_task("", total=total)
+                yield lambda: progress.advance(task)
+            return
+    yield lambda: None
+
+
+def _check(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    found = []
+    for i, one in enumerate(signatures):
+        match one:
+            case (tuple() | list() as args, Mapping() as kwargs):
+                found.append((tuple(args), dict(kwargs)))
+            case _:
+                raise TypeError(
+                    f"signature {i} of `warm_up` is not a pair (args, kwargs) of a tuple and a "
+                    f"dict, but {_short(one)}"
+                )
+    return found
+
+
+def warm_up(
+    f: _core.FilterJit | _core.BoundFilterJit,
+    signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+    *,
+    threads: int | None = None,
+) -> WarmUp:
+    """Compiles `f` for each ``(args, kwargs)``, where any array may be a ShapeDtypeStruct.
+
+    Tracing is Python and goes on one thread at a time; XLA compiles in `threads` at once.
+
+    Raises:
+        TypeError: for a signature that is not such a pair.
+        ValueError: for `threads` below 1.
+    """
+    pairs = _check(signatures)
+    if threads is None:
+        threads = os.cpu_count() or 1
+    elif not isinstance(threads, int) or threads < 1:
+        raise ValueError(f"`warm_up(..., threads=...)` must be a positive int, not {threads!r}.")
+    threads = max(1, min(threads, len(pairs)))
+    start = time.perf_counter()
+    results = [Warmed(_words(*pair)) for pair in pairs]
+    tracing = threading.Lock()
+    seen: dict[Any, int] = {}
+
+    def make(i: int) -> None:
+        with tracing:
+            begin = time.perf_counter()
+            try:
+                traced = f.trace(*pairs[i][0], **pairs[i][1])
+                same = seen.setdefault(_key(traced), i)
+                if same != i:
+                    results[i].same_as = same
+                    return
+                lowered = traced.lower()
+            finally:
+                results[i].tracing = time.perf_counter() - begin
+        begin = time.perf_counter()
+        lowered.compile()
+        results[i].compiling = time.perf_counter() - begin
+
+    with (
+        _progress(len(pairs)) as advance,
+        concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool,
+    ):
+        futures = {pool.submit(make, i): i for i in range(len(pairs))}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                error = future.exception()
+                if isinstance(error, Exception):
+                    results[futures[future]].error = error
+                elif error is not None:
+                    raise error
+                advance()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    for i, one in enumerate(results):
+        if one.error is not None:
+            logger.warning("warm_up: signature %d failed: %s", i, one)
+    return WarmUp(tuple(results), time.perf_counter() - start, threads)
+
+
+def _key(traced: Any) -> Any:
+    """What is the same for signatures that share an executable."""
+    made = traced.made
+    placed = tuple(
+        (Aval.of(x), getattr(x, "sharding", None), bool(getattr(x, "committed", True)))
+        for x in made.arrays
+    )
+    return made.variant, placed
