@@ -73,6 +73,19 @@ def test_what_explain_says(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == said
 
 
+def test_ahead_of_time(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    section = "Ahead of time"
+    (block,) = blocks(section)
+    exec(compile(block, "serve.py", "exec"), {"__name__": "serve"})
+    (said,) = blocks(section, "text")
+    out = capsys.readouterr().out
+    assert out.startswith(said)
+    assert out.removeprefix(said).startswith("compiled 3 of 3 in ")
+
+
 def test_the_one_line_change_can_be_imported() -> None:
     (block,) = blocks("The change you make")
     exec(compile(block, "README.md", "exec"), {})

@@ -85,6 +85,27 @@ def _run_program(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_show(commands: Any) -> None:
+    parser = commands.add_parser(
+        "show",
+        help="tell what a file of `compiled.save` is",
+        description="Tells what a file of `compiled.save` is, without loading it.",
+    )
+    parser.add_argument("file", help="the file")
+    parser.set_defaults(run=lambda options: _politely(_show, options))
+
+
+def _show(options: argparse.Namespace) -> int:
+    from ._save import saved_info
+
+    try:
+        print(saved_info(options.file))
+    except (OSError, ValueError) as e:
+        print(e, file=sys.stderr)
+        return 1
+    return 0
+
+
 def _add_bench(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
@@ -117,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_demo(commands)
     _add_run(commands)
+    _add_show(commands)
     _add_bench(commands)
     return parser
 

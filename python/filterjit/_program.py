@@ -80,6 +80,7 @@ class Program:
     lines: tuple[tuple[str, int, int], ...] = ()  # file, line, equations
     loop: Loop | None = None
     captured: Captured | None = None
+    callbacks: bool = False  # it calls back into Python
 
 
 def show_bytes(count: int) -> str:
@@ -99,8 +100,9 @@ def look_at(closed: Any) -> Program:
         equations += jaxpr.eqns
         constants.update((id(x), x) for x in consts)
     captured = _captured(list(constants.values()))
+    callbacks = any(map(_is_callback, equations))
     if len(equations) < LARGE:
-        return Program(len(equations), captured=captured)
+        return Program(len(equations), captured=captured, callbacks=callbacks)
     stacks = [_jax_compat.stack_key(e) for e in equations]
     places = {
         stack: _Place.of(*_jax_compat.raw_stack(e))
@@ -114,7 +116,7 @@ def look_at(closed: Any) -> Program:
             lines[line] += count
     most = tuple((file, line, count) for (file, line), count in lines.most_common(8))
     loop = _loop(equations, stacks, counts, places)
-    return Program(len(equations), most, loop, captured)
+    return Program(len(equations), most, loop, captured, callbacks)
 
 
 def jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
@@ -142,11 +144,11 @@ def jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
 
 def has_callback(jaxpr: Any) -> bool:
     """Whether a program calls back into Python, at any depth."""
-    return any(
-        "callback" in equation.primitive.name
-        for inner, _ in jaxprs(jaxpr)
-        for equation in inner.eqns
-    )
+    return any(_is_callback(equation) for inner, _ in jaxprs(jaxpr) for equation in inner.eqns)
+
+
+def _is_callback(equation: Any) -> bool:
+    return "callback" in equation.primitive.name
 
 
 # ---- captured arrays ----

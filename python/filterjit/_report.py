@@ -520,6 +520,10 @@ def _times(spent: Spent) -> dict[str, Any]:
     return {name: getattr(spent, name) for name in ("traces", "compiles", "from_disk", *_MAKING)}
 
 
+_NOT_ON_DISK = (
+    "calls back into Python, as `eqx.error_if` and `jax.debug.print` do, so JAX does not keep it in "
+    "its persistent compilation cache: each process compiles it."
+)
 _MAKING = ("tracing", "lowering", "compiling", "first_run")
 _TIMES = ("dispatch", *_MAKING)
 
@@ -528,6 +532,9 @@ def _variant(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     notes = _notes.notes_of(variant)
     program = notes.program or _program.Program(0)
     loop, captured = program.loop, program.captured
+    remarks = [] if loop is None else [str(loop)]
+    if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
+        remarks.append(_NOT_ON_DISK)
     return {
         "arguments": repr(variant.structure).removeprefix("Structure(").removesuffix(")"),
         "arrays": [str(aval) for aval in notes.traces[-1].avals] if notes.traces else [],
@@ -539,7 +546,8 @@ def _variant(variant: _core.Variant, timed: bool) -> dict[str, Any]:
         "lines": [{"file": f, "line": n, "equations": count} for f, n, count in program.lines],
         "loop": None if loop is None else dataclasses.asdict(loop),
         "captured": None if captured is None else dataclasses.asdict(captured),
-        "remarks": [] if loop is None else [str(loop)],
+        "callbacks": program.callbacks,
+        "remarks": remarks,
     }
 
 

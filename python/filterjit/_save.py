@@ -27,7 +27,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import export
 
 from . import (
     __version__,
@@ -325,8 +324,11 @@ def _decode_array(header: Json, blob: bytes, sharding: Any) -> jax.Array:
     return array if sharding is None else jax.device_put(array, sharding)
 
 
-def _register_output() -> None:
-    """Lets ``jax.export`` store that a program returns an Output; its trace is then the first."""
+def _export_module() -> Any:
+    """``jax.export``, which takes long to import, and is told of Output: its trace is then the
+    first."""
+    from jax import export
+
     with contextlib.suppress(ValueError):  # registered already
         export.register_pytree_node_serialization(
             _core.Output,
@@ -334,13 +336,13 @@ def _register_output() -> None:
             serialize_auxdata=lambda trace: b"",
             deserialize_auxdata=lambda data: 0,
         )
+    return export
 
 
 def _export(made: _aot.Made, platforms: Sequence[str] | None) -> tuple[Json, bytes, Sequence[str]]:
-    _register_output()
     try:
         with made.working():
-            exported = export.export(made.variant.call, platforms=platforms)(*made.arrays)
+            exported = _export_module().export(made.variant.call, platforms=platforms)(*made.arrays)
             return {}, bytes(exported.serialize()), exported.platforms
     except ImportError as e:
         raise Unsupported(_FLATBUFFERS) from e
@@ -460,9 +462,8 @@ def _is_placed(sharding: Any) -> bool:
 def _compile_portable(
     blob: bytes, avals: Sequence[Any], shardings: Sequence[Any], donated: Sequence[bool]
 ) -> Any:
-    _register_output()
     try:
-        exported = export.deserialize(bytearray(blob))
+        exported = _export_module().deserialize(bytearray(blob))
     except ImportError as e:
         raise Unsupported(_FLATBUFFERS) from e
     numbers = tuple(i for i, flag in enumerate(donated) if flag)
