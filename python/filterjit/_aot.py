@@ -163,6 +163,7 @@ class Lowered(_Stage):
 
     def __init__(self, stage: Any, made: Made, raises: bool) -> None:
         super().__init__(stage, made)
+        self.lowered = stage  # Equinox's name
         self._raises = raises
 
     def compile(
@@ -187,6 +188,10 @@ class Lowered(_Stage):
 
 class CompiledDetails(_Stage):
     """What is known of a compiled function; see ``jax.stages.Compiled``."""
+
+    def __init__(self, stage: Any, made: Made) -> None:
+        super().__init__(stage, made)
+        self.compiled = stage  # Equinox's name
 
     def save(
         self,
