@@ -90,7 +90,7 @@ def test_interrupted_demo_leaves_nothing(tmp_path):
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Training")
-        time.sleep(6)
+        time.sleep(3)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
     finally:

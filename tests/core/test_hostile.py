@@ -13,38 +13,24 @@ from typing import Any
 
 import pytest
 from core_support import (
+    DEEDS,
+    NESTS,
     Array,
     Box,
     Hostile,
     Linear,
+    Loud,
     Maybe,
     Module,
+    Once,
     Record,
     Value,
+    _clear,
+    attempt,
     core,
     make_registry,
+    nest,
 )
-
-
-def attempt(call: Callable[..., Any], *args: Any) -> Any:
-    """What it returns or raises."""
-    try:
-        return call(*args)
-    except Exception as e:
-        return e
-
-
-class Once:
-    """Runs `action` at the `at`-th call."""
-
-    def __init__(self, action: Callable[[], Any], at: int = 1) -> None:
-        self.action, self.at, self.calls = action, at, 0
-
-    def __call__(self) -> None:
-        self.calls += 1
-        if self.calls == self.at:
-            self.action()
-            gc.collect()
 
 
 class Trap:
@@ -59,19 +45,6 @@ class Trap:
         "in_tuple": lambda hook: Box([], aux=((Hostile(on_eq=hook), Hostile(on_hash=hook)),)),
         "getattr": lambda hook: Loud(hook),
     }
-
-
-class Loud(Record):
-    """A dataclass node that runs code when a field is read."""
-
-    def __init__(self, hook: Any = None, other: Any = 1, tag: Any = 2, data: Any = None) -> None:
-        self.__dict__.update(hook=hook, other=other, tag=tag)
-
-    @property
-    def data(self) -> Any:
-        if callable(self.hook):
-            self.hook()
-        return Array()
 
 
 def fill(container: Any, trap: Any) -> None:
@@ -98,48 +71,6 @@ CONTAINERS: dict[str, Callable[[], Any]] = {
     "default": lambda: collections.defaultdict(int),
     "module": Fields,
 }
-
-
-def _clear(c: Any) -> None:
-    (c if hasattr(c, "clear") else vars(c)).clear()
-
-
-def _shrink(c: Any) -> None:
-    c.pop() if isinstance(c, list) else (c if isinstance(c, dict) else vars(c)).popitem()
-
-
-def _replace(c: Any) -> None:
-    """Other objects in the same places."""
-    if isinstance(c, list):
-        c[:] = [[Array()] for _ in c]
-    else:
-        d = c if isinstance(c, dict) else vars(c)
-        for k in list(d):
-            d[k] = [Array()]
-
-
-def _grow(c: Any) -> None:
-    if isinstance(c, list):
-        c.extend(range(1000))
-    else:
-        (c if isinstance(c, dict) else vars(c)).update({f"new{i}": i for i in range(1000)})
-
-
-def _rekey(c: Any) -> None:
-    if isinstance(c, dict):
-        items = list(c.items())
-        c.clear()
-        c.update((i, v) for i, (_, v) in enumerate(items))
-    elif not isinstance(c, list):
-        c.__dict__ = {}
-
-
-def _class(c: Any) -> None:
-    if isinstance(c, Fields):
-        c.__class__ = type("Elsewhere", (Fields,), {})
-
-
-DEEDS = [_clear, _shrink, _replace, _grow, _rekey, _class]
 
 
 @pytest.mark.parametrize("deed", DEEDS)
@@ -345,27 +276,10 @@ def test_a_collection_in_the_middle_of_a_plain_match(registry: Any, cls: Any) ->
 # ---- without end ----
 
 
-def nest(make: Callable[[Any], Any], depth: int) -> Any:
-    tree: Any = Array()
-    for _ in range(depth):
-        tree = make(tree)
-    return tree
-
-
 def unnest(tree: Any, inner: Callable[[Any], Any]) -> None:
     """Takes a deep tree apart from the top: not all types are dropped without recursion."""
     while not isinstance(tree, Array):
         tree = inner(tree)
-
-
-NESTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "tuple": (lambda t: (t,), lambda t: t[0]),
-    "list": (lambda t: [t], lambda t: t.pop()),
-    "dict": (lambda t: {"a": t}, lambda t: t.pop("a")),
-    "module": (lambda t: Linear(weight=t), lambda t: vars(t).pop("weight")),
-    "record": (lambda t: Record(t, 1, 2), lambda t: vars(t).pop("data")),
-    "box": (lambda t: Box([t]), lambda t: t.children.pop()),
-}
 
 
 @pytest.mark.parametrize("name", NESTS)

@@ -130,6 +130,7 @@ def partials(watched: list[Any]) -> Step:
         fails(TypeError, f.partial([set()]), 1)
         f.options.calls.clear()
 
+    step.loops = 400  # type: ignore[attr-defined]
     return step
 
 
@@ -262,7 +263,7 @@ def trees_apart_and_together(watched: list[Any]) -> Step:
         made, *groups = core.partition_dict(registry, one, ARRAYS, programs, None)
         made.combine(*groups), made.combine(*reversed(groups)), made.paths
 
-    step.loops = 600  # type: ignore[attr-defined]
+    step.loops = 300  # type: ignore[attr-defined]
     return step
 
 
