@@ -106,7 +106,7 @@ class Options(_running.Running):
 
     `donate` is one of `filter_jit`'s five words, `jitkwargs` what goes to ``jax.jit`` as it is,
     `watch` what is to be done when a function is traced again, `functions` how functions among
-    the statics compare.
+    the statics compare, `maxsize` how many variants there are at most.
     """
 
     def __init__(
@@ -115,8 +115,10 @@ class Options(_running.Running):
         jitkwargs: Mapping[str, Any],
         watch: _explain.Watch | None = None,
         functions: str = "identity",
+        maxsize: int = MAXSIZE,
     ) -> None:
         self.donate = donate
+        self.maxsize = maxsize
         self.functions = functions
         self.watch = watch or _explain.Watch()
         self.jitkwargs = dict(jitkwargs)
@@ -133,13 +135,14 @@ class Options(_running.Running):
 
     def __str__(self) -> str:
         functions = None if self.functions == "identity" else self.functions
-        given = {"donate": self.donate, "functions": functions}
+        maxsize = None if self.maxsize == MAXSIZE else self.maxsize
+        given = {"donate": self.donate, "functions": functions, "maxsize": maxsize}
         given |= {**vars(self.watch), **self.jitkwargs}
         return ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
 
     def _key(self, structure: _core.Structure) -> Any:
         jitkwargs = tuple(sorted(self.jitkwargs.items()))
-        return structure, self.donate, self.functions, self.watch, jitkwargs
+        return structure, self.donate, self.functions, self.watch, self.maxsize, jitkwargs
 
     # ---- called by the C core ----
 
@@ -164,7 +167,7 @@ class Options(_running.Running):
         if cache is None:
             signature = _signature.core_signature(fun, f.given_signature)
             cache = _core.Cache(
-                self.registry, structure, signature, self, MAXSIZE, dict(f.__dict__)
+                self.registry, structure, signature, self, self.maxsize, dict(f.__dict__)
             )
             recorder.watch(cache, _names(fun)[0], fun)
             _explain.watch(_anchor(fun), cache)
@@ -328,12 +331,11 @@ class Options(_running.Running):
             found = getattr(found, name, None)
         if found is f:
             return f.__qualname__
-        return _rebuild, (f.__wrapped__, self.donate, self.watch, self.functions, self.jitkwargs)
+        options = {"donate": self.donate, "functions": self.functions, "maxsize": self.maxsize}
+        return _rebuild, (f.__wrapped__, options | vars(self.watch) | self.jitkwargs)
 
 
-def _rebuild(
-    fun: Any, donate: str, watch: _explain.Watch, functions: str, jitkwargs: dict[str, Any]
-) -> Any:
+def _rebuild(fun: Any, options: dict[str, Any]) -> Any:
     from ._jit import filter_jit
 
-    return filter_jit(fun, donate=donate, functions=functions, **vars(watch), **jitkwargs)  # type: ignore[call-overload]
+    return filter_jit(fun, **options)

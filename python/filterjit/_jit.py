@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from . import _core
-from ._compile import _CACHES, Options
+from ._compile import _CACHES, MAXSIZE, Options
 from ._explain import OnRetrace, Watch, check_on_retrace
 from ._signature import inspect_signature
 
@@ -57,6 +57,7 @@ def filter_jit(
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
+    maxsize: int = MAXSIZE,
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]: ...
 
 
@@ -68,6 +69,7 @@ def filter_jit(
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
+    maxsize: int = MAXSIZE,
 ) -> Callable[_P, _T]: ...
 
 
@@ -78,6 +80,7 @@ def filter_jit(
     functions: str = "identity",
     on_retrace: Any = None,
     max_traces: int | None = None,
+    maxsize: int = MAXSIZE,
     **jitkwargs: Any,
 ) -> Any:
     """Jits a function over any pytrees: arrays are traced, all else is static.
@@ -103,6 +106,8 @@ def filter_jit(
             a function that is called with the `Explanation`. The first trace is none again.
         max_traces: how many traces there may be, the first included; the next one raises a
             ``RetraceError`` that says why it would have been needed.
+        maxsize: how many programs there may be for different static values; of more, the one used
+            longest ago is dropped.
         jitkwargs: passed on to ``jax.jit``.
 
     Returns:
@@ -121,6 +126,7 @@ def filter_jit(
             functions=functions,
             on_retrace=on_retrace,
             max_traces=max_traces,
+            maxsize=maxsize,
             **jitkwargs,
         )
     if jitkwargs:
@@ -145,11 +151,15 @@ def filter_jit(
         raise ValueError(
             "`filter_jit(..., functions=...)` must be one of 'identity' or 'structure'."
         )
+    if not isinstance(maxsize, int) or isinstance(maxsize, bool) or maxsize < 1:
+        raise ValueError(f"`filter_jit(..., maxsize=...)` must be a positive int, not {maxsize!r}.")
     watch = None
     if on_retrace is not None or max_traces is not None:
         check_on_retrace(on_retrace, max_traces)
         watch = Watch(on_retrace, max_traces)
-    return make_filter_jit(fun, donate, jitkwargs, inspect_signature(fun), watch, functions)
+    return make_filter_jit(
+        fun, donate, jitkwargs, inspect_signature(fun), watch, functions, maxsize
+    )
 
 
 def make_filter_jit(
@@ -159,8 +169,9 @@ def make_filter_jit(
     signature: inspect.Signature | None,
     watch: Watch | None = None,
     functions: str = "identity",
+    maxsize: int = MAXSIZE,
 ) -> _core.FilterJit:
     """A FilterJit from checked options; `signature` as `inspect_signature` gives it."""
-    plain = not jitkwargs and watch is None and functions == "identity"
-    options = _PLAIN[donate] if plain else Options(donate, jitkwargs, watch, functions)
+    plain = not jitkwargs and (watch, functions, maxsize) == (None, "identity", MAXSIZE)
+    options = _PLAIN[donate] if plain else Options(donate, jitkwargs, watch, functions, maxsize)
     return _core.FilterJit(fun, options, signature, _attributes(fun))
