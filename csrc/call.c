@@ -332,6 +332,9 @@ count_call(Call *call, Py_ssize_t traces_before)
             variant->hit_time += taken;
         }
     }
+    else {
+        fj_cache_trim(cache);
+    }
 }
 
 /* Makes the variant the next call's guess. */
@@ -365,12 +368,13 @@ run(Call *call)
     }
     fj_variant_run_deferred(variant);
     if (FJ_UNLIKELY(result == NULL)) {
+        PyObject *exception = fj_compat_take_exception();
         if (variant->count == 0) {
             /* It has never been traced to the end: nothing of it is kept. */
-            PyObject *exception = fj_compat_take_exception();
             fj_cache_remove(call->cache, variant);
-            fj_compat_give_exception(exception);
         }
+        fj_cache_trim(call->cache);
+        fj_compat_give_exception(exception);
         return NULL;
     }
     count_call(call, traces_before);
@@ -468,6 +472,7 @@ fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *
     }
     PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
     PyObject *result = arrays == NULL ? NULL : Py_BuildValue("(ON)", call.variant, arrays);
+    fj_cache_trim(call.cache);
     end_call(&call);
     return result;
 }
