@@ -59,6 +59,10 @@ translate_error(Call *call)
                                   call->variant == NULL ? Py_None : (PyObject *)call->variant,
                                   arrays);
     Py_XDECREF(arrays);
+    if (better == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        Py_DECREF(exception); /* KeyboardInterrupt and the like */
+        return;
+    }
     if (better == NULL || !PyExceptionInstance_Check(better)) {
         PyErr_Clear();
         Py_XDECREF(better);
@@ -111,7 +115,8 @@ fj_call_prepare(FjFilterJit *self)
     if (answer == NULL) {
         return -1;
     }
-    if (!PyArg_ParseTuple(answer, "O!O!;prepare() must return (cache, arrays)", state->cache,
+    if (!fj_expect_tuple(answer, "prepare") ||
+        !PyArg_ParseTuple(answer, "O!O!;prepare() must return (cache, arrays)", state->cache,
                           &cache, &PyTuple_Type, &arrays)) {
         Py_DECREF(answer);
         return -1;

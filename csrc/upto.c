@@ -261,7 +261,7 @@ walk_generic(Upto *u, const FjNode *node, PyObject *object)
     PyObject *expected = PyTuple_GET_ITEM(node->aux, 0), *children = NULL, *aux = NULL;
     PyObject *items = NULL;
     int result = -1;
-    if (parts == NULL ||
+    if (parts == NULL || !fj_expect_tuple(parts, "split") ||
         !PyArg_ParseTuple(parts, "OO;split() must return (children, aux)", &children, &aux)) {
         goto done;
     }
