@@ -111,7 +111,11 @@ fj_call_prepare(FjFilterJit *self)
     }
     FjState *state = fj_state_of(Py_TYPE(self));
     PyObject *cache, *arrays;
+    if (Py_EnterRecursiveCall(" in a jitted call")) {
+        return -1;
+    }
     PyObject *answer = PyObject_CallMethod(self->options, "prepare", "(O)", self);
+    Py_LeaveRecursiveCall();
     if (answer == NULL) {
         return -1;
     }
@@ -191,11 +195,17 @@ static int
 find_variant(Call *call)
 {
     FjStructure *structure = NULL;
+    /* A Call takes so much of the stack that what runs in here and calls again, a static's
+     * __hash__ say, would use it up before Python has counted to its limit. */
+    if (Py_EnterRecursiveCall(" in a jitted call")) {
+        return -1;
+    }
     int found = look_up(call, &structure);
     if (found == 0) {
         call->variant = compile_variant(call, structure);
         found = call->variant == NULL ? -1 : 1;
     }
+    Py_LeaveRecursiveCall();
     Py_XDECREF(structure);
     return found < 0 ? -1 : 0;
 }
@@ -242,8 +252,11 @@ match_arguments(Call *call)
         }
         Py_DECREF(guess);
         if (matched == FJ_MATCH_ERROR) {
-            if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-                return -1; /* KeyboardInterrupt and the like */
+            /* KeyboardInterrupt and the like; and where a static's __eq__ calls again without
+             * end, trying twice in each call would take for ever. */
+            if (!PyErr_ExceptionMatches(PyExc_Exception) ||
+                PyErr_ExceptionMatches(PyExc_RecursionError)) {
+                return -1;
             }
             /* It is met again by flatten.c or the look-up, which know its path. */
             PyErr_Clear();
@@ -491,7 +504,12 @@ fj_call_peek(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     }
     FjStructure *structure = NULL;
     PyObject *result = NULL;
-    if (push_own_arrays(&call) == 0 && look_up(&call, &structure) >= 0) {
+    int found = -1;
+    if (push_own_arrays(&call) == 0 && !Py_EnterRecursiveCall(" in a jitted call")) {
+        found = look_up(&call, &structure); /* see find_variant */
+        Py_LeaveRecursiveCall();
+    }
+    if (found >= 0) {
         PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
         result = arrays == NULL
                      ? NULL
