@@ -1008,7 +1008,7 @@ def attempt(name: str, deed: str, at: int, phase: str, container: type) -> bool:
     except Exception as e:
         assert w.acted and deed not in HARMLESS, (name, deed, phase, e)
         if deed == "raises" and name not in ("options.failed", "options.misfit"):
-            assert isinstance(e, Deed) or name == "eq_of_keys", e
+            assert isinstance(e, Deed), e
     else:
         assert deed != "interrupts" or not w.acted or name in UNRAISABLE, "swallowed"
         if deed in HARMLESS or not w.acted:
