@@ -44,11 +44,16 @@ oldest(const FjCache *cache)
 int
 fj_cache_add(FjCache *cache, FjVariant *variant)
 {
-    while (cache->variants.live >= cache->maxsize) {
-        fj_cache_remove(cache, oldest(cache));
-    }
     fj_cache_touch(cache, variant);
     return fj_table_add(&cache->variants, variant->structure->hash, (PyObject *)variant);
+}
+
+void
+fj_cache_trim(FjCache *cache)
+{
+    while (cache->variants.live > cache->maxsize) {
+        fj_cache_remove(cache, oldest(cache));
+    }
 }
 
 void

@@ -59,6 +59,10 @@ translate_error(Call *call)
                                   call->variant == NULL ? Py_None : (PyObject *)call->variant,
                                   arrays);
     Py_XDECREF(arrays);
+    if (better == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        Py_DECREF(exception); /* KeyboardInterrupt and the like */
+        return;
+    }
     if (better == NULL || !PyExceptionInstance_Check(better)) {
         PyErr_Clear();
         Py_XDECREF(better);
@@ -107,11 +111,16 @@ fj_call_prepare(FjFilterJit *self)
     }
     FjState *state = fj_state_of(Py_TYPE(self));
     PyObject *cache, *arrays;
+    if (Py_EnterRecursiveCall(" in a jitted call")) {
+        return -1;
+    }
     PyObject *answer = PyObject_CallMethod(self->options, "prepare", "(O)", self);
+    Py_LeaveRecursiveCall();
     if (answer == NULL) {
         return -1;
     }
-    if (!PyArg_ParseTuple(answer, "O!O!;prepare() must return (cache, arrays)", state->cache,
+    if (!fj_expect_tuple(answer, "prepare") ||
+        !PyArg_ParseTuple(answer, "O!O!;prepare() must return (cache, arrays)", state->cache,
                           &cache, &PyTuple_Type, &arrays)) {
         Py_DECREF(answer);
         return -1;
@@ -186,11 +195,17 @@ static int
 find_variant(Call *call)
 {
     FjStructure *structure = NULL;
+    /* A Call takes so much of the stack that what runs in here and calls again, a static's
+     * __hash__ say, would use it up before Python has counted to its limit. */
+    if (Py_EnterRecursiveCall(" in a jitted call")) {
+        return -1;
+    }
     int found = look_up(call, &structure);
     if (found == 0) {
         call->variant = compile_variant(call, structure);
         found = call->variant == NULL ? -1 : 1;
     }
+    Py_LeaveRecursiveCall();
     Py_XDECREF(structure);
     return found < 0 ? -1 : 0;
 }
@@ -237,8 +252,11 @@ match_arguments(Call *call)
         }
         Py_DECREF(guess);
         if (matched == FJ_MATCH_ERROR) {
-            if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-                return -1; /* KeyboardInterrupt and the like */
+            /* KeyboardInterrupt and the like; and where a static's __eq__ calls again without
+             * end, trying twice in each call would take for ever. */
+            if (!PyErr_ExceptionMatches(PyExc_Exception) ||
+                PyErr_ExceptionMatches(PyExc_RecursionError)) {
+                return -1;
             }
             /* It is met again by flatten.c or the look-up, which know its path. */
             PyErr_Clear();
@@ -332,6 +350,9 @@ count_call(Call *call, Py_ssize_t traces_before)
             variant->hit_time += taken;
         }
     }
+    else {
+        fj_cache_trim(cache);
+    }
 }
 
 /* Makes the variant the next call's guess. */
@@ -365,12 +386,13 @@ run(Call *call)
     }
     fj_variant_run_deferred(variant);
     if (FJ_UNLIKELY(result == NULL)) {
+        PyObject *exception = fj_compat_take_exception();
         if (variant->count == 0) {
             /* It has never been traced to the end: nothing of it is kept. */
-            PyObject *exception = fj_compat_take_exception();
             fj_cache_remove(call->cache, variant);
-            fj_compat_give_exception(exception);
         }
+        fj_cache_trim(call->cache);
+        fj_compat_give_exception(exception);
         return NULL;
     }
     count_call(call, traces_before);
@@ -468,6 +490,7 @@ fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *
     }
     PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
     PyObject *result = arrays == NULL ? NULL : Py_BuildValue("(ON)", call.variant, arrays);
+    fj_cache_trim(call.cache);
     end_call(&call);
     return result;
 }
@@ -481,7 +504,12 @@ fj_call_peek(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     }
     FjStructure *structure = NULL;
     PyObject *result = NULL;
-    if (push_own_arrays(&call) == 0 && look_up(&call, &structure) >= 0) {
+    int found = -1;
+    if (push_own_arrays(&call) == 0 && !Py_EnterRecursiveCall(" in a jitted call")) {
+        found = look_up(&call, &structure); /* see find_variant */
+        Py_LeaveRecursiveCall();
+    }
+    if (found >= 0) {
         PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
         result = arrays == NULL
                      ? NULL

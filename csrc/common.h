@@ -16,6 +16,19 @@
 #define FJ_UNLIKELY(x) (x)
 #endif
 
+/* Whether what Python code has returned can be given to PyArg_ParseTuple: 1, or 0 with a
+ * TypeError. */
+static inline int
+fj_expect_tuple(PyObject *answer, const char *function)
+{
+    if (!PyTuple_Check(answer)) {
+        PyErr_Format(PyExc_TypeError, "%s() must return a tuple, not `%.200s`", function,
+                     Py_TYPE(answer)->tp_name);
+        return 0;
+    }
+    return 1;
+}
+
 /* The objects of this extension that other files look into. */
 typedef struct FjRegistry FjRegistry;
 typedef struct FjNodeKind FjNodeKind;

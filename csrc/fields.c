@@ -54,12 +54,24 @@ fj_fields_learn_place(FjNodeKind *kind, Py_ssize_t i)
     return kind->places[i];
 }
 
+/* Python code that ran before may have given the instance another class, whose values stand in
+ * other places, and are fewer.  0, or -1 with an error. */
+static int
+check_class(PyObject *object, const FjNodeKind *kind)
+{
+    if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
+        PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
+        return -1;
+    }
+    return 0;
+}
+
 int
 fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
               PyObject **value)
 {
     FjFieldView view;
-    if (fj_fields_view(object, &view) < 0) {
+    if (check_class(object, kind) < 0 || fj_fields_view(object, &view) < 0) {
         return -1;
     }
     /* Where looking up runs Python code, that may give the instance another dict. */
@@ -82,7 +94,7 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
                   PyObject **values)
 {
     FjFieldView view;
-    if (fj_fields_view(object, &view) < 0) {
+    if (check_class(object, kind) < 0 || fj_fields_view(object, &view) < 0) {
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {

@@ -409,7 +409,8 @@ walk_generic(Walk *w, PyObject *object)
         blame_here(w, object, "flatten");
         return -1;
     }
-    if (!PyArg_ParseTuple(parts,
+    if (!fj_expect_tuple(parts, "describe") ||
+        !PyArg_ParseTuple(parts,
                           "O!OOO!;describe() must return (children, aux, unflatten, keys)",
                           &PyTuple_Type, &children, &aux, &unflatten, &PyTuple_Type, &keys)) {
         goto done;

@@ -321,7 +321,8 @@ match_generic(Match *m, const FjNode *node, PyObject *object)
     if (parts == NULL) {
         return FJ_MATCH_ERROR;
     }
-    if (!PyArg_ParseTuple(parts, "OO;split() must return (children, aux)", &children, &aux)) {
+    if (!fj_expect_tuple(parts, "split") ||
+        !PyArg_ParseTuple(parts, "OO;split() must return (children, aux)", &children, &aux)) {
         goto done;
     }
     result = match_wayward(m, node, aux, 1);

@@ -240,6 +240,11 @@ learn_kind(FjRegistry *registry, PyObject *object)
         goto error;
     }
     Py_CLEAR(answer);
+    if (Py_TYPE(object) != type) { /* the caller would take it apart as what it was */
+        PyErr_SetString(PyExc_RuntimeError,
+                        "an object changed its class while that was looked at");
+        goto error;
+    }
     /* classify() may have walked an instance and learned this very type meanwhile. */
     FjNodeKind *known = fj_registry_known_kind(registry, type);
     if (known != NULL) {

@@ -242,14 +242,24 @@ partial_repr(PyObject *op)
     return PyUnicode_FromFormat("<partial of %R>", ((FjPartialJit *)op)->function);
 }
 
+/* A copy: calls borrow from the dict itself, and count on its size. */
+static PyObject *
+partial_get_keywords(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyDict_Copy(((FjPartialJit *)op)->keywords);
+}
+
+static PyGetSetDef partial_getset[] = {
+    {"keywords", partial_get_keywords, NULL, "copies of what was given by name", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyMemberDef partial_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjPartialJit, vectorcall), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjPartialJit, weakrefs), READONLY, NULL},
     {"func", T_OBJECT, offsetof(FjPartialJit, function), READONLY, "the FilterJit"},
     {"args", T_OBJECT, offsetof(FjPartialJit, args), READONLY,
      "copies of what was given by position"},
-    {"keywords", T_OBJECT, offsetof(FjPartialJit, keywords), READONLY,
-     "copies of what was given by name"},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -258,15 +268,11 @@ PyDoc_STRVAR(partial_doc,
              "A FilterJit with some of its arguments given once; made by its `partial`.");
 
 static PyType_Slot partial_slots[] = {
-    {Py_tp_doc, (void *)partial_doc},
-    {Py_tp_new, partial_new},
-    {Py_tp_call, PyVectorcall_Call},
-    {Py_tp_traverse, partial_traverse},
-    {Py_tp_clear, partial_clear},
-    {Py_tp_dealloc, partial_dealloc},
-    {Py_tp_repr, partial_repr},
-    {Py_tp_members, partial_members},
-    {0, NULL},
+    {Py_tp_doc, (void *)partial_doc}, {Py_tp_new, partial_new},
+    {Py_tp_call, PyVectorcall_Call},  {Py_tp_traverse, partial_traverse},
+    {Py_tp_clear, partial_clear},     {Py_tp_dealloc, partial_dealloc},
+    {Py_tp_repr, partial_repr},       {Py_tp_members, partial_members},
+    {Py_tp_getset, partial_getset},   {0, NULL},
 };
 
 PyType_Spec fj_partial_spec = {

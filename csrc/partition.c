@@ -249,10 +249,12 @@ complain(const Complaint *c)
         0) {
         return 0;
     }
+    /* One after the other: the reprs of unknown keys are Python code. */
     PyObject *missing = list_paths("missing", c->missing);
-    PyObject *unknown = list_paths("unknown", c->unknown);
-    PyObject *doubled = list_paths("in more than one group", c->doubled);
-    if (missing != NULL && unknown != NULL && doubled != NULL) {
+    PyObject *unknown = missing == NULL ? NULL : list_paths("unknown", c->unknown);
+    PyObject *doubled =
+        unknown == NULL ? NULL : list_paths("in more than one group", c->doubled);
+    if (doubled != NULL) {
         PyErr_Format(PyExc_ValueError, "the groups do not fit the structure%U%U%U", missing,
                      unknown, doubled);
     }
@@ -343,9 +345,11 @@ fj_partition_combine_dicts(PyObject *op, PyObject *const *groups, Py_ssize_t cou
         }
     }
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    Complaint c = {PyList_New(0), PyList_New(0), PyList_New(0)};
+    /* First of all: the Python code that it may run must not find an error that is set. */
     PyObject *paths = Py_XNewRef(fj_paths_given(structure));
-    if (c.missing != NULL && c.unknown != NULL && c.doubled != NULL && paths != NULL &&
+    Complaint c = {NULL, NULL, NULL};
+    if (paths != NULL && (c.missing = PyList_New(0)) != NULL &&
+        (c.unknown = PyList_New(0)) != NULL && (c.doubled = PyList_New(0)) != NULL &&
         gather(paths, groups, count, &leaves, &c) == 0) {
         tree = fj_build_given(structure, leaves.items);
     }

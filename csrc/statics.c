@@ -486,8 +486,9 @@ equal_elements(FjRegistry *registry, PyObject *a, PyObject *b, Rule rule)
     if (frozen && identity_of(registry, a) != NULL) {
         return identity_of(registry, a) == identity_of(registry, b);
     }
-    PyObject *x = contents(a, rule), *y = contents(b, rule);
-    int result = x == NULL || y == NULL ? -1 : PyTuple_GET_SIZE(x) == PyTuple_GET_SIZE(y);
+    PyObject *x = contents(a, rule);
+    PyObject *y = x == NULL ? NULL : contents(b, rule); /* may run Python code */
+    int result = y == NULL ? -1 : PyTuple_GET_SIZE(x) == PyTuple_GET_SIZE(y);
     if (result > 0) {
         result = rule == SET || (frozen && is_set(a))
                      ? equal_sets(registry, x, y, frozen)

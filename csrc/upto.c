@@ -88,8 +88,20 @@ static int
 differ_in_static(Upto *u, const FjNode *node, PyObject *name, PyObject *value,
                  PyObject *expected)
 {
-    return differ(u, node, PyUnicode_FromFormat("%S=%R", name, value),
-                  PyUnicode_FromFormat("%S=%R", name, expected));
+    PyObject *found = PyUnicode_FromFormat("%S=%R", name, value);
+    PyObject *other = found == NULL ? NULL : PyUnicode_FromFormat("%S=%R", name, expected);
+    return differ(u, node, found, other);
+}
+
+/* The reprs are Python code: the second is not asked for where the first has raised. */
+static int
+differ_in_value(Upto *u, const FjNode *node, const char *before, PyObject *value,
+                const char *before_expected, PyObject *expected)
+{
+    PyObject *found = PyUnicode_FromFormat("%s%R", before, value);
+    PyObject *other =
+        found == NULL ? NULL : PyUnicode_FromFormat("%s%R", before_expected, expected);
+    return differ(u, node, found, other);
 }
 
 /* ---- the nodes ---- */
@@ -129,7 +141,7 @@ differ_in_keys(Upto *u, const FjNode *node, PyObject *dict)
 {
     PyObject *keys = PyDict_Keys(dict);
     PyObject *found = keys == NULL ? NULL : PyUnicode_FromFormat("the keys %R", keys);
-    PyObject *expected = PyUnicode_FromFormat("%R", node->aux);
+    PyObject *expected = found == NULL ? NULL : PyUnicode_FromFormat("%R", node->aux);
     Py_XDECREF(keys);
     return differ(u, node, found, expected);
 }
@@ -155,8 +167,8 @@ walk_dict(Upto *u, const FjNode *node, PyObject *dict)
         PyObject *factory = PyObject_GetAttrString(dict, "default_factory");
         same = factory == NULL ? -1 : equal(factory, expected->aux);
         if (same == 0) {
-            same = differ(u, node, PyUnicode_FromFormat("default_factory=%R", factory),
-                          PyUnicode_FromFormat("default_factory=%R", expected->aux));
+            same = differ_in_value(u, node, "default_factory=", factory,
+                                   "default_factory=", expected->aux);
         }
         Py_XDECREF(factory);
     }
@@ -249,7 +261,7 @@ walk_generic(Upto *u, const FjNode *node, PyObject *object)
     PyObject *expected = PyTuple_GET_ITEM(node->aux, 0), *children = NULL, *aux = NULL;
     PyObject *items = NULL;
     int result = -1;
-    if (parts == NULL ||
+    if (parts == NULL || !fj_expect_tuple(parts, "split") ||
         !PyArg_ParseTuple(parts, "OO;split() must return (children, aux)", &children, &aux)) {
         goto done;
     }
@@ -262,8 +274,7 @@ walk_generic(Upto *u, const FjNode *node, PyObject *object)
         goto done;
     }
     if (!same) {
-        differ(u, node, PyUnicode_FromFormat("aux data %R", aux),
-               PyUnicode_FromFormat("%R", expected));
+        differ_in_value(u, node, "aux data ", aux, "", expected);
     }
     else if (PyTuple_GET_SIZE(items) != node->children) {
         differ(u, node, PyUnicode_FromFormat("%zd children", PyTuple_GET_SIZE(items)),

@@ -7,8 +7,10 @@ tell whether memory was used after it was freed.
 import collections
 import gc
 import operator
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from core_support import (
     Value,
     _clear,
     attempt,
+    classify,
     core,
     make_registry,
     nest,
@@ -401,3 +404,59 @@ def test_build_with_callables_that_fail(registry: Any) -> None:
     Fails.armed = True
     with pytest.raises(ZeroDivisionError):
         structure.unflatten(arrays)
+
+
+def test_a_class_changed_by_classify() -> None:
+    """The instance would be taken apart as what it was, whose class nothing holds."""
+
+    def ask(cls: type, x: Any) -> tuple[Any, ...]:
+        if cls.__name__ == "Brief":
+            x.__class__ = Linear
+            gc.collect()
+        return classify(cls, x)
+
+    registry = make_registry(classify=ask)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="changed its class"):
+            core.flatten(registry, [type("Brief", (Linear,), {})(weight=Array())])
+        gc.collect()
+
+
+ENDLESS = {
+    "hash": "static(__hash__=lambda self: f(self))",
+    "eq": "static(__hash__=lambda self: 1, __eq__=lambda self, other: f(make()))",
+    "is_array": "Maybe(True, lambda: f(make()))",
+    "split": "Box([], hook=lambda: f(make()))",
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_calls_without_end(name: str) -> None:
+    """With one frame of Python's for each call of ours, which takes far more of the stack."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from core_support import *
+
+def static(**methods):
+    return type("Static", (), methods)()
+
+make = lambda: {ENDLESS[name]}
+f = make_jit(lambda x: 1)
+for _ in range(2):
+    try:
+        f(make())
+        f(make())
+    except RecursionError:
+        print("too deep")
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    if name != "eq":  # each is of a class of its own
+        assert "too deep" in done.stdout

@@ -184,3 +184,13 @@ def test_lifetime() -> None:
     del array
     gc.collect()
     assert gone() is None
+
+
+def test_its_keywords_are_a_copy() -> None:
+    """A call borrows from the dict itself."""
+    f = make_jit(lambda *args, **kwargs: kwargs)
+    x = Array()
+    p = f.partial(k=[x])
+    p.keywords.clear()
+    p.keywords["other"] = 1
+    assert p.keywords == {"k": [x]} and p() == {"k": [x]}
