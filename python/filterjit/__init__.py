@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from ._jit import filter_jit
     from ._partition import combine, partition, partition_dict
     from ._progress import show_progress
-    from ._report import CacheInfo, Report, clear_caches, report, time_calls
+    from ._report import CacheInfo, clear_caches, report, time_calls
     from ._save import SavedInfo, load, saved_info
+    from ._screens import Report
     from ._tree import (
         Structure,
         flatten,
@@ -75,7 +76,8 @@ _HOMES = {
     "_jit": ("filter_jit",),
     "_partition": ("combine", "partition", "partition_dict"),
     "_progress": ("show_progress",),
-    "_report": ("CacheInfo", "Report", "clear_caches", "report", "time_calls"),
+    "_report": ("CacheInfo", "clear_caches", "report", "time_calls"),
+    "_screens": ("Report",),
     "_save": ("SavedInfo", "load", "saved_info"),
     "_warm_up": ("WarmUp",),
     "_tree": (

@@ -22,6 +22,7 @@ from . import (
     _program,
     _report,
     _running,
+    _screens,
     _signature,
 )
 from ._report import recorder
@@ -311,7 +312,7 @@ class Options(_running.Running):
     ) -> _explain.Explanation:
         return _explain.explain(f, _anchor(f.__wrapped__), args, kwargs)
 
-    def report(self, f: _core.FilterJit) -> _report.Report:
+    def report(self, f: _core.FilterJit) -> _screens.Report:
         return _report.report_of(f.parts()[0])
 
     def cache_info(self, f: _core.FilterJit) -> _report.CacheInfo:

@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import sys
 import threading
 import time
 import types
@@ -27,6 +26,7 @@ import jax
 from . import _core, _jax_compat, _notes, _program
 from ._notes import Spent
 from ._progress import Job, watcher
+from ._screens import MAKING, Report, total
 
 logger = logging.getLogger("filterjit")
 
@@ -463,13 +463,13 @@ def keep_functions() -> None:
     recorder.kept = collections.deque(maxlen=_KEPT)
 
 
-def report() -> "Report":
+def report() -> Report:
     """Where the time of all jitted functions went so far."""
     functions = [_function(records) for records in recorder.groups()]
-    return Report(functions, recorder.timed, recorder.others)
+    return Report(functions, recorder.timed, _times(recorder.others))
 
 
-def report_of(cache: _core.Cache) -> "Report":
+def report_of(cache: _core.Cache) -> Report:
     """Where the time of one jitted function went so far."""
     return Report([_function([cache.notes])], recorder.timed)
 
@@ -517,15 +517,13 @@ def _dispatch(nanoseconds: int, spent: Spent) -> float:
 
 
 def _times(spent: Spent) -> dict[str, Any]:
-    return {name: getattr(spent, name) for name in ("traces", "compiles", "from_disk", *_MAKING)}
+    return {name: getattr(spent, name) for name in ("traces", "compiles", "from_disk", *MAKING)}
 
 
 _NOT_ON_DISK = (
     "calls back into Python, as `eqx.error_if` and `jax.debug.print` do, so JAX does not keep it in "
     "its persistent compilation cache: each process compiles it."
 )
-_MAKING = ("tracing", "lowering", "compiling", "first_run")
-_TIMES = ("dispatch", *_MAKING)
 
 
 def _variant(variant: _core.Variant, timed: bool) -> dict[str, Any]:
@@ -574,201 +572,6 @@ def _function(records: list[Record]) -> dict[str, Any]:
         "dispatch": whole.dispatch,
         **_times(whole.spent),
         "bytes": _sum_of_known(v["bytes"] for v in variants),
-        "variants": sorted(variants, key=_total, reverse=True),
+        "variants": sorted(variants, key=total, reverse=True),
         "remarks": remarks,
     }
-
-
-def _total(row: dict[str, Any]) -> float:
-    return sum(row[name] or 0.0 for name in _TIMES)
-
-
-class Report:
-    """Where the time of jitted functions went, the most expensive first.
-
-    ``str()`` is a table, `as_dict` the same and more, seconds and bytes as numbers; None is what
-    was not measured (`time_calls`) or is not known.
-    """
-
-    def __init__(
-        self, functions: list[dict[str, Any]], timed: bool, others: Spent | None = None
-    ) -> None:
-        self._functions = sorted(functions, key=_total, reverse=True)
-        self._timed = timed
-        self._others = None if others is None else _times(others)
-
-    def as_dict(self) -> dict[str, Any]:
-        """``functions``, each with its ``variants``; ``timed``, whether calls are timed now; and
-        ``others``, what JAX compiled that was of no function of ours."""
-        return {"functions": self._functions, "timed": self._timed, "others": self._others}
-
-    def __str__(self) -> str:
-        return self.text(sys.stdout)
-
-    __repr__ = __str__
-
-    def text(self, file: Any) -> str:
-        """As it is to be shown on `file`: in colours on a terminal that `rich` can write to."""
-        columns, rows = self._table()
-        if file is not None and file.isatty():
-            with contextlib.suppress(ImportError):
-                return self._rich(file, columns, rows)
-        cells = [columns, *rows]
-        widths = [_widest(column) for column in zip(*cells, strict=True)]
-        lines = [_HEADING]
-        for row in cells:
-            padded = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-            lines.append("  ".join((row[0].ljust(widths[0]), *padded)).rstrip())
-        return "\n".join((*lines, *self._remarks()))
-
-    def _rich(self, file: Any, columns: list[str], rows: list[list[str]]) -> str:
-        import rich.box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        console = Console(file=file)
-        widths = dict(zip(columns, map(_widest, zip(columns, *rows, strict=True)), strict=True))
-        framed = sum(widths.values()) + 3 * len(widths) < console.width
-        if framed:
-            table = Table(box=rich.box.ROUNDED, title=_HEADING, title_justify="left")
-        else:
-            table = Table(box=None, title=_HEADING, title_justify="left", padding=(0, 2, 0, 0))
-            widest = widths.pop("function")
-            for dispensable in _DISPENSABLE:
-                if sum(widths.values()) + 2 * len(widths) + 18 <= console.width:
-                    break
-                widths.pop(dispensable, None)
-            left = console.width - sum(widths.values()) - 2 * len(widths) - 2
-            widths = {"function": max(8, min(widest, left)), **widths}
-        for i, (column, width) in enumerate(widths.items()):
-            table.add_column(
-                column,
-                justify="right" if i else "left",
-                no_wrap=True,
-                width=width,
-            )
-        for row in rows:
-            cells = dict(zip(columns, row, strict=True))
-            style = "dim" if row[0].startswith(" ") else None
-            table.add_row(*(Text(cells[column]) for column in widths), style=style)
-        with console.capture() as captured:
-            console.print(table)
-            for remark in self._remarks():
-                console.print(Text(remark, style="yellow"))
-        text: str = captured.get()
-        return text.rstrip("\n")
-
-    def _table(self) -> tuple[list[str], list[list[str]]]:
-        rows: list[tuple[str, dict[str, Any]]] = []
-        for function in self._functions:
-            many = f" (x{function['functions']:,})" if function["functions"] > 1 else ""
-            rows.append((_short(function["name"]) + many, function))
-            variants = function["variants"]
-            if len(variants) > 1:
-                labels = _labels([v["arguments"] for v in variants[:_VARIANTS]])
-                rows += zip(labels, variants, strict=False)
-            if len(variants) > _VARIANTS:
-                rows.append((f"  {len(variants) - _VARIANTS:,} other variants", {}))
-        if self._others is not None and self._others["compiles"]:
-            rows.append(("(programs of others)", self._others))
-        if not self._functions:
-            rows.insert(0, ("(no jitted function was called)", {}))
-        shown = [
-            (head, name, show)
-            for head, name, show, always in _COLUMNS
-            if always or any(row.get(name) for _, row in rows)
-        ]
-        cells = [
-            [label, *("" if row.get(name) is None else show(row[name]) for _, name, show in shown)]
-            for label, row in rows
-        ]
-        return ["function", *(head for head, _, _ in shown)], cells
-
-    def _remarks(self) -> list[str]:
-        found = [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
-        if self._functions and not any(f["dispatch"] is not None for f in self._functions):
-            found.append("Dispatch and first runs were not measured: filterjit.time_calls() does.")
-        return found
-
-    def plot(self, path: str | os.PathLike[str]) -> str:
-        """Draws the seconds of each function, up to twelve of them. The format is that of the
-        suffix, ``.svg`` or ``.png`` say. Returns the path; needs Matplotlib."""
-        from matplotlib.figure import Figure
-
-        path = os.fspath(path)
-        functions = self._functions[:12]
-        figure = Figure(figsize=(9, 1.4 + 0.4 * max(1, len(functions))), layout="constrained")
-        axes = figure.subplots()
-        names = [f"{i}: {_short(f['name'])}" for i, f in enumerate(functions, 1)]
-        left = [0.0] * len(functions)
-        for name, colour in zip(_TIMES, _COLOURS, strict=True):
-            values = [f[name] or 0.0 for f in functions]
-            if any(values):
-                axes.barh(names, values, left=left, color=colour, label=name.replace("_", " "))
-            left = [x + y for x, y in zip(left, values, strict=True)]
-        axes.invert_yaxis()
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xlabel("seconds")
-        axes.set_title("Where the time of jitted functions went", loc="left", weight="bold")
-        if any(left):
-            axes.legend(frameon=False, loc="lower right")
-        _save(figure, path)
-        return path
-
-
-_HEADING = "filterjit: where the time of jitted functions went, most first"
-# Columns that a narrow terminal does without, in this order, before names are cut short.
-_DISPENSABLE = ("from disk", "size", "first run", "hits", "lowering", "traces")
-_VARIANTS = 5  # shown of a function
-# Okabe and Ito's, told apart by the colour-blind too.
-_COLOURS = ("#999999", "#56B4E9", "#E69F00", "#0072B2", "#009E73")
-
-
-def _widest(texts: Iterable[str]) -> int:
-    return max(map(len, texts))
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 40 else "..." + name[-37:]
-
-
-def _labels(texts: list[str]) -> list[str]:
-    """The texts without what is the same at their beginning, if that is much."""
-    common = os.path.commonprefix(texts)  # noqa: RUF071 (it is one of texts here)
-    cut = 1 + max(common.rfind(", "), common.rfind("(")) if len(common) > 20 else 0
-    if len(set(texts)) < len(texts):
-        cut = 0
-    shown = [("... " if cut else "") + text[cut:].lstrip() for text in texts]
-    return [f"  {text if len(text) <= 38 else text[:35] + '...'}" for text in shown]
-
-
-def _seconds(value: float) -> str:
-    if value >= 99.95:
-        return f"{value:,.0f} s"
-    return f"{value:.2f} s" if value >= 0.9995 else f"{1e3 * value:.1f} ms"
-
-
-_COLUMNS: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
-    ("calls", "calls", "{:,}".format, True),
-    ("hits", "hits", "{:,}".format, True),
-    ("traces", "traces", "{:,}".format, True),
-    ("dispatch", "dispatch", _seconds, False),
-    ("tracing", "tracing", _seconds, True),
-    ("lowering", "lowering", _seconds, True),
-    ("compiling", "compiling", _seconds, True),
-    ("first run", "first_run", _seconds, False),
-    ("from disk", "from_disk", "{:,}".format, False),
-    ("size", "bytes", _program.show_bytes, False),
-)
-
-
-def _save(figure: Any, path: str) -> None:
-    """Writes the file in full before it appears."""
-    unfinished = f"{path}.{os.getpid()}.tmp"
-    try:
-        figure.savefig(unfinished, format=os.path.splitext(path)[1][1:].lower() or "png", dpi=160)
-        os.replace(unfinished, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(unfinished)
