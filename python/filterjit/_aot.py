@@ -147,15 +147,15 @@ class _Stage:
 class Traced(_Stage):
     """A function traced for the arguments given to ``trace``; see ``jax.stages.Traced``."""
 
+    def __init__(self, stage: Any, made: Made, raises: bool) -> None:
+        super().__init__(stage, made)
+        self._raises = raises
+
     def lower(self, **options: Any) -> "Lowered":
         """The program, lowered; `options` are those of ``jax.stages.Traced.lower``."""
         with self.made.working():
             lowered = self.stage.lower(**options)
-        try:
-            raises = _program.has_callback(self.stage.jaxpr)
-        except Exception:  # JAX does not tell
-            raises = True
-        return Lowered(lowered, self.made, raises)
+        return Lowered(lowered, self.made, self._raises)
 
 
 class Lowered(_Stage):
@@ -230,8 +230,12 @@ def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     made = _prepare(f, args, kwargs)
     with made.working():
         traced = made.variant.call.trace(*made.arrays)
-        recorder.look_at(made.variant, made.arrays, traced.jaxpr)
-    return Traced(traced, made)
+        raises = True  # it may, where JAX does not tell
+        with contextlib.suppress(Exception):
+            found = _program.contents(traced.jaxpr)
+            raises = found.callbacks
+            recorder.look_at(made.variant, made.arrays, found)
+    return Traced(traced, made, raises)
 
 
 def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -259,11 +259,11 @@ class Options(_running.Running):
         recorder.settled(variant, outputs)
         _notes.settled(variant, arrays)
         try:
-            jaxpr = variant.call.trace(*arrays).jaxpr
-            raises = _program.has_callback(jaxpr)
+            found = _program.contents(variant.call.trace(*arrays).jaxpr)
+            raises = found.callbacks
         except Exception:
             return True  # JAX does not tell: wait, to be on the safe side
-        recorder.look_at(variant, arrays, jaxpr)
+        recorder.look_at(variant, arrays, found)
         return raises
 
     def partial(

@@ -15,7 +15,7 @@ import os
 import sysconfig
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -92,15 +92,31 @@ def show_bytes(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def look_at(closed: Any) -> Program:
-    """Looks at a closed jaxpr and all those in it, each once."""
+class Contents(NamedTuple):
+    """What is in a closed jaxpr and all those in it, each once."""
+
+    equations: list[Any]
+    constants: list[Any]
+
+    @property
+    def callbacks(self) -> bool:
+        """Whether the program calls back into Python, at any depth."""
+        return any("callback" in equation.primitive.name for equation in self.equations)
+
+
+def contents(closed: Any) -> Contents:
     equations: list[Any] = []
     constants: dict[int, Any] = {id(x): x for x in getattr(closed, "consts", ())}
-    for jaxpr, consts in jaxprs(closed):
+    for jaxpr, consts in _jaxprs(closed):
         equations += jaxpr.eqns
         constants.update((id(x), x) for x in consts)
-    captured = _captured(list(constants.values()))
-    callbacks = any(map(_is_callback, equations))
+    return Contents(equations, list(constants.values()))
+
+
+def look_at(found: Contents) -> Program:
+    """What is worth knowing of it."""
+    equations, callbacks = found.equations, found.callbacks
+    captured = _captured(found.constants)
     if len(equations) < LARGE:
         return Program(len(equations), captured=captured, callbacks=callbacks)
     stacks = [_jax_compat.stack_key(e) for e in equations]
@@ -119,12 +135,17 @@ def look_at(closed: Any) -> Program:
     return Program(len(equations), most, loop, captured, callbacks)
 
 
-def jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
+_PLAIN = frozenset({type(None), bool, int, float, str})  # what most parameters are
+
+
+def _jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
     """All jaxprs, each once, and the constants that they are closed over."""
     seen: dict[int, Any] = {}  # holds them, so that no other gets the id
     todo = [root]
     while todo:
         item = todo.pop()
+        if type(item) in _PLAIN:
+            continue
         if isinstance(item, Mapping):
             todo.extend(item.values())
         elif isinstance(item, (list, tuple)):
@@ -140,15 +161,6 @@ def jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
                 for equation in jaxpr.eqns:
                     if equation.params:
                         todo.extend(equation.params.values())
-
-
-def has_callback(jaxpr: Any) -> bool:
-    """Whether a program calls back into Python, at any depth."""
-    return any(_is_callback(equation) for inner, _ in jaxprs(jaxpr) for equation in inner.eqns)
-
-
-def _is_callback(equation: Any) -> bool:
-    return "callback" in equation.primitive.name
 
 
 # ---- captured arrays ----

@@ -347,14 +347,14 @@ class _Recorder:
                 return  # it is raised where the call waits
             self._add(stack[-1], Spent(first_run=time.perf_counter() - stack[-1].compiled))
 
-    def look_at(self, variant: _core.Variant, arrays: Sequence[Any], jaxpr: Any) -> None:
+    def look_at(self, variant: _core.Variant, arrays: Sequence[Any], found: Any) -> None:
         """Looks at a program that was just traced, and says what it captured."""
         stack = self._thread.stack
         if not stack:
             return
         record = stack[-1].record
         try:
-            program = _program.look_at(jaxpr)
+            program = _program.look_at(found)
             if program.captured is not None:
                 names = _program.names_of_captured(variant.slots(tuple(arrays))[0])
                 named = dataclasses.replace(program.captured, names=names)

@@ -456,10 +456,10 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
         waits.append(len(outputs))
         wait(self, outputs)
 
-    def refuse(jaxpr: Any) -> bool:
+    def refuse(jaxpr: Any) -> Any:
         raise NotImplementedError
 
-    monkeypatch.setattr(_program, "has_callback", refuse)
+    monkeypatch.setattr(_program, "contents", refuse)
     f = filterjit.filter_jit(lambda x: x + 1, inline=False)
     monkeypatch.setattr(_compile.Options, "wait", counted)
     assert [f(ONE), f(ONE), f(TWO)] == [2, 2, 3]

@@ -560,7 +560,8 @@ def test_a_program_that_is_its_own_jaxpr() -> None:
     holder = Holder()
     holder.jaxpr = holder
     inner = Program(Equation(other=holder))
-    assert not _program.has_callback(Program(Equation(a=[inner], b={"k": inner}), Equation()))
+    program = Program(Equation(a=[inner], b={"k": inner}), Equation())
+    assert not _program.contents(program).callbacks
     inner.eqns[0].primitive = Primitive()
     inner.eqns[0].primitive.name = "pure_callback"
-    assert _program.has_callback(Program(Equation(a=[inner], b=inner)))
+    assert _program.contents(Program(Equation(a=[inner], b=inner))).callbacks
