@@ -34,8 +34,12 @@ extern PyType_Spec fj_cache_spec;
  * a static's __eq__. */
 int fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant);
 
-/* (P) Adds a variant, and drops another when there are too many.  0 or -1 with an error. */
+/* (P) Adds a variant.  0 or -1 with an error. */
 int fj_cache_add(FjCache *cache, FjVariant *variant);
+
+/* (P) Drops variants while there are too many: once a trace has come to its end, so that one
+ * that fails costs none. */
+void fj_cache_trim(FjCache *cache);
 
 /* (P) Takes a variant out; harmless when it is not there. */
 void fj_cache_remove(FjCache *cache, FjVariant *variant);

@@ -1,0 +1,62 @@
+"""What the fuzzer has found, each as small as it can be told."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from filterjit import filter_jit
+
+
+def test_a_captured_keyword_after_another_was_given_in_its_place() -> None:
+    """The variant of the replacement was kept as the one that the captured value is known to fit:
+    the next call without it was answered with the replacement."""
+    f = filter_jit(lambda x, y: (x, y))
+    x = jnp.array(1.0)
+    p = f.partial(y="captured")
+    for _ in range(2):
+        assert p(x, y="another")[1] == "another"
+        assert p(x)[1] == "captured"
+    q = f.partial(x=x, y=1)
+    assert q(y=x)[1] == x and q()[1] == 1
+    assert q(x=2)[0] == 2 and q()[0] == x
+
+
+def test_a_failed_call_drops_nothing_from_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room was made for a variant whose trace then failed."""
+    monkeypatch.setattr("filterjit._compile.MAXSIZE", 2)
+    traced: list[Any] = []
+
+    @filter_jit
+    def f(x: Any, n: Any) -> Any:
+        traced.append(n)
+        if n == 0:
+            raise ZeroDivisionError
+        return x
+
+    x = jnp.array(1.0)
+    f(x, 1), f(x, 2)
+    with pytest.raises(ZeroDivisionError):
+        f(x, 0)
+    assert len(f.variants) == 2
+    f(x, 1), f(x, 2)
+    assert traced == [1, 2, 0]
+
+
+def test_a_dropped_variant_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrapper went on to use the variant of its last call after that had made room for others,
+    and even after `clear_cache`, which did not know of it any more."""
+    monkeypatch.setattr("filterjit._compile.MAXSIZE", 1)
+    scale = 1
+
+    def fun(x: Any, n: Any) -> Any:
+        return scale * x
+
+    f, g = filter_jit(fun), filter_jit(fun)
+    x = jnp.array(1.0)
+    p = f.partial(x)
+    p(1), f(x, 2), g(x, 3)
+    assert len(f.variants) == 1
+    scale = 5
+    f.clear_cache()
+    assert f(x, 2) == 5 and p(1) == 5 and g(x, 3) == 5
