@@ -46,7 +46,12 @@ from oracle import (
     value,
     walk,
 )
+
+import filterjit
+from filterjit import _compile, _core
 from trees import (
+    change_large,
+    draw_large,
     draw_leaf_static,
     draw_nearly,
     draw_tree,
@@ -54,9 +59,6 @@ from trees import (
     has_missing_fields,
     mutate,
 )
-
-import filterjit
-from filterjit import _compile, _core
 
 
 @dataclasses.dataclass
@@ -76,6 +78,7 @@ class Figures:
     partials: int = 0
     machines: int = 0
     compiled_by_jax: int = 0
+    calls_with_jax: int = 0
     nodes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
 
@@ -217,7 +220,9 @@ class Machine:
         def one(x: Any) -> Any:
             return seen(False, x=x), x
 
-        def many(a: Any, b: Any = 1, /, c: Any = 2.0, *rest: Any, d: Any = None, **more: Any) -> Any:
+        def many(
+            a: Any, b: Any = 1, /, c: Any = 2.0, *rest: Any, d: Any = None, **more: Any
+        ) -> Any:
             return seen(False, a=a, b=b, c=c, rest=rest, d=d, more=more), [rest, d, a, more], (c, b)
 
         def few(x: Any, n: Any = 0) -> Any:
@@ -318,6 +323,12 @@ class Machine:
             return [guess]
         return [v for v in target.cache.variants if v.key == key and v.is_valid()]
 
+    def count_call(self) -> None:
+        figures.calls += 1
+        figures.calls_with_jax += not self.pretend
+        for hook in on_call:
+            hook()
+
     def check(
         self,
         target: Target,
@@ -330,9 +341,7 @@ class Machine:
         captured: list[Any] | None,
         exactly: bool = True,
     ) -> None:
-        figures.calls += 1
-        for hook in on_call:
-            hook()
+        self.count_call()
         *picture, number = self.picture(target, got)
         assert picture[0] == want[0], f"a wrong result: {picture[0]} is not {want[0]}"
         assert picture[1] == want[1], f"wrong arrays: {picture[1]} are not {want[1]}"
@@ -420,12 +429,7 @@ class Machine:
                 captured[0] = None
 
     def _live(self, but: CacheModel) -> set[Variant]:
-        return {
-            v
-            for t in self.targets
-            if t.cache is not but
-            for v in t.cache.variants
-        }
+        return {v for t in self.targets if t.cache is not but for v in t.cache.variants}
 
     def call_in_threads(self, jobs: list[tuple[Target, Any, Any]]) -> None:
         """All at once. Which of two equal calls makes the variant is anybody's guess, and so is
@@ -472,7 +476,7 @@ class Machine:
             for result in got:
                 if id(target.cache) in full:
                     assert list(self.picture(target, result)[:2]) == list(want)
-                    figures.calls += 1
+                    self.count_call()
                     continue
                 # The guess is whichever call came last: any variant that fits is right.
                 fitting = [v for v in target.cache.variants if v.key == key and v.is_valid()]
@@ -593,8 +597,9 @@ class Differential(RuleBasedStateMachine):
         for _ in range(rng.randrange(1, self.repeats)):
             if target.donates:
                 figures.donations += 1
-                args, kwargs = fresh_arrays((args, kwargs))
-            elif not rng.randrange(4):
+                self.m.call(target, *fresh_arrays((args, kwargs)))
+                continue
+            if not rng.randrange(4):
                 args, kwargs = copy((args, kwargs))
             self.m.call(target, args, kwargs)
 
@@ -641,12 +646,11 @@ class Differential(RuleBasedStateMachine):
     def call_partial(self, rng: random.Random) -> None:
         index = rng.randrange(len(self.m.partials))
         target, _, first, named, _ = self.m.partials[index]
-        taken = [*target.signature.parameters][: len(first)] + list(named)
-        left = [n for n in target.signature.parameters if n not in taken]
+        left = [*target.signature.parameters][len(first) :]
+        needed = not first and left[0] not in named
         args: tuple[Any, ...] = ()
-        if not first and left and left[0] in ("x", "a") or (left and rng.randrange(2)):
-            if left[0] in ("x", "y", "n", "a", "b", "c") and not (named and first == ()):
-                args = (self._tree(rng),)
+        if needed or (left and left[0] in ("y", "n", "b", "c") and rng.randrange(2)):
+            args = (self._tree(rng),) if left[0] not in named else ()
         kwargs = {name: self._tree(rng) for name in named if not rng.randrange(3)}
         for _ in range(rng.randrange(1, self.repeats)):
             self.m.call_partial(index, args, kwargs)
@@ -671,6 +675,17 @@ class Differential(RuleBasedStateMachine):
         for _ in range(self.repeats):
             tree = self.m.call(target, (tree,), {})[1]
         self._keep(rng, tree)
+
+    @rule(rng=generators)
+    def call_large(self, rng: random.Random) -> None:
+        """A large model, again and again, and changed in one place."""
+        target = self.m.targets[1]
+        model = draw_large(rng)
+        for _ in range(self.repeats):
+            for _ in range(rng.randrange(1, 5)):
+                self.m.call(target, (model,), {})
+            figures.mutations["large Module"] += 1
+            change_large(rng, model)
 
     @rule(rng=generators)
     def addresses_again(self, rng: random.Random) -> None:
@@ -733,5 +748,3 @@ def machine_settings(examples: int, steps: int, **others: Any) -> hypothesis.set
         suppress_health_check=list(hypothesis.HealthCheck),
         **others,
     )
-
-

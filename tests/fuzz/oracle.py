@@ -25,7 +25,6 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 
-import filterjit
 from filterjit import _core
 
 # ---- identity ----
@@ -254,36 +253,38 @@ def _build_dict(x: Any, aux: list[Any], children: list[Any]) -> Any:
     return type(x)(items)
 
 
-def _fields(x: Any) -> tuple[list[str], list[str]]:
-    dynamic: list[str] = []
-    static: list[str] = []
-    for f in dataclasses.fields(x):
-        if f.name in vars(x):
-            (static if f.metadata.get("static", False) else dynamic).append(f.name)
-    return dynamic, static
+def attributes_of(x: Any) -> dict[str, Any]:
+    return object.__getattribute__(x, "__dict__")  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _fields(cls: Any) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Names of the dynamic and the static fields, and of the attributes of a function."""
+    fields = dataclasses.fields(cls)
+    static = tuple(f.name for f in fields if f.metadata.get("static", False))
+    dynamic = tuple(f.name for f in fields if f.name not in static)
+    return dynamic, static, tuple(n for n in WRAPPER if n not in dynamic + static)
 
 
 def _split_module(x: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
-    dynamic, static = _fields(x)
-    attributes = vars(x)
-    fields = dataclasses.fields(x)
-    aux = [(name, attributes[name]) for name in static]
-    if len(attributes) != len(fields):
-        names = {f.name for f in fields}
-        found = [name for name in WRAPPER if name in attributes and name not in names]
+    dynamic, static, wrapper = _fields(type(x))
+    attributes = attributes_of(x)
+    aux = [(name, attributes[name]) for name in static if name in attributes]
+    if len(attributes) != len(dynamic) + len(static):
         aux += [
             (name, attributes[name])
-            for name in found
-            if type(attributes[name]).__name__ != "_Missing"
+            for name in wrapper
+            if name in attributes and type(attributes[name]).__name__ != "_Missing"
         ]
-    return [("dynamic", tuple(dynamic)), *aux], [attributes[name] for name in dynamic]
+    there = tuple(name for name in dynamic if name in attributes)
+    return [("dynamic", there), *aux], [attributes[name] for name in there]
 
 
 def _build_module(x: Any, aux: list[Any], children: list[Any]) -> Any:
     made = object.__new__(type(x))
     names = [name for name, _ in _split_module(x)[0]][1:]
     values = {**dict(zip(aux[0], children, strict=True)), **dict(zip(names, aux[1:], strict=True))}
-    for name in vars(x):
+    for name in attributes_of(x):
         if name in values:
             object.__setattr__(made, name, values[name])
     return made
@@ -359,8 +360,13 @@ class Same:
         self.value = value
 
 
+_leaf_types: set[type] = {bool, int, float, complex, str, bytes, Seen}
+
+
 def kind_of(x: Any) -> Kind | None:
     cls = type(x)
+    if cls in _leaf_types:
+        return None
     kind = KINDS.get(cls)
     if kind is None and isinstance(x, eqx.Module):
         name = _MODULES.get(cls, "bound method of a Module")
@@ -368,8 +374,14 @@ def kind_of(x: Any) -> Kind | None:
     return kind
 
 
+_array_types: dict[type, bool] = {}
+
+
 def is_array(x: Any) -> bool:
-    return isinstance(x, (jax.Array, np.ndarray, np.generic))
+    found = _array_types.get(type(x))
+    if found is None:
+        found = _array_types[type(x)] = isinstance(x, (jax.Array, np.ndarray, np.generic))
+    return found
 
 
 # ---- exact equality ----
@@ -474,11 +486,17 @@ def exact(tree: Any, structure: bool = False) -> Any:
 
 def walk(tree: Any) -> list[Any]:
     """All nodes and leaves of a tree, from the top."""
-    found = [tree]
-    kind = None if is_array(tree) else kind_of(tree)
-    for child in kind.split(tree)[1] if kind is not None else ():
-        found += walk(child)
+    found: list[Any] = []
+    _walk(tree, found)
     return found
+
+
+def _walk(tree: Any, found: list[Any]) -> None:
+    found.append(tree)
+    kind = None if is_array(tree) else kind_of(tree)
+    if kind is not None:
+        for child in kind.split(tree)[1]:
+            _walk(child, found)
 
 
 def arrays(tree: Any) -> list[Any]:
@@ -497,15 +515,33 @@ def statics(tree: Any) -> list[Any]:
     return found
 
 
+@functools.cache
+def _dtype(dtype: Any) -> Any:
+    """What JAX makes of a dtype."""
+    return jax.dtypes.canonicalize_dtype(dtype)
+
+
+_known: dict[int, tuple[Any, Any, Any]] = {}
+
+
+def remember(x: Any) -> None:
+    """Keeps what is asked of an array that is never to die."""
+    _known[id(x)] = x, aval(x), value(x)
+
+
 def aval(x: Any) -> Any:
     """By what JAX tells two arrays apart."""
+    if id(x) in _known:
+        return _known[id(x)][1]
     weak = isinstance(x, jax.Array) and x.weak_type
-    return x.shape, str(jax.dtypes.canonicalize_dtype(x.dtype)), weak
+    return x.shape, str(_dtype(x.dtype)), weak
 
 
 def value(x: Any) -> Any:
     """An array's value, in the dtype that JAX gives it."""
-    return aval(x), np.asarray(x).astype(jax.dtypes.canonicalize_dtype(x.dtype)).tobytes()
+    if id(x) in _known:
+        return _known[id(x)][2]
+    return aval(x), np.asarray(x).astype(_dtype(x.dtype)).tobytes()
 
 
 _CHANGING = (list, dict, set, Value, Variable, types.FunctionType, types.MethodType)
@@ -566,6 +602,3 @@ def copy(tree: Any, change: Callable[[Any], Any] = twin) -> Any:
 def snapshot(tree: Any) -> Any:
     """The nodes anew; the very same statics and arrays. What `f.partial` keeps."""
     return copy(tree, lambda x: x)
-
-
-assert filterjit is not None

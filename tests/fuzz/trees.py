@@ -45,6 +45,7 @@ from oracle import (
     copy,
     is_array,
     kind_of,
+    remember,
     twin,
     walk,
 )
@@ -175,6 +176,8 @@ _ARRAYS: list[Any] = [
     jnp.array(True),
     jnp.arange(2.0),
 ]
+for _array in _ARRAYS:
+    remember(_array)
 
 
 def draw_array(rng: random.Random) -> Any:
@@ -268,7 +271,9 @@ def draw_tree(rng: random.Random, wrapped: list[Any], depth: int = 3) -> Any:
         case _:
             if wrapped and rng.randrange(2):
                 f = rng.choice(wrapped)
-                return rng.choice([lambda: f, lambda: f.partial(inner()), lambda: _bound(f, inner)])()
+                return rng.choice(
+                    [lambda: f, lambda: f.partial(inner()), lambda: _bound(f, inner)]
+                )()
             return Layer(inner(), inner(), draw_field(rng), draw_field(rng)).method
 
 
@@ -303,6 +308,37 @@ def draw_nearly(rng: random.Random, tree: Any, wrapped: list[Any]) -> Any:
     if tree is None:
         return draw_tree(rng, wrapped, 1)
     return leaves_only(tree)
+
+
+def draw_large(rng: random.Random) -> Any:
+    """A model that is large enough to be remembered by its addresses, of nodes that can be."""
+
+    def row(i: int) -> Any:
+        layer = Layer(_ARRAYS[0], (_ARRAYS[1], i), rng.choice(NUMBERS), f"name {i}")
+        return rng.choice([lambda: layer, lambda: [layer, None], lambda: Point(layer, i)])()
+
+    return Layer([row(i) for i in range(12)], _ARRAYS[2], "root", len)
+
+
+def change_large(rng: random.Random, model: Any) -> None:
+    """Puts something else in one place of it, at the address of what was there, maybe."""
+    owner = rng.choice([x for x in walk(model) if type(x) in (Layer, list)])
+    if type(owner) is list:
+        place = rng.randrange(len(owner))
+        if place and rng.randrange(3) == 0:
+            owner[place] = owner[place - 1]
+        else:
+            owner[place] = copy(owner[place])
+        return
+    name = rng.choice(["weight", "bias", "size", "activation"])
+    if owner is model and name == "weight":
+        return
+    if name in ("weight", "bias"):
+        put = rng.choice([draw_array, lambda rng: (draw_array(rng), twin(rng.choice(NUMBERS)))])
+    else:
+        put = rng.choice([lambda rng: twin(rng.choice(NUMBERS)), lambda _: Thing(), draw_field])
+    object.__setattr__(owner, name, None)
+    object.__setattr__(owner, name, put(rng))
 
 
 # ---- changes in place ----
