@@ -302,18 +302,21 @@ class Machine:
         through: Callable[..., Any] | None = None,
         captured: list[Any] | None = None,
         given: tuple[Any, Any] | None = None,
+        times: int = 1,
     ) -> Any:
-        """Calls and checks. `args` and `kwargs` are what the function gets; with `through`, that
+        """Calls and checks, some `times`. `args` and `kwargs` are what the function gets; with `through`, that
         is called with `given` in the place of the target, and `captured` holds its guess."""
         slots = target.slots(args, kwargs)
         key = exact(slots, target.structure)
         avals = tuple(aval(x) for x in (*target.own, *arrays(slots)))
         want = self.expected(target, args, kwargs)
-        candidates = self.candidates(target, key, captured)
         mine, named = (args, kwargs) if given is None else given
-        got = (through or target.f)(*mine, **named)
-        self.check(target, slots, key, avals, want, got, candidates, captured)
-        self.check_size(target)
+        got = None
+        for _ in range(times):
+            candidates = self.candidates(target, key, captured)
+            got = (through or target.f)(*mine, **named)
+            self.check(target, slots, key, avals, want, got, candidates, captured)
+            self.check_size(target)
         return got
 
     def candidates(self, target: Target, key: Any, captured: list[Any] | None) -> list[Variant]:
@@ -396,12 +399,17 @@ class Machine:
         self.partials.append((target, partial, *kept, [None]))
         figures.partials += 1
 
-    def call_partial(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_partial(
+        self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], times: int = 1
+    ) -> Any:
         target, partial, first, named, captured = self.partials[index]
         full = (*first, *args), {**named, **kwargs}
         if not named.keys().isdisjoint(kwargs):
             captured = None  # other arguments than the captured ones
-        return self.call(target, *full, through=partial, captured=captured, given=(args, kwargs))
+        given = args, kwargs
+        return self.call(
+            target, *full, through=partial, captured=captured, given=given, times=times
+        )
 
     # ---- clearing, threads ----
 
@@ -599,9 +607,9 @@ class Differential(RuleBasedStateMachine):
                 figures.donations += 1
                 self.m.call(target, *fresh_arrays((args, kwargs)))
                 continue
-            if not rng.randrange(4):
+            if not rng.randrange(3):
                 args, kwargs = copy((args, kwargs))
-            self.m.call(target, args, kwargs)
+            self.m.call(target, args, kwargs, times=rng.randrange(1, 4))
 
     @rule(rng=generators)
     def call_by_turns(self, rng: random.Random) -> None:
@@ -610,7 +618,7 @@ class Differential(RuleBasedStateMachine):
         trees = [self._tree(rng)]
         trees += [draw_nearly(rng, trees[0], self.m.wrapped) for _ in range(2)]
         for _ in range(self.repeats):
-            self.m.call(target, (rng.choice(trees),), {})
+            self.m.call(target, (rng.choice(trees),), {}, times=rng.randrange(1, 3))
 
     @rule(rng=generators)
     def mutate_between(self, rng: random.Random) -> None:
@@ -621,7 +629,7 @@ class Differential(RuleBasedStateMachine):
             if target.donates:
                 self.m.call(target, (fresh_arrays(tree),), {})
             else:
-                self.m.call(target, (tree,), {})
+                self.m.call(target, (tree,), {}, times=2)
             figures.mutations.update(mutate(rng, tree, self.m.wrapped))
         if not target.donates:
             self.m.call(target, (tree,), {})
@@ -652,8 +660,7 @@ class Differential(RuleBasedStateMachine):
         if needed or (left and left[0] in ("y", "n", "b", "c") and rng.randrange(2)):
             args = (self._tree(rng),) if left[0] not in named else ()
         kwargs = {name: self._tree(rng) for name in named if not rng.randrange(3)}
-        for _ in range(rng.randrange(1, self.repeats)):
-            self.m.call_partial(index, args, kwargs)
+        self.m.call_partial(index, args, kwargs, times=rng.randrange(1, self.repeats))
 
     @rule(rng=generators)
     def call_bound(self, rng: random.Random) -> None:
@@ -662,8 +669,7 @@ class Differential(RuleBasedStateMachine):
         owner = Layer(self._tree(rng), None, 1, len)
         bound = target.f.__get__(owner)
         tree = self._tree(rng)
-        for _ in range(3):
-            self.m.call(target, (owner, tree), {}, through=bound, given=((tree,), {}))
+        self.m.call(target, (owner, tree), {}, through=bound, given=((tree,), {}), times=3)
 
     @rule(rng=generators)
     def feed_back(self, rng: random.Random) -> None:
@@ -682,8 +688,7 @@ class Differential(RuleBasedStateMachine):
         target = self.m.targets[1]
         model = draw_large(rng)
         for _ in range(self.repeats):
-            for _ in range(rng.randrange(1, 5)):
-                self.m.call(target, (model,), {})
+            self.m.call(target, (model,), {}, times=rng.randrange(1, 6))
             figures.mutations["large Module"] += 1
             change_large(rng, model)
 

@@ -167,6 +167,36 @@ def draw_field(rng: random.Random) -> Any:
     return rng.choice(_FIELDS)(held)
 
 
+def confuse(rng: random.Random, x: Any) -> Any:
+    """A static that ``==`` or ``hash`` takes for `x`, or nearly, where there is one."""
+    cls = type(x)
+    if cls in (tuple, Pair, list) and len(x) > 0:
+        if rng.randrange(4) == 0:
+            return rng.choice([tuple, Pair, list] if cls is list else [tuple, Pair])(x)
+        at = rng.randrange(len(x))
+        return cls([confuse(rng, y) if i == at else twin(y) for i, y in enumerate(x)])
+    if cls in (set, frozenset):
+        return cls([confuse(rng, y) for y in x])
+    if cls is dict:
+        if len(x) > 1 and rng.randrange(2):
+            return dict(reversed(x.items()))
+        return {twin(k): confuse(rng, v) for k, v in x.items()}
+    if cls in (Constant, Other):
+        return rng.choice([cls, cls, Constant, Other])(confuse(rng, x.value))
+    if cls is Variable:
+        return Variable(confuse(rng, x.value))
+    if isinstance(x, (int, float, complex)):
+        alike = [y for y in NUMBERS if y == x or hash(y) == hash(x) or (x != x and y != y)]
+        return twin(rng.choice(alike)) if alike else x
+    if isinstance(x, (str, bytes)):
+        return rng.choice(["1", b"1", Text("1"), 1])
+    if cls is types.FunctionType and x.__qualname__.startswith("_"):
+        return rng.choice(_FUNCTIONS)(twin(rng.choice([1, True, 1.0])))
+    if cls is type and x.__name__ == "Local":
+        return _local_class()
+    return rng.choice(ATOMS)
+
+
 # ---- arrays ----
 
 _ARRAYS: list[Any] = [
@@ -282,32 +312,43 @@ def _bound(f: Any, inner: Callable[[], Any]) -> Any:
 
 
 def draw_nearly(rng: random.Random, tree: Any, wrapped: list[Any]) -> Any:
-    """A copy with another static or array in one place."""
-    places = sum(kind_of(x) is None or is_array(x) for x in walk(tree))
-    target = rng.randrange(max(places, 1))
+    """A copy with another static or array in one place, mostly one that is easily confused."""
+    target = rng.randrange(_count(tree) or 1)
     seen = -1
 
-    def change(x: Any) -> Any:
+    def change(x: Any, field: bool) -> Any:
         nonlocal seen
-        if type(x) is tuple and x and all(type(y) is str for y in x):
-            return x  # the names of fields
-        if isinstance(x, (str, type(None), type)) and not rng.randrange(2):
-            return x
         seen += 1
         if seen != target:
             return twin(x)
-        return draw_array(rng) if is_array(x) else draw_leaf_static(rng)
+        if is_array(x):
+            return draw_array(rng)
+        if rng.randrange(4):
+            return confuse(rng, x)
+        return draw_field(rng) if field else draw_leaf_static(rng)
 
-    def leaves_only(x: Any) -> Any:
+    def go(x: Any) -> Any:
         kind = None if is_array(x) else kind_of(x)
         if kind is None:
-            return change(x)
+            return change(x, False)
         aux, children = kind.split(x)
-        return kind.build(x, [twin(v) for _, v in aux], [leaves_only(c) for c in children])
+        made = [change(v, True) if _is_free(x, name) else twin(v) for name, v in aux]
+        return kind.build(x, made, [go(c) for c in children])
 
-    if tree is None:
-        return draw_tree(rng, wrapped, 1)
-    return leaves_only(tree)
+    return draw_tree(rng, wrapped, 1) if tree is None else go(tree)
+
+
+def _is_free(node: Any, name: Any) -> bool:
+    """Whether another static may stand in the place of this one."""
+    return name in ("size", "activation", "tag") or (name == "aux" and type(node) in (Box, Bag))
+
+
+def _count(tree: Any) -> int:
+    kind = None if is_array(tree) else kind_of(tree)
+    if kind is None:
+        return 1
+    aux, children = kind.split(tree)
+    return sum(_is_free(tree, name) for name, _ in aux) + sum(map(_count, children))
 
 
 def draw_large(rng: random.Random) -> Any:
@@ -317,7 +358,7 @@ def draw_large(rng: random.Random) -> Any:
         layer = Layer(_ARRAYS[0], (_ARRAYS[1], i), rng.choice(NUMBERS), f"name {i}")
         return rng.choice([lambda: layer, lambda: [layer, None], lambda: Point(layer, i)])()
 
-    return Layer([row(i) for i in range(12)], _ARRAYS[2], "root", len)
+    return Layer([row(i) for i in range(9)], _ARRAYS[2], "root", len)
 
 
 def change_large(rng: random.Random, model: Any) -> None:
@@ -352,8 +393,8 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
         where = rng.randrange(len(x)) if x else 0
         if x and isinstance(x[where], list) and rng.randrange(2):
             return _change_static(rng, x[where], done)
-        if x and type(x[where]) is int and x[where] in (-1, -2) and rng.randrange(2):
-            x[where] = -3 - x[where]  # whose hash is the same
+        if x and rng.randrange(2) and type(x[where]) in (int, bool, float, complex):
+            x[where] = confuse(rng, x[where])
         elif x and rng.randrange(2):
             x[where] = number if rng.randrange(2) else Thing()  # at the old one's address, maybe
         elif x and rng.randrange(2):
@@ -372,7 +413,7 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
             x.pop()
         x.add(number)
     elif cls is Variable:
-        x.value = number
+        x.value = confuse(rng, x.value)
     elif cls is Value:
         x.value = (x.value + 1) % 4
     elif cls is tuple and x and isinstance(x[0], (list, Value)):
@@ -443,10 +484,11 @@ def _mutate_node(rng: random.Random, node: Any, wrapped: list[Any], done: list[s
     elif cls in (Layer, Deeper):
         name = rng.choice(list(vars(node)) or ["weight"])
         if name in ("size", "activation"):
+            held = vars(node).get(name)
             if rng.randrange(3):
-                _change_static(rng, getattr(node, name, None), done)
+                _change_static(rng, held, done)
                 return
-            object.__setattr__(node, name, draw_field(rng))
+            object.__setattr__(node, name, confuse(rng, held))
         elif name in vars(node) and not rng.randrange(6):
             object.__delattr__(node, name)
         else:
