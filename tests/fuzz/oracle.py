@@ -73,7 +73,7 @@ class Layer(eqx.Module):
 
 
 class Deeper(Layer):
-    extra: Any = None
+    extra: Any
 
 
 class Shell(eqx.Module):
@@ -254,6 +254,15 @@ def _build_dict(x: Any, aux: list[Any], children: list[Any]) -> Any:
 
 
 def attributes_of(x: Any) -> dict[str, Any]:
+    """Of a `Layer` without asking for its ``__dict__``: it would not be where it was after."""
+    if type(x) in (Layer, Deeper):
+        found = {}
+        for name in type(x).__dataclass_fields__:
+            try:
+                found[name] = object.__getattribute__(x, name)
+            except AttributeError:
+                pass
+        return found
     return object.__getattribute__(x, "__dict__")  # type: ignore[no-any-return]
 
 

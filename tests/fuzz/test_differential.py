@@ -28,11 +28,11 @@ def _small_process() -> Iterator[None]:
 
 
 def test_calls_on_a_stand_in_for_jax_jit() -> None:
-    run_state_machine_as_test(machine.Differential, settings=machine.machine_settings(40, 30))
+    run_state_machine_as_test(machine.Differential, settings=machine.machine_settings(30, 30))
 
 
 def test_calls_on_jax() -> None:
-    run_state_machine_as_test(machine.WithJax, settings=machine.machine_settings(4, 15))
+    run_state_machine_as_test(machine.WithJax, settings=machine.machine_settings(3, 15))
 
 
 # ---- the judge itself ----
