@@ -50,7 +50,10 @@ from oracle import (
 import filterjit
 from filterjit import _compile, _core
 from trees import (
+    NUMBERS,
     change_large,
+    confuse,
+    draw_field,
     draw_large,
     draw_leaf_static,
     draw_nearly,
@@ -619,6 +622,15 @@ class Differential(RuleBasedStateMachine):
         trees += [draw_nearly(rng, trees[0], self.m.wrapped) for _ in range(2)]
         for _ in range(self.repeats):
             self.m.call(target, (rng.choice(trees),), {}, times=rng.randrange(1, 3))
+
+    @rule(rng=generators)
+    def call_confused(self, rng: random.Random) -> None:
+        """One static in a place of its own, in turn with what is easily taken for it."""
+        target = rng.choice(self.m.targets[:5])
+        static = draw_field(rng) if rng.randrange(2) else rng.choice(NUMBERS)
+        for _ in range(2 * self.repeats):
+            held = rng.choice([static, confuse(rng, static)])
+            self.m.call(target, (Layer(None, 1, held, len),), {})
 
     @rule(rng=generators)
     def mutate_between(self, rng: random.Random) -> None:
