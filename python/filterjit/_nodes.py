@@ -153,10 +153,13 @@ def _static_key(cls: Any) -> Callable[[Any], Any] | None:
     """What stands for a static of this type, where its own ``==`` is too coarse.
 
     The ``==`` of a dataclass compares its fields by theirs, so ``C(1) == C(True)``: we compare
-    the fields by our rule instead.
+    the fields by our rule instead. That of a range takes ``range(0, 3, 2)`` for
+    ``range(0, 4, 2)``, and that of a slice compares its parts by theirs.
     """
     if cls is jtu.PyTreeDef:
         return _treedef_key
+    if cls in (range, slice):
+        return operator.attrgetter("start", "stop", "step")
     parameters = cls.__dict__.get("__dataclass_params__")
     code = getattr(cls.__eq__, "__code__", None)
     if parameters is None or not parameters.eq or code is None or code.co_filename != "<string>":

@@ -60,3 +60,13 @@ def test_a_dropped_variant_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> N
     scale = 5
     f.clear_cache()
     assert f(x, 2) == 5 and p(1) == 5 and g(x, 3) == 5
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x,)], ids=["bare", "tuple"])
+def test_ranges_of_equal_numbers(wrap: Any) -> None:
+    """The ``==`` of ranges compares the numbers that come out of them, and no bound."""
+    f = filter_jit(lambda x, r: (x, r))
+    x = jnp.array(1.0)
+    for r in (range(0, 3, 2), range(0, 4, 2), range(0), range(1, 1), range(0, 3, 2)):
+        assert repr(f(x, wrap(r))[1]) == repr(wrap(r))
+    assert len(f.variants) == 4
