@@ -657,6 +657,8 @@ class Differential(RuleBasedStateMachine):
         if target.fun is self.m.targets[2].fun or len(args) > 1:
             args = args[:1]
             kwargs = {k: v for k, v in kwargs.items() if k in ("d", "e")}
+        if has_missing_fields((args, kwargs)):
+            return
         if len(self.m.partials) > 5:
             self.m.partials.pop(0)
         self.m.make_partial(target, args, kwargs)

@@ -50,6 +50,8 @@ from oracle import (
     walk,
 )
 
+from filterjit import _core
+
 # ---- statics ----
 
 
@@ -302,9 +304,14 @@ def draw_tree(rng: random.Random, wrapped: list[Any], depth: int = 3) -> Any:
             if wrapped and rng.randrange(2):
                 f = rng.choice(wrapped)
                 return rng.choice(
-                    [lambda: f, lambda: f.partial(inner()), lambda: _bound(f, inner)]
+                    [lambda: f, lambda: _partial(f, inner), lambda: _bound(f, inner)]
                 )()
             return Layer(inner(), inner(), draw_field(rng), draw_field(rng)).method
+
+
+def _partial(f: Any, inner: Callable[[], Any]) -> Any:
+    held = inner()
+    return f if has_missing_fields(held) else f.partial(held)
 
 
 def _bound(f: Any, inner: Callable[[], Any]) -> Any:
@@ -442,7 +449,9 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
 def mutate(rng: random.Random, tree: Any, wrapped: list[Any]) -> list[str]:
     """Changes something in the tree in place; what it was, as a list of one name or none."""
     done: list[str] = []
-    nodes = [x for x in walk(tree) if not is_array(x)]
+    # What a partial holds is its own, and nobody's to change.
+    private = {id(y) for x in walk(tree) if type(x) is _core.PartialFilterJit for y in walk(x)}
+    nodes = [x for x in walk(tree) if not is_array(x) and id(x) not in private]
     for _ in range(4 if nodes else 0):
         node = rng.choice(nodes)
         _mutate_node(rng, node, wrapped, done)
@@ -482,7 +491,7 @@ def _mutate_node(rng: random.Random, node: Any, wrapped: list[Any], done: list[s
             node[rng.choice(list(node)) if node else "a"] = fresh()
         done.append(kind.name)
     elif cls in (Layer, Deeper):
-        name = rng.choice(list(vars(node)) or ["weight"])
+        name = rng.choice(["weight", "bias", "size", "activation"])
         if name in ("size", "activation"):
             held = vars(node).get(name)
             if rng.randrange(3):
