@@ -57,7 +57,7 @@ class _Progress:
 
 def _run(kind: type[Differential], seed: int) -> None:
     settings = machine.machine_settings(
-        1 if kind is WithJax else 10, _STEPS, database=None, print_blob=False
+        4 if kind is WithJax else 10, _STEPS, database=None, print_blob=False
     )
     kind._hypothesis_internal_use_seed = seed  # type: ignore[attr-defined]
     run_state_machine_as_test(kind, settings=settings)
