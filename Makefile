@@ -7,6 +7,7 @@
 #
 #   make lint      formatting, types and stubs
 #   make bench     the table of the README, and more
+#   make fuzz      100,000 random calls against an oracle; more by FUZZ_ARGS
 #   make sanitize  the core's tests under gcc's address and undefined-behaviour sanitizers
 #   make valgrind  some of them under valgrind
 #   make instructions  holds the instructions that the core takes to their bounds
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 
 SOURCES := $(wildcard csrc/*.c csrc/*.h csrc/testing/*.c) setup.py pyproject.toml
 
-.PHONY: demo test lint bench sanitize valgrind instructions clean
+.PHONY: demo test lint bench fuzz sanitize valgrind instructions clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
@@ -28,6 +29,9 @@ test: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m filterjit bench $(BENCH_ARGS)
+
+fuzz: $(VENV)/.installed
+	$(BIN)/python tests/fuzz/long.py $(FUZZ_ARGS)
 
 lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/clang-format --dry-run --Werror csrc/*.c csrc/*.h csrc/testing/*.c

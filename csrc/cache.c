@@ -52,7 +52,9 @@ void
 fj_cache_trim(FjCache *cache)
 {
     while (cache->variants.live > cache->maxsize) {
-        fj_cache_remove(cache, oldest(cache));
+        FjVariant *variant = oldest(cache);
+        variant->cleared = 1;
+        fj_cache_remove(cache, variant);
     }
 }
 
@@ -146,7 +148,7 @@ cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
     size_t position = 0;
     PyObject *value;
     while ((value = fj_table_next(&self->variants, &position)) != NULL) {
-        ((FjVariant *)value)->cleared = 1; /* wrappers may still hold it as their guess */
+        ((FjVariant *)value)->cleared = 1;
     }
     fj_table_clear(&self->variants);
     Py_RETURN_NONE;

@@ -334,7 +334,7 @@ now(void)
     return (unsigned long long)time.tv_sec * 1000000000ULL + (unsigned long long)time.tv_nsec;
 }
 
-/* Counts a call that has returned. */
+/* (P) Counts a call that has returned; a fresh trace may have made one variant too many. */
 static void
 count_call(Call *call, Py_ssize_t traces_before)
 {
@@ -488,6 +488,7 @@ fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *
     if (begin_call(&call, (FjFilterJit *)op, NULL, args, nargs, kwnames) < 0) {
         return NULL;
     }
+    fj_cache_trim(call.cache);
     PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
     PyObject *result = arrays == NULL ? NULL : Py_BuildValue("(ON)", call.variant, arrays);
     fj_cache_trim(call.cache);

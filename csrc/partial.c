@@ -35,10 +35,11 @@ typedef struct {
 /* ---- the call ---- */
 
 /* The keywords of a call: those given now, and the captured ones that are not among them.  A
- * new tuple of the names, the values in `values`, borrowed; NULL with an error. */
+ * new tuple of the names, the values in `values`, borrowed; NULL with an error.  `replaced` is
+ * set where one is given in the place of a captured one. */
 static PyObject *
 merge_keywords(FjPartialJit *self, PyObject *kwnames, PyObject *const *given,
-               PyObject **values)
+               PyObject **values, int *replaced)
 {
     Py_ssize_t count = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
     PyObject *names = PyList_New(0);
@@ -54,6 +55,9 @@ merge_keywords(FjPartialJit *self, PyObject *kwnames, PyObject *const *given,
         int again = kwnames == NULL ? 0 : PySequence_Contains(kwnames, name);
         if (again == 0) {
             values[PyList_GET_SIZE(names)] = value;
+        }
+        else {
+            *replaced = 1;
         }
         if (again < 0 || (again == 0 && PyList_Append(names, name) < 0)) {
             Py_CLEAR(names);
@@ -74,6 +78,7 @@ partial_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject 
     Py_ssize_t total = first + nargs + named + PyDict_GET_SIZE(self->keywords);
     PyObject *small[ARGS_INLINE];
     PyObject **all = small, *names = NULL, *result = NULL;
+    int replaced = 0;
     if (total > ARGS_INLINE) {
         all = PyMem_Malloc((size_t)total * sizeof(PyObject *));
         if (all == NULL) {
@@ -84,7 +89,7 @@ partial_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject 
     memcpy(all, ((PyTupleObject *)self->args)->ob_item, (size_t)first * sizeof(PyObject *));
     memcpy(all + first, args, (size_t)nargs * sizeof(PyObject *));
     if (PyDict_GET_SIZE(self->keywords) > 0) {
-        names = merge_keywords(self, kwnames, args + nargs, all + first + nargs);
+        names = merge_keywords(self, kwnames, args + nargs, all + first + nargs, &replaced);
         if (names == NULL) {
             goto done;
         }
@@ -93,7 +98,9 @@ partial_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject 
         memcpy(all + first + nargs, args + nargs, (size_t)named * sizeof(PyObject *));
         names = Py_XNewRef(kwnames);
     }
-    result = fj_call_captured(self->function, &self->captured, all, first + nargs, names);
+    /* The variant of other arguments than the captured ones says nothing of these. */
+    result = fj_call_captured(self->function, replaced ? NULL : &self->captured, all,
+                              first + nargs, names);
 done:
     Py_XDECREF(names);
     Py_DECREF(op);

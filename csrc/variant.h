@@ -34,7 +34,7 @@ typedef struct {
     uint64_t last_used;
     unsigned long long hits; /* as in a Cache, of this variant */
     unsigned long long hit_time;
-    int cleared;        /* its Cache was cleared: no call may guess it any more */
+    int cleared;        /* its Cache has dropped it: no call may guess it any more */
     int raises;         /* one of its traces waits */
     PyObject *deferred; /* list of callables to be run when the call is over, or NULL */
     PyObject *notes;    /* the Python side's, or NULL */

@@ -2,8 +2,11 @@
 
 import collections
 import dataclasses
+import datetime
+import decimal
 import functools
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -149,14 +152,28 @@ def _treedef_key(treedef: Any) -> Any:
     return data, tuple(_treedef_key(child) for child in treedef.children())
 
 
+# ``range(0, 3, 2) == range(0, 4, 2)``, ``Decimal("1.0") == Decimal("1.00")``, and times are equal
+# in all time zones.
+_PARTS: dict[type, Callable[[Any], Any]] = {
+    range: operator.attrgetter("start", "stop", "step"),
+    slice: operator.attrgetter("start", "stop", "step"),
+    types.GenericAlias: operator.attrgetter("__origin__", "__args__"),
+    decimal.Decimal: decimal.Decimal.as_tuple,
+    datetime.datetime: lambda x: (x.replace(tzinfo=None).isoformat(), x.fold, x.tzinfo),
+    datetime.time: lambda x: (x.replace(tzinfo=None).isoformat(), x.fold, x.tzinfo),
+}
+
+
 def _static_key(cls: Any) -> Callable[[Any], Any] | None:
     """What stands for a static of this type, where its own ``==`` is too coarse.
 
     The ``==`` of a dataclass compares its fields by theirs, so ``C(1) == C(True)``: we compare
-    the fields by our rule instead.
+    the fields by our rule instead, and so with others of which equal ones behave differently.
     """
     if cls is jtu.PyTreeDef:
         return _treedef_key
+    if cls in _PARTS:
+        return _PARTS[cls]
     parameters = cls.__dict__.get("__dataclass_params__")
     code = getattr(cls.__eq__, "__code__", None)
     if parameters is None or not parameters.eq or code is None or code.co_filename != "<string>":

@@ -1,0 +1,128 @@
+"""The fuzzer at length: ``python tests/fuzz/long.py --calls 100000``.
+
+Most of the calls go through a stand-in for ``jax.jit``, one in `JAX_SHARE` through JAX itself.
+Says how far it is on a terminal, and at the end what was done; a failure ends it with the steps
+that lead to it, made as few as Hypothesis can, and with exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import equinox
+import jax
+import machine
+from hypothesis.stateful import run_state_machine_as_test
+from machine import Differential, WithJax, figures
+
+JAX_SHARE = 20
+_STEPS = 40
+_REFRESH = 0.25
+
+
+class _Progress:
+    """A line on a terminal; nothing elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.start = self.shown = time.monotonic()
+        self.wanted = sys.stderr.isatty()
+
+    def show(self) -> None:
+        now = time.monotonic()
+        if not self.wanted or now - self.shown < _REFRESH:
+            return
+        self.shown = now
+        seconds = now - self.start
+        share = min(figures.calls / self.total, 1)
+        left = seconds * (1 / max(share, 1e-6) - 1)
+        bar = "#" * round(30 * share)
+        print(
+            f"\r\x1b[K[{bar:30}] {figures.calls:,} of {self.total:,} calls, "
+            f"{figures.variants:,} variants, {left:.0f} s left",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def remove(self) -> None:
+        if self.wanted:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _run(kind: type[Differential], seed: int) -> None:
+    settings = machine.machine_settings(
+        4 if kind is WithJax else 10, _STEPS, database=None, print_blob=False
+    )
+    kind._hypothesis_internal_use_seed = seed  # type: ignore[attr-defined]
+    run_state_machine_as_test(kind, settings=settings)
+
+
+def _table(seed: int, seconds: float) -> str:
+    rows: list[tuple[str, object]] = [
+        ("calls", figures.calls),
+        ("  of them hits", figures.hits),
+        ("  of them through jax.jit", figures.calls_with_jax),
+        ("variants made", figures.variants),
+        ("  of them compiled by JAX", figures.compiled_by_jax),
+        ("traces", figures.traces),
+        ("evictions", figures.evictions),
+        ("caches cleared", figures.clears),
+        ("threads", figures.threads),
+        ("calls that had to fail", figures.failures),
+        ("calls that donate", figures.donations),
+        ("partials", figures.partials),
+        ("machines", figures.machines),
+        ("mutations", figures.mutations.total()),
+        *((f"  of a {name}", n) for name, n in figures.mutations.most_common()),
+        ("nodes and leaves traced", figures.nodes.total()),
+        *((f"  {name}", n) for name, n in figures.nodes.most_common()),
+        ("seed", seed),
+        ("seconds", round(seconds)),
+    ]
+    return "\n".join(
+        f"{name:32}{value:>12,}" if name != "seed" else f"{name:32}{value:>12}"
+        for name, value in rows
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--jax-share", type=int, default=JAX_SHARE, help="0: never")
+    options = parser.parse_args()
+    seed = int.from_bytes(os.urandom(4)) if options.seed is None else options.seed
+    machine.use_fast_draws(True)
+    progress = _Progress(options.calls)
+    machine.on_call.append(progress.show)
+    now = seed
+    try:
+        while figures.calls < options.calls:
+            share = options.jax_share
+            behind = share and figures.calls_with_jax * share < figures.calls
+            _run(WithJax if behind else Differential, now)
+            if behind:
+                jax.clear_caches()
+                equinox.clear_caches()
+            now += 1
+    except KeyboardInterrupt:
+        progress.remove()
+        print(_table(seed, time.monotonic() - progress.start))
+        return 130
+    except BaseException:
+        progress.remove()
+        print(f"failed: --seed {now} fails at once, with the same --jax-share", file=sys.stderr)
+        raise
+    progress.remove()
+    print(_table(seed, time.monotonic() - progress.start))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

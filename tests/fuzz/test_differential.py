@@ -1,0 +1,82 @@
+"""A slice of the fuzzer; the whole of it is ``python tests/fuzz/long.py``."""
+
+import gc
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import pytest
+
+pytest.importorskip("hypothesis")
+
+import machine
+import oracle
+from hypothesis.stateful import run_state_machine_as_test
+from oracle import Constant, Other, Pair, exact, static_key, twin
+
+import trees
+
+
+@pytest.fixture(autouse=True)
+def _small_process() -> Iterator[None]:
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    jax.clear_caches()
+
+
+def test_calls_on_a_stand_in_for_jax_jit() -> None:
+    run_state_machine_as_test(machine.Differential, settings=machine.machine_settings(30, 30))
+
+
+def test_calls_on_jax() -> None:
+    run_state_machine_as_test(machine.WithJax, settings=machine.machine_settings(3, 15))
+
+
+# ---- the judge itself ----
+
+CONFUSABLE: list[Any] = [
+    *(1, True, 1.0, 1 + 0j, "1", b"1", 0, False, 0.0, -0.0, 0j, complex(-0.0, 0.0), -1, -2),
+    *(oracle.Integer(1), oracle.Double(1.0), oracle.Level.LOW, oracle.Colour.RED, None, ...),
+    *((1,), (True,), [1], {1}, frozenset([1]), frozenset([True]), Pair((1,)), {1: 1}, {True: 1}),
+    *({"a": 1, "b": 1}, {"b": 1, "a": 1}, Constant(1), Constant(True), Other(1), Constant([1])),
+    *(range(0, 3, 2), range(0, 4, 2), oracle.Variable(1), oracle.Value(1), oracle.Thing(), int),
+    *(2**61 - 1, lambda: 1, lambda: 1, trees._local_class(), trees._local_class()),
+]
+
+
+def test_the_oracle_takes_no_static_for_another() -> None:
+    keys = [static_key(x) for x in CONFUSABLE]
+    assert len(set(keys)) == len(keys)
+    assert [static_key(twin(x)) for x in CONFUSABLE] == keys
+
+
+def test_the_oracle_sees_functions_of_equal_structure() -> None:
+    makers = trees._FUNCTIONS
+    for make in makers[:-1]:  # the last holds a list: such functions equal no other
+        assert static_key(make(1), True) == static_key(make(1), True)
+        assert static_key(make(1), True) != static_key(make(True), True)
+    assert static_key(makers[-1](1), True) != static_key(makers[-1](1), True)
+    assert len({static_key(make(1), True) for make in makers}) == len(makers)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_copies_are_exactly_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(10):
+        tree = trees.draw_tree(rng, [])
+        again = oracle.copy(tree)
+        assert exact(again) == exact(tree) == exact(oracle.snapshot(tree))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_kinds_of_nodes_are_drawn(seed: int) -> None:
+    import filterjit
+
+    f = filterjit.filter_jit(lambda x, *rest: x)
+    rng = random.Random(seed)
+    drawn = [x for _ in range(600) for x in oracle.walk(trees.draw_tree(rng, [f]))]
+    found = {kind.name for x in drawn if (kind := oracle.kind_of(x)) is not None}
+    assert found >= {kind.name for kind in oracle.KINDS.values()}

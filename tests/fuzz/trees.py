@@ -1,0 +1,533 @@
+"""Random trees of every kind of node, with statics that are easily taken for one another.
+
+All of it draws from a ``random.Random``, which may be Hypothesis's: then failures shrink.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import math
+import random
+import struct
+import types
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from oracle import (
+    WRAPPER,
+    Bag,
+    Box,
+    Checked,
+    Coarse,
+    Colour,
+    Constant,
+    Deeper,
+    Double,
+    Integer,
+    Layer,
+    Level,
+    Listed,
+    Other,
+    Pair,
+    Point,
+    Record,
+    Shell,
+    Text,
+    Thing,
+    Value,
+    Variable,
+    copy,
+    is_array,
+    kind_of,
+    remember,
+    twin,
+    walk,
+)
+
+from filterjit import _core
+
+# ---- statics ----
+
+
+def plain(x: Any, y: Any = 1) -> Any:
+    return x
+
+
+def _closure(value: Any) -> Any:
+    return lambda: value
+
+
+def _defaults(value: Any) -> Any:
+    def inner(x: Any = value) -> Any:
+        return x
+
+    return inner
+
+
+def _tagged(value: Any) -> Any:
+    def inner() -> None: ...
+
+    inner.__dict__["tag"] = value
+    return inner
+
+
+def _recursive(value: Any) -> Any:
+    def inner() -> Any:
+        return inner, value
+
+    return inner
+
+
+def _sharing(value: Any) -> Any:
+    one = _closure(value)
+    return functools.partial(one, one)
+
+
+def _not_sharing(value: Any) -> Any:
+    return functools.partial(_closure(value), _closure(value))
+
+
+def _local_class() -> type:
+    class Local:
+        pass
+
+    return Local
+
+
+_NEGATIVE_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000000))[0]
+_THINGS = [Thing(), Thing()]
+_KEPT = [_closure(1), _closure(1), _defaults(1), functools.partial(plain, 1), _local_class()]
+_TREEDEFS = [jtu.tree_structure(x) for x in ((1,), [1], {"a": 1})]
+NUMBERS: list[Any] = [0, 1, 2, -1, -2, True, False, 0.0, -0.0, 1.0, -1.0, 1 + 0j, 0j, -0j]
+NUMBERS += [complex(-0.0, 0.0), math.nan, _NEGATIVE_NAN, math.inf, 2**61 - 1, 2**64, 10**30]
+NUMBERS += [Integer(1), Double(1.0), Double(-0.0), Level.LOW, Level.HIGH]
+ATOMS: list[Any] = [*NUMBERS, "1", "", "a", b"1", b"", Text("1"), ..., NotImplemented]
+ATOMS += [Colour.RED, Colour.BLUE, len, plain, int, bool, Integer, *_KEPT, *_THINGS, *_TREEDEFS]
+ATOMS += [np.dtype("float32"), np.dtype("int32"), jnp.float32, np.float32, np.dtype("<f4")]
+ATOMS += [range(2), range(0, 3, 2), range(0, 4, 2), slice, type(None)]
+_MAKERS: list[Callable[[Any], Any]] = [
+    lambda x: (x,),
+    lambda x: (x, (x,)),
+    lambda x: Pair((x,)),
+    lambda x: frozenset([x]),
+    lambda x: frozenset([(x,), "a"]),
+    Constant,
+    Other,
+    lambda x: Constant((x,)),
+]
+_FUNCTIONS: list[Callable[[Any], Any]] = [
+    _closure,
+    _defaults,
+    _tagged,
+    _recursive,
+    _sharing,
+    _not_sharing,
+    lambda x: functools.partial(plain, x),
+    lambda x: functools.partial(plain, y=x),
+    lambda x: functools.partial(_closure(x), 1),
+    lambda x: _closure(_closure(x)),
+    lambda x: _closure([x]),
+]
+_FIELDS: list[Callable[[Any], Any]] = [
+    lambda x: [x],
+    lambda x: [[x], x],
+    lambda x: {"a": x, "b": 1},
+    lambda x: {"b": 1, "a": x},
+    lambda x: {x: 1} if x == x else {1: x},
+    lambda x: {x},
+    lambda x: ([x], 1),
+    Variable,
+    lambda x: Variable([x]),
+    lambda x: Constant([x]),
+]
+
+
+def draw_leaf_static(rng: random.Random) -> Any:
+    """One that can be hashed."""
+    die = rng.randrange(10)
+    if die < 5:
+        return twin(rng.choice(ATOMS))
+    if die < 7:
+        return rng.choice(_MAKERS)(twin(rng.choice(NUMBERS)))
+    if die == 7:
+        return rng.choice(_FUNCTIONS)(twin(rng.choice(NUMBERS)))
+    if die == 8:
+        return rng.choice([Coarse, Value])(rng.randrange(4))
+    return rng.choice([Thing, _local_class, lambda: Thing().method, lambda: _THINGS[0].method])()
+
+
+def draw_field(rng: random.Random) -> Any:
+    if rng.randrange(2):
+        return draw_leaf_static(rng)
+    held = draw_leaf_static(rng) if rng.randrange(2) else twin(rng.choice(NUMBERS))
+    return rng.choice(_FIELDS)(held)
+
+
+def confuse(rng: random.Random, x: Any) -> Any:
+    """A static that ``==`` or ``hash`` takes for `x`, or nearly, where there is one."""
+    cls = type(x)
+    if cls in (tuple, Pair, list) and len(x) > 0:
+        if rng.randrange(4) == 0:
+            return rng.choice([tuple, Pair, list] if cls is list else [tuple, Pair])(x)
+        at = rng.randrange(len(x))
+        return cls([confuse(rng, y) if i == at else twin(y) for i, y in enumerate(x)])
+    if cls in (set, frozenset):
+        return cls([confuse(rng, y) for y in x])
+    if cls is dict:
+        if len(x) > 1 and rng.randrange(2):
+            return dict(reversed(x.items()))
+        return {twin(k): confuse(rng, v) for k, v in x.items()}
+    if cls in (Constant, Other):
+        return rng.choice([cls, cls, Constant, Other])(confuse(rng, x.value))
+    if cls is Variable:
+        return Variable(confuse(rng, x.value))
+    if isinstance(x, (int, float, complex)):
+        alike = [y for y in NUMBERS if y == x or hash(y) == hash(x) or (x != x and y != y)]
+        return twin(rng.choice(alike)) if alike else x
+    if isinstance(x, (str, bytes)):
+        return rng.choice(["1", b"1", Text("1"), 1])
+    if cls is types.FunctionType and x.__qualname__.startswith("_"):
+        return rng.choice(_FUNCTIONS)(twin(rng.choice([1, True, 1.0])))
+    if cls is type and x.__name__ == "Local":
+        return _local_class()
+    return rng.choice(ATOMS)
+
+
+# ---- arrays ----
+
+_ARRAYS: list[Any] = [
+    *(jnp.asarray(x, jnp.float32) for x in (0.5, 1.5, 2.5)),
+    *(jnp.asarray(x, jnp.int32) for x in (1, 2)),
+    jnp.asarray(2.0),  # weak
+    jnp.array(True),
+    jnp.arange(2.0),
+]
+for _array in _ARRAYS:
+    remember(_array)
+
+
+def draw_array(rng: random.Random) -> Any:
+    if rng.randrange(3):
+        return _ARRAYS[rng.randrange(3)]
+    die = rng.randrange(4)
+    if die == 0:
+        return np.float32(rng.randrange(3))
+    if die == 1:
+        return np.full((), rng.randrange(3), np.float64)
+    return rng.choice(_ARRAYS)
+
+
+# ---- trees ----
+
+_KEYS = [["a", "b", "c"], [0, 1, 2], [True, -1, 2.0], [1.0, 0], [-0.0, 1], [(1, 2), (0, True)]]
+
+
+def _keys(rng: random.Random) -> list[Any]:
+    keys = list(rng.choice(_KEYS))
+    rng.shuffle(keys)
+    return keys[: rng.randrange(len(keys) + 1)]
+
+
+def _module(rng: random.Random, inner: Callable[[], Any]) -> Any:
+    cls = rng.choice([Layer, Layer, Deeper])
+    made = object.__new__(cls)
+    fields = {"weight": inner(), "bias": inner()}
+    fields |= {"size": draw_field(rng), "activation": draw_field(rng)}
+    if cls is Deeper:
+        fields["extra"] = inner()
+    if rng.randrange(8) == 0:
+        fields.pop(rng.choice(list(fields)))
+    for name, x in fields.items():
+        object.__setattr__(made, name, x)
+    return made
+
+
+def _shell(rng: random.Random, inner: Callable[[], Any]) -> Any:
+    made = Shell(inner())
+    if rng.randrange(2):
+        for name in WRAPPER:
+            object.__setattr__(made, name, rng.choice(["one", "two", None]))
+    return made
+
+
+def _children(rng: random.Random, inner: Callable[[], Any]) -> list[Any]:
+    return [inner() for _ in range(rng.randrange(4))]
+
+
+def draw_tree(rng: random.Random, wrapped: list[Any], depth: int = 3) -> Any:
+    """`wrapped`: filter_jit wrappers that may stand in it."""
+    if depth == 0 or rng.randrange(4) == 0:
+        return draw_array(rng) if rng.randrange(5) < 2 else draw_leaf_static(rng)
+
+    def inner() -> Any:
+        return draw_tree(rng, wrapped, depth - 1)
+
+    def dict_of(make: Callable[[Any], Any]) -> Any:
+        return make({key: inner() for key in _keys(rng)})
+
+    match rng.randrange(18):
+        case 0 | 1:
+            return tuple(_children(rng, inner))
+        case 2 | 3:
+            return _children(rng, inner)
+        case 4:
+            return dict_of(dict)
+        case 5:
+            return dict_of(collections.OrderedDict)
+        case 6:
+            factory = rng.choice([None, int, list])
+            return dict_of(lambda x: collections.defaultdict(factory, x))
+        case 7:
+            return None
+        case 8:
+            return Point(inner(), inner()) if rng.randrange(2) else Checked(inner(), inner())
+        case 9 | 10 | 11:
+            return _module(rng, inner)
+        case 12:
+            return _shell(rng, inner)
+        case 13:
+            return Record(inner(), inner(), draw_field(rng))
+        case 14:
+            return rng.choice([Box, Bag])(_children(rng, inner), draw_field(rng))
+        case 15:
+            return Listed(_children(rng, inner))
+        case 16:
+            make = rng.choice([eqx.Partial, jtu.Partial])
+            return make(plain, inner(), y=inner())
+        case _:
+            if wrapped and rng.randrange(2):
+                f = rng.choice(wrapped)
+                return rng.choice(
+                    [lambda: f, lambda: _partial(f, inner), lambda: _bound(f, inner)]
+                )()
+            return Layer(inner(), inner(), draw_field(rng), draw_field(rng)).method
+
+
+def _partial(f: Any, inner: Callable[[], Any]) -> Any:
+    held = inner()
+    return f if has_missing_fields(held) else f.partial(held)
+
+
+def _bound(f: Any, inner: Callable[[], Any]) -> Any:
+    return f.__get__(Layer(inner(), inner(), 1, len))
+
+
+def draw_nearly(rng: random.Random, tree: Any, wrapped: list[Any]) -> Any:
+    """A copy with another static or array in one place, mostly one that is easily confused."""
+    target = rng.randrange(_count(tree) or 1)
+    seen = -1
+
+    def change(x: Any, field: bool) -> Any:
+        nonlocal seen
+        seen += 1
+        if seen != target:
+            return twin(x)
+        if is_array(x):
+            return draw_array(rng)
+        if rng.randrange(4):
+            return confuse(rng, x)
+        return draw_field(rng) if field else draw_leaf_static(rng)
+
+    def go(x: Any) -> Any:
+        kind = None if is_array(x) else kind_of(x)
+        if kind is None:
+            return change(x, False)
+        aux, children = kind.split(x)
+        made = [change(v, True) if _is_free(x, name) else twin(v) for name, v in aux]
+        return kind.build(x, made, [go(c) for c in children])
+
+    return draw_tree(rng, wrapped, 1) if tree is None else go(tree)
+
+
+def _is_free(node: Any, name: Any) -> bool:
+    """Whether another static may stand in the place of this one."""
+    return name in ("size", "activation", "tag") or (name == "aux" and type(node) in (Box, Bag))
+
+
+def _count(tree: Any) -> int:
+    kind = None if is_array(tree) else kind_of(tree)
+    if kind is None:
+        return 1
+    aux, children = kind.split(tree)
+    return sum(_is_free(tree, name) for name, _ in aux) + sum(map(_count, children))
+
+
+def draw_large(rng: random.Random) -> Any:
+    """A model that is large enough to be remembered by its addresses, of nodes that can be."""
+
+    def row(i: int) -> Any:
+        layer = Layer(_ARRAYS[0], (_ARRAYS[1], i), rng.choice(NUMBERS), f"name {i}")
+        return rng.choice([lambda: layer, lambda: [layer, None], lambda: Point(layer, i)])()
+
+    return Layer([row(i) for i in range(9)], _ARRAYS[2], "root", len)
+
+
+def change_large(rng: random.Random, model: Any) -> None:
+    """Puts something else in one place of it, at the address of what was there, maybe."""
+    owner = rng.choice([x for x in walk(model) if type(x) in (Layer, list)])
+    if type(owner) is list:
+        place = rng.randrange(len(owner))
+        if place and rng.randrange(3) == 0:
+            owner[place] = owner[place - 1]
+        else:
+            owner[place] = copy(owner[place])
+        return
+    name = rng.choice(["weight", "bias", "size", "activation"])
+    if owner is model and name == "weight":
+        return
+    if name in ("weight", "bias"):
+        put = rng.choice([draw_array, lambda rng: (draw_array(rng), twin(rng.choice(NUMBERS)))])
+    else:
+        put = rng.choice([lambda rng: twin(rng.choice(NUMBERS)), lambda _: Thing(), draw_field])
+    object.__setattr__(owner, name, None)
+    object.__setattr__(owner, name, put(rng))
+
+
+# ---- changes in place ----
+
+
+def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
+    """Changes a static in place if it can be; returns what is to stand there after."""
+    cls = type(x)
+    number = twin(rng.choice(NUMBERS))
+    if cls is list:
+        where = rng.randrange(len(x)) if x else 0
+        if x and isinstance(x[where], list) and rng.randrange(2):
+            return _change_static(rng, x[where], done)
+        if x and rng.randrange(2) and type(x[where]) in (int, bool, float, complex):
+            x[where] = confuse(rng, x[where])
+        elif x and rng.randrange(2):
+            x[where] = number if rng.randrange(2) else Thing()  # at the old one's address, maybe
+        elif x and rng.randrange(2):
+            x.pop()
+        else:
+            x.append(number)
+    elif cls is dict:
+        key = rng.choice(list(x)) if x else "a"
+        if rng.randrange(2):
+            x[key] = number
+        else:  # the same items in another order
+            held = x.pop(key, 1)
+            x[key] = held
+    elif cls is set:
+        if x and rng.randrange(2):
+            x.pop()
+        x.add(number)
+    elif cls is Variable:
+        x.value = confuse(rng, x.value)
+    elif cls is Value:
+        x.value = (x.value + 1) % 4
+    elif cls is tuple and x and isinstance(x[0], (list, Value)):
+        _change_static(rng, x[0], done)
+        return x
+    elif cls is Constant and isinstance(x.value, (list, Value)):
+        _change_static(rng, x.value, done)
+        return x
+    elif cls is functools.partial:
+        return _change_static(rng, x.func, done)
+    elif cls is types.FunctionType and not any(x is y for y in ATOMS):
+        if x.__closure__ and type(x.__closure__[0].cell_contents) in (int, bool, float):
+            x.__closure__[0].cell_contents = number
+        elif x.__closure__ and type(x.__closure__[0].cell_contents) is list:
+            x.__closure__[0].cell_contents.append(number)
+        elif x.__defaults__:
+            x.__defaults__ = (number,)
+        else:
+            x.__dict__["tag"] = number
+    else:
+        return x
+    done.append(cls.__name__)
+    return x
+
+
+def mutate(rng: random.Random, tree: Any, wrapped: list[Any]) -> list[str]:
+    """Changes something in the tree in place; what it was, as a list of one name or none."""
+    done: list[str] = []
+    # What a partial holds is its own, and nobody's to change.
+    private = {id(y) for x in walk(tree) if type(x) is _core.PartialFilterJit for y in walk(x)}
+    nodes = [x for x in walk(tree) if not is_array(x) and id(x) not in private]
+    for _ in range(4 if nodes else 0):
+        node = rng.choice(nodes)
+        _mutate_node(rng, node, wrapped, done)
+        if done:
+            break
+    return done
+
+
+def _mutate_node(rng: random.Random, node: Any, wrapped: list[Any], done: list[str]) -> None:
+    cls = type(node)
+    kind = kind_of(node)
+    fresh = lambda: draw_tree(rng, wrapped, 1)
+    if kind is None:
+        _change_static(rng, node, done)
+    elif cls in (list, Listed):
+        die = rng.randrange(3)
+        if die == 0 or not node:
+            node.append(fresh())
+        elif die == 1:
+            node.pop(rng.randrange(len(node)))
+        else:
+            node[rng.randrange(len(node))] = fresh()
+        done.append(kind.name)
+    elif isinstance(node, dict):
+        if cls is collections.defaultdict and rng.randrange(2):
+            node.default_factory = rng.choice([None, int, list])
+        elif cls is collections.OrderedDict and node and rng.randrange(2):
+            node.move_to_end(rng.choice(list(node)), last=bool(rng.randrange(2)))
+        elif node and rng.randrange(3):
+            key = rng.choice(list(node))
+            held = node.pop(key)
+            if rng.randrange(2):
+                node[key] = fresh() if rng.randrange(2) else held
+            elif type(key) in (int, bool):  # 1 for True
+                node[int(key) if type(key) is bool else float(key)] = held
+        else:
+            node[rng.choice(list(node)) if node else "a"] = fresh()
+        done.append(kind.name)
+    elif cls in (Layer, Deeper):
+        name = rng.choice(["weight", "bias", "size", "activation"])
+        if name in ("size", "activation"):
+            held = vars(node).get(name)
+            if rng.randrange(3):
+                _change_static(rng, held, done)
+                return
+            object.__setattr__(node, name, confuse(rng, held))
+        elif name in vars(node) and not rng.randrange(6):
+            object.__delattr__(node, name)
+        else:
+            object.__setattr__(node, name, fresh())
+        done.append(kind.name)
+    elif cls is Shell:
+        object.__setattr__(node, "inner", fresh())
+        done.append(kind.name)
+    elif cls is Record:
+        if rng.randrange(2):
+            _change_static(rng, node.tag, done)
+        else:
+            setattr(node, *rng.choice([("data", fresh()), ("tag", draw_field(rng))]))
+            done.append(kind.name)
+    elif cls in (Box, Bag):
+        if rng.randrange(2):
+            _change_static(rng, node.aux, done)
+        else:
+            node.children.append(fresh())
+            done.append(kind.name)
+
+
+def has_missing_fields(tree: Any) -> bool:
+    """Whether a Module in it is not complete: Equinox leaves a mark in what it builds of it."""
+    return any(
+        type(x) in (Layer, Deeper, Shell) and len(vars(x)) != len(type(x).__dataclass_fields__)
+        for x in walk(tree)
+    )
+
+
+def fresh_arrays(tree: Any) -> Any:
+    """A copy whose arrays nobody else has, to be donated."""
+    return copy(tree, lambda x: jnp.array(x) if isinstance(x, jax.Array) else twin(x))
