@@ -86,6 +86,11 @@ class Made:
     def cache(self) -> _core.Cache:
         return self.f.parts()[0]
 
+    @property
+    def own(self) -> tuple[Any, ...]:
+        """The arrays or specs in the function itself."""
+        return self.arrays[: self.variant.function.num_leaves]
+
     def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """``(args, kwargs)`` with these in the places of the arrays."""
         slots = self.variant.slots(tuple(leaves))[1]
@@ -176,11 +181,11 @@ class Lowered(_Stage):
         with self.made.working():
             compiled = self.stage.compile(compiler_options=compiler_options, **options)
         made = self.made
-        cache, arrays = made.f.parts()
+        cache = made.cache
         fixed = Fixed(cache.options, made.name, made.signature, compiled)
         fixed.raises = self._raises
         fixed.jit_id = _errors.jit_id_of(made.variant)
-        f = fixed.function(cache.function, arrays)
+        f = fixed.function(cache.function, made.own)
         fixed.adopt(f, made.variant.structure, made.variant.outputs)
         return _core.Compiled(f, CompiledDetails(compiled, made))
 
@@ -213,6 +218,10 @@ class CompiledDetails(_Stage):
         from . import _save
 
         _save.save(self, path, portable, platforms)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return self.made.signature
 
     def __repr__(self) -> str:
         return f"<Compiled of {self.made.name}>"
@@ -329,6 +338,10 @@ class Fixed(_running.Running):
         causes = []
         for path, x, aval, sharding in zip(paths, arrays, avals, shardings, strict=True):
             was, now = Aval(tuple(aval.shape), aval.dtype, False), Aval.of(x)
+            if _is_spec(x):  # in the function itself: it can be compiled for one, not called
+                now_words = "a ShapeDtypeStruct, which has no values"
+                causes.append(Cause("value", _errors.format_path(path), str(was), now_words, ""))
+                continue
             if (was.shape, was.dtype) != (now.shape, now.dtype):
                 causes.append(Cause("shape", _errors.format_path(path), str(was), str(now), ""))
                 continue

@@ -275,7 +275,7 @@ def save(
             [_executable.encode_aval(info), info.donated, _executable.encode_sharding(sharding)]
             for info, sharding in zip(infos, shardings, strict=True)
         ]
-        arrays = [_encode_array(x) for x in made.f.parts()[1]]
+        arrays = [_encode_array(x) for x in made.own]
         if isinstance(options, _aot.Fixed):
             raise ValueError(f"`{made.name}` was loaded from a file; copy that.")
         if portable:
@@ -307,6 +307,8 @@ def _devices(stage: Any) -> list[jax.Device]:
 
 
 def _encode_array(x: Any) -> tuple[Json, bytes]:
+    if isinstance(x, jax.ShapeDtypeStruct):
+        raise Unsupported(f"the function holds no array, but {x}, which has no values")
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         (shape, dtype, _), blob = _encode_array(jax.random.key_data(x))
         return [shape, dtype, _executable.encode_dtype(x.dtype)], blob
