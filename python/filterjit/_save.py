@@ -15,13 +15,15 @@ wrote it: a program in a file is a program, and does what it does when it is cal
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import inspect
 import json
 import os
+import secrets
+import stat
 import struct
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,20 +63,29 @@ _DAMAGE = (
 @contextlib.contextmanager
 def _replacing(path: str) -> Any:
     """A file to be written, which takes the place of `path` when all of it is on the disk."""
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".filterjit-")
+    path = os.path.realpath(path)  # a link stays one
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f".filterjit-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    with contextlib.suppress(OSError):  # the folder's entry too, where folders can be opened
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _write(path: str, header: dict[str, Json], blobs: Sequence[bytes]) -> None:
@@ -375,29 +386,30 @@ def load(path: str | os.PathLike[str]) -> _core.Compiled:
     with open(path, "rb") as file:
         header = _read_header(file, path)
         blobs = _read_blobs(file, path, header)
-    _check_machine(path, header)
+    devices = {device.id: device for device in jax.devices()}
     try:
+        _check_machine(header, devices)
         return _load(header, blobs)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
-    except _DAMAGE as e:
+    except Exception as e:  # of whoever was handed a part of it
         raise _damaged(path, f"it holds what was not expected ({type(e).__name__}: {e})") from e
 
 
-def _check_machine(path: str, header: dict[str, Json]) -> None:
-    devices = {device.id: device for device in jax.devices()}
-    missing = [id for id in header["devices"] if id not in devices]
-    if missing or not header["devices"]:
-        raise ValueError(
-            f"`{path}` is a program for {len(header['devices'])} devices; here are {len(devices)}."
+def _check_machine(header: dict[str, Json], devices: dict[int, jax.Device]) -> None:
+    wanted = header["devices"]
+    if not wanted or not devices.keys() >= set(wanted):
+        raise Unsupported(
+            f"it is a program for {_count(len(wanted))}, numbered {wanted}; here are "
+            f"{_count(len(devices))}: {sorted(devices)}"
         )
-    device = devices[header["devices"][0]]
+    device = devices[wanted[0]]
     if header["kind"] == "portable":
         platforms = {device.platform, {"gpu": "cuda"}.get(device.platform, device.platform)}
         if not platforms & set(map(str, header["platforms"])):
-            raise ValueError(
-                f"`{path}` is a program for {', '.join(map(str, header['platforms']))}; this is "
-                f"{device.platform}. Name it in `save(..., portable=True, platforms=...)`."
+            raise Unsupported(
+                f"it is a program for {', '.join(map(str, header['platforms']))}; this is "
+                f"{device.platform}. Name it in `save(..., portable=True, platforms=...)`"
             )
         return
     here = _executable.machine(device)
@@ -407,10 +419,14 @@ def _check_machine(path: str, header: dict[str, Json]) -> None:
         if header["machine"].get(key) != value
     ]
     if differ:
-        raise ValueError(
-            f"`{path}` is an executable for {'; '.join(differ)}. Executables fit the machine and "
-            "the version of JAX that made them; `save(..., portable=True)` writes others."
+        raise Unsupported(
+            f"it is an executable for {'; '.join(differ)}. Executables fit the machine and "
+            "the version of JAX that made them; `save(..., portable=True)` writes others"
         )
+
+
+def _count(devices: int) -> str:
+    return f"{devices} device{'s' * (devices != 1)}"
 
 
 def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
