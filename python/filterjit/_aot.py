@@ -103,11 +103,9 @@ class Made:
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """While JAX traces, lowers or compiles for the variant."""
-        options = self.cache.options
+        quiet = _running.ignoring_donation if self.cache.options.quiet else contextlib.nullcontext
         try:
-            with recorder.working(self.cache.notes, self.variant):
-                if options.quiet:
-                    _running.ignore_donation(self.variant)
+            with recorder.working(self.cache.notes, self.variant), quiet():
                 yield
         except BaseException:
             if self.variant.num_traces == 0:

@@ -398,13 +398,16 @@ def load(path: str | os.PathLike[str]) -> _core.Compiled:
 
 def _check_machine(header: dict[str, Json], devices: dict[int, jax.Device]) -> None:
     wanted = header["devices"]
+    portable = header["kind"] == "portable"
+    if portable and len(wanted) == 1:  # it runs on the default one
+        wanted = list(devices)[:1]
     if not wanted or not devices.keys() >= set(wanted):
         raise Unsupported(
             f"it is a program for {_count(len(wanted))}, numbered {wanted}; here are "
             f"{_count(len(devices))}: {sorted(devices)}"
         )
     device = devices[wanted[0]]
-    if header["kind"] == "portable":
+    if portable:
         platforms = {device.platform, {"gpu": "cuda"}.get(device.platform, device.platform)}
         if not platforms & set(map(str, header["platforms"])):
             raise Unsupported(
@@ -432,7 +435,7 @@ def _count(devices: int) -> str:
 def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
     options = _compile.Options("none", {}, functions=header["functions"])
     registry = options.registry
-    shardings = [_executable.decode_sharding(one) for _, _, one in header["specs"]]
+    shardings = [_decode_sharding(header["kind"], one) for _, _, one in header["specs"]]
     own = [
         _decode_array(array, blob, sharding if _is_placed(sharding) else None)
         for array, blob, sharding in zip(header["own"], blobs[1:], shardings, strict=False)
@@ -469,6 +472,12 @@ def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
         raise ValueError("the number of arrays")
     made = _aot.Made(name, signature, f, variant, tuple(map(_jax_compat.spec_of, avals, shardings)))
     return _core.Compiled(f, _aot.CompiledDetails(stage, made))
+
+
+def _decode_sharding(kind: str, json: Json) -> Any:
+    """None for a portable program on the default device."""
+    single = json is not None and json[0] == "single" and json[2] is None
+    return None if kind == "portable" and single else _executable.decode_sharding(json)
 
 
 def _is_placed(sharding: Any) -> bool:
