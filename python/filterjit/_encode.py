@@ -257,7 +257,7 @@ def _new(cls: Any, fields: dict[Any, Any]) -> Any:
         raise TypeError("not a dataclass")
     layout = _jax_compat.module_layout() if _jax_compat.equinox() is not None else None
     known = {field.name for field in dataclasses.fields(cls)}.union(*(layout or ((), ()))[1:])
-    x = object.__new__(cls)
+    x: Any = object.__new__(cls)  # type: ignore[arg-type]
     for name, value in fields.items():
         if name not in known:
             raise ValueError(f"a field {name!r}")

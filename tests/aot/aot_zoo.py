@@ -17,7 +17,7 @@ import numpy as np
 class Colour(enum.Enum):
     RED = 1
     GREEN = "g"
-    ALSO_RED = 1
+    ALSO_RED = 1  # noqa: PIE796
 
 
 class Bits(enum.IntFlag):

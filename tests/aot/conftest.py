@@ -3,27 +3,13 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-
-class Compiles:
-    """Counts what XLA compiles: `since` starts anew."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.on = True
-
-    def __call__(self, event: str, _: float, **__: Any) -> None:
-        self.count += self.on and "backend_compile" in event
-
-    def since(self) -> int:
-        found, self.count = self.count, 0
-        return found
+from aot_support import Compiles
 
 
 @pytest.fixture(scope="session")

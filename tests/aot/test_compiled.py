@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import Compiles
+from aot_support import Compiles
 
 import filterjit
 from filterjit import MismatchError, filter_jit
@@ -224,7 +224,7 @@ def test_donation(donate: Any) -> None:
     one, two = X + 1, X + 2
     compiled(one, two)
     assert (one.is_deleted(), two.is_deleted()) == (x.donated, True)
-    with pytest.raises((RuntimeError, ValueError), match="deleted|donated"):
+    with pytest.raises((RuntimeError, ValueError), match=r"deleted|donated"):
         compiled(X + 1, two)
 
 
@@ -262,7 +262,7 @@ def test_under_a_transformation(transform: Any) -> None:
     x = jnp.ones((3, 3))
     for make in (jax.jit, filter_jit):
         compiled = make(lambda x: x * 2).lower(x).compile()
-        with pytest.raises(TypeError, match="transformation|Tracer|compiled for"):
+        with pytest.raises(TypeError, match=r"transformation|Tracer|compiled for"):
             transform(compiled)(x)
         np.testing.assert_array_equal(compiled(x), x * 2)
 
@@ -405,7 +405,7 @@ def test_attributes(first: Any) -> None:
     assert repr(first) == f"<Compiled of {first.details.made.name}>"
     assert {"save", "as_text", "args_info", "in_tree"} <= set(dir(first))
     with pytest.raises(AttributeError, match="no_such"):
-        first.no_such
+        _ = first.no_such
     with pytest.raises(AttributeError):
         first.details = None
     for name in ("__call__", "__class__", "__doc__", "__dir__"):

@@ -260,7 +260,7 @@ def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FUZZ = settings(
-    max_examples=250,
+    max_examples=150,
     deadline=None,
     derandomize=True,
     database=None,

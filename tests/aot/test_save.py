@@ -247,7 +247,7 @@ def test_donation(tmp_path: Path, portable: bool) -> None:
     x, y = X + 1, X + 2
     loaded(x, y)
     assert (x.is_deleted(), y.is_deleted()) == (False, True)
-    with pytest.raises((RuntimeError, ValueError), match="deleted|donated"):
+    with pytest.raises((RuntimeError, ValueError), match=r"deleted|donated"):
         loaded(x, y)
 
 
@@ -539,3 +539,20 @@ def test_records_and_pairs_come_back(tmp_path: Path) -> None:
     assert (type(record), record.tag, type(pair), pair.note) == (Record, "tag", Pair, ("a", 2))
     with pytest.raises(MismatchError, match=r"t\[1\]"):
         loaded((tree[0], Pair(X, 1, ("a", 3))))
+
+
+def test_what_a_decorator_wraps_counts_too() -> None:
+    def make(inner: Any) -> Any:
+        @functools.wraps(inner)
+        def outer(*args: Any) -> Any:
+            return inner(*args)
+
+        return outer
+
+    digests = {
+        _encode._code_digest(wrap(function))
+        for function in (lambda x: x + 1, lambda x: x + 2, lambda x, y=1: x + 1)
+        for wrap in (lambda f: f, make, jax.jit, jax.custom_jvp, lambda f: jax.jit(make(f)))
+    }
+    assert None not in digests and len(digests) == 3 * 2  # JAX's wrappers have no code of Python
+    assert _encode._code_digest(len) is None is _encode._code_digest(jnp.add)

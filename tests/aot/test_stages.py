@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import Compiles
+from aot_support import Compiles
 
 import filterjit
 from filterjit import filter_jit
@@ -94,9 +94,9 @@ def test_the_results(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 def test_dunders_are_not_passed_on(ours: dict[str, Any]) -> None:
     for stage in ours.values():
         with pytest.raises(AttributeError):
-            stage.__jax_array__
+            _ = stage.__jax_array__
         with pytest.raises(AttributeError):
-            stage.no_such_thing
+            _ = stage.no_such_thing
 
 
 def test_reprs_name_the_function(ours: dict[str, Any]) -> None:
@@ -240,7 +240,7 @@ def test_dtypes(make: Callable[[], Any]) -> None:
     assert (whole.dtype, part.dtype, part.shape[1:]) == (x.dtype, x.dtype, x.shape[1:])
     compiled = f.lower(spec).compile()
     assert compiled(x)[0].dtype == x.dtype and f(x)[1].shape == compiled(x)[1].shape
-    with pytest.raises(filterjit.MismatchError, match="`x`: compiled for .*, called with float32"):
+    with pytest.raises(filterjit.MismatchError, match=r"`x`: compiled for .*, called with float32"):
         compiled(jnp.ones((5, 5)))
 
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import Compiles
+from aot_support import Compiles
 
 import filterjit
 from filterjit import filter_jit
