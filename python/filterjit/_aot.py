@@ -251,7 +251,7 @@ def _prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     args, kwargs = _with_placeholders(f.options.registry, (args, kwargs))
     variant, arrays = f.lookup(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
-    name = str(f.__dict__.get("__qualname__") or f)
+    name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))
     signature = f.given_signature or inspect.signature(fun)
     return Made(name, signature, f, variant, specs)
 

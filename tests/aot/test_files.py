@@ -16,6 +16,7 @@ import aot_zoo
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.random  # Hypothesis would, later on
 import pytest
 from aot_zoo import Point, Setting, layer, use
 from hypothesis import HealthCheck, given, settings

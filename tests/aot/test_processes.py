@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 HERE = Path(__file__).parent
@@ -21,6 +22,9 @@ from filterjit import filter_jit
 folder = {folder!r}
 answers = {{}}
 hits = []
+compiles = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **__: compiles.append(event) if "backend_compile" in event else None)
 jax.monitoring.register_event_listener(
     lambda event, **_: hits.append(event) if event.endswith("/cache_hits") else None)
 
@@ -103,7 +107,17 @@ one = filter_jit(times).lower(x, 2).compile()
 ask("second device", lambda: one(jax.device_put(x, jax.devices()[1]), 2).tolist())
 second = jax.device_put(x, jax.devices()[1])
 ask("on the second", lambda: save("second", times, second, 2))
-ask("silent", lambda: None)
+def called():
+    f, y = filter_jit(times), sharded(4) + 1
+    f.lower(spec, 5).compile()
+    compiles.clear()
+    f(y, 5)
+    return len(compiles)
+ask("a hit", called)
+def warmed():
+    specs = [spec, jax.ShapeDtypeStruct((4,), jnp.float32), spec]
+    return [one.same_as for one in filter_jit(times).warm_up([((s, 6), {}) for s in specs]).signatures]
+ask("warmed", warmed)
 """,
         devices=2,
     )
@@ -122,6 +136,8 @@ def test_wrong_shardings_are_named(saved: dict[str, Any]) -> None:
     assert text.startswith("MismatchError") and "`x`: compiled for" in text
     assert saved["replicated"] == 12.0  # not committed: JAX moves it, as it does for its own
     assert (saved["spec"], saved["spec hit"]) == (["a"], 12.0)
+    assert saved["warmed"] == [None, None, 0]
+    assert saved["a hit"] == 0 or jax.__version_info__ < (0, 5)
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,16 @@
 """`compiled.save`, `load` and `saved_info` in one process."""
 
 import collections
+import concurrent.futures
 import functools
+import gc
 import json
 import os
 import stat
 import subprocess
 import sys
 import types
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ import filterjit
 from filterjit import MismatchError, _core, _encode, _nodes, filter_jit
 
 X = jnp.arange(3.0)
+old = jax.__version_info__ < (0, 5)  # whose jax.export knows no PRNG keys
 
 
 @pytest.fixture(params=[False, True], ids=["executable", "portable"])
@@ -154,6 +158,36 @@ def test_all_unsupported_paths_are_named(tmp_path: Path) -> None:
 # ---- files ----
 
 
+def test_what_is_loaded_is_freed(tmp_path: Path, portable: bool) -> None:
+    model = eqx.nn.Linear(3, 2, key=jax.random.key(0))
+    refs = []
+    for loaded in through(tmp_path, model, X, portable=portable):
+        loaded(X)
+        refs += [weakref.ref(loaded), weakref.ref(loaded.details)]
+    del loaded
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * 4
+
+
+def test_loading_in_threads(tmp_path: Path, portable: bool) -> None:
+    through(tmp_path, use, Point(X, 1), X, 3, portable=portable)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        loads = [pool.submit(filterjit.load, tmp_path / "file") for _ in range(8)]
+        for load in loads:
+            same(load.result()(Point(X, 1), X, 3), use(Point(X, 1), X, 3))
+
+
+def test_saving_in_threads(tmp_path: Path) -> None:
+    made = [filter_jit(lambda n: n).lower(n).compile() for n in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(one.save, tmp_path / "file") for one in made * 3]:
+            done.result()
+    info = filterjit.saved_info(tmp_path / "file")
+    n = int(dict(info.arguments)["n"].split()[-1])
+    assert filterjit.load(tmp_path / "file")(n) == n
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_everything(tmp_path: Path, portable: bool) -> None:
     tree = {**nodes(X), "values": [x for x in VALUES if type(x) is not set], "module": layer(X)}
     compiled, loaded = through(tmp_path, use, tree, X, 3, name="b", portable=portable)
@@ -174,10 +208,10 @@ def test_what_the_loaded_one_says(tmp_path: Path, portable: bool) -> None:
     compiled, loaded = through(tmp_path, use, Point(X, 1), X, portable=portable)
     assert str(loaded.args_info) == str(compiled.args_info)
     assert loaded.in_tree == compiled.in_tree and loaded.out_tree == compiled.out_tree
-    assert str(loaded.out_info) == str(compiled.out_info)
-    assert str(loaded.in_avals) == str(compiled.in_avals)
+    for name in ("out_info", "in_avals"):  # the oldest JAX has no `out_info`
+        assert str(getattr(loaded, name, None)) == str(getattr(compiled, name, None))
     assert str(loaded.output_shardings) == str(compiled.output_shardings)
-    assert loaded.cost_analysis().keys() <= compiled.cost_analysis().keys()
+    assert type(loaded.cost_analysis()) is type(compiled.cost_analysis())
     assert "HloModule" in loaded.as_text()
 
 
@@ -193,7 +227,8 @@ DTYPES = {
 
 
 def test_dtypes(tmp_path: Path, portable: bool) -> None:
-    values = {name: make() for name, make in DTYPES.items()}
+    keys = ("key", "rbg") if portable and old else ()
+    values = {name: make() for name, make in DTYPES.items() if name not in keys}
     _, loaded = through(tmp_path, lambda t: (t, t["bool"]), values, portable=portable)
     same(loaded(values), (values, values["bool"]))
 
@@ -213,6 +248,8 @@ def test_functions_that_hold_arrays(tmp_path: Path, portable: bool) -> None:
     model = eqx.nn.MLP(3, 2, 4, 1, key=jax.random.key(0))
     _, loaded = through(tmp_path, model, X, portable=portable)
     np.testing.assert_allclose(loaded(X), model(X), rtol=1e-6)
+    if portable and old:
+        return
     keyed = eqx.Partial(lambda key, n, x: (key, x * n), jax.random.key(3), 2)
     _, loaded = through(tmp_path, filter_jit(keyed), X, portable=portable)
     same(loaded(X), (jax.random.key(3), X * 2))

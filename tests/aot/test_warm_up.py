@@ -235,6 +235,7 @@ def _warm_some() -> Any:
 def test_a_bar_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("rich")
     monkeypatch.delenv("FILTERJIT_PROGRESS", raising=False)
     with terminal(monkeypatch) as found:
         assert _warm_some().errors == ()
