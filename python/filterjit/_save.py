@@ -214,7 +214,7 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
         OSError: where it cannot be read.
         ValueError: where it is not such a file, or its header is damaged.
     """
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     with open(path, "rb") as file:
         header = _read_header(file, path)
         size = os.fstat(file.fileno()).st_size
@@ -257,7 +257,7 @@ def save(
     platforms: Sequence[str] | None,
 ) -> None:
     """What `CompiledDetails.save` says."""
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
     made, stage = details.made, details.stage
@@ -382,7 +382,7 @@ def load(path: str | os.PathLike[str]) -> _core.Compiled:
             of JAX or number of devices; and where a class or function that it names is not there
             or is not what it was.
     """
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     with open(path, "rb") as file:
         header = _read_header(file, path)
         blobs = _read_blobs(file, path, header)

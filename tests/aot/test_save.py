@@ -559,6 +559,8 @@ def test_the_current_directory(
     monkeypatch.chdir(tmp_path)
     compiled.save("file")
     assert filterjit.load("file")(X, 3) is not None
+    compiled.save(b"bytes")
+    assert filterjit.load(b"bytes")(X, 3) is not None
 
 
 def test_a_file_is_the_same_each_time(tmp_path: Path, compiled: Any) -> None:
