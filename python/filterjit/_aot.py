@@ -309,10 +309,8 @@ class Fixed(_running.Running):
         raise self._mismatch(causes)
 
     def misfit(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        try:
-            self.signature.bind(*args, **kwargs)
-        except TypeError as e:
-            raise TypeError(f"`{self.name}`: {e}") from None
+        _signature.stand_in(self.name, self.name, self.signature)(*args, **kwargs)
+        self.signature.bind(*args, **kwargs)
 
     def failed(
         self,

@@ -200,7 +200,7 @@ def test_everything(tmp_path: Path, portable: bool) -> None:
         loaded(tree, jnp.ones(3, int), 3, name="b")
     with pytest.raises(MismatchError, match=r"tree\['point'\]\.y"):
         loaded({**tree, "point": Point(X, 2)}, X, 3, name="b")
-    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
         loaded(tree)
 
 
