@@ -86,6 +86,11 @@ class Made:
     def cache(self) -> _core.Cache:
         return self.f.parts()[0]
 
+    @property
+    def own(self) -> tuple[Any, ...]:
+        """The arrays or specs in the function itself."""
+        return self.arrays[: self.variant.function.num_leaves]
+
     def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """``(args, kwargs)`` with these in the places of the arrays."""
         slots = self.variant.slots(tuple(leaves))[1]
@@ -98,11 +103,9 @@ class Made:
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """While JAX traces, lowers or compiles for the variant."""
-        options = self.cache.options
+        quiet = _running.ignoring_donation if self.cache.options.quiet else contextlib.nullcontext
         try:
-            with recorder.working(self.cache.notes, self.variant):
-                if options.quiet:
-                    _running.ignore_donation(self.variant)
+            with recorder.working(self.cache.notes, self.variant), quiet():
                 yield
         except BaseException:
             if self.variant.num_traces == 0:
@@ -177,11 +180,11 @@ class Lowered(_Stage):
         with self.made.working():
             compiled = self.stage.compile(compiler_options=compiler_options, **options)
         made = self.made
-        cache, arrays = made.f.parts()
+        cache = made.cache
         fixed = Fixed(cache.options, made.name, made.signature, compiled)
         fixed.raises = self._raises
         fixed.jit_id = _errors.jit_id_of(made.variant)
-        f = fixed.function(cache.function, arrays)
+        f = fixed.function(cache.function, made.own)
         fixed.adopt(f, made.variant.structure, made.variant.outputs)
         return _core.Compiled(f, CompiledDetails(compiled, made))
 
@@ -219,6 +222,10 @@ class CompiledDetails(_Stage):
 
         _save.save(self, path, portable, platforms)
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return self.made.signature
+
     def __repr__(self) -> str:
         return f"<Compiled of {self.made.name}>"
 
@@ -253,7 +260,7 @@ def _prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     args, kwargs = _with_placeholders(f.options.registry, (args, kwargs))
     variant, arrays = f.lookup(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
-    name = str(f.__dict__.get("__qualname__") or f)
+    name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))
     signature = f.given_signature or inspect.signature(fun)
     return Made(name, signature, f, variant, specs)
 
@@ -311,10 +318,8 @@ class Fixed(_running.Running):
         raise self._mismatch(causes)
 
     def misfit(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        try:
-            self.signature.bind(*args, **kwargs)
-        except TypeError as e:
-            raise TypeError(f"`{self.name}`: {e}") from None
+        _signature.stand_in(self.name, self.name, self.signature)(*args, **kwargs)
+        self.signature.bind(*args, **kwargs)
 
     def failed(
         self,
@@ -338,6 +343,10 @@ class Fixed(_running.Running):
         causes = []
         for path, x, aval, sharding in zip(paths, arrays, avals, shardings, strict=True):
             was, now = Aval(tuple(aval.shape), aval.dtype, False), Aval.of(x)
+            if _is_spec(x):  # in the function itself: it can be compiled for one, not called
+                now_words = "a ShapeDtypeStruct, which has no values"
+                causes.append(Cause("value", _errors.format_path(path), str(was), now_words, ""))
+                continue
             if (was.shape, was.dtype) != (now.shape, now.dtype):
                 causes.append(Cause("shape", _errors.format_path(path), str(was), str(now), ""))
                 continue

@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import enum
 import hashlib
+import inspect
 import struct
 import sys
 import types
@@ -49,13 +50,14 @@ def _find(module: str, qualname: str) -> Any:
 def _members(x: Any) -> Iterator[tuple[str, Any]]:
     """What a module or a class has by a name, and a function for a default: lambdas are often
     that."""
-    if isinstance(x, types.ModuleType):
-        yield from x.__dict__.items()
-    elif isinstance(x, type):
+    cls = type(x)  # `isinstance` asks the object, which may answer by importing
+    if issubclass(cls, types.ModuleType):
+        yield from object.__getattribute__(x, "__dict__").items()
+    elif issubclass(cls, type):
         for name, value in type.__dict__["__dict__"].__get__(x).items():
-            method = isinstance(value, (staticmethod, classmethod))
+            method = issubclass(type(value), (staticmethod, classmethod))
             yield name, value.__func__ if method else value
-    elif isinstance(x, types.FunctionType):
+    elif cls is types.FunctionType:
         defaults = x.__defaults__ or ()
         names = x.__code__.co_varnames[: x.__code__.co_argcount]
         yield from zip(names[len(names) - len(defaults) :], defaults, strict=True)
@@ -78,32 +80,57 @@ def _search(module: str, x: Any) -> str | None:
 
 
 def _code_digest(x: Any) -> str | None:
-    """Of what a Python function does, as far as its code tells."""
+    """Of what a Python function does, as far as its code and plain defaults tell; of what it
+    wraps, too. Nothing is asked of an object that may answer by running Python."""
+    found: list[str] = []
     for _ in range(100):
-        if isinstance(x, types.FunctionType):
-            break
-        x = getattr(x, "__wrapped__", None) or getattr(x, "fun", None)
+        if type(x) is types.FunctionType:
+            found += _code_parts(x.__code__)
+            found += map(_plain, (x.__defaults__, x.__kwdefaults__))
+        x = _wrapped(x)
         if x is None:
-            return None
+            break
+    if not found:
+        return None
+    return hashlib.sha256("\n".join(found).encode("utf-8", "replace")).hexdigest()
 
-    def parts(code: types.CodeType) -> list[str]:
-        constants = []
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                constants += parts(constant)
-            elif isinstance(constant, frozenset):
-                constants.append(repr(sorted(map(repr, constant))))
-            else:
-                constants.append(repr(constant))
-        return [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), *constants]
 
-    return hashlib.sha256("\n".join(parts(x.__code__)).encode("utf-8", "replace")).hexdigest()
+def _wrapped(x: Any) -> Any:
+    """The function below a decorator of ours, JAX's or functools'; None where there is none."""
+    for name in ("__wrapped__", "fun"):
+        found = inspect.getattr_static(x, name, None)
+        if isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            found = found.__get__(x)
+        if callable(found) and found is not x:
+            return found
+    return None
+
+
+def _code_parts(code: types.CodeType) -> list[str]:
+    constants = []
+    for constant in code.co_consts:
+        constants += _code_parts(constant) if isinstance(constant, types.CodeType) else []
+        constants.append(_plain(constant))
+    return [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), *constants]
+
+
+def _plain(x: Any) -> str:
+    """What a constant is, and no more than the type of what is none."""
+    cls = type(x)
+    if isinstance(x, frozenset):
+        return repr(sorted(map(_plain, x)))
+    if cls is tuple:
+        return repr(list(map(_plain, x)))
+    if cls is dict:
+        return repr([(_plain(key), _plain(value)) for key, value in x.items()])
+    known = (type(None), bool, int, float, complex, str, bytes, type(...))
+    return repr(x) if cls in known else f"<{cls.__qualname__}>"
 
 
 def _traits(x: Any) -> dict[str, Json]:
     """What of a class or function is checked when it is found again."""
     traits: dict[str, Json] = {"type": f"{type(x).__module__}.{type(x).__qualname__}"}
-    if isinstance(x, type):
+    if issubclass(type(x), type):
         if dataclasses.is_dataclass(x):
             traits["fields"] = [field.name for field in dataclasses.fields(x)]
         elif hasattr(x, "_fields"):
@@ -114,7 +141,8 @@ def _traits(x: Any) -> dict[str, Json]:
 
 
 def _encode_reference(x: Any) -> Json:
-    module, qualname = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
+    module = getattr(x, "__module__", None)
+    qualname = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
     if type(module) is not str or type(qualname) is not str:
         raise Unsupported(f"{short(x)} has no name to find it by")
     try:
@@ -135,9 +163,10 @@ def _decode_reference(json: Json) -> Any:
         raise TypeError("not a reference")
     found = _find(module, qualname)
     now = _traits(found)
-    code, code_now = traits.pop("code", None), now.pop("code", None)
-    same_python = code is not None and code_now is not None and code[0] == code_now[0]
-    if traits != now or (same_python and code != code_now):
+    code, code_now = traits.get("code"), now.get("code")
+    if code is not None and code_now is not None and code[0] != code_now[0]:  # another Python's
+        now["code"] = code
+    if traits != now:
         raise Unsupported(f"`{module}.{qualname}` is not what it was when the file was written")
     return found
 
@@ -151,7 +180,7 @@ def encode_value(x: Any) -> Json:
     if (codec := _BY_TYPE.get(cls)) is not None:
         return [codec.tag, codec.encode(x)]
     if isinstance(x, enum.Enum):
-        return ["enum", [_encode_reference(cls), x.name]]
+        return ["enum", [_encode_reference(cls), x.name, _encode_member(x)]]
     if isinstance(x, np.dtype):
         if x.fields is not None or jnp.dtype(x.name) != x:
             raise Unsupported(f"the dtype {x!r}")
@@ -184,11 +213,24 @@ def _decode_items(json: Json) -> list[Any]:
     return [decode_value(item) for item in json]
 
 
+def _encode_member(x: enum.Enum) -> Json:
+    """The value of a member, where it is a plain one, to see whether it has changed."""
+    try:
+        return encode_value(x._value_)
+    except Unsupported:
+        return None
+
+
 def _decode_enum(json: Json) -> Any:
-    cls = _decode_reference(json[0])
-    if not (isinstance(cls, type) and issubclass(cls, enum.Enum)):
+    reference, name, value = json
+    cls = _decode_reference(reference)
+    if not (issubclass(type(cls), type) and issubclass(cls, enum.Enum)):
         raise TypeError("not an Enum")
-    return cls.__members__[json[1]]
+    x: Any = cls.__members__.get(name)
+    if x is None or _encode_member(x) != value:
+        where = f"{reference[0]}.{reference[1]}.{name}"
+        raise Unsupported(f"`{where}` is not what it was when the file was written")
+    return x
 
 
 def _decode_dtype(json: Json) -> Any:
@@ -202,19 +244,20 @@ def _decode_namedtuple(json: Json) -> Any:
 
 
 def _new_namedtuple(cls: Any, items: Sequence[Any]) -> Any:
-    fields = getattr(cls, "_fields", ())
-    if not isinstance(cls, type) or not issubclass(cls, tuple) or len(fields) != len(items):
+    if not (issubclass(type(cls), type) and issubclass(cls, tuple)):
+        raise TypeError("not a named tuple")
+    if len(getattr(cls, "_fields", ())) != len(items):
         raise TypeError("not a named tuple")
     return tuple.__new__(cls, items)
 
 
 def _new(cls: Any, fields: dict[Any, Any]) -> Any:
     """An instance whose attributes are these, without its constructor."""
-    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+    if not (issubclass(type(cls), type) and dataclasses.is_dataclass(cls)):
         raise TypeError("not a dataclass")
     layout = _jax_compat.module_layout() if _jax_compat.equinox() is not None else None
     known = {field.name for field in dataclasses.fields(cls)}.union(*(layout or ((), ()))[1:])
-    x = object.__new__(cls)
+    x: Any = object.__new__(cls)  # type: ignore[arg-type]
     for name, value in fields.items():
         if name not in known:
             raise ValueError(f"a field {name!r}")
@@ -297,8 +340,9 @@ def encode_structure(registry: _core.Registry, structure: _core.Structure, what:
         node, path = todo.pop()
         try:
             nodes.append([node.kind, len(node.children), _encode_node(registry, node)])
-        except Unsupported as e:
-            wrong.append(f"  `{format_path(path) or what}`: {e}")
+        except (Unsupported, RecursionError) as e:
+            why = "it is nested too deeply" if isinstance(e, RecursionError) else e
+            wrong.append(f"  `{format_path(path) or what}`: {why}")
         children = zip(node.children, node.keys(), strict=True)
         todo.extend((child, [*path, key]) for child, key in reversed(list(children)))
     if wrong:

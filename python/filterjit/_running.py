@@ -1,9 +1,10 @@
 """While a program runs: what JAX is not to say of it, and waiting for it."""
 
+import contextlib
 import logging
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 
@@ -69,6 +70,16 @@ class _QuietDonation(_WhileAny):
 
 _quiet_callbacks = _QuietCallbacks()
 _quiet_donation = _QuietDonation()
+
+
+@contextlib.contextmanager
+def ignoring_donation() -> Iterator[None]:
+    """Drops the warning on donated buffers."""
+    _quiet_donation.enter()
+    try:
+        yield
+    finally:
+        _quiet_donation.leave()
 
 
 def ignore_donation(variant: _core.Variant) -> None:

@@ -15,13 +15,15 @@ wrote it: a program in a file is a program, and does what it does when it is cal
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import inspect
 import json
 import os
+import secrets
+import stat
 import struct
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,20 +62,29 @@ _DAMAGE = (
 @contextlib.contextmanager
 def _replacing(path: str) -> Any:
     """A file to be written, which takes the place of `path` when all of it is on the disk."""
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".filterjit-")
+    path = os.path.realpath(path)  # a link stays one
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f".filterjit-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    with contextlib.suppress(OSError):  # the folder's entry too, where folders can be opened
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _write(path: str, header: dict[str, Json], blobs: Sequence[bytes]) -> None:
@@ -202,7 +213,7 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
         OSError: where it cannot be read.
         ValueError: where it is not such a file, or its header is damaged.
     """
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     with open(path, "rb") as file:
         header = _read_header(file, path)
         size = os.fstat(file.fileno()).st_size
@@ -245,7 +256,7 @@ def save(
     platforms: Sequence[str] | None,
 ) -> None:
     """What `CompiledDetails.save` says."""
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
     made, stage = details.made, details.stage
@@ -274,7 +285,7 @@ def save(
             [_executable.encode_aval(info), info.donated, _executable.encode_sharding(sharding)]
             for info, sharding in zip(infos, shardings, strict=True)
         ]
-        arrays = [_encode_array(x) for x in made.f.parts()[1]]
+        arrays = [_encode_array(x) for x in made.own]
         if isinstance(options, _aot.Fixed):
             raise ValueError(f"`{made.name}` was loaded from a file; copy that.")
         if portable:
@@ -306,6 +317,8 @@ def _devices(stage: Any) -> list[jax.Device]:
 
 
 def _encode_array(x: Any) -> tuple[Json, bytes]:
+    if isinstance(x, jax.ShapeDtypeStruct):
+        raise Unsupported(f"the function holds no array, but {x}, which has no values")
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         (shape, dtype, _), blob = _encode_array(jax.random.key_data(x))
         return [shape, dtype, _executable.encode_dtype(x.dtype)], blob
@@ -371,33 +384,37 @@ def load(path: str | os.PathLike[str]) -> _core.Compiled:
             of JAX or number of devices; and where a class or function that it names is not there
             or is not what it was.
     """
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     with open(path, "rb") as file:
         header = _read_header(file, path)
         blobs = _read_blobs(file, path, header)
-    _check_machine(path, header)
+    devices = {device.id: device for device in jax.devices()}
     try:
+        _check_machine(header, devices)
         return _load(header, blobs)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
-    except _DAMAGE as e:
+    except Exception as e:  # of whoever was handed a part of it
         raise _damaged(path, f"it holds what was not expected ({type(e).__name__}: {e})") from e
 
 
-def _check_machine(path: str, header: dict[str, Json]) -> None:
-    devices = {device.id: device for device in jax.devices()}
-    missing = [id for id in header["devices"] if id not in devices]
-    if missing or not header["devices"]:
-        raise ValueError(
-            f"`{path}` is a program for {len(header['devices'])} devices; here are {len(devices)}."
+def _check_machine(header: dict[str, Json], devices: dict[int, jax.Device]) -> None:
+    wanted = header["devices"]
+    portable = header["kind"] == "portable"
+    if portable and len(wanted) == 1:  # it runs on the default one
+        wanted = list(devices)[:1]
+    if not wanted or not devices.keys() >= set(wanted):
+        raise Unsupported(
+            f"it is a program for {_count(len(wanted))}, numbered {wanted}; here are "
+            f"{_count(len(devices))}: {sorted(devices)}"
         )
-    device = devices[header["devices"][0]]
-    if header["kind"] == "portable":
+    device = devices[wanted[0]]
+    if portable:
         platforms = {device.platform, {"gpu": "cuda"}.get(device.platform, device.platform)}
         if not platforms & set(map(str, header["platforms"])):
-            raise ValueError(
-                f"`{path}` is a program for {', '.join(map(str, header['platforms']))}; this is "
-                f"{device.platform}. Name it in `save(..., portable=True, platforms=...)`."
+            raise Unsupported(
+                f"it is a program for {', '.join(map(str, header['platforms']))}; this is "
+                f"{device.platform}. Name it in `save(..., portable=True, platforms=...)`"
             )
         return
     here = _executable.machine(device)
@@ -407,16 +424,20 @@ def _check_machine(path: str, header: dict[str, Json]) -> None:
         if header["machine"].get(key) != value
     ]
     if differ:
-        raise ValueError(
-            f"`{path}` is an executable for {'; '.join(differ)}. Executables fit the machine and "
-            "the version of JAX that made them; `save(..., portable=True)` writes others."
+        raise Unsupported(
+            f"it is an executable for {'; '.join(differ)}. Executables fit the machine and "
+            "the version of JAX that made them; `save(..., portable=True)` writes others"
         )
+
+
+def _count(devices: int) -> str:
+    return f"{devices} device{'s' * (devices != 1)}"
 
 
 def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
     options = _compile.Options("none", {}, functions=header["functions"])
     registry = options.registry
-    shardings = [_executable.decode_sharding(one) for _, _, one in header["specs"]]
+    shardings = [_decode_sharding(header["kind"], one) for _, _, one in header["specs"]]
     own = [
         _decode_array(array, blob, sharding if _is_placed(sharding) else None)
         for array, blob, sharding in zip(header["own"], blobs[1:], shardings, strict=False)
@@ -453,6 +474,12 @@ def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
         raise ValueError("the number of arrays")
     made = _aot.Made(name, signature, f, variant, tuple(map(_jax_compat.spec_of, avals, shardings)))
     return _core.Compiled(f, _aot.CompiledDetails(stage, made))
+
+
+def _decode_sharding(kind: str, json: Json) -> Any:
+    """None for a portable program on the default device."""
+    single = json is not None and json[0] == "single" and json[2] is None
+    return None if kind == "portable" and single else _executable.decode_sharding(json)
 
 
 def _is_placed(sharding: Any) -> bool:

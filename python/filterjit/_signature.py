@@ -125,12 +125,13 @@ def raise_misfit(
     except (TypeError, ValueError):
         own = None
     if isinstance(function, types.FunctionType) and own is not None:
-        _stand_in(function, own)(*full_args, **full_kwargs)
+        stand_in(function.__name__, function.__qualname__, own)(*full_args, **full_kwargs)
     # A signature that is not the function's own (functools.wraps): its own words.
     (signature or inspect.signature(fun)).bind(*args, **kwargs)
 
 
-def _stand_in(function: types.FunctionType, signature: inspect.Signature) -> Callable[..., None]:
+def stand_in(name: str, qualname: str, signature: inspect.Signature) -> Callable[..., None]:
+    """A function without a body, whose parameters are these."""
     plain = signature.replace(
         parameters=[
             p.replace(annotation=_P.empty, default=_P.empty if p.default is _P.empty else None)
@@ -140,6 +141,6 @@ def _stand_in(function: types.FunctionType, signature: inspect.Signature) -> Cal
     )
     namespace: dict[str, Any] = {}
     exec(f"def stand_in{plain}: pass", namespace)
-    stand_in: types.FunctionType = namespace["stand_in"]
-    stand_in.__name__, stand_in.__qualname__ = function.__name__, function.__qualname__
-    return stand_in
+    made: types.FunctionType = namespace["stand_in"]
+    made.__name__, made.__qualname__ = name, qualname
+    return made

@@ -102,10 +102,14 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
         else:
             columns = TextColumn("compiling"), BarColumn(), MofNCompleteColumn(), Elapsed()
             console = Console(stderr=True)
-            with (
-                watcher.silent(),
-                Progress(*columns, console=console, transient=True) as progress,
-            ):
+            progress = Progress(
+                *columns,
+                console=console,
+                transient=True,
+                redirect_stdout=False,  # what is traced may print
+                redirect_stderr=False,
+            )
+            with watcher.silent(), progress:
                 task = progress.add_task("", total=total)
                 yield lambda: progress.advance(task)
             return

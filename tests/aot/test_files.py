@@ -1,0 +1,421 @@
+"""Files that are not what they were: damaged ones, others' ones, and ones made to do harm."""
+
+import builtins
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aot_files
+import aot_zoo
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.random  # Hypothesis would, later on
+import pytest
+from aot_zoo import Point, Setting, layer, use
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import filterjit
+from filterjit import _core, _encode, _nodes, filter_jit
+
+X = jnp.arange(3.0)
+KINDS = ["executable", "portable"]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A file of each kind, with statics and an array of its own."""
+    folder = tmp_path_factory.mktemp("files")
+    arguments = {
+        "layer": layer(X), "point": Point(X, Setting(0.5, ("a",))), "function": aot_zoo.scale,
+        "enum": aot_zoo.Colour.RED, "pair": aot_zoo.Pair(X, 1), "type": np.dtype("float32"),
+    }  # fmt: skip
+    f = filter_jit(jax.tree_util.Partial(use, n=3))
+    compiled = f.lower(arguments, X).compile()
+    paths = {kind: folder / kind for kind in KINDS}
+    for kind, path in paths.items():
+        compiled.save(path, portable=kind == "portable")
+        filterjit.load(path)
+    return paths
+
+
+class Happened(BaseException):
+    pass
+
+
+@pytest.fixture
+def nothing_happens(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Whatever runs or imports something raises; asserts that no module has come."""
+
+    def happened(*args: Any, **kwargs: Any) -> Any:
+        raise Happened(args)
+
+    own = lambda: {name for name in sys.modules if not name.startswith("hypothesis")}
+    modules = own()
+    for module, name in [
+        (os, "system"), (os, "popen"), (os, "execv"), (os, "remove"), (subprocess, "Popen"),
+        (builtins, "eval"), (builtins, "input"), (os, "_exit"), (sys, "exit"),
+    ]:  # fmt: skip
+        monkeypatch.setattr(module, name, happened)
+
+    def check() -> None:
+        assert own() == modules
+
+    yield check
+    check()
+
+
+def refuse(path: Path) -> str:
+    with pytest.raises(ValueError) as raised:
+        filterjit.load(path)
+    assert str(path) in str(raised.value)
+    return str(raised.value)
+
+
+# ---- damage ----
+
+
+def _damaged(data: bytes, other: bytes, random: random.Random) -> bytes:
+    """`data`, changed in one of the ways in which files change."""
+    at, end = sorted(random.randrange(len(data)) for _ in range(2))
+    byte = random.randrange(8)
+    near = random.randrange(60) if random.random() < 0.3 else at  # the head, more often
+    changes: list[Callable[[], bytes]] = [
+        lambda: data[:near] + bytes([data[near] ^ 1 << byte]) + data[near + 1 :],
+        lambda: data[:near],
+        lambda: data + data[at : at + 1 + byte],
+        lambda: data[:at] + data[end + 1 :],
+        lambda: data[:at] + b"\0" * (end - at + 1) + data[end + 1 :],
+        lambda: data[:at] + other[at:],
+        lambda: data[:at] + random.randbytes(end - at + 1) + data[end + 1 :],
+        lambda: random.randbytes(at),
+        lambda: data[:8] + random.randbytes(at),
+    ]
+    return random.choice(changes)()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_five_hundred_damaged_files(
+    kind: str, good: dict[str, Path], tmp_path: Path, nothing_happens: Callable[[], None]
+) -> None:
+    source = random.Random(0)
+    data, other = (good[k].read_bytes() for k in (kind, KINDS[kind == KINDS[0]]))
+    path = tmp_path / "file"
+    tried = 0
+    while tried < 500:
+        damaged = _damaged(data, other, source)
+        if damaged in (data, other):
+            continue
+        path.write_bytes(damaged)
+        text = refuse(path)
+        assert "is damaged" in text or "was not written by" in text or "is of format" in text
+        tried += 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_bit_of_the_head(kind: str, good: dict[str, Path], tmp_path: Path) -> None:
+    data = good[kind].read_bytes()
+    path = tmp_path / "file"
+    for bit in range(8 * (aot_files.HEAD.size + 4)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        refuse(path)
+        with pytest.raises(ValueError):
+            filterjit.saved_info(path)
+
+
+def test_a_byte_too_few_or_too_many(good: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for data in (p.read_bytes() for p in good.values()):
+        path.write_bytes(data[:-1])
+        assert "too short" in refuse(path)
+        path.write_bytes(data + b"\0")
+        assert "too long" in refuse(path)
+
+
+def test_other_formats(good: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    np.save(tmp_path / "array", np.ones(3))
+    exported = jax.export.export(jax.jit(lambda x: x))(X).serialize()
+    for data in [
+        b"", b"\x89", b"\x89FJIT\r\n\x1a", b"{}", b"\x80\x04N.", b"PK\x03\x04" + b"\0" * 100,
+        b"\x7fELF" + b"\0" * 100, (tmp_path / "array.npy").read_bytes(), bytes(exported),
+        b"\x89FJIT\n\x1a" + good["executable"].read_bytes()[8:],  # as text files are mangled
+    ]:  # fmt: skip
+        path.write_bytes(data)
+        refuse(path)
+    assert "not written by filterjit" in refuse(tmp_path / "array.npy")
+
+
+# ---- headers with right checksums ----
+
+
+def _paths(json: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(json, (dict, list)):
+        for key, value in json.items() if isinstance(json, dict) else enumerate(json):
+            yield from _paths(value, (*path, key))
+
+
+def _replaced(json: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    copy = json.copy()
+    copy[path[0]] = _replaced(json[path[0]], path[1:], value)
+    return copy
+
+
+def _removed(json: Any, path: tuple[Any, ...]) -> Any:
+    copy = json.copy()
+    if len(path) > 1:
+        copy[path[0]] = _removed(json[path[0]], path[1:])
+    elif isinstance(json, dict):
+        del copy[path[0]]
+    else:
+        copy.pop(path[0])
+    return copy
+
+
+def _write(path: Path, header: Any, blobs: list[bytes]) -> None:
+    """With the text ``@n@`` as a list that is nested n times: too deep to be handled here."""
+    text = re.sub(r'"@(\d+)@"', lambda m: "[" * int(m[1]) + "]" * int(m[1]), json.dumps(header))
+    aot_files.write(path, text.encode(), blobs)
+
+
+REFERENCES = [
+    ["os", "system"], ["builtins", "eval"], ["builtins", "exec"], ["subprocess", "Popen"],
+    ["antigravity", "geohash"], ["this", "s"], ["aot_zoo", "Layer"], ["aot_zoo", "Colour"],
+    ["aot_zoo", "Point"], ["aot_zoo", "scale"], ["aot_zoo", "no.such"], ["builtins", "object"],
+    ["builtins", "type"], ["builtins", "tuple"], ["types", "FunctionType"], ["", ""],
+    ["aot_zoo", "__builtins__"], ["aot_zoo", "Layer.__init__"], ["aot_zoo", "Lazy"],
+]  # fmt: skip
+
+
+def _reference(place: list[str]) -> Any:
+    """With the right traits, where there is such a thing."""
+    try:
+        return [*place, _encode._traits(_encode._find(*place))]
+    except Exception:
+        return [*place, {"type": "builtins.type"}]
+
+
+VALUES = st.one_of(
+    st.sampled_from([None, True, "", "a", [], {}, [[]], 0, 1, -1, 2, 0.5, float("nan"), 1e400]),
+    st.sampled_from([2**31, 2**63, 2**64, -(2**63), 10**30, 2**40]),
+    st.sampled_from(["@20@", "@300@", "@5000@"]),
+    st.sampled_from(["array", "generic", "module", "slots", "static", "missing", "object"]),
+    st.sampled_from(["__class__", "__dict__", "__wrapped__", "float32", "O", "f4,O", "V1000000"]),
+    st.sampled_from(["enum", "dataclass", "namedtuple", "dtype", "set", "dict", "range", "int"]),
+    st.sampled_from(REFERENCES).map(_reference),
+    st.sampled_from(REFERENCES).map(lambda r: ["object", _reference(r)]),
+    st.sampled_from(REFERENCES).map(
+        lambda r: ["dataclass", [_reference(r), [[["str", "__class__"], ["none", None]]]]]
+    ),
+    st.sampled_from(REFERENCES).map(lambda r: ["module", 0, [_reference(r), []]]),
+    st.sampled_from(REFERENCES).map(lambda r: ["generic", 0, [_reference(r), ["none", None]]]),
+    st.integers(-10, 300),
+    st.text(max_size=5),
+)
+
+
+def _mutated(data: st.DataObject, header: Any) -> Any:
+    for _ in range(data.draw(st.integers(1, 3))):
+        # Down from the top, at each level with the same chance: the header is mostly one list.
+        path: tuple[Any, ...] = ()
+        at = header
+        while isinstance(at, (dict, list)) and at and data.draw(st.integers(0, 5)):
+            keys = sorted(at) if isinstance(at, dict) else range(len(at))
+            path += (data.draw(st.sampled_from(keys)),)
+            at = at[path[-1]]
+        if not path:
+            continue
+        if path == ("blobs",) or path[:1] == ("program",):
+            continue
+        if data.draw(st.booleans()):
+            header = _replaced(header, path, data.draw(VALUES))
+        else:
+            header = _removed(header, path)
+    return header
+
+
+class _Lazy:
+    """An object that does something when it is asked for attributes, but for what it is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":
+            return _Lazy
+        raise Happened(name)
+
+
+@pytest.fixture
+def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aot_zoo, "Lazy", _Lazy(), raising=False)
+
+
+FUZZ = settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mutated_headers(
+    kind: str,
+    good: dict[str, Path],
+    tmp_path: Path,
+    nothing_happens: Callable[[], None],
+    lazy: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Most of them fail before the program is of any interest, which takes long to read."""
+    header, blobs = aot_files.read(good[kind])
+    path = tmp_path / "file"
+    loaded = []
+
+    @FUZZ
+    @given(st.data())
+    def fuzz(data: st.DataObject) -> None:
+        mutated = _mutated(data, header)
+        _write(path, mutated, blobs)
+        for read in (filterjit.load, filterjit.saved_info):
+            try:
+                loaded.append(read(path))
+            except ValueError as e:
+                assert str(path) in str(e)
+        nothing_happens()
+
+    fuzz()
+    assert loaded
+
+
+PROGRAM = st.one_of(
+    st.sampled_from([None, True, "", "a", [], {}, 0, 1, -1, 0.5, 2**31, 2**63, 10**30, [1], [-1]]),
+    st.sampled_from(["@20@", "@500@", [[0]], [[[0]]], [[-5], [], 0], [[0], [[-1]], -3]]),
+    st.sampled_from([["single", 9, None], ["single", 0, "no such"], ["named", [], [], None]]),
+    st.sampled_from([["abstract", [["a"], [3], None], ["b"], None]]),
+)
+
+
+def test_mutated_programs(
+    good: dict[str, Path], tmp_path: Path, nothing_happens: Callable[[], None]
+) -> None:
+    header, blobs = aot_files.read(good["executable"])
+    path = tmp_path / "file"
+    paths = [p for p in _paths(header["program"], ("program",)) if len(p) > 1]
+
+    @FUZZ
+    @given(st.sampled_from(paths), st.none() | PROGRAM)
+    def fuzz(where: tuple[Any, ...], value: Any) -> None:
+        mutated = _removed(header, where) if value is None else _replaced(header, where, value)
+        _write(path, mutated, blobs)
+        try:
+            filterjit.load(path)
+        except ValueError as e:
+            assert str(path) in str(e)
+
+    fuzz()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mutated_blobs(kind: str, good: dict[str, Path], tmp_path: Path) -> None:
+    """Programs that are none, with right checksums: JAX's errors arrive as a ValueError."""
+    header, (program, *own) = aot_files.read(good[kind])
+    path = tmp_path / "file"
+    for blob in (b"", b"nonsense", b"\0" * 1000, program[: len(program) // 2]):
+        blobs = [blob, *own]
+        aot_files.write(path, {**header, "blobs": _sizes(blobs)}, blobs)
+        assert "damaged" in refuse(path)
+    for blobs in ([], [program], [program, b"\0"], [program, *own, b"more"]):
+        aot_files.write(path, {**header, "blobs": _sizes(blobs)}, blobs)
+        if len(blobs) != 1 + len(own) or blobs[1:] != own:
+            assert "damaged" in refuse(path)
+
+
+def _sizes(blobs: list[bytes]) -> list[list[Any]]:
+    import hashlib
+
+    return [[len(blob), hashlib.sha256(blob).hexdigest()] for blob in blobs]
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"null", b"{", b"[" * 10**5, b'{"kind": 1}', b"\xff", b"9" * 10**5, b"NaN"]
+)
+def test_headers_that_are_none(text: bytes, tmp_path: Path) -> None:
+    aot_files.write(tmp_path / "file", text, [])
+    assert "header is malformed" in refuse(tmp_path / "file")
+
+
+@pytest.mark.parametrize("place", REFERENCES, ids=".".join)
+def test_references(place: list[str], nothing_happens: Callable[[], None], lazy: None) -> None:
+    """They are looked up, and neither called nor asked."""
+    reference = _reference(place)
+    nodes = [
+        ["static", 0, ["object", reference]],
+        ["namedtuple", 0, reference],
+        ["module", 0, [reference, []]],
+        ["generic", 0, [reference, ["none", None]]],
+        ["static", 0, ["enum", [reference, "RED", ["int", "0x1"]]]],
+        ["static", 0, ["dataclass", [reference, [[["str", "__class__"], ["int", "0x1"]]]]]],
+        ["default_dict", 1, []],
+    ]
+    for node in nodes:
+        tree = [node] if node[1] == 0 else [node, nodes[0]]
+        try:
+            found = _encode.decode_tree(tree, X, _nodes.registry.missing)
+            _core.flatten(_nodes.registry, found)
+        except Exception:
+            pass
+        nothing_happens()
+
+
+class Watched:
+    """A class whose attributes tell when they are set or read."""
+
+    __dataclass_fields__ = Setting.__dataclass_fields__
+
+    @property
+    def rate(self) -> Any:
+        raise Happened
+
+    @rate.setter
+    def rate(self, value: Any) -> None:
+        raise Happened
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise Happened
+
+    def __new__(cls) -> Any:
+        raise Happened
+
+    def __init__(self) -> None:
+        raise Happened
+
+
+@pytest.mark.parametrize("name", ["__class__", "__dict__", "__weakref__", "other", 3, "names"])
+def test_fields_that_are_none(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Watched.__module__ = "aot_zoo"
+    monkeypatch.setattr(aot_zoo, "Watched", Watched, raising=False)
+    fields = [[_encode.encode_value(name), ["none", None]]]
+    json_ = ["dataclass", [_reference(["aot_zoo", "Watched"]), fields]]
+    if name == "names":  # a field; no constructor and no __setattr__ has run
+        assert _encode.decode_value(json_).names is None
+    else:
+        with pytest.raises((ValueError, TypeError)):
+            _encode.decode_value(json_)
+
+
+def test_json_is_all_there_is(good: dict[str, Path]) -> None:
+    for path in good.values():
+        header, _ = aot_files.read(path)
+        assert json.loads(json.dumps(header)) == header

@@ -1,0 +1,597 @@
+"""`compiled.save`, `load` and `saved_info` in one process."""
+
+import collections
+import concurrent.futures
+import functools
+import gc
+import json
+import os
+import stat
+import subprocess
+import sys
+import types
+import weakref
+from pathlib import Path
+from typing import Any
+
+import aot_zoo
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from aot_files import read, write
+from aot_zoo import VALUES, Layer, Pair, Plain, Point, Record, Setting, layer, nodes, use
+
+import filterjit
+from filterjit import MismatchError, _core, _encode, _nodes, filter_jit
+
+X = jnp.arange(3.0)
+old = jax.__version_info__ < (0, 5)  # whose jax.export knows no PRNG keys
+
+
+@pytest.fixture(params=[False, True], ids=["executable", "portable"])
+def portable(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def through(path: Path, function: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """What was compiled, and what is loaded of it; ``portable`` among `kwargs` is for saving."""
+    portable = kwargs.pop("portable", False)
+    f = function if hasattr(function, "lower") else filter_jit(function)
+    compiled = f.lower(*args, **kwargs).compile()
+    compiled.save(path / "file", portable=portable)
+    return compiled, filterjit.load(path / "file")
+
+
+def same(a: Any, b: Any) -> None:
+    """Asserts that two trees have one structure, statics and classes included, and equal arrays."""
+    (xs, one), (ys, other) = (_core.flatten(_nodes.registry, t) for t in (a, b))
+    assert one == other, f"{one!r}\n{other!r}"
+    for x, y in zip(xs, ys, strict=True):
+        assert x.dtype == y.dtype
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            x, y = jax.random.key_data(x), jax.random.key_data(y)
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
+
+
+# ---- structures and statics, without a file ----
+
+
+def encoded(tree: Any) -> Any:
+    structure = _core.flatten(_nodes.registry, tree)[1]
+    return _encode.encode_structure(_nodes.registry, structure, "it")
+
+
+def decoded(tree: Any, array: Any = X) -> Any:
+    text = json.dumps(encoded(tree))
+    return _encode.decode_tree(json.loads(text), array, _nodes.registry.missing)
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda x: repr(x)[:20])
+def test_values(value: Any) -> None:
+    back = decoded((value, X))[0]
+    assert type(back) is type(value)
+    assert _core.same_static(_nodes.registry, back, value)
+
+
+@pytest.mark.parametrize("name", nodes(X))
+def test_nodes(name: str) -> None:
+    node = nodes(X)[name]
+    back = decoded(node)
+    linear = name == "linear"
+    assert _core.flatten(_nodes.registry, back)[1] == _core.flatten(_nodes.registry, node)[1]
+    if not linear:
+        same(back, node)
+    assert encoded(back) == encoded(node)
+
+
+def test_an_empty_default_dict_makes_its_values() -> None:
+    back = decoded(collections.defaultdict(list, a=X))
+    assert back["b"] == [] and list(back) == ["a", "b"]
+
+
+def test_modules_with_the_attributes_of_a_wrapper() -> None:
+    @eqx.filter_jit
+    def f(x: Any) -> Any:
+        return x
+
+    class Wrapper(eqx.Module):
+        inner: Any
+
+        @property
+        def __wrapped__(self) -> Any:
+            return self.inner
+
+    aot_zoo.Wrapper = Wrapper  # type: ignore[attr-defined]
+    Wrapper.__module__, Wrapper.__qualname__ = "aot_zoo", "Wrapper"
+    module = eqx.module_update_wrapper(Wrapper(aot_zoo.scale))
+    assert decoded(module).__name__ == "scale"
+    del aot_zoo.Wrapper  # type: ignore[attr-defined]
+
+
+def test_fields_that_were_never_set() -> None:
+    class_ = Layer
+    bare = object.__new__(class_)
+    object.__setattr__(bare, "weight", X)
+    back = decoded(bare)
+    assert vars(back).keys() == {"weight"} or "sizes" not in vars(bare)
+
+
+UNSUPPORTED: dict[str, Any] = {
+    "object": Plain(),
+    "lambda": lambda x: x,
+    "partial": functools.partial(aot_zoo.scale, by=2.0),
+    "bound": Layer(1.0).__call__,
+    "local class": type("Local", (), {}),
+    "module": json,
+    "structured dtype": np.dtype([("a", "f4")]),
+    "combined flag": aot_zoo.Bits.A | aot_zoo.Bits.B,
+    "in a tuple": frozenset({Plain}) | {Plain()},
+    "attributes": (lambda s: object.__setattr__(s, "extra", 1) or s)(Setting(1.0)),
+    "other byte order": np.dtype(">i4"),
+    "deep": Setting(1.0, functools.reduce(lambda x, _: (x,), range(2000), ())),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_values_are_named_by_their_paths(name: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        encoded({"a": [1, UNSUPPORTED[name]], "x": X})
+    assert "`['a'][1]" in str(raised.value)
+
+
+def test_all_unsupported_paths_are_named(tmp_path: Path) -> None:
+    arguments = {"a": Plain(), "b": [lambda: 0], "c": 3}
+    compiled = filter_jit(lambda tree, x: x).lower(arguments, X).compile()
+    for portable in (False, True):
+        with pytest.raises(ValueError) as raised:
+            compiled.save(tmp_path / "file", portable=portable)
+        text = str(raised.value)
+        assert "`tree['a']`" in text and "`tree['b'][0]`" in text and "tree['c']" not in text
+    result = filter_jit(lambda x: (x, Plain())).lower(X).compile()
+    with pytest.raises(ValueError, match="the result hold"):
+        result.save(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- files ----
+
+
+def test_what_is_loaded_is_freed(tmp_path: Path, portable: bool) -> None:
+    model = eqx.nn.Linear(3, 2, key=jax.random.key(0))
+    refs = []
+    for loaded in through(tmp_path, model, X, portable=portable):
+        loaded(X)
+        refs += [weakref.ref(loaded), weakref.ref(loaded.details)]
+    del loaded
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * 4
+
+
+def test_loading_in_threads(tmp_path: Path, portable: bool) -> None:
+    through(tmp_path, use, Point(X, 1), X, 3, portable=portable)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        loads = [pool.submit(filterjit.load, tmp_path / "file") for _ in range(8)]
+        for load in loads:
+            same(load.result()(Point(X, 1), X, 3), use(Point(X, 1), X, 3))
+
+
+def test_saving_in_threads(tmp_path: Path) -> None:
+    made = [filter_jit(lambda n: n).lower(n).compile() for n in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(one.save, tmp_path / "file") for one in made * 3]:
+            done.result()
+    info = filterjit.saved_info(tmp_path / "file")
+    n = int(dict(info.arguments)["n"].split()[-1])
+    assert filterjit.load(tmp_path / "file")(n) == n
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_everything(tmp_path: Path, portable: bool) -> None:
+    tree = {**nodes(X), "values": [x for x in VALUES if type(x) is not set], "module": layer(X)}
+    compiled, loaded = through(tmp_path, use, tree, X, 3, name="b", portable=portable)
+    for call in (compiled, loaded):
+        same(call(tree, X + 1, 3, name="b"), use(tree, X + 1, 3, name="b"))
+    assert isinstance(loaded, filterjit.Compiled) and repr(loaded) == "<Compiled of use>"
+    with pytest.raises(MismatchError, match="`n`: compiled for the int 3, called with the int 4"):
+        loaded(tree, X, 4, name="b")
+    with pytest.raises(MismatchError, match=r"`x`: compiled for float32\[3\], called with int32"):
+        loaded(tree, jnp.ones(3, int), 3, name="b")
+    with pytest.raises(MismatchError, match=r"tree\['point'\]\.y"):
+        loaded({**tree, "point": Point(X, 2)}, X, 3, name="b")
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        loaded(tree)
+
+
+def test_what_the_loaded_one_says(tmp_path: Path, portable: bool) -> None:
+    compiled, loaded = through(tmp_path, use, Point(X, 1), X, portable=portable)
+    assert str(loaded.args_info) == str(compiled.args_info)
+    assert loaded.in_tree == compiled.in_tree and loaded.out_tree == compiled.out_tree
+    for name in ("out_info", "in_avals"):  # the oldest JAX has no `out_info`
+        assert str(getattr(loaded, name, None)) == str(getattr(compiled, name, None))
+    assert str(loaded.output_shardings) == str(compiled.output_shardings)
+    assert type(loaded.cost_analysis()) is type(compiled.cost_analysis())
+    assert "HloModule" in loaded.as_text()
+
+
+DTYPES = {
+    "complex": lambda: jnp.ones(3, jnp.complex64) * 1j,
+    "bfloat16": lambda: jnp.ones(3, jnp.bfloat16),
+    "bool": lambda: jnp.ones(3, bool),
+    "int8": lambda: jnp.ones((2, 0), jnp.int8),
+    "key": lambda: jax.random.split(jax.random.key(1), 2),
+    "rbg": lambda: jax.random.key(1, impl="rbg"),
+    "weak": lambda: jnp.asarray(2.0),
+}
+
+
+def test_dtypes(tmp_path: Path, portable: bool) -> None:
+    keys = ("key", "rbg") if portable and old else ()
+    values = {name: make() for name, make in DTYPES.items() if name not in keys}
+    _, loaded = through(tmp_path, lambda t: (t, t["bool"]), values, portable=portable)
+    same(loaded(values), (values, values["bool"]))
+
+
+def test_sparse(tmp_path: Path, portable: bool) -> None:
+    from jax.experimental import sparse
+
+    at = np.arange(3, dtype=np.int32)[:, None].repeat(2, 1)
+    x = sparse.BCOO((X, at), shape=(3, 3))
+    _, loaded = through(tmp_path, lambda m: (m, m.data * 2), x, portable=portable)
+    back, double = loaded(x)
+    assert type(back) is sparse.BCOO and back.shape == (3, 3)
+    np.testing.assert_array_equal(double, X * 2)
+
+
+def test_functions_that_hold_arrays(tmp_path: Path, portable: bool) -> None:
+    model = eqx.nn.MLP(3, 2, 4, 1, key=jax.random.key(0))
+    _, loaded = through(tmp_path, model, X, portable=portable)
+    np.testing.assert_allclose(loaded(X), model(X), rtol=1e-6)
+    if portable and old:
+        return
+    keyed = eqx.Partial(lambda key, n, x: (key, x * n), jax.random.key(3), 2)
+    _, loaded = through(tmp_path, filter_jit(keyed), X, portable=portable)
+    same(loaded(X), (jax.random.key(3), X * 2))
+
+
+def test_signatures(tmp_path: Path, portable: bool) -> None:
+    def f(a: Any, /, b: Any, c: Any = 1, *rest: Any, d: Any, e: Any = None, **more: Any) -> Any:
+        return a, b, c, rest, d, e, more
+
+    compiled, loaded = through(tmp_path, f, X, 2, d=X, z="s", portable=portable)
+    same(loaded(X, 2, d=X, z="s"), compiled(X, b=2, z="s", d=X))
+    for args, kwargs in [((X, 2, 1), {"d": X}), ((X, 2), {"d": X}), ((X, 2, 1, 4), {"d": X})]:
+        with pytest.raises(MismatchError):
+            loaded(*args, **kwargs)
+    with pytest.raises(TypeError, match="'d'"):
+        loaded(X, 2)
+
+
+def test_nothing_at_all(tmp_path: Path, portable: bool) -> None:
+    _, loaded = through(tmp_path, lambda: (3, None), portable=portable)
+    assert loaded() == (3, None)
+
+
+def test_unused_arguments(tmp_path: Path, portable: bool) -> None:
+    _, loaded = through(tmp_path, lambda x, y, z: y, X, X + 1, X, portable=portable)
+    np.testing.assert_array_equal(loaded(X, X + 2, X), X + 2)
+
+
+def test_donation(tmp_path: Path, portable: bool) -> None:
+    f = filter_jit(lambda x, y: (x + 1, y + 1), donate="all-except-first")
+    _, loaded = through(tmp_path, f, X, X + 0, portable=portable)
+    x, y = X + 1, X + 2
+    loaded(x, y)
+    assert (x.is_deleted(), y.is_deleted()) == (False, True)
+    with pytest.raises((RuntimeError, ValueError), match=r"deleted|donated"):
+        loaded(x, y)
+
+
+def test_functions_by_structure(tmp_path: Path) -> None:
+    f = filter_jit(lambda g, x: g(x), functions="structure")
+    _, loaded = through(tmp_path, f, aot_zoo.scale, X)
+    np.testing.assert_array_equal(loaded(aot_zoo.scale, X), X * 2)
+    with pytest.raises(MismatchError, match="`g`"):
+        loaded(jnp.sin, X)
+
+
+def test_host_callbacks_cannot_be_saved(tmp_path: Path, portable: bool) -> None:
+    spec = jax.ShapeDtypeStruct((3,), jnp.float32)
+    f = lambda x: jax.pure_callback(np.sin, spec, x)
+    with pytest.raises(ValueError, match="cannot be saved"):
+        through(tmp_path, f, X, portable=portable)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_loaded_ones_are_not_saved_again(tmp_path: Path, portable: bool) -> None:
+    _, loaded = through(tmp_path, lambda x: x, X, portable=portable)
+    with pytest.raises(ValueError, match="loaded from a file; copy that"):
+        loaded.save(tmp_path / "again")
+    with pytest.raises(ValueError, match="loaded from a file; copy that"):
+        loaded.save(tmp_path / "again", portable=True)
+
+
+def test_platforms(tmp_path: Path) -> None:
+    compiled = filter_jit(lambda x: x * 2).lower(X).compile()
+    with pytest.raises(ValueError, match="portable=True"):
+        compiled.save(tmp_path / "file", platforms=("cpu",))
+    compiled.save(tmp_path / "file", portable=True, platforms=("cuda",))
+    assert filterjit.saved_info(tmp_path / "file").platforms == ("cuda",)
+    with pytest.raises(ValueError, match="is a program for cuda; this is cpu"):
+        filterjit.load(tmp_path / "file")
+    compiled.save(tmp_path / "file", portable=True, platforms=("cpu", "cuda"))
+    np.testing.assert_array_equal(filterjit.load(tmp_path / "file")(X), X * 2)
+
+
+def test_saved_info(tmp_path: Path, portable: bool) -> None:
+    through(tmp_path, use, {"a": X, "b": 2}, X, 3, portable=portable)
+    info = filterjit.saved_info(tmp_path / "file")
+    assert (info.name, info.devices, info.platforms) == ("use", 1, ("cpu",))
+    assert info.kind == ("portable" if portable else "executable")
+    assert info.nbytes == (tmp_path / "file").stat().st_size
+    assert dict(info.arguments)["tree['b']"] == "the int 2"
+    assert "float32[3]" in dict(info.arguments)["x"]
+    assert info.machine["jax"] == jax.__version__
+    for word in ("use", info.kind, "tree['a']", f"{info.nbytes:,} bytes", jax.__version__):
+        assert word in str(info)
+
+
+def test_saved_info_loads_nothing(tmp_path: Path) -> None:
+    through(tmp_path, use, {"a": X, "b": 2}, X, 3)
+    header, blobs = read(tmp_path / "file")
+    header["arguments"] = header["result"] = ["nonsense"]
+    header["machine"] = {"jax": "99"}
+    write(tmp_path / "file", header, blobs)
+    assert filterjit.saved_info(tmp_path / "file").machine == {"jax": "99"}
+
+
+def test_stdout_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for portable in (False, True):
+        through(tmp_path, lambda x: x, X, portable=portable)
+    assert capfd.readouterr().out == ""
+
+
+# ---- what is not as it was ----
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A module that is there for a while."""
+    module = types.ModuleType("aot_passing")
+    source = """
+import dataclasses, equinox as eqx, enum
+def act(x): return x * 2
+class Layer(eqx.Module):
+    weight: object
+class Kind(enum.Enum):
+    A = 1
+"""
+    exec(source, module.__dict__)
+    monkeypatch.setitem(sys.modules, "aot_passing", module)
+    return module
+
+
+CHANGES = {
+    "body": "def act(x): return x * 3",
+    "constant": "def act(x): return x + 2",
+    "default": "def act(x, y=1): return x * 2",
+    "class": "act = 3",
+    "fields": "class Layer(eqx.Module):\n weight: object\n bias: object = None",
+    "keyword default": "def act(x, *, y=1): return x * 2",
+    "value": "class Kind(enum.Enum):\n A = 2",
+    "plain": "class Layer: pass",
+    "enum": "class Kind(enum.Enum):\n B = 1",
+    "gone": "del act",
+    "not enum": "class Kind: A = 1",
+}
+
+
+@pytest.fixture(scope="module")
+def passing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("passing") / "file"
+    with pytest.MonkeyPatch.context() as patch:
+        module = passing.__wrapped__(patch)  # type: ignore[attr-defined]
+        f = filter_jit(lambda *args: args[1].weight)
+        f.lower(module.act, module.Layer(X), module.Kind.A).compile().save(path)
+    return path
+
+
+def test_as_it_was(passing: Any, passing_file: Path) -> None:
+    loaded = filterjit.load(passing_file)
+    np.testing.assert_array_equal(loaded(passing.act, passing.Layer(X), passing.Kind.A), X)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_since(name: str, passing: Any, passing_file: Path) -> None:
+    exec(CHANGES[name], passing.__dict__)
+    with pytest.raises(ValueError, match="aot_passing") as raised:
+        filterjit.load(passing_file)
+    assert "cannot be loaded" in str(raised.value)
+
+
+def test_a_module_that_is_not_imported(passing_file: Path) -> None:
+    before = dict(sys.modules)
+    with pytest.raises(ValueError, match="`aot_passing` is not imported; import it first"):
+        filterjit.load(passing_file)
+    assert sys.modules == before
+
+
+@pytest.mark.parametrize("key", ["jax", "jaxlib", "device", "machine", "processor"])
+def test_other_machines(tmp_path: Path, key: str, portable: bool) -> None:
+    if portable and key != "jax":
+        return
+    through(tmp_path, lambda x: x * 2, X, portable=portable)
+    header, blobs = read(tmp_path / "file")
+    header["machine"][key] = "other"
+    write(tmp_path / "file", header, blobs)
+    if portable:
+        np.testing.assert_array_equal(filterjit.load(tmp_path / "file")(X), X * 2)
+    else:
+        with pytest.raises(ValueError, match=f"is an executable for {key} 'other' \\(here: "):
+            filterjit.load(tmp_path / "file")
+
+
+def test_another_number_of_devices(tmp_path: Path, portable: bool) -> None:
+    through(tmp_path, lambda x: x * 2, X, portable=portable)
+    header, blobs = read(tmp_path / "file")
+    header["devices"] = [0, 1, 2]
+    write(tmp_path / "file", header, blobs)
+    with pytest.raises(ValueError, match=r"for 3 devices, numbered .*; here are 1 device: "):
+        filterjit.load(tmp_path / "file")
+
+
+# ---- writing ----
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Any:
+    return filter_jit(lambda x, n: x * n).lower(X, 3).compile()
+
+
+def test_replaced(tmp_path: Path, compiled: Any) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old" * 10**6)
+    compiled.save(path)
+    np.testing.assert_array_equal(filterjit.load(path)(X, 3), X * 3)
+    compiled.save(str(path))
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+class Crash(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("where", ["fsync", "replace", "write", "dumps"])
+def test_a_crash_leaves_the_old_file(
+    tmp_path: Path, compiled: Any, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    compiled.save(path)
+    before = path.read_bytes()
+
+    def crash(*args: Any, **kwargs: Any) -> Any:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        if where == "dumps":
+            patch.setattr(json, "dumps", crash)
+        elif where == "write":
+            patch.setattr(filterjit._save.hashlib, "sha256", crash)  # type: ignore[attr-defined]
+        else:
+            patch.setattr(os, where, crash)
+        with pytest.raises(Crash):
+            compiled.save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk(compiled: Any) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    with pytest.raises(OSError):
+        compiled.save("/dev/full/file")
+
+
+_KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from filterjit import _save
+real = os.fsync
+def kill(fd):
+    real(fd)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = kill
+_save._write(sys.argv[2], {"a": 1}, [b"blob" * 1000])
+"""
+
+
+def test_a_killed_process_leaves_the_old_file(tmp_path: Path, compiled: Any) -> None:
+    path = tmp_path / "file"
+    compiled.save(path)
+    before = path.read_bytes()
+    command = [sys.executable, "-c", _KILLED, str(Path(__file__).parent), str(path)]
+    done = subprocess.run(command, check=False, capture_output=True, timeout=120)
+    assert done.returncode == -9, done.stderr
+    assert path.read_bytes() == before
+
+
+def test_symlinks_are_followed(tmp_path: Path, compiled: Any) -> None:
+    (tmp_path / "folder").mkdir()
+    link, target = tmp_path / "link", tmp_path / "folder" / "target"
+    link.symlink_to(target)
+    compiled.save(link)
+    assert link.is_symlink() and target.is_file()
+    compiled.save(link)
+    assert link.is_symlink() and filterjit.load(target)(X, 3) is not None
+    assert [p.name for p in (tmp_path / "folder").iterdir()] == ["target"]
+
+
+def test_permissions(tmp_path: Path, compiled: Any) -> None:
+    mask = os.umask(0o027)
+    try:
+        compiled.save(tmp_path / "new")
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+        os.chmod(tmp_path / "new", 0o600)
+        compiled.save(tmp_path / "new")
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+    finally:
+        os.umask(mask)
+
+
+def test_places_that_are_not_there(tmp_path: Path, compiled: Any) -> None:
+    with pytest.raises(FileNotFoundError):
+        compiled.save(tmp_path / "no" / "file")
+    with pytest.raises(OSError):
+        compiled.save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        filterjit.load(tmp_path / "file")
+    with pytest.raises(FileNotFoundError):
+        filterjit.saved_info(tmp_path / "file")
+    with pytest.raises(OSError):
+        filterjit.load(tmp_path)
+
+
+def test_the_current_directory(
+    tmp_path: Path, compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    compiled.save("file")
+    assert filterjit.load("file")(X, 3) is not None
+    compiled.save(b"bytes")
+    assert filterjit.load(b"bytes")(X, 3) is not None
+
+
+def test_a_file_is_the_same_each_time(tmp_path: Path, compiled: Any) -> None:
+    for name in ("one", "two"):
+        compiled.save(tmp_path / name, portable=True)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    header, _ = read(tmp_path / "one")
+    assert b"pickle" not in (tmp_path / "one").read_bytes() and header["kind"] == "portable"
+
+
+def test_records_and_pairs_come_back(tmp_path: Path) -> None:
+    tree = (Record(X, "tag"), Pair(X, 1, ("a", 2)))
+    _, loaded = through(tmp_path, lambda t: t, tree)
+    record, pair = loaded(tree)
+    assert (type(record), record.tag, type(pair), pair.note) == (Record, "tag", Pair, ("a", 2))
+    with pytest.raises(MismatchError, match=r"t\[1\]"):
+        loaded((tree[0], Pair(X, 1, ("a", 3))))
+
+
+def test_what_a_decorator_wraps_counts_too() -> None:
+    def make(inner: Any) -> Any:
+        @functools.wraps(inner)
+        def outer(*args: Any) -> Any:
+            return inner(*args)
+
+        return outer
+
+    digests = {
+        _encode._code_digest(wrap(function))
+        for function in (lambda x: x + 1, lambda x: x + 2, lambda x, y=1: x + 1)
+        for wrap in (lambda f: f, make, jax.jit, jax.custom_jvp, lambda f: jax.jit(make(f)))
+    }
+    assert None not in digests and len(digests) == 3 * 2  # JAX's wrappers have no code of Python
+    assert _encode._code_digest(len) is None is _encode._code_digest(jnp.add)

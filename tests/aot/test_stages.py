@@ -1,0 +1,395 @@
+"""`trace`, `lower`, `compile` and `eval_shape` against jax.jit's of the same function."""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from aot_support import Compiles
+
+import filterjit
+from filterjit import filter_jit
+
+X = jnp.arange(6.0).reshape(2, 3)
+SPEC = jax.ShapeDtypeStruct((2, 3), jnp.float32)
+old = jax.__version_info__ < (0, 5)
+compiles_twice = pytest.mark.skipif(old, reason="this JAX compiles once more")
+
+
+def work(x: Any, y: Any) -> Any:
+    return {"product": x @ y["right"].T, "same": (x, None)}, jnp.sum(y["right"])
+
+
+def stages(function: Any, *args: Any) -> dict[str, Any]:
+    traced = function.trace(*args)
+    lowered = traced.lower()
+    return {"traced": traced, "lowered": lowered, "compiled": lowered.compile()}
+
+
+@pytest.fixture(scope="module")
+def theirs() -> dict[str, Any]:
+    return stages(jax.jit(work), X, {"right": X})
+
+
+@pytest.fixture(scope="module", params=["arrays", "specs"])
+def ours(request: pytest.FixtureRequest) -> dict[str, Any]:
+    x = X if request.param == "arrays" else SPEC
+    return stages(filter_jit(work), x, {"right": x})
+
+
+# Those that are compared otherwise: objects without a ``==``, and text with stack frames in it.
+_OTHERWISE = {"jaxpr", "lojax", "call", "lower", "compile", "as_text", "compiler_ir"}
+_OTHERWISE |= {"cost_analysis", "memory_analysis", "runtime_executable"}
+
+
+@pytest.mark.parametrize("stage", ["traced", "lowered", "compiled"])
+def test_what_a_stage_says_of_itself(
+    stage: str, ours: dict[str, Any], theirs: dict[str, Any]
+) -> None:
+    names = [name for name in dir(theirs[stage]) if not name.startswith("_")]
+    assert set(names) <= set(dir(ours[stage]))
+    for name in names:
+        if name in _OTHERWISE:
+            continue
+        try:
+            expected = getattr(theirs[stage], name)
+        except Exception:  # JAX's own do not all work everywhere
+            continue
+        assert str(getattr(ours[stage], name)) == str(expected), name
+
+
+def test_the_programs(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    def program(text: str) -> list[Any]:  # the names of arguments differ, and what the lines are
+        return re.findall(r"stablehlo\.\w+|= (\S+ [\w-]+)\(", text)
+
+    assert str(ours["traced"].jaxpr) == str(theirs["traced"].jaxpr)
+    for stage in ("lowered", "compiled"):
+        assert program(ours[stage].as_text()) == program(theirs[stage].as_text()) != []
+    for dialect in ("stablehlo", "hlo"):
+        mine = ours["lowered"].compiler_ir(dialect=dialect)
+        assert type(mine) is type(theirs["lowered"].compiler_ir(dialect=dialect))
+
+
+def test_the_costs(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    for stage in ("lowered", "compiled"):
+        assert ours[stage].cost_analysis() == theirs[stage].cost_analysis()
+    mine, other = ours["compiled"].memory_analysis(), theirs["compiled"].memory_analysis()
+    for name in ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes"):
+        assert getattr(mine, name) == getattr(other, name)
+    runtime = ours["compiled"].runtime_executable()
+    assert type(runtime) is type(theirs["compiled"].runtime_executable())
+
+
+def test_the_results(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    mine = ours["compiled"](X, {"right": X})
+    assert eqx.tree_equal(mine, theirs["compiled"](X, {"right": X})) is not False
+    assert jax.tree.structure(mine) == jax.tree.structure(work(X, {"right": X}))
+
+
+def test_dunders_are_not_passed_on(ours: dict[str, Any]) -> None:
+    for stage in ours.values():
+        with pytest.raises(AttributeError):
+            _ = stage.__jax_array__
+        with pytest.raises(AttributeError):
+            _ = stage.no_such_thing
+
+
+def test_reprs_name_the_function(ours: dict[str, Any]) -> None:
+    for kind, stage in ours.items():
+        assert repr(stage) == f"<{kind.capitalize()} of work>"
+
+
+# ---- the user's trees ----
+
+
+def mixed(model: Any, x: Any, n: int, *, name: str = "a") -> Any:
+    return {"out": model(x) * n, "name": name, "model": model}
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return eqx.nn.MLP(3, 2, 4, 1, key=jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def model_spec() -> Any:
+    return eqx.filter_eval_shape(eqx.nn.MLP, 3, 2, 4, 1, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("stage", ["traced", "lowered", "compiled"])
+def test_trees_hold_the_statics(stage: str, model: Any) -> None:
+    made = stages(filter_jit(mixed), model, X[0], 3)[stage]
+    (info, x, n), kwargs = made.args_info
+    assert type(info) is eqx.nn.MLP and info.activation is model.activation
+    assert type(info.layers[0].weight) is jax.stages.ArgInfo
+    assert x.shape == (3,) and not x.donated and (n, kwargs) == (3, {})
+    if hasattr(made.stage, "out_info"):
+        assert made.out_info["name"] == "a" and made.out_info["out"].shape == (2,)
+        assert made.out_info["model"].activation is model.activation
+    arguments = jax.tree.structure(((info, x, n), kwargs))
+    assert made.in_tree == arguments
+    if hasattr(made.stage, "out_tree"):
+        assert made.out_tree == jax.tree.structure({"model": info, "name": 0, "out": 0})
+
+
+def test_specs_in_a_module(model: Any, model_spec: Any, compiles: Compiles) -> None:
+    f = filter_jit(mixed)
+    compiled = f.lower(model_spec, jax.ShapeDtypeStruct((3,), jnp.float32), 3).compile()
+    x = X[0]
+    expected = mixed(model, x, 3)["out"]
+    compiles.since()
+    outs = [compiled(model, x, 3)["out"]]
+    if not old:
+        outs.append(f(model, x, 3)["out"])
+        assert compiles.since() == 0
+    for out in outs:
+        np.testing.assert_allclose(out, expected, rtol=1e-6)
+
+
+def test_a_module_of_specs_is_the_function(model: Any, model_spec: Any, compiles: Compiles) -> None:
+    lowered = filter_jit(model_spec).lower(jax.ShapeDtypeStruct((3,), jnp.float32))
+    assert lowered.out_info.shape == (2,)
+    lowered.compile()
+    f = filter_jit(model)
+    x = X[0]
+    expected = model(x)
+    compiles.since()
+    compiled = f.lower(x).compile()
+    assert old or compiles.since() == 0
+    np.testing.assert_allclose(compiled(x), expected, rtol=1e-6)
+
+
+def test_args_info_of_a_function_with_arrays(model: Any) -> None:
+    compiled = filter_jit(model).lower(X[0]).compile()
+    (x,), kwargs = compiled.args_info
+    assert x.shape == (3,) and kwargs == {}
+
+
+def named(a: Any, /, b: Any, *rest: Any, c: Any = 1, **more: Any) -> Any:
+    return a, b, rest, c, more
+
+
+def test_arguments_of_every_kind() -> None:
+    lowered = filter_jit(named).lower(X, 2, SPEC, "s", d=X, e=None)
+    args, kwargs = lowered.args_info
+    assert [getattr(x, "shape", x) for x in args] == [(2, 3), 2, (2, 3), "s"]
+    assert kwargs["d"].shape == (2, 3) and kwargs["e"] is None and "c" not in kwargs
+    out = lowered.compile()(X, 2, X, "s", d=X, e=None)
+    assert out[3] == 1 and out[2][1] == "s" and out[4]["e"] is None
+
+
+def test_no_arrays_at_all() -> None:
+    compiled = filter_jit(lambda n: n + 1).lower(3).compile()
+    assert compiled(3) == 4 and compiled.args_info == ((3,), {})
+    assert compiled.in_tree == jax.tree.structure(((3,), {}))
+
+
+def test_unused_arguments_keep_their_place() -> None:
+    compiled = filter_jit(lambda x, n, y: y * n).lower(X, 2, X + 1).compile()
+    (x, n, y), _ = compiled.args_info
+    assert x.shape == y.shape == (2, 3) and n == 2
+    (shardings, _) = compiled.input_shardings
+    assert shardings[1] == 2 and shardings[2] is not None
+    assert jnp.array_equal(compiled(X, 2, X + 1), (X + 1) * 2)
+
+
+# ---- eval_shape ----
+
+
+@pytest.mark.parametrize("x", [X, SPEC, np.ones((2, 3), np.float32)], ids=["jax", "spec", "numpy"])
+def test_eval_shape(x: Any, compiles: Compiles) -> None:
+    shape = filter_jit(lambda x, n: (x.sum(0), n, x.astype(jnp.bfloat16))).eval_shape(x, 3)
+    theirs = jax.eval_shape(lambda x: (x.sum(0), x.astype(jnp.bfloat16)), x)
+    assert (shape[0], shape[2]) == theirs and shape[1] == 3
+    assert compiles.since() == 0
+
+
+def test_eval_shape_is_equinoxs(model: Any, model_spec: Any) -> None:
+    x = jax.ShapeDtypeStruct((3,), jnp.float32)
+    mine = filter_jit(mixed).eval_shape(model_spec, x, 3)
+    assert eqx.tree_equal(mine, eqx.filter_eval_shape(mixed, model, X[0], 3))
+
+
+# ---- data types ----
+
+
+def _typed(x: Any) -> Any:
+    return x, jax.tree.map(lambda y: y[:1], x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: jnp.ones(3, jnp.complex64),
+        lambda: jnp.ones(3, jnp.bfloat16),
+        lambda: jnp.ones(3, bool),
+        lambda: jnp.ones((0, 2)),
+        lambda: jax.random.split(jax.random.key(1), 3),
+        lambda: jax.random.split(jax.random.key(1, impl="rbg"), 3),
+    ],
+    ids=["complex", "bfloat16", "bool", "empty", "key", "rbg"],
+)
+def test_dtypes(make: Callable[[], Any]) -> None:
+    x = make()
+    spec = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    f = filter_jit(_typed)
+    whole, part = f.eval_shape(spec)
+    assert (whole.dtype, part.dtype, part.shape[1:]) == (x.dtype, x.dtype, x.shape[1:])
+    compiled = f.lower(spec).compile()
+    assert compiled(x)[0].dtype == x.dtype and f(x)[1].shape == compiled(x)[1].shape
+    with pytest.raises(filterjit.MismatchError, match=r"`x`: compiled for .*, called with float32"):
+        compiled(jnp.ones((5, 5)))
+
+
+def test_sparse() -> None:
+    from jax.experimental import sparse
+
+    def diagonal(n: int) -> Any:
+        at = np.arange(n, dtype=np.int32)[:, None].repeat(2, 1)
+        return sparse.BCOO((np.ones(n, np.float32), at), shape=(n, n))
+
+    compiled = filter_jit(lambda m, v: (m.sum(), m)).lower(diagonal(3), X).compile()
+    total, back = compiled(diagonal(3), X)
+    assert total == 3 and type(back) is sparse.BCOO
+    with pytest.raises(filterjit.MismatchError, match=r"`m`|`m\."):
+        compiled(diagonal(4), X)
+
+
+def test_weak_types_are_kept() -> None:
+    spec = jax.ShapeDtypeStruct((), jnp.float32, weak_type=True) if not old else jnp.asarray(1.0)
+    strong = jnp.ones((), jnp.bfloat16)
+    f = filter_jit(lambda x, y: x * y)
+    assert f.eval_shape(spec, strong).dtype == jnp.bfloat16
+    assert f.eval_shape(jnp.ones((), jnp.float32), strong).dtype == jnp.float32
+
+
+# ---- the caches ----
+
+
+@compiles_twice
+def test_a_compiled_variant_is_a_hit(compiles: Compiles) -> None:
+    traces: list[int] = []
+
+    @filter_jit
+    def f(x: Any, n: int) -> Any:
+        traces.append(n)
+        return jnp.tanh(x) * n
+
+    compiled = f.lower(SPEC, 3).compile()
+    assert compiles.since() == 1
+    y = X + 1
+    compiles.since()
+    np.testing.assert_array_equal(f(y, 3), compiled(y, 3))
+    assert (len(traces), compiles.since()) == (1, 0)
+    assert f.cache_info().hits == 1
+    f.lower(SPEC, 3).compile()
+    assert (len(traces), compiles.since()) == (1, 0)
+    f(y, 4)
+    assert traces == [3, 4] and compiles.since() == 1
+
+
+@compiles_twice
+def test_the_other_way_around(compiles: Compiles) -> None:
+    f = filter_jit(lambda x: jnp.cos(x) + 1)
+    y = jnp.ones((4, 5))
+    f(y)
+    compiles.since()
+    f.lower(y).compile()
+    assert compiles.since() == 0
+
+
+@compiles_twice
+def test_a_method(compiles: Compiles) -> None:
+    class Scale(eqx.Module):
+        by: Any
+
+        @filter_jit
+        def __call__(self, x: Any) -> Any:
+            return jnp.sin(x) * self.by
+
+    scale, y = Scale(jnp.asarray(2.0)), jnp.ones(7)
+    compiled = scale.__call__.lower(y).compile()
+    compiles.since()
+    np.testing.assert_array_equal(scale(y), compiled(scale, y))  # of any instance
+    assert compiles.since() == 0
+    assert scale.__call__.eval_shape(y).shape == (7,)
+    assert scale.__call__.trace(y).lower().compile()(scale, y).shape == (7,)
+
+
+def test_a_failed_lower_leaves_the_cache_as_it_was() -> None:
+    fail = [True]
+
+    @filter_jit
+    def f(x: Any) -> Any:
+        if fail:
+            raise KeyError("no")
+        return x
+
+    for name in ("lower", "trace", "eval_shape", "__call__"):
+        with pytest.raises(KeyError, match="no"):
+            getattr(f, name)(X)
+        assert f.variants == []
+    fail.clear()
+    f.lower(X).compile()
+    fail.append(True)
+    with pytest.raises(KeyError):
+        f.lower(X[0])
+    assert len(f.variants) == 1 and f(X).shape == (2, 3)
+
+
+def test_wrong_arguments() -> None:
+    f = filter_jit(lambda x, y: x)
+    for method in (f.lower, f.trace, f.eval_shape):
+        with pytest.raises(TypeError, match="y"):
+            method(X)
+        with pytest.raises(TypeError, match="z"):
+            method(X, X, z=X)
+    assert f.variants == []
+
+
+def test_compiler_options() -> None:
+    f = filter_jit(lambda x: x * 2)
+    compiled = f.lower(X).compile(compiler_options={"xla_cpu_enable_fast_math": True})
+    assert jnp.array_equal(compiled(X), X * 2)
+    error: Any = getattr(jax.errors, "JaxRuntimeError", RuntimeError)
+    for function in (f, jax.jit(lambda x: x)):
+        with pytest.raises(error, match="no_such_option"):
+            function.lower(X).compile(compiler_options={"no_such_option": 1})
+    assert jnp.array_equal(f(X), X * 2)
+
+
+def test_lowering_for_another_platform() -> None:
+    theirs = jax.jit(lambda x: x * 2).trace(X).lower(lowering_platforms=("cuda",))
+    ours = filter_jit(lambda x: x * 2).trace(X).lower(lowering_platforms=("cuda",))
+    last = lambda text: text.splitlines()[2:]
+    assert last(ours.as_text()) == last(theirs.as_text()) != []
+
+
+def test_the_wrapper_is_one_of_jax_stages() -> None:
+    for name in ("lower", "trace", "eval_shape"):
+        assert callable(getattr(filter_jit(work), name))
+    assert isinstance(filter_jit(work), jax.stages.Wrapped)
+
+
+# ---- the hole in Equinox ----
+
+
+def test_other_statics_after_lowering() -> None:
+    """Equinox's compiled function, compiled with 3 and called with 4, computes with 3."""
+    power = lambda x, n: x * n
+    theirs = eqx.filter_jit(power).lower(X, 3).compile()
+    assert jnp.array_equal(theirs(X, 4), X * 3)
+    ours = filter_jit(power).lower(X, 3).compile()
+    with pytest.raises(filterjit.MismatchError) as raised:
+        ours(X, 4)
+    assert "`n`: compiled for the int 3, called with the int 4" in str(raised.value)
+
+
+def test_signatures_are_documented() -> None:
+    for method in (filterjit._aot.Lowered.compile, filterjit._aot.CompiledDetails.save):  # type: ignore[attr-defined]
+        assert inspect.getdoc(method)

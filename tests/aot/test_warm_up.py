@@ -1,0 +1,264 @@
+"""Compiling many signatures before the first call."""
+
+import contextlib
+import io
+import logging
+import os
+import pty
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from aot_support import Compiles
+
+import filterjit
+from filterjit import filter_jit
+
+old = jax.__version_info__ < (0, 5)
+
+
+def spec(*shape: int, dtype: Any = jnp.float32) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2, 16])
+def test_all_are_hits_afterwards(threads: Any, compiles: Compiles) -> None:
+    traces = []
+
+    @filter_jit
+    def f(x: Any, n: int, *, scale: float = 1.0) -> Any:
+        traces.append(n)
+        return jnp.sin(x) * n * scale
+
+    signatures = [((spec(i + 1), i), {}) for i in range(6)] + [((spec(2), 7), {"scale": 2.0})]
+    report = f.warm_up(signatures, threads=threads)
+    assert isinstance(report, filterjit.WarmUp) and report.errors == ()
+    assert len(traces) == 7
+    arrays = [jnp.array(np.ones(i + 1, np.float32)) for i in range(6)]
+    compiles.since()
+    for i, x in enumerate(arrays):
+        np.testing.assert_allclose(f(x, i), np.sin(1.0) * i * np.ones(i + 1), rtol=1e-5)
+    f(arrays[1], 7, scale=2.0)
+    assert len(traces) == 7
+    assert old or compiles.since() == 0
+
+
+def test_the_report() -> None:
+    f = filter_jit(lambda x, n: jnp.tanh(x) * n)
+    report = f.warm_up([((spec(3), 2), {}), ((spec(3),), {"n": 2}), ((np.ones(2), 5), {})])
+    first, same, third = report.signatures
+    assert first.tracing > 0 and first.compiling > 0 and first.error is None
+    assert same.same_as == 0 and same.compiling == 0
+    assert report.seconds >= max(first.compiling, third.compiling)
+    assert (first.signature, same.signature) == ("float32[3], 2", "float32[3], n=2")
+    text = str(report).splitlines()
+    assert text[0].startswith("compiled 2 of 3 in ") and len(text) == 4
+    assert "0: float32[3], 2: traced" in text[1] and "the same as number 0" in text[2]
+
+
+def test_errors_are_told_and_the_others_kept(
+    caplog: pytest.LogCaptureFixture, compiles: Compiles
+) -> None:
+    @filter_jit
+    def f(x: Any, n: Any) -> Any:
+        if n == "bad":
+            raise KeyError("this one")
+        return x @ x * n
+
+    with caplog.at_level(logging.WARNING, "filterjit"):
+        report = f.warm_up(
+            [
+                ((spec(2, 2), 1), {}),
+                ((spec(2, 3), 1), {}),
+                ((spec(2, 2), "bad"), {}),
+                ((spec(2, 2),), {}),
+                ((spec(3, 3), 1), {}),
+            ]
+        )
+    kinds = [type(one.error) for one in report.signatures]
+    assert kinds == [type(None), TypeError, KeyError, TypeError, type(None)]
+    assert [type(e) for e in report.errors] == [TypeError, KeyError, TypeError]
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3 and all(record.name == "filterjit" for record in caplog.records)
+    assert "signature 1 failed: float32[2,3], 1: TypeError" in lines[0]
+    assert "signature 2 failed: float32[2,2], 'bad': KeyError: 'this one'" in lines[1]
+    assert "signature 3 failed: float32[2,2]: TypeError" in lines[2] and "'n'" in lines[2]
+    assert "3 failed" in str(report)
+    x, y = jnp.ones((2, 2)), jnp.ones((3, 3))
+    compiles.since()
+    f(x, 1), f(y, 1)
+    assert old or compiles.since() == 0
+    assert len(f.variants) == 1
+
+
+def test_errors_of_the_compiler() -> None:
+    f = filter_jit(lambda x: x * 2, compiler_options={"no_such_option": 1})
+    report = f.warm_up([((spec(2),), {}), ((spec(3),), {})])
+    assert len(report.errors) == 2 and "no_such_option" in str(report)
+
+
+@pytest.mark.parametrize(
+    "signatures",
+    [[1], [(1, {})], [((1,), {}, 3)], [((1,),)], [({}, ())], ["ab"], [((1,), None)], [None]],
+    ids=repr,
+)
+def test_what_is_no_signature(signatures: Any) -> None:
+    f = filter_jit(lambda x: x)
+    with pytest.raises(TypeError, match=r"signature 1 of `warm_up` is not a pair \(args, kwargs\)"):
+        f.warm_up([((2,), {}), *signatures])
+    assert f.variants == []
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+def test_what_is_no_number_of_threads(threads: Any) -> None:
+    with pytest.raises(ValueError, match="threads"):
+        filter_jit(lambda x: x).warm_up([], threads=threads)
+
+
+def test_none_and_generators() -> None:
+    f = filter_jit(lambda x: x)
+    report = f.warm_up([])
+    assert report.signatures == () and str(report).startswith("compiled 0 of 0")
+    report = f.warm_up(([spec(i)], {}) for i in range(2))
+    assert len(report.signatures) == 2 and report.errors == ()
+    with pytest.raises(TypeError):
+        f.warm_up(3)
+    with pytest.raises(TypeError):
+        f.warm_up()
+
+
+def test_methods_and_modules(compiles: Compiles) -> None:
+    class Scale(eqx.Module):
+        by: Any
+
+        @filter_jit
+        def __call__(self, x: Any) -> Any:
+            return x * self.by
+
+    scale = Scale(jnp.asarray(2.0))
+    assert scale.__call__.warm_up([((spec(2),), {}), ((spec(3),), {})]).errors == ()
+    x = jnp.ones(3)
+    compiles.since()
+    scale(x)
+    assert old or compiles.since() == 0
+    model = eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(0))
+    report = filter_jit(lambda m, x: m(x)).warm_up([((model, spec(2)), {}), ((model, spec(3)), {})])
+    assert len(report.errors) == 1 and "MLP" in report.signatures[0].signature
+    assert "\n" not in report.signatures[0].signature
+
+
+def test_the_last_argument_interrupts() -> None:
+    """What is no error stops the others and is raised."""
+
+    class Stop(BaseException):
+        pass
+
+    @filter_jit
+    def f(x: Any, n: int) -> Any:
+        if n == 1:
+            raise Stop
+        return x
+
+    with pytest.raises(Stop):
+        f.warm_up([((spec(2), n), {}) for n in range(50)], threads=1)
+    assert len(f.variants) < 50
+    assert threading.active_count() < 20
+
+
+def test_calls_go_on_meanwhile() -> None:
+    f = filter_jit(lambda x, n: jnp.sin(x) * n)
+    x = jnp.ones(3)
+    done = threading.Event()
+    wrong: list[Any] = []
+
+    def call() -> None:
+        while not done.is_set():
+            for n in range(4):
+                if not np.allclose(f(x, n), np.sin(1.0) * n):
+                    wrong.append(n)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    try:
+        report = f.warm_up([((spec(3), n), {}) for n in range(4)], threads=4)
+    finally:
+        done.set()
+        thread.join()
+    assert wrong == [] and report.errors == () and len(f.variants) == 4
+
+
+def test_donation_is_quiet(recwarn: pytest.WarningsRecorder) -> None:
+    f = filter_jit(lambda x: x.sum(), donate="all")
+    assert f.warm_up([((spec(i + 1),), {}) for i in range(4)], threads=4).errors == ()
+    assert len(recwarn) == 0
+
+
+# ---- progress ----
+
+
+@contextlib.contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """A terminal in the place of stderr; what was written to it."""
+    master, slave = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    found: list[bytes] = []
+
+    def drain() -> None:
+        with contextlib.suppress(OSError):  # Linux's word for the end
+            while data := os.read(master, 4096):
+                found.append(data)
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    with os.fdopen(slave, "w") as file, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", file)
+        yield found
+    thread.join()
+    os.close(master)
+
+
+def _warm_some() -> Any:
+    def f(x: Any) -> Any:
+        print("traced")
+        return jnp.cos(x)
+
+    return filter_jit(f).warm_up([((spec(i + 1),), {}) for i in range(3)])
+
+
+def test_a_bar_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.delenv("FILTERJIT_PROGRESS", raising=False)
+    with terminal(monkeypatch) as found:
+        assert _warm_some().errors == ()
+    text = b"".join(found).decode()
+    assert "compiling" in text and "3/3" in text and "traced" not in text
+    assert text.endswith("\x1b[2K")  # it is gone at the end
+    assert capsys.readouterr().out == "traced\n" * 3
+
+
+def test_no_bar_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FILTERJIT_PROGRESS", "0")
+    with terminal(monkeypatch) as found:
+        _warm_some()
+    assert found == []
+
+
+def test_silent_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
+    _warm_some()
+    assert capfd.readouterr() == ("traced\n" * 3, "")
+
+
+@pytest.mark.parametrize("stderr", [None, io.StringIO()])
+def test_no_stderr(stderr: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stderr)
+    assert _warm_some().errors == ()
+    assert stderr is None or stderr.getvalue() == ""
