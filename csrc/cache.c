@@ -198,6 +198,9 @@ cache_adopt(PyObject *op, PyObject *args)
         fj_cache_add(self, variant) < 0) {
         Py_CLEAR(variant);
     }
+    else {
+        fj_cache_trim(self);
+    }
     return (PyObject *)variant;
 }
 
