@@ -16,7 +16,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import _core, _errors, _explain, _jax_compat, _nodes, _program, _running, _signature
+from . import (
+    _core,
+    _errors,
+    _explain,
+    _jax_compat,
+    _nodes,
+    _notes,
+    _program,
+    _running,
+    _signature,
+)
 from ._errors import MismatchError
 from ._explain import Cause
 from ._notes import Aval
@@ -44,6 +54,14 @@ class _Placeholder(np.ndarray):
 
 def _is_spec(x: Any) -> bool:
     return isinstance(x, jax.ShapeDtypeStruct)
+
+
+def _spec(x: Any) -> jax.ShapeDtypeStruct:
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return x
+    placed = _notes.placement(x)
+    sharding = placed[0] if placed is not None and placed[1] else None
+    return _jax_compat.spec_of(Aval.of(x), sharding)
 
 
 def _with_placeholders(registry: _core.Registry, tree: Any) -> Any:
@@ -85,6 +103,11 @@ class Made:
     @property
     def cache(self) -> _core.Cache:
         return self.f.parts()[0]
+
+    def without_arrays(self) -> "Made":
+        """The same with a spec of each array of the arguments, which are not to be kept alive."""
+        specs = map(_spec, self.arrays[len(self.own) :])
+        return dataclasses.replace(self, arrays=(*self.own, *specs))
 
     @property
     def own(self) -> tuple[Any, ...]:
@@ -242,7 +265,7 @@ def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             found = _program.contents(traced.jaxpr)
             raises = found.callbacks
             recorder.look_at(made.variant, made.arrays, found)
-    return Traced(traced, made, raises)
+    return Traced(traced, made.without_arrays(), raises)
 
 
 def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

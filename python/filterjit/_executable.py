@@ -206,6 +206,7 @@ _EMPTY: dict[str, Callable[[], Any]] = {
     "pgle_profiler": lambda: None,
     "auto_spmd_lowering": lambda: False,
 }
+_UNKNOWN = "this version of JAX keeps its executables in a way that is not known"
 _DEVICES = ("device_list", "device_assignment")
 _HANDLED = {"xla_executable", "backend", "kept_var_idx", "all_args_info"}
 _KNOWN = {*_LISTS, *_PLAIN, *_EMPTY, *_DEVICES, *_HANDLED}
@@ -215,7 +216,7 @@ def encode_executable(compiled: Any) -> tuple[Json, bytes]:
     """The parts of a ``jax.stages.Compiled``, and the executable's bytes. Raises Unsupported."""
     parts = _jax_compat.executable_parts(compiled)
     if parts is None or parts.keys() - _KNOWN or {*_LISTS, *_PLAIN} - parts.keys():
-        raise Unsupported("this version of JAX keeps its executables in a way that is not known")
+        raise Unsupported(f"{_UNKNOWN}; pass portable=True")
     if parts["mut"] is not None:
         raise Unsupported("JAX cannot serialize it: it holds a mutable array")
     for name in _EMPTY:
@@ -255,5 +256,5 @@ def decode_executable(json: Json, data: bytes, args_info: Any, out_tree: Any) ->
         raise ValueError("not an executable of these arguments")
     compiled = _jax_compat.load_executable(data, devices, parts, args_info, out_tree)
     if compiled is None:
-        raise Unsupported("this version of JAX keeps its executables in a way that is not known")
+        raise Unsupported(_UNKNOWN)
     return compiled

@@ -293,14 +293,14 @@ def save(
         elif _notes.notes_of(made.variant).spent.from_disk:
             raise Unsupported(
                 "JAX took it out of its persistent compilation cache, and XLA cannot serialize "
-                "such an executable again. Set `jax_enable_compilation_cache` to False first"
+                "such an executable again. Set `jax_enable_compilation_cache` to False first, or "
+                "pass portable=True"
             )
         else:
             program, blob = _executable.encode_executable(stage)
             header["platforms"] = [jax.devices()[0].platform]
     except Unsupported as e:
-        more = "" if portable else " A portable file may do: `save(path, portable=True)`."
-        raise ValueError(f"`{made.name}` cannot be saved: {e}.{more}") from None
+        raise ValueError(f"`{made.name}` cannot be saved: {e}.") from None
     header["program"] = program
     header["own"] = [array for array, _ in arrays]
     devices = _devices(stage)

@@ -537,3 +537,16 @@ def test_threads_lower_one(threads: Any) -> None:
     for i, out in enumerate(threads(lambda i: f.lower(X, i % 2).compile()(X, i % 2))):
         np.testing.assert_array_equal(out, X * (i % 2))
     assert len(f.variants) == 2
+
+
+def test_arrays_that_it_was_lowered_for_are_not_kept() -> None:
+    f = filterjit.filter_jit(lambda x, n: x * n)
+    x = jnp.arange(3.0) + 1
+    traced = f.trace(x, 2)
+    lowered = traced.lower()
+    compiled = lowered.compile()
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
+    assert compiled(jnp.ones(3), 2).tolist() == [2, 2, 2]
