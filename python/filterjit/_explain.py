@@ -140,6 +140,9 @@ def _value(x: Any) -> str:
         return f"`{x.__func__.__qualname__}` of the {_class_name(type(x.__self__))} at {id(x.__self__):#x}"
     if isinstance(x, (bool, int, float, complex, str, bytes, type(None))):
         return f"the {type(x).__name__} {_short(x)}" if x is not None else "None"
+    name = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
+    if callable(x) and isinstance(name, str):  # `jax.nn.relu`, say
+        return f"the {_class_name(type(x))} `{name}`"
     return f"{_short(x)} of type `{_class_name(type(x))}`"
 
 

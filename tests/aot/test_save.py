@@ -68,7 +68,7 @@ def decoded(tree: Any, array: Any = X) -> Any:
     return _encode.decode_tree(json.loads(text), array, _nodes.registry.missing)
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda x: repr(x)[:20])
+@pytest.mark.parametrize("value", VALUES, ids=lambda x: type(x).__name__)
 def test_values(value: Any) -> None:
     back = decoded((value, X))[0]
     assert type(back) is type(value)

@@ -15,10 +15,10 @@ import time
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import equinox
+import fuzz_machine as machine
 import jax
-import machine
+from fuzz_machine import Differential, WithJax, figures
 from hypothesis.stateful import run_state_machine_as_test
-from machine import Differential, WithJax, figures
 
 JAX_SHARE = 20
 _STEPS = 40

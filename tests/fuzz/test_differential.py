@@ -10,12 +10,11 @@ import pytest
 
 pytest.importorskip("hypothesis")
 
-import machine
-import oracle
+import fuzz_machine as machine
+import fuzz_oracle as oracle
+import fuzz_trees as trees
+from fuzz_oracle import Constant, Other, Pair, exact, static_key, twin
 from hypothesis.stateful import run_state_machine_as_test
-from oracle import Constant, Other, Pair, exact, static_key, twin
-
-import trees
 
 
 @pytest.fixture(autouse=True)

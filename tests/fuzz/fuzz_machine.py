@@ -25,8 +25,7 @@ import equinox as eqx
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from oracle import (
+from fuzz_oracle import (
     Bomb,
     Layer,
     Seen,
@@ -46,10 +45,7 @@ from oracle import (
     value,
     walk,
 )
-
-import filterjit
-from filterjit import _compile, _core
-from trees import (
+from fuzz_trees import (
     NUMBERS,
     change_large,
     confuse,
@@ -62,6 +58,10 @@ from trees import (
     has_missing_fields,
     mutate,
 )
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+import filterjit
+from filterjit import _compile, _core
 
 
 @dataclasses.dataclass

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from oracle import (
+from fuzz_oracle import (
     WRAPPER,
     Bag,
     Box,
