@@ -127,6 +127,20 @@ def _plain(x: Any) -> str:
     return repr(x) if cls in known else f"<{cls.__qualname__}>"
 
 
+def _methods_digest(cls: type) -> str | None:
+    """Of what the methods of a class do, inherited ones too; not those of Equinox's base."""
+    equinox = _jax_compat.equinox()
+    base = (object, tuple) if equinox is None else (object, tuple, *equinox.Module.__mro__)
+    found = []
+    for place in type.__dict__["__mro__"].__get__(cls):
+        if place not in base:
+            for name, value in sorted(_members(place), key=lambda item: item[0]):
+                method = value.fget if type(value) is property else value
+                if type(method) is types.FunctionType:
+                    found.append(f"{name} {_code_digest(method)}")
+    return hashlib.sha256("\n".join(found).encode()).hexdigest() if found else None
+
+
 def _traits(x: Any) -> dict[str, Json]:
     """What of a class or function is checked when it is found again."""
     traits: dict[str, Json] = {"type": f"{type(x).__module__}.{type(x).__qualname__}"}
@@ -135,7 +149,8 @@ def _traits(x: Any) -> dict[str, Json]:
             traits["fields"] = [field.name for field in dataclasses.fields(x)]
         elif hasattr(x, "_fields"):
             traits["fields"] = list(x._fields)
-    elif (digest := _code_digest(x)) is not None:
+    digest = _methods_digest(x) if issubclass(type(x), type) else _code_digest(x)
+    if digest is not None:
         traits["code"] = [_PYTHON, digest]
     return traits
 

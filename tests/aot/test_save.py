@@ -362,8 +362,13 @@ def passing(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     source = """
 import dataclasses, equinox as eqx, enum
 def act(x): return x * 2
-class Layer(eqx.Module):
+class Base(eqx.Module):
+    def inherited(self): return 1
+class Layer(Base):
     weight: object
+    def __call__(self, x): return self.weight * x
+    @property
+    def size(self): return 1
 class Kind(enum.Enum):
     A = 1
 """
@@ -372,12 +377,22 @@ class Kind(enum.Enum):
     return module
 
 
+LAYER = """
+class Layer(Base):
+    weight: object
+    def __call__(self, x): return self.weight * x
+    @property
+    def size(self): return 1
+"""
 CHANGES = {
     "body": "def act(x): return x * 3",
     "constant": "def act(x): return x + 2",
     "default": "def act(x, y=1): return x * 2",
     "class": "act = 3",
-    "fields": "class Layer(eqx.Module):\n weight: object\n bias: object = None",
+    "fields": f"{LAYER}    bias: object = None\n",
+    "method": LAYER.replace("* x", "+ x"),
+    "property": LAYER.replace("return 1", "return 2"),
+    "inherited": "class Base(eqx.Module):\n def inherited(self): return 2\n" + LAYER,
     "keyword default": "def act(x, *, y=1): return x * 2",
     "value": "class Kind(enum.Enum):\n A = 2",
     "plain": "class Layer: pass",
