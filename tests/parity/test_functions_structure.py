@@ -770,7 +770,7 @@ def test_partial(apply: Counted) -> None:
 def test_ahead_of_time(apply: Counted) -> None:
     compiled = apply.call.lower(scaled(2.0), X).compile()
     assert picture(compiled(scaled(2.0), X)) == picture(X * 2.0)
-    with pytest.raises(TypeError, match="other static"):
+    with pytest.raises(TypeError, match="other arguments"):
         compiled(scaled(2), X)
 
 
