@@ -97,19 +97,20 @@ class Made:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """While JAX traces, lowers or compiles for the variant."""
-        options = self.cache.options
+        """While JAX traces, lowers or compiles for the variant: what has been traced is kept."""
+        cache, variant = self.cache, self.variant
+        under_way = variant.num_deferred
         try:
-            with recorder.working(self.cache.notes, self.variant):
-                if options.quiet:
-                    _running.ignore_donation(self.variant)
-                yield
+            recorder.work(cache.notes, variant)
+            if cache.options.quiet:
+                _running.ignore_donation(variant)
+            yield
+            variant.run_deferred(under_way)
+            cache.keep(variant)
         except BaseException:
-            if self.variant.num_traces == 0:
-                self.cache.discard(self.variant)  # the cache is as it was
+            variant.run_deferred(under_way)
+            cache.keep(variant)
             raise
-        finally:
-            self.variant.run_deferred()
 
 
 class _Stage:

@@ -99,7 +99,7 @@ class _Work:
     def __init__(self, record: Record, notes: _notes.VariantNotes) -> None:
         self.record = record
         self.spent = notes.spent
-        self.open = True  # while the user's function runs
+        self.open = False  # while the user's function runs
         self.inner = 0.0  # seconds of it that others have counted
         self.taken: float | None = None  # by the trace, until JAX tells how long it took
         self.compiled: float | None = None  # when
@@ -123,6 +123,8 @@ class _WouldCompileError(Exception):
 
 class _Recorder:
     def __init__(self) -> None:
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
         self.timed = False
         self.kept: collections.deque[_core.Cache] | None = None
         self.others = Spent()  # programs that are none of ours
@@ -133,6 +135,9 @@ class _Recorder:
         self._gone: dict[Any, Record] = {}  # of functions that are no more, by name and place
         self._names: set[str] = set()  # under which others have programs
         self._thread = _Thread()
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()
 
     # ---- the functions ----
 
@@ -226,9 +231,11 @@ class _Recorder:
         if thread.stack:
             work = thread.stack[-1]
             if work.job is None:
-                work.job = watcher.begin(_shown_name(work.record))
+                work.job = watcher.job(_shown_name(work.record))
+                watcher.begin(work.job)
         elif thread.job is None and (record := self._named(fun_name)[0]) is not None:
-            thread.job = watcher.begin(_shown_name(record))
+            thread.job = watcher.job(_shown_name(record))
+            watcher.begin(thread.job)
 
     def _on_duration(self, event: str, duration: float, *, fun_name: str = "", **_: Any) -> None:
         """JAX has traced, lowered or compiled."""
@@ -298,16 +305,13 @@ class _Recorder:
 
     # ---- the traces ----
 
-    @contextlib.contextmanager
-    def working(self, record: Record, variant: _core.Variant) -> Iterator[_Work]:
-        """While JAX may lower and compile for a variant without a trace of it."""
+    def work(self, record: Record, variant: _core.Variant) -> _Work:
+        """From now on, until the call under way is over, JAX works for this variant."""
+        stack = self._thread.stack
         work = _Work(record, _notes.notes_of(variant))
-        work.open = False
-        self._thread.stack.append(work)
-        try:
-            yield work
-        finally:
-            self._end(self._thread.stack, work)
+        variant.defer(lambda: self._end(stack, work))
+        stack.append(work)
+        return work
 
     @contextlib.contextmanager
     def tracing(self, record: Record, variant: _core.Variant) -> Iterator[None]:
@@ -315,9 +319,8 @@ class _Recorder:
         if self._thread.idle:
             raise _WouldCompileError
         stack = self._thread.stack
-        work = _Work(record, _notes.notes_of(variant))
-        stack.append(work)
-        variant.defer(lambda: self._end(stack, work))
+        work = self.work(record, variant)
+        work.open = True
         traced = 0
         try:
             yield
@@ -328,14 +331,15 @@ class _Recorder:
             self._count_inner(work.taken)
             self._add(work, Spent(traces=traced, tracing=max(0.0, work.taken - work.inner)))
             if traced and len(stack) == 1:
-                work.job = watcher.begin(_shown_name(record))
+                work.job = watcher.job(_shown_name(record))
+                watcher.begin(work.job)
 
     def _end(self, stack: list[_Work], work: _Work) -> None:
         with contextlib.suppress(ValueError):
             stack.remove(work)
         work.record.look()
-        job, work.job = work.job, None
-        watcher.end(job)
+        watcher.end(work.job)
+        work.job = None
 
     def settled(self, variant: _core.Variant, outputs: Sequence[Any]) -> None:
         """After the first call of a program that was just traced."""

@@ -21,7 +21,6 @@ import json
 import os
 import struct
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,15 +59,13 @@ _DAMAGE = (
 @contextlib.contextmanager
 def _replacing(path: str) -> Any:
     """A file to be written, which takes the place of `path` when all of it is on the disk."""
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".filterjit-")
+    name = f".filterjit-{os.urandom(8).hex()}"
+    temporary = os.path.join(os.path.dirname(path) or ".", name)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
