@@ -140,7 +140,8 @@ class _Watcher:
                     self._thread = thread
                     thread.start()
             except BaseException:
-                self._jobs.remove(job)
+                with contextlib.suppress(ValueError):
+                    self._jobs.remove(job)
                 if self._thread is not None and not self._thread.is_alive():
                     self._thread = None
                 raise

@@ -131,7 +131,7 @@ class _Recorder:
         self._lock = threading.Lock()
         self._listening = False
         self._live: set[_Ref] = set()
-        self._dead: collections.deque[Record] = collections.deque()
+        self._dead: collections.deque[Any] = collections.deque()
         self._gone: dict[Any, Record] = {}  # of functions that are no more, by name and place
         self._names: set[str] = set()  # under which others have programs
         self._thread = _Thread()
@@ -152,22 +152,24 @@ class _Recorder:
         module = cache.attributes.get("__module__", "?")
         name = cache.attributes.get("__qualname__") or label
         place = None if code is None else (code.co_filename, code.co_firstlineno)
-        ref = _Ref(cache, self._died)
+        # It dies at any moment: no lock may be taken then, and no Python code be interrupted.
+        ref = _Ref(cache, self._dead.append)
         cache.notes = ref.record = Record(f"{module}.{name}", label, place, cache=ref)
         cache.timed = int(self.timed)
         self._live.add(ref)
         if self.kept is not None:
             self.kept.append(cache)
 
-    def _died(self, ref: Any) -> None:  # at any moment, so it only does what takes no lock
-        self._live.discard(ref)
-        self._dead.append(ref.record)
-
     def _bury(self) -> None:
         """Sums up the records of functions that are gone."""
         with self._lock:
             while self._dead:
-                record = self._dead.popleft()
+                ref = self._dead.popleft()
+                try:
+                    self._live.discard(ref)
+                    record: Record = ref.record
+                except (AttributeError, TypeError):
+                    continue  # `watch` was interrupted before it was complete
                 if not record.calls and not record.spent.total:
                     continue  # two threads made it at once, say
                 key = record.name, record.place
@@ -263,11 +265,11 @@ class _Recorder:
             self._count_inner(duration)
             job = thread.job if work is None else work.job
             if event == _COMPILED or work is None or work.open:
+                watcher.end(job)
                 if work is None:
                     thread.job = None
                 else:
                     work.job = None
-                watcher.end(job)
 
     def _on_traced(self, duration: float, fun_name: str) -> None:
         """JAX's own measure of an outermost trace, what it does at its end included."""
@@ -375,11 +377,14 @@ class _Recorder:
     @contextlib.contextmanager
     def without_compiling(self) -> Iterator[None]:
         """Where what has to be traced, lowered or compiled raises instead."""
-        self._thread.idle = True
+        thread = self._thread
         try:
+            thread.idle = True
             yield
-        finally:
-            self._thread.idle = False
+            thread.idle = False
+        except BaseException:
+            thread.idle = False
+            raise
 
 
 def _captures(captured: _program.Captured) -> str:
