@@ -26,42 +26,66 @@ fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant)
     return found;
 }
 
-static FjVariant *
-oldest(const FjCache *cache)
-{
-    FjVariant *result = NULL;
-    size_t position = 0;
-    PyObject *value;
-    while ((value = fj_table_next(&cache->variants, &position)) != NULL) {
-        FjVariant *variant = (FjVariant *)value;
-        if (result == NULL || variant->last_used < result->last_used) {
-            result = variant;
-        }
-    }
-    return result;
-}
-
 int
 fj_cache_add(FjCache *cache, FjVariant *variant)
 {
     fj_cache_touch(cache, variant);
-    return fj_table_add(&cache->variants, variant->structure->hash, (PyObject *)variant);
-}
-
-void
-fj_cache_trim(FjCache *cache)
-{
-    while (cache->variants.live > cache->maxsize) {
-        FjVariant *variant = oldest(cache);
-        variant->cleared = 1;
-        fj_cache_remove(cache, variant);
+    variant->listed = 1;
+    if (fj_table_add(&cache->variants, variant->structure->hash, (PyObject *)variant) < 0) {
+        variant->listed = 0;
+        return -1;
     }
+    return 0;
 }
 
 void
 fj_cache_remove(FjCache *cache, FjVariant *variant)
 {
+    variant->listed = 0;
     fj_table_remove(&cache->variants, variant->structure->hash, (PyObject *)variant);
+}
+
+/* The variant that was used longest ago, where there are too many.  Those that have never been
+ * traced do not count: the calls that made them are under way, and may fail. */
+static FjVariant *
+superfluous(const FjCache *cache)
+{
+    FjVariant *oldest = NULL;
+    size_t position = 0, traced = 0;
+    PyObject *value;
+    if (cache->variants.live <= cache->maxsize) {
+        return NULL;
+    }
+    while ((value = fj_table_next(&cache->variants, &position)) != NULL) {
+        FjVariant *variant = (FjVariant *)value;
+        traced += variant->count > 0;
+        if (variant->count > 0 && (oldest == NULL || variant->last_used < oldest->last_used)) {
+            oldest = variant;
+        }
+    }
+    return traced > cache->maxsize ? oldest : NULL;
+}
+
+int
+fj_cache_keep(FjCache *cache, FjVariant *variant)
+{
+    FjVariant *other;
+    fj_cache_touch(cache, variant);
+    if (!variant->listed && !variant->gone) {
+        int found = fj_cache_find(cache, variant->structure, &other);
+        if (found > 0) {
+            Py_DECREF(other);
+        }
+        if (found < 0 ||
+            (found == 0 && !variant->listed && fj_cache_add(cache, variant) < 0)) {
+            return -1;
+        }
+    }
+    while ((other = superfluous(cache)) != NULL) {
+        other->gone = 1; /* wrappers may still hold it as their guess */
+        fj_cache_remove(cache, other);
+    }
+    return 0;
 }
 
 /* ---- the Python type ---- */
@@ -148,7 +172,8 @@ cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
     size_t position = 0;
     PyObject *value;
     while ((value = fj_table_next(&self->variants, &position)) != NULL) {
-        ((FjVariant *)value)->cleared = 1;
+        ((FjVariant *)value)->gone = 1; /* wrappers may still hold it as their guess */
+        ((FjVariant *)value)->listed = 0;
     }
     fj_table_clear(&self->variants);
     Py_RETURN_NONE;
@@ -195,24 +220,26 @@ cache_adopt(PyObject *op, PyObject *args)
     }
     variant->call = Py_NewRef(call);
     if (fj_variant_set_outputs(variant, outputs, waits ? FJ_WAITS_YES : FJ_WAITS_NO) < 0 ||
-        fj_cache_add(self, variant) < 0) {
+        fj_cache_add(self, variant) < 0 || fj_cache_keep(self, variant) < 0) {
         Py_CLEAR(variant);
-    }
-    else {
-        fj_cache_trim(self);
     }
     return (PyObject *)variant;
 }
 
-/* discard(variant) */
+/* keep(variant) */
 static PyObject *
-cache_discard(PyObject *op, PyObject *variant)
+cache_keep(PyObject *op, PyObject *value)
 {
-    if (Py_TYPE(variant) != fj_state_of(Py_TYPE(op))->variant) {
-        PyErr_SetString(PyExc_TypeError, "discard takes a Variant");
+    FjCache *self = (FjCache *)op;
+    FjVariant *variant = (FjVariant *)value;
+    if (Py_TYPE(value) != fj_state_of(Py_TYPE(op))->variant ||
+        variant->function != self->function) {
+        PyErr_SetString(PyExc_TypeError, "keep takes a Variant of this cache");
         return NULL;
     }
-    fj_cache_remove((FjCache *)op, (FjVariant *)variant);
+    if (variant->count > 0 && fj_cache_keep(self, variant) < 0) {
+        return NULL;
+    }
     Py_RETURN_NONE;
 }
 
@@ -223,7 +250,9 @@ static PyMethodDef cache_methods[] = {
      "returns Outputs whose trace is a number in `outputs`, a tuple of the results' "
      "structures;\n"
      "`waits` is whether it can raise while it runs"},
-    {"discard", cache_discard, METH_O, "discard(variant): takes it out, if it is there"},
+    {"keep", cache_keep, METH_O,
+     "keep(variant): adds what `lookup` made, once it has been traced, unless there is an "
+     "equal one"},
     {"clear", cache_clear_method, METH_NOARGS, "clear(): drops all variants"},
     {"variants", cache_variants, METH_NOARGS, "variants() -> list of the variants"},
     {NULL, NULL, 0, NULL},

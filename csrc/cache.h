@@ -37,9 +37,11 @@ int fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant);
 /* Adds a variant.  0 or -1 with an error. */
 int fj_cache_add(FjCache *cache, FjVariant *variant);
 
-/* (P) Drops the oldest variants where there are too many: only once the call that added one
- * has succeeded, since one that fails leaves the cache as it was. */
-void fj_cache_trim(FjCache *cache);
+/* (P) Keeps a variant that was just traced: adds it again where another call of it, which
+ * failed, has taken it out, unless there is an equal one by now; and drops the oldest of those
+ * that have been traced where there are too many.  0, or -1 with the error of a static's
+ * __eq__. */
+int fj_cache_keep(FjCache *cache, FjVariant *variant);
 
 /* (P) Takes a variant out; harmless when it is not there. */
 void fj_cache_remove(FjCache *cache, FjVariant *variant);

@@ -155,9 +155,10 @@ bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
 }
 
 /* Compiles a variant for a Structure that the cache does not know: options.compile(self,
- * variant) -> callable.  A new reference or NULL. */
+ * variant) -> callable.  `listed` is whether it goes into the cache at once.  A new reference
+ * or NULL. */
 static FjVariant *
-compile_variant(Call *call, FjStructure *structure)
+compile_variant(Call *call, FjStructure *structure, int listed)
 {
     FjCache *cache = call->cache;
     FjVariant *other;
@@ -169,7 +170,7 @@ compile_variant(Call *call, FjStructure *structure)
         PyObject_CallMethod(call->self->options, "compile", "OO", call->self, variant);
     /* Another thread may have compiled the same meanwhile: then its variant is taken. */
     int found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
-    if (found == 0 && fj_cache_add(cache, variant) == 0) {
+    if (found == 0 && (!listed || fj_cache_add(cache, variant) == 0)) {
         return variant;
     }
     Py_DECREF(variant);
@@ -190,9 +191,12 @@ look_up(Call *call, FjStructure **structure)
     return fj_cache_find(cache, *structure, &call->variant);
 }
 
-/* The guess was wrong: flatten, look up, compile.  0, or -1 with an error. */
+/* The guess was wrong: flatten, look up, compile.  0, or -1 with an error.
+ *
+ * A call lists what it compiles before that is traced, so that threads that miss it at once
+ * share one callable, and JAX lets the others wait for the first. */
 static int
-find_variant(Call *call)
+find_variant(Call *call, int listed)
 {
     FjStructure *structure = NULL;
     /* A Call takes so much of the stack that what runs in here and calls again, a static's
@@ -202,7 +206,7 @@ find_variant(Call *call)
     }
     int found = look_up(call, &structure);
     if (found == 0) {
-        call->variant = compile_variant(call, structure);
+        call->variant = compile_variant(call, structure, listed);
         found = call->variant == NULL ? -1 : 1;
     }
     Py_LeaveRecursiveCall();
@@ -239,7 +243,7 @@ match_arguments(Call *call)
         known = fj_memo_check(guess->memo, guess->structure, call->slots);
         count = known != NULL;
     }
-    if (FJ_LIKELY(guess != NULL && !guess->cleared)) {
+    if (FJ_LIKELY(guess != NULL && !guess->gone)) {
         Py_INCREF(guess);
         FjMatch matched =
             fj_match_slots(guess->structure, call->slots, known, count, &call->arrays);
@@ -262,7 +266,7 @@ match_arguments(Call *call)
             PyErr_Clear();
         }
     }
-    return find_variant(call);
+    return find_variant(call, 1);
 }
 
 /* Where a program can raise while it runs, or where that is not known yet: the Python side
@@ -284,7 +288,9 @@ settle(Call *call, FjOutput *output)
         if (answer != Py_None) {
             variant->traces[output->trace].waits =
                 answer == Py_True ? FJ_WAITS_YES : FJ_WAITS_NO;
-            variant->raises |= answer == Py_True;
+            if (answer == Py_True) {
+                variant->alerts |= FJ_ALERT_RAISES;
+            }
         }
         Py_DECREF(answer);
     }
@@ -334,25 +340,24 @@ now(void)
     return (unsigned long long)time.tv_sec * 1000000000ULL + (unsigned long long)time.tv_nsec;
 }
 
-/* (P) Counts a call that has returned; a fresh trace may have made one variant too many. */
-static void
+/* Counts a call that has returned.  0, or -1 with an error, after a trace. */
+static int
 count_call(Call *call, Py_ssize_t traces_before)
 {
     FjCache *cache = call->cache;
     FjVariant *variant = call->variant;
+    if (FJ_UNLIKELY(variant->count != traces_before)) {
+        return fj_cache_keep(cache, variant);
+    }
     fj_cache_touch(cache, variant);
-    if (variant->count == traces_before) {
-        cache->hits++;
-        variant->hits++;
-        if (FJ_UNLIKELY(call->started != 0)) {
-            unsigned long long taken = now() - call->started;
-            cache->hit_time += taken;
-            variant->hit_time += taken;
-        }
+    cache->hits++;
+    variant->hits++;
+    if (FJ_UNLIKELY(call->started != 0)) {
+        unsigned long long taken = now() - call->started;
+        cache->hit_time += taken;
+        variant->hit_time += taken;
     }
-    else {
-        fj_cache_trim(cache);
-    }
+    return 0;
 }
 
 /* Makes the variant the next call's guess. */
@@ -365,37 +370,67 @@ remember(FjVariant **last, FjVariant *variant)
     }
 }
 
+/* Where the program can raise, the Python side is told.  0, or -1 with an error. */
+static int
+guard(Call *call)
+{
+    if (!(call->variant->alerts & FJ_ALERT_RAISES)) {
+        return 0;
+    }
+    PyObject *answer = PyObject_CallMethod(call->self->options, "guard", "(O)", call->variant);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
+/* After a call that failed: what has never been traced to the end is not kept, and neither are
+ * others than the cache can hold. */
+static void
+clean_up(Call *call, Py_ssize_t traces_before)
+{
+    FjVariant *variant = call->variant;
+    PyObject *exception = fj_compat_take_exception();
+    if (variant->count == 0) {
+        fj_cache_remove(call->cache, variant);
+    }
+    else if (variant->count != traces_before && fj_cache_keep(call->cache, variant) < 0) {
+        PyErr_Clear(); /* the first counts */
+    }
+    fj_compat_give_exception(exception);
+}
+
 /* Calls the variant and builds the result. */
 static PyObject *
 run(Call *call)
 {
     FjVariant *variant = call->variant;
     Py_ssize_t traces_before = variant->count;
-    if (FJ_UNLIKELY(variant->raises)) {
-        PyObject *answer = PyObject_CallMethod(call->self->options, "guard", "(O)", variant);
-        if (answer == NULL) {
-            return NULL;
+    Py_ssize_t deferred_before = 0;
+    PyObject *result = NULL;
+    if (FJ_UNLIKELY(variant->alerts != 0)) {
+        /* Calls that are under way in this thread, which this one is part of. */
+        deferred_before = fj_variant_count_deferred(variant);
+        if (guard(call) < 0) {
+            goto done;
         }
-        Py_DECREF(answer);
     }
-    PyObject *result =
+    result =
         PyObject_Vectorcall(variant->call, call->arrays.items,
                             (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     if (FJ_LIKELY(result != NULL)) {
         result = build_result(call, result);
     }
-    fj_variant_run_deferred(variant);
+done:
+    if (FJ_UNLIKELY(variant->deferred_count > 0)) {
+        result = fj_variant_run_deferred(variant, deferred_before, result);
+    }
     if (FJ_UNLIKELY(result == NULL)) {
-        PyObject *exception = fj_compat_take_exception();
-        if (variant->count == 0) {
-            /* It has never been traced to the end: nothing of it is kept. */
-            fj_cache_remove(call->cache, variant);
-        }
-        fj_cache_trim(call->cache);
-        fj_compat_give_exception(exception);
+        clean_up(call, traces_before);
         return NULL;
     }
-    count_call(call, traces_before);
+    if (FJ_UNLIKELY(count_call(call, traces_before) < 0)) {
+        Py_DECREF(result);
+        return NULL;
+    }
     remember(&call->self->last, variant);
     if (call->captured != NULL) {
         remember(&call->captured->last, variant);
@@ -485,13 +520,17 @@ PyObject *
 fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     Call call;
-    if (begin_call(&call, (FjFilterJit *)op, NULL, args, nargs, kwnames) < 0) {
+    if (start_call(&call, (FjFilterJit *)op, NULL, args, nargs, kwnames) < 0) {
         return NULL;
     }
-    fj_cache_trim(call.cache);
-    PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
-    PyObject *result = arrays == NULL ? NULL : Py_BuildValue("(ON)", call.variant, arrays);
-    fj_cache_trim(call.cache);
+    PyObject *result = NULL;
+    if (push_own_arrays(&call) == 0 && find_variant(&call, 0) == 0) {
+        PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
+        result = arrays == NULL ? NULL : Py_BuildValue("(ON)", call.variant, arrays);
+    }
+    if (result == NULL) {
+        translate_error(&call);
+    }
     end_call(&call);
     return result;
 }

@@ -302,7 +302,9 @@ filter_jit_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef filter_jit_methods[] = {
     {"lookup", (PyCFunction)(void (*)(void))fj_call_lookup, METH_FASTCALL | METH_KEYWORDS,
-     "lookup(*args, **kwargs) -> (variant, arrays), without running it"},
+     "lookup(*args, **kwargs) -> (variant, arrays), without running it; a variant that is "
+     "made\n"
+     "for it is in no cache: see Cache.keep"},
     {"peek", (PyCFunction)(void (*)(void))fj_call_peek, METH_FASTCALL | METH_KEYWORDS,
      "peek(*args, **kwargs) -> (variant or None, structure, arrays): the same, but nothing "
      "is\n"

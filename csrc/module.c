@@ -212,6 +212,11 @@ static PyModuleDef_Slot core_slots[] = {
     /* Objects of one interpreter never meet another's; jaxlib allows only the first. */
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
+#if PY_VERSION_HEX >= 0x030D0000
+    /* Without the GIL a hit would have to lock what it borrows now (match.c), and each walk of
+     * a list, a dict or an instance that another thread may change. */
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
     {0, NULL},
 };
 

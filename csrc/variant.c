@@ -56,7 +56,9 @@ fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjWaits waits)
             return -1;
         }
     }
-    self->raises = waits == FJ_WAITS_YES;
+    if (waits == FJ_WAITS_YES) {
+        self->alerts |= FJ_ALERT_RAISES;
+    }
     return 0;
 }
 
@@ -94,48 +96,108 @@ variant_slots(PyObject *op, PyObject *arrays)
                          : Py_BuildValue("(NN)", function, slots);
 }
 
+/* ---- what is deferred ---- */
+
 /* defer(callable) */
 static PyObject *
 variant_defer(PyObject *op, PyObject *callable)
 {
     FjVariant *self = (FjVariant *)op;
-    if (self->deferred == NULL && (self->deferred = PyList_New(0)) == NULL) {
-        return NULL;
+    if (self->deferred_count == self->deferred_capacity) {
+        Py_ssize_t capacity = self->deferred_capacity + 4;
+        FjDeferred *deferred =
+            PyMem_Realloc(self->deferred, (size_t)capacity * sizeof(FjDeferred));
+        if (deferred == NULL) {
+            return PyErr_NoMemory();
+        }
+        self->deferred = deferred;
+        self->deferred_capacity = capacity;
     }
-    if (PyList_Append(self->deferred, callable) < 0) {
-        return NULL;
-    }
+    self->deferred[self->deferred_count++] =
+        (FjDeferred){PyThread_get_thread_ident(), Py_NewRef(callable)};
+    self->alerts |= FJ_ALERT_DEFERRED;
     Py_RETURN_NONE;
 }
 
-void
-fj_variant_run_deferred(FjVariant *self)
+Py_ssize_t
+fj_variant_count_deferred(const FjVariant *self)
 {
-    PyObject *list = self->deferred;
-    if (list == NULL) {
-        return;
+    unsigned long thread = PyThread_get_thread_ident();
+    Py_ssize_t count = 0;
+    for (Py_ssize_t i = 0; i < self->deferred_count; i++) {
+        count += self->deferred[i].thread == thread;
     }
+    return count;
+}
+
+/* Takes out the last that this thread has deferred; NULL where that would be one of the first
+ * `kept`. */
+static PyObject *
+take_deferred(FjVariant *self, Py_ssize_t kept)
+{
+    if (fj_variant_count_deferred(self) <= kept) {
+        return NULL;
+    }
+    Py_ssize_t last = self->deferred_count - 1;
+    while (self->deferred[last].thread != PyThread_get_thread_ident()) {
+        last--;
+    }
+    PyObject *callable = self->deferred[last].callable;
+    for (Py_ssize_t i = last + 1; i < self->deferred_count; i++) {
+        self->deferred[i - 1] = self->deferred[i];
+    }
+    if (--self->deferred_count == 0) {
+        self->alerts &= ~(unsigned)FJ_ALERT_DEFERRED;
+    }
+    return callable;
+}
+
+PyObject *
+fj_variant_run_deferred(FjVariant *self, Py_ssize_t kept, PyObject *result)
+{
     PyObject *exception = fj_compat_take_exception();
-    self->deferred = NULL;
-    for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--) {
-        PyObject *result = PyObject_CallNoArgs(PyList_GET_ITEM(list, i));
-        if (result == NULL) {
-            PyErr_WriteUnraisable((PyObject *)self);
+    PyObject *callable;
+    while ((callable = take_deferred(self, kept)) != NULL) {
+        for (int attempt = 0; attempt < 2; attempt++) {
+            PyObject *answer = PyObject_CallNoArgs(callable);
+            if (answer != NULL) {
+                Py_DECREF(answer);
+                break;
+            }
+            if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+                Py_XSETREF(exception, fj_compat_take_exception());
+                Py_CLEAR(result);
+            }
+            else if (attempt > 0) {
+                PyErr_WriteUnraisable((PyObject *)self);
+            }
+            else {
+                PyErr_Clear();
+            }
         }
-        Py_XDECREF(result);
+        Py_DECREF(callable);
     }
-    Py_DECREF(list);
     if (exception != NULL) {
         fj_compat_give_exception(exception);
     }
+    return result;
 }
 
-/* run_deferred() */
+/* run_deferred(kept=0) */
 static PyObject *
-variant_run_deferred(PyObject *op, PyObject *Py_UNUSED(ignored))
+variant_run_deferred(PyObject *op, PyObject *args)
 {
-    fj_variant_run_deferred((FjVariant *)op);
-    Py_RETURN_NONE;
+    Py_ssize_t kept = 0;
+    if (!PyArg_ParseTuple(args, "|n:run_deferred", &kept)) {
+        return NULL;
+    }
+    return fj_variant_run_deferred((FjVariant *)op, kept, Py_NewRef(Py_None));
+}
+
+static PyObject *
+variant_get_num_deferred(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(fj_variant_count_deferred((FjVariant *)op));
 }
 
 /* finish(tree, marker) -> Output */
@@ -219,7 +281,9 @@ variant_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->structure);
     Py_VISIT(self->call);
-    Py_VISIT(self->deferred);
+    for (Py_ssize_t i = 0; i < self->deferred_count; i++) {
+        Py_VISIT(self->deferred[i].callable);
+    }
     Py_VISIT(self->notes);
     for (Py_ssize_t i = 0; i < self->count; i++) {
         Py_VISIT(self->traces[i].structure);
@@ -232,7 +296,9 @@ variant_clear(PyObject *op)
 {
     FjVariant *self = (FjVariant *)op;
     Py_CLEAR(self->call);
-    Py_CLEAR(self->deferred);
+    while (self->deferred_count > 0) {
+        Py_DECREF(self->deferred[--self->deferred_count].callable);
+    }
     Py_CLEAR(self->notes);
     return 0;
 }
@@ -249,6 +315,7 @@ variant_dealloc(PyObject *op)
         Py_DECREF(self->traces[i].structure);
     }
     PyMem_Free(self->traces);
+    PyMem_Free(self->deferred);
     fj_memo_free(self->memo);
     Py_XDECREF(self->function);
     Py_XDECREF(self->structure);
@@ -265,9 +332,11 @@ static PyMethodDef variant_methods[] = {
      "arrays, one that marker() makes"},
     {"result", variant_result, METH_O, "result(output) -> tree: the function's result"},
     {"defer", variant_defer, METH_O,
-     "defer(callable): called without arguments when the call under way is over"},
-    {"run_deferred", variant_run_deferred, METH_NOARGS,
-     "run_deferred(): what a trace outside of a call has to do at its end"},
+     "defer(callable): called without arguments when this thread's call under way is over,\n"
+     "whatever comes; once more if it fails, since it may have been interrupted"},
+    {"run_deferred", variant_run_deferred, METH_VARARGS,
+     "run_deferred(kept=0): what a trace outside of a call has to do at its end; `kept` is\n"
+     "what `num_deferred` was before it"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -292,6 +361,8 @@ static PyMemberDef variant_members[] = {
 static PyGetSetDef variant_getset[] = {
     {"outputs", variant_get_outputs, NULL,
      "the structures of what its traces returned, a tuple", NULL},
+    {"num_deferred", variant_get_num_deferred, NULL, "how much this thread has deferred",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -23,6 +23,17 @@ typedef struct {
     FjWaits waits;
 } FjTrace;
 
+typedef enum {
+    FJ_ALERT_RAISES = 1,  /* one of its traces waits */
+    FJ_ALERT_DEFERRED = 2 /* something is deferred, in this thread or another */
+} FjAlert;
+
+/* What a call has to do when it is over, the call of one thread. */
+typedef struct {
+    unsigned long thread;
+    PyObject *callable; /* owned */
+} FjDeferred;
+
 typedef struct {
     PyObject_HEAD FjStructure *function; /* of the function itself */
     FjStructure *structure;              /* of the arguments */
@@ -34,10 +45,13 @@ typedef struct {
     uint64_t last_used;
     unsigned long long hits; /* as in a Cache, of this variant */
     unsigned long long hit_time;
-    int cleared;        /* its Cache has dropped it: no call may guess it any more */
-    int raises;         /* one of its traces waits */
-    PyObject *deferred; /* list of callables to be run when the call is over, or NULL */
-    PyObject *notes;    /* the Python side's, or NULL */
+    int listed;      /* its Cache has it */
+    int gone;        /* its Cache was cleared, or dropped it: no call may guess it any more */
+    unsigned alerts; /* FjAlert: what makes a call of it look closer */
+    FjDeferred *deferred;
+    Py_ssize_t deferred_count;
+    Py_ssize_t deferred_capacity;
+    PyObject *notes; /* the Python side's, or NULL */
     PyObject *weakrefs;
 } FjVariant;
 
@@ -61,9 +75,15 @@ FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *st
  * error. */
 int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjWaits waits);
 
-/* (P) Runs and drops what was deferred; keeps the exception that is set.  Errors are reported
- * as unraisable. */
-void fj_variant_run_deferred(FjVariant *variant);
+/* How much this thread has deferred, which belongs to calls that are under way. */
+Py_ssize_t fj_variant_count_deferred(const FjVariant *variant);
+
+/* (P) Runs and drops what this thread has deferred, the last first, but for the first `kept`.
+ * What fails is run once more, since an interrupt may have met it halfway.  `result` is that
+ * of the call, stolen; NULL with an exception, which is kept.  It is given back, unless
+ * something was interrupted: then NULL with KeyboardInterrupt or the like.  Other errors are
+ * reported as unraisable where they come twice. */
+PyObject *fj_variant_run_deferred(FjVariant *variant, Py_ssize_t kept, PyObject *result);
 
 /* The Structure of an output that this variant's callable returned, borrowed from either; NULL
  * with an error where it is not this variant's. */

@@ -125,17 +125,20 @@ class Made:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """While JAX traces, lowers or compiles for the variant."""
-        quiet = _running.ignoring_donation if self.cache.options.quiet else contextlib.nullcontext
+        """While JAX traces, lowers or compiles for the variant: what has been traced is kept."""
+        cache, variant = self.cache, self.variant
+        under_way = variant.num_deferred
         try:
-            with recorder.working(self.cache.notes, self.variant), quiet():
-                yield
+            recorder.work(cache.notes, variant)
+            if cache.options.quiet:
+                _running.ignore_donation(variant)
+            yield
+            variant.run_deferred(under_way)
+            cache.keep(variant)
         except BaseException:
-            if self.variant.num_traces == 0:
-                self.cache.discard(self.variant)  # the cache is as it was
+            variant.run_deferred(under_way)
+            cache.keep(variant)
             raise
-        finally:
-            self.variant.run_deferred()
 
 
 class _Stage:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,9 @@ _jax_compat.hide_from_tracebacks(_signature.__file__)
 # As many as JAX's own cache of compiled functions holds.
 MAXSIZE = 4096
 _CACHES = "__filterjit_caches__"
+# Held for one look-up and one store. An RLock: the garbage collector may run meanwhile, and what
+# it finalizes may call.
+_changing = threading.RLock()
 
 
 class _Caches:
@@ -82,10 +86,14 @@ def _caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
     anchor = _anchor(fun)
     if anchor is None:
         return None
-    caches: _Caches | None = anchor.__dict__.get(_CACHES)
-    if caches is None or caches.owner is None or caches.owner() is not anchor:
-        caches = anchor.__dict__[_CACHES] = _Caches(anchor)
-    return caches.by_key
+    caches = _Caches(anchor)
+    while True:
+        found: _Caches = anchor.__dict__.setdefault(_CACHES, caches)  # one of several threads'
+        if found.owner is not None and found.owner() is anchor:
+            return found.by_key
+        with _changing:
+            if anchor.__dict__.get(_CACHES) is found:
+                anchor.__dict__[_CACHES] = caches
 
 
 def _names(fun: Any) -> tuple[str, str]:
@@ -174,8 +182,8 @@ class Options(_running.Running):
             _explain.watch(_anchor(fun), cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
-                while len(caches) > MAXSIZE:
-                    caches.pop(next(iter(caches)), None)  # the oldest
+                for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
+                    caches.pop(old, None)
         return cache, arrays
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant) -> Callable[..., _core.Output]:

@@ -9,9 +9,11 @@ JAX is not imported here either, so that installing comes before any option is s
 """
 
 import contextlib
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import threading
 import warnings
@@ -21,6 +23,15 @@ from types import ModuleType
 from typing import Any
 
 _lock = threading.RLock()
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class _ImportHook(importlib.abc.MetaPathFinder):
@@ -33,13 +44,22 @@ class _ImportHook(importlib.abc.MetaPathFinder):
         if name != "equinox":
             return None
         _remove_hook()
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        except BaseException:
+            _put_hook()
+            raise
         if spec is None or spec.loader is None:
+            _put_hook()
             return None
         execute: Callable[[ModuleType], None] = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            execute(module)
+            try:
+                execute(module)
+            except BaseException:
+                _put_hook()  # for the next attempt
+                raise
             with _lock:
                 if _wanted:
                     _enter()
@@ -51,6 +71,12 @@ class _ImportHook(importlib.abc.MetaPathFinder):
 _hook = _ImportHook()
 _wanted = False
 _entered: "_Entered | None" = None
+
+
+def _put_hook() -> None:
+    with _lock:
+        if _wanted and _hook not in sys.meta_path:
+            sys.meta_path.insert(0, _hook)
 
 
 def _remove_hook() -> None:
@@ -98,7 +124,6 @@ class _Entered:
     def __init__(self, equinox: ModuleType, wrapper_type: type) -> None:
         from ._jit import filter_jit
 
-        self._changes: list[tuple[Any, str, Any]] = []
         counterparts = _Counterparts()
         of = counterparts.of
         original_call, original_lower = wrapper_type.__call__, wrapper_type.lower  # type: ignore[attr-defined]
@@ -112,16 +137,23 @@ class _Entered:
             f = of(self)
             return original_lower(self, *args, **kwargs) if f is None else f.lower(*args, **kwargs)
 
-        self._change(equinox, "filter_jit", filter_jit)
-        self._change(wrapper_type, "__call__", __call__)
-        self._change(wrapper_type, "lower", lower)
+        changes = (
+            (equinox, "filter_jit", filter_jit),
+            (wrapper_type, "__call__", __call__),
+            (wrapper_type, "lower", lower),
+        )
+        self._changes = changes
+        self._before = tuple((owner, name, getattr(owner, name)) for owner, name, _ in changes)
 
-    def _change(self, owner: Any, name: str, value: Any) -> None:
-        self._changes.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, value)
+    def enter(self) -> None:
+        self._set(self._changes)
 
     def leave(self) -> None:
-        for owner, name, value in reversed(self._changes):
+        self._set(self._before)
+
+    @staticmethod
+    def _set(changes: tuple[tuple[Any, str, Any], ...]) -> None:
+        for owner, name, value in changes:
             setattr(owner, name, value)
 
 
@@ -142,7 +174,13 @@ def _enter() -> None:
             stacklevel=3,
         )
         return
-    _entered = _Entered(equinox, wrapper_type)
+    entered = _Entered(equinox, wrapper_type)
+    try:
+        entered.enter()
+        _entered = entered
+    except BaseException:
+        entered.leave()
+        raise
 
 
 def install() -> None:
@@ -153,12 +191,14 @@ def install() -> None:
     it warns and changes nothing.
     """
     global _wanted
+    if "equinox" in sys.modules:
+        importlib.import_module("equinox")  # another thread may be at it: not with the lock
     with _lock:
         _wanted = True
         if "equinox" in sys.modules:
             _enter()
-        elif _hook not in sys.meta_path:
-            sys.meta_path.insert(0, _hook)
+        else:
+            _put_hook()
 
 
 def uninstall() -> None:
@@ -168,19 +208,28 @@ def uninstall() -> None:
     with _lock:
         _wanted = False
         _remove_hook()
-        if _entered is not None:
-            _entered.leave()
+        entered = _entered
+        if entered is None:
+            return
+        try:
+            entered.leave()
             _entered = None
+        except BaseException:
+            entered.leave()
+            _entered = None
+            raise
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """A context in which `install` is in force; outside it is as it was before."""
-    with _lock:
-        before = _wanted
-        install()
+    before = _wanted
     try:
+        install()
         yield
-    finally:
         if not before:
             uninstall()
+    except BaseException:
+        if not before:
+            uninstall()
+        raise

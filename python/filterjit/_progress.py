@@ -94,11 +94,17 @@ class _Watcher:
     """Shows the job that has waited longest."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._lock = threading.RLock()  # its `with` cannot be interrupted, unlike a Condition's
+        self._changed = threading.Condition(self._lock)
         self._jobs: list[Job] = []
         self._shown: Job | None = None
         self._thread: threading.Thread | None = None
-        self._silent = 0
+        self._silent: set[object] = set()  # who asked for it
 
     @staticmethod
     def shown() -> bool:
@@ -108,32 +114,44 @@ class _Watcher:
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
         """While others write to the terminal."""
-        self._silent += 1
+        who = object()
         try:
+            self._silent.add(who)
             yield
-        finally:
-            self._silent -= 1
+            self._silent.discard(who)
+        except BaseException:
+            self._silent.discard(who)
+            raise
 
-    def begin(self, what: str) -> Job | None:
-        """None where nothing is to be shown."""
-        if self._silent or not _shown():
-            return None
-        job = Job(what)
-        with self._changed:
-            self._jobs.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._watch, name="filterjit-progress", daemon=True
-                )
-                self._thread.start()
-        return job
+    def job(self, what: str) -> Job | None:
+        """To begin and to end; None where nothing is to be shown."""
+        return None if self._silent or not _shown() else Job(what)
+
+    def begin(self, job: Job | None) -> None:
+        if job is None:
+            return
+        with self._lock:
+            try:
+                self._jobs.append(job)
+                if self._thread is None:
+                    thread = threading.Thread(
+                        target=self._watch, name="filterjit-progress", daemon=True
+                    )
+                    self._thread = thread
+                    thread.start()
+            except BaseException:
+                with contextlib.suppress(ValueError):
+                    self._jobs.remove(job)
+                if self._thread is not None and not self._thread.is_alive():
+                    self._thread = None
+                raise
 
     def end(self, job: Job | None) -> None:
         """When this returns nothing of the job is on the terminal, and, if it was the last one,
         there is no thread."""
         if job is None:
             return
-        with self._changed:
+        with self._lock:
             if job not in self._jobs:
                 return
             self._jobs.remove(job)
@@ -153,13 +171,13 @@ class _Watcher:
             except Exception:  # the terminal is gone, say: the program is not to suffer
                 while not self._over(job):
                     pass
-            with self._changed:
+            with self._lock:
                 self._shown = None
                 self._changed.notify_all()
 
     def _next(self) -> Job | None:
         """Waits for a job that has taken long enough; None, and the thread's end, without any."""
-        with self._changed:
+        with self._lock:
             while self._jobs:
                 left = self._jobs[0].start + _PATIENCE - time.monotonic()
                 if left <= 0:
@@ -179,7 +197,7 @@ class _Watcher:
             line.remove()
 
     def _over(self, job: Job) -> bool:
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(lambda: job not in self._jobs, _REFRESH)
 
 

@@ -99,7 +99,7 @@ class _Work:
     def __init__(self, record: Record, notes: _notes.VariantNotes) -> None:
         self.record = record
         self.spent = notes.spent
-        self.open = True  # while the user's function runs
+        self.open = False  # while the user's function runs
         self.inner = 0.0  # seconds of it that others have counted
         self.taken: float | None = None  # by the trace, until JAX tells how long it took
         self.compiled: float | None = None  # when
@@ -123,16 +123,21 @@ class _WouldCompileError(Exception):
 
 class _Recorder:
     def __init__(self) -> None:
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
         self.timed = False
         self.kept: collections.deque[_core.Cache] | None = None
         self.others = Spent()  # programs that are none of ours
         self._lock = threading.Lock()
         self._listening = False
         self._live: set[_Ref] = set()
-        self._dead: collections.deque[Record] = collections.deque()
+        self._dead: collections.deque[Any] = collections.deque()
         self._gone: dict[Any, Record] = {}  # of functions that are no more, by name and place
         self._names: set[str] = set()  # under which others have programs
         self._thread = _Thread()
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()
 
     # ---- the functions ----
 
@@ -147,22 +152,24 @@ class _Recorder:
         module = cache.attributes.get("__module__", "?")
         name = cache.attributes.get("__qualname__") or label
         place = None if code is None else (code.co_filename, code.co_firstlineno)
-        ref = _Ref(cache, self._died)
+        # It dies at any moment: no lock may be taken then, and no Python code be interrupted.
+        ref = _Ref(cache, self._dead.append)
         cache.notes = ref.record = Record(f"{module}.{name}", label, place, cache=ref)
         cache.timed = int(self.timed)
         self._live.add(ref)
         if self.kept is not None:
             self.kept.append(cache)
 
-    def _died(self, ref: Any) -> None:  # at any moment, so it only does what takes no lock
-        self._live.discard(ref)
-        self._dead.append(ref.record)
-
     def _bury(self) -> None:
         """Sums up the records of functions that are gone."""
         with self._lock:
             while self._dead:
-                record = self._dead.popleft()
+                ref = self._dead.popleft()
+                try:
+                    self._live.discard(ref)
+                    record: Record = ref.record
+                except (AttributeError, TypeError):
+                    continue  # `watch` was interrupted before it was complete
                 if not record.calls and not record.spent.total:
                     continue  # two threads made it at once, say
                 key = record.name, record.place
@@ -226,9 +233,11 @@ class _Recorder:
         if thread.stack:
             work = thread.stack[-1]
             if work.job is None:
-                work.job = watcher.begin(_shown_name(work.record))
+                work.job = watcher.job(_shown_name(work.record))
+                watcher.begin(work.job)
         elif thread.job is None and (record := self._named(fun_name)[0]) is not None:
-            thread.job = watcher.begin(_shown_name(record))
+            thread.job = watcher.job(_shown_name(record))
+            watcher.begin(thread.job)
 
     def _on_duration(self, event: str, duration: float, *, fun_name: str = "", **_: Any) -> None:
         """JAX has traced, lowered or compiled."""
@@ -256,11 +265,11 @@ class _Recorder:
             self._count_inner(duration)
             job = thread.job if work is None else work.job
             if event == _COMPILED or work is None or work.open:
+                watcher.end(job)
                 if work is None:
                     thread.job = None
                 else:
                     work.job = None
-                watcher.end(job)
 
     def _on_traced(self, duration: float, fun_name: str) -> None:
         """JAX's own measure of an outermost trace, what it does at its end included."""
@@ -298,16 +307,13 @@ class _Recorder:
 
     # ---- the traces ----
 
-    @contextlib.contextmanager
-    def working(self, record: Record, variant: _core.Variant) -> Iterator[_Work]:
-        """While JAX may lower and compile for a variant without a trace of it."""
+    def work(self, record: Record, variant: _core.Variant) -> _Work:
+        """From now on, until the call under way is over, JAX works for this variant."""
+        stack = self._thread.stack
         work = _Work(record, _notes.notes_of(variant))
-        work.open = False
-        self._thread.stack.append(work)
-        try:
-            yield work
-        finally:
-            self._end(self._thread.stack, work)
+        variant.defer(lambda: self._end(stack, work))
+        stack.append(work)
+        return work
 
     @contextlib.contextmanager
     def tracing(self, record: Record, variant: _core.Variant) -> Iterator[None]:
@@ -315,9 +321,8 @@ class _Recorder:
         if self._thread.idle:
             raise _WouldCompileError
         stack = self._thread.stack
-        work = _Work(record, _notes.notes_of(variant))
-        stack.append(work)
-        variant.defer(lambda: self._end(stack, work))
+        work = self.work(record, variant)
+        work.open = True
         traced = 0
         try:
             yield
@@ -328,14 +333,15 @@ class _Recorder:
             self._count_inner(work.taken)
             self._add(work, Spent(traces=traced, tracing=max(0.0, work.taken - work.inner)))
             if traced and len(stack) == 1:
-                work.job = watcher.begin(_shown_name(record))
+                work.job = watcher.job(_shown_name(record))
+                watcher.begin(work.job)
 
     def _end(self, stack: list[_Work], work: _Work) -> None:
         with contextlib.suppress(ValueError):
             stack.remove(work)
         work.record.look()
-        job, work.job = work.job, None
-        watcher.end(job)
+        watcher.end(work.job)
+        work.job = None
 
     def settled(self, variant: _core.Variant, outputs: Sequence[Any]) -> None:
         """After the first call of a program that was just traced."""
@@ -371,11 +377,14 @@ class _Recorder:
     @contextlib.contextmanager
     def without_compiling(self) -> Iterator[None]:
         """Where what has to be traced, lowered or compiled raises instead."""
-        self._thread.idle = True
+        thread = self._thread
         try:
+            thread.idle = True
             yield
-        finally:
-            self._thread.idle = False
+            thread.idle = False
+        except BaseException:
+            thread.idle = False
+            raise
 
 
 def _captures(captured: _program.Captured) -> str:

@@ -2,9 +2,11 @@
 
 import contextlib
 import logging
+import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 
@@ -12,23 +14,38 @@ from . import _core
 
 
 class _WhileAny:
-    """Something that is in force while any call of several threads needs it."""
+    """Something that is in force while any call of several threads needs it.
+
+    An interrupt may come between any two lines: `begin` and `end` do no harm when they are
+    called once more, and what ends it is deferred before it begins.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls = 0
+        self._calls: set[tuple[int, object]] = set()  # by thread
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
 
-    def enter(self) -> None:
+    def during(self, variant: _core.Variant) -> None:
+        """From now on, until the call of `variant` that is under way is over."""
+        call = threading.get_ident(), object()
+        variant.defer(lambda: self._leave(call))
         with self._lock:
-            self._calls += 1
-            if self._calls == 1:
-                self.begin()
+            self._calls.add(call)
+            self.begin()
 
-    def leave(self) -> None:
+    def _leave(self, call: tuple[int, object]) -> None:
         with self._lock:
-            self._calls -= 1
-            if self._calls == 0:
+            self._calls.discard(call)
+            if not self._calls:
                 self.end()
+
+    def _forked(self) -> None:
+        """The other threads' calls are not in this process."""
+        self._lock = threading.Lock()
+        self._calls = {call for call in self._calls if call[0] == threading.get_ident()}
+        if not self._calls:
+            self.end()
 
     def begin(self) -> None:
         raise NotImplementedError
@@ -58,34 +75,30 @@ class _QuietDonation(_WhileAny):
     that use it at once, one leaves behind the filters of the other.
     """
 
+    # The comment in it makes it another filter than the user's.
+    _MESSAGE = "(?#filterjit)Some donated buffers were not usable"
+
+    @classmethod
+    def _ours(cls) -> list[Any]:
+        return [x for x in list(warnings.filters) if getattr(x[1], "pattern", "") == cls._MESSAGE]
+
     def begin(self) -> None:
-        before = len(warnings.filters)
-        warnings.filterwarnings("ignore", message="Some donated buffers were not usable*")
-        self._filter = warnings.filters[0] if len(warnings.filters) > before else None
+        if not self._ours():
+            warnings.filterwarnings("ignore", message=self._MESSAGE)
 
     def end(self) -> None:
-        if self._filter in warnings.filters:
-            warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
+        for ours in self._ours():
+            with contextlib.suppress(ValueError):
+                warnings.filters.remove(ours)  # type: ignore[attr-defined]
 
 
 _quiet_callbacks = _QuietCallbacks()
 _quiet_donation = _QuietDonation()
 
 
-@contextlib.contextmanager
-def ignoring_donation() -> Iterator[None]:
-    """Drops the warning on donated buffers."""
-    _quiet_donation.enter()
-    try:
-        yield
-    finally:
-        _quiet_donation.leave()
-
-
 def ignore_donation(variant: _core.Variant) -> None:
     """Drops the warning on donated buffers until the call under way is over."""
-    _quiet_donation.enter()
-    variant.defer(_quiet_donation.leave)
+    _quiet_donation.during(variant)
 
 
 class Running:
@@ -93,8 +106,7 @@ class Running:
 
     def guard(self, variant: _core.Variant) -> None:
         """Before a call of a program that can raise, and at each trace, which may be of one."""
-        _quiet_callbacks.enter()
-        variant.defer(_quiet_callbacks.leave)
+        _quiet_callbacks.during(variant)
 
     def wait(self, outputs: Sequence[object]) -> None:
         """Until the device is done: then a program that raises has raised."""

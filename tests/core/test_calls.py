@@ -424,14 +424,37 @@ class TestCache:
         x = Array()
         variant, arrays = f.lookup(x, 1)
         assert arrays == (x,) and variant.num_traces == 0
-        assert variants(f) == [variant]
+        assert variants(f) == [], "it has not been traced"
         assert variant.slots(arrays)[1] == [x, 1]
         with pytest.raises(ValueError, match="takes 1 arrays"):
             variant.slots(())
         with pytest.raises(ValueError, match="takes 1 arrays"):
             variant.slots([x])
         assert f(x, 1) == (1, x)
-        assert f.lookup(x, 1)[0] is variant
+        (listed,) = variants(f)
+        assert f.lookup(x, 1)[0] is listed is not variant
+
+    def test_keep(self) -> None:
+        f = make_jit(lambda n: n, Options(make_jit(lambda: 0).options.registry, maxsize=2))
+        f(1), f(2)
+        cache, _ = f.parts()
+        made, again = (f.lookup(3)[0] for _ in range(2))
+        cache.keep(made)
+        assert made not in variants(f), "it has not been traced"
+        core.output_flatten(made.call.flat())
+        core.output_flatten(again.call.flat())
+        for _ in range(2):
+            cache.keep(made)
+            assert made in variants(f) and len(variants(f)) == 2, "the oldest has gone"
+        cache.keep(again)
+        assert again not in variants(f), "there is an equal one"
+        cache.clear()
+        cache.keep(made)
+        assert variants(f) == [], "it was cleared"
+        other = make_jit(lambda n: -n)
+        for wrong in (1, other.lookup(1)[0]):
+            with pytest.raises(TypeError, match="of this cache"):
+                cache.keep(wrong)
 
 
 class TestReentrance:

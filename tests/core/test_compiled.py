@@ -1,4 +1,4 @@
-"""What was compiled elsewhere: Cache.adopt and discard, Variant.outputs, Compiled."""
+"""What was compiled elsewhere: Cache.adopt and keep, Variant.outputs, Compiled."""
 
 import gc
 import threading
@@ -189,55 +189,50 @@ class TestAdopt:
         assert variant.num_traces == 1
 
 
-class TestDiscard:
-    def test_it_is_gone(self) -> None:
-        f, variant = called(lambda x: x, Array(1))
-        cache = f.parts()[0]
-        cache.discard(variant)
-        assert cache.variants() == []
-        cache.discard(variant)  # not there
-        ref = weakref.ref(variant)
-        del variant
-        f(Array(1))
-        gc.collect()
-        assert len(cache.variants()) <= 1 and (ref() is None or cache.variants() in ([], [ref()]))
-
-    def test_others_stay(self) -> None:
+class TestKeep:
+    def test_once_it_is_traced(self) -> None:
         f = make_jit(lambda x, n: n)
-        for n in range(5):
-            f(Array(), n)
         cache = f.parts()[0]
-        cache.discard(f.lookup(Array(), 3)[0])
-        assert len(cache.variants()) == 4
-        assert [f(Array(), n) for n in range(5)] == list(range(5))
+        variant, arrays = f.lookup(Array(), 3)
+        assert cache.variants() == []
+        cache.keep(variant)
+        assert cache.variants() == []
+        core.output_flatten(variant.call(*arrays))  # what JAX does: the trace gets its number
+        for _ in range(2):
+            cache.keep(variant)
+            assert cache.variants() == [variant]
+        assert f(Array(), 3) == 3 and cache.variants() == [variant]
 
-    def test_one_of_another_cache(self) -> None:
+    def test_an_equal_one_is_there(self) -> None:
+        f = make_jit(lambda x, n: n)
+        cache = f.parts()[0]
+        variant, arrays = f.lookup(Array(), 3)
+        core.output_flatten(variant.call(*arrays))
+        f(Array(), 3)
+        (first,) = cache.variants()
+        assert first is not variant
+        cache.keep(variant)
+        assert cache.variants() == [first]
+
+    def test_what_was_cleared_stays_away(self) -> None:
         f, variant = called(lambda x: x, Array(1))
-        _, other = called(lambda x: x, Array(1))
-        f.parts()[0].discard(other)
-        assert f.parts()[0].variants() == [variant]
+        cache = f.parts()[0]
+        cache.clear()
+        cache.keep(variant)
+        assert cache.variants() == []
 
     @pytest.mark.parametrize("value", [None, 3, (), Array()])
     def test_bad_arguments(self, value: Any) -> None:
         f, _ = called(lambda x: x, Array(1))
-        with pytest.raises(TypeError, match="discard takes a Variant"):
-            f.parts()[0].discard(value)
+        with pytest.raises(TypeError, match="keep takes a Variant of this cache"):
+            f.parts()[0].keep(value)
 
-    def test_while_it_is_being_called(self) -> None:
-        """It lives until its call is over."""
-        caches: list[Any] = []
-
-        def fun(x: Any) -> Any:
-            for cache in caches:
-                for variant in cache.variants():
-                    cache.discard(variant)
-            return x
-
-        f, _ = called(fun, Array(1))
-        caches.append(f.parts()[0])
-        x = Array(2)
-        for _ in range(3):
-            assert f(x) is x
+    def test_one_of_another_cache(self) -> None:
+        f, variant = called(lambda x: x, Array(1))
+        _, other = called(lambda x: x, Array(1))
+        with pytest.raises(TypeError, match="keep takes a Variant of this cache"):
+            f.parts()[0].keep(other)
+        assert f.parts()[0].variants() == [variant]
 
 
 class Details:

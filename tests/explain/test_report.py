@@ -804,7 +804,8 @@ def test_jobs_of_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def work(i: int) -> None:
         for k in range(10):
-            job = watcher.begin(f"job {i}")
+            job = watcher.job(f"job {i}")
+            watcher.begin(job)
             time.sleep(0.005 * ((i + k) % 8))
             watcher.end(job)
             watcher.end(job)  # twice is no matter
@@ -826,7 +827,8 @@ def test_a_terminal_that_fails_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(_progress, "_PATIENCE", 0.0)
     monkeypatch.setattr(terminal, "write", lambda text: 1 / 0)
     watcher = _progress._Watcher()
-    job = watcher.begin("job")
+    job = watcher.job("job")
+    watcher.begin(job)
     time.sleep(0.2)
     watcher.end(job)
     assert watcher._thread is None
@@ -834,7 +836,7 @@ def test_a_terminal_that_fails_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_there_may_be_no_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    assert _progress.watcher.begin("job") is None
+    assert _progress.watcher.job("job") is None
 
 
 def test_records_are_not_pickled() -> None:

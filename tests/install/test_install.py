@@ -85,7 +85,7 @@ def test_lower_of_a_wrapper_made_before() -> None:
     with filterjit.installed():
         compiled = eqx.filter_jit(lambda x, n: x * n).lower(jnp.ones(2), 3).compile()
         assert compiled(jnp.ones(2), 3).tolist() == [3, 3]
-        with pytest.raises(TypeError, match="other arguments"):
+        with pytest.raises(TypeError, match="compiled for other arguments"):
             compiled(jnp.ones(2), 4)
 
 

@@ -1,0 +1,107 @@
+"""The process's memory over the number of different statics that one function was called with.
+
+    python benchmarks/memory.py [--statics N] [--maxsize N] [--plot PATH]
+
+For `filterjit.filter_jit(maxsize=128)` and for `equinox.filter_jit`, which keeps all programs; each
+in a process of its own. Prints by how many MiB each has grown over the last half.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+STEPS = 20
+
+
+def resident() -> float:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def grow(jit: str, statics: int, maxsize: int) -> None:
+    """In a process of its own: prints [statics, MiB] after each of STEPS steps."""
+    import gc
+
+    import jax.numpy as jnp
+
+    make: Callable[..., Any]
+    if jit == "filterjit":
+        import filterjit
+
+        make = filterjit.filter_jit(maxsize=maxsize)
+    else:
+        import equinox
+
+        make = equinox.filter_jit
+    f = make(lambda x, n: x * n + 1)
+    x = jnp.ones(3)
+    for n in range(1, statics + 1):
+        f(x, n)
+        if n % max(1, statics // STEPS) == 0:
+            gc.collect()
+            print(json.dumps([n, resident()]), flush=True)
+
+
+def measure(jit: str, statics: int, maxsize: int) -> list[list[float]]:
+    options = ["--statics", str(statics), "--maxsize", str(maxsize), "--child", jit]
+    points = []
+    with subprocess.Popen(
+        [sys.executable, __file__, *options], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            points.append(json.loads(line))
+            if sys.stderr.isatty():
+                done = int(points[-1][0])
+                bar = "#" * (30 * done // statics)
+                print(f"\r{jit:10} [{bar:30}] {done:,}", end="", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
+    if child.returncode:
+        raise SystemExit(child.returncode)
+    return points
+
+
+def plot(path: str, found: dict[str, list[list[float]]], maxsize: int) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
+    labels = {"equinox": "equinox.filter_jit", "filterjit": f"filterjit, maxsize={maxsize}"}
+    for (name, points), colour in zip(found.items(), ("#D55E00", "#0072B2"), strict=True):
+        axes.plot(*zip(*points, strict=True), color=colour, label=labels[name], linewidth=2)
+    axes.set_xlabel("different statics")
+    axes.set_ylabel("resident memory, MiB")
+    axes.set_ylim(bottom=0)
+    axes.set_title("Memory over the number of statics", loc="left", weight="bold")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--statics", type=int, default=3000, help="how many (default: 3000)")
+    parser.add_argument("--maxsize", type=int, default=128, help="of filterjit (default: 128)")
+    parser.add_argument("--plot", metavar="PATH", help="draws it, say benchmarks/memory.svg")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        grow(args.child, args.statics, args.maxsize)
+        return
+    found = {jit: measure(jit, args.statics, args.maxsize) for jit in ("equinox", "filterjit")}
+    print("MiB grown over the last half:")
+    for jit, points in found.items():
+        print(f"{jit} {points[-1][1] - points[len(points) // 2 - 1][1]:.1f}")
+    if args.plot:
+        plot(args.plot, found, args.maxsize)
+
+
+if __name__ == "__main__":
+    main()

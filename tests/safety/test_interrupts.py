@@ -1,0 +1,315 @@
+"""Ctrl-C, errors out of nowhere: at each line of the Python side, the state stays consistent.
+
+A trace function raises at the n-th line of ``python/filterjit`` that an operation runs, for every
+n. Real signals come between bytecodes, but not everywhere: an exception that is set between the
+end of a ``with`` block and its ``__exit__`` is one that no signal can cause, so those are left out.
+"""
+
+import collections
+import dis
+import logging
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import filterjit
+from filterjit import _progress, _running
+from filterjit._report import recorder
+
+PACKAGE = str(Path(filterjit.__file__).parent)
+X = jnp.arange(3.0)
+# Every line event rather than some of each line: minutes rather than seconds.
+EVERYWHERE = bool(os.environ.get("FILTERJIT_INTERRUPT_EVERYWHERE"))
+
+
+# ---- exceptions at a line ----
+
+_exits: dict[types.CodeType, set[int]] = {}
+
+
+def _with_exits(code: types.CodeType) -> set[int]:
+    """Offsets at which the regular end of a ``with`` block begins: ``__exit__(None, None, None)``."""
+    if code not in _exits:
+        found = set()
+        instructions = [i for i in dis.get_instructions(code) if i.opname not in ("PRECALL", "NOP")]
+        for i in range(len(instructions) - 3):
+            four = instructions[i : i + 4]
+            nones = all(x.opname == "LOAD_CONST" and x.argval is None for x in four[:3])
+            if nones and four[3].opname == "CALL" and four[3].arg == 2:
+                found.add(four[0].offset)
+        _exits[code] = found
+    return _exits[code]
+
+
+class Injection:
+    """Raises `error` at the `at`-th line of filterjit's Python code that this thread runs."""
+
+    def __init__(self, error: type[BaseException], at: int) -> None:
+        self.error, self.at = error, at
+        self.lines = 0
+        self.place = ""
+        self.places: list[str] = []
+
+    def __enter__(self) -> "Injection":
+        self.before = sys.gettrace()
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self.before)
+
+    def _call(self, frame: types.FrameType, event: str, _: Any) -> Any:
+        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
+
+    def _line(self, frame: types.FrameType, event: str, _: Any) -> Any:
+        if event == "line" and frame.f_lasti not in _with_exits(frame.f_code):
+            self.lines += 1
+            place = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+            self.places.append(place)
+            if self.lines == self.at:
+                sys.settrace(None)
+                self.place = place
+                raise self.error("on purpose")
+        return self._line
+
+
+# ---- what has to be as it was ----
+
+
+def _callback_filters() -> list[Any]:
+    return list(logging.getLogger("jax._src.callback").filters)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are watched as on a terminal, and never old enough to be shown."""
+    monkeypatch.setattr(_progress, "_shown", lambda: True)
+    monkeypatch.setattr(_progress, "_PATIENCE", 60.0)
+
+
+class State:
+    """What an operation that is interrupted must leave as it is."""
+
+    def __init__(self) -> None:
+        self.filters = list(warnings.filters)
+        self.callback_filters = _callback_filters()
+
+    def check(self) -> None:
+        assert list(warnings.filters) == self.filters
+        assert _callback_filters() == self.callback_filters
+        assert recorder._thread.stack == []
+        assert recorder._thread.idle is False and recorder._thread.job is None
+        watcher = _progress.watcher
+        assert watcher._jobs == [] and watcher._silent == set()
+        for quiet in (_running._quiet_callbacks, _running._quiet_donation):
+            assert quiet._calls == set()
+        for lock in (recorder._lock, watcher._lock):
+            assert lock.acquire(blocking=False)
+            lock.release()
+
+
+class Operation:
+    """Something to be interrupted: `run`, then `check`, once a fresh one each time."""
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        raise NotImplementedError
+
+
+class Call(Operation):
+    """Calls of a function: a new one, or one with variants."""
+
+    statics: tuple[int, ...] = ()  # called before
+    options: dict[str, Any] = {}
+    callback = False
+
+    def __init__(self) -> None:
+        self.traces = 0
+
+        def body(x: jax.Array, n: int, g: Any = None) -> jax.Array:
+            self.traces += 1
+            if self.callback:
+                jax.debug.callback(lambda x: None, x)
+            return x * n
+
+        self.f: Any = filterjit.filter_jit(body, **self.options)
+        for n in self.statics:
+            self.call(n)
+
+    def call(self, n: int) -> None:
+        assert self.f(jnp.arange(3.0), n).tolist() == [0, n, 2 * n]
+
+    def run(self) -> None:
+        self.call(5)
+
+    def check(self) -> None:
+        variants = self.f.variants
+        assert all(v.num_traces == 1 and v.num_deferred == 0 for v in variants)
+        assert self.f.cache_info().variants == len(variants)
+        traces = self.traces
+        for _ in range(2):
+            self.call(5)
+        assert self.traces <= traces + 1, "at most once more"
+        assert len(self.f.variants) == len(self.statics) + 1
+        for n in self.statics:
+            self.call(n)
+        assert self.traces <= traces + 1, "the others are still there"
+        notes = [len(v.notes.traces) for v in self.f.variants]
+        assert notes == [1] * len(notes)
+
+
+class SecondMiss(Call):
+    statics = (1, 2)
+
+
+class Donating(Call):
+    options = {"donate": "all"}
+    statics = (1,)
+
+
+class WithCallback(Call):
+    callback = True
+
+
+class HitWithCallback(Call):
+    callback = True
+    statics = (5,)
+
+    def check(self) -> None:
+        self.statics = ()
+        super().check()
+
+
+class Evicting(Call):
+    options = {"maxsize": 2}
+    statics = (1, 2)
+
+    def check(self) -> None:
+        assert 1 <= len(self.f.variants) <= 2
+        assert all(v.num_traces == 1 for v in self.f.variants)
+        traces = self.traces
+        for _ in range(2):
+            self.call(5)
+        assert self.traces <= traces + 1 and len(self.f.variants) == 2
+
+
+class Structural(Call):
+    options = {"functions": "structure"}
+    statics = (1,)
+
+
+class Watched(Call):
+    options = {"max_traces": 9, "on_retrace": "log"}
+    statics = (1,)
+
+
+class Partial(Call):
+    def run(self) -> None:
+        p = self.f.partial(jnp.arange(3.0))
+        assert p(5).tolist() == [0, 5, 10]
+
+
+class Ahead(Call):
+    """Traced, lowered, compiled, called."""
+
+    options = {"donate": "all"}
+
+    def run(self) -> None:
+        compiled = self.f.lower(jax.ShapeDtypeStruct((3,), jnp.float32), 5).compile()
+        assert compiled(jnp.arange(3.0), 5).tolist() == [0, 5, 10]
+
+
+class EvalShape(Call):
+    def run(self) -> None:
+        assert self.f.eval_shape(X, 5).shape == (3,)
+
+
+class WarmUp(Call):
+    def run(self) -> None:
+        spec = jax.ShapeDtypeStruct((3,), jnp.float32)
+        done = self.f.warm_up([((spec, 5), {}), ((spec, 5), {})], threads=1)
+        for error in done.errors:
+            raise error
+
+
+class Explain(Call):
+    statics = (1,)
+
+    def run(self) -> None:
+        self.f.explain(X, 5), self.f.cache_info(), str(self.f.report())
+
+
+def _interrupt(make: Callable[[], Operation], error: type[BaseException], at: int) -> str:
+    """Where it was interrupted; nowhere if there are fewer lines."""
+    state, operation = State(), make()
+    raised: BaseException | None = None
+    with Injection(error, at) as injection:
+        try:
+            operation.run()
+        except BaseException as e:
+            raised = e
+    try:
+        if error is KeyboardInterrupt and injection.place:
+            assert isinstance(raised, KeyboardInterrupt), "it got lost"
+        raised = None
+        state.check()
+        operation.check()
+        state.check()
+    except BaseException as e:
+        e.add_note(f"interrupted at {injection.place}, line event {at}")
+        raise
+    return injection.place
+
+
+# How often each line was interrupted so far, by all operations: a line that many of them run is
+# not interrupted in all of them.
+_counts: collections.Counter[tuple[type[BaseException], str]] = collections.Counter()
+
+
+def _places(make: Callable[[], Operation], error: type[BaseException]) -> list[int]:
+    """The line events to interrupt: some forty, each in a line
+    that was not interrupted before."""
+    make().run()  # imports, and first uses
+    with Injection(error, -1) as injection:
+        make().run()
+    if EVERYWHERE:
+        return list(range(1, injection.lines + 1))
+    first: dict[str, int] = {}
+    for i, place in enumerate(injection.places, 1):
+        if _counts[error, place] < 1:
+            first.setdefault(place, i)
+    found = sorted(first.values())
+    return found[:: max(1, len(found) // 40)]
+
+
+def _inject(make: Callable[[], Operation], error: type[BaseException]) -> int:
+    """Interrupts an operation at its lines, a fresh one each time; returns how often."""
+    events = _places(make, error)
+    for at in events:
+        _counts[error, _interrupt(make, error, at)] += 1
+    return len(events)
+
+
+CALLS = [Call, SecondMiss, Donating, WithCallback, HitWithCallback, Evicting, Structural, Watched]
+OTHERS = [Partial, Ahead, EvalShape, WarmUp, Explain]
+
+
+@pytest.mark.parametrize("make", CALLS + OTHERS)
+def test_interrupts(make: type[Call], terminal: None) -> None:
+    print(make.__name__, _inject(make, KeyboardInterrupt))
+
+
+@pytest.mark.parametrize("error", [MemoryError, ZeroDivisionError])
+@pytest.mark.parametrize("make", [Donating, WithCallback])
+def test_errors(make: type[Call], error: type[Exception], terminal: None) -> None:
+    print(make.__name__, _inject(make, error))

@@ -1,0 +1,293 @@
+"""What lives how long: variants, their statics and executables, models, cycles; and `maxsize`."""
+
+import gc
+import pickle
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+import filterjit
+
+ROOT = Path(__file__).parents[2]
+X = jnp.arange(3.0)
+
+
+class Static:
+    """A static that can be watched."""
+
+
+def gone(ref: Any) -> bool:
+    gc.collect()
+    return ref() is None
+
+
+def executables() -> int:
+    gc.collect()
+    return len(jax.devices()[0].client.live_executables())
+
+
+def scaled(x: Any, n: Any) -> Any:
+    return x * n
+
+
+# ---- maxsize ----
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, True, None, "4"])
+def test_bad_sizes(bad: Any) -> None:
+    with pytest.raises(ValueError, match="positive int"):
+        filterjit.filter_jit(lambda: 0, maxsize=bad)
+    with pytest.raises(ValueError, match="positive int"):
+        filterjit.filter_jit(maxsize=bad)(lambda: 0)
+
+
+def test_the_least_recently_used_goes() -> None:
+    traces: list[int] = []
+
+    @filterjit.filter_jit(maxsize=2)
+    def f(x: Any, n: int) -> Any:
+        traces.append(n)
+        return x * n
+
+    for n in (1, 2, 1, 3, 1, 3, 2, 1):
+        assert f(X, n).tolist() == [0, n, 2 * n]
+    assert traces == [1, 2, 3, 2, 1]
+    info = f.cache_info()
+    assert (info.variants, info.maxsize, info.hits) == (2, 2, 3)
+
+
+def test_wrappers_of_another_size_do_not_share() -> None:
+    def fun(x: Any, n: int) -> Any:
+        return x * n
+
+    small, large = filterjit.filter_jit(fun, maxsize=1), filterjit.filter_jit(fun)
+    for n in (1, 2, 3):
+        small(X, n), large(X, n)
+    assert (len(small.variants), len(large.variants)) == (1, 3)
+    assert filterjit.filter_jit(fun, maxsize=1) == small != large
+
+
+def test_pickles_keep_the_size() -> None:
+    f = pickle.loads(pickle.dumps(filterjit.filter_jit(scaled, maxsize=3)))
+    assert f.cache_info().maxsize == 3
+
+
+def test_methods() -> None:
+    class Model(eqx.Module):
+        w: jax.Array
+
+        @filterjit.filter_jit(maxsize=1)
+        def __call__(self, n: int) -> Any:
+            return self.w * n
+
+    model = Model(X)
+    assert [model(n).tolist() for n in (1, 2, 1)] == [[0, 1, 2], [0, 2, 4], [0, 1, 2]]
+    assert len(Model.__call__.variants) == 1
+
+
+def test_a_guess_that_was_evicted_is_no_hit() -> None:
+    traces: list[int] = []
+
+    def fun(x: Any, n: int) -> Any:
+        traces.append(n)
+        return x * n
+
+    one, other = (filterjit.filter_jit(fun, maxsize=1) for _ in range(2))
+    one(X, 1), other(X, 2)
+    variant = weakref.ref(one.variants[0])
+    one(X, 1)
+    assert traces == [1, 2, 1] and len(one.variants) == 1
+    del other
+    assert gone(variant)
+
+
+def test_lookups_ahead_of_time_are_bounded_too() -> None:
+    f = filterjit.filter_jit(scaled, maxsize=2)
+    for n in range(5):
+        f.lower(X, n).compile()
+    assert len(f.variants) == 2
+
+
+def test_a_lower_that_fails_evicts_nobody() -> None:
+    f = filterjit.filter_jit(lambda x, n: x * (1 // n), maxsize=2)
+    f(X, 1), f(X, 2)
+    before = set(f.variants)
+    with pytest.raises(ZeroDivisionError):
+        f.lower(X, 0)
+    assert set(f.variants) == before
+
+
+# ---- what dies, and when ----
+
+
+def test_what_is_evicted_dies() -> None:
+    f = filterjit.filter_jit(lambda x, s: x + 1, maxsize=2)
+    f(X, 0)
+    before, refs = executables(), []
+    for _ in range(6):
+        s = Static()
+        f(X, s)
+        refs.append((weakref.ref(s), weakref.ref(f.variants[-1])))
+        del s
+    gc.collect()
+    assert [r() is None for r, _ in refs] == [True] * 4 + [False] * 2
+    assert executables() <= before + 2
+
+
+@pytest.mark.parametrize("jit", [eqx.filter_jit, filterjit.filter_jit])
+def test_what_belongs_to_a_function_dies_with_it(jit: Any) -> None:
+    def make() -> Any:
+        return jit(lambda x, s: x + 1)
+
+    f, s = make(), Static()
+    before = executables()
+    f(X, s)
+    assert executables() == before + 1
+    ref = weakref.ref(s)
+    del f, s
+    ours = jit is filterjit.filter_jit
+    assert gone(ref) == ours, "Equinox keeps it for ever"
+    if ours:
+        assert executables() == before
+
+
+@pytest.mark.parametrize("donate", ["none", "all"])
+def test_arrays_of_models_die(donate: str) -> None:
+    class Model(eqx.Module):
+        layers: list[Any]
+
+    f = filterjit.filter_jit(lambda m, n: jax.tree.map(lambda x: x * n, m), donate=donate)
+    model = Model([jnp.ones((4,)) * i for i in range(40)])  # large enough to be remembered
+    refs = [weakref.ref(x) for x in model.layers]
+    for n in (2, 3, 3, 3, 2):
+        model = f(model, n)
+        refs += [weakref.ref(x) for x in model.layers]
+    with pytest.raises(TypeError):
+        f(model, jnp.ones)
+    refs.append(weakref.ref(model))
+    del model
+    gc.collect()
+    assert [r for r in refs if r() is not None] == []
+
+
+def test_arrays_of_partials_and_compiled_die() -> None:
+    f = filterjit.filter_jit(scaled)
+    x = jnp.ones(4)
+    ref = weakref.ref(x)
+    p, compiled = f.partial(x), f.lower(x, 3).compile()
+    p(3), compiled(x, 3)
+    del x
+    assert not gone(ref)
+    del p, compiled
+    assert gone(ref)
+
+
+def test_cycles_are_collected() -> None:
+    def through_static() -> Any:
+        f = filterjit.filter_jit(lambda x, s: x + 1)
+        s: Any = Static()
+        s.f = f
+        f(X, s)
+        return s
+
+    def through_closure() -> Any:
+        s = Static()
+        f: Any = filterjit.filter_jit(lambda x: (x + 1, (f, s))[0])
+        f(X)
+        return s
+
+    def through_attribute() -> Any:
+        s = Static()
+        f: Any = filterjit.filter_jit(lambda x: x + 1)
+        f(X)
+        f.itself, f.s = f, s
+        return s
+
+    def through_partial() -> Any:
+        s: Any = Static()
+        f = filterjit.filter_jit(lambda x, s: x + 1)
+        s.p = f.partial(X, s)
+        s.p()
+        return s
+
+    def through_compiled() -> Any:
+        s: Any = Static()
+        s.f = filterjit.filter_jit(lambda x, s: x + 1).lower(X, s).compile()
+        s.f(X, s)
+        return s
+
+    for make in (
+        through_static, through_closure, through_attribute, through_partial, through_compiled
+    ):  # fmt: skip
+        ref = weakref.ref(make())
+        assert gone(ref), make
+
+
+# ---- many statics ----
+
+MILLION = """
+import gc, sys
+from core_support import Array, Options, core, make_jit, make_registry
+
+def resident():
+    gc.collect()
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+class Small(Options):
+    def _note(self, hook, *args):
+        pass  # it would be kept
+    def compile(self, f, variant):
+        out = variant.finish((), lambda: marker)
+        def call(*arrays):
+            arrays, trace = core.output_flatten(out)
+            return core.output_unflatten(trace, arrays)
+        return call
+
+marker = Array()
+f = make_jit(lambda s: (), Small(make_registry(), maxsize=128))
+count = int(sys.argv[1])
+for n in range(count // 10):
+    f(n)
+before = resident()
+for n in range(count // 10, count):
+    f(n)
+cache, _ = f.parts()
+assert len(cache.variants()) == 128 and cache.calls == count
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+def test_a_million_statics() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MILLION, "1000000"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=ROOT / "tests" / "core",
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 2**20, "grown by more than a MiB"
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+def test_some_statics_with_jax() -> None:
+    """The short form of ``benchmarks/memory.py``."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "memory.py", "--statics", "200", "--maxsize", "20"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    grown = {line.split()[0]: float(line.split()[1]) for line in done.stdout.splitlines()[1:]}
+    assert grown["filterjit"] < 2 < grown["equinox"]
