@@ -51,8 +51,9 @@ fj_cache_add(FjCache *cache, FjVariant *variant)
 void
 fj_cache_trim(FjCache *cache)
 {
-    while (cache->variants.live > cache->maxsize) {
-        fj_cache_remove(cache, oldest(cache));
+    FjVariant *variant;
+    while (cache->variants.live > cache->maxsize && (variant = oldest(cache)) != NULL) {
+        fj_cache_remove(cache, variant);
     }
 }
 

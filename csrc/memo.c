@@ -43,8 +43,8 @@ struct FjMemo {
     Py_ssize_t num_blocks, num_words, num_arrays;
 };
 
-/* The block of a container: its references and how many there are; NULL for a Module that
- * keeps its values elsewhere. */
+/* The block of a container: its references and how many there are, -1 for a Module that keeps
+ * its values elsewhere.  It is NULL for some empty ones. */
 static inline PyObject *const *
 block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
 {
@@ -59,9 +59,10 @@ block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
     FjFieldView view;
     if (fj_fields_view(object, &view) < 0) {
         PyErr_Clear();
+        *size = -1;
         return NULL;
     }
-    *size = view.used;
+    *size = view.values == NULL ? -1 : view.used;
     return view.values;
 }
 
@@ -78,7 +79,7 @@ is_unchanged(const FjMemo *memo, PyTypeObject *array_type)
             return 0;
         }
         PyObject *const *items = block_of(block->object, block->type, &size);
-        if (items == NULL || size != block->size) {
+        if (size != block->size) {
             return 0;
         }
         uintptr_t difference = 0;
@@ -147,7 +148,9 @@ static void
 add_block(FjMemo *memo, PyObject *object, PyObject *const *items, Py_ssize_t size)
 {
     memo->blocks[memo->num_blocks++] = (Block){object, Py_TYPE(object), size};
-    memcpy(memo->words + memo->num_words, items, (size_t)size * sizeof(PyObject *));
+    if (size > 0) {
+        memcpy(memo->words + memo->num_words, items, (size_t)size * sizeof(PyObject *));
+    }
     memo->num_words += size;
 }
 
@@ -156,7 +159,7 @@ learn_items(Learn *l, const FjNode *node, PyObject *object)
 {
     Py_ssize_t size = 0;
     PyObject *const *items = block_of(object, Py_TYPE(object), &size);
-    if (size != (Py_ssize_t)node->children) {
+    if (size != (Py_ssize_t)node->children || (items == NULL && size > 0)) {
         return 0;
     }
     add_block(l->memo, object, items, size);

@@ -125,9 +125,7 @@ fj_variant_run_deferred(FjVariant *self)
         Py_XDECREF(result);
     }
     Py_DECREF(list);
-    if (exception != NULL) {
-        fj_compat_give_exception(exception);
-    }
+    fj_compat_give_exception(exception);
 }
 
 /* run_deferred() */

@@ -443,10 +443,12 @@ def static(**methods):
 
 make = lambda: {ENDLESS[name]}
 f = make_jit(lambda x: 1)
+fixed = make()
 for _ in range(2):
     try:
         f(make())
-        f(make())
+        f(fixed)
+        f(fixed)
     except RecursionError:
         print("too deep")
 """
