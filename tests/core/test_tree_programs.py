@@ -267,6 +267,6 @@ def test_a_tree_of_filters_and_is_leaf_that_add_up(
 
 def test_no_path_pattern_inside_a_tree_of_filters(registry: Any) -> None:
     """It would be held against a part of the tree, whose paths begin elsewhere."""
-    program = ("tree", [True, False], lambda f: ("path", (("any",),)) if f else False)
+    program = ("tree", ["*", False], lambda text: ("path", (("any",),)))
     with pytest.raises(ValueError, match="inside a tree of filters"):
         group_numbers(registry, [Array(), Array()], program)
