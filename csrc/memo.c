@@ -43,8 +43,8 @@ struct FjMemo {
     Py_ssize_t num_blocks, num_words, num_arrays;
 };
 
-/* The block of a container: its references and how many there are, -1 for a Module that keeps
- * its values elsewhere.  It is NULL for some empty ones. */
+/* The block of a container: its references and how many there are.  NULL for a Module that
+ * keeps its values elsewhere, and for some lists that are empty. */
 static inline PyObject *const *
 block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
 {
@@ -62,7 +62,7 @@ block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
         *size = -1;
         return NULL;
     }
-    *size = view.values == NULL ? -1 : view.used;
+    *size = view.used;
     return view.values;
 }
 
@@ -79,7 +79,7 @@ is_unchanged(const FjMemo *memo, PyTypeObject *array_type)
             return 0;
         }
         PyObject *const *items = block_of(block->object, block->type, &size);
-        if (size != block->size) {
+        if (size != block->size || (items == NULL && size != 0)) {
             return 0;
         }
         uintptr_t difference = 0;
