@@ -59,7 +59,6 @@ block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
     FjFieldView view;
     if (fj_fields_view(object, &view) < 0) {
         PyErr_Clear();
-        *size = -1;
         return NULL;
     }
     *size = view.used;
@@ -79,7 +78,7 @@ is_unchanged(const FjMemo *memo, PyTypeObject *array_type)
             return 0;
         }
         PyObject *const *items = block_of(block->object, block->type, &size);
-        if (size != block->size || (items == NULL && size != 0)) {
+        if (items == NULL || size != block->size) {
             return 0;
         }
         uintptr_t difference = 0;
@@ -148,9 +147,7 @@ static void
 add_block(FjMemo *memo, PyObject *object, PyObject *const *items, Py_ssize_t size)
 {
     memo->blocks[memo->num_blocks++] = (Block){object, Py_TYPE(object), size};
-    if (size > 0) {
-        memcpy(memo->words + memo->num_words, items, (size_t)size * sizeof(PyObject *));
-    }
+    memcpy(memo->words + memo->num_words, items, (size_t)size * sizeof(PyObject *));
     memo->num_words += size;
 }
 
@@ -159,8 +156,8 @@ learn_items(Learn *l, const FjNode *node, PyObject *object)
 {
     Py_ssize_t size = 0;
     PyObject *const *items = block_of(object, Py_TYPE(object), &size);
-    if (size != (Py_ssize_t)node->children || (items == NULL && size > 0)) {
-        return 0;
+    if (items == NULL || size != (Py_ssize_t)node->children) {
+        return 0; /* so what holds an empty list is not remembered */
     }
     add_block(l->memo, object, items, size);
     for (Py_ssize_t i = 0; i < size; i++) {

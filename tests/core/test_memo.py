@@ -39,7 +39,7 @@ def model() -> Any:
     statics are inert: else it is walked each time.
     """
     rows: list[Any] = [[leaf(i), (leaf(i + 1), i), Point(leaf(i + 2), Array())] for i in range(12)]
-    return Linear(weight=rows, bias=(Array(), ("a", 1), []), size="root", activation=Linear)
+    return Linear(weight=rows, bias=(Array(), ("a", 1)), size="root", activation=Linear)
 
 
 def known(f: Any, tree: Any) -> None:
