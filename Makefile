@@ -10,6 +10,10 @@
 #   make fuzz      100,000 random calls against an oracle; more by FUZZ_ARGS
 #   make sanitize  the core's tests under gcc's address and undefined-behaviour sanitizers
 #   make valgrind  some of them under valgrind
+#   make tsan      those with threads under gcc's thread sanitizer
+#   make coverage  how much of csrc/ they reach, and what they do not
+#   make analyze   gcc -fanalyzer and clang-tidy
+#   make versions  the core's tests on each CPython that pyenv has
 #   make instructions  holds the instructions that the core takes to their bounds
 #   make clean     forgets all that the above has made
 
@@ -19,7 +23,7 @@ BIN := $(VENV)/bin
 
 SOURCES := $(wildcard csrc/*.c csrc/*.h csrc/testing/*.c) setup.py pyproject.toml
 
-.PHONY: demo test lint bench fuzz sanitize valgrind instructions clean
+.PHONY: demo test lint bench fuzz sanitize valgrind tsan coverage analyze versions instructions clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
@@ -40,8 +44,14 @@ lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest filterjit._core
 
-sanitize valgrind instructions: $(VENV)/.installed
+sanitize valgrind tsan coverage instructions: $(VENV)/.installed
+	PYTHON=$(BIN)/python .ci/$@ $(CI_ARGS)
+
+analyze: $(VENV)/.installed $(VENV)/.lint
 	PYTHON=$(BIN)/python .ci/$@
+
+versions:
+	.ci/$@
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

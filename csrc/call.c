@@ -47,7 +47,7 @@ static void
 translate_error(Call *call)
 {
     PyObject *exception = fj_compat_take_exception();
-    if (!PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
+    if (exception == NULL || !PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
         fj_compat_give_exception(exception); /* KeyboardInterrupt and the like */
         return;
     }
@@ -125,6 +125,14 @@ fj_call_prepare(FjFilterJit *self)
         Py_DECREF(answer);
         return -1;
     }
+    Py_ssize_t expected = ((FjCache *)cache)->function->arrays;
+    if (PyTuple_GET_SIZE(arrays) != expected) {
+        PyErr_Format(PyExc_ValueError,
+                     "prepare() gave %zd arrays, its cache's function has %zd",
+                     PyTuple_GET_SIZE(arrays), expected);
+        Py_DECREF(answer);
+        return -1;
+    }
     if (self->cache == NULL) { /* another thread may have been faster */
         self->arrays = Py_NewRef(arrays);
         self->cache = (FjCache *)Py_NewRef(cache);
@@ -183,12 +191,16 @@ static int
 look_up(Call *call, FjStructure **structure)
 {
     FjCache *cache = call->cache;
-    *structure =
-        fj_flatten_slots(cache->registry, cache->signature->names, call->slots, &call->arrays);
-    if (*structure == NULL || fj_structure_hash(*structure) < 0) {
+    if (fj_compat_enter_frames(1) < 0) {
         return -1;
     }
-    return fj_cache_find(cache, *structure, &call->variant);
+    *structure =
+        fj_flatten_slots(cache->registry, cache->signature->names, call->slots, &call->arrays);
+    int found = *structure == NULL || fj_structure_hash(*structure) < 0
+                    ? -1
+                    : fj_cache_find(cache, *structure, &call->variant);
+    fj_compat_leave_frames(1);
+    return found;
 }
 
 /* The guess was wrong: flatten, look up, compile.  0, or -1 with an error.

@@ -82,15 +82,55 @@ fj_compat_take_exception(void)
 #endif
 }
 
-/* Sets `exception` (stolen) as the thread's. */
+/* Sets `exception` (stolen) as the thread's; nothing where it is NULL. */
 static inline void
 fj_compat_give_exception(PyObject *exception)
 {
+    if (exception == NULL) {
+        return;
+    }
 #if PY_VERSION_HEX >= 0x030C0000
     PyErr_SetRaisedException(exception);
 #else
     PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(exception)), exception,
                   PyException_GetTraceback(exception));
+#endif
+}
+
+/* Counts what may call again, and takes much of the stack, as three frames of Python's, where
+ * `counts`: 3.12 and 3.13 count Python's frames and C's apart, and allow so many of either
+ * that one of Python's for each of ours would use the stack up.  (3.11 has one count for
+ * both, 3.14 looks at the stack itself.)  0, or -1 with RecursionError. */
+#define FJ_COMPAT_FRAMES 3
+
+static inline int
+fj_compat_enter_frames(int counts)
+{
+#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
+    if (counts) {
+        PyThreadState *thread = PyThreadState_Get();
+        if (thread->py_recursion_remaining <= FJ_COMPAT_FRAMES) {
+            PyErr_SetString(PyExc_RecursionError,
+                            "maximum recursion depth exceeded in a jitted call");
+            return -1;
+        }
+        thread->py_recursion_remaining -= FJ_COMPAT_FRAMES;
+    }
+#else
+    (void)counts;
+#endif
+    return 0;
+}
+
+static inline void
+fj_compat_leave_frames(int counts)
+{
+#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
+    if (counts) {
+        PyThreadState_Get()->py_recursion_remaining += FJ_COMPAT_FRAMES;
+    }
+#else
+    (void)counts;
 #endif
 }
 

@@ -466,8 +466,13 @@ FjMatch
 fj_match_slots(FjStructure *structure, PyObject *const *slots, const FjCapture *captures,
                Py_ssize_t count, FjLeafBuf *arrays)
 {
-    return match_all(structure, slots, structure->nodes[0].children, structure->nodes + 1,
-                     captures, count, arrays);
+    if (fj_compat_enter_frames(structure->careful) < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    FjMatch result = match_all(structure, slots, structure->nodes[0].children,
+                               structure->nodes + 1, captures, count, arrays);
+    fj_compat_leave_frames(structure->careful);
+    return result;
 }
 
 FjMatch

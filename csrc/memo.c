@@ -43,8 +43,8 @@ struct FjMemo {
     Py_ssize_t num_blocks, num_words, num_arrays;
 };
 
-/* The block of a container: its references and how many there are; NULL for a Module that
- * keeps its values elsewhere. */
+/* The block of a container: its references and how many there are.  NULL for a Module that
+ * keeps its values elsewhere, and for some lists that are empty. */
 static inline PyObject *const *
 block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
 {
@@ -156,8 +156,8 @@ learn_items(Learn *l, const FjNode *node, PyObject *object)
 {
     Py_ssize_t size = 0;
     PyObject *const *items = block_of(object, Py_TYPE(object), &size);
-    if (size != (Py_ssize_t)node->children) {
-        return 0;
+    if (items == NULL || size != (Py_ssize_t)node->children) {
+        return 0; /* so what holds an empty list is not remembered */
     }
     add_block(l->memo, object, items, size);
     for (Py_ssize_t i = 0; i < size; i++) {

@@ -436,9 +436,30 @@ static PyMethodDef registry_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *
+registry_get_missing(PyObject *op, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(((FjRegistry *)op)->missing);
+}
+
+static int
+registry_set_missing(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "`missing` cannot be deleted");
+        return -1;
+    }
+    Py_XSETREF(((FjRegistry *)op)->missing, Py_NewRef(value));
+    return 0;
+}
+
+static PyGetSetDef registry_getset[] = {
+    {"missing", registry_get_missing, registry_set_missing,
+     "stands for a field or an argument that is not there", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyMemberDef registry_members[] = {
-    {"missing", T_OBJECT_EX, offsetof(FjRegistry, missing), 0,
-     "stands for a field or an argument that is not there"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjRegistry, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -454,10 +475,15 @@ PyDoc_STRVAR(
     "result stands for its instances, where they are static.");
 
 static PyType_Slot registry_slots[] = {
-    {Py_tp_doc, (void *)registry_doc},   {Py_tp_new, registry_new},
-    {Py_tp_traverse, registry_traverse}, {Py_tp_clear, registry_clear},
-    {Py_tp_dealloc, registry_dealloc},   {Py_tp_methods, registry_methods},
-    {Py_tp_members, registry_members},   {0, NULL},
+    {Py_tp_doc, (void *)registry_doc},
+    {Py_tp_new, registry_new},
+    {Py_tp_traverse, registry_traverse},
+    {Py_tp_clear, registry_clear},
+    {Py_tp_dealloc, registry_dealloc},
+    {Py_tp_methods, registry_methods},
+    {Py_tp_members, registry_members},
+    {Py_tp_getset, registry_getset},
+    {0, NULL},
 };
 
 PyType_Spec fj_registry_spec = {

@@ -12,7 +12,8 @@
 #include "state.h"
 #include "table.h"
 
-/* The numbers are known to Python by the names in fj_nodekind_names. */
+/* The numbers are known to Python by the names in fj_nodekind_names.
+ * NOLINTNEXTLINE(cert-int09-c): FJ_KIND_COUNT is a count, so its number goes to the next. */
 typedef enum {
     FJ_ARRAY,  /* a leaf that is traced */
     FJ_ASK,    /* a leaf of which only the instance tells (tracers) */

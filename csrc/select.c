@@ -268,8 +268,8 @@ is_op(PyObject *program, const char *name, Py_ssize_t size)
 static int
 run_op(Select *s, PyObject *program, const uint8_t *asked, uint8_t *taken)
 {
-    PyObject *p = PyTuple_GET_SIZE(program) > 1 ? PyTuple_GET_ITEM(program, 1) : NULL;
-    PyObject *q = PyTuple_GET_SIZE(program) > 2 ? PyTuple_GET_ITEM(program, 2) : NULL;
+    PyObject *p = PyTuple_GET_SIZE(program) > 1 ? PyTuple_GET_ITEM(program, 1) : Py_None;
+    PyObject *q = PyTuple_GET_SIZE(program) > 2 ? PyTuple_GET_ITEM(program, 2) : Py_None;
     if (is_op(program, "arrays", 1)) {
         return run_arrays(s, asked, taken);
     }

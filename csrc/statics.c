@@ -130,7 +130,7 @@ hash_int(PyObject *value, Py_uhash_t *hash)
 static int
 same_bits(double a, double b)
 {
-    return memcmp(&a, &b, sizeof(a)) == 0;
+    return memcmp(&a, &b, sizeof(a)) == 0; /* NOLINT: this is what is asked */
 }
 
 /* ---- freezing ---- */
@@ -176,13 +176,11 @@ fj_static_identity(FjState *state, PyObject *value)
     return frozen;
 }
 
-/* The object that an identity is made of, borrowed; NULL for any other Frozen. */
-static PyObject *
-identity_of(FjRegistry *registry, PyObject *frozen)
+/* Whether a Frozen stands for an object that is not looked into, its second item. */
+static int
+is_identity(const FjRegistry *registry, PyObject *frozen)
 {
-    return PyTuple_GET_ITEM(frozen, 0) == (PyObject *)registry->state->frozen
-               ? PyTuple_GET_ITEM(frozen, 1)
-               : NULL;
+    return PyTuple_GET_ITEM(frozen, 0) == (PyObject *)registry->state->frozen;
 }
 
 /* What stands for a value whose type or kind has a `key`: 1 with a new reference, 0 when it
@@ -338,9 +336,8 @@ hash_frozen(FjRegistry *registry, PyObject *frozen, Py_uhash_t *hash)
 {
     int ordered = !is_set(frozen);
     Py_uhash_t sum = 0;
-    PyObject *identity = identity_of(registry, frozen);
-    if (identity != NULL) {
-        *hash = fj_hash_mix(*hash, (Py_uhash_t)((uintptr_t)identity >> 4));
+    if (is_identity(registry, frozen)) {
+        *hash = fj_hash_mix(*hash, (Py_uhash_t)((uintptr_t)PyTuple_GET_ITEM(frozen, 1) >> 4));
         return 0;
     }
     *hash = fj_hash_mix(*hash, (Py_uhash_t)((uintptr_t)PyTuple_GET_ITEM(frozen, 0) >> 4));
@@ -483,8 +480,8 @@ equal_elements(FjRegistry *registry, PyObject *a, PyObject *b, Rule rule)
     if (frozen && PyTuple_GET_ITEM(a, 0) != PyTuple_GET_ITEM(b, 0)) {
         return 0;
     }
-    if (frozen && identity_of(registry, a) != NULL) {
-        return identity_of(registry, a) == identity_of(registry, b);
+    if (frozen && is_identity(registry, a)) {
+        return is_identity(registry, b) && PyTuple_GET_ITEM(a, 1) == PyTuple_GET_ITEM(b, 1);
     }
     PyObject *x = contents(a, rule);
     PyObject *y = x == NULL ? NULL : contents(b, rule); /* may run Python code */

@@ -177,9 +177,7 @@ fj_variant_run_deferred(FjVariant *self, Py_ssize_t kept, PyObject *result)
         }
         Py_DECREF(callable);
     }
-    if (exception != NULL) {
-        fj_compat_give_exception(exception);
-    }
+    fj_compat_give_exception(exception);
     return result;
 }
 

@@ -245,6 +245,10 @@ _BUILTIN: dict[type, str] = {
 }
 
 
+def _key_of(keyed: Keyed) -> Any:
+    return keyed.key
+
+
 def classify(cls: type, x: Any) -> tuple[Any, ...]:
     if cls in _BUILTIN:
         return (_BUILTIN[cls],)
@@ -259,7 +263,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     if issubclass(cls, Maybe):
         return ("ask",)
     if issubclass(cls, Keyed):
-        return "static", lambda keyed: keyed.key
+        return "static", _key_of
     return ("array",) if issubclass(cls, Array) else ("static", None)
 
 

@@ -10,11 +10,31 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Hostile, Linear, Options, Unhashable, Value, core, make_jit
+from core_support import (
+    Array,
+    Hostile,
+    Linear,
+    Options,
+    Record,
+    Unhashable,
+    Value,
+    core,
+    make_jit,
+)
 
 
 def variants(f: Any) -> list[Any]:
     return f.parts()[0].variants()  # type: ignore[no-any-return]
+
+
+class Held(Linear):
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+class HeldRecord(Record):
+    def __call__(self, x: Any) -> Any:
+        return x
 
 
 class TestHits:
@@ -276,6 +296,37 @@ class TestHooks:
         for call in (lambda: f(1), f.parts, lambda: hash(f), lambda: f.lookup(1)):
             with pytest.raises((TypeError, SystemError)):
                 call()
+
+    @pytest.mark.parametrize("arrays", [(), (Array(), Array())], ids=len)
+    def test_prepare_gives_other_arrays_than_the_function_holds(self, arrays: Any) -> None:
+        f = make_jit(Held(weight=Array()))
+        cache, _ = f.parts()
+        g = make_jit(lambda x: x)
+        g.options.prepare = lambda g: (cache, arrays)
+        for call in (lambda: g(1), g.parts, lambda: hash(g), lambda: g == f, lambda: f == g):
+            with pytest.raises(ValueError, match=f"{len(arrays)} arrays, .* has 1"):
+                call()
+
+    def test_prepare_that_calls_it_without_end(self) -> None:
+        f = make_jit(lambda x: x)
+        f.options.on["prepare"] = lambda f: f(1)
+        with pytest.raises(RecursionError):
+            f(1)
+
+    def test_what_a_broken_wrapper_wraps(self) -> None:
+        f = make_jit(HeldRecord(Array(), 1, 2))
+        g = core.rebuild(*f.parts())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HeldRecord, "__init__", lambda *args, **kwargs: 1 / 0)
+            for call in (lambda: g.__wrapped__, lambda: repr(g)):
+                with pytest.raises(ZeroDivisionError):
+                    call()
+        assert repr(g).startswith("<filter_jit of HeldRecord(")
+
+    def test_rebuild_of_what_is_no_sequence(self) -> None:
+        cache, _ = make_jit(lambda x: x).parts()
+        with pytest.raises(TypeError, match="not iterable"):
+            core.rebuild(cache, 1)
 
     @pytest.mark.parametrize("answer", [None, 3, (1, 2)])
     def test_bad_answers_of_a_callable(self, answer: Any) -> None:
@@ -663,6 +714,61 @@ class TestObjects:
         assert copy.copy(f) is fun
         with pytest.raises((pickle.PicklingError, AttributeError)):
             pickle.dumps(f)
+
+    def test_hooks_of_methods(self) -> None:
+        f = make_jit(lambda self, x: x)
+        f.__dict__["__module__"] = "somewhere"
+        bound = core.BoundFilterJit(f, 5)
+        assert bound.__module__ == "somewhere"
+        for name in ("trace", "eval_shape", "explain", "warm_up"):
+            setattr(f.options, name, lambda f, args, kwargs, name=name: (name, f, args, kwargs))
+            assert getattr(f, name)(1, a=2) == (name, f, (1,), {"a": 2})
+            assert getattr(f, name)() == (name, f, (), {})
+        for name in ("trace", "eval_shape", "explain"):
+            assert getattr(bound, name)(1, a=2) == (name, f, (5, 1), {"a": 2})
+        f.options.warm_up = lambda f, args, kwargs: (f, args, kwargs)
+        f.__dict__["options"] = f.options
+        assert bound.warm_up(1, a=2) == (bound, (1,), {"a": 2})
+        assert bound.warm_up() == (bound, (), {})
+        for name in ("report", "cache_info", "clear_cache"):
+            setattr(f.options, name, lambda f, name=name: (name, f))
+            assert getattr(f, name)() == (name, f)
+        f.options.variants = lambda f: [f]
+        assert f.variants == [f]
+
+    def test_methods_of_what_cannot_be_compared(self) -> None:
+        f, g = (make_jit(lambda self: 1) for _ in "ab")
+        g.options.on["prepare"] = lambda g: 1 / 0
+        a, b = (core.BoundFilterJit(x, 5) for x in (f, g))
+        for call in (lambda: a == b, lambda: hash(b), lambda: f == g):
+            with pytest.raises(ZeroDivisionError):
+                call()
+
+    def test_a_trace_outside_of_a_call(self) -> None:
+        f = make_jit(lambda x: [x, 1])
+        x = Array()
+        variant, arrays = f.lookup(x)
+        assert variant.outputs == ()
+        variant.call(*arrays)
+        (structure,) = variant.outputs
+        assert structure.unflatten([x]) == [x, 1]
+        done: list[int] = []
+        for i in range(3):
+            variant.defer(lambda i=i: done.append(i))
+        variant.run_deferred()
+        variant.run_deferred()
+        assert done == [2, 1, 0]
+        assert repr(f.peek(x)[1]).startswith("Structure(")
+
+    def test_hits_are_timed(self) -> None:
+        f = make_jit(lambda x: x)
+        f(Array())
+        cache = f.parts()[0]
+        assert cache.hit_time == 0
+        cache.timed = 1
+        f(Array())
+        (variant,) = cache.variants()
+        assert cache.hit_time > 0 and variant.hit_time == cache.hit_time
 
     @pytest.mark.parametrize("name", ["NodeKind", "Structure", "Variant", "Output"])
     def test_types_that_cannot_be_made(self, name: str) -> None:

@@ -6,6 +6,7 @@ tell whether memory was used after it was freed.
 
 import collections
 import gc
+import inspect
 import operator
 import subprocess
 import sys
@@ -31,8 +32,10 @@ from core_support import (
     attempt,
     classify,
     core,
+    make_jit,
     make_registry,
     nest,
+    same,
 )
 
 
@@ -443,10 +446,12 @@ def static(**methods):
 
 make = lambda: {ENDLESS[name]}
 f = make_jit(lambda x: 1)
+fixed = make()
 for _ in range(2):
     try:
         f(make())
-        f(make())
+        f(fixed)
+        f(fixed)
     except RecursionError:
         print("too deep")
 """
@@ -460,3 +465,58 @@ for _ in range(2):
     assert done.returncode == 0, done.stderr[-2000:]
     if name != "eq":  # each is of a class of its own
         assert "too deep" in done.stdout
+
+
+def _deep(depth: int, leaf: Any) -> Any:
+    x = leaf
+    for _ in range(depth):
+        x = [x, 1]
+    return x
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("careful", [False, True])
+def test_less_of_the_stack_than_when_it_was_taken_apart(static: bool, careful: bool) -> None:
+    """Each walk keeps count of its own depth. Up to 3.11 the limit counts for C as well."""
+    registry = make_registry()
+    leaf = Hostile() if careful else Array()
+
+    def make() -> Any:
+        x = _deep(150, leaf)
+        return Linear(weight=Array(), size=x) if static else x
+
+    tree, other = make(), make()
+    arrays, structure = core.flatten(registry, tree)
+    again = core.flatten(registry, other)[1]
+    hash(structure), hash(again)
+    _, outer = core.tree_flatten(registry, tree, True, None)
+    f = make_jit(lambda x: x)
+    f(tree)
+    calls: dict[str, Callable[[], Any]] = {
+        "flatten": lambda: core.flatten(registry, other),
+        "unflatten": lambda: structure.unflatten(arrays),
+        "match": lambda: core.match(structure, other),
+        "equal": lambda: structure == again,
+        "hash": lambda: hash(core.flatten(registry, other)[1]),
+        "repr": lambda: repr(structure),
+        "paths": lambda: core.tree_paths(registry, tree, None),
+        "array_paths": lambda: f.peek(tree)[1].array_paths(),
+        "up to": lambda: outer.flatten_up_to(other),
+        "pattern": lambda: core.tree_flatten(registry, tree, ("path", (("deep",),)), None),
+        "call": lambda: f(other),
+        "peek": lambda: f.peek(other),
+        "lookup": lambda: f.lookup(other),
+    }
+    here = len(inspect.stack(0))
+    before = sys.getrecursionlimit()
+    for call in calls.values():
+        for room in (20, 60, 100, 130, 145, 152, 160):
+            try:
+                sys.setrecursionlimit(here + room)
+                call()
+            except RecursionError:
+                pass
+            finally:
+                sys.setrecursionlimit(before)
+        call()
+    assert same(f(other), other)

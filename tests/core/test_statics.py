@@ -619,3 +619,9 @@ class TestKeys:
         assert core.match(structure, tree) == arrays
         # Another NaN is not found in the dict by this one: a miss, not an error.
         assert core.match(structure, {float("nan"): Array()}) is None
+
+
+def test_arguments_of_same_static(registry: Any) -> None:
+    for arguments in ((), (registry, 1), (1, 2, 3), (registry, 1, 2, 3)):
+        with pytest.raises(TypeError, match="takes"):
+            core.same_static(*arguments)

@@ -263,3 +263,10 @@ def test_a_tree_of_filters_and_is_leaf_that_add_up(
     except ValueError:
         return
     assert found == expected
+
+
+def test_no_path_pattern_inside_a_tree_of_filters(registry: Any) -> None:
+    """It would be held against a part of the tree, whose paths begin elsewhere."""
+    program = ("tree", ["*", False], lambda text: ("path", (("any",),)))
+    with pytest.raises(ValueError, match="inside a tree of filters"):
+        group_numbers(registry, [Array(), Array()], program)

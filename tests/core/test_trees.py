@@ -425,3 +425,13 @@ def test_fields_of_a_module_that_is_never_built(registry: Any) -> None:
         structure.unflatten(arrays)
     del tree, arrays
     assert first() is None
+
+
+def test_missing_can_be_replaced_and_not_deleted(registry: Any) -> None:
+    arrays, structure = core.flatten(registry, Linear(weight=Array(), __name__="f"))
+    with pytest.raises(AttributeError, match="cannot be deleted"):
+        del registry.missing
+    assert registry.missing is missing
+    registry.missing = other = Array("missing")
+    assert registry.missing is other
+    assert structure.unflatten(arrays).__doc__ is other

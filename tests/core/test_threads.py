@@ -1,0 +1,241 @@
+"""Several threads use one FilterJit at once: each gets its own result, whatever the others do.
+
+Threads take turns as often as the interpreter lets them, and hooks give the turn away in the
+middle of a call: while a variant is made, while a static is hashed or compared.
+"""
+
+import gc
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from core_support import (
+    Array,
+    Hostile,
+    Linear,
+    Options,
+    Value,
+    core,
+    make_jit,
+    make_registry,
+    same,
+)
+
+THREADS = 4
+
+
+@pytest.fixture(autouse=True)
+def _turns() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def give_way(*args: Any) -> None:
+    """Another thread's turn."""
+    time.sleep(0)
+
+
+def together(work: Callable[[int], Any], count: int = THREADS) -> None:
+    """Calls `work` with each number in a thread of its own, all at once; none may fail."""
+    errors: list[BaseException] = []
+    start = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        try:
+            start.wait(60)
+            work(number)
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+    assert errors == []
+
+
+def jit(maxsize: int = 4096) -> Any:
+    """Gives the turn away wherever Python runs in a call."""
+    options = Options(make_registry(), maxsize)
+    for hook in ("prepare", "compile", "settle"):
+        options.on[hook] = give_way
+    return make_jit(lambda x, *rest: (x, rest), options)
+
+
+def tree(n: Any) -> Any:
+    return Linear(weight=[Array(), (Array(), n)], bias=None, size=n, activation=f"name {n}")
+
+
+def test_threads_hit() -> None:
+    f = jit()
+    f(tree(1), 1)
+
+    def work(number: int) -> None:
+        for _ in range(300):
+            x = tree(1)
+            assert same(f(x, 1), (x, (1,)))
+
+    together(work)
+    assert f.options.count("compile") == 1
+
+
+def test_threads_share_a_large_argument() -> None:
+    """It is remembered, and changes while others are called with it."""
+    f = jit()
+    shared = [tree(n) for n in range(40)]
+
+    def work(number: int) -> None:
+        for i in range(100):
+            if number == 0:
+                shared[i % 40] = tree(i % 40)
+                give_way()
+            (found, rest) = f(shared, number)
+            assert rest == (number,) and len(found) == 40
+            assert all(type(x) is Linear for x in found)
+
+    together(work)
+
+
+def test_threads_compile_the_same() -> None:
+    """The first of them is kept: there is one variant of each structure."""
+    f = jit()
+
+    def work(number: int) -> None:
+        for n in range(40):
+            x = tree(n)
+            assert same(f(x, n), (x, (n,)))
+
+    together(work)
+    assert len(f.parts()[0].variants()) == 40
+
+
+def test_threads_evict() -> None:
+    f = jit(maxsize=2)
+
+    def work(number: int) -> None:
+        for i in range(150):
+            x, n = tree(0), (i * (number + 1)) % 7
+            assert same(f(x, n, Value(n)), (x, (n, Value(n))))
+
+    together(work)
+    assert len(f.parts()[0].variants()) <= 2 + THREADS
+
+
+def test_threads_clear() -> None:
+    f = jit()
+    stop = threading.Event()
+
+    def work(number: int) -> None:
+        if number == 0:
+            while not stop.is_set():
+                f.parts()[0].clear()
+                f.parts()[0].variants()
+                gc.collect()
+                give_way()
+            return
+        try:
+            for i in range(100):
+                x = tree(i % 3)
+                assert same(f(x, number), (x, (number,)))
+        finally:
+            stop.set()
+
+    together(work)
+
+
+def test_threads_in_the_middle_of_statics() -> None:
+    """Hashing and comparing give the turn away, with the table of variants being probed."""
+    f = jit(maxsize=3)
+
+    def work(number: int) -> None:
+        for i in range(60):
+            x = Array()
+            static = Hostile(on_hash=give_way, on_eq=give_way, hash_value=i % 2)
+            assert f(x, static, i % 3)[0] is x
+
+    together(work)
+
+
+def test_threads_fail() -> None:
+    """Calls that fail take out what they made, and nothing of the others."""
+
+    def fun(x: Any, n: int) -> Any:
+        give_way()
+        if n % 3 == 0:
+            raise ZeroDivisionError
+        return x, n
+
+    f = make_jit(fun, Options(make_registry(), 5))
+    f.options.on["compile"] = give_way
+
+    def work(number: int) -> None:
+        for i in range(100):
+            x = Array()
+            if i % 3 == 0:
+                with pytest.raises(ZeroDivisionError):
+                    f(x, i % 12)
+            else:
+                assert f(x, i % 12) == (x, i % 12)
+
+    together(work)
+
+
+def test_threads_prepare_the_same() -> None:
+    """One of them is faster; the others take what it has made."""
+    for _ in range(20):
+        f = jit()
+        found: list[Any] = []
+        together(lambda number, f=f, found=found: found.append(f.parts()[0]))
+        assert all(cache is found[0] for cache in found)
+
+
+def test_threads_meet_a_type() -> None:
+    """All of them ask for a type that none has met."""
+    for _ in range(10):
+        f = jit()
+        fresh = type("Fresh", (Linear,), {})
+
+        def work(number: int, f: Any = f, fresh: Any = fresh) -> None:
+            x = fresh(weight=Array(), bias=None, size=1, activation=2)
+            assert same(f(x), (x, ()))
+
+        together(work)
+        assert f.options.count("compile") >= 1
+
+
+def test_threads_take_trees_apart() -> None:
+    registry = make_registry()
+
+    def work(number: int) -> None:
+        for n in range(100):
+            x = {"a": tree(n), "b": [tree(number)] * 3}
+            arrays, structure = core.flatten(registry, x)
+            give_way()
+            assert same(structure.unflatten(arrays), x)
+            assert hash(structure) == hash(core.flatten(registry, x)[1])
+
+    together(work)
+
+
+def test_threads_call_partials_and_methods() -> None:
+    shared = jit()
+
+    class Thing(Linear):
+        method = shared
+
+    thing = Thing(weight=Array(), bias=None, size=1, activation=2)
+    p = shared.partial(tree(1))
+
+    def work(number: int) -> None:
+        for i in range(100):
+            assert same(thing.method(number), (thing, (number,)))
+            assert p(number, i % 3)[1] == (number, i % 3)
+
+    together(work)
