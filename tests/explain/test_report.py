@@ -407,9 +407,7 @@ def test_programs_from_the_persistent_cache(tmp_path: Path) -> None:
 
 
 def program_of(f: Any, *args: Any) -> _program.Program:
-    jitted = filter_jit(f)
-    variant, arrays = jitted.lookup(*args)
-    return _program.look_at(_program.contents(variant.call.trace(*arrays).jaxpr))
+    return _program.look_at(_program.contents(filter_jit(f).trace(*args).jaxpr))
 
 
 def body(x: Any) -> Any:
