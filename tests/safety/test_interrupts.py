@@ -277,7 +277,7 @@ _counts: collections.Counter[tuple[type[BaseException], str]] = collections.Coun
 
 
 def _places(make: Callable[[], Operation], error: type[BaseException]) -> list[int]:
-    """The line events to interrupt: some forty, each in a line
+    """The line events to interrupt: some sixteen, each in a line
     that was not interrupted before."""
     make().run()  # imports, and first uses
     with Injection(error, -1) as injection:
@@ -289,7 +289,7 @@ def _places(make: Callable[[], Operation], error: type[BaseException]) -> list[i
         if _counts[error, place] < 1:
             first.setdefault(place, i)
     found = sorted(first.values())
-    return found[:: max(1, len(found) // 40)]
+    return found[:: max(1, len(found) // 16)]
 
 
 def _inject(make: Callable[[], Operation], error: type[BaseException]) -> int:

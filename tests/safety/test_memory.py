@@ -282,7 +282,7 @@ def test_a_million_statics() -> None:
 def test_some_statics_with_jax() -> None:
     """The short form of ``benchmarks/memory.py``."""
     done = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "memory.py", "--statics", "200", "--maxsize", "20"],
+        [sys.executable, ROOT / "benchmarks" / "memory.py", "--statics", "80", "--maxsize", "10"],
         capture_output=True,
         text=True,
         timeout=300,
