@@ -350,16 +350,12 @@ def encode_structure(registry: _core.Registry, structure: _core.Structure, what:
     """
     nodes: list[Json] = []
     wrong: list[str] = []
-    todo: list[tuple[_explain.Node, list[Any]]] = [(_explain.tree_of(structure, 0), [])]
-    while todo:
-        node, path = todo.pop()
+    for node, path in _explain.walk(structure):
         try:
             nodes.append([node.kind, len(node.children), _encode_node(registry, node)])
         except (Unsupported, RecursionError) as e:
             why = "it is nested too deeply" if isinstance(e, RecursionError) else e
             wrong.append(f"  `{format_path(path) or what}`: {why}")
-        children = zip(node.children, node.keys(), strict=True)
-        todo.extend((child, [*path, key]) for child, key in reversed(list(children)))
     if wrong:
         raise ValueError(
             f"{what} hold what a file cannot:\n" + "\n".join(wrong) + "\n"

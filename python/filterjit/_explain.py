@@ -12,7 +12,7 @@ import sys
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -207,6 +207,16 @@ def tree_of(structure: _core.Structure, first_array: int) -> Node:
             open_nodes.append((node, count))
     assert root is not None
     return root
+
+
+def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
+    """The nodes, each before its children, with the path to each."""
+    todo: list[tuple[Node, list[Any]]] = [(tree_of(structure, 0), [])]
+    while todo:
+        node, path = todo.pop()
+        yield node, path
+        children = list(zip(node.children, node.keys(), strict=True))
+        todo.extend((child, [*path, key]) for child, key in reversed(children))
 
 
 class _Differ:

@@ -503,12 +503,7 @@ def _bytes_of_trace(variant: _core.Variant, trace: _notes.TraceNotes) -> int | N
         return None  # looking would compile what is not there any more
     places = trace.placements or (None,) * len(trace.avals)
     avals = [
-        jax.ShapeDtypeStruct(
-            aval.shape,
-            aval.dtype,
-            weak_type=aval.weak_type,
-            sharding=place[0] if place is not None and place[1] else None,
-        )
+        _jax_compat.spec_of(aval, place[0] if place is not None and place[1] else None)
         for aval, place in zip(trace.avals, places, strict=True)
     ]
     try:

@@ -236,13 +236,9 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
 def _words(structure: _core.Structure, specs: Sequence[Any]) -> list[list[str]]:
     found: list[list[str]] = []
     avals = [Aval.of(x) for x in specs]
-    todo: list[tuple[_explain.Node, list[Any]]] = [(_explain.tree_of(structure, 0), [])]
-    while todo:
-        node, path = todo.pop()
+    for node, path in _explain.walk(structure):
         if not node.children and node.kind != "slots":
             found.append([format_path(path), node.words(avals)])
-        children = list(zip(node.children, node.keys(), strict=True))
-        todo.extend((child, [*path, key]) for child, key in reversed(children))
     return found
 
 
