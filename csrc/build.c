@@ -318,6 +318,9 @@ build_container(Build *b)
     default:
         break;
     }
+    if (node->flags & FJ_NODE_SHALLOW) { /* it goes no deeper than this */
+        return build_kind(b, node);
+    }
     if (Py_EnterRecursiveCall(" while building a pytree")) {
         return NULL;
     }

@@ -165,6 +165,25 @@ fj_compat_dict_is_unicode(PyObject *dict)
 #endif
 }
 
+/* PyDict_Next, without a call for dicts that have only ever had keys that are exactly str. */
+static inline int
+fj_compat_dict_next(PyObject *dict, Py_ssize_t *position, PyObject **key, PyObject **value)
+{
+#if FJ_HAVE_INSTANCE_VALUES
+    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
+    if (keys->dk_kind == DICT_KEYS_UNICODE && *position < keys->dk_nentries) {
+        const PyDictUnicodeEntry *entry = &DK_UNICODE_ENTRIES(keys)[*position];
+        if (entry->me_value != NULL) {
+            *key = entry->me_key;
+            *value = entry->me_value;
+            ++*position;
+            return 1;
+        }
+    }
+#endif
+    return PyDict_Next(dict, position, key, value);
+}
+
 #if FJ_HAVE_INSTANCE_VALUES
 
 /* The keys that the instances of a heap type share; NULL when they share none. */
@@ -281,21 +300,36 @@ fj_compat_set_fresh(PyObject *object, Py_ssize_t place, PyObject *value)
     return 1;
 }
 
-/* The same for the first `count` places, where nothing at all is stored yet; NULL among
- * `items` leaves a place empty. */
+/* The same for `count` items, each at its place, all below `reach`, where nothing at all is
+ * stored yet; NULL among `items` leaves a place empty.
+ *
+ * It writes down the order of insertion as _PyDictValues_AddToInsertionOrder does, but counts
+ * in a register: through memory, each field would wait for the one before it. */
 static inline int
-fj_compat_fill_fresh(PyObject *object, PyObject *const *items, Py_ssize_t count)
+fj_compat_fill_fresh(PyObject *object, PyObject *const *items, const Py_ssize_t *places,
+                     Py_ssize_t count, Py_ssize_t reach)
 {
-    PyDictValues *values = fj_compat_fresh_values(object, count);
+    PyDictValues *values = fj_compat_fresh_values(object, reach);
     if (values == NULL) {
         return 0;
     }
+#if PY_VERSION_HEX >= 0x030D0000
+    uint8_t *used = &values->size, *order = get_insertion_order_array(values);
+    const int step = 1;
+#else
+    uint8_t *used = (uint8_t *)values - 2, *order = used - 1;
+    const int step = -1;
+#endif
+    uint8_t stored = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         if (items[i] != NULL) {
-            values->values[i] = items[i];
-            _PyDictValues_AddToInsertionOrder(values, i);
+            values->values[places[i]] = items[i];
+            *order = (uint8_t)places[i];
+            order += step;
+            stored++;
         }
     }
+    *used = stored;
     return 1;
 }
 

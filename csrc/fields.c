@@ -48,7 +48,11 @@ fj_fields_learn_place(FjNodeKind *kind, Py_ssize_t i)
     PyDictKeysObject *keys = fj_compat_shared_keys(kind->type);
     if (keys != NULL) {
         kind->places[i] = fj_compat_shared_index(keys, PyTuple_GET_ITEM(kind->names, i));
-        kind->in_order += kind->places[i] == i && i < kind->dynamic + kind->statics;
+    }
+    if (kind->places[i] >= 0 && i < kind->dynamic + kind->statics) {
+        kind->placed++;
+        kind->in_order += kind->places[i] == i;
+        kind->reach = Py_MAX(kind->reach, kind->places[i] + 1);
     }
 #endif
     return kind->places[i];
@@ -160,8 +164,8 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
                      Py_ssize_t count)
 {
 #if FJ_HAVE_INSTANCE_VALUES
-    if (FJ_LIKELY(fj_fields_in_order(kind) && stores_plainly(kind, Py_TYPE(object)) &&
-                  fj_compat_fill_fresh(object, values, count))) {
+    if (FJ_LIKELY(kind->placed == count && stores_plainly(kind, Py_TYPE(object)) &&
+                  fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
         return 0;
     }
 #endif

@@ -19,6 +19,7 @@
 #include "statics.h"
 
 #define NEEDS_CARE (-2)
+#define VALUES_AT_ONCE 32 /* of a dict */
 
 typedef struct {
     FjStructure *structure;
@@ -207,6 +208,28 @@ match_keys(Match *m, const FjNode *node, PyObject *object)
     return result;
 }
 
+/* The values of a dict on a plain walk, for as long as its keys come in the expected order:
+ * that is seen without a look-up.  `*count` is how many there are. */
+static int
+match_values(Match *m, const FjNode *node, PyObject *object, Py_ssize_t *count)
+{
+    PyObject *values[VALUES_AT_ONCE], *key, *value;
+    Py_ssize_t at = 0;
+    for (;;) {
+        uint32_t number = 0;
+        while (number < VALUES_AT_ONCE && *count < PyTuple_GET_SIZE(node->aux) &&
+               fj_compat_dict_next(object, &at, &key, &value) &&
+               key == PyTuple_GET_ITEM(node->aux, *count)) {
+            values[number++] = value;
+            ++*count;
+        }
+        int result = match_items(m, values, number);
+        if (result != FJ_MATCH_YES || number < VALUES_AT_ONCE) {
+            return result;
+        }
+    }
+}
+
 static int
 match_dict(Match *m, const FjNode *node, PyObject *object)
 {
@@ -230,16 +253,12 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
         result = match_node(m, factory);
         Py_DECREF(factory); /* the dict holds it */
     }
-    PyObject *key, *value;
-    Py_ssize_t i = 0, at = 0;
-    /* As long as the keys come in the expected order, which no look-up is needed to see. */
-    while (!m->careful && result == FJ_MATCH_YES && PyDict_Next(object, &at, &key, &value) &&
-           key == PyTuple_GET_ITEM(node->aux, i)) {
-        result = match_node(m, value);
-        i++;
+    Py_ssize_t i = 0;
+    if (!m->careful && result == FJ_MATCH_YES) {
+        result = match_values(m, node, object, &i);
     }
     for (; i < size && result == FJ_MATCH_YES; i++) {
-        value = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node->aux, i));
+        PyObject *value = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node->aux, i));
         if (value == NULL) {
             return PyErr_Occurred() ? FJ_MATCH_ERROR : FJ_MATCH_NO;
         }

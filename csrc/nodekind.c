@@ -231,7 +231,7 @@ learn_kind(FjRegistry *registry, PyObject *object)
     kind->plain = 0;
     kind->places = NULL;
     kind->plain_version = 0;
-    kind->in_order = 0;
+    kind->placed = kind->in_order = kind->reach = 0;
     PyObject_GC_Track((PyObject *)kind);
 
     PyObject *arguments[] = {(PyObject *)type, object};

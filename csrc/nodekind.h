@@ -48,7 +48,9 @@ struct FjNodeKind {
     PyObject *key; /* static: callable whose result stands for the value, or NULL */
     int plain;     /* named tuple: made by filling in a tuple, without calling the class */
     Py_ssize_t *places;  /* module: index of each field among the shared keys, -1 unknown */
-    Py_ssize_t in_order; /* module: how many fields' places are known and are their numbers */
+    Py_ssize_t placed;   /* module: how many fields' places are known... */
+    Py_ssize_t in_order; /* ... and how many of these are the field's own number */
+    Py_ssize_t reach;    /* module: one more than the last of these places */
     unsigned int plain_version; /* module: the version of the class in which no field was found
                                  * to be a descriptor; 0 unknown */
 };

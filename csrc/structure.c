@@ -71,7 +71,11 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t children,
 void
 fj_structure_close(FjStructure *self, Py_ssize_t index)
 {
+    FjNode *node = &self->nodes[index];
     self->rest[index].end = self->count;
+    if (self->count - index - 1 <= node->children) {
+        node->flags |= FJ_NODE_SHALLOW;
+    }
 }
 
 /* ---- hash and equality ---- */

@@ -18,7 +18,8 @@ enum {
     FJ_NODE_WRAPPER = 4,  /* module: the attributes of what it wraps belong to it */
     FJ_NODE_FIELD = 8,    /* static: not a leaf, so it may have no hash, see statics.h */
     FJ_NODE_LEAVES =
-        16 /* tuple, list: every child is an array leaf without a node of its own */
+        16, /* tuple, list: every child is an array leaf without a node of its own */
+    FJ_NODE_SHALLOW = 32 /* no child has children */
 };
 
 /* One node, as small as it goes: a large tree's nodes are read from end to end on each call.
