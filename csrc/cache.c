@@ -45,6 +45,17 @@ fj_cache_remove(FjCache *cache, FjVariant *variant)
     fj_table_remove(&cache->variants, variant->structure->hash, (PyObject *)variant);
 }
 
+void
+fj_cache_set_successor(const FjCache *cache, FjVariant *variant, const FjVariant *successor)
+{
+    /* A position, not a reference: what is dropped dies, whoever was called before it. */
+    Py_ssize_t position = successor == variant
+                              ? -1
+                              : fj_table_position(&cache->variants, successor->structure->hash,
+                                                  (const PyObject *)successor);
+    variant->successor = (size_t)(position + 1);
+}
+
 /* The variant that was used longest ago, where there are too many.  Those that have never been
  * traced do not count: the calls that made them are under way, and may fail. */
 static FjVariant *

@@ -46,6 +46,22 @@ int fj_cache_keep(FjCache *cache, FjVariant *variant);
 /* (P) Takes a variant out; harmless when it is not there. */
 void fj_cache_remove(FjCache *cache, FjVariant *variant);
 
+/* The variant that was called after `variant` the last time, borrowed; `variant` itself where
+ * that is not known.  Only a guess: what stands at that position may be another by now. */
+static inline FjVariant *
+fj_cache_successor(const FjCache *cache, FjVariant *variant)
+{
+    if (FJ_LIKELY(variant->successor == 0)) {
+        return variant;
+    }
+    PyObject *successor = fj_table_at(&cache->variants, variant->successor - 1);
+    return successor == NULL ? variant : (FjVariant *)successor;
+}
+
+/* Remembers that `successor` was called after `variant`. */
+void fj_cache_set_successor(const FjCache *cache, FjVariant *variant,
+                            const FjVariant *successor);
+
 /* Marks a variant as used now. */
 static inline void
 fj_cache_touch(FjCache *cache, FjVariant *variant)

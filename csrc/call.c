@@ -1,8 +1,9 @@
 /* The road of a call: bind -> match -> call -> build.
  *
  *   bind   the arguments become slots by parameter (bind.c)
- *   match  the slots against the variant hit last (match.c); where that fails they are
- *          flattened, and the Structure is looked up (cache.c) or compiled (Python)
+ *   match  the slots against the variant that came after the one hit last, the last time
+ *          (match.c); where that fails they are flattened, and the Structure is looked up
+ *          (cache.c) or compiled (Python)
  *   call   the variant's callable, a flat jax.jit, on the arrays
  *   build  the result from the Output that it returns (build.c)
  *
@@ -243,7 +244,7 @@ push_own_arrays(Call *call)
 static int
 match_arguments(Call *call)
 {
-    FjVariant *guess = call->self->last;
+    FjVariant *last = call->self->last, *guess = NULL;
     const FjCapture *known = NULL;
     Py_ssize_t count = 0;
     if (call->captured != NULL && call->captured->last != NULL) {
@@ -251,9 +252,12 @@ match_arguments(Call *call)
         known = call->captured->items;
         count = call->captured->count;
     }
-    else if (guess != NULL && guess->memo != NULL) {
-        known = fj_memo_check(guess->memo, guess->structure, call->slots);
-        count = known != NULL;
+    else if (FJ_LIKELY(last != NULL)) {
+        guess = fj_cache_successor(call->cache, last);
+        if (guess->memo != NULL) {
+            known = fj_memo_check(guess->memo, guess->structure, call->slots);
+            count = known != NULL;
+        }
     }
     if (FJ_LIKELY(guess != NULL && !guess->gone)) {
         Py_INCREF(guess);
@@ -278,7 +282,14 @@ match_arguments(Call *call)
             PyErr_Clear();
         }
     }
-    return find_variant(call, 1);
+    if (find_variant(call, 1) < 0) {
+        return -1;
+    }
+    last = call->self->last; /* others may have called meanwhile */
+    if (last != NULL) {
+        fj_cache_set_successor(call->cache, last, call->variant);
+    }
+    return 0;
 }
 
 /* Where a program can raise while it runs, or where that is not known yet: the Python side

@@ -115,26 +115,45 @@ fj_table_add(FjTable *table, Py_hash_t hash, PyObject *value)
     return 0;
 }
 
-int
-fj_table_remove(FjTable *table, Py_hash_t hash, PyObject *value)
+Py_ssize_t
+fj_table_position(const FjTable *table, Py_hash_t hash, const PyObject *value)
 {
     if (table->entries == NULL) {
-        return 0;
+        return -1;
     }
     size_t perturb = (size_t)hash;
     size_t i = perturb & table->mask;
     while (table->entries[i].value != NULL) {
         if (table->entries[i].value == value) {
-            table->entries[i].value = DELETED;
-            table->live--;
-            table->version++;
-            Py_DECREF(value);
-            return 1;
+            return (Py_ssize_t)i;
         }
         perturb >>= FJ_PERTURB_SHIFT;
         i = (i * 5 + perturb + 1) & table->mask;
     }
-    return 0;
+    return -1;
+}
+
+PyObject *
+fj_table_at(const FjTable *table, size_t position)
+{
+    return table->entries != NULL && position <= table->mask &&
+                   is_live(&table->entries[position])
+               ? table->entries[position].value
+               : NULL;
+}
+
+int
+fj_table_remove(FjTable *table, Py_hash_t hash, PyObject *value)
+{
+    Py_ssize_t position = fj_table_position(table, hash, value);
+    if (position < 0) {
+        return 0;
+    }
+    table->entries[position].value = DELETED;
+    table->live--;
+    table->version++;
+    Py_DECREF(value);
+    return 1;
 }
 
 void

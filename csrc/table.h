@@ -42,6 +42,13 @@ int fj_table_remove(FjTable *table, Py_hash_t hash, PyObject *value);
 /* (P) Empties the table and frees its room. */
 void fj_table_clear(FjTable *table);
 
+/* Where `value` stands, found by identity; -1 when it is not there.  It stays there until the
+ * table grows. */
+Py_ssize_t fj_table_position(const FjTable *table, Py_hash_t hash, const PyObject *value);
+
+/* The live value at a position, borrowed; NULL where none is, or none any more. */
+PyObject *fj_table_at(const FjTable *table, size_t position);
+
 /* The next live value at or after `*position` (start at 0), borrowed; NULL at the end.  The
  * table must not change meanwhile. */
 PyObject *fj_table_next(const FjTable *table, size_t *position);

@@ -43,6 +43,8 @@ typedef struct {
     Py_ssize_t count;
     Py_ssize_t capacity;
     uint64_t last_used;
+    size_t successor; /* which variant was called after it the last time: one more than its
+                       * position in its Cache's table, 0 for this very one */
     unsigned long long hits; /* as in a Cache, of this variant */
     unsigned long long hit_time;
     int listed;      /* its Cache has it */

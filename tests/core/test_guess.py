@@ -1,0 +1,96 @@
+"""Which variant a call tries first: the one that was called after the last one before."""
+
+import random
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from core_support import Array, Options, make_jit, make_registry
+
+
+class Counted:
+    """A static that counts how often it is hashed: once where the guess is right."""
+
+    hashed = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Counted) and other.number == self.number
+
+    def __hash__(self) -> int:
+        Counted.hashed += 1
+        return self.number
+
+
+@pytest.fixture
+def f() -> Any:
+    return make_jit(lambda x, static: static)
+
+
+def hashes(f: Any, turns: Sequence[int], rounds: int) -> list[int]:
+    """How often each of the last round of calls hashed its static."""
+    x, counts = Array(), []
+    for _ in range(rounds):
+        counts = []
+        for number in turns:
+            before = Counted.hashed
+            assert f(x, Counted(number)).number == number
+            counts.append(Counted.hashed - before)
+    return counts
+
+
+@pytest.mark.parametrize("number", [2, 3, 10, 100])
+def test_what_takes_turns_is_guessed(f: Any, number: int) -> None:
+    (alone,) = hashes(make_jit(lambda x, static: static), [0], 3)
+    assert hashes(f, range(number), 1) != [alone] * number, "the first round is looked up"
+    assert hashes(f, range(number), 3) == [alone] * number
+
+
+def test_another_order_is_learned(f: Any) -> None:
+    (alone,) = hashes(make_jit(lambda x, static: static), [0], 3)
+    hashes(f, [0, 1, 2, 3], 3)
+    assert hashes(f, [3, 1, 0, 2], 3) == [alone] * 4
+
+
+def test_each_wrapper_guesses_from_its_own_last_call(f: Any) -> None:
+    (alone,) = hashes(make_jit(lambda x, static: static), [0], 3)
+    other = make_jit(f.__wrapped__, f.options)
+    hashes(f, [0, 1], 3)
+    hashes(other, [2], 3)
+    assert other.parts()[0] is f.parts()[0]
+    assert hashes(f, [0, 1], 1) == [alone] * 2
+
+
+def test_any_order_gives_what_was_asked(f: Any) -> None:
+    chance = random.Random(5)
+    x = Array()
+    for step in range(3000):
+        number = chance.randrange(1 + step // 20)  # the table grows, and its positions change
+        assert f(x, number) == number
+    assert len(f.parts()[0].variants()) == f.options.count("compile")
+
+
+def _drop_by_eviction(f: Any) -> None:
+    for number in range(10, 14):
+        f(Array(), number)
+
+
+def _drop_by_clearing(f: Any) -> None:
+    f.parts()[0].clear()
+    f(Array(), 10)
+
+
+@pytest.mark.parametrize("drop", [_drop_by_eviction, _drop_by_clearing])
+def test_what_is_dropped_dies_and_is_not_guessed(drop: Callable[[Any], None]) -> None:
+    f = make_jit(lambda x, static: static, Options(make_registry(), maxsize=3))
+    for number in (0, 1, 2) * 3:
+        f(Array(), number)
+    refs = [weakref.ref(variant) for variant in f.parts()[0].variants()]
+    drop(f)
+    assert [ref() for ref in refs] == [None] * 3, "without the collector"
+    for number in (0, 1, 2, 0, 1, 2):
+        assert f(Array(), number) == number
+    assert f.options.count("compile") > 6
