@@ -61,6 +61,13 @@ fj_bound_new(FjState *state, PyObject *function, PyObject *self)
     return (PyObject *)bound;
 }
 
+int
+fj_bound_is(const FjState *state, PyObject *object, PyObject *function, PyObject *self)
+{
+    return Py_IS_TYPE(object, state->bound) && ((FjBoundJit *)object)->function == function &&
+           ((FjBoundJit *)object)->self == self;
+}
+
 static PyObject *
 bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

@@ -10,4 +10,7 @@ extern PyType_Spec fj_bound_spec;
 /* A new bound method, or NULL with an error. */
 PyObject *fj_bound_new(FjState *state, PyObject *function, PyObject *self);
 
+/* Whether `object` is one of these. */
+int fj_bound_is(const FjState *state, PyObject *object, PyObject *function, PyObject *self);
+
 #endif

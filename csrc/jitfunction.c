@@ -162,6 +162,17 @@ filter_jit_descr_get(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner
     return fj_bound_new(fj_state_of(Py_TYPE(op)), op, instance);
 }
 
+/* It has become a method: options.method_of(self, owner). */
+static PyObject *
+filter_jit_set_name(PyObject *op, PyObject *args)
+{
+    PyObject *owner, *name;
+    if (!PyArg_ParseTuple(args, "OO:__set_name__", &owner, &name)) {
+        return NULL;
+    }
+    return PyObject_CallMethod(((FjFilterJit *)op)->options, "method_of", "OO", op, owner);
+}
+
 /* Two wrappers are equal when they share their cache: equal functions, equal options.  Where
  * the function holds arrays only the same object is equal, and there is no hash: arrays have
  * none. */
@@ -341,6 +352,7 @@ static PyMethodDef filter_jit_methods[] = {
      "cache_info() -> CacheInfo(hits, misses, variants, maxsize, bytes)"},
     {"clear_cache", filter_jit_clear_cache, METH_NOARGS,
      "clear_cache(): forgets all compiled programs, those of equal wrappers too"},
+    {"__set_name__", filter_jit_set_name, METH_VARARGS, NULL},
     {"__reduce__", filter_jit_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

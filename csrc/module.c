@@ -9,6 +9,7 @@
 #include "common.h"
 #include "compiled.h"
 #include "flatten.h"
+#include "getattribute.h"
 #include "jitfunction.h"
 #include "leafbuf.h"
 #include "match.h"
@@ -156,6 +157,7 @@ core_exec(PyObject *module)
                    add_type(module, &fj_cache_spec, NULL, &state->cache) < 0 ||
                    add_type(module, &fj_filter_jit_spec, NULL, &state->filter_jit) < 0 ||
                    add_type(module, &fj_bound_spec, NULL, &state->bound) < 0 ||
+                   add_type(module, &fj_getattribute_spec, NULL, &state->getattribute) < 0 ||
                    add_type(module, &fj_partial_spec, NULL, &state->partial) < 0 ||
                    add_type(module, &fj_compiled_spec, NULL, &state->compiled) < 0
                ? -1
@@ -176,6 +178,7 @@ core_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->cache);
     Py_VISIT(state->filter_jit);
     Py_VISIT(state->bound);
+    Py_VISIT(state->getattribute);
     Py_VISIT(state->partial);
     Py_VISIT(state->compiled);
     return 0;
@@ -195,6 +198,7 @@ core_clear(PyObject *module)
     Py_CLEAR(state->cache);
     Py_CLEAR(state->filter_jit);
     Py_CLEAR(state->bound);
+    Py_CLEAR(state->getattribute);
     Py_CLEAR(state->partial);
     Py_CLEAR(state->compiled);
     return 0;

@@ -16,6 +16,7 @@ typedef struct {
     PyTypeObject *cache;
     PyTypeObject *filter_jit;
     PyTypeObject *bound;
+    PyTypeObject *getattribute;
     PyTypeObject *partial;
     PyTypeObject *compiled;
 } FjState;

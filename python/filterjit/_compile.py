@@ -186,6 +186,18 @@ class Options(_running.Running):
                     caches.pop(old, None)
         return cache, arrays
 
+    def method_of(self, f: _core.FilterJit, owner: type) -> None:
+        """`f` is among the attributes of a new class: Modules look theirs up in Python, which
+        costs a tenth of a call (csrc/getattribute.c)."""
+        del f
+        original = _jax_compat.module_getattribute()
+        inherited: Any = getattr(owner, "__getattribute__", None)
+        if isinstance(inherited, _core.Getattribute):  # of a base class
+            inherited = inherited.__wrapped__
+        if original is None or inherited is not original or "__getattribute__" in vars(owner):
+            return
+        type.__setattr__(owner, "__getattribute__", _core.Getattribute(owner, original))
+
     def compile(self, f: _core.FilterJit, variant: _core.Variant) -> Callable[..., _core.Output]:
         """The callable of a variant: ``jax.jit`` of a function from arrays to an Output.
 

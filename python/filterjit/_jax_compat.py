@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, MutableSet, Sequence
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import jax
@@ -94,6 +94,16 @@ def module_layout() -> tuple[Any, tuple[str, ...]] | None:
     missing = private("equinox._module._flatten", "MISSING")
     names = private("equinox._module._flatten", "WRAPPER_FIELD_NAMES")
     return None if missing is None or names is None else (missing, tuple(names))
+
+
+def module_getattribute() -> FunctionType | None:
+    """The ``__getattribute__`` of equinox.Module.
+
+    Fallback: None, and methods are looked up by it.
+    """
+    module = getattr(equinox(), "Module", None)
+    found = getattr(module, "__dict__", {}).get("__getattribute__")
+    return found if isinstance(found, FunctionType) else None
 
 
 JaxRuntimeError: type[Exception] = (

@@ -419,6 +419,9 @@ class Options:
         self._note("partial", f, args, kwargs)
         return core.PartialFilterJit(f, args, kwargs)
 
+    def method_of(self, f: Any, owner: type) -> None:
+        self._note("method_of", f, owner)
+
     def reduce(self, f: Any) -> Any:
         self._note("reduce", f)
         return _rebuilt, (f.__wrapped__,)
