@@ -38,7 +38,7 @@ def flat(case: Case) -> Call:
         carried = len(arrays_in(args[: case.carried]))
         return _calling(jax.jit(function), tuple(arrays), {}, carried, case.nested)
 
-    return _in_turn([prepared(args) for args in (case.args, *case.others)])
+    return _as_called(case, in_turn([prepared(args) for args in (case.args, *case.others)]))
 
 
 def pytree(case: Case) -> Call:
@@ -55,7 +55,7 @@ def pytree(case: Case) -> Call:
 
         return _calling(jax.jit(function), *traced, case.carried, case.nested)
 
-    return _in_turn([prepared(args) for args in (case.args, *case.others)])
+    return _as_called(case, in_turn([prepared(args) for args in (case.args, *case.others)]))
 
 
 def closed(case: Case) -> Call:
@@ -65,7 +65,7 @@ def closed(case: Case) -> Call:
     def function(last: Any) -> Any:
         return eqx.filter(case.function(*model, last), eqx.is_array)
 
-    return _in_turn([functools.partial(jax.jit(function), last)])
+    return in_turn([functools.partial(jax.jit(function), last)])
 
 
 def equinox(case: Case) -> Call:
@@ -94,19 +94,19 @@ def linen(case: Case) -> Call:
         for i, layer in enumerate(layers)
     }
     jitted = jax.jit(MLP().apply if case.function is infer else updated)
-    return _in_turn([functools.partial(jitted, {"params": params}, case.args[1])])
+    return in_turn([functools.partial(jitted, {"params": params}, case.args[1])])
 
 
 def nnx_jit(case: Case) -> Call:
     """nnx.jit of a Flax nnx module of the same weights."""
-    return _in_turn([functools.partial(*_nnx(case), case.args[1])])
+    return in_turn([functools.partial(*_nnx(case), case.args[1])])
 
 
 def nnx_cached(case: Case) -> Call:
     """The same by nnx.cached_partial, which looks at the module once, beforehand."""
     from flax import nnx
 
-    return _in_turn([functools.partial(nnx.cached_partial(*_nnx(case)), case.args[1])])
+    return in_turn([functools.partial(nnx.cached_partial(*_nnx(case)), case.args[1])])
 
 
 def inox(case: Case) -> Call:
@@ -119,7 +119,7 @@ def inox(case: Case) -> Call:
         out = case.function(*inox.tree.combine(treedef, arrays, others))
         return inox.tree.partition(out, eqx.is_array)[1]
 
-    return _in_turn([functools.partial(jax.jit(function), arrays)])
+    return in_turn([functools.partial(jax.jit(function), arrays)])
 
 
 def optree(case: Case) -> Call:
@@ -143,7 +143,7 @@ def optree(case: Case) -> Call:
         out = jitted(*optree.tree_leaves(traced, namespace="benchmarks"))
         return optree.tree_unflatten(result, out)
 
-    return _in_turn([call])
+    return in_turn([call])
 
 
 def ours(case: Case) -> Call:
@@ -153,9 +153,9 @@ def ours(case: Case) -> Call:
 
 def _filter_jitted(case: Case, decorator: Decorator) -> Call:
     if case.decorated is not None:
-        return _in_turn([case.decorated(decorator)])
+        return in_turn([case.decorated(decorator)])
     jitted = decorator(case.function)
-    return _in_turn(
+    return in_turn(
         [
             _calling(jitted, args, case.kwargs, case.carried, case.nested)
             for args in (case.args, *case.others)
@@ -181,7 +181,12 @@ def _calling(jitted: Any, args: tuple[Any, ...], kwargs: Any, carried: int, nest
     return call
 
 
-def _in_turn(calls: Sequence[Call]) -> Call:
+def _as_called(case: Case, call: Call) -> Call:
+    """With the frame of Python around it that `Case.decorated` puts around the others."""
+    return call if case.decorated is None else lambda: call()
+
+
+def in_turn(calls: Sequence[Call]) -> Call:
     """A call that makes the given ones, one after the other and over again. All are warm."""
     for _ in range(3):
         for call in calls:

@@ -16,13 +16,17 @@ from cases import Call, Case, arrays_in
 
 
 def interleaved(
-    turns: Mapping[str, Callable[[], float]], seconds: float, rounds: int
+    turns: Mapping[str, Callable[[], float]],
+    seconds: float,
+    rounds: int,
+    pick: Callable[[list[float]], float] = min,
 ) -> dict[str, float]:
-    """The best time that each turn returned, of `rounds` or more, in `seconds` or more.
+    """The best time that each turn returned, or what else `pick` takes, of `rounds` or more, in
+    `seconds` or more.
 
     Garbage is collected before each turn and not during it.
     """
-    best = dict.fromkeys(turns, float("inf"))
+    found: dict[str, list[float]] = {name: [] for name in turns}
     order = list(turns)
     gc.collect()
     gc.freeze()  # what is there by now is no garbage: collecting in between is quick
@@ -32,14 +36,14 @@ def interleaved(
         for done in itertools.count(1):
             for name in order:
                 gc.collect()
-                best[name] = min(best[name], turns[name]())
+                found[name].append(turns[name]())
             order.append(order.pop(0))  # nobody always follows the same one
             if done >= rounds and time.perf_counter() - start >= seconds:
                 break
     finally:
         gc.enable()
         gc.unfreeze()
-    return best
+    return {name: pick(times) for name, times in found.items()}
 
 
 def in_a_row(call: Call, number: int) -> float:

@@ -142,6 +142,7 @@ def test_interleaved_takes_the_best_turn_of_each():
     assert best == {"a": 1.0, "b": 4.0}
     assert seen == ["a", "b", "b", "a", "a", "b"]
     assert gc.isenabled() and gc.get_freeze_count() == 0
+    assert interleaved({"a": iter([3.0, 1.0, 2.0]).__next__}, 0.0, 3, max) == {"a": 3.0}
 
 
 @pytest.mark.parametrize(("way", "more"), [(in_a_row, 0), (one_by_one, 1)])
