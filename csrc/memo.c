@@ -43,14 +43,17 @@ struct FjMemo {
     Py_ssize_t num_blocks, num_words, num_arrays;
 };
 
+/* Stands for the block of a list that has none, being empty. */
+static PyObject *const no_items[1] = {NULL};
+
 /* The block of a container: its references and how many there are.  NULL for a Module that
- * keeps its values elsewhere, and for some lists that are empty. */
+ * keeps its values elsewhere. */
 static inline PyObject *const *
 block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
 {
     if (type == &PyList_Type) {
         *size = PyList_GET_SIZE(object);
-        return ((PyListObject *)object)->ob_item;
+        return *size == 0 ? no_items : ((PyListObject *)object)->ob_item;
     }
     if (PyType_HasFeature(type, Py_TPFLAGS_TUPLE_SUBCLASS)) {
         *size = PyTuple_GET_SIZE(object);
@@ -157,7 +160,7 @@ learn_items(Learn *l, const FjNode *node, PyObject *object)
     Py_ssize_t size = 0;
     PyObject *const *items = block_of(object, Py_TYPE(object), &size);
     if (items == NULL || size != (Py_ssize_t)node->children) {
-        return 0; /* so what holds an empty list is not remembered */
+        return 0;
     }
     add_block(l->memo, object, items, size);
     for (Py_ssize_t i = 0; i < size; i++) {

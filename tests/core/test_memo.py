@@ -138,6 +138,17 @@ def test_lists_that_grow_and_shrink() -> None:
         known(f, tree)
 
 
+def test_empty_lists_that_are_filled() -> None:
+    f = make_jit(lambda tree, n: (tree, n))
+    emptied: list[Any] = [1]
+    emptied.pop()
+    tree = [model(), [], emptied]
+    for i in (1, 2, 2, 1):
+        known(f, tree)
+        tree[i].append(Array())
+        known(f, tree)
+
+
 def test_attributes() -> None:
     f, tree = made()
     deep = tree.weight[5][1][0]
