@@ -4,7 +4,7 @@ Nothing here may crash; most of it may fail or match as it likes. Sanitizers (``
 tell whether memory was used after it was freed.
 """
 
-import collections
+import functools
 import gc
 import inspect
 import operator
@@ -16,100 +16,73 @@ from typing import Any
 
 import pytest
 from core_support import (
-    DEEDS,
-    NESTS,
     Array,
     Box,
     Hostile,
     Linear,
-    Loud,
     Maybe,
-    Module,
-    Once,
     Record,
     Value,
-    _clear,
-    attempt,
     classify,
     core,
     make_jit,
     make_registry,
-    nest,
     same,
 )
+from hostile_support import (
+    CONTAINERS,
+    DEEDS,
+    NESTS,
+    Loud,
+    Once,
+    attempt,
+    fill,
+    filled,
+    nest,
+    nothing,
+)
 
-
-class Trap:
-    """A leaf or node that calls `hook` when it is met: by hash, by ==, by is_array, by split."""
-
-    MAKE: dict[str, Callable[[Callable[[], Any]], Any]] = {
-        "hash": lambda hook: Hostile(on_hash=hook),
-        "eq": lambda hook: Hostile(on_eq=hook),
-        "is_array": lambda hook: Maybe(True, hook),
-        "is_array_static": lambda hook: Maybe(False, hook),
-        "split": lambda hook: Box([Array(), 1], hook=hook),
-        "in_tuple": lambda hook: Box([], aux=((Hostile(on_eq=hook), Hostile(on_hash=hook)),)),
-        "getattr": lambda hook: Loud(hook),
-    }
-
-
-def fill(container: Any, trap: Any) -> None:
-    """The trap, with things around it that nothing else holds."""
-    before, after = [Array(i) for i in range(5)], [Array(i) for i in range(5)]
-    items = [*before, [Array(), Value("x" * 50)], trap, *after, {"k": Array()}]
-    if isinstance(container, list):
-        container.extend(items)
-    elif isinstance(container, dict):
-        container.update({f"k{i:02}": item for i, item in enumerate(items)})
-    else:
-        for i, item in enumerate(items):
-            object.__setattr__(container, f"f{i:02}", item)
-
-
-class Fields(Module):
-    dynamic = tuple(f"f{i:02}" for i in range(13))
-
-
-CONTAINERS: dict[str, Callable[[], Any]] = {
-    "list": list,
-    "dict": dict,
-    "ordered": collections.OrderedDict,
-    "default": lambda: collections.defaultdict(int),
-    "module": Fields,
+# What calls a hook when it is met: by hash, by ==, by is_array, by split, by getattr.
+TRAPS: dict[str, Callable[[Callable[[], Any]], Any]] = {
+    "hash": lambda hook: Hostile(on_hash=hook),
+    "eq": lambda hook: Hostile(on_eq=hook),
+    "is_array": lambda hook: Maybe(True, hook),
+    "is_array_static": lambda hook: Maybe(False, hook),
+    "split": lambda hook: Box([Array(), 1], hook=hook),
+    "in_tuple": lambda hook: Box([], aux=((Hostile(on_eq=hook), Hostile(on_hash=hook)),)),
+    "getattr": lambda hook: Loud(hook),
 }
 
 
 @pytest.mark.parametrize("deed", DEEDS)
 @pytest.mark.parametrize("kind", CONTAINERS)
-@pytest.mark.parametrize("trap", Trap.MAKE)
+@pytest.mark.parametrize("trap", TRAPS)
 def test_changed_during_a_walk(trap: str, kind: str, deed: Callable[[Any], Any]) -> None:
+    """The deed is done when the trap is met the `at`-th time: in the operation or after it."""
     for at in (1, 2, 3):
-        for operation in ("flatten", "match", "hash", "equal", "match_other"):
+        for operation in ("flatten", "match", "compare", "match_other"):
             registry = make_registry()
-            container = CONTAINERS[kind]()
-            hook = Once(lambda c=container: deed(c), at)  # type: ignore[misc]
-            fill(container, Trap.MAKE[trap](lambda: None))
+            container = filled(kind, TRAPS[trap](nothing))
             _, structure = core.flatten(registry, [container, Array()])
             hash(structure)
-            _clear(container)
-            fill(container, Trap.MAKE[trap](hook))
+            hook = Once(functools.partial(deed, container), at)
+            fill(container, TRAPS[trap](hook))
             tree = [container, Array()]
             if operation == "flatten":
                 attempt(core.flatten, registry, tree)
             elif operation == "match":
                 attempt(core.match, structure, tree)
             elif operation == "match_other":
-                del tree[1]
-                attempt(core.match, structure, [*tree, 1])
+                attempt(core.match, structure, [container, 1])
             else:
                 other = attempt(core.flatten, registry, tree)
                 if isinstance(other, tuple):
                     attempt(hash, other[1])
                     attempt(operator.eq, other[1], structure)
-            hook.at = 10**9
             attempt(core.flatten, registry, tree)
             attempt(core.match, structure, tree)
             attempt(repr, structure)
+            assert hook.calls > 0
 
 
 @pytest.mark.parametrize("cls", [list, set, dict])

@@ -17,6 +17,7 @@ from core_support import (
     Record,
     Value,
     core,
+    identical,
     make_jit,
     make_registry,
     same,
@@ -92,10 +93,6 @@ def flatten(registry: Any, tree: Any) -> tuple[tuple[Any, ...], Any]:
     arrays, structure = core.flatten(registry, tree)
     hash(structure)
     return arrays, structure
-
-
-def identical(xs: Any, ys: Any) -> bool:
-    return len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
 
 
 @quick

@@ -9,27 +9,19 @@ from typing import Any
 
 import pytest
 from core_support import (
-    ARRAYS,
-    CONTAINERS,
-    DEEDS,
     Array,
     Box,
     Linear,
     Maybe,
-    Once,
     Record,
     Value,
-    attempt,
     classify,
     core,
     describe,
-    early,
-    filled,
-    late,
     make_registry,
-    nothing,
     same,
 )
+from hostile_support import ARRAYS, CONTAINERS, DEEDS, Once, attempt, early, filled, late, nothing
 
 
 def fail() -> None:

@@ -22,44 +22,11 @@ from core_support import (
     missing,
     same,
 )
+from trees_support import trees
 
 
 def a(n: int) -> list[Array]:
     return [Array(i) for i in range(n)]
-
-
-def _factory() -> int:
-    return 0
-
-
-def trees() -> dict[str, Any]:
-    x, y, z = a(3)
-    return {
-        "array": x,
-        "other_array": OtherArray(),
-        "asked_array": Maybe(True),
-        "asked_static": Maybe(False),
-        "static": 3,
-        "none": None,
-        "tuple": (x, 1, y),
-        "empty_tuple": (),
-        "list": [x, "a", [y, None]],
-        "empty_list": [],
-        "dict": {"b": x, "a": y, "c": 1},
-        "empty_dict": {},
-        "int_keys": {2: x, 1: y},
-        "ordered_dict": collections.OrderedDict([("b", x), ("a", 2)]),
-        "default_dict": collections.defaultdict(_factory, b=x, a=y),
-        "default_dict_none": collections.defaultdict(None, a=y),
-        "namedtuple": Point(x, 2),
-        "loud_namedtuple": LoudPoint(x, 2),
-        "module": Linear(weight=x, bias=y, size=3, activation=len),
-        "dataclass": Record(x, [y], "tag"),
-        "generic": Box([x, (y, 2)], aux=("aux", 1)),
-        "generic_empty": Box([]),
-        "deep": ({"k": [Point(x, Record(y, z, 0))]}, Linear(weight=(x, x), bias=None)),
-        "shared": [x, x, x],
-    }
 
 
 @pytest.mark.parametrize("name", trees())
@@ -354,7 +321,7 @@ class TestConstantTuples:
     """Tuples of inert statics are kept, and known again without being looked at."""
 
     def test_kept_and_shared(self, registry: Any) -> None:
-        constant = (1, "two", (3.0, None, ()), _factory)
+        constant = (1, "two", (3.0, None, ()), same)
         arrays, structure = core.flatten(registry, [Array(), constant, 4])
         for tree in (structure.unflatten(arrays), structure.unflatten([Array()])):
             assert tree[1] is constant and tree[2] == 4
