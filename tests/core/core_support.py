@@ -439,6 +439,13 @@ def variants(f: Any) -> list[Any]:
     return f.parts()[0].variants()  # type: ignore[no-any-return]
 
 
+def called(fun: Any, *args: Any) -> tuple[Any, Any]:
+    """A FilterJit that was called once, and its variant."""
+    f = make_jit(fun)
+    f(*args)
+    return f, f.lookup(*args)[0]
+
+
 # ---- comparing ----
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from core_support import Array, Options, core, make_jit, make_registry, variants
+from core_support import Array, Options, called, core, make_jit, make_registry, variants
 
 
 def test_the_least_recently_used_goes() -> None:
@@ -81,29 +81,6 @@ def test_lookup() -> None:
     assert f.lookup(x, 1)[0] is listed is not variant
 
 
-def test_keep() -> None:
-    f = make_jit(lambda n: n, Options(make_registry(), maxsize=2))
-    f(1), f(2)
-    cache, _ = f.parts()
-    made, again = (f.lookup(3)[0] for _ in range(2))
-    cache.keep(made)
-    assert made not in variants(f), "it has not been traced"
-    core.output_flatten(made.call.flat())
-    core.output_flatten(again.call.flat())
-    for _ in range(2):
-        cache.keep(made)
-        assert made in variants(f) and len(variants(f)) == 2, "the oldest has gone"
-    cache.keep(again)
-    assert again not in variants(f), "there is an equal one"
-    cache.clear()
-    cache.keep(made)
-    assert variants(f) == [], "it was cleared"
-    other = make_jit(lambda n: -n)
-    for wrong in (1, other.lookup(1)[0]):
-        with pytest.raises(TypeError, match="of this cache"):
-            cache.keep(wrong)
-
-
 def test_hits_are_timed() -> None:
     f = make_jit(lambda x: x)
     f(Array())
@@ -113,3 +90,60 @@ def test_hits_are_timed() -> None:
     f(Array())
     (variant,) = variants(f)
     assert cache.hit_time > 0 and variant.hit_time == cache.hit_time
+
+
+class TestKeep:
+    """A variant from a look-up is listed once it has been traced."""
+
+    def test_once_it_is_traced(self) -> None:
+        f = make_jit(lambda x, n: n)
+        cache = f.parts()[0]
+        variant, arrays = f.lookup(Array(), 3)
+        assert cache.variants() == []
+        cache.keep(variant)
+        assert cache.variants() == []
+        core.output_flatten(variant.call(*arrays))  # what JAX does: the trace gets its number
+        for _ in range(2):
+            cache.keep(variant)
+            assert cache.variants() == [variant]
+        assert f(Array(), 3) == 3 and cache.variants() == [variant]
+
+    def test_an_equal_one_is_there(self) -> None:
+        f = make_jit(lambda x, n: n)
+        cache = f.parts()[0]
+        variant, arrays = f.lookup(Array(), 3)
+        core.output_flatten(variant.call(*arrays))
+        f(Array(), 3)
+        (first,) = cache.variants()
+        assert first is not variant
+        cache.keep(variant)
+        assert cache.variants() == [first]
+
+    def test_what_was_cleared_stays_away(self) -> None:
+        f, variant = called(lambda x: x, Array(1))
+        cache = f.parts()[0]
+        cache.clear()
+        cache.keep(variant)
+        assert cache.variants() == []
+
+    @pytest.mark.parametrize("value", [None, 3, (), Array()])
+    def test_bad_arguments(self, value: Any) -> None:
+        f, _ = called(lambda x: x, Array(1))
+        with pytest.raises(TypeError, match="keep takes a Variant of this cache"):
+            f.parts()[0].keep(value)
+
+    def test_one_of_another_cache(self) -> None:
+        f, variant = called(lambda x: x, Array(1))
+        _, other = called(lambda x: x, Array(1))
+        with pytest.raises(TypeError, match="keep takes a Variant of this cache"):
+            f.parts()[0].keep(other)
+        assert f.parts()[0].variants() == [variant]
+
+    def test_the_oldest_goes(self) -> None:
+        f = make_jit(lambda n: n, Options(make_registry(), maxsize=2))
+        f(1), f(2)
+        cache, oldest = f.parts()[0], f.lookup(1)[0]
+        variant, _ = f.lookup(3)
+        core.output_flatten(variant.call())
+        cache.keep(variant)
+        assert variant in variants(f) and oldest not in variants(f) and len(variants(f)) == 2

@@ -1,9 +1,10 @@
-"""Output: what a trace gives to JAX and gets back from it."""
+"""Outputs: what a trace gives to JAX, and the user's result that comes of it."""
 
+import gc
 from typing import Any
 
 import pytest
-from core_support import Array, Options, Unhashable, core, make_jit, make_registry
+from core_support import Array, Options, Unhashable, Value, called, core, make_jit, make_registry
 
 
 def test_output() -> None:
@@ -71,3 +72,29 @@ def test_a_trace_outside_of_a_call() -> None:
     variant.run_deferred()
     assert done == [2, 1, 0]
     assert repr(f.peek(x)[1]).startswith("Structure(")
+
+
+class TestOutputsOfAVariant:
+    """The structures of what its traces returned."""
+
+    def test_one_a_trace(self) -> None:
+        f, variant = called(lambda x: (x, [x.value]), Array(1))
+        (first,) = variant.outputs
+        f(Array("a"))
+        assert variant.outputs[0] is first and len(variant.outputs) == variant.num_traces == 2
+        assert first == core.flatten(f.options.registry, (Array(), [1]))[1]
+        assert variant.outputs[1] != first
+        with pytest.raises(AttributeError):
+            variant.outputs = ()
+
+    def test_none_before_the_first(self) -> None:
+        f = make_jit(lambda x: x)
+        variant, _ = f.lookup(Array())
+        assert variant.outputs == ()
+
+    def test_they_outlive_the_variant(self) -> None:
+        f, variant = called(lambda x: (x, Value("s")), Array())
+        outputs = variant.outputs
+        del f, variant
+        gc.collect()
+        assert "s" in repr(outputs[0])

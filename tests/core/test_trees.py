@@ -2,12 +2,12 @@
 
 import collections
 import copy
+import sys
 import weakref
 from typing import Any
 
 import pytest
 from core_support import (
-    WRAPPER,
     Array,
     Box,
     Linear,
@@ -23,10 +23,6 @@ from core_support import (
     same,
 )
 from trees_support import trees
-
-
-def a(n: int) -> list[Array]:
-    return [Array(i) for i in range(n)]
 
 
 @pytest.mark.parametrize("name", trees())
@@ -80,10 +76,10 @@ def test_arrays_of_any_type_match(registry: Any) -> None:
 
 def test_a_mismatch_late_in_the_walk_gives_the_arrays_back(registry: Any) -> None:
     x = Array()
-    refs = weakref.getweakrefcount(x)
-    _, structure = core.flatten(registry, [[x] * 200, 1])
+    structure = core.flatten(registry, [[x] * 200, 1])[1]
+    before = sys.getrefcount(x)
     assert core.match(structure, [[x] * 200, 2]) is None
-    assert weakref.getweakrefcount(x) == refs
+    assert sys.getrefcount(x) == before
 
 
 @pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 2049, 20_000])
@@ -241,15 +237,16 @@ def test_bad_answers_of_classify(answer: Any, error: type[Exception]) -> None:
 
 @pytest.mark.parametrize("answer", [None, 3, (), ([], None, id), ((), None)])
 def test_bad_answers_of_describe_and_split(answer: Any) -> None:
-    good = make_registry()
     registry = make_registry(describe=lambda x: answer)
-    with pytest.raises((TypeError, SystemError)):
+    with pytest.raises(TypeError, match=r"describe\(\) must return"):
         core.flatten(registry, Box([]))
-    registry = make_registry(split=lambda x: answer if answer != ((), None) else 3)
+    registry = make_registry(split=lambda x: answer)
     _, structure = core.flatten(registry, Box([]))
-    with pytest.raises((TypeError, SystemError)):
-        core.match(structure, Box([]))
-    core.flatten(good, Box([]))
+    if answer == ((), None):  # two of the four parts are enough for split
+        assert core.match(structure, Box([])) == ()
+    else:
+        with pytest.raises(TypeError, match=r"split\(\) must return"):
+            core.match(structure, Box([]))
 
 
 def test_kinds_are_asked_for_once_a_type() -> None:
@@ -277,7 +274,6 @@ def test_registry_arguments() -> None:
     assert registry.missing is missing
     assert registry.kind(Linear()) == "module"
     assert registry.kind(Maybe(True)) == "ask"
-    assert WRAPPER
 
 
 def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
@@ -302,7 +298,7 @@ def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
 
 def test_order_of_keys_does_not_count(registry: Any) -> None:
     keys = [f"key {i}" for i in range(6)]
-    x = a(6)
+    x = [Array(i) for i in range(6)]
     arrays, structure = core.flatten(registry, dict(zip(keys, x, strict=True)))
     for order in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [0, 1, 5, 2, 4, 3], [1, 0, 2, 3, 4, 5]):
         tree = {keys[i]: x[i] for i in order}
