@@ -1,4 +1,4 @@
-"""What is kept alive, by whom, and until when."""
+"""What is kept alive, by whom, until when."""
 
 import contextlib
 import gc

@@ -93,5 +93,5 @@ def test_transfer_guard() -> None:
 
 
 def test_no_tracer_is_left_behind() -> None:
-    """After all of the above, an ordinary call."""
+    """After all of these, an ordinary call."""
     assert picture(check(lambda jit: jit(lambda x: x + 1)(ONE))) == picture(TWO)
