@@ -10,6 +10,7 @@ import inspect
 import operator
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from core_support import (
     make_jit,
     make_registry,
     same,
+    variants,
 )
 from hostile_support import (
     CONTAINERS,
@@ -95,8 +97,10 @@ def test_a_field_emptied_while_it_is_hashed_or_compared(registry: Any, cls: Any,
         return cls(zip(elements, elements, strict=True)) if cls is dict else cls(elements)
 
     def act() -> None:
+        emptied.append(len(value))
         value.clear()
 
+    emptied: list[int] = []
     for at in range(6):
         for value in (make(), make()):
             _, structure = core.flatten(registry, Linear(size=value))
@@ -110,14 +114,27 @@ def test_a_field_emptied_while_it_is_hashed_or_compared(registry: Any, cls: Any,
             _, second = core.flatten(registry, Linear(size=other))
             attempt(hash, second)
             attempt(operator.eq, structure, second)
+    assert any(emptied)
 
 
-def test_the_structure_dropped_during_a_match(registry: Any) -> None:
-    holder: list[Any] = []
-    trap = Hostile(on_eq=lambda: (holder.clear(), gc.collect()))
-    tree = [Array(), [Hostile()], Array()]
-    holder.append(core.flatten(registry, [Array(), [trap], Array()])[1])
-    attempt(core.match, holder[0], tree)
+def test_the_structure_dropped_during_a_match() -> None:
+    """By the cache and by the wrapper: the call alone holds it then."""
+    dropped: list[Any] = []
+
+    def drop() -> None:
+        if not dropped:
+            dropped.append(weakref.ref(variants(f)[0].structure))
+            f.parts()[0].clear()
+            f(Array(), 2)
+            gc.collect()
+
+    f = make_jit(lambda x, s: x)
+    f(Array(), [Array(), Hostile(), Array()])
+    x = Array()
+    assert f(x, [Array(), Hostile(on_eq=drop), Array()]) is x
+    f(Array(), 2)  # which takes the place of that call's variant
+    gc.collect()
+    assert [structure() for structure in dropped] == [None]
 
 
 def test_the_registry_is_held_by_its_structures() -> None:
@@ -171,8 +188,8 @@ def test_the_type_dies_while_it_is_asked_about() -> None:
 
 
 def test_equality_given_to_a_class_later(registry: Any) -> None:
-    """A class whose instances compared by identity when they were flattened: its new ``__eq__``
-    runs where no Python code was expected to."""
+    """A class whose instances compared by identity when they were flattened: a match goes on to
+    do so. Where structures are compared, its new ``__eq__`` runs."""
 
     class Late:
         pass
@@ -188,7 +205,9 @@ def test_equality_given_to_a_class_later(registry: Any) -> None:
 
     Late.__eq__ = eq  # type: ignore[method-assign, assignment]
     Late.__hash__ = lambda self: 1  # type: ignore[method-assign, assignment]
-    attempt(core.match, structure, outer)
+    assert core.match(structure, outer) is None and len(outer) == 2
+    attempt(operator.eq, structure, core.flatten(registry, outer)[1])
+    assert outer == []
 
 
 def test_a_dict_dropped_during_a_look_up_in_it(registry: Any) -> None:
