@@ -1,4 +1,4 @@
-"""What the tests of the C core share: the core itself, a registry without JAX, hostile objects.
+"""What all tests of the C core share: the core, and the little that it needs around it.
 
 Nothing here imports JAX, Equinox, NumPy, or ``filterjit/__init__.py``, which imports them.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import gc
 import importlib.machinery
 import importlib.util
 import inspect
 import os
-import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -439,6 +437,18 @@ def make_jit(
     return core.FilterJit(fun, options, None, {} if attributes is None else attributes)
 
 
+def variants(f: Any) -> list[Any]:
+    """Those in the cache of a FilterJit."""
+    return f.parts()[0].variants()  # type: ignore[no-any-return]
+
+
+def called(fun: Any, *args: Any) -> tuple[Any, Any]:
+    """A FilterJit that was called once, and its variant."""
+    f = make_jit(fun)
+    f(*args)
+    return f, f.lookup(*args)[0]
+
+
 # ---- comparing ----
 
 
@@ -474,290 +484,6 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-# ---- user code in the middle of a walk ----
-
-
-def attempt(call: Callable[..., Any], *args: Any) -> Any:
-    """What it returns or raises, SystemError excepted."""
-    try:
-        return call(*args)
-    except SystemError:
-        raise
-    except Exception as e:
-        return e
-
-
-class Once:
-    """Runs `action` at the `at`-th call, and the garbage collector after it."""
-
-    def __init__(self, action: Callable[[], Any], at: int = 1) -> None:
-        self.action, self.at, self.calls = action, at, 0
-
-    def __call__(self) -> None:
-        self.calls += 1
-        if self.calls == self.at:
-            self.action()
-            gc.collect()
-
-
-class Loud(Record):
-    """A dataclass node that runs code when a field is read."""
-
-    def __init__(self, hook: Any = None, other: Any = 1, tag: Any = 2, data: Any = None) -> None:
-        self.__dict__.update(hook=hook, other=other, tag=tag)
-
-    @property
-    def data(self) -> Any:
-        if callable(self.hook):
-            self.hook()
-        return Array()
-
-
-def _clear(c: Any) -> None:
-    (c if hasattr(c, "clear") else vars(c)).clear()
-
-
-def _shrink(c: Any) -> None:
-    c.pop() if isinstance(c, list) else (c if isinstance(c, dict) else vars(c)).popitem()
-
-
-def _replace(c: Any) -> None:
-    """Other objects in the same places."""
-    if isinstance(c, list):
-        c[:] = [[Array()] for _ in c]
-    else:
-        d = c if isinstance(c, dict) else vars(c)
-        for k in list(d):
-            d[k] = [Array()]
-
-
-def _grow(c: Any) -> None:
-    if isinstance(c, list):
-        c.extend(range(1000))
-    else:
-        (c if isinstance(c, dict) else vars(c)).update({f"new{i}": i for i in range(1000)})
-
-
-def _rekey(c: Any) -> None:
-    if isinstance(c, dict):
-        items = list(c.items())
-        c.clear()
-        c.update((i, v) for i, (_, v) in enumerate(items))
-    elif isinstance(c, list):
-        c.reverse()
-    else:
-        c.__dict__ = {}
-
-
-def _class(c: Any) -> None:
-    if isinstance(c, Module):
-        c.__class__ = type("Elsewhere", (type(c),), {})
-    else:
-        _shrink(c)
-
-
-DEEDS = [_clear, _shrink, _replace, _grow, _rekey, _class]
-
-
-def nest(make: Callable[[Any], Any], depth: int) -> Any:
-    tree: Any = Array()
-    for _ in range(depth):
-        tree = make(tree)
-    return tree
-
-
-NESTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "tuple": (lambda t: (t,), lambda t: t[0]),
-    "list": (lambda t: [t], lambda t: t.pop()),
-    "dict": (lambda t: {"a": t}, lambda t: t.pop("a")),
-    "module": (lambda t: Linear(weight=t), lambda t: vars(t).pop("weight")),
-    "record": (lambda t: Record(t, 1, 2), lambda t: vars(t).pop("data")),
-    "box": (lambda t: Box([t]), lambda t: t.children.pop()),
-}
-
-
-ARRAYS = ("arrays",)
-
-
-def nothing() -> None:
-    pass
-
-
-def early(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
-    """Calls in which the hook runs while the tree is walked."""
-
-    def is_leaf(x: Any) -> bool:
-        hook()
-        return False
-
-    def program_of(filter: Any) -> Any:
-        hook()
-        return "leaf", lambda x: isinstance(x, Array)
-
-    def filters() -> Any:
-        """A filter for each leaf of the first two levels, and one for what is below."""
-        return core.tree_map(
-            registry, lambda x: "filter", (tree,), lambda x: x is not tree and x is not tree[0]
-        )
-
-    return {
-        "leaves": lambda: core.tree_leaves(registry, tree, is_leaf),
-        "paths": lambda: core.tree_paths(registry, tree, is_leaf),
-        "map": lambda: core.tree_map(registry, lambda x: x, (tree,), is_leaf),
-        "flatten": lambda: core.tree_flatten(registry, tree, ARRAYS, is_leaf),
-        "partition": lambda: core.partition(registry, tree, (ARRAYS,), is_leaf, None),
-        "partition_dict": lambda: core.partition_dict(registry, tree, True, (ARRAYS,), is_leaf),
-        "combine": lambda: core.combine(registry, (tree, tree), is_leaf, False),
-        "tree_of_filters": lambda: core.partition(
-            registry, tree, (("tree", filters(), program_of),), None, None
-        ),
-    }
-
-
-def late(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
-    """Calls in which the hook runs after the leaves have been taken out of the tree."""
-
-    def f(*row: Any) -> Any:
-        hook()
-        return row[-1]
-
-    def takes(leaf: Any) -> bool:
-        hook()
-        return isinstance(leaf, Array)
-
-    def matches(text: str) -> bool:
-        hook()
-        return text < "k05"
-
-    leaf, array, path = ("leaf", takes), ("array", takes), ("path", (("deep",), ("glob", matches)))
-    return {
-        "map": lambda: core.tree_map(registry, f, (tree,), None),
-        "map_3": lambda: core.tree_map(registry, f, (tree, tree, tree), None),
-        "flatten": lambda: core.tree_flatten(registry, tree, leaf, None),
-        "flatten_not": lambda: core.tree_flatten(registry, tree, ("not", ("or", leaf, path)), None),
-        "partition": lambda: core.partition(registry, tree, (path, array), None, "none"),
-        "partition_and": lambda: core.partition(registry, tree, (("and", leaf, leaf),), None, None),
-        "partition_dict": lambda: core.partition_dict(registry, tree, array, (path,), None),
-    }
-
-
-class Fields(Module):
-    dynamic = tuple(f"f{i:02}" for i in range(10))
-
-
-CONTAINERS: dict[str, Callable[[], Any]] = {
-    "list": list,
-    "dict": dict,
-    "ordered": collections.OrderedDict,
-    "default": lambda: collections.defaultdict(int),
-    "module": Fields,
-}
-
-
-def filled(kind: str, trap: Any = None) -> Any:
-    """A container of leaves and nodes that nothing else holds, with the trap in the middle."""
-    container = CONTAINERS[kind]()
-    items = [
-        *(Array(i) for i in range(3)),
-        [Array(), Value("x" * 50), [Array()]],
-        Linear(weight=Array(), bias=(Array(), "text"), size=1),
-        Array() if trap is None else trap,
-        {"k00": Array(), "k": Array()},
-        (1.5, 2),
-        *(Array(i) for i in range(2)),
-    ]
-    if isinstance(container, list):
-        container.extend(items)
-    elif isinstance(container, dict):
-        container.update({f"k{i:02}": item for i, item in enumerate(items)})
-    else:
-        for name, item in zip(Fields.dynamic, items, strict=True):
-            object.__setattr__(container, name, item)
-    return container
-
-
-# ---- trees of every kind, and what is said of them in Python ----
-
-
-def children(x: Any) -> list[tuple[Any, Any]] | None:
-    """(key, child) of a node; None for a leaf."""
-    if x is None:
-        return []
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return list(zip(x._fields, x, strict=True))
-    if type(x) in (tuple, list):
-        return list(enumerate(x))
-    if isinstance(x, dict):
-        return [(k, x[k]) for k in (x if type(x) is collections.OrderedDict else sorted(x))]
-    if isinstance(x, Module):
-        return [(k, getattr(x, k)) for k in x.dynamic if hasattr(x, k)]
-    if isinstance(x, Record):
-        return [("data", x.data), ("other", x.other)]
-    return list(enumerate(x.children)) if isinstance(x, Box) else None
-
-
 def identical(a: Any, b: Any) -> bool:
+    """Whether two sequences hold the very same objects."""
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
-
-
-def _factory() -> int:
-    return 0
-
-
-def trees() -> dict[str, Any]:
-    x, y, z = (Array(i) for i in range(3))
-    return {
-        "array": x,
-        "other_array": OtherArray(),
-        "asked": Maybe(True),
-        "static": "text",
-        "none": None,
-        "tuple": (x, 1, y),
-        "tuple_of_nones": (None, (None,)),
-        "empty_tuple": (),
-        "list": [x, "a", [y, None]],
-        "list_of_leaves": [1, 1.5, x, y, "a", Maybe(False)],
-        "empty_list": [],
-        "dict": {"b": x, "a": y, "c": 1},
-        "empty_dict": {},
-        "int_keys": {2: x, 1: y},
-        "ordered_dict": collections.OrderedDict([("b", x), ("a", 2)]),
-        "default_dict": collections.defaultdict(_factory, b=x, a=y),
-        "default_dict_none": collections.defaultdict(None, a=y),
-        "namedtuple": Point(x, 2),
-        "loud_namedtuple": LoudPoint(x, 2),
-        "module": Linear(weight=x, bias=y, size=3, activation=len),
-        "partial_module": Linear(bias=y, __name__="f"),
-        "dataclass": Record(x, [y], "tag"),
-        "generic": Box([x, (y, 2)], aux=("aux", 1)),
-        "generic_empty": Box([]),
-        "deep": ({"k": [Point(x, Record(y, z, 0))]}, Linear(weight=(x, x), bias=None)),
-        "mixed": [[1, 2], 3, ([x, y], ([z],), [[], 4]), [None, 5], [6, 7]],
-        "shared": [x] * 4,
-    }
-
-
-def random_tree(source: random.Random, depth: int = 4) -> Any:
-    """Its leaves are all different objects, None aside."""
-    below = lambda: random_tree(source, depth - 1)
-    few = range(source.randrange(5))
-    kind = source.randrange(14) if depth else source.randrange(3)
-    if kind <= 2:
-        return (Array(), Value(source.random()), None)[kind]
-    if kind <= 5:
-        return [below() for _ in few]
-    if kind <= 7:
-        return tuple([below() for _ in few])
-    if kind == 8:
-        return [Array() for _ in range(source.randrange(1, 30))]
-    if kind == 9:
-        return {f"k{i}": below() for i in reversed(few)}
-    return (
-        lambda: Linear(weight=below(), bias=below(), size=3),
-        lambda: Point(below(), below()),
-        lambda: Record(below(), below(), "tag"),
-        lambda: Box([below() for _ in few], aux="aux"),
-    )[kind - 10]()
-
-
-Ordered, D = collections.OrderedDict, collections.defaultdict

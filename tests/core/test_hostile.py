@@ -4,112 +4,87 @@ Nothing here may crash; most of it may fail or match as it likes. Sanitizers (``
 tell whether memory was used after it was freed.
 """
 
-import collections
+import functools
 import gc
 import inspect
 import operator
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from core_support import (
-    DEEDS,
-    NESTS,
     Array,
     Box,
     Hostile,
     Linear,
-    Loud,
     Maybe,
-    Module,
-    Once,
     Record,
     Value,
-    _clear,
-    attempt,
     classify,
     core,
     make_jit,
     make_registry,
-    nest,
     same,
+    variants,
+)
+from hostile_support import (
+    CONTAINERS,
+    DEEDS,
+    NESTS,
+    Loud,
+    Once,
+    attempt,
+    fill,
+    filled,
+    nest,
+    nothing,
 )
 
-
-class Trap:
-    """A leaf or node that calls `hook` when it is met: by hash, by ==, by is_array, by split."""
-
-    MAKE: dict[str, Callable[[Callable[[], Any]], Any]] = {
-        "hash": lambda hook: Hostile(on_hash=hook),
-        "eq": lambda hook: Hostile(on_eq=hook),
-        "is_array": lambda hook: Maybe(True, hook),
-        "is_array_static": lambda hook: Maybe(False, hook),
-        "split": lambda hook: Box([Array(), 1], hook=hook),
-        "in_tuple": lambda hook: Box([], aux=((Hostile(on_eq=hook), Hostile(on_hash=hook)),)),
-        "getattr": lambda hook: Loud(hook),
-    }
-
-
-def fill(container: Any, trap: Any) -> None:
-    """The trap, with things around it that nothing else holds."""
-    before, after = [Array(i) for i in range(5)], [Array(i) for i in range(5)]
-    items = [*before, [Array(), Value("x" * 50)], trap, *after, {"k": Array()}]
-    if isinstance(container, list):
-        container.extend(items)
-    elif isinstance(container, dict):
-        container.update({f"k{i:02}": item for i, item in enumerate(items)})
-    else:
-        for i, item in enumerate(items):
-            object.__setattr__(container, f"f{i:02}", item)
-
-
-class Fields(Module):
-    dynamic = tuple(f"f{i:02}" for i in range(13))
-
-
-CONTAINERS: dict[str, Callable[[], Any]] = {
-    "list": list,
-    "dict": dict,
-    "ordered": collections.OrderedDict,
-    "default": lambda: collections.defaultdict(int),
-    "module": Fields,
+# What calls a hook when it is met: by hash, by ==, by is_array, by split, by getattr.
+TRAPS: dict[str, Callable[[Callable[[], Any]], Any]] = {
+    "hash": lambda hook: Hostile(on_hash=hook),
+    "eq": lambda hook: Hostile(on_eq=hook),
+    "is_array": lambda hook: Maybe(True, hook),
+    "is_array_static": lambda hook: Maybe(False, hook),
+    "split": lambda hook: Box([Array(), 1], hook=hook),
+    "in_tuple": lambda hook: Box([], aux=((Hostile(on_eq=hook), Hostile(on_hash=hook)),)),
+    "getattr": lambda hook: Loud(hook),
 }
 
 
 @pytest.mark.parametrize("deed", DEEDS)
 @pytest.mark.parametrize("kind", CONTAINERS)
-@pytest.mark.parametrize("trap", Trap.MAKE)
+@pytest.mark.parametrize("trap", TRAPS)
 def test_changed_during_a_walk(trap: str, kind: str, deed: Callable[[Any], Any]) -> None:
+    """The deed is done when the trap is met the `at`-th time: in the operation or after it."""
     for at in (1, 2, 3):
-        for operation in ("flatten", "match", "hash", "equal", "match_other"):
+        for operation in ("flatten", "match", "compare", "match_other"):
             registry = make_registry()
-            container = CONTAINERS[kind]()
-            hook = Once(lambda c=container: deed(c), at)  # type: ignore[misc]
-            fill(container, Trap.MAKE[trap](lambda: None))
+            container = filled(kind, TRAPS[trap](nothing))
             _, structure = core.flatten(registry, [container, Array()])
             hash(structure)
-            _clear(container)
-            fill(container, Trap.MAKE[trap](hook))
+            hook = Once(functools.partial(deed, container), at)
+            fill(container, TRAPS[trap](hook))
             tree = [container, Array()]
             if operation == "flatten":
                 attempt(core.flatten, registry, tree)
             elif operation == "match":
                 attempt(core.match, structure, tree)
             elif operation == "match_other":
-                del tree[1]
-                attempt(core.match, structure, [*tree, 1])
+                attempt(core.match, structure, [container, 1])
             else:
                 other = attempt(core.flatten, registry, tree)
                 if isinstance(other, tuple):
                     attempt(hash, other[1])
                     attempt(operator.eq, other[1], structure)
-            hook.at = 10**9
             attempt(core.flatten, registry, tree)
             attempt(core.match, structure, tree)
             attempt(repr, structure)
+            assert hook.calls > 0
 
 
 @pytest.mark.parametrize("cls", [list, set, dict])
@@ -122,8 +97,10 @@ def test_a_field_emptied_while_it_is_hashed_or_compared(registry: Any, cls: Any,
         return cls(zip(elements, elements, strict=True)) if cls is dict else cls(elements)
 
     def act() -> None:
+        emptied.append(len(value))
         value.clear()
 
+    emptied: list[int] = []
     for at in range(6):
         for value in (make(), make()):
             _, structure = core.flatten(registry, Linear(size=value))
@@ -137,14 +114,27 @@ def test_a_field_emptied_while_it_is_hashed_or_compared(registry: Any, cls: Any,
             _, second = core.flatten(registry, Linear(size=other))
             attempt(hash, second)
             attempt(operator.eq, structure, second)
+    assert any(emptied)
 
 
-def test_the_structure_dropped_during_a_match(registry: Any) -> None:
-    holder: list[Any] = []
-    trap = Hostile(on_eq=lambda: (holder.clear(), gc.collect()))
-    tree = [Array(), [Hostile()], Array()]
-    holder.append(core.flatten(registry, [Array(), [trap], Array()])[1])
-    attempt(core.match, holder[0], tree)
+def test_the_structure_dropped_during_a_match() -> None:
+    """By the cache and by the wrapper: the call alone holds it then."""
+    dropped: list[Any] = []
+
+    def drop() -> None:
+        if not dropped:
+            dropped.append(weakref.ref(variants(f)[0].structure))
+            f.parts()[0].clear()
+            f(Array(), 2)
+            gc.collect()
+
+    f = make_jit(lambda x, s: x)
+    f(Array(), [Array(), Hostile(), Array()])
+    x = Array()
+    assert f(x, [Array(), Hostile(on_eq=drop), Array()]) is x
+    f(Array(), 2)  # which takes the place of that call's variant
+    gc.collect()
+    assert [structure() for structure in dropped] == [None]
 
 
 def test_the_registry_is_held_by_its_structures() -> None:
@@ -198,8 +188,8 @@ def test_the_type_dies_while_it_is_asked_about() -> None:
 
 
 def test_equality_given_to_a_class_later(registry: Any) -> None:
-    """A class whose instances compared by identity when they were flattened: its new ``__eq__``
-    runs where no Python code was expected to."""
+    """A class whose instances compared by identity when they were flattened: a match goes on to
+    do so. Where structures are compared, its new ``__eq__`` runs."""
 
     class Late:
         pass
@@ -215,7 +205,9 @@ def test_equality_given_to_a_class_later(registry: Any) -> None:
 
     Late.__eq__ = eq  # type: ignore[method-assign, assignment]
     Late.__hash__ = lambda self: 1  # type: ignore[method-assign, assignment]
-    attempt(core.match, structure, outer)
+    assert core.match(structure, outer) is None and len(outer) == 2
+    attempt(operator.eq, structure, core.flatten(registry, outer)[1])
+    assert outer == []
 
 
 def test_a_dict_dropped_during_a_look_up_in_it(registry: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is kept alive, by whom, and until when."""
+"""What is kept alive, by whom, until when."""
 
 import contextlib
 import gc
@@ -7,17 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Box,
-    Linear,
-    Module,
-    Options,
-    Record,
-    core,
-    make_jit,
-    make_registry,
-)
+from core_support import Array, Box, Linear, Module, Options, Record, core, make_jit, make_registry
 
 
 class Static:

@@ -209,14 +209,14 @@ def test_changed_within_the_call() -> None:
     """The careful walk of another argument runs Python code: what is known may not hold."""
 
     def hook() -> None:
-        f2.parts()
+        f.parts()
         tree.weight[0][0] = leaf(99)
         tree.weight.append(Array())
         for _ in range(3):
             f(tree, 0)
         gc.collect()
 
-    f = f2 = make_jit(lambda tree, n: (tree, n))
+    f = make_jit(lambda tree, n: (tree, n))
     tree = model()
     array = Array()
     for _ in range(100):

@@ -16,11 +16,8 @@ from core_support import (
     make_jit,
     make_registry,
     same,
+    variants,
 )
-
-
-def variants(f: Any) -> list[Any]:
-    return f.parts()[0].variants()  # type: ignore[no-any-return]
 
 
 def everything(*args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,9 @@ from core_support import (
     Point,
     Record,
     Value,
+    classify,
     core,
+    identical,
     make_jit,
     make_registry,
     same,
@@ -94,10 +96,6 @@ def flatten(registry: Any, tree: Any) -> tuple[tuple[Any, ...], Any]:
     return arrays, structure
 
 
-def identical(xs: Any, ys: Any) -> bool:
-    return len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
-
-
 @quick
 @hypothesis.given(trees)
 def test_round_trip(tree: Any) -> None:
@@ -146,7 +144,7 @@ def nearly(tree: Any, place: int, leaf: Any) -> Any:
     """A copy of the tree, with another leaf in one place: by the core itself, after the paths
     of a second registry, to which every leaf is an array."""
     registry = make_registry(
-        classify=lambda cls, x: ("array",) if not _is_node(x) else _node_kind(cls, x)
+        classify=lambda cls, x: classify(cls, x) if _is_node(x) else ("array",)
     )
     found, structure = core.flatten(registry, tree)
     changed = list(found)
@@ -157,12 +155,6 @@ def nearly(tree: Any, place: int, leaf: Any) -> Any:
 
 def _is_node(x: Any) -> bool:
     return x is None or isinstance(x, (tuple, list, dict, Linear, Record, Box))
-
-
-def _node_kind(cls: type, x: Any) -> Any:
-    from core_support import classify
-
-    return classify(cls, x)
 
 
 @quick

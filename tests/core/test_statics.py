@@ -378,7 +378,7 @@ class TestKeyed:
                 assert (s == t) == (i == j)
                 hash(t)
                 assert (s == t) == (i == j) == (t == s)
-                if not isinstance(tree, dict) or "a" in tree:
+                if not isinstance(tree, dict):  # which finds its keys by their own ==
                     assert (core.match(s, tree) is not None) == (i == j)
 
     def test_the_very_object(self, keyed: Any) -> None:

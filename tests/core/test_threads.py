@@ -12,17 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Hostile,
-    Linear,
-    Options,
-    Value,
-    core,
-    make_jit,
-    make_registry,
-    same,
-)
+from core_support import Array, Hostile, Linear, Options, Value, core, make_jit, make_registry, same
 
 THREADS = 4
 

@@ -5,19 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Maybe,
-    Point,
-    Value,
-    children,
-    core,
-    identical,
-    make_registry,
-    random_tree,
-    same,
-    trees,
-)
+from core_support import Array, Maybe, Point, Value, core, identical, make_registry, same
+from trees_support import children, random_tree, trees
 
 
 def never(x: Any) -> bool:
@@ -40,7 +29,7 @@ def places(
             yield from places(child, is_leaf, (*path, key))
 
 
-LEAVES = {"array", "other_array", "asked", "static"}
+LEAVES = {"array", "other_array", "asked_array", "asked_static", "static"}
 
 
 # ---- each kind ----

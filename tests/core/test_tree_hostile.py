@@ -7,26 +7,28 @@ from typing import Any
 
 import pytest
 from core_support import (
-    ARRAYS,
-    CONTAINERS,
-    DEEDS,
     Array,
     Box,
     Hostile,
     Linear,
-    Loud,
-    Once,
     Record,
     Value,
-    attempt,
     classify,
     core,
+    make_registry,
+    same,
+)
+from hostile_support import (
+    ARRAYS,
+    CONTAINERS,
+    DEEDS,
+    Loud,
+    Once,
+    attempt,
     early,
     filled,
     late,
-    make_registry,
     nothing,
-    same,
 )
 
 

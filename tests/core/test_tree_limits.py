@@ -9,17 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_support import (
-    NESTS,
-    Array,
-    Box,
-    Linear,
-    Value,
-    attempt,
-    core,
-    nest,
-    same,
-)
+from core_support import Array, Box, Linear, Value, core, same
+from hostile_support import NESTS, attempt, nest
 
 # ---- many ----
 

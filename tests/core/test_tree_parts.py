@@ -1,20 +1,12 @@
 """Parts of trees together again, dicts of paths, and arguments that are none."""
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Linear,
-    Ordered,
-    Value,
-    core,
-    make_jit,
-    make_registry,
-    same,
-)
+from core_support import Array, Linear, Value, core, make_jit, make_registry, same
 
 # ---- combine ----
 
@@ -57,7 +49,7 @@ def test_combine_with_other_leaves(registry: Any) -> None:
     made = structure.combine({"m.weight": None, "a.1": [5]})
     assert made["a"] == [1, [5]] and made["m"].weight is None and made["m"].bias == 2
     assert structure.combine({"m.weight": 1}, {}, {"a.1": 2})["a"] == [1, 2]
-    assert structure.combine(Ordered(group))["a"][1] is tree["a"][1]
+    assert structure.combine(OrderedDict(group))["a"][1] is tree["a"][1]
     assert structure.unflatten([7, 8])["a"] == [1, 7]
     empty, nothing = core.partition_dict(registry, tree, False, (), None)
     assert nothing == {} and same(empty.combine(), tree) and same(empty.combine({}, {}), tree)

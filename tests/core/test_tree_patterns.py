@@ -2,24 +2,13 @@
 
 import random
 import re
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Box,
-    D,
-    Linear,
-    LoudPoint,
-    Ordered,
-    Point,
-    Record,
-    children,
-    core,
-    identical,
-    random_tree,
-)
+from core_support import Array, Box, Linear, LoudPoint, Point, Record, core, identical
+from trees_support import children, random_tree
 
 ANY, DEEP = ("any",), ("deep",)
 
@@ -46,8 +35,8 @@ def forest() -> Any:
         "t": (1, 2, 3),
         "l": [4, [5, 6], 7],
         "p": Point(8, LoudPoint(9, 10)),
-        "o": Ordered(y=11, x=12),
-        "d": D(int, default=13),
+        "o": OrderedDict(y=11, x=12),
+        "d": defaultdict(int, default=13),
         "m": Linear(weight=14, bias=Linear(weight=15, bias=16, size=0), size=1),
         "r": Record(17, [18], "tag"),
         "b": Box([19, Box([20])]),

@@ -6,16 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Linear,
-    Maybe,
-    OtherArray,
-    Point,
-    Record,
-    core,
-    identical,
-)
+from core_support import Array, Linear, Maybe, OtherArray, Point, Record, core, identical
 
 # ---- programs ----
 

@@ -1,6 +1,7 @@
 """Structures of trees: where trees differ, what they show, and when they are equal."""
 
 import re
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -8,13 +9,11 @@ import pytest
 from core_support import (
     Array,
     Box,
-    D,
     Hostile,
     Keyed,
     Linear,
     LoudPoint,
     Module,
-    Ordered,
     Point,
     Record,
     Unhashable,
@@ -52,7 +51,7 @@ MISMATCHES: dict[str, tuple[Any, Any, str]] = {
     "list_none": ([1], None, "None, where {} has a `list` of 1"),
     "none": (None, 1, "a `int`, where {} has None"),
     "namedtuple_type": (Point(1, 2), LoudPoint(1, 2), "a `LoudPoint`, where {} has a `Point`"),
-    "dict_type": ({"a": 1}, Ordered(a=1), "a `collections.OrderedDict`, where {} has a `dict`"),
+    "dict_type": ({"a": 1}, OrderedDict(a=1), "a `collections.OrderedDict`, where {} has a `dict`"),
     "dict_keys": (
         {"a": 1, "b": 2},
         {"a": 1, "c": 2},
@@ -61,17 +60,25 @@ MISMATCHES: dict[str, tuple[Any, Any, str]] = {
     "dict_fewer": ({"a": 1, "b": 2}, {"a": 1}, "the keys ['a'], where {} has ('a', 'b')"),
     "dict_more": ({"a": 1}, {"a": 1, "b": 2}, "the keys ['a', 'b'], where {} has ('a',)"),
     "ordered_order": (
-        Ordered(a=1, b=2),
-        Ordered(b=2, a=1),
+        OrderedDict(a=1, b=2),
+        OrderedDict(b=2, a=1),
         "the keys ['b', 'a'], where {} has ('a', 'b')",
     ),
-    "ordered_fewer": (Ordered(a=1, b=2), Ordered(a=1), "the keys ['a'], where {} has ('a', 'b')"),
+    "ordered_fewer": (
+        OrderedDict(a=1, b=2),
+        OrderedDict(a=1),
+        "the keys ['a'], where {} has ('a', 'b')",
+    ),
     "default_factory": (
-        D(int, a=1),
-        D(None, a=1),
+        defaultdict(int, a=1),
+        defaultdict(None, a=1),
         "default_factory=None, where {} has default_factory=<class 'int'>",
     ),
-    "default_keys": (D(int, a=1), D(int, b=1), "the keys ['b'], where {} has ('a',)"),
+    "default_keys": (
+        defaultdict(int, a=1),
+        defaultdict(int, b=1),
+        "the keys ['b'], where {} has ('a',)",
+    ),
     "module_type": (Linear(**FULL), Other(**FULL), "a `Other`, where {} has a `Linear`"),
     "module_static": (Linear(**FULL), Linear(**FULL | {"size": 4}), "size=4, where {} has size=3"),
     "module_fewer": (
@@ -138,7 +145,7 @@ def test_what_does_not_make_trees_differ(registry: Any) -> None:
         (Box([1], aux=Keyed(1)), Box([2], aux=Keyed(2))),
         ({"a": 1, "b": 2}, {"b": 4, "a": 3}),
         ({1: 1, 2: 2}, {2.0: 4, True: 3}),
-        (D(int, a=1, b=2), D(int, b=4, a=3)),
+        (defaultdict(int, a=1, b=2), defaultdict(int, b=4, a=3)),
     ]
     for model, other in pairs:
         _, structure = core.tree_flatten(registry, model, True, None)
@@ -177,7 +184,10 @@ def test_repr(registry: Any) -> None:
     assert shown({i: (i,) for i in range(12)}) == (
         f"Structure({{{', '.join(f'{i}: (*,)' for i in range(10))}, ... 2 more}})"
     )
-    assert shown(D(int, a=1)) == "Structure(defaultdict(default_factory=<class 'int'>, 'a': *))"
+    assert (
+        shown(defaultdict(int, a=1))
+        == "Structure(defaultdict(default_factory=<class 'int'>, 'a': *))"
+    )
     assert shown(Linear(weight=1, bias=None, size=3, activation="a")) == (
         "Structure(Linear(weight=*, bias=None, size=3, activation='a'))"
     )

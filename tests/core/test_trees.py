@@ -2,12 +2,12 @@
 
 import collections
 import copy
+import sys
 import weakref
 from typing import Any
 
 import pytest
 from core_support import (
-    WRAPPER,
     Array,
     Box,
     Linear,
@@ -22,44 +22,7 @@ from core_support import (
     missing,
     same,
 )
-
-
-def a(n: int) -> list[Array]:
-    return [Array(i) for i in range(n)]
-
-
-def _factory() -> int:
-    return 0
-
-
-def trees() -> dict[str, Any]:
-    x, y, z = a(3)
-    return {
-        "array": x,
-        "other_array": OtherArray(),
-        "asked_array": Maybe(True),
-        "asked_static": Maybe(False),
-        "static": 3,
-        "none": None,
-        "tuple": (x, 1, y),
-        "empty_tuple": (),
-        "list": [x, "a", [y, None]],
-        "empty_list": [],
-        "dict": {"b": x, "a": y, "c": 1},
-        "empty_dict": {},
-        "int_keys": {2: x, 1: y},
-        "ordered_dict": collections.OrderedDict([("b", x), ("a", 2)]),
-        "default_dict": collections.defaultdict(_factory, b=x, a=y),
-        "default_dict_none": collections.defaultdict(None, a=y),
-        "namedtuple": Point(x, 2),
-        "loud_namedtuple": LoudPoint(x, 2),
-        "module": Linear(weight=x, bias=y, size=3, activation=len),
-        "dataclass": Record(x, [y], "tag"),
-        "generic": Box([x, (y, 2)], aux=("aux", 1)),
-        "generic_empty": Box([]),
-        "deep": ({"k": [Point(x, Record(y, z, 0))]}, Linear(weight=(x, x), bias=None)),
-        "shared": [x, x, x],
-    }
+from trees_support import trees
 
 
 @pytest.mark.parametrize("name", trees())
@@ -113,10 +76,10 @@ def test_arrays_of_any_type_match(registry: Any) -> None:
 
 def test_a_mismatch_late_in_the_walk_gives_the_arrays_back(registry: Any) -> None:
     x = Array()
-    refs = weakref.getweakrefcount(x)
-    _, structure = core.flatten(registry, [[x] * 200, 1])
+    structure = core.flatten(registry, [[x] * 200, 1])[1]
+    before = sys.getrefcount(x)
     assert core.match(structure, [[x] * 200, 2]) is None
-    assert weakref.getweakrefcount(x) == refs
+    assert sys.getrefcount(x) == before
 
 
 @pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 2049, 20_000])
@@ -274,15 +237,16 @@ def test_bad_answers_of_classify(answer: Any, error: type[Exception]) -> None:
 
 @pytest.mark.parametrize("answer", [None, 3, (), ([], None, id), ((), None)])
 def test_bad_answers_of_describe_and_split(answer: Any) -> None:
-    good = make_registry()
     registry = make_registry(describe=lambda x: answer)
-    with pytest.raises((TypeError, SystemError)):
+    with pytest.raises(TypeError, match=r"describe\(\) must return"):
         core.flatten(registry, Box([]))
-    registry = make_registry(split=lambda x: answer if answer != ((), None) else 3)
+    registry = make_registry(split=lambda x: answer)
     _, structure = core.flatten(registry, Box([]))
-    with pytest.raises((TypeError, SystemError)):
-        core.match(structure, Box([]))
-    core.flatten(good, Box([]))
+    if answer == ((), None):  # two of the four parts are enough for split
+        assert core.match(structure, Box([])) == ()
+    else:
+        with pytest.raises(TypeError, match=r"split\(\) must return"):
+            core.match(structure, Box([]))
 
 
 def test_kinds_are_asked_for_once_a_type() -> None:
@@ -310,7 +274,6 @@ def test_registry_arguments() -> None:
     assert registry.missing is missing
     assert registry.kind(Linear()) == "module"
     assert registry.kind(Maybe(True)) == "ask"
-    assert WRAPPER
 
 
 def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
@@ -335,7 +298,7 @@ def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
 
 def test_order_of_keys_does_not_count(registry: Any) -> None:
     keys = [f"key {i}" for i in range(6)]
-    x = a(6)
+    x = [Array(i) for i in range(6)]
     arrays, structure = core.flatten(registry, dict(zip(keys, x, strict=True)))
     for order in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [0, 1, 5, 2, 4, 3], [1, 0, 2, 3, 4, 5]):
         tree = {keys[i]: x[i] for i in order}
@@ -354,7 +317,7 @@ class TestConstantTuples:
     """Tuples of inert statics are kept, and known again without being looked at."""
 
     def test_kept_and_shared(self, registry: Any) -> None:
-        constant = (1, "two", (3.0, None, ()), _factory)
+        constant = (1, "two", (3.0, None, ()), same)
         arrays, structure = core.flatten(registry, [Array(), constant, 4])
         for tree in (structure.unflatten(arrays), structure.unflatten([Array()])):
             assert tree[1] is constant and tree[2] == 4

@@ -1,193 +1,43 @@
-"""The machine: functions under test, a model of their caches, and the steps between.
+"""The machine: functions under test, and calls of them that are checked.
 
 Each call is compared with the plain function's result, and with the model: which of the variants
 there are may answer it, or that there must be a new one. Each trace leaves its number in the
 result, so that the very trace that answered is known.
-
-Most machines run on `Pretend`, a stand-in for ``jax.jit`` that traces by running the function
-with other arrays, and remembers where each array of the result came from: what a program is, at a
-thousandth of the price. All else is the library as it is.
 """
 
 from __future__ import annotations
 
-import collections
-import dataclasses
-import inspect
 import itertools
-import random
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import hypothesis
-import hypothesis.strategies as st
 import numpy as np
+from fuzz_figures import figures, on_call
+from fuzz_model import CacheModel, Target, Variant
 from fuzz_oracle import (
     Bomb,
-    Layer,
     Seen,
-    Thing,
-    Unhashable,
     arrays,
     aval,
-    copy,
     exact,
     forget_the_dead,
     is_array,
     kind_of,
-    may_change,
     snapshot,
-    static_key,
-    statics,
     value,
     walk,
 )
-from fuzz_trees import (
-    NUMBERS,
-    change_large,
-    confuse,
-    draw_field,
-    draw_large,
-    draw_leaf_static,
-    draw_nearly,
-    draw_tree,
-    fresh_arrays,
-    has_missing_fields,
-    mutate,
-)
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from fuzz_pretend import PretendOptions
 
 import filterjit
 from filterjit import _compile, _core
 
 
-@dataclasses.dataclass
-class Figures:
-    """What has been done so far."""
-
-    calls: int = 0
-    hits: int = 0
-    traces: int = 0
-    variants: int = 0
-    evictions: int = 0
-    mutations: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    clears: int = 0
-    threads: int = 0
-    failures: int = 0
-    donations: int = 0
-    partials: int = 0
-    machines: int = 0
-    compiled_by_jax: int = 0
-    calls_with_jax: int = 0
-    nodes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-
-
-figures = Figures()
-on_call: list[Callable[[], None]] = []
-
-# ---- a stand-in for jax.jit ----
-
-
-class Pretend:
-    """Traces `flat` for each combination of avals, and then only picks arrays."""
-
-    def __init__(self, flat: Callable[..., Any]) -> None:
-        self.flat = flat
-        self.traces: dict[Any, tuple[int, list[Any]]] = {}
-
-    def __call__(self, *given: Any) -> Any:
-        key = tuple(map(aval, given))
-        known = self.traces.get(key)
-        if known is None:
-            marks = [np.empty(x.shape, x.dtype) for x in given]
-            places = {id(mark): i for i, mark in enumerate(marks)}
-            found, trace = _core.output_flatten(self.flat(*marks))
-            known = self.traces[key] = trace, [places.get(id(x), x) for x in found]
-        trace, program = known
-        result = [given[x] if type(x) is int else x for x in program]
-        return _core.output_unflatten(trace, tuple(result))
-
-
-class PretendOptions(_compile.Options):
-    """The library's, with `Pretend` for ``jax.jit``."""
-
-    def _key(self, structure: Any) -> Any:
-        return super()._key(structure), "pretend"
-
-    def compile(self, f: Any, variant: Any) -> Any:
-        jitted = super().compile(f, variant)
-        return Pretend(jitted.__wrapped__)  # type: ignore[attr-defined]
-
-    def settle(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
-        return False
-
-
-# ---- the model of a cache ----
-
-
-class Variant:
-    """What the model knows of a variant."""
-
-    def __init__(self, key: Any, tree: Any, structure: bool) -> None:
-        self.key = key
-        self.structure = structure
-        # Its own statics, which go into its next trace: it is good for nothing once they differ.
-        changing = [x for x in statics(tree) if may_change(x)]
-        self.own = [(x, static_key(x, structure)) for x in changing]
-        self.traces: dict[Any, set[int]] = {}
-        self.cached = True
-
-    def is_valid(self) -> bool:
-        return all(static_key(x, self.structure) == key for x, key in self.own)
-
-
-class CacheModel:
-    def __init__(self, maxsize: int) -> None:
-        self.maxsize = maxsize
-        self.variants: list[Variant] = []  # the one used longest ago first
-
-    def touch(self, variant: Variant) -> None:
-        if variant in self.variants:
-            self.variants.remove(variant)
-            self.variants.append(variant)
-
-    def add(self, variant: Variant) -> None:
-        self.variants.append(variant)
-        figures.variants += 1
-        while len(self.variants) > self.maxsize:
-            self.variants.pop(0).cached = False
-            figures.evictions += 1
-
-    def clear(self) -> None:
-        self.variants.clear()
-
-
-# ---- the functions under test ----
-
-
 class Boom(Exception):
     pass
-
-
-class Target:
-    """A function, its plain self, and what the model knows of it.
-
-    `last` is the variant that the wrapper tries first.
-    """
-
-    def __init__(self, fun: Any, f: Any, cache: CacheModel, structure: bool, own: Any = ()) -> None:
-        self.fun, self.f, self.cache, self.structure = fun, f, cache, structure
-        self.own = own  # of the function itself: arrays
-        self.signature = inspect.signature(fun)
-        self.last: Variant | None = None
-        self.donates = False
-
-    def slots(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        bound = self.signature.bind(*args, **kwargs).arguments
-        return {name: x for name, x in bound.items() if name != "rest" or len(x) > 0}
 
 
 class Machine:
@@ -291,6 +141,12 @@ class Machine:
         finally:
             self.local.plain = False
 
+    def prepare(self, target: Target, args: Any, kwargs: Any) -> tuple[Any, Any, Any, Any]:
+        """The slots of a call, their key, the avals that it is traced for, what it has to return."""
+        slots = target.slots(args, kwargs)
+        avals = tuple(aval(x) for x in (*target.own, *arrays(slots)))
+        return slots, exact(slots, target.structure), avals, self.expected(target, args, kwargs)
+
     def picture(self, target: Target, result: Any) -> tuple[Any, Any, int]:
         """What is compared of a result, and the number of the trace that it is from."""
         number = next(x.number for x in walk(result) if type(x) is Seen)
@@ -307,12 +163,10 @@ class Machine:
         given: tuple[Any, Any] | None = None,
         times: int = 1,
     ) -> Any:
-        """Calls and checks, some `times`. `args` and `kwargs` are what the function gets; with `through`, that
-        is called with `given` in the place of the target, and `captured` holds its guess."""
-        slots = target.slots(args, kwargs)
-        key = exact(slots, target.structure)
-        avals = tuple(aval(x) for x in (*target.own, *arrays(slots)))
-        want = self.expected(target, args, kwargs)
+        """Calls and checks, some `times`. `args` and `kwargs` are what the function gets; with
+        `through`, that is called with `given` in the place of the target, and `captured` holds its
+        guess."""
+        slots, key, avals, want = self.prepare(target, args, kwargs)
         mine, named = (args, kwargs) if given is None else given
         got = None
         for _ in range(times):
@@ -445,12 +299,7 @@ class Machine:
     def call_in_threads(self, jobs: list[tuple[Target, Any, Any]]) -> None:
         """All at once. Which of two equal calls makes the variant is anybody's guess, and so is
         the order of use: a cache that may have lost a variant is cleared afterwards."""
-        prepared = []
-        for target, args, kwargs in jobs:
-            slots = target.slots(args, kwargs)
-            key = exact(slots, target.structure)
-            avals = tuple(aval(x) for x in (*target.own, *arrays(slots)))
-            prepared.append((slots, key, avals, self.expected(target, args, kwargs)))
+        prepared = [self.prepare(*job) for job in jobs]
         barrier = threading.Barrier(len(jobs))
         results: list[Any] = [None] * len(jobs)
         errors: list[BaseException] = []
@@ -497,273 +346,3 @@ class Machine:
         for target, _, _ in jobs:
             self.check_size(target)
             target.last = None  # which it was is not known
-
-
-# ---- Hypothesis ----
-
-_fast = False
-
-
-def use_fast_draws(on: bool) -> None:
-    """Whether steps draw from a plain ``Random`` of one drawn seed: ten times faster, and a
-    failure shrinks in its steps alone."""
-    global _fast
-    _fast = on
-
-
-class Seeded(random.Random):
-    """Says its seed where a failure is printed."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-    def __repr__(self) -> str:
-        return f"Seeded({self.number})"
-
-
-@st.composite
-def _generators(draw: Any) -> random.Random:
-    if _fast:
-        return Seeded(draw(st.integers(0, 2**32 - 1)))
-    return draw(st.randoms(use_true_random=False))  # type: ignore[no-any-return]
-
-
-generators = _generators()
-
-
-class Differential(RuleBasedStateMachine):
-    """The steps. `pretend` and the sizes of caches are for subclasses to say."""
-
-    pretend = True
-    repeats = 6
-
-    @initialize(rng=generators)
-    def start(self, rng: random.Random) -> None:
-        self.m = Machine(self.pretend, maxsize=rng.choice([8, 64, 4096]))
-        self.m.pool += [draw_tree(rng, self.m.wrapped) for _ in range(3)]
-
-    # ---- drawing ----
-
-    def _tree(self, rng: random.Random) -> Any:
-        """Mostly a tree that was there before, or one that is nearly the same."""
-        pool = self.m.pool
-        die = rng.randrange(10)
-        if die < 6:
-            return rng.choice(pool)
-        if die < 8:
-            return copy(rng.choice(pool))
-        made = draw_tree(rng, self.m.wrapped) if die == 9 else self._nearly(rng)
-        self._keep(rng, made)
-        return made
-
-    def _nearly(self, rng: random.Random) -> Any:
-        return draw_nearly(rng, rng.choice(self.m.pool), self.m.wrapped)
-
-    def _keep(self, rng: random.Random, tree: Any) -> None:
-        if len(self.m.pool) < 12:
-            self.m.pool.append(tree)
-        else:
-            self.m.pool[rng.randrange(12)] = tree
-
-    def _arguments(self, rng: random.Random, target: Target) -> tuple[tuple[Any, ...], Any]:
-        names = list(target.signature.parameters)
-        if names[0] == "a":
-            return self._many(rng)
-        args: tuple[Any, ...] = (self._tree(rng),)
-        kwargs: dict[str, Any] = {}
-        if len(names) > 1 and rng.randrange(2):
-            other = draw_leaf_static(rng) if rng.randrange(2) else self._tree(rng)
-            if rng.randrange(2):
-                kwargs[names[1]] = other
-            else:
-                args += (other,)
-        if len(args) == 1 and not rng.randrange(4):
-            args, kwargs = (), {**kwargs, names[0]: args[0]}
-        return args, kwargs
-
-    def _many(self, rng: random.Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args = [self._tree(rng) for _ in range(rng.choice([1, 1, 2, 3, 4, 5]))]
-        kwargs: dict[str, Any] = {}
-        if len(args) < 3 and not rng.randrange(3):
-            kwargs["c"] = rng.choice([2.0, 2, None])
-        if not rng.randrange(3):
-            kwargs["d"] = self._tree(rng)
-        if not rng.randrange(3):
-            for name in rng.sample(["e", "f", "a"], rng.randrange(3)):
-                kwargs[name] = rng.choice([1, True, 1.0])
-        return tuple(args), kwargs
-
-    def _target(self, rng: random.Random) -> Target:
-        targets = self.m.targets
-        return targets[rng.randrange(5)] if rng.randrange(3) else rng.choice(targets)
-
-    # ---- steps ----
-
-    @rule(rng=generators)
-    def call(self, rng: random.Random) -> None:
-        """The same arguments some times, as they are and as copies."""
-        target = self._target(rng)
-        args, kwargs = self._arguments(rng, target)
-        for _ in range(rng.randrange(1, self.repeats)):
-            if target.donates:
-                figures.donations += 1
-                self.m.call(target, *fresh_arrays((args, kwargs)))
-                continue
-            if not rng.randrange(3):
-                args, kwargs = copy((args, kwargs))
-            self.m.call(target, args, kwargs, times=rng.randrange(1, 4))
-
-    @rule(rng=generators)
-    def call_by_turns(self, rng: random.Random) -> None:
-        """Trees that differ in little, in turn, on one function."""
-        target = rng.choice(self.m.targets[:5])
-        trees = [self._tree(rng)]
-        trees += [draw_nearly(rng, trees[0], self.m.wrapped) for _ in range(2)]
-        for _ in range(self.repeats):
-            self.m.call(target, (rng.choice(trees),), {}, times=rng.randrange(1, 3))
-
-    @rule(rng=generators)
-    def call_confused(self, rng: random.Random) -> None:
-        """One static in a place of its own, in turn with what is easily taken for it."""
-        target = rng.choice(self.m.targets[:5])
-        static = draw_field(rng) if rng.randrange(2) else rng.choice(NUMBERS)
-        for _ in range(2 * self.repeats):
-            held = rng.choice([static, confuse(rng, static)])
-            self.m.call(target, (Layer(None, 1, held, len),), {})
-
-    @rule(rng=generators)
-    def mutate_between(self, rng: random.Random) -> None:
-        """The very same tree, called with, changed in place, and called with again."""
-        target = self._target(rng)
-        tree = rng.choice(self.m.pool)
-        for _ in range(3):
-            if target.donates:
-                self.m.call(target, (fresh_arrays(tree),), {})
-            else:
-                self.m.call(target, (tree,), {}, times=2)
-            figures.mutations.update(mutate(rng, tree, self.m.wrapped))
-        if not target.donates:
-            self.m.call(target, (tree,), {})
-
-    @rule(rng=generators)
-    def mutate_only(self, rng: random.Random) -> None:
-        figures.mutations.update(mutate(rng, rng.choice(self.m.pool), self.m.wrapped))
-
-    @rule(rng=generators)
-    def make_partial(self, rng: random.Random) -> None:
-        target = rng.choice(self.m.targets[:8])
-        args, kwargs = self._arguments(rng, target)
-        if target.fun is self.m.targets[2].fun or len(args) > 1:
-            args = args[:1]
-            kwargs = {k: v for k, v in kwargs.items() if k in ("d", "e")}
-        if has_missing_fields((args, kwargs)):
-            return
-        if len(self.m.partials) > 5:
-            self.m.partials.pop(0)
-        self.m.make_partial(target, args, kwargs)
-
-    @precondition(lambda self: self.m.partials)
-    @rule(rng=generators)
-    def call_partial(self, rng: random.Random) -> None:
-        index = rng.randrange(len(self.m.partials))
-        target, _, first, named, _ = self.m.partials[index]
-        left = [*target.signature.parameters][len(first) :]
-        needed = not first and left[0] not in named
-        args: tuple[Any, ...] = ()
-        if needed or (left and left[0] in ("y", "n", "b", "c") and rng.randrange(2)):
-            args = (self._tree(rng),) if left[0] not in named else ()
-        kwargs = {name: self._tree(rng) for name in named if not rng.randrange(3)}
-        self.m.call_partial(index, args, kwargs, times=rng.randrange(1, self.repeats))
-
-    @rule(rng=generators)
-    def call_bound(self, rng: random.Random) -> None:
-        """As a method of a Module."""
-        target = self.m.targets[3]
-        owner = Layer(self._tree(rng), None, 1, len)
-        bound = target.f.__get__(owner)
-        tree = self._tree(rng)
-        self.m.call(target, (owner, tree), {}, through=bound, given=((tree,), {}), times=3)
-
-    @rule(rng=generators)
-    def feed_back(self, rng: random.Random) -> None:
-        """What a call returned is an argument of the next one."""
-        target = self.m.targets[rng.randrange(2)]
-        tree = self._tree(rng)
-        if has_missing_fields(tree):
-            return
-        for _ in range(self.repeats):
-            tree = self.m.call(target, (tree,), {})[1]
-        self._keep(rng, tree)
-
-    @rule(rng=generators)
-    def call_large(self, rng: random.Random) -> None:
-        """A large model, again and again, and changed in one place."""
-        target = self.m.targets[1]
-        model = draw_large(rng)
-        for _ in range(self.repeats):
-            self.m.call(target, (model,), {}, times=rng.randrange(1, 6))
-            figures.mutations["large Module"] += 1
-            change_large(rng, model)
-
-    @rule(rng=generators)
-    def addresses_again(self, rng: random.Random) -> None:
-        """Objects that count by their identity, one at the address of the last."""
-        target = self.m.targets[3]
-        for _ in range(self.repeats):
-            make = rng.choice([lambda: Thing(), lambda: lambda: 0, lambda: type("Local", (), {})])
-            self.m.call(target, (self.m.pool[0],), {"n": make()})
-
-    @rule(rng=generators)
-    def fail(self, rng: random.Random) -> None:
-        target = self._target(rng)
-        if target.donates:
-            return
-        tree = self._tree(rng)
-        self.m.call_failing(target, ((tree, Bomb()),), {}, Boom)
-        self.m.call_failing(target, ([tree, Unhashable()],), {}, TypeError)
-        self.m.call_failing(target, (), {"wrong": tree}, TypeError)
-
-    @rule(rng=generators)
-    def clear(self, rng: random.Random) -> None:
-        if rng.randrange(3):
-            return
-        if rng.randrange(4):
-            self.m.clear(rng.choice(self.m.targets))
-        else:
-            self.m.clear_all()
-
-    @rule(rng=generators)
-    def call_in_threads(self, rng: random.Random) -> None:
-        if rng.randrange(3):
-            return
-        jobs = []
-        for _ in range(rng.randrange(2, 5)):
-            if jobs and rng.randrange(2):
-                jobs.append(rng.choice(jobs))
-                continue
-            target = rng.choice(self.m.targets[:5])
-            jobs.append((target, *self._arguments(rng, target)))
-        self.m.call_in_threads(jobs)
-
-    def teardown(self) -> None:
-        if hasattr(self, "m"):
-            for target in self.m.targets:
-                target.f.clear_cache()
-
-
-class WithJax(Differential):
-    """The same on ``jax.jit`` itself."""
-
-    pretend = False
-    repeats = 16
-
-
-def machine_settings(examples: int, steps: int, **others: Any) -> hypothesis.settings:
-    return hypothesis.settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-        **others,
-    )

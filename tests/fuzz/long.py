@@ -15,9 +15,10 @@ import time
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import equinox
-import fuzz_machine as machine
+import fuzz_steps as steps
 import jax
-from fuzz_machine import Differential, WithJax, figures
+from fuzz_figures import figures, on_call
+from fuzz_steps import Differential, WithJax
 from hypothesis.stateful import run_state_machine_as_test
 
 JAX_SHARE = 20
@@ -56,7 +57,7 @@ class _Progress:
 
 
 def _run(kind: type[Differential], seed: int) -> None:
-    settings = machine.machine_settings(
+    settings = steps.machine_settings(
         4 if kind is WithJax else 10, _STEPS, database=None, print_blob=False
     )
     kind._hypothesis_internal_use_seed = seed  # type: ignore[attr-defined]
@@ -98,9 +99,9 @@ def main() -> int:
     parser.add_argument("--jax-share", type=int, default=JAX_SHARE, help="0: never")
     options = parser.parse_args()
     seed = int.from_bytes(os.urandom(4)) if options.seed is None else options.seed
-    machine.use_fast_draws(True)
+    steps.use_fast_draws(True)
     progress = _Progress(options.calls)
-    machine.on_call.append(progress.show)
+    on_call.append(progress.show)
     now = seed
     try:
         while figures.calls < options.calls:

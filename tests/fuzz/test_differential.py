@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("hypothesis")
 
-import fuzz_machine as machine
 import fuzz_oracle as oracle
+import fuzz_steps as steps
 import fuzz_trees as trees
 from fuzz_oracle import Constant, Other, Pair, exact, static_key, twin
 from hypothesis.stateful import run_state_machine_as_test
@@ -27,11 +27,11 @@ def _small_process() -> Iterator[None]:
 
 
 def test_calls_on_a_stand_in_for_jax_jit() -> None:
-    run_state_machine_as_test(machine.Differential, settings=machine.machine_settings(30, 30))
+    run_state_machine_as_test(steps.Differential, settings=steps.machine_settings(30, 30))
 
 
 def test_calls_on_jax() -> None:
-    run_state_machine_as_test(machine.WithJax, settings=machine.machine_settings(3, 15))
+    run_state_machine_as_test(steps.WithJax, settings=steps.machine_settings(3, 15))
 
 
 # ---- the judge itself ----

@@ -14,17 +14,11 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from filterjit import _compile, _errors, _jax_compat, _nodes, _program
+from filterjit import _compile, _errors, _jax_compat, _program
+from modules.zoo import ONE, TWO, kind, unset
 from parity.support import Jit, Traces, check, picture, runtime_message
 
 T = typing.TypeVar("T")
-ONE = jnp.array(1.0)
-TWO = jnp.array(2.0)
-
-
-def kind(x: Any) -> str:
-    return _nodes.registry.kind(x)
-
 
 # ---- classes that are not what they say ----
 
@@ -76,13 +70,6 @@ def fresh() -> Classes:
         meta: Any = flax.struct.field(pytree_node=False, default="meta")
 
     return Classes(Plain, Child, Generic, Wrapper, Registered, Flax)
-
-
-def unset(cls: Any, **fields: Any) -> Any:
-    found = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(found, name, value)
-    return found
 
 
 def modules(classes: Classes) -> list[Any]:
@@ -246,7 +233,7 @@ def test_known_and_unknown_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Classes met before stay native, next to others that are not."""
     known = fresh()
     assert {kind(x) for x in modules(known)} == {"module"}
-    monkeypatch.setattr(_jax_compat, "module_layout", lambda: None)
+    answering("module_layout", None)(monkeypatch)
     unknown = fresh()
 
     def body(jit: Jit) -> Any:
@@ -422,14 +409,7 @@ def test_errors_in_plainer_words(module: str, name: str, monkeypatch: pytest.Mon
     info, *results = raises_with_message(filterjit.filter_jit)
     assert type(info.value).__name__ == "EquinoxRuntimeError"
     assert runtime_message(info.value) == "x is negative"
-    original = _jax_compat.private
-    monkeypatch.setattr(
-        _jax_compat,
-        "private",
-        lambda where, *names: (
-            None if (where, *names) == (module, name) else original(where, *names)
-        ),
-    )
+    without(module, name)(monkeypatch)
     plainer, *again = raises_with_message(filterjit.filter_jit)
     assert isinstance(plainer.value, (_jax_compat.JaxRuntimeError, ValueError))
     assert type(plainer.value).__name__ != "EquinoxRuntimeError"
@@ -437,8 +417,12 @@ def test_errors_in_plainer_words(module: str, name: str, monkeypatch: pytest.Mon
 
 
 def test_frames_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden: list[str] = []
+    monkeypatch.setattr("jax._src.traceback_util.register_exclusion", hidden.append)
+    _jax_compat.hide_from_tracebacks("one.py")
     without("jax._src.traceback_util", "register_exclusion")(monkeypatch)
-    _jax_compat.hide_from_tracebacks(__file__)
+    _jax_compat.hide_from_tracebacks("two.py")
+    assert hidden == ["one.py"]
 
 
 def test_no_such_module() -> None:
@@ -471,7 +455,7 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_the_error_is_about_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown error passes as it is."""
-    monkeypatch.setattr(_jax_compat, "equinox_runtime_error", lambda *_: None)
+    answering("equinox_runtime_error", None)(monkeypatch)
     error = RuntimeError("anything")
     assert _errors.translate(error, None, (), b"") is error
 

@@ -3,7 +3,7 @@
 import abc
 import functools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from filterjit import _nodes
+from parity.support import Jit, Traces, check
 
 T = typing.TypeVar("T")
 ONE = jnp.array(1.0)
@@ -27,6 +28,18 @@ def attributes(x: Any) -> list[str]:
 def kind(x: Any) -> str:
     """What the C core takes `x` for."""
     return _nodes.registry.kind(x)
+
+
+def check_calls(fun: Callable[[Any], Any], make: Callable[[], Iterable[Any]]) -> int:
+    """Calls `fun`, jitted, with each of the arguments that `make` makes: on both, the same results
+    and the same number of traces, which it returns."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+        f = jit(traces.counting(fun))
+        return [f(x) for x in make()], traces.count
+
+    return check(body)[1]  # type: ignore[no-any-return]
 
 
 # ---- classes ----

@@ -1,0 +1,154 @@
+"""Places of the hostile matrix in the functions over trees.
+
+The operation is given the tree, and has the trap in its own ways.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import core_support as cs
+from core_support import Array, Linear, Point, core
+from matrix_support import PLACES, World, loud_eq, static
+
+
+def operation(
+    name: str, run: Callable[[World, Any, Any], Any], trap: Callable[[World], Any] | None = None
+) -> None:
+    def make(w: World) -> Any:
+        w.operation = lambda tree: run(w, w.options.registry, tree)
+        return None if trap is None else trap(w)
+
+    PLACES[name] = make
+
+
+def loud_key(w: World) -> Any:
+    class Key(str):
+        __slots__ = ()
+
+        def __str__(self) -> Any:
+            return w.answer("text")
+
+        def __repr__(self) -> Any:
+            return w.answer("text")
+
+    return {Key("b"): w.y}
+
+
+def loud_repr(w: World) -> Any:
+    return static(__repr__=lambda self: w.answer("loud"), __eq__=lambda self, other: False)
+
+
+def loud_fields(w: World) -> Any:
+    class Fields:
+        def __get__(self, instance: Any, owner: Any) -> Any:
+            return w.answer(("x", "y"))
+
+    cls = type("Loud", (Point,), {"_fields": Fields(), "__slots__": ()})
+    w.registry(classify=lambda c, x: ("namedtuple", True) if c is cls else cs.classify(c, x))
+    return cls(w.y, 1)
+
+
+def loud_name(w: World) -> Any:
+    class Meta(type):
+        @property
+        def __name__(cls) -> Any:  # type: ignore[override]
+            return w.answer("name")
+
+    return Meta("Loud", (Linear,), {})(weight=w.y)
+
+
+def two(w: World, tree: Any) -> tuple[Any, Any]:
+    """A tree twice, each with a static of its own."""
+    loud = loud_eq(w)
+    return (Linear(weight=tree, size=loud()), Linear(weight=tree, size=loud()))
+
+
+def structure_of(registry: Any, tree: Any) -> Any:
+    return core.tree_flatten(registry, tree, ("arrays",), None)[1]
+
+
+def other_statics(w: World, registry: Any, tree: Any) -> Any:
+    """Two trees whose statics differ, so that both are written down."""
+    structure = core.tree_flatten(registry, Linear(size=loud_repr(w)), True, None)[1]
+    other = Linear(size=loud_repr(w))
+    try:
+        structure.flatten_up_to(other)
+    except ValueError:
+        return tree
+    return tree
+
+
+def other_aux(w: World, registry: Any, tree: Any) -> Any:
+    boxes = [cs.Box([1], aux=loud_repr(w)) for _ in range(2)]
+    try:
+        core.tree_map(registry, max, tuple(boxes), None)
+    except ValueError:
+        return tree
+    return tree
+
+
+def unknown_groups(w: World, registry: Any, tree: Any) -> Any:
+    try:
+        structure_of(registry, [w.x]).combine({loud_repr(w): 1})
+    except ValueError:
+        return tree
+    return tree
+
+
+def tree_filter(w: World, registry: Any, tree: Any) -> Any:
+    program = ("tree", [1, {"k": 2}], lambda f: w.answer(("leaf", lambda leaf: True)))
+    return core.partition(registry, tree, (program,), None, None)
+
+
+operation("repr of a key", lambda w, r, t: repr(structure_of(r, t)), loud_key)
+operation("repr of a static", lambda w, r, t: repr(structure_of(r, t)), loud_repr)
+operation("name of a class", lambda w, r, t: repr(structure_of(r, t)), loud_name)
+operation("str of a key", lambda w, r, t: core.tree_paths(r, t, None), loud_key)
+operation("str of a key that is given", lambda w, r, t: structure_of(r, t).paths, loud_key)
+operation("fields of a named tuple", lambda w, r, t: core.tree_paths(r, t, None), loud_fields)
+operation("reprs of statics that differ", other_statics)
+operation("reprs of aux data that differ", other_aux)
+operation("repr of an unknown path", unknown_groups)
+operation("is_leaf", lambda w, r, t: core.tree_leaves(r, t, lambda x: w.answer(False)))
+operation("map", lambda w, r, t: core.tree_map(r, lambda x: w.answer(x), (t,), None))
+operation("map of two", lambda w, r, t: core.tree_map(r, lambda *xs: w.answer(1), (t, t), None))
+operation("eq in a map", lambda w, r, t: core.tree_map(r, lambda *xs: 1, two(w, t), None))
+operation("eq in combine", lambda w, r, t: core.combine(r, two(w, t), None, False))
+operation(
+    "predicate",
+    lambda w, r, t: core.partition(r, t, (("leaf", lambda x: w.answer(True)),), None, None),
+)
+operation(
+    "predicate of arrays",
+    lambda w, r, t: core.partition_dict(
+        r, t, ("array", lambda x: w.answer(True)), (("arrays",),), None
+    )[1:],
+)
+operation(
+    "glob",
+    lambda w, r, t: core.tree_flatten(
+        r, t, ("path", (("deep",), ("glob", lambda x: w.answer(True)))), None
+    )[0],
+)
+operation("a program of a tree", tree_filter)
+operation(
+    "str of a key in a pattern",
+    lambda w, r, t: core.tree_flatten(r, t, ("path", (("deep",), ("name", "text"))), None)[0],
+    loud_key,
+)
+operation(
+    "leaves that are given",
+    lambda w, r, t: structure_of(r, [w.x] * 3).unflatten(w.answer(Array(i)) for i in range(3)),
+)
+operation(
+    "groups by loud keys",
+    lambda w, r, t: structure_of(r, [w.x]).combine(
+        {
+            type(
+                "K",
+                (str,),
+                {"__hash__": lambda s: hash("0"), "__eq__": lambda s, o: w.answer(True)},
+            )(): 1
+        }
+    ),
+)

@@ -1,0 +1,104 @@
+"""The hooks by which the core asks the Python side."""
+
+import sys
+from typing import Any
+
+import pytest
+from core_support import Array, Linear, make_jit, variants
+
+
+def test_programs_that_can_raise() -> None:
+    f = make_jit(lambda x: x)
+    f.options.waits = True
+    f(Array())
+    assert f.options.calls == ["prepare", "compile", "settle", "wait"]
+    f(Array())
+    assert f.options.calls[4:] == ["guard", "wait"]
+
+
+def test_not_known_yet() -> None:
+    f = make_jit(lambda x: x)
+    f.options.waits = None
+    f(Array())
+    f(Array())
+    f.options.waits = False
+    f(Array())
+    f(Array())
+    assert f.options.calls[2:] == ["settle"] * 3
+
+
+def test_deferred() -> None:
+    f = make_jit(lambda x: 1 // x.value)
+    ran: list[Any] = []
+
+    def guard(variant: Any) -> None:
+        variant.defer(lambda: ran.append("first"))
+        variant.defer(lambda: ran.append("last"))
+
+    f.options.waits = True
+    f(Array(1))
+    f.options.on["guard"] = guard
+    f(Array(1))
+    assert ran == ["last", "first"]
+    with pytest.raises(ZeroDivisionError):
+        f(Array(0.0))
+    assert ran == ["last", "first"] * 2
+
+
+def test_deferred_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda u: unraisable.append(u.exc_type))
+    f = make_jit(lambda x: x)
+    f.options.waits = True
+    f(Array())
+    f.options.on["guard"] = lambda variant: variant.defer(lambda: 1 / 0)
+    x = Array()
+    assert f(x) is x
+    assert unraisable == [ZeroDivisionError]
+
+
+@pytest.mark.parametrize("answer", [None, (), (1, 2), ("cache", ()), [1, 2]], ids=repr)
+def test_bad_answers_of_prepare(answer: Any) -> None:
+    f = make_jit(lambda x: x)
+    f.options.prepare = lambda f: answer
+    for call in (lambda: f(1), f.parts, lambda: hash(f), lambda: f.lookup(1)):
+        with pytest.raises(TypeError, match=r"prepare\(\) must return"):
+            call()
+
+
+@pytest.mark.parametrize("arrays", [(), (Array(), Array())], ids=len)
+def test_prepare_gives_other_arrays_than_the_function_holds(arrays: Any) -> None:
+    class Held(Linear):
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    f = make_jit(Held(weight=Array()))
+    cache, _ = f.parts()
+    g = make_jit(lambda x: x)
+    g.options.prepare = lambda g: (cache, arrays)
+    for call in (lambda: g(1), g.parts, lambda: hash(g), lambda: g == f, lambda: f == g):
+        with pytest.raises(ValueError, match=f"{len(arrays)} arrays, .* has 1"):
+            call()
+
+
+def test_prepare_that_calls_it_without_end() -> None:
+    f = make_jit(lambda x: x)
+    f.options.on["prepare"] = lambda f: f(1)
+    with pytest.raises(RecursionError):
+        f(1)
+
+
+@pytest.mark.parametrize("answer", [None, 3, (1, 2)])
+def test_bad_answers_of_a_callable(answer: Any) -> None:
+    f = make_jit(lambda x: x)
+    f.options.compile = lambda f, variant: lambda *arrays: answer
+    with pytest.raises(TypeError, match="not Output"):
+        f(Array())
+    assert variants(f) == []
+
+
+def test_what_compile_returns_must_be_callable() -> None:
+    f = make_jit(lambda x: x)
+    f.options.compile = lambda f, variant: 3
+    with pytest.raises(TypeError, match="not callable"):
+        f(Array())

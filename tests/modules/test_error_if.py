@@ -1,0 +1,202 @@
+"""``eqx.error_if`` inside a jitted function: when it raises, what, and what is left."""
+
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+from modules.features_support import MINUS, Guard, X, fails, positive
+from modules.zoo import ONE, TWO
+from parity.support import Jit, Traces, check, check_error, first_line
+
+FAILING: dict[str, Callable[[Jit], Any]] = {
+    "plain": lambda jit: jit(positive)(MINUS),
+    "nested": lambda jit: jit(lambda x: jit(positive)(x) + 1)(MINUS),
+    "nested thrice": lambda jit: jit(lambda x: jit(lambda y: jit(positive)(y) * 2)(x) + 1)(MINUS),
+    "in jax.jit": lambda jit: jit(lambda x: jax.jit(positive)(x))(MINUS),
+    "vmap inside": lambda jit: jit(jax.vmap(positive))(jnp.array([1.0, -1.0])),
+    "vmap outside": lambda jit: jax.vmap(jit(positive))(jnp.array([1.0, -1.0])),
+    "scan": lambda jit: jit(
+        lambda x: jax.lax.scan(lambda c, _: (positive(c - 1), None), x, None, length=5)[0]
+    )(TWO),
+    "grad inside": lambda jit: jit(jax.grad(lambda x: positive(x) ** 2))(MINUS),
+    "grad outside": lambda jit: jax.grad(lambda x: jit(positive)(x) ** 2)(MINUS),
+    "cond": lambda jit: jit(lambda x: jax.lax.cond(x < 3, positive, lambda y: y, x))(MINUS),
+    "Module": lambda jit: jit(Guard(ONE))(jnp.array(0.0)),
+    "method": lambda jit: jit(Guard(ONE).method)(jnp.array(-10.0)),
+    "bool": lambda jit: jit(lambda x: eqx.error_if(x, x.sum() > 0, "of a vector"))(X),
+    "tree": lambda jit: jit(lambda t: eqx.error_if(t, t["a"] < 0, "of a tree"))(
+        {"a": MINUS, "b": "static", "c": [X, None]}
+    ),
+    "second call": lambda jit: (lambda f: (f(ONE), f(TWO), f(MINUS)))(jit(positive)),
+    "eager": lambda jit: positive(MINUS),
+    "donated": lambda jit: jit(positive, donate="all")(jnp.array(-1.0)),
+    "closure": lambda jit: jit(lambda: positive(MINUS * jnp.ones(())))(),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_runtime_errors(name: str) -> None:
+    def body(jit: Jit) -> Any:
+        return fails(lambda: FAILING[name](jit))[:3]
+
+    if name == "closure":  # the predicate is known at once, and so is the error
+        check_error(FAILING[name], RuntimeError, "must be positive")
+    else:
+        check(body)
+
+
+def test_function_goes_on_after_an_error() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+        f = jit(traces.counting(positive))
+        results = []
+        for x in (ONE, MINUS, TWO, MINUS, ONE):
+            results.append(fails(lambda x=x: f(x))[:3] if x is MINUS else f(x))
+        return results, traces.count
+
+    check(body)
+
+
+def test_error_points_into_the_function() -> None:
+    def body(jit: Jit) -> Any:
+        error = fails(lambda: jit(lambda x: jit(positive)(x))(MINUS))[3]
+        text = str(error)
+        assert "Below is the stack inside of JIT" in text and __file__ in text
+        assert "EQX_ON_ERROR=breakpoint" in text
+        shown = "".join(traceback.format_exception(error))
+        return first_line(error), "another exception" in shown, shown.count("CpuCallback")
+
+    check(body)
+
+
+def test_failure_of_a_callback_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def body(jit: Jit) -> Any:
+        caplog.clear()
+        fails(lambda: jit(positive)(MINUS))
+        return [r.getMessage() for r in caplog.records if r.name == "jax._src.callback"]
+
+    assert check(body) == []
+
+
+def test_branched_messages() -> None:
+    def body(jit: Jit) -> Any:
+        f = jit(Guard(ONE))
+        messages = [fails(lambda x=x: f(jnp.array(x)))[1] for x in (0.0, -6.0, 0.5)]
+        both = fails(lambda: jit(eqx.filter_vmap(Guard(ONE)))(jnp.array([0.0, -6.0])))[1]
+        return messages, both, f(TWO)
+
+    check(body)
+
+
+def test_error_at_trace_time() -> None:
+    check_error(
+        lambda jit: jit(lambda x: eqx.error_if(x, True, "always"))(ONE), RuntimeError, "always"
+    )
+    check_error(lambda jit: jit(lambda x: eqx.error_if(2, x < 0, "no array"))(ONE), ValueError)
+
+
+def test_error_that_nobody_uses_is_dropped() -> None:
+    def body(jit: Jit) -> Any:
+        @jit
+        def f(x: Any) -> Any:
+            positive(x)
+            return x + 1
+
+        return f(MINUS), f(ONE)
+
+    check(body)
+
+
+@pytest.mark.parametrize("mode", ["nan", "off"])
+def test_on_error_argument(mode: str) -> None:
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x: eqx.error_if((x, 3), x[0] < 0, "negative", on_error=mode)[0])
+        return f(X), f(-X - 1)
+
+    check(body)
+
+
+def test_errors_in_threads_of_their_own() -> None:
+    """Each call gets its own message."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def body(jit: Jit) -> Any:
+        f = jit(positive)
+        f(ONE)
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(lambda _: fails(lambda: f(MINUS))[:2], range(6)))
+        return found, f(ONE)
+
+    check(body)
+
+
+ON_ERROR = """
+import contextlib, io, os, re, sys, warnings
+warnings.simplefilter("ignore")
+import jax, jax.numpy as jnp, equinox as eqx, filterjit
+
+def run(jit):
+    @jit
+    def inner(x):
+        return {"y": eqx.error_if(x, x < 0, "x is negative"), "static": "text"}
+
+    @jit
+    def f(x):
+        found = inner(x)
+        return found["y"] * 2, found, "more"
+
+    results = []
+    for value in (1.0, -1.0, 2.0, -2.0):
+        try:
+            results.append(str(f(jnp.array(value))))
+        except Exception as e:
+            results.append(type(e).__name__)
+    results.append(str(inner(jnp.array(3.0))))
+    results.append(str(eqx.filter_grad(lambda x: f(x)[0])(1.0)))
+    try:
+        results.append(f.lower(jnp.array(1.0)).as_text()[:13])
+    except Exception as e:
+        results.append(type(e).__name__)
+    return results
+
+def told(jit):
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        results = run(jit)
+    return results, text.getvalue()
+
+theirs, ours = told(eqx.filter_jit), told(filterjit.filter_jit)
+with filterjit.installed():
+    installed = told(eqx.filter_jit)
+assert theirs == ours == installed, f"{theirs}\\n{ours}\\n{installed}"
+print(theirs)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("raise", "EquinoxRuntimeError"),
+        ("nan", "Array(nan,"),
+        ("off", "Array(-2.,"),
+        ("breakpoint", "Entering jdb:"),
+    ],
+)
+def test_environment_variable(mode: str, expected: str) -> None:
+    """The debugger finds no input and gives up; until then it has said the same."""
+    done = subprocess.run(
+        [sys.executable, "-c", ON_ERROR],
+        env={**os.environ, "EQX_ON_ERROR": mode},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout

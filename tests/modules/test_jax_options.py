@@ -1,0 +1,97 @@
+"""Options of JAX that are set around calls."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+
+from modules.features_support import MINUS, X
+from modules.zoo import ONE, TWO
+from parity.support import Jit, Traces, check, first_line, picture
+
+
+def test_disable_jit() -> None:
+    """The function itself runs each time, on the arrays themselves."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        @jit
+        def f(tree: Any, name: str) -> Any:
+            traces.tick()
+            return {"out": jtu.tree_map(jnp.sin, tree), "name": name}, float(tree["a"].sum()) > 0
+
+        with jax.disable_jit():
+            results = [f({"a": X, "b": [ONE]}, "name") for _ in range(3)]
+            grad = jax.grad(lambda x: jit(lambda y: (y**2, "static"))(x)[0])(2.0)
+        return results, traces.count, grad
+
+    check(body)
+
+
+def test_debug_nans() -> None:
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x: (jnp.log(x), "static"))
+        with jax.debug_nans(True):
+            good = f(ONE)
+            with pytest.raises(FloatingPointError) as info:
+                f(MINUS)
+        return good, first_line(info.value), f(ONE)
+
+    check(body)
+
+
+def test_checking_leaks() -> None:
+    def body(jit: Jit) -> Any:
+        leaked: list[Any] = []
+        with jax.checking_leaks():
+            good = jit(lambda x: x + 1)(ONE)
+            with pytest.raises(Exception, match="Leaked") as info:
+                jit(lambda x: (leaked.append(x), x)[1])(ONE)
+        return good, type(info.value).__name__
+
+    check(body)
+
+
+def test_enable_x64() -> None:
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x: (x * 2, jnp.zeros(()), 1.5))
+        before = f(np.ones(2))
+        with jax.enable_x64(True):
+            inside = f(np.ones(2))
+        return before, inside, f(np.ones(2))
+
+    check(body)
+
+
+def test_default_matmul_precision() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+        f = jit(traces.counting(lambda x: x @ x))
+        f(X)
+        with jax.default_matmul_precision("highest"):
+            f(X)
+        f(X)
+        return traces.count
+
+    check(body)
+
+
+def test_transfer_guard() -> None:
+    def body(jit: Jit) -> Any:
+        f = jit(lambda x: x + 1)
+        with jax.transfer_guard("disallow"):
+            out = f(ONE)
+            with pytest.raises(Exception, match=r"[Dd]isallowed") as info:
+                f(np.ones(2))
+        return out, type(info.value).__name__
+
+    check(body)
+
+
+def test_no_tracer_is_left_behind() -> None:
+    """After all of these, an ordinary call."""
+    assert picture(check(lambda jit: jit(lambda x: x + 1)(ONE))) == picture(TWO)

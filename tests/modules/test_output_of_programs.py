@@ -1,0 +1,179 @@
+"""What shows of a program while it runs: prints, callbacks, names, profiles, logs."""
+
+import functools
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import filterjit
+from modules.features_support import Guard, Pair, X, positive, printed
+from modules.zoo import ONE, TWO
+from parity.support import Jit, check
+
+
+def test_debug_print() -> None:
+    def body(jit: Jit) -> Any:
+        @jit
+        def f(x: Any, name: str) -> Any:
+            jax.debug.print("{n}: {x}", n=name, x=x, ordered=True)
+            return x + 1
+
+        return printed(lambda: [f(ONE, "first"), f(TWO, "first"), f(ONE, "second")])
+
+    assert check(body) == "first: 1.0\nfirst: 2.0\nsecond: 1.0\n"
+
+
+def test_debug_callback() -> None:
+    def body(jit: Jit) -> Any:
+        seen: list[Any] = []
+
+        @jit
+        def f(x: Any) -> Any:
+            jax.debug.callback(lambda v, *, k: seen.append((float(v), k)), x, k="k", ordered=True)
+            return x
+
+        f(ONE), f(TWO), jax.lax.scan(lambda c, _: (f(c) + 1, None), ONE, None, length=3)
+        jax.effects_barrier()
+        return seen
+
+    assert check(body) == [(1.0, "k"), (2.0, "k"), (1.0, "k"), (2.0, "k"), (3.0, "k")]
+
+
+def test_io_callback() -> None:
+    def body(jit: Jit) -> Any:
+        seen: list[float] = []
+
+        def host(x: Any) -> Any:
+            seen.append(float(x))
+            return np.float32(len(seen))
+
+        shape = jax.ShapeDtypeStruct((), jnp.float32)
+        f = jit(lambda x: jax.experimental.io_callback(host, shape, x, ordered=True))
+        return f(ONE), f(TWO), f(ONE), seen
+
+    check(body)
+
+
+def test_printing_of_tracers() -> None:
+    def body(jit: Jit) -> Any:
+        f = jit(lambda m, n: print(eqx.tree_pformat(m), n))
+        return printed(lambda: f(Pair(X, "static"), 3))
+
+    check(body)
+
+
+NAMED: dict[str, Callable[[], Any]] = {
+    "function": lambda: positive,
+    "lambda": lambda: lambda x: x + 1,
+    "partial": lambda: functools.partial(jnp.add, 1.0),
+    "Module": lambda: Guard(ONE),
+    "method": lambda: Guard(ONE).method,
+    "filter_grad": lambda: eqx.filter_grad(lambda x: x**2),
+    "filter_vmap": lambda: eqx.filter_vmap(lambda x: x**2, in_axes=None, axis_size=2),
+    "wrapped": lambda: functools.wraps(positive)(lambda x: x * 3),
+    "nested": lambda: eqx.filter_jit(positive),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_name_of_the_program(name: str) -> None:
+    """It is what profiles, dumps and logs show."""
+
+    def body(jit: Jit) -> Any:
+        f = jit(NAMED[name]())
+        (found,) = re.findall(r"module @(\w+)", f.lower(TWO).as_text())
+        (compiled,) = re.findall(r"HloModule (\w+)", f.lower(TWO).compile().compiled.as_text())
+        return found, compiled
+
+    assert check(body)[0].startswith("jit_")
+
+
+def test_names_in_nested_programs() -> None:
+    def body(jit: Jit) -> Any:
+        @jit
+        def inner(x: Any) -> Any:
+            return x + 1
+
+        @jit
+        def outer(x: Any) -> Any:
+            with jax.named_scope("my_scope"):
+                return inner(x) * 2
+
+        text = outer.lower(ONE).lowered.as_text(debug_info=True)
+        jaxpr = jax.make_jaxpr(outer)(ONE)
+        found = sorted(set(re.findall(r"jit\(\w+\)|my_scope", text)))
+        return found, [e.params["name"] for e in jaxpr.eqns]
+
+    assert {"jit(inner)", "jit(outer)", "my_scope"} <= set(check(body)[0])
+
+
+def test_profiler_trace(tmp_path: Path) -> None:
+    """The programs are in the profile, under the functions' names."""
+
+    @filterjit.filter_jit
+    def a_function_of_ours(x: Any) -> Any:
+        return jnp.sin(x) @ x
+
+    @eqx.filter_jit
+    def a_function_of_theirs(x: Any) -> Any:
+        return jnp.sin(x) @ x
+
+    a_function_of_ours(X), a_function_of_theirs(X)
+    with jax.profiler.trace(str(tmp_path)):
+        for _ in range(3):
+            jax.block_until_ready((a_function_of_ours(X), a_function_of_theirs(X)))
+    (profile,) = tmp_path.rglob("*.xplane.pb")
+    found = set(re.findall(rb"jit_a_function_of_\w+|PjitFunction\(\w+\)", profile.read_bytes()))
+    for whose in (b"ours", b"theirs"):
+        assert {
+            b"jit_a_function_of_" + whose,
+            b"PjitFunction(a_function_of_" + whose + b")",
+        } & found
+
+
+def messages_of(caplog: pytest.LogCaptureFixture, run: Callable[[], Any]) -> list[str]:
+    caplog.clear()
+    run()
+    return [r.getMessage() for r in caplog.records if r.name.startswith("jax")]
+
+
+def test_log_compiles(caplog: pytest.LogCaptureFixture) -> None:
+    def body(jit: Jit) -> Any:
+        @jit
+        def some_function(x: Any) -> Any:
+            return x + 1
+
+        with jax.log_compiles(), caplog.at_level(logging.WARNING):
+            first = messages_of(caplog, lambda: some_function(X))
+            second = messages_of(caplog, lambda: some_function(X + 1))
+        assert any("some_function" in m for m in first)
+        named = [m for m in second if "some_function" in m]
+        own = [m for m in first if "some_function" in m]
+        patterns = ["tracing", "Compiling", "XLA compilation"]
+        return [any(p in m for m in own) for p in patterns], named
+
+    check(body)
+
+
+def test_explain_cache_misses(caplog: pytest.LogCaptureFixture) -> None:
+    def body(jit: Jit) -> Any:
+        @jit
+        def some_function(x: Any, n: Any) -> Any:
+            return x + 1
+
+        with jax.explain_cache_misses(True), caplog.at_level(logging.WARNING):
+            told = messages_of(
+                caplog,
+                lambda: [some_function(x, n) for x, n in ((X, 1), (X[:2], 1), (X, "n"), (X, 1))],
+            )
+        return any("some_function" in m for m in told)
+
+    assert check(body)
