@@ -29,9 +29,18 @@ def environment(**more):
     return env | {"PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu"} | more
 
 
+# ``python -m filterjit`` with fewer turns of timed calls: no test looks at the times.
+QUICK = """
+import runpy
+from filterjit import _demo
+_demo._ROUNDS = 20
+runpy.run_module("filterjit", run_name="__main__", alter_sys=True)
+"""
+
+
 def demo(*args, cwd, **env):
     return subprocess.run(
-        [sys.executable, "-m", "filterjit", "demo", *args],
+        [sys.executable, "-c", QUICK, "demo", *args],
         cwd=cwd,
         env=environment(**env),
         capture_output=True,

@@ -61,7 +61,7 @@ _END = "\nprint('\\n' + json.dumps(answers))\n"
 
 def answers(folder: Path, script: str, devices: int = 1, **environment: str) -> dict[str, Any]:
     """What a process finds that asks the questions of `script`."""
-    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     text = _START.format(here=str(HERE), folder=str(folder)) + script + _END
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", text],

@@ -33,7 +33,7 @@ def _small_process() -> Iterator[None]:
     gc.collect()
     gc.freeze()
     yield
-    gc.unfreeze()
     jax.clear_caches()
     equinox.clear_caches()
     gc.collect()
+    gc.unfreeze()
