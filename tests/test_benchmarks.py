@@ -29,15 +29,14 @@ from timing import in_a_row, interleaved, one_by_one, way_to_time
 
 BENCHMARKS = Path(dispatch.__file__).parent
 
-# Compiling is what takes time here. A thousand programs are too many: ten are the same code. So
-# are 4 layers, and the tree of 24 is that of `transformer_update`.
+# Compiling is what takes time here. A thousand programs are too many: ten are the same code.
 # Where one is large, and there is a smaller one, only those two compile it whom it is all about.
-TOO_LONG = "statics_1000", "transformer"
-LARGE = "mlp_256", "dict_1000", "transformer_4", "transformer_update"
+TOO_LONG = "statics_1000"
+LARGE = "mlp_256", "dict_1000", "transformer_4", "transformer", "transformer_update"
 FLAX = "linen", "nnx_jit", "nnx_cached"
 
 
-@pytest.fixture(scope="module", params=[name for name in CASES if name not in TOO_LONG])
+@pytest.fixture(scope="module", params=[name for name in CASES if name != TOO_LONG])
 def case(request):
     with pytest.MonkeyPatch.context() as patch:
         # Of strings a few are enough, if more than what the core has room for on the stack.
