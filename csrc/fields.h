@@ -19,6 +19,22 @@ typedef struct {
 /* 0, or -1 with MemoryError.  Runs no Python code. */
 int fj_fields_view(PyObject *object, FjFieldView *view);
 
+/* The values of an instance that keeps them in an array, borrowed, and how many are set; NULL
+ * for others. */
+static inline PyObject *const *
+fj_fields_values(PyObject *object, Py_ssize_t *used)
+{
+#if FJ_HAVE_INSTANCE_VALUES
+    PyObject *dict;
+    PyDictKeysObject *keys = fj_compat_shared_keys(Py_TYPE(object));
+    return keys == NULL ? NULL : fj_compat_instance_values(object, keys, used, &dict);
+#else
+    (void)object;
+    (void)used;
+    return NULL;
+#endif
+}
+
 /* Looks for the place of field `i` among the keys that the type shares; -1 if it has none. */
 Py_ssize_t fj_fields_learn_place(FjNodeKind *kind, Py_ssize_t i);
 

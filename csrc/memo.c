@@ -59,13 +59,7 @@ block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
         *size = PyTuple_GET_SIZE(object);
         return ((PyTupleObject *)object)->ob_item;
     }
-    FjFieldView view;
-    if (fj_fields_view(object, &view) < 0) {
-        PyErr_Clear();
-        return NULL;
-    }
-    *size = view.used;
-    return view.values;
+    return fj_fields_values(object, size);
 }
 
 /* ---- checking ---- */
