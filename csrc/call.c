@@ -1,9 +1,9 @@
 /* The road of a call: bind -> match -> call -> build.
  *
  *   bind   the arguments become slots by parameter (bind.c)
- *   match  the slots against the variant that came after the one hit last, the last time
- *          (match.c); where that fails they are flattened, and the Structure is looked up
- *          (cache.c) or compiled (Python)
+ *   match  the slots against the guess, the variant that followed the last one the time
+ *          before (match.c); where that fails they are flattened, and the Structure is looked
+ *          up (cache.c) or compiled (Python)
  *   call   the variant's callable, a flat jax.jit, on the arrays
  *   build  the result from the Output that it returns (build.c)
  *

@@ -1,11 +1,11 @@
 /* The only place that asks for the version of Python.
  *
  * Two things differ by version: names of API functions, and where an instance keeps its
- * attributes.  The second is CPython's own business; we read it because asking through
- * the public API costs four times the rest of a walk.  The layouts come from the internal
- * headers of the very Python that we are built against, so they cannot be out of step.  On a
- * version that is not listed below FJ_HAVE_INSTANCE_VALUES is 0, and fields.c goes through
- * the instance's dict instead: slower, never wrong.
+ * attributes, or a dict its values.  The second is CPython's own business; we read it because
+ * asking through the public API costs four times the rest of a walk.  The layouts come from
+ * the internal headers of the very Python that we are built against, so they cannot be out of
+ * step.  On a version that is not listed below FJ_HAVE_INSTANCE_VALUES is 0, and fields.c goes
+ * through the instance's dict instead: slower, never wrong.
  *
  * Nothing in here runs Python code.
  */

@@ -403,6 +403,30 @@ def bound_methods() -> tuple[Call, Check]:
 
 
 @scenario
+def methods_found_without_asking() -> tuple[Call, Check]:
+    class Asked(Linear):
+        def __getattribute__(self, name: str) -> Any:
+            return super().__getattribute__(name)
+
+    class Thing(Asked):
+        method = Kept().f
+
+    class Other(Thing):
+        pass
+
+    original = vars(Asked)["__getattribute__"]
+    Thing.__getattribute__ = core.Getattribute(Thing, original)  # type: ignore[method-assign]
+    one, other = Thing(weight=X, size=1), Other(weight=X, size=1)
+
+    def call() -> Any:
+        # Each first look-up goes the long way, for another class came in between.
+        found = [(x, x.method.__self__) for x in (other, one, one)]
+        return [x is owner for x, owner in found], one.size
+
+    return call, equals(([True] * 3, 1))
+
+
+@scenario
 def attributes_of_bound_methods() -> tuple[Call, Check]:
     one, kept = thing()
     kept.options.lower = lambda f, args, kwargs: args[1:]  # type: ignore[method-assign, assignment]
