@@ -53,14 +53,10 @@ leads_to_original(const FjGetattribute *self, PyTypeObject *type, PyObject *name
         if (found == self->original && !met) {
             met = 1;
         }
-        else if (found != NULL) {
-            /* That of a base class with jitted methods passes on. */
-            if (met || !Py_IS_TYPE(found, Py_TYPE(self)) ||
-                ((FjGetattribute *)found)->original != self->original) {
-                return 0;
-            }
-        }
-        else if (PyErr_Occurred()) {
+        /* A Getattribute is that of a base class with jitted methods, and passes on. */
+        else if (found == NULL ? PyErr_Occurred() != NULL
+                               : met || !Py_IS_TYPE(found, Py_TYPE(self)) ||
+                                     ((FjGetattribute *)found)->original != self->original) {
             return 0;
         }
     }

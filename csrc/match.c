@@ -215,19 +215,19 @@ match_values(Match *m, const FjNode *node, PyObject *object, Py_ssize_t *count)
 {
     PyObject *values[VALUES_AT_ONCE], *key, *value;
     Py_ssize_t at = 0;
-    for (;;) {
-        uint32_t number = 0;
+    uint32_t number;
+    int result;
+    do {
+        number = 0;
         while (number < VALUES_AT_ONCE && *count < PyTuple_GET_SIZE(node->aux) &&
                fj_compat_dict_next(object, &at, &key, &value) &&
                key == PyTuple_GET_ITEM(node->aux, *count)) {
             values[number++] = value;
             ++*count;
         }
-        int result = match_items(m, values, number);
-        if (result != FJ_MATCH_YES || number < VALUES_AT_ONCE) {
-            return result;
-        }
-    }
+        result = match_items(m, values, number);
+    } while (result == FJ_MATCH_YES && number == VALUES_AT_ONCE);
+    return result;
 }
 
 static int

@@ -176,6 +176,20 @@ def test_bad_arguments_meet_the_original(args: tuple[Any, ...]) -> None:
     assert str(met.value) == str(expected.value)
 
 
+@pytest.mark.parametrize("args", [(), (Base,), (1, ORIGINAL), (Base(), ORIGINAL)])
+def test_made_of_a_class_and_a_function(args: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        core.Getattribute(*args)
+
+
+def test_told_of_its_class() -> None:
+    f = make_jit(lambda self: 1)
+    f.__set_name__(Base, "method")
+    assert f.options.calls == ["method_of"]
+    with pytest.raises(TypeError):
+        f.__set_name__(Base)
+
+
 def test_getattr_of_the_class_comes_last() -> None:
     x = make_class(__getattr__=lambda self, name: f"no {name}")()
     assert x.method() == 1
