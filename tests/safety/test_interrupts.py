@@ -12,7 +12,7 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,8 @@ _exits: dict[types.CodeType, set[int]] = {}
 
 
 def _with_exits(code: types.CodeType) -> set[int]:
-    """Offsets at which the regular end of a ``with`` block begins: ``__exit__(None, None, None)``."""
+    """Offsets at which the regular end of a ``with`` block begins: ``__exit__(None, None, None)``,
+    below a value that is returned."""
     if code not in _exits:
         found = set()
         instructions = [i for i in dis.get_instructions(code) if i.opname not in ("PRECALL", "NOP")]
@@ -45,6 +46,8 @@ def _with_exits(code: types.CodeType) -> set[int]:
             nones = all(x.opname == "LOAD_CONST" and x.argval is None for x in four[:3])
             if nones and four[3].opname == "CALL" and four[3].arg == 2:
                 found.add(four[0].offset)
+                if i > 0 and instructions[i - 1].opname == "SWAP":
+                    found.add(instructions[i - 1].offset)
         _exits[code] = found
     return _exits[code]
 
@@ -95,6 +98,13 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_progress, "_PATIENCE", 60.0)
 
 
+@pytest.fixture(autouse=True)
+def _fresh_locks() -> Iterator[None]:
+    """One that a test has left held makes it fail, and not the others wait for ever."""
+    yield
+    recorder._forked()
+
+
 class State:
     """What an operation that is interrupted must leave as it is."""
 
@@ -112,7 +122,7 @@ class State:
         for quiet in (_running._quiet_callbacks, _running._quiet_donation):
             assert quiet._calls == set()
         for lock in (recorder._lock, watcher._lock):
-            assert lock.acquire(blocking=False)
+            assert lock.acquire(timeout=10)  # another thread may have it for a moment
             lock.release()
 
 
