@@ -35,12 +35,14 @@ EVERYWHERE = bool(os.environ.get("FILTERJIT_INTERRUPT_EVERYWHERE"))
 _exits: dict[types.CodeType, set[int]] = {}
 
 
-def _with_exits(code: types.CodeType) -> set[int]:
-    """Offsets at which the regular end of a ``with`` block begins: ``__exit__(None, None, None)``,
-    below a value that is returned."""
+def _uninterrupted(code: types.CodeType) -> set[int]:
+    """Offsets at which only a tracer can raise: the regular end of a ``with`` block, which is
+    ``__exit__(None, None, None)``, below a value that is returned; and the NOP of a ``try:``, which
+    CPython 3.11 leaves out of the range of the ``with`` around it."""
     if code not in _exits:
-        found = set()
-        instructions = [i for i in dis.get_instructions(code) if i.opname not in ("PRECALL", "NOP")]
+        instructions = list(dis.get_instructions(code))
+        found = {i.offset for i in instructions if i.opname == "NOP"}
+        instructions = [i for i in instructions if i.opname not in ("PRECALL", "NOP")]
         for i in range(len(instructions) - 3):
             four = instructions[i : i + 4]
             nones = all(x.opname == "LOAD_CONST" and x.argval is None for x in four[:3])
@@ -73,7 +75,7 @@ class Injection:
         return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
 
     def _line(self, frame: types.FrameType, event: str, _: Any) -> Any:
-        if event == "line" and frame.f_lasti not in _with_exits(frame.f_code):
+        if event == "line" and frame.f_lasti not in _uninterrupted(frame.f_code):
             self.lines += 1
             place = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
             self.places.append(place)
