@@ -21,7 +21,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-SOURCES := $(wildcard csrc/*.c csrc/*.h csrc/testing/*.c) setup.py pyproject.toml
+C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
+SOURCES := $(C_FILES) setup.py pyproject.toml
 
 .PHONY: demo test lint bench fuzz sanitize valgrind tsan coverage analyze versions instructions clean
 
@@ -38,7 +39,7 @@ fuzz: $(VENV)/.installed
 	$(BIN)/python tests/fuzz/long.py $(FUZZ_ARGS)
 
 lint: $(VENV)/.installed $(VENV)/.lint
-	$(BIN)/clang-format --dry-run --Werror csrc/*.c csrc/*.h csrc/testing/*.c
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -30,14 +30,18 @@ def extension(name: str, sources: list[str]) -> Extension:
     return Extension(
         name,
         sources=sources,
-        depends=glob("csrc/*.h"),
+        depends=glob("csrc/**/*.h", recursive=True),
         include_dirs=["csrc"],
         extra_compile_args=FLAGS,
         extra_link_args=LINK_FLAGS,
     )
 
 
-extensions = [extension("filterjit._core", sorted(glob("csrc/*.c")))]
+# Each folder of csrc/ but testing/, which is an extension of its own.
+FOLDERS = ("base", "structure", "walk", "tree", "call")
+CORE = sorted(path for folder in FOLDERS for path in glob(f"csrc/{folder}/*.c"))
+
+extensions = [extension("filterjit._core", [*CORE, "csrc/module.c"])]
 if os.environ.get("FILTERJIT_TESTING") == "1":
-    extensions.append(extension("filterjit._testing", ["csrc/testing/testing.c", "csrc/table.c"]))
+    extensions.append(extension("filterjit._testing", ["csrc/testing/testing.c", "csrc/base/table.c"]))
 setup(ext_modules=extensions)

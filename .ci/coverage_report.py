@@ -33,9 +33,9 @@ def counts(folder: Path) -> dict[str, Lines]:
         report: dict[str, Any] = json.loads(done.stdout)
         for file in report["files"]:
             path = HERE.parent / file["file"]
-            if path.parent != SOURCES:  # the system's headers, and testing/
-                continue
-            lines = files[path.name]
+            if not path.is_relative_to(SOURCES) or path.parent.name == "testing":
+                continue  # the system's headers, and testing/
+            lines = files[str(path.relative_to(SOURCES))]
             for line in file["lines"]:
                 number = line["line_number"]
                 before, function = lines.get(number, (0, line.get("function_name", "")))

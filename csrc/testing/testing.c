@@ -7,8 +7,8 @@
  *
  * Python code can run in `find` (the ==) and wherever a pair is dropped.
  */
-#include "common.h"
-#include "table.h"
+#include "base/common.h"
+#include "base/table.h"
 
 typedef struct {
     PyObject_HEAD FjTable table; /* all zero is an empty table */

@@ -2,7 +2,7 @@
 
 `Traced`, `Lowered` and `Compiled` hold what ``jax.stages`` knows of the flat program, and say it
 in the user's trees. A `Compiled` has a Cache of its own with the one variant in it, so that
-calling it is a hit on the road of every call (csrc/compiled.c); what does not fit arrives in
+calling it is a hit on the road of every call (csrc/call/compiled.c); what does not fit arrives in
 `Fixed`, which says what differs.
 """
 

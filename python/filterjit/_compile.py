@@ -188,7 +188,7 @@ class Options(_running.Running):
 
     def method_of(self, f: _core.FilterJit, owner: type) -> None:
         """`f` is among the attributes of a new class: Modules look theirs up in Python, which
-        costs a tenth of a call (csrc/getattribute.c)."""
+        costs a tenth of a call (csrc/call/getattribute.c)."""
         del f
         original = _jax_compat.module_getattribute()
         inherited: Any = getattr(owner, "__getattribute__", None)

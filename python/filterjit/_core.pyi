@@ -8,7 +8,7 @@ from ._aot import Lowered, Traced
 from ._warm_up import WarmUp
 
 _IsLeaf = Callable[[Any], Any] | None
-_Program = bool | tuple[Any, ...]  # csrc/select.h
+_Program = bool | tuple[Any, ...]  # csrc/tree/filter.h
 
 @final
 class NodeKind: ...

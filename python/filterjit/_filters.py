@@ -1,7 +1,7 @@
 """Filters: which leaves of a tree are meant.
 
 What a user gives becomes a *program*, which the C core runs over all leaves at once
-(``csrc/select.h`` lists its parts). That happens once a call and a filter, not once a leaf.
+(``csrc/tree/filter.h`` lists its parts). That happens once a call and a filter, not once a leaf.
 """
 
 import functools
@@ -232,7 +232,7 @@ _TOKEN = re.compile(
 
 @functools.lru_cache(maxsize=1024)
 def parse_pattern(pattern: str) -> tuple[tuple[Any, ...], ...]:
-    """The components of a path pattern, as ``csrc/pattern.h`` has them.
+    """The components of a path pattern, as ``csrc/tree/pattern.h`` has them.
 
     Raises:
         ValueError: the pattern cannot be read; the message points at the place.

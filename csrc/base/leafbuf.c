@@ -1,0 +1,91 @@
+/* The slow half of the buffer of references; leafbuf.h describes it.
+ *
+ * Python code can run in fj_leafbuf_truncate and fj_leafbuf_clear (finalizers of what is
+ * dropped); both take each reference out of the buffer before they drop it.
+ */
+#include "base/leafbuf.h"
+
+int
+fj_leafbuf_grow(FjLeafBuf *buf, Py_ssize_t more)
+{
+    const Py_ssize_t most = PY_SSIZE_T_MAX / 4 / (Py_ssize_t)sizeof(PyObject *);
+    if (buf->capacity > most || more > most) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    Py_ssize_t capacity = buf->capacity * 2;
+    if (capacity < buf->count + more) {
+        capacity = buf->count + more;
+    }
+    PyObject **room = PyMem_Malloc((size_t)(capacity + 1) * sizeof(PyObject *));
+    if (room == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memcpy(room + 1, buf->items, (size_t)buf->count * sizeof(PyObject *));
+    if (buf->items != buf->room + 1) {
+        PyMem_Free(buf->items - 1);
+    }
+    buf->items = room + 1;
+    buf->capacity = capacity;
+    return 0;
+}
+
+void
+fj_leafbuf_truncate(FjLeafBuf *buf, Py_ssize_t count)
+{
+    while (buf->count > count) {
+        buf->count--;
+        Py_DECREF(buf->items[buf->count]);
+    }
+}
+
+void
+fj_leafbuf_clear(FjLeafBuf *buf)
+{
+    fj_leafbuf_truncate(buf, 0);
+    if (buf->items != buf->room + 1) {
+        PyMem_Free(buf->items - 1);
+    }
+    fj_leafbuf_init(buf, buf->room, buf->size);
+}
+
+int
+fj_leafbuf_extend(FjLeafBuf *buf, PyObject *const *items, Py_ssize_t count)
+{
+    if (fj_leafbuf_reserve(buf, count) < 0) {
+        return -1;
+    }
+    PyObject **place = buf->items + buf->count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        place[i] = Py_NewRef(items[i]);
+    }
+    buf->count += count;
+    return 0;
+}
+
+PyObject *
+fj_leafbuf_as_tuple(const FjLeafBuf *buf)
+{
+    PyObject *tuple = PyTuple_New(buf->count);
+    if (tuple == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < buf->count; i++) {
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(buf->items[i]));
+    }
+    return tuple;
+}
+
+PyObject *
+fj_leafbuf_as_list(const FjLeafBuf *buf)
+{
+    PyObject *list = PyList_New(buf->count);
+    if (list == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < buf->count; i++) {
+        PyList_SET_ITEM(list, i, Py_NewRef(buf->items[i]));
+    }
+    return list;
+}

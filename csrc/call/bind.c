@@ -1,0 +1,221 @@
+/* Binding, as inspect.Signature.bind does it but for the text of errors, which the Python side
+ * makes when this says that the arguments do not fit.
+ *
+ * No Python code runs, save for what the garbage collector may call when the tuple for *args
+ * or the dict for **kwargs is allocated; the arguments are the caller's, who holds them.
+ */
+#include "call/bind.h"
+
+#include <structmember.h>
+
+Py_ssize_t
+fj_bind_find(const FjSignature *sig, PyObject *name)
+{
+    for (Py_ssize_t i = sig->positional_only; i < sig->slots; i++) {
+        if (PyTuple_GET_ITEM(sig->names, i) == name && i != sig->varargs && i != sig->varkw) {
+            return i;
+        }
+    }
+    /* Names that are not interned, which is rare. */
+    for (Py_ssize_t i = sig->positional_only; i < sig->slots; i++) {
+        if (i != sig->varargs && i != sig->varkw &&
+            PyUnicode_Compare(PyTuple_GET_ITEM(sig->names, i), name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static int
+bind_keywords(const FjSignature *sig, PyObject *const *values, PyObject *kwnames,
+              PyObject **slots, FjBound *bound)
+{
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); k++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, k);
+        Py_ssize_t i = fj_bind_find(sig, name);
+        if (i >= 0) {
+            if (slots[i] != NULL) {
+                return 0;
+            }
+            slots[i] = values[k];
+            continue;
+        }
+        if (sig->varkw < 0) {
+            return 0;
+        }
+        if (bound->varkw == NULL && (bound->varkw = PyDict_New()) == NULL) {
+            return -1;
+        }
+        if (PyDict_SetItem(bound->varkw, name, values[k]) < 0) {
+            return -1;
+        }
+        slots[sig->varkw] = bound->varkw;
+    }
+    return 1;
+}
+
+int
+fj_bind(const FjSignature *sig, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+        PyObject **slots, FjBound *bound)
+{
+    Py_ssize_t direct = nargs < sig->positional ? nargs : sig->positional;
+    for (Py_ssize_t i = 0; i < direct; i++) {
+        slots[i] = args[i];
+    }
+    if (nargs > direct) {
+        if (sig->varargs < 0) {
+            return 0;
+        }
+        bound->varargs = PyTuple_New(nargs - direct);
+        if (bound->varargs == NULL) {
+            return -1;
+        }
+        for (Py_ssize_t i = direct; i < nargs; i++) {
+            PyTuple_SET_ITEM(bound->varargs, i - direct, Py_NewRef(args[i]));
+        }
+        slots[sig->varargs] = bound->varargs;
+    }
+    if (kwnames != NULL) {
+        int result = bind_keywords(sig, args + nargs, kwnames, slots, bound);
+        if (result <= 0) {
+            return result;
+        }
+    }
+    for (Py_ssize_t i = 0; i < sig->slots; i++) {
+        if (slots[i] == NULL && sig->required[i]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- the Python type ---- */
+
+static PyObject *
+signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"names", "positional_only", "positional", "varargs",
+                               "varkw", "required",        NULL};
+    PyObject *names;
+    Py_ssize_t positional_only, positional;
+    int varargs, varkw;
+    const char *required;
+    Py_ssize_t required_size;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nnppy#:Signature", keywords,
+                                     &PyTuple_Type, &names, &positional_only, &positional,
+                                     &varargs, &varkw, &required, &required_size)) {
+        return NULL;
+    }
+    Py_ssize_t slots = PyTuple_GET_SIZE(names);
+    if (positional_only < 0 || positional < positional_only ||
+        positional + varargs + varkw > slots || required_size != slots) {
+        PyErr_SetString(PyExc_ValueError, "Signature: the counts do not fit the names");
+        return NULL;
+    }
+    FjSignature *self = (FjSignature *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->slots = slots;
+    self->positional_only = positional_only;
+    self->positional = positional;
+    self->varargs = varargs ? positional : -1;
+    self->varkw = varkw ? slots - 1 : -1;
+    self->names = PyTuple_New(slots);
+    self->required = PyMem_Malloc((size_t)slots + 1);
+    if (self->names == NULL || self->required == NULL) {
+        PyErr_NoMemory();
+        goto error;
+    }
+    memcpy(self->required, required, (size_t)slots);
+    for (Py_ssize_t i = 0; i < slots; i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        if (!PyUnicode_CheckExact(name)) {
+            PyErr_SetString(PyExc_TypeError, "Signature: a name must be a str");
+            goto error;
+        }
+        Py_INCREF(name);
+        PyUnicode_InternInPlace(&name);
+        PyTuple_SET_ITEM(self->names, i, name);
+    }
+    return (PyObject *)self;
+
+error:
+    Py_DECREF(self);
+    return NULL;
+}
+
+static void
+signature_dealloc(PyObject *op)
+{
+    FjSignature *self = (FjSignature *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    Py_CLEAR(self->names);
+    PyMem_Free(self->required);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+static PyObject *
+signature_bind(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    FjSignature *self = (FjSignature *)op;
+    PyObject *result = NULL;
+    FjBound bound = {NULL, NULL};
+    PyObject **slots = PyMem_Calloc((size_t)self->slots + 1, sizeof(PyObject *));
+    if (slots == NULL) {
+        return PyErr_NoMemory();
+    }
+    int fits = fj_bind(self, args, nargs, kwnames, slots, &bound);
+    if (fits == 0) {
+        result = Py_NewRef(Py_None);
+    }
+    else if (fits > 0 && (result = PyDict_New()) != NULL) {
+        for (Py_ssize_t i = 0; i < self->slots && result != NULL; i++) {
+            if (slots[i] != NULL &&
+                PyDict_SetItem(result, PyTuple_GET_ITEM(self->names, i), slots[i]) < 0) {
+                Py_CLEAR(result);
+            }
+        }
+    }
+    fj_bind_release(&bound);
+    PyMem_Free(slots);
+    return result;
+}
+
+static PyMethodDef signature_methods[] = {
+    {"bind", (PyCFunction)(void (*)(void))signature_bind, METH_FASTCALL | METH_KEYWORDS,
+     "bind(*args, **kwargs) -> dict of the arguments that were given, by parameter; None "
+     "when\n"
+     "they do not fit"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef signature_members[] = {
+    {"names", T_OBJECT, offsetof(FjSignature, names), READONLY, "the parameters, in order"},
+    {"positional", T_PYSSIZET, offsetof(FjSignature, positional), READONLY,
+     "how many can be given by position"},
+    {"varargs", T_PYSSIZET, offsetof(FjSignature, varargs), READONLY, "index of *args, or -1"},
+    {"varkw", T_PYSSIZET, offsetof(FjSignature, varkw), READONLY, "index of **kwargs, or -1"},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(
+    signature_doc,
+    "Signature(names, positional_only, positional, varargs, varkw, required)\n--\n\n"
+    "The parameters of a function, in order: `names` one for each, `required` one byte\n"
+    "for each, the two counts of positional ones, and whether there are *args and\n"
+    "**kwargs.");
+
+static PyType_Slot signature_slots[] = {
+    {Py_tp_doc, (void *)signature_doc}, {Py_tp_new, signature_new},
+    {Py_tp_dealloc, signature_dealloc}, {Py_tp_methods, signature_methods},
+    {Py_tp_members, signature_members}, {0, NULL},
+};
+
+PyType_Spec fj_signature_spec = {
+    .name = "filterjit._core.Signature",
+    .basicsize = sizeof(FjSignature),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = signature_slots,
+};

@@ -1,0 +1,288 @@
+/* A FilterJit bound to an instance: a pytree of both, as equinox.Partial is.
+ *
+ * Python code can run in the call, which goes on to call.c, and in looking up attributes,
+ * which are those of the function.
+ */
+#include "call/bound_method.h"
+
+#include <structmember.h>
+
+#define ARGS_INLINE 8
+
+typedef struct {
+    PyObject_HEAD vectorcallfunc vectorcall;
+    PyObject *function; /* the FilterJit */
+    PyObject *self;
+    PyObject *weakrefs;
+} FjBoundJit;
+
+static PyObject *
+bound_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    FjBoundJit *bound = (FjBoundJit *)op;
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    PyObject *result;
+    if (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET) {
+        /* The caller lends us the place before the first argument. */
+        PyObject **shifted = (PyObject **)args - 1;
+        PyObject *lent = shifted[0];
+        shifted[0] = bound->self;
+        result = PyObject_Vectorcall(bound->function, shifted, (size_t)nargs + 1, kwnames);
+        shifted[0] = lent;
+        return result;
+    }
+    Py_ssize_t total = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+    PyObject *small[ARGS_INLINE];
+    PyObject **room = small;
+    if (total + 1 > ARGS_INLINE) {
+        room = PyMem_Malloc((size_t)(total + 1) * sizeof(PyObject *));
+        if (room == NULL) {
+            return PyErr_NoMemory();
+        }
+    }
+    room[0] = bound->self;
+    memcpy(room + 1, args, (size_t)total * sizeof(PyObject *));
+    result = PyObject_Vectorcall(bound->function, room, (size_t)nargs + 1, kwnames);
+    if (room != small) {
+        PyMem_Free(room);
+    }
+    return result;
+}
+
+PyObject *
+fj_bound_new(FjState *state, PyObject *function, PyObject *self)
+{
+    FjBoundJit *bound = (FjBoundJit *)state->bound->tp_alloc(state->bound, 0);
+    if (bound != NULL) {
+        bound->vectorcall = bound_vectorcall;
+        bound->function = Py_NewRef(function);
+        bound->self = Py_NewRef(self);
+    }
+    return (PyObject *)bound;
+}
+
+int
+fj_bound_is(const FjState *state, PyObject *object, PyObject *function, PyObject *self)
+{
+    return Py_IS_TYPE(object, state->bound) && ((FjBoundJit *)object)->function == function &&
+           ((FjBoundJit *)object)->self == self;
+}
+
+static PyObject *
+bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"function", "self", NULL};
+    PyObject *function, *self;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:BoundFilterJit", keywords, &function,
+                                     &self)) {
+        return NULL;
+    }
+    return fj_bound_new(fj_state_of(type), function, self);
+}
+
+static int
+bound_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjBoundJit *bound = (FjBoundJit *)op;
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(bound->function);
+    Py_VISIT(bound->self);
+    return 0;
+}
+
+static void
+bound_dealloc(PyObject *op)
+{
+    FjBoundJit *bound = (FjBoundJit *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    PyObject_ClearWeakRefs(op);
+    Py_XDECREF(bound->function);
+    Py_XDECREF(bound->self);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* Its own attributes first, then those of the function, as a bound method does it. */
+static PyObject *
+bound_getattro(PyObject *op, PyObject *name)
+{
+    PyObject *value = PyObject_GenericGetAttr(op, name);
+    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        value = PyObject_GetAttr(((FjBoundJit *)op)->function, name);
+    }
+    return value;
+}
+
+static PyObject *
+bound_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
+{
+    FjBoundJit *bound = (FjBoundJit *)op;
+    PyObject *wrapped = PyObject_GetAttrString(bound->function, "__wrapped__");
+    PyObject *method = wrapped == NULL ? NULL : PyMethod_New(wrapped, bound->self);
+    Py_XDECREF(wrapped);
+    return method;
+}
+
+static PyObject *
+bound_get_doc(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyObject_GetAttrString(((FjBoundJit *)op)->function, "__doc__");
+}
+
+static PyObject *
+bound_get_module(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyObject_GetAttrString(((FjBoundJit *)op)->function, "__module__");
+}
+
+static PyObject *
+bound_repr(PyObject *op)
+{
+    FjBoundJit *bound = (FjBoundJit *)op;
+    return PyUnicode_FromFormat("<bound %R of %R>", bound->function, bound->self);
+}
+
+/* function.<name>(instance, *args, **kwargs) */
+static PyObject *
+ask_function(PyObject *op, const char *name, PyObject *args, PyObject *kwargs)
+{
+    FjBoundJit *bound = (FjBoundJit *)op;
+    PyObject *result = NULL;
+    PyObject *first = PyTuple_Pack(1, bound->self);
+    PyObject *all = first == NULL ? NULL : PySequence_Concat(first, args);
+    PyObject *method = all == NULL ? NULL : PyObject_GetAttrString(bound->function, name);
+    if (method != NULL) {
+        result = PyObject_Call(method, all, kwargs);
+    }
+    Py_XDECREF(method);
+    Py_XDECREF(all);
+    Py_XDECREF(first);
+    return result;
+}
+
+static PyObject *
+bound_lower(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_function(op, "lower", args, kwargs);
+}
+
+static PyObject *
+bound_trace(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_function(op, "trace", args, kwargs);
+}
+
+static PyObject *
+bound_eval_shape(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_function(op, "eval_shape", args, kwargs);
+}
+
+static PyObject *
+bound_explain(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_function(op, "explain", args, kwargs);
+}
+
+static PyObject *
+bound_warm_up(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    PyObject *options = PyObject_GetAttrString(((FjBoundJit *)op)->function, "options");
+    PyObject *keywords = kwargs == NULL ? PyDict_New() : Py_NewRef(kwargs);
+    PyObject *result = NULL;
+    if (options != NULL && keywords != NULL) {
+        result = PyObject_CallMethod(options, "warm_up", "OOO", op, args, keywords);
+    }
+    Py_XDECREF(keywords);
+    Py_XDECREF(options);
+    return result;
+}
+
+/* As of bound methods: the same instance and an equal function. */
+static PyObject *
+bound_richcompare(PyObject *a, PyObject *b, int operation)
+{
+    if (Py_TYPE(a) != Py_TYPE(b) || (operation != Py_EQ && operation != Py_NE)) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    FjBoundJit *x = (FjBoundJit *)a, *y = (FjBoundJit *)b;
+    int same = x->self == y->self;
+    if (same) {
+        same = PyObject_RichCompareBool(x->function, y->function, Py_EQ);
+        if (same < 0) {
+            return NULL;
+        }
+    }
+    return PyBool_FromLong(same == (operation == Py_EQ));
+}
+
+static Py_hash_t
+bound_hash(PyObject *op)
+{
+    FjBoundJit *bound = (FjBoundJit *)op;
+    Py_hash_t hash = PyObject_Hash(bound->function);
+    if (hash == -1) {
+        return -1;
+    }
+    hash ^= (Py_hash_t)((uintptr_t)bound->self >> 4);
+    return hash == -1 ? -2 : hash;
+}
+
+static PyObject *
+bound_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    FjBoundJit *bound = (FjBoundJit *)op;
+    return Py_BuildValue("(O(OO))", Py_TYPE(op), bound->function, bound->self);
+}
+
+static PyMethodDef bound_methods[] = {
+    {"lower", (PyCFunction)(void (*)(void))bound_lower, METH_VARARGS | METH_KEYWORDS,
+     "lower(*args, **kwargs) -> Lowered: traced and lowered, not run"},
+    {"trace", (PyCFunction)(void (*)(void))bound_trace, METH_VARARGS | METH_KEYWORDS,
+     "trace(*args, **kwargs) -> Traced: as `lower`, but only traced"},
+    {"eval_shape", (PyCFunction)(void (*)(void))bound_eval_shape, METH_VARARGS | METH_KEYWORDS,
+     "eval_shape(*args, **kwargs) -> the result, with a jax.ShapeDtypeStruct for each array"},
+    {"warm_up", (PyCFunction)(void (*)(void))bound_warm_up, METH_VARARGS | METH_KEYWORDS,
+     "warm_up(signatures, *, threads=None) -> WarmUp: compiles for many signatures, each a "
+     "pair\n"
+     "(args, kwargs) without the instance"},
+    {"explain", (PyCFunction)(void (*)(void))bound_explain, METH_VARARGS | METH_KEYWORDS,
+     "explain(*args, **kwargs) -> Explanation: why this call would compile again, if it "
+     "would"},
+    {"__reduce__", bound_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef bound_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjBoundJit, vectorcall), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjBoundJit, weakrefs), READONLY, NULL},
+    {"__func__", T_OBJECT, offsetof(FjBoundJit, function), READONLY, "the FilterJit"},
+    {"__self__", T_OBJECT, offsetof(FjBoundJit, self), READONLY, "the instance"},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef bound_getset[] = {
+    {"__wrapped__", bound_get_wrapped, NULL, "what is wrapped, bound to the instance", NULL},
+    {"__doc__", bound_get_doc, NULL, NULL, NULL},
+    {"__module__", bound_get_module, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot bound_slots[] = {
+    {Py_tp_new, bound_new},           {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_traverse, bound_traverse}, {Py_tp_dealloc, bound_dealloc},
+    {Py_tp_getattro, bound_getattro}, {Py_tp_repr, bound_repr},
+    {Py_tp_hash, bound_hash},         {Py_tp_richcompare, bound_richcompare},
+    {Py_tp_methods, bound_methods},   {Py_tp_members, bound_members},
+    {Py_tp_getset, bound_getset},     {0, NULL},
+};
+
+PyType_Spec fj_bound_spec = {
+    .name = "filterjit._core.BoundFilterJit",
+    .basicsize = sizeof(FjBoundJit),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = bound_slots,
+};

@@ -1,0 +1,16 @@
+/* What `instance.method` is where the class holds a FilterJit: it puts the instance first. */
+#ifndef FJ_BOUND_METHOD_H
+#define FJ_BOUND_METHOD_H
+
+#include "base/common.h"
+#include "base/state.h"
+
+extern PyType_Spec fj_bound_spec;
+
+/* A new bound method, or NULL with an error. */
+PyObject *fj_bound_new(FjState *state, PyObject *function, PyObject *self);
+
+/* Whether `object` is one of these. */
+int fj_bound_is(const FjState *state, PyObject *object, PyObject *function, PyObject *self);
+
+#endif

@@ -1,0 +1,308 @@
+/* Structure -> Variant, bounded.
+ *
+ * The hash table does the work (table.h).  Which variant is the oldest is found by looking at
+ * all of them: that happens once a compile, which costs a thousand times more.
+ *
+ * Python code can run where Structures are compared (a static's __eq__) and where a variant is
+ * dropped; the table is consistent before either.
+ */
+#include "call/cache.h"
+
+#include <structmember.h>
+
+static int
+variant_has(PyObject *value, const void *probe)
+{
+    return fj_structure_equal(((FjVariant *)value)->structure, (FjStructure *)probe);
+}
+
+int
+fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant)
+{
+    PyObject *value;
+    int found =
+        fj_table_find(&cache->variants, structure->hash, variant_has, structure, &value);
+    *variant = (FjVariant *)value;
+    return found;
+}
+
+int
+fj_cache_add(FjCache *cache, FjVariant *variant)
+{
+    fj_cache_touch(cache, variant);
+    variant->listed = 1;
+    if (fj_table_add(&cache->variants, variant->structure->hash, (PyObject *)variant) < 0) {
+        variant->listed = 0;
+        return -1;
+    }
+    return 0;
+}
+
+void
+fj_cache_remove(FjCache *cache, FjVariant *variant)
+{
+    variant->listed = 0;
+    fj_table_remove(&cache->variants, variant->structure->hash, (PyObject *)variant);
+}
+
+void
+fj_cache_set_successor(const FjCache *cache, FjVariant *variant, const FjVariant *successor)
+{
+    /* A position, not a reference: what is dropped dies, whoever was called before it. */
+    Py_ssize_t position = successor == variant
+                              ? -1
+                              : fj_table_position(&cache->variants, successor->structure->hash,
+                                                  (const PyObject *)successor);
+    variant->successor = (size_t)(position + 1);
+}
+
+/* The variant that was used longest ago, where there are too many.  Those that have never been
+ * traced do not count: the calls that made them are under way, and may fail. */
+static FjVariant *
+superfluous(const FjCache *cache)
+{
+    FjVariant *oldest = NULL;
+    size_t position = 0, traced = 0;
+    PyObject *value;
+    if (cache->variants.live <= cache->maxsize) {
+        return NULL;
+    }
+    while ((value = fj_table_next(&cache->variants, &position)) != NULL) {
+        FjVariant *variant = (FjVariant *)value;
+        traced += variant->count > 0;
+        if (variant->count > 0 && (oldest == NULL || variant->last_used < oldest->last_used)) {
+            oldest = variant;
+        }
+    }
+    return traced > cache->maxsize ? oldest : NULL;
+}
+
+int
+fj_cache_keep(FjCache *cache, FjVariant *variant)
+{
+    FjVariant *other;
+    fj_cache_touch(cache, variant);
+    if (!variant->listed && !variant->gone) {
+        int found = fj_cache_find(cache, variant->structure, &other);
+        if (found > 0) {
+            Py_DECREF(other);
+        }
+        if (found < 0 ||
+            (found == 0 && !variant->listed && fj_cache_add(cache, variant) < 0)) {
+            return -1;
+        }
+    }
+    while ((other = superfluous(cache)) != NULL) {
+        other->gone = 1; /* wrappers may still hold it as their guess */
+        fj_cache_remove(cache, other);
+    }
+    return 0;
+}
+
+/* ---- the Python type ---- */
+
+static PyObject *
+cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"registry", "function",   "signature", "options",
+                               "maxsize",  "attributes", NULL};
+    FjState *state = fj_state_of(type);
+    PyObject *registry, *function, *signature, *options, *attributes;
+    Py_ssize_t maxsize;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!OnO!:Cache", keywords,
+                                     state->registry, &registry, state->structure, &function,
+                                     state->signature, &signature, &options, &maxsize,
+                                     &PyDict_Type, &attributes)) {
+        return NULL;
+    }
+    if (maxsize < 1) {
+        PyErr_SetString(PyExc_ValueError, "maxsize must be at least 1");
+        return NULL;
+    }
+    const FjStructure *structure = (FjStructure *)function;
+    if (structure->every_leaf || structure->nodes[0].code == FJ_SLOTS) {
+        PyErr_SetString(PyExc_ValueError, "the structure of a function is one of `flatten`");
+        return NULL;
+    }
+    FjCache *self = (FjCache *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->registry = (FjRegistry *)Py_NewRef(registry);
+        self->function = (FjStructure *)Py_NewRef(function);
+        self->signature = (FjSignature *)Py_NewRef(signature);
+        self->options = Py_NewRef(options);
+        self->attributes = Py_NewRef(attributes);
+        self->maxsize = (size_t)maxsize;
+    }
+    return (PyObject *)self;
+}
+
+static int
+cache_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjCache *self = (FjCache *)op;
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->registry);
+    Py_VISIT(self->function);
+    Py_VISIT(self->options);
+    Py_VISIT(self->attributes);
+    Py_VISIT(self->notes);
+    return fj_table_traverse(&self->variants, visit, arg);
+}
+
+static int
+cache_clear(PyObject *op)
+{
+    FjCache *self = (FjCache *)op;
+    fj_table_clear(&self->variants);
+    Py_CLEAR(self->attributes);
+    Py_CLEAR(self->notes);
+    return 0;
+}
+
+static void
+cache_dealloc(PyObject *op)
+{
+    FjCache *self = (FjCache *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    PyObject_ClearWeakRefs(op);
+    cache_clear(op);
+    Py_XDECREF(self->registry);
+    Py_XDECREF(self->function);
+    Py_XDECREF(self->signature);
+    Py_XDECREF(self->options);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* clear() */
+static PyObject *
+cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    FjCache *self = (FjCache *)op;
+    size_t position = 0;
+    PyObject *value;
+    while ((value = fj_table_next(&self->variants, &position)) != NULL) {
+        ((FjVariant *)value)->gone = 1; /* wrappers may still hold it as their guess */
+        ((FjVariant *)value)->listed = 0;
+    }
+    fj_table_clear(&self->variants);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *list = PyList_New(0);
+    size_t position = 0;
+    PyObject *value;
+    while (list != NULL &&
+           (value = fj_table_next(&((FjCache *)op)->variants, &position)) != NULL) {
+        if (PyList_Append(list, value) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* adopt(structure, call, outputs, waits) -> Variant */
+static PyObject *
+cache_adopt(PyObject *op, PyObject *args)
+{
+    FjCache *self = (FjCache *)op;
+    FjState *state = fj_state_of(Py_TYPE(op));
+    PyObject *structure, *call, *outputs;
+    int waits;
+    if (!PyArg_ParseTuple(args, "O!OO!p:adopt", state->structure, &structure, &call,
+                          &PyTuple_Type, &outputs, &waits)) {
+        return NULL;
+    }
+    FjStructure *arguments = (FjStructure *)structure;
+    if (arguments->nodes[0].code != FJ_SLOTS || arguments->registry != self->registry) {
+        PyErr_SetString(PyExc_ValueError, "the structure is not one of this cache's calls");
+        return NULL;
+    }
+    if (fj_structure_hash(arguments) < 0) {
+        return NULL;
+    }
+    FjVariant *variant = fj_variant_new(state, self->function, arguments);
+    if (variant == NULL) {
+        return NULL;
+    }
+    variant->call = Py_NewRef(call);
+    if (fj_variant_set_outputs(variant, outputs, waits ? FJ_WAITS_YES : FJ_WAITS_NO) < 0 ||
+        fj_cache_add(self, variant) < 0 || fj_cache_keep(self, variant) < 0) {
+        Py_CLEAR(variant);
+    }
+    return (PyObject *)variant;
+}
+
+/* keep(variant) */
+static PyObject *
+cache_keep(PyObject *op, PyObject *value)
+{
+    FjCache *self = (FjCache *)op;
+    FjVariant *variant = (FjVariant *)value;
+    if (Py_TYPE(value) != fj_state_of(Py_TYPE(op))->variant ||
+        variant->function != self->function) {
+        PyErr_SetString(PyExc_TypeError, "keep takes a Variant of this cache");
+        return NULL;
+    }
+    if (variant->count > 0 && fj_cache_keep(self, variant) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef cache_methods[] = {
+    {"adopt", cache_adopt, METH_VARARGS,
+     "adopt(structure, call, outputs, waits) -> Variant: adds what was compiled elsewhere. "
+     "`call`\n"
+     "returns Outputs whose trace is a number in `outputs`, a tuple of the results' "
+     "structures;\n"
+     "`waits` is whether it can raise while it runs"},
+    {"keep", cache_keep, METH_O,
+     "keep(variant): adds what `lookup` made, once it has been traced, unless there is an "
+     "equal one"},
+    {"clear", cache_clear_method, METH_NOARGS, "clear(): drops all variants"},
+    {"variants", cache_variants, METH_NOARGS, "variants() -> list of the variants"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef cache_members[] = {
+    {"function", T_OBJECT, offsetof(FjCache, function), READONLY,
+     "Structure of the function itself"},
+    {"signature", T_OBJECT, offsetof(FjCache, signature), READONLY, "its Signature"},
+    {"options", T_OBJECT, offsetof(FjCache, options), READONLY, "the options"},
+    {"attributes", T_OBJECT, offsetof(FjCache, attributes), READONLY,
+     "__name__ and so on, for wrappers that JAX rebuilds"},
+    {"calls", T_ULONGLONG, offsetof(FjCache, calls), READONLY, "how many calls there were"},
+    {"hits", T_ULONGLONG, offsetof(FjCache, hits), READONLY,
+     "how many of them traced nothing and returned"},
+    {"maxsize", T_PYSSIZET, offsetof(FjCache, maxsize), READONLY,
+     "how many variants there are at most"},
+    {"timed", T_INT, offsetof(FjCache, timed), 0, "whether hit_time is kept"},
+    {"hit_time", T_ULONGLONG, offsetof(FjCache, hit_time), READONLY,
+     "nanoseconds that hits took until they returned"},
+    {"notes", T_OBJECT, offsetof(FjCache, notes), 0, "anything, for reports"},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCache, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(cache_doc,
+             "Cache(registry, function, signature, options, maxsize, attributes)\n--\n\n"
+             "The variants of one function (its Structure) under one set of options.");
+
+static PyType_Slot cache_slots[] = {
+    {Py_tp_doc, (void *)cache_doc},   {Py_tp_new, cache_new},
+    {Py_tp_traverse, cache_traverse}, {Py_tp_clear, cache_clear},
+    {Py_tp_dealloc, cache_dealloc},   {Py_tp_methods, cache_methods},
+    {Py_tp_members, cache_members},   {0, NULL},
+};
+
+PyType_Spec fj_cache_spec = {
+    .name = "filterjit._core.Cache",
+    .basicsize = sizeof(FjCache),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = cache_slots,
+};

@@ -1,0 +1,129 @@
+/* What was compiled ahead of time, to be called and asked about.
+ *
+ * It is a FilterJit of its own, whose Cache holds the one variant that was compiled and whose
+ * options raise where another would be made; so a call is a hit on the usual road, with the
+ * same checks.  Whatever else it is asked for (its text, its costs, saving it) is the business
+ * of `details`, the Python side.
+ *
+ * Python code can run in the call, which goes on to call.c, and in looking up attributes.
+ */
+#include "call/compiled.h"
+
+#include <structmember.h>
+
+#include "call/call.h"
+
+typedef struct {
+    PyObject_HEAD vectorcallfunc vectorcall;
+    FjFilterJit *function;
+    PyObject *details;
+    PyObject *weakrefs;
+} FjCompiled;
+
+static PyObject *
+compiled_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    return fj_call_captured(((FjCompiled *)op)->function, NULL, args,
+                            PyVectorcall_NARGS(nargsf), kwnames);
+}
+
+static PyObject *
+compiled_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"function", "details", NULL};
+    PyObject *function, *details;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O:Compiled", keywords,
+                                     fj_state_of(type)->filter_jit, &function, &details)) {
+        return NULL;
+    }
+    FjCompiled *self = (FjCompiled *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->vectorcall = compiled_vectorcall;
+        self->function = (FjFilterJit *)Py_NewRef(function);
+        self->details = Py_NewRef(details);
+    }
+    return (PyObject *)self;
+}
+
+static int
+compiled_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjCompiled *self = (FjCompiled *)op;
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->function);
+    Py_VISIT(self->details);
+    return 0;
+}
+
+static void
+compiled_dealloc(PyObject *op)
+{
+    FjCompiled *self = (FjCompiled *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    PyObject_ClearWeakRefs(op);
+    Py_XDECREF(self->function);
+    Py_XDECREF(self->details);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* Its own attributes first, then those of the details. */
+static PyObject *
+compiled_getattro(PyObject *op, PyObject *name)
+{
+    PyObject *value = PyObject_GenericGetAttr(op, name);
+    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        value = PyObject_GetAttr(((FjCompiled *)op)->details, name);
+    }
+    return value;
+}
+
+static PyObject *
+compiled_dir(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return PyObject_Dir(((FjCompiled *)op)->details);
+}
+
+static PyObject *
+compiled_repr(PyObject *op)
+{
+    return PyObject_Repr(((FjCompiled *)op)->details);
+}
+
+static PyMethodDef compiled_methods[] = {
+    {"__dir__", compiled_dir, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef compiled_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjCompiled, vectorcall), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCompiled, weakrefs), READONLY, NULL},
+    {"details", T_OBJECT, offsetof(FjCompiled, details), READONLY,
+     "what is known of it: its attributes are those of the compiled function too"},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(
+    compiled_doc,
+    "Compiled(function, details)\n--\n\n"
+    "A function compiled ahead of time, for one structure and one signature; made by\n"
+    "`filter_jit(f).lower(...).compile()` and by `filterjit.load`. A call with others\n"
+    "raises MismatchError, which names the argument.");
+
+static PyType_Slot compiled_slots[] = {
+    {Py_tp_doc, (void *)compiled_doc}, {Py_tp_new, compiled_new},
+    {Py_tp_call, PyVectorcall_Call},   {Py_tp_traverse, compiled_traverse},
+    {Py_tp_dealloc, compiled_dealloc}, {Py_tp_getattro, compiled_getattro},
+    {Py_tp_repr, compiled_repr},       {Py_tp_methods, compiled_methods},
+    {Py_tp_members, compiled_members}, {0, NULL},
+};
+
+PyType_Spec fj_compiled_spec = {
+    .name = "filterjit._core.Compiled",
+    .basicsize = sizeof(FjCompiled),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = compiled_slots,
+};

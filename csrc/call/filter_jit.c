@@ -1,0 +1,405 @@
+/* The Python type of a FilterJit.
+ *
+ * Python code can run in all of its methods: they ask the Python side (`options`), or build
+ * the wrapped function from a Structure.  None of them stands on the road of a call.
+ */
+#include "call/filter_jit.h"
+
+#include <structmember.h>
+
+#include "call/bound_method.h"
+#include "walk/build.h"
+#include "call/call.h"
+
+static FjFilterJit *
+allocate(PyTypeObject *type)
+{
+    FjFilterJit *self = (FjFilterJit *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->vectorcall = fj_call;
+    }
+    return self;
+}
+
+static PyObject *
+filter_jit_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"function", "options", "signature", "attributes", NULL};
+    PyObject *function, *options, *signature, *attributes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO!:FilterJit", keywords, &function,
+                                     &options, &signature, &PyDict_Type, &attributes)) {
+        return NULL;
+    }
+    FjFilterJit *self = allocate(type);
+    if (self != NULL) {
+        self->function = Py_NewRef(function);
+        self->options = Py_NewRef(options);
+        self->signature = Py_NewRef(signature);
+        self->dict = Py_NewRef(attributes);
+    }
+    return (PyObject *)self;
+}
+
+PyObject *
+fj_filter_jit_rebuild(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    FjState *state = PyModule_GetState(module);
+    if (nargs != 2 || Py_TYPE(args[0]) != state->cache) {
+        PyErr_SetString(PyExc_TypeError, "rebuild takes (cache, arrays)");
+        return NULL;
+    }
+    FjCache *cache = (FjCache *)args[0];
+    PyObject *arrays = PySequence_Tuple(args[1]);
+    if (arrays == NULL) {
+        return NULL;
+    }
+    FjFilterJit *self = NULL;
+    if (PyTuple_GET_SIZE(arrays) != cache->function->arrays) {
+        PyErr_Format(PyExc_ValueError, "this function holds %zd arrays, not %zd",
+                     cache->function->arrays, PyTuple_GET_SIZE(arrays));
+    }
+    else {
+        self = allocate(state->filter_jit);
+    }
+    if (self == NULL) {
+        Py_DECREF(arrays);
+        return NULL;
+    }
+    self->arrays = arrays;
+    self->cache = (FjCache *)Py_NewRef((PyObject *)cache);
+    self->options = Py_NewRef(cache->options);
+    self->signature = Py_NewRef(Py_None);
+    self->dict = cache->attributes == NULL ? PyDict_New() : PyDict_Copy(cache->attributes);
+    if (self->dict == NULL) {
+        Py_CLEAR(self);
+    }
+    return (PyObject *)self;
+}
+
+static int
+filter_jit_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjFilterJit *self = (FjFilterJit *)op;
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->function);
+    Py_VISIT(self->options);
+    Py_VISIT(self->signature);
+    Py_VISIT(self->cache);
+    Py_VISIT(self->arrays);
+    Py_VISIT(self->last);
+    Py_VISIT(self->dict);
+    return 0;
+}
+
+static int
+filter_jit_clear(PyObject *op)
+{
+    FjFilterJit *self = (FjFilterJit *)op;
+    Py_CLEAR(self->last);
+    Py_CLEAR(self->dict);
+    Py_CLEAR(self->signature);
+    /* The rest is read by calls and by the methods below, which finalizers may still make;
+     * `last`, `dict` and the Cache's own table are enough to break each cycle, but for one
+     * through what is wrapped. */
+    Py_CLEAR(self->function);
+    return 0;
+}
+
+static void
+filter_jit_dealloc(PyObject *op)
+{
+    FjFilterJit *self = (FjFilterJit *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    PyObject_ClearWeakRefs(op);
+    filter_jit_clear(op);
+    Py_XDECREF(self->options);
+    Py_XDECREF(self->cache);
+    Py_XDECREF(self->arrays);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* ---- what it wraps ---- */
+
+static PyObject *
+filter_jit_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
+{
+    FjFilterJit *self = (FjFilterJit *)op;
+    if (self->function == NULL) {
+        if (self->cache == NULL) {
+            PyErr_SetString(PyExc_AttributeError, "__wrapped__");
+            return NULL;
+        }
+        PyObject *function =
+            fj_build_tree(self->cache->function, ((PyTupleObject *)self->arrays)->ob_item);
+        if (function == NULL) {
+            return NULL;
+        }
+        Py_XSETREF(self->function, function);
+    }
+    return Py_NewRef(self->function);
+}
+
+static PyObject *
+filter_jit_repr(PyObject *op)
+{
+    PyObject *wrapped = filter_jit_get_wrapped(op, NULL);
+    if (wrapped == NULL) {
+        return NULL;
+    }
+    PyObject *text = PyUnicode_FromFormat("<filter_jit of %R>", wrapped);
+    Py_DECREF(wrapped);
+    return text;
+}
+
+static PyObject *
+filter_jit_descr_get(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner))
+{
+    if (instance == NULL || instance == Py_None) {
+        return Py_NewRef(op);
+    }
+    return fj_bound_new(fj_state_of(Py_TYPE(op)), op, instance);
+}
+
+/* It has become a method: options.method_of(self, owner). */
+static PyObject *
+filter_jit_set_name(PyObject *op, PyObject *args)
+{
+    PyObject *owner, *name;
+    if (!PyArg_ParseTuple(args, "OO:__set_name__", &owner, &name)) {
+        return NULL;
+    }
+    return PyObject_CallMethod(((FjFilterJit *)op)->options, "method_of", "OO", op, owner);
+}
+
+/* Two wrappers are equal when they share their cache: equal functions, equal options.  Where
+ * the function holds arrays only the same object is equal, and there is no hash: arrays have
+ * none. */
+static Py_hash_t
+filter_jit_hash(PyObject *op)
+{
+    FjFilterJit *self = (FjFilterJit *)op;
+    if (fj_call_prepare(self) < 0) {
+        return -1;
+    }
+    if (PyTuple_GET_SIZE(self->arrays) > 0) {
+        PyErr_SetString(
+            PyExc_TypeError,
+            "unhashable: this filter_jit wraps a pytree that holds arrays; pass it "
+            "as an argument, or in a field that is not static");
+        return -1;
+    }
+    Py_hash_t hash = (Py_hash_t)((uintptr_t)self->cache >> 4);
+    return hash == -1 ? -2 : hash;
+}
+
+static PyObject *
+filter_jit_richcompare(PyObject *a, PyObject *b, int operation)
+{
+    if (Py_TYPE(a) != Py_TYPE(b) || (operation != Py_EQ && operation != Py_NE)) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    FjFilterJit *x = (FjFilterJit *)a, *y = (FjFilterJit *)b;
+    int same = a == b;
+    if (!same) {
+        if (fj_call_prepare(x) < 0 || fj_call_prepare(y) < 0) {
+            return NULL;
+        }
+        same = x->cache == y->cache && PyTuple_GET_SIZE(x->arrays) == 0;
+    }
+    return PyBool_FromLong(same == (operation == Py_EQ));
+}
+
+/* ---- methods: the Python side's ---- */
+
+/* parts() -> (cache, arrays): what JAX's flatten needs. */
+static PyObject *
+filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    FjFilterJit *self = (FjFilterJit *)op;
+    if (fj_call_prepare(self) < 0) {
+        return NULL;
+    }
+    return Py_BuildValue("(OO)", self->cache, self->arrays);
+}
+
+/* options.<name>(self, args, kwargs) */
+static PyObject *
+ask_options(PyObject *op, const char *name, PyObject *args, PyObject *kwargs)
+{
+    PyObject *keywords = kwargs == NULL ? PyDict_New() : Py_NewRef(kwargs);
+    if (keywords == NULL) {
+        return NULL;
+    }
+    PyObject *result =
+        PyObject_CallMethod(((FjFilterJit *)op)->options, name, "OOO", op, args, keywords);
+    Py_DECREF(keywords);
+    return result;
+}
+
+static PyObject *
+filter_jit_lower(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "lower", args, kwargs);
+}
+
+static PyObject *
+filter_jit_trace(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "trace", args, kwargs);
+}
+
+static PyObject *
+filter_jit_eval_shape(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "eval_shape", args, kwargs);
+}
+
+static PyObject *
+filter_jit_warm_up(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "warm_up", args, kwargs);
+}
+
+static PyObject *
+filter_jit_partial(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "partial", args, kwargs);
+}
+
+static PyObject *
+filter_jit_explain(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ask_options(op, "explain", args, kwargs);
+}
+
+/* options.<name>(self) */
+static PyObject *
+ask_options_alone(PyObject *op, const char *name)
+{
+    return PyObject_CallMethod(((FjFilterJit *)op)->options, name, "(O)", op);
+}
+
+static PyObject *
+filter_jit_report(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask_options_alone(op, "report");
+}
+
+static PyObject *
+filter_jit_cache_info(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask_options_alone(op, "cache_info");
+}
+
+static PyObject *
+filter_jit_clear_cache(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask_options_alone(op, "clear_cache");
+}
+
+static PyObject *
+filter_jit_get_variants(PyObject *op, void *Py_UNUSED(closure))
+{
+    return ask_options_alone(op, "variants");
+}
+
+static PyObject *
+filter_jit_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask_options_alone(op, "reduce");
+}
+
+static PyMethodDef filter_jit_methods[] = {
+    {"lookup", (PyCFunction)(void (*)(void))fj_call_lookup, METH_FASTCALL | METH_KEYWORDS,
+     "lookup(*args, **kwargs) -> (variant, arrays), without running it; a variant that is "
+     "made\n"
+     "for it is in no cache: see Cache.keep"},
+    {"peek", (PyCFunction)(void (*)(void))fj_call_peek, METH_FASTCALL | METH_KEYWORDS,
+     "peek(*args, **kwargs) -> (variant or None, structure, arrays): the same, but nothing "
+     "is\n"
+     "made where there is none"},
+    {"parts", filter_jit_parts, METH_NOARGS,
+     "parts() -> (cache, arrays): what it consists of as a pytree"},
+    {"lower", (PyCFunction)(void (*)(void))filter_jit_lower, METH_VARARGS | METH_KEYWORDS,
+     "lower(*args, **kwargs) -> Lowered: traced and lowered, not run; any array may be given "
+     "as\n"
+     "a jax.ShapeDtypeStruct"},
+    {"trace", (PyCFunction)(void (*)(void))filter_jit_trace, METH_VARARGS | METH_KEYWORDS,
+     "trace(*args, **kwargs) -> Traced: as `lower`, but only traced"},
+    {"eval_shape", (PyCFunction)(void (*)(void))filter_jit_eval_shape,
+     METH_VARARGS | METH_KEYWORDS,
+     "eval_shape(*args, **kwargs) -> the result, with a jax.ShapeDtypeStruct for each array"},
+    {"warm_up", (PyCFunction)(void (*)(void))filter_jit_warm_up, METH_VARARGS | METH_KEYWORDS,
+     "warm_up(signatures, *, threads=None) -> WarmUp: compiles for many signatures, each a "
+     "pair\n"
+     "(args, kwargs), so that calls with them are hits; several at once, in threads, as many "
+     "as\n"
+     "there are cores if not said. One that fails is logged, and kept in the report with its\n"
+     "error; the others are compiled."},
+    {"partial", (PyCFunction)(void (*)(void))filter_jit_partial, METH_VARARGS | METH_KEYWORDS,
+     "partial(*args, **kwargs) -> PartialFilterJit: the function with these arguments given,\n"
+     "which are taken apart now and not on each call. It keeps them as they are now: what is\n"
+     "put into them later is not seen. Arrays that the function donates cannot be given."},
+    {"explain", (PyCFunction)(void (*)(void))filter_jit_explain, METH_VARARGS | METH_KEYWORDS,
+     "explain(*args, **kwargs) -> Explanation: whether this call would be a hit, and if not, "
+     "why\n"
+     "it would compile again; nothing is traced and nothing runs"},
+    {"report", filter_jit_report, METH_NOARGS,
+     "report() -> Report: where the time of its calls went, by variant"},
+    {"cache_info", filter_jit_cache_info, METH_NOARGS,
+     "cache_info() -> CacheInfo(hits, misses, variants, maxsize, bytes)"},
+    {"clear_cache", filter_jit_clear_cache, METH_NOARGS,
+     "clear_cache(): forgets all compiled programs, those of equal wrappers too"},
+    {"__set_name__", filter_jit_set_name, METH_VARARGS, NULL},
+    {"__reduce__", filter_jit_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef filter_jit_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjFilterJit, vectorcall), READONLY, NULL},
+    {"__dictoffset__", T_PYSSIZET, offsetof(FjFilterJit, dict), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjFilterJit, weakrefs), READONLY, NULL},
+    {"options", T_OBJECT, offsetof(FjFilterJit, options), READONLY, "the options"},
+    {"given_signature", T_OBJECT, offsetof(FjFilterJit, signature), READONLY,
+     "the inspect.Signature that it was made with, or None"},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef filter_jit_getset[] = {
+    {"__wrapped__", filter_jit_get_wrapped, NULL, "what is wrapped", NULL},
+    {"variants", filter_jit_get_variants, NULL,
+     "its variants, a list: one for each static structure that it was called with", NULL},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(filter_jit_doc,
+             "FilterJit(function, options, signature, attributes)\n--\n\n"
+             "A jitted function over any pytree; made by filterjit.filter_jit.");
+
+static PyType_Slot filter_jit_slots[] = {
+    {Py_tp_doc, (void *)filter_jit_doc},
+    {Py_tp_new, filter_jit_new},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_traverse, filter_jit_traverse},
+    {Py_tp_clear, filter_jit_clear},
+    {Py_tp_dealloc, filter_jit_dealloc},
+    {Py_tp_repr, filter_jit_repr},
+    {Py_tp_hash, filter_jit_hash},
+    {Py_tp_richcompare, filter_jit_richcompare},
+    {Py_tp_descr_get, filter_jit_descr_get},
+    {Py_tp_methods, filter_jit_methods},
+    {Py_tp_members, filter_jit_members},
+    {Py_tp_getset, filter_jit_getset},
+    {0, NULL},
+};
+
+PyType_Spec fj_filter_jit_spec = {
+    .name = "filterjit._core.FilterJit",
+    .basicsize = sizeof(FjFilterJit),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+             Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = filter_jit_slots,
+};

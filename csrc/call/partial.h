@@ -1,0 +1,9 @@
+/* A FilterJit with some of its arguments given once: f.partial(...). */
+#ifndef FJ_PARTIAL_H
+#define FJ_PARTIAL_H
+
+#include "base/common.h"
+
+extern PyType_Spec fj_partial_spec;
+
+#endif

@@ -1,0 +1,192 @@
+/* Reading and setting the attributes of an instance; compat.h knows where they are.
+ *
+ * Python code can run only in a look-up in a __dict__ that somebody gave keys which are not
+ * exactly str (FjFieldView.plain says so), and in a descriptor that is set.
+ */
+#include "structure/fields.h"
+
+int
+fj_fields_view(PyObject *object, FjFieldView *view)
+{
+    view->values = NULL;
+    view->dict = NULL;
+    view->used = 0;
+    view->plain = 1;
+#if FJ_HAVE_INSTANCE_VALUES
+    PyDictKeysObject *keys = fj_compat_shared_keys(Py_TYPE(object));
+    if (FJ_LIKELY(keys != NULL)) {
+        view->values = fj_compat_instance_values(object, keys, &view->used, &view->dict);
+    }
+    else {
+        PyObject **place = _PyObject_GetDictPtr(object); /* allocates nothing here */
+        view->dict = place == NULL ? NULL : *place;
+    }
+#else
+    /* This may make the dict, hence start the garbage collector. */
+    view->plain = 0;
+    view->dict = PyObject_GenericGetDict(object, NULL);
+    if (view->dict == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
+        }
+        PyErr_Clear();
+        return 0;
+    }
+    Py_DECREF(view->dict); /* the instance holds it */
+#endif
+    if (view->values == NULL && view->dict != NULL) {
+        view->used = PyDict_GET_SIZE(view->dict);
+        view->plain = view->plain && fj_compat_dict_is_unicode(view->dict);
+    }
+    return 0;
+}
+
+Py_ssize_t
+fj_fields_learn_place(FjNodeKind *kind, Py_ssize_t i)
+{
+#if FJ_HAVE_INSTANCE_VALUES
+    PyDictKeysObject *keys = fj_compat_shared_keys(kind->type);
+    if (keys != NULL) {
+        kind->places[i] = fj_compat_shared_index(keys, PyTuple_GET_ITEM(kind->names, i));
+    }
+    if (kind->places[i] >= 0 && i < kind->dynamic + kind->statics) {
+        kind->placed++;
+        kind->in_order += kind->places[i] == i;
+        kind->reach = Py_MAX(kind->reach, kind->places[i] + 1);
+    }
+#endif
+    return kind->places[i];
+}
+
+/* Python code that ran before may have given the instance another class, whose values stand in
+ * other places, and are fewer.  0, or -1 with an error. */
+static int
+check_class(PyObject *object, const FjNodeKind *kind)
+{
+    if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
+        PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
+        return -1;
+    }
+    return 0;
+}
+
+int
+fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
+              PyObject **value)
+{
+    FjFieldView view;
+    if (check_class(object, kind) < 0 || fj_fields_view(object, &view) < 0) {
+        return -1;
+    }
+    /* Where looking up runs Python code, that may give the instance another dict. */
+    PyObject *dict = Py_XNewRef(view.dict);
+    PyObject *found = Py_XNewRef(fj_fields_peek(&view, kind, i));
+    Py_XDECREF(dict);
+    if (found == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    if (found == missing) {
+        Py_DECREF(found);
+        return 0;
+    }
+    *value = found;
+    return 1;
+}
+
+int
+fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
+                  PyObject **values)
+{
+    FjFieldView view;
+    if (check_class(object, kind) < 0 || fj_fields_view(object, &view) < 0) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        values[i] = NULL;
+        if (FJ_LIKELY(view.plain)) {
+            PyObject *found = fj_fields_peek(&view, kind, i);
+            values[i] = found == missing ? NULL : Py_XNewRef(found);
+        }
+        else if (fj_fields_get(object, kind, i, missing, &values[i]) < 0) {
+            while (i > 0) {
+                Py_XDECREF(values[--i]);
+            }
+            return -1;
+        }
+    }
+    return 0;
+}
+
+#if FJ_HAVE_INSTANCE_VALUES
+/* Whether no field's name stands for a descriptor in the class, so that setting it is storing
+ * it.  Remembered for as long as the class does not change. */
+static int
+stores_plainly(FjNodeKind *kind, PyTypeObject *type)
+{
+    if (FJ_LIKELY(kind->plain_version != 0 && kind->plain_version == type->tp_version_tag)) {
+        return 1;
+    }
+    kind->plain_version = 0;
+    for (Py_ssize_t i = 0; i < kind->dynamic + kind->statics; i++) {
+        PyObject *found =
+            _PyType_Lookup(type, PyTuple_GET_ITEM(kind->names, i)); /* borrowed */
+        if (found != NULL && Py_TYPE(found)->tp_descr_set != NULL) {
+            return 0;
+        }
+    }
+    /* Looking up has given the class a version, unless versions have run out. */
+    kind->plain_version = type->tp_version_tag;
+    return 1;
+}
+#endif
+
+int
+fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *value)
+{
+#if FJ_HAVE_INSTANCE_VALUES
+    if (FJ_LIKELY(stores_plainly(kind, Py_TYPE(object)))) {
+        Py_ssize_t place = kind->places[i];
+        if (place < 0) {
+            place = fj_fields_learn_place(kind, i);
+        }
+        if (FJ_LIKELY(place >= 0 && fj_compat_set_fresh(object, place, value))) {
+            return 0;
+        }
+    }
+#endif
+    int result = PyObject_GenericSetAttr(object, PyTuple_GET_ITEM(kind->names, i), value);
+    Py_DECREF(value);
+    return result;
+}
+
+int
+fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
+                     Py_ssize_t count)
+{
+#if FJ_HAVE_INSTANCE_VALUES
+    if (FJ_LIKELY(kind->placed == count && stores_plainly(kind, Py_TYPE(object)) &&
+                  fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
+        return 0;
+    }
+#endif
+    int result = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (result < 0) {
+            Py_XDECREF(values[i]);
+        }
+        else if (values[i] != NULL) {
+            result = fj_fields_set_fresh(object, kind, i, values[i]);
+        }
+    }
+    return result;
+}
+
+int
+fj_fields_has_wrapper(PyObject *object, const FjNodeKind *kind)
+{
+    FjFieldView view;
+    if (fj_fields_view(object, &view) < 0) {
+        return -1;
+    }
+    return view.used != kind->dynamic + kind->statics;
+}

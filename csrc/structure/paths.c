@@ -1,0 +1,143 @@
+/* Paths, written in one pass over the nodes: a container hands its own path, and the dot after
+ * it, down to its children.
+ *
+ * Python code can run in the __str__ of a dict's keys and in a named tuple's `_fields`.  A
+ * Structure does not change meanwhile.
+ */
+#include "structure/paths.h"
+
+typedef struct {
+    FjStructure *structure;
+    uint32_t at;
+    Py_ssize_t leaf;
+    int all;
+    PyObject *paths; /* a list */
+} Writer;
+
+static int write_node(Writer *w, PyObject *path);
+
+/* Whether the next leaf's path is asked for; it counts as passed. */
+static int
+is_wanted(Writer *w)
+{
+    PyObject **fixed = w->structure->fixed;
+    Py_ssize_t leaf = w->leaf++;
+    return w->all || fixed == NULL || fixed[leaf] == NULL;
+}
+
+/* `prefix` and the simple text of `key`; a new reference. */
+static PyObject *
+join(PyObject *prefix, PyObject *key)
+{
+    PyObject *text = PyUnicode_CheckExact(key) ? Py_NewRef(key) : PyObject_Str(key);
+    PyObject *path = text == NULL ? NULL : PyUnicode_Concat(prefix, text);
+    Py_XDECREF(text);
+    return path;
+}
+
+static int
+write_leaves(Writer *w, PyObject *prefix, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_wanted(w)) {
+            continue;
+        }
+        PyObject *position = PyLong_FromUnsignedLong(i);
+        PyObject *path = position == NULL ? NULL : join(prefix, position);
+        int result = path == NULL ? -1 : PyList_Append(w->paths, path);
+        Py_XDECREF(position);
+        Py_XDECREF(path);
+        if (result < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+write_child(Writer *w, uint32_t index, uint32_t child, PyObject *prefix)
+{
+    const FjNode *node = &w->structure->nodes[w->at];
+    if (node->code == FJ_STATIC || node->code == FJ_MISSING || node->code == FJ_NONE) {
+        w->at++;
+        return 0;
+    }
+    PyObject *key = fj_structure_key(w->structure, index, child);
+    PyObject *path =
+        key == NULL ? NULL : join(prefix, PyTuple_Check(key) ? PyTuple_GET_ITEM(key, 0) : key);
+    int result = path == NULL ? -1 : write_node(w, path);
+    Py_XDECREF(key);
+    Py_XDECREF(path);
+    return result;
+}
+
+static int
+write_children(Writer *w, uint32_t index, PyObject *prefix)
+{
+    const FjNode *node = &w->structure->nodes[index];
+    if (node->flags & FJ_NODE_LEAVES) {
+        return write_leaves(w, prefix, node->children);
+    }
+    if (Py_EnterRecursiveCall(" while writing the paths of a tree")) {
+        return -1;
+    }
+    int result = 0;
+    for (uint32_t child = 0; result == 0 && child < node->children; child++) {
+        result = write_child(w, index, child, prefix);
+    }
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+static int
+write_node(Writer *w, PyObject *path)
+{
+    uint32_t index = w->at++;
+    const FjNode *node = &w->structure->nodes[index];
+    if (node->code == FJ_ARRAY) {
+        return is_wanted(w) ? PyList_Append(w->paths, path) : 0;
+    }
+    /* The root's path is empty, and no dot comes after it. */
+    PyObject *prefix = index == 0 ? Py_NewRef(path) : PyUnicode_FromFormat("%U.", path);
+    int result = prefix == NULL ? -1 : write_children(w, index, prefix);
+    Py_XDECREF(prefix);
+    return result;
+}
+
+static PyObject *
+write_all(FjStructure *structure, int all)
+{
+    Writer w = {.structure = structure, .all = all, .paths = PyList_New(0)};
+    PyObject *root = PyUnicode_FromString("");
+    if (w.paths != NULL && (root == NULL || write_node(&w, root) < 0)) {
+        Py_CLEAR(w.paths);
+    }
+    Py_XDECREF(root);
+    return w.paths;
+}
+
+PyObject *
+fj_paths_all(FjStructure *structure)
+{
+    return write_all(structure, 1);
+}
+
+PyObject *
+fj_paths_given(FjStructure *structure)
+{
+    if (structure->paths == NULL) {
+        PyObject *list = write_all(structure, 0);
+        PyObject *paths = list == NULL ? NULL : PyList_AsTuple(list);
+        Py_XDECREF(list);
+        if (paths == NULL) {
+            return NULL;
+        }
+        if (structure->paths == NULL) {
+            structure->paths = paths;
+        }
+        else {
+            Py_DECREF(paths); /* written meanwhile, by what a key's __str__ did */
+        }
+    }
+    return structure->paths;
+}

@@ -1,0 +1,494 @@
+/* The kinds of types, asked of Python once and remembered.
+ *
+ * Layout: a hash table from a type's address to its NodeKind.  A kind holds its type by a
+ * weak reference, whose callback takes the kind out of the table, so an address is never
+ * looked up after its type has died.
+ *
+ * Python code can run in `classify`, `is_array` (fj_registry_kind, fj_registry_ask) and, by
+ * way of finalizers, wherever a reference is dropped.  fj_registry_known_kind runs none: the
+ * hot walk depends on that.
+ */
+#include "structure/registry.h"
+
+#include <structmember.h>
+
+const char *const fj_nodekind_names[FJ_KIND_COUNT] = {
+    [FJ_ARRAY] = "array",
+    [FJ_ASK] = "ask",
+    [FJ_STATIC] = "static",
+    [FJ_NONE] = "none",
+    [FJ_TUPLE] = "tuple",
+    [FJ_LIST] = "list",
+    [FJ_DICT] = "dict",
+    [FJ_ORDERED_DICT] = "ordered_dict",
+    [FJ_DEFAULT_DICT] = "default_dict",
+    [FJ_NAMEDTUPLE] = "namedtuple",
+    [FJ_MODULE] = "module",
+    [FJ_DATACLASS] = "dataclass",
+    [FJ_GENERIC] = "generic",
+};
+
+/* ---- NodeKind ---- */
+
+static int
+kind_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjNodeKind *self = (FjNodeKind *)op;
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->weak);
+    Py_VISIT(self->names);
+    Py_VISIT(self->key);
+    return 0;
+}
+
+static int
+kind_clear(PyObject *op)
+{
+    FjNodeKind *self = (FjNodeKind *)op;
+    Py_CLEAR(self->weak);
+    Py_CLEAR(self->key);
+    /* `names` stays: structures that are being cleared too may still be read. */
+    return 0;
+}
+
+static void
+kind_dealloc(PyObject *op)
+{
+    FjNodeKind *self = (FjNodeKind *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    kind_clear(op);
+    Py_CLEAR(self->names);
+    PyMem_Free(self->places);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+static PyType_Slot kind_slots[] = {
+    {Py_tp_doc, "What a type is to a walk. Made by Registry."},
+    {Py_tp_traverse, kind_traverse},
+    {Py_tp_clear, kind_clear},
+    {Py_tp_dealloc, kind_dealloc},
+    {0, NULL},
+};
+
+PyType_Spec fj_nodekind_spec = {
+    .name = "filterjit._core.NodeKind",
+    .basicsize = sizeof(FjNodeKind),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = kind_slots,
+};
+
+/* The concatenation of up to three tuples of str, interned. */
+static PyObject *
+join_names(PyObject *const *groups, Py_ssize_t count)
+{
+    Py_ssize_t total = 0;
+    for (Py_ssize_t g = 0; g < count; g++) {
+        total += PyTuple_GET_SIZE(groups[g]);
+    }
+    PyObject *names = PyTuple_New(total);
+    if (names == NULL) {
+        return NULL;
+    }
+    Py_ssize_t k = 0;
+    for (Py_ssize_t g = 0; g < count; g++) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(groups[g]); i++) {
+            PyObject *name = PyTuple_GET_ITEM(groups[g], i);
+            if (!PyUnicode_CheckExact(name)) {
+                PyErr_SetString(PyExc_TypeError, "a field name must be a str");
+                Py_DECREF(names);
+                return NULL;
+            }
+            Py_INCREF(name);
+            PyUnicode_InternInPlace(&name);
+            PyTuple_SET_ITEM(names, k++, name);
+        }
+    }
+    return names;
+}
+
+static int
+read_fields(FjNodeKind *kind, PyObject *answer)
+{
+    PyObject *groups[3] = {NULL, NULL, NULL};
+    if (!PyArg_ParseTuple(answer,
+                          "sO!O!O!;a kind with fields is (name, dynamic, static, wrapper)",
+                          &(const char *){NULL}, &PyTuple_Type, &groups[0], &PyTuple_Type,
+                          &groups[1], &PyTuple_Type, &groups[2])) {
+        return -1;
+    }
+    if (kind->code == FJ_DATACLASS && PyTuple_GET_SIZE(groups[2]) > 0) {
+        PyErr_SetString(PyExc_TypeError, "a dataclass has no wrapper names");
+        return -1;
+    }
+    kind->names = join_names(groups, 3);
+    if (kind->names == NULL) {
+        return -1;
+    }
+    kind->dynamic = PyTuple_GET_SIZE(groups[0]);
+    kind->statics = PyTuple_GET_SIZE(groups[1]);
+    kind->wrapper = PyTuple_GET_SIZE(groups[2]);
+    Py_ssize_t total = PyTuple_GET_SIZE(kind->names);
+    kind->places = PyMem_New(Py_ssize_t, total + 1);
+    if (kind->places == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < total; i++) {
+        kind->places[i] = -1;
+    }
+    return 0;
+}
+
+/* Reads the details that `classify` gave along with the code. */
+static int
+read_answer(FjNodeKind *kind, PyObject *answer)
+{
+    PyObject *name = NULL;
+    PyObject *detail = Py_None;
+    if (!PyTuple_Check(answer) || PyTuple_GET_SIZE(answer) < 1 ||
+        !PyUnicode_Check(name = PyTuple_GET_ITEM(answer, 0))) {
+        PyErr_SetString(PyExc_TypeError, "classify() must return (name, details...)");
+        return -1;
+    }
+    int code = 0;
+    while (code < FJ_KIND_COUNT &&
+           PyUnicode_CompareWithASCIIString(name, fj_nodekind_names[code]) != 0) {
+        code++;
+    }
+    if (code == FJ_KIND_COUNT) {
+        PyErr_Format(PyExc_ValueError, "classify() returned an unknown kind: %R", name);
+        return -1;
+    }
+    kind->code = (FjKindCode)code;
+    if (code == FJ_MODULE || code == FJ_DATACLASS) {
+        return read_fields(kind, answer);
+    }
+    if (PyTuple_GET_SIZE(answer) > 1) {
+        detail = PyTuple_GET_ITEM(answer, 1);
+    }
+    if (code == FJ_STATIC && detail != Py_None) {
+        kind->key = Py_NewRef(detail);
+    }
+    if (code == FJ_NAMEDTUPLE) {
+        kind->plain = PyObject_IsTrue(detail);
+        return kind->plain < 0 ? -1 : 0;
+    }
+    return 0;
+}
+
+/* ---- Registry ---- */
+
+static Py_hash_t
+hash_address(const void *address)
+{
+    return (Py_hash_t)((uintptr_t)address >> 4);
+}
+
+static int
+kind_is_of(PyObject *value, const void *probe)
+{
+    return ((FjNodeKind *)value)->type == (const PyTypeObject *)probe;
+}
+
+static int
+kind_has_weak(PyObject *value, const void *probe)
+{
+    return ((FjNodeKind *)value)->weak == (const PyObject *)probe;
+}
+
+FjNodeKind *
+fj_registry_known_kind(FjRegistry *registry, PyTypeObject *type)
+{
+    PyObject *kind;
+    if (registry->recent != NULL && registry->recent->type == type) {
+        return registry->recent;
+    }
+    if (fj_table_find(&registry->kinds, hash_address(type), kind_is_of, type, &kind) <= 0) {
+        return NULL;
+    }
+    Py_DECREF(kind); /* the table holds it */
+    registry->recent = (FjNodeKind *)kind;
+    return registry->recent;
+}
+
+static FjNodeKind *
+learn_kind(FjRegistry *registry, PyObject *object)
+{
+    PyObject *answer = NULL;
+    FjNodeKind *kind = PyObject_GC_New(FjNodeKind, registry->state->kind);
+    if (kind == NULL) {
+        return NULL;
+    }
+    /* Held, since classify() can give the instance another class. */
+    PyTypeObject *type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object));
+    kind->code = FJ_STATIC;
+    kind->type = type;
+    kind->weak = kind->names = kind->key = NULL;
+    kind->dynamic = kind->statics = kind->wrapper = 0;
+    kind->plain = 0;
+    kind->places = NULL;
+    kind->plain_version = 0;
+    kind->placed = kind->in_order = kind->reach = 0;
+    PyObject_GC_Track((PyObject *)kind);
+
+    PyObject *arguments[] = {(PyObject *)type, object};
+    answer = PyObject_Vectorcall(registry->classify, arguments, 2, NULL);
+    if (answer == NULL || read_answer(kind, answer) < 0) {
+        goto error;
+    }
+    Py_CLEAR(answer);
+    if (Py_TYPE(object) != type) { /* the caller would take it apart as what it was */
+        PyErr_SetString(PyExc_RuntimeError,
+                        "an object changed its class while that was looked at");
+        goto error;
+    }
+    /* classify() may have walked an instance and learned this very type meanwhile. */
+    FjNodeKind *known = fj_registry_known_kind(registry, type);
+    if (known != NULL) {
+        Py_INCREF(known);
+        Py_DECREF(kind);
+        Py_DECREF(type);
+        return known;
+    }
+    kind->weak = PyWeakref_NewRef((PyObject *)type, registry->forget);
+    if (kind->weak == NULL ||
+        fj_table_add(&registry->kinds, hash_address(type), (PyObject *)kind) < 0) {
+        goto error;
+    }
+    Py_DECREF(type);
+    return kind;
+
+error:
+    Py_XDECREF(answer);
+    Py_DECREF(kind);
+    Py_DECREF(type);
+    return NULL;
+}
+
+FjNodeKind *
+fj_registry_kind(FjRegistry *registry, PyObject *object)
+{
+    FjNodeKind *kind = fj_registry_known_kind(registry, Py_TYPE(object));
+    return kind != NULL ? (FjNodeKind *)Py_NewRef((PyObject *)kind)
+                        : learn_kind(registry, object);
+}
+
+int
+fj_registry_ask(FjRegistry *registry, PyObject *object)
+{
+    PyObject *answer = PyObject_CallOneArg(registry->is_array, object);
+    if (answer == NULL) {
+        return -1;
+    }
+    int is_array = PyObject_IsTrue(answer);
+    Py_DECREF(answer);
+    return is_array;
+}
+
+/* Callback of the weak references: a type has died, its kind goes. */
+static PyObject *
+forget_kind(PyObject *self_ref, PyObject *weak)
+{
+    PyObject *op = fj_compat_weakref_get(self_ref);
+    if (op == NULL) {
+        Py_RETURN_NONE;
+    }
+    FjRegistry *self = (FjRegistry *)op;
+    size_t position = 0;
+    PyObject *value;
+    while ((value = fj_table_next(&self->kinds, &position)) != NULL) {
+        if (kind_has_weak(value, weak)) {
+            self->recent = NULL;
+            fj_table_remove(&self->kinds, hash_address(((FjNodeKind *)value)->type), value);
+            break;
+        }
+    }
+    Py_DECREF(op);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef forget_definition = {"forget_kind", forget_kind, METH_O, NULL};
+
+/* 0, or -1 with the TypeError of what is no tuple of pairs of a type and a callable. */
+static int
+check_keyed(PyObject *keyed)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keyed); i++) {
+        PyObject *pair = PyTuple_GET_ITEM(keyed, i);
+        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 ||
+            !PyType_Check(PyTuple_GET_ITEM(pair, 0))) {
+            PyErr_SetString(PyExc_TypeError, "keyed must be pairs of a type and its key");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *
+registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"array_type", "classify", "is_array", "split",
+                               "describe",   "missing",  "keyed",    NULL};
+    PyObject *array_type, *classify, *is_array, *split, *describe, *missing, *keyed = NULL;
+    if (PyTuple_GET_SIZE(args) > 0) {
+        PyErr_SetString(PyExc_TypeError, "Registry takes no positional arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOO|O!:Registry", keywords,
+                                     &PyType_Type, &array_type, &classify, &is_array, &split,
+                                     &describe, &missing, &PyTuple_Type, &keyed) ||
+        (keyed != NULL && check_keyed(keyed) < 0)) {
+        return NULL;
+    }
+    FjRegistry *self = (FjRegistry *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->state = fj_state_of(type);
+    self->array_type = (PyTypeObject *)Py_NewRef(array_type);
+    self->classify = Py_NewRef(classify);
+    self->is_array = Py_NewRef(is_array);
+    self->split = Py_NewRef(split);
+    self->describe = Py_NewRef(describe);
+    self->missing = Py_NewRef(missing);
+    self->keyed = Py_XNewRef(keyed);
+    PyObject *self_ref = PyWeakref_NewRef((PyObject *)self, NULL);
+    if (self_ref != NULL) {
+        self->forget = PyCFunction_New(&forget_definition, self_ref);
+        Py_DECREF(self_ref);
+    }
+    if (self->forget == NULL) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int
+registry_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjRegistry *self = (FjRegistry *)op;
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->array_type);
+    Py_VISIT(self->classify);
+    Py_VISIT(self->is_array);
+    Py_VISIT(self->split);
+    Py_VISIT(self->describe);
+    Py_VISIT(self->missing);
+    Py_VISIT(self->keyed);
+    Py_VISIT(self->forget);
+    return fj_table_traverse(&self->kinds, visit, arg);
+}
+
+static int
+registry_clear(PyObject *op)
+{
+    FjRegistry *self = (FjRegistry *)op;
+    self->recent = NULL;
+    fj_table_clear(&self->kinds);
+    Py_CLEAR(self->array_type);
+    Py_CLEAR(self->classify);
+    Py_CLEAR(self->is_array);
+    Py_CLEAR(self->split);
+    Py_CLEAR(self->describe);
+    Py_CLEAR(self->missing);
+    Py_CLEAR(self->keyed);
+    Py_CLEAR(self->forget);
+    return 0;
+}
+
+static void
+registry_dealloc(PyObject *op)
+{
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    PyObject_ClearWeakRefs(op);
+    registry_clear(op);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+static PyObject *
+registry_kind(PyObject *op, PyObject *object)
+{
+    FjNodeKind *kind = fj_registry_kind((FjRegistry *)op, object);
+    if (kind == NULL) {
+        return NULL;
+    }
+    const char *name = fj_nodekind_names[kind->code];
+    Py_DECREF(kind);
+    return PyUnicode_FromString(name);
+}
+
+static PyObject *
+registry_known_types(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromSize_t(((FjRegistry *)op)->kinds.live);
+}
+
+static PyMethodDef registry_methods[] = {
+    {"kind", registry_kind, METH_O, "kind(object) -> the name of its type's kind"},
+    {"known_types", registry_known_types, METH_NOARGS,
+     "known_types() -> how many types have been asked about and are alive"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *
+registry_get_missing(PyObject *op, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(((FjRegistry *)op)->missing);
+}
+
+static int
+registry_set_missing(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "`missing` cannot be deleted");
+        return -1;
+    }
+    Py_XSETREF(((FjRegistry *)op)->missing, Py_NewRef(value));
+    return 0;
+}
+
+static PyGetSetDef registry_getset[] = {
+    {"missing", registry_get_missing, registry_set_missing,
+     "stands for a field or an argument that is not there", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef registry_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjRegistry, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(
+    registry_doc,
+    "Registry(*, array_type, classify, is_array, split, describe, missing, keyed=())\n"
+    "--\n\n"
+    "What each type is to a walk. `classify(type, instance)` is asked once a type and\n"
+    "answers ('array',), ('ask',), ('static', key or None), ('namedtuple', plain),\n"
+    "('module' or 'dataclass', dynamic, static, wrapper names) or the name of a\n"
+    "built-in container or 'generic' alone. `keyed` are pairs of a type and a callable whose\n"
+    "result stands for its instances, where they are static.");
+
+static PyType_Slot registry_slots[] = {
+    {Py_tp_doc, (void *)registry_doc},
+    {Py_tp_new, registry_new},
+    {Py_tp_traverse, registry_traverse},
+    {Py_tp_clear, registry_clear},
+    {Py_tp_dealloc, registry_dealloc},
+    {Py_tp_methods, registry_methods},
+    {Py_tp_members, registry_members},
+    {Py_tp_getset, registry_getset},
+    {0, NULL},
+};
+
+PyType_Spec fj_registry_spec = {
+    .name = "filterjit._core.Registry",
+    .basicsize = sizeof(FjRegistry),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = registry_slots,
+};

@@ -1,0 +1,189 @@
+/* A Structure as text, node by node.
+ *
+ * Python code can run in the reprs of keys and statics and in the `__name__` of classes.  A
+ * Structure does not change meanwhile.
+ */
+#include "structure/repr.h"
+
+#define MOST_CHILDREN 10 /* of one node that are written out, */
+#define MOST_NODES 120   /* and nodes of the whole */
+#define MOST_CHARACTERS 60
+
+typedef struct {
+    FjStructure *structure;
+    PyObject *pieces; /* a list of str */
+    uint32_t at;
+    Py_ssize_t leaf;
+    int written; /* nodes */
+} Repr;
+
+static int put_node(Repr *r);
+
+/* Appends `text`, which is stolen and may be NULL. */
+static int
+put(Repr *r, PyObject *text)
+{
+    int result = text == NULL ? -1 : PyList_Append(r->pieces, text);
+    Py_XDECREF(text);
+    return result;
+}
+
+static int
+put_value(Repr *r, PyObject *value)
+{
+    PyObject *text = PyObject_Repr(value);
+    if (text != NULL && PyUnicode_GET_LENGTH(text) > MOST_CHARACTERS) {
+        PyObject *start = PyUnicode_Substring(text, 0, MOST_CHARACTERS);
+        Py_SETREF(text, start == NULL ? NULL : PyUnicode_FromFormat("%U...", start));
+        Py_XDECREF(start);
+    }
+    return put(r, text);
+}
+
+static int
+put_leaf(Repr *r)
+{
+    PyObject **fixed = r->structure->fixed;
+    Py_ssize_t leaf = r->leaf++;
+    return fixed != NULL && fixed[leaf] != NULL ? put_value(r, fixed[leaf])
+                                                : put(r, PyUnicode_FromString("*"));
+}
+
+/* `name=` or `key: `, or nothing for an item of a sequence. */
+static int
+put_key(Repr *r, uint32_t index, uint32_t child)
+{
+    switch (r->structure->nodes[index].code) {
+    case FJ_MODULE:
+    case FJ_DATACLASS:
+    case FJ_NAMEDTUPLE:
+    case FJ_SLOTS:
+    case FJ_DICT:
+    case FJ_ORDERED_DICT:
+    case FJ_DEFAULT_DICT:
+        break;
+    default:
+        return 0;
+    }
+    PyObject *key = fj_structure_key(r->structure, index, child);
+    if (key == NULL) {
+        return -1;
+    }
+    PyObject *text = PyTuple_Check(key)
+                         ? PyUnicode_FromFormat("%R: ", PyTuple_GET_ITEM(key, 0))
+                         : PyUnicode_FromFormat("%U=", key);
+    Py_DECREF(key);
+    return put(r, text);
+}
+
+/* Passes the nodes up to `end` without a word. */
+static void
+pass(Repr *r, uint32_t end)
+{
+    for (; r->at < end; r->at++) {
+        const FjNode *node = &r->structure->nodes[r->at];
+        r->leaf += node->code == FJ_ARRAY                ? 1
+                   : (node->flags & FJ_NODE_LEAVES) != 0 ? node->children
+                                                         : 0;
+    }
+}
+
+/* Says how many children are left out, and passes them. */
+static int
+put_rest(Repr *r, uint32_t index, uint32_t child)
+{
+    const FjNode *node = &r->structure->nodes[index];
+    pass(r, r->structure->rest[index].end);
+    if (node->flags & FJ_NODE_LEAVES) {
+        r->leaf += node->children - child;
+    }
+    return put(r, PyUnicode_FromFormat("%s... %u more", child == 0 ? "" : ", ",
+                                       (unsigned)(node->children - child)));
+}
+
+static int
+put_children(Repr *r, uint32_t index)
+{
+    const FjNode *node = &r->structure->nodes[index];
+    int first = 1;
+    for (uint32_t child = 0; child < node->children; child++) {
+        int bare = (node->flags & FJ_NODE_LEAVES) != 0;
+        if (child == MOST_CHILDREN || r->written > MOST_NODES) {
+            return put_rest(r, index, child);
+        }
+        if (!bare && r->structure->nodes[r->at].code == FJ_MISSING) {
+            r->at++;
+            continue;
+        }
+        if ((!first && put(r, PyUnicode_FromString(", ")) < 0) ||
+            put_key(r, index, child) < 0 || (bare ? put_leaf(r) : put_node(r)) < 0) {
+            return -1;
+        }
+        first = 0;
+    }
+    return 0;
+}
+
+static int
+put_node(Repr *r)
+{
+    uint32_t index = r->at++;
+    const FjNode *node = &r->structure->nodes[index];
+    const char *close = ")";
+    PyObject *open = NULL;
+    r->written++;
+    switch (node->code) {
+    case FJ_ARRAY:
+        return put_leaf(r);
+    case FJ_STATIC:
+        return put_value(r, node->aux);
+    case FJ_NONE:
+        return put(r, PyUnicode_FromString("None"));
+    case FJ_TUPLE:
+        open = PyUnicode_FromString("(");
+        close = node->children == 1 ? ",)" : ")";
+        break;
+    case FJ_LIST:
+        open = PyUnicode_FromString("[");
+        close = "]";
+        break;
+    case FJ_DICT:
+        open = PyUnicode_FromString("{");
+        close = "}";
+        break;
+    case FJ_SLOTS:
+        open = PyUnicode_FromString("(");
+        break;
+    default: {
+        PyObject *name =
+            PyObject_GetAttrString((PyObject *)r->structure->rest[index].type, "__name__");
+        open = name == NULL ? NULL : PyUnicode_FromFormat("%S(", name);
+        Py_XDECREF(name);
+    }
+    }
+    if (put(r, open) < 0) {
+        return -1;
+    }
+    if (Py_EnterRecursiveCall(" in the repr of a Structure")) {
+        return -1;
+    }
+    int result = put_children(r, index);
+    Py_LeaveRecursiveCall();
+    return result < 0 ? -1 : put(r, PyUnicode_FromString(close));
+}
+
+PyObject *
+fj_structurerepr(PyObject *structure)
+{
+    PyObject *text = NULL;
+    Repr r = {.structure = (FjStructure *)structure, .pieces = PyList_New(0)};
+    PyObject *nothing = PyUnicode_FromString("");
+    if (r.pieces != NULL && nothing != NULL &&
+        put(&r, PyUnicode_FromString("Structure(")) == 0 && put_node(&r) == 0 &&
+        put(&r, PyUnicode_FromString(")")) == 0) {
+        text = PyUnicode_Join(nothing, r.pieces);
+    }
+    Py_XDECREF(r.pieces);
+    Py_XDECREF(nothing);
+    return text;
+}

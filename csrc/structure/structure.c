@@ -1,0 +1,502 @@
+/* Structures: making, hashing, comparing, and saying where something stands in them.
+ *
+ * Python code can run where statics are hashed and compared (their own __hash__ and __eq__),
+ * where a path is written down, and where references are dropped.  The nodes never change
+ * meanwhile, so no index or pointer into them goes stale.
+ */
+#include "structure/structure.h"
+
+#include "structure/statics.h"
+
+FjStructure *
+fj_structure_new(FjRegistry *registry)
+{
+    FjStructure *self = PyObject_GC_New(FjStructure, registry->state->structure);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
+    self->nodes = NULL;
+    self->rest = NULL;
+    self->count = self->capacity = 0;
+    self->leaves = self->arrays = 0;
+    self->fixed = NULL;
+    self->paths = NULL;
+    self->every_leaf = self->careful = self->hashed = 0;
+    self->hash = 0;
+    self->weakrefs = NULL;
+    PyObject_GC_Track((PyObject *)self);
+    return self;
+}
+
+/* Both arrays are in one block, which malloc can often extend in place. */
+int
+fj_structure_grow(FjStructure *self)
+{
+    uint32_t capacity = self->capacity == 0 ? 16 : self->capacity * 2;
+    FjNode *nodes = NULL;
+    if (capacity > self->capacity) {
+        nodes = PyMem_Realloc(self->nodes, capacity * (sizeof(FjNode) + sizeof(FjNodeRest)));
+    }
+    if (nodes == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->nodes = nodes;
+    self->rest = (FjNodeRest *)(nodes + capacity);
+    memmove(self->rest, nodes + self->capacity, self->count * sizeof(FjNodeRest));
+    self->capacity = capacity;
+    return 0;
+}
+
+Py_ssize_t
+fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t children,
+                    PyTypeObject *type, PyObject *aux)
+{
+    if (children > UINT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "a node with more than 2**32 children");
+        return -1;
+    }
+    FjNode *node = fj_structure_add(self, code, aux);
+    if (node == NULL) {
+        return -1;
+    }
+    FjNodeRest *rest = &self->rest[self->count - 1];
+    node->children = (uint32_t)children;
+    rest->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
+    rest->end = 0;
+    return self->count - 1;
+}
+
+void
+fj_structure_close(FjStructure *self, Py_ssize_t index)
+{
+    FjNode *node = &self->nodes[index];
+    self->rest[index].end = self->count;
+    if (self->count - index - 1 <= node->children) {
+        node->flags |= FJ_NODE_SHALLOW;
+    }
+}
+
+/* ---- hash and equality ---- */
+
+static Py_uhash_t
+hash_address(const void *address)
+{
+    return (Py_uhash_t)((uintptr_t)address >> 4);
+}
+
+PyObject *
+fj_structure_value(const FjNode *node)
+{
+    switch (node->code) {
+    case FJ_STATIC:
+    case FJ_DICT:
+    case FJ_ORDERED_DICT:
+    case FJ_DEFAULT_DICT:
+        return node->aux;
+    case FJ_GENERIC:
+        return PyTuple_GET_ITEM(node->aux, 0);
+    default:
+        return NULL;
+    }
+}
+
+/* (P) Freezes the static, keys or aux data of a node, and folds in their hash. */
+static int
+hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
+{
+    FjNode *node = &self->nodes[index];
+    PyObject *value = fj_structure_value(node);
+    if (value == NULL) {
+        return 0;
+    }
+    int field = node->code == FJ_GENERIC || (node->flags & FJ_NODE_FIELD);
+    PyObject *frozen = node->flags & FJ_NODE_INERT
+                           ? Py_NewRef(value)
+                           : fj_static_freeze(self->registry, value, field);
+    Py_hash_t part = 0;
+    int result = frozen == NULL ? -1 : fj_static_hash(self->registry, frozen, &part);
+    *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
+    self->rest[index].hash = part;
+    if (frozen != value && result == 0) {
+        Py_XSETREF(self->rest[index].kept, Py_NewRef(frozen));
+    }
+    Py_XDECREF(frozen);
+    return result;
+}
+
+/* (P) The hash of a leaf as it is now. */
+static int
+hash_now(FjRegistry *registry, PyObject *value, Py_hash_t *hash)
+{
+    PyObject *frozen = fj_static_freeze(registry, value, 0);
+    int result = frozen == NULL ? -1 : fj_static_hash(registry, frozen, hash);
+    Py_XDECREF(frozen);
+    return result;
+}
+
+/* (P) Folds in the leaves that are not given. */
+static int
+hash_fixed(FjStructure *self, Py_uhash_t *hash)
+{
+    for (Py_ssize_t i = 0; i < self->leaves; i++) {
+        Py_hash_t part = 0;
+        if (self->fixed[i] != NULL && hash_now(self->registry, self->fixed[i], &part) < 0) {
+            fj_structure_note_leaf("while hashing the static", self, i);
+            return -1;
+        }
+        *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
+    }
+    return 0;
+}
+
+int
+fj_structure_hash(FjStructure *self)
+{
+    if (self->hashed) {
+        return 0;
+    }
+    Py_uhash_t hash = fj_hash_mix(0, self->count);
+    for (uint32_t i = 0; i < self->count; i++) {
+        const FjNode *node = &self->nodes[i];
+        hash = fj_hash_mix(hash, node->code | (Py_uhash_t)node->children << 8);
+        hash = fj_hash_mix(hash, hash_address(self->rest[i].type));
+        if (hash_value(self, i, &hash) < 0) {
+            fj_structure_blame(self, i, "hash");
+            return -1;
+        }
+    }
+    if (self->fixed != NULL && hash_fixed(self, &hash) < 0) {
+        return -1;
+    }
+    self->hash = hash == (Py_uhash_t)-1 ? -2 : (Py_hash_t)hash;
+    self->hashed = 1;
+    return 0;
+}
+
+/* What the value of a node was when the Structure was hashed, borrowed; NULL where it is not
+ * hashed, or where that is the value itself. */
+static inline PyObject *
+kept_value(const FjStructure *self, const FjNode *node)
+{
+    return !self->hashed || node->flags & FJ_NODE_STR_KEYS
+               ? NULL
+               : fj_structure_rest(self, node)->kept;
+}
+
+/* (P) The same as a new reference; where the Structure is not hashed, what the value is. */
+static PyObject *
+frozen_value(const FjStructure *self, const FjNode *node)
+{
+    if (!self->hashed) {
+        return fj_static_freeze(self->registry, fj_structure_value(node), 1);
+    }
+    PyObject *kept = kept_value(self, node);
+    return Py_NewRef(kept != NULL ? kept : fj_structure_value(node));
+}
+
+/* (P) Whether the value of a node still is `was`, its frozen_value. */
+static int
+is_unchanged(const FjStructure *self, const FjNode *node, PyObject *was)
+{
+    PyObject *value = fj_structure_value(node);
+    if (!self->hashed || was == value) {
+        return 1;
+    }
+    PyObject *now = fj_static_freeze(self->registry, value, 1);
+    int same = now == NULL ? -1 : fj_static_equal(self->registry, was, now);
+    Py_XDECREF(now);
+    return same;
+}
+
+int
+fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value,
+                 PyObject *frozen)
+{
+    if (self->hashed && kept_value(self, node) == NULL) {
+        return fj_static_equal(self->registry, fj_structure_value(node), frozen);
+    }
+    PyObject *was = frozen_value(self, node);
+    int same = was == NULL ? -1 : fj_static_equal(self->registry, was, frozen);
+    if (same > 0 && value != fj_structure_value(node)) {
+        same = is_unchanged(self, node, was);
+    }
+    Py_XDECREF(was);
+    return same;
+}
+
+/* Where both are hashed, the hashes are compared as well: one object that is in both and has
+ * an == of its own may have changed between. */
+static int
+equal_values(FjStructure *a, FjStructure *b, uint32_t i)
+{
+    const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
+    PyObject *value = fj_structure_value(y);
+    if (value == NULL) {
+        return 1;
+    }
+    if (a->hashed && b->hashed) {
+        if (a->rest[i].hash != b->rest[i].hash) {
+            return 0;
+        }
+        if (kept_value(a, x) == NULL && kept_value(b, y) == NULL) {
+            return fj_static_equal(a->registry, fj_structure_value(x), value);
+        }
+    }
+    PyObject *frozen = frozen_value(b, y);
+    int same = frozen == NULL ? -1 : fj_structure_has(a, x, value, frozen);
+    if (same > 0 && value != fj_structure_value(x)) {
+        same = is_unchanged(b, y, frozen);
+    }
+    Py_XDECREF(frozen);
+    return same;
+}
+
+/* (P) Whether the leaves that are not given are equal. */
+static int
+equal_fixed(FjStructure *a, FjStructure *b)
+{
+    for (Py_ssize_t i = 0; i < a->leaves; i++) {
+        PyObject *x = a->fixed[i], *y = b->fixed[i];
+        if (x == NULL || y == NULL) {
+            if (x != y) {
+                return 0;
+            }
+            continue;
+        }
+        int same = fj_static_equal_now(a->registry, x, y);
+        if (same <= 0) {
+            if (same < 0) {
+                fj_structure_note_leaf("while comparing the static", b, i);
+            }
+            return same;
+        }
+    }
+    return 1;
+}
+
+int
+fj_structure_equal(FjStructure *a, FjStructure *b)
+{
+    if (a == b) {
+        return 1;
+    }
+    if (a->registry != b->registry || a->count != b->count || a->arrays != b->arrays ||
+        a->leaves != b->leaves || (a->fixed == NULL) != (b->fixed == NULL) ||
+        (a->hashed && b->hashed && a->hash != b->hash)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < a->count; i++) {
+        const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
+        if (x->code != y->code || x->children != y->children ||
+            a->rest[i].type != b->rest[i].type ||
+            ((x->flags ^ y->flags) & (FJ_NODE_WRAPPER | FJ_NODE_LEAVES))) {
+            return 0;
+        }
+        int same = equal_values(a, b, i);
+        if (same <= 0) {
+            if (same < 0) {
+                fj_structure_blame(b, i, "compare");
+            }
+            return same;
+        }
+    }
+    return a->fixed == NULL ? 1 : equal_fixed(a, b);
+}
+
+/* ---- paths ---- */
+
+/* (key,), a new reference. */
+static PyObject *
+position_key(Py_ssize_t position)
+{
+    return Py_BuildValue("(n)", position);
+}
+
+PyObject *
+fj_structure_key(const FjStructure *self, uint32_t index, uint32_t child)
+{
+    const FjNode *node = &self->nodes[index];
+    PyObject *item = NULL;
+    switch (node->code) {
+    case FJ_DEFAULT_DICT:
+        if (child == 0) {
+            return PyUnicode_FromString("default_factory");
+        }
+        child--;
+        item = PyTuple_GET_ITEM(node->aux, child);
+        break;
+    case FJ_DICT:
+    case FJ_ORDERED_DICT:
+        item = PyTuple_GET_ITEM(node->aux, child);
+        break;
+    case FJ_SLOTS:
+        return Py_NewRef(PyTuple_GET_ITEM(node->aux, child));
+    case FJ_MODULE:
+    case FJ_DATACLASS:
+        return Py_NewRef(PyTuple_GET_ITEM(fj_node_kind(node)->names, child));
+    case FJ_NAMEDTUPLE: {
+        PyObject *fields =
+            PyObject_GetAttrString((PyObject *)self->rest[index].type, "_fields");
+        PyObject *field = fields == NULL ? NULL : PySequence_GetItem(fields, child);
+        PyObject *name = field == NULL ? NULL : PyObject_Str(field);
+        Py_XDECREF(fields);
+        Py_XDECREF(field);
+        return name;
+    }
+    case FJ_GENERIC:
+        return Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node->aux, 2), child));
+    default:
+        return position_key(child);
+    }
+    return PyTuple_Pack(1, item);
+}
+
+PyObject *
+fj_structure_path(FjStructure *self, uint32_t target)
+{
+    PyObject *path = PyList_New(0);
+    uint32_t at = 0;
+    while (path != NULL && at != target) {
+        uint32_t child = 0;
+        uint32_t start = at + 1;
+        /* A child that is still being filled has no end yet, and holds the target. */
+        while (self->rest[start].end != 0 && self->rest[start].end <= target) {
+            start = self->rest[start].end;
+            child++;
+        }
+        PyObject *key = fj_structure_key(self, at, child);
+        if (key == NULL || PyList_Append(path, key) < 0) {
+            Py_CLEAR(path);
+        }
+        Py_XDECREF(key);
+        at = start;
+    }
+    return path;
+}
+
+PyObject *
+fj_structure_leaf_path(FjStructure *self, Py_ssize_t leaf)
+{
+    uint32_t i = 0;
+    for (; i < self->count; i++) {
+        const FjNode *node = &self->nodes[i];
+        Py_ssize_t here = node->code == FJ_ARRAY                ? 1
+                          : (node->flags & FJ_NODE_LEAVES) != 0 ? node->children
+                                                                : 0;
+        if (leaf < here) {
+            break;
+        }
+        leaf -= here;
+    }
+    PyObject *path = fj_structure_path(self, i);
+    if (path == NULL || self->nodes[i].code == FJ_ARRAY) {
+        return path;
+    }
+    PyObject *key = position_key(leaf);
+    if (key == NULL || PyList_Append(path, key) < 0) {
+        Py_CLEAR(path);
+    }
+    Py_XDECREF(key);
+    return path;
+}
+
+PyObject *
+fj_structure_write_path(PyObject *path)
+{
+    if (PyList_GET_SIZE(path) == 0) {
+        return PyUnicode_FromString("the root");
+    }
+    PyObject *text = PyUnicode_FromString("`");
+    for (Py_ssize_t i = 0; text != NULL && i < PyList_GET_SIZE(path); i++) {
+        PyObject *key = PyList_GET_ITEM(path, i);
+        PyObject *longer = PyTuple_Check(key) && PyTuple_GET_SIZE(key) == 1
+                               ? PyUnicode_FromFormat("%U[%R]", text, PyTuple_GET_ITEM(key, 0))
+                               : PyUnicode_FromFormat(i > 0 ? "%U.%S" : "%U%S", text, key);
+        Py_SETREF(text, longer);
+    }
+    if (text != NULL) {
+        Py_SETREF(text, PyUnicode_FromFormat("%U`", text));
+    }
+    return text;
+}
+
+/* Adds "(what `path`)" to an exception, which is the thread's again then; steals both, and
+ * `path` may be NULL with an error. */
+static void
+give_with_note(PyObject *exception, const char *what, PyObject *path)
+{
+    PyObject *text = path == NULL ? NULL : fj_structure_write_path(path);
+    const char *at = path != NULL && PyList_GET_SIZE(path) == 0 ? "at " : "";
+    PyObject *note = text == NULL ? NULL : PyUnicode_FromFormat("(%s %s%U)", what, at, text);
+    PyObject *done =
+        note == NULL ? NULL : PyObject_CallMethod(exception, "add_note", "O", note);
+    if (done == NULL) {
+        PyErr_Clear(); /* the exception itself matters more */
+    }
+    Py_XDECREF(done);
+    Py_XDECREF(note);
+    Py_XDECREF(text);
+    Py_XDECREF(path);
+    fj_compat_give_exception(exception);
+}
+
+void
+fj_structure_note_leaf(const char *what, FjStructure *structure, Py_ssize_t leaf)
+{
+    /* Taken first: a path can hold what Python code makes of it. */
+    PyObject *exception = fj_compat_take_exception();
+    give_with_note(exception, what, fj_structure_leaf_path(structure, leaf));
+}
+
+void
+fj_structure_note_blame(void)
+{
+    static const char *const deeds[][2] = {
+        {"hash", "while hashing the static"},
+        {"compare", "while comparing the static"},
+        {"sort", "while sorting the keys of the dict"},
+        {"flatten", "while taking apart"},
+    };
+    PyObject *exception = fj_compat_take_exception();
+    PyObject *blame = PyObject_GetAttrString(exception, "__filterjit_blame__");
+    PyObject *path = NULL;
+    const char *what = NULL, *deed = NULL;
+    if (blame == NULL || PyObject_DelAttrString(exception, "__filterjit_blame__") < 0 ||
+        !PyTuple_Check(blame) ||
+        !PyArg_ParseTuple(blame, "sO!O", &deed, &PyList_Type, &path, &(PyObject *){NULL})) {
+        PyErr_Clear();
+        path = NULL;
+    }
+    for (size_t i = 0; path != NULL && i < sizeof(deeds) / sizeof(*deeds); i++) {
+        what = strcmp(deeds[i][0], deed) == 0 ? deeds[i][1] : what;
+    }
+    if (what != NULL) {
+        give_with_note(exception, what, Py_NewRef(path));
+    }
+    else {
+        fj_compat_give_exception(exception);
+    }
+    Py_XDECREF(blame);
+}
+
+void
+fj_structure_blame(FjStructure *self, uint32_t index, const char *deed)
+{
+    PyObject *exception = fj_compat_take_exception();
+    if (PyErr_GivenExceptionMatches(exception, PyExc_RecursionError)) {
+        /* Its path is as deep as the tree, and there is no stack left to write it down. */
+        fj_compat_give_exception(exception);
+        return;
+    }
+    PyObject *path = fj_structure_path(self, index);
+    PyObject *value = self->nodes[index].aux != NULL ? self->nodes[index].aux : Py_None;
+    PyObject *blame = path == NULL ? NULL : Py_BuildValue("(sNO)", deed, path, value);
+    if (blame == NULL || PyObject_SetAttrString(exception, "__filterjit_blame__", blame) < 0) {
+        /* The exception itself matters more than its path. */
+        PyErr_Clear();
+    }
+    Py_XDECREF(blame);
+    fj_compat_give_exception(exception);
+}

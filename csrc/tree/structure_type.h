@@ -1,0 +1,9 @@
+/* The Python type Structure. */
+#ifndef FJ_STRUCTURE_TYPE_H
+#define FJ_STRUCTURE_TYPE_H
+
+#include "base/common.h"
+
+extern PyType_Spec fj_structure_spec;
+
+#endif

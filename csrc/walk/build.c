@@ -1,0 +1,424 @@
+/* Trees from Structures: one pass over the nodes, in the order in which they stand.
+ *
+ * Python code can run where nodes are made by calling something: `unflatten` of generic nodes,
+ * dataclasses, named tuples with a __new__ of their own, defaultdict and OrderedDict, and a
+ * descriptor that stands in the place of a Module's field.  Until it is returned, nobody else
+ * knows a tree but the garbage collector; half-made tuples and lists hold NULL, as CPython's
+ * own do.
+ *
+ * Modules are made without __init__, by object.__new__ and object.__setattr__, which is what
+ * Equinox's own unflatten does.
+ */
+#include "walk/build.h"
+
+#include "structure/fields.h"
+
+/* As many attributes as CPython lets the instances of a type share. */
+#define FIELDS_INLINE 30
+
+typedef struct {
+    FjStructure *structure;
+    const FjNode *next;
+    PyObject *const *arrays;
+    PyObject *registry;
+    PyObject *missing;
+    PyObject *no_arguments; /* the empty tuple */
+    /* Of fj_build_part, where `arrays` are those leaves that have a node of their own: */
+    const FjPart *part;       /* or NULL */
+    PyObject *const *singles; /* the first of `arrays` */
+    Py_ssize_t taken;         /* how many others have been built */
+} Build;
+
+static PyObject *build_container(Build *b);
+
+/* The next node of the Structure as a new reference. */
+static inline PyObject *
+build_node(Build *b)
+{
+    const FjNode *node = b->next;
+    if (FJ_LIKELY(node->code == FJ_ARRAY)) {
+        b->next++;
+        return Py_NewRef(*b->arrays++);
+    }
+    if (FJ_LIKELY(node->code == FJ_STATIC)) {
+        b->next++;
+        return Py_NewRef(node->aux);
+    }
+    return build_container(b);
+}
+
+/* The leaves of a node with FJ_NODE_LEAVES, into the places of its items. */
+static void
+take_leaves(Build *b, PyObject **items, uint32_t count)
+{
+    const FjPart *part = b->part;
+    if (part == NULL) {
+        for (uint32_t i = 0; i < count; i++) {
+            items[i] = Py_NewRef(b->arrays[i]);
+        }
+        b->arrays += count;
+        return;
+    }
+    /* Of 100,000 leaves most are often of one group, so all the others are one object:
+     * counting these references one by one takes as long as all the rest. */
+    Py_ssize_t first = b->arrays - b->singles + b->taken, replaced = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (part->groups[first + i] == part->group) {
+            items[i] = Py_NewRef(part->leaves[first + i]);
+        }
+        else {
+            items[i] = part->replace;
+            replaced++;
+        }
+    }
+    fj_compat_add_references(part->replace, replaced);
+    b->taken += count;
+}
+
+static PyObject *
+build_list(Build *b, const FjNode *node)
+{
+    PyObject *list = PyList_New(node->children);
+    if (list != NULL && (node->flags & FJ_NODE_LEAVES)) {
+        take_leaves(b, ((PyListObject *)list)->ob_item, node->children);
+        return list;
+    }
+    for (uint32_t i = 0; list != NULL && i < node->children; i++) {
+        PyObject *item = build_node(b);
+        if (item == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+/* Fills a tuple, or an instance of a subclass, that was just allocated; steals it. */
+static PyObject *
+fill_tuple(Build *b, const FjNode *node, PyObject *tuple)
+{
+    if (tuple != NULL && (node->flags & FJ_NODE_LEAVES)) {
+        take_leaves(b, ((PyTupleObject *)tuple)->ob_item, node->children);
+        return tuple;
+    }
+    for (uint32_t i = 0; tuple != NULL && i < node->children; i++) {
+        PyObject *item = build_node(b);
+        if (item == NULL) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SET_ITEM(tuple, i, item);
+    }
+    return tuple;
+}
+
+static PyObject *
+build_namedtuple(Build *b, const FjNode *node)
+{
+    PyTypeObject *type = fj_structure_rest(b->structure, node)->type;
+    if (fj_node_kind(node)->plain) {
+        return fill_tuple(b, node, type->tp_alloc(type, node->children));
+    }
+    PyObject *values = fill_tuple(b, node, PyTuple_New(node->children));
+    PyObject *result = values == NULL ? NULL : PyObject_CallObject((PyObject *)type, values);
+    Py_XDECREF(values);
+    return result;
+}
+
+/* A dict with the keys of the node, each to None: a copy, which is made without looking at a
+ * key, of one that is kept. */
+static PyObject *
+new_dict(Build *b, const FjNode *node)
+{
+    if (!(node->flags & FJ_NODE_STR_KEYS)) {
+        return PyDict_New();
+    }
+    FjNodeRest *rest = &b->structure->rest[node - b->structure->nodes];
+    if (rest->kept == NULL) {
+        PyObject *model = PyDict_New();
+        for (Py_ssize_t i = 0; model != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
+            if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i), Py_None) < 0) {
+                Py_CLEAR(model);
+            }
+        }
+        Py_XSETREF(rest->kept, model); /* the garbage collector may have come by here */
+    }
+    return rest->kept == NULL ? NULL : PyDict_Copy(rest->kept);
+}
+
+static PyObject *
+build_dict(Build *b, const FjNode *node)
+{
+    PyObject *type = (PyObject *)fj_structure_rest(b->structure, node)->type, *dict = NULL;
+    if (node->code == FJ_DICT) {
+        dict = new_dict(b, node);
+    }
+    else if (node->code == FJ_ORDERED_DICT) {
+        dict = PyObject_CallNoArgs(type);
+    }
+    else {
+        PyObject *factory = build_node(b);
+        dict = factory == NULL ? NULL : PyObject_CallOneArg(type, factory);
+        Py_XDECREF(factory);
+    }
+    for (Py_ssize_t i = 0; dict != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
+        PyObject *value = build_node(b);
+        PyObject *key = PyTuple_GET_ITEM(node->aux, i);
+        /* OrderedDict keeps its order in its own __setitem__. */
+        if (value == NULL ||
+            (node->code == FJ_ORDERED_DICT ? PyObject_SetItem(dict, key, value)
+                                           : PyDict_SetItem(dict, key, value)) < 0) {
+            Py_CLEAR(dict);
+        }
+        Py_XDECREF(value);
+    }
+    return dict;
+}
+
+/* Steals `value`. */
+static int
+set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
+{
+    PyObject *dict = PyObject_GenericGetDict(object, NULL);
+    int result = dict == NULL ? -1 : PyDict_SetItem(dict, name, value);
+    Py_XDECREF(dict);
+    Py_DECREF(value);
+    return result;
+}
+
+/* object.__new__ gives the instance its array of values, where allocation alone would leave it
+ * to make a dict. */
+static PyObject *
+new_module(Build *b, const FjNode *node)
+{
+    return PyBaseObject_Type.tp_new(fj_node_kind(node)->type, b->no_arguments, NULL);
+}
+
+/* Field by field: what build_module cannot do at once. */
+static PyObject *
+build_odd_module(Build *b, const FjNode *node)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    PyObject *object = new_module(b, node);
+    for (uint32_t i = 0; object != NULL && i < node->children; i++) {
+        if (b->next->code == FJ_MISSING && i < kind->dynamic + kind->statics) {
+            b->next++;
+            continue;
+        }
+        /* A wrapper's attribute that is not there is `missing`, so that the instance still has
+         * more attributes than fields: Equinox does the same. */
+        PyObject *value = build_node(b);
+        if (value == NULL ||
+            (i < kind->dynamic + kind->statics
+                 ? fj_fields_set_fresh(object, kind, i, value)
+                 : set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i), value)) <
+                0) {
+            Py_CLEAR(object);
+        }
+    }
+    return object;
+}
+
+/* The fields first and then the instance: nobody can see it half-made, so they are stored in
+ * one go. */
+static PyObject *
+build_module(Build *b, const FjNode *node)
+{
+    PyObject *values[FIELDS_INLINE];
+    uint32_t built = 0;
+    if (FJ_UNLIKELY(node->children > FIELDS_INLINE || (node->flags & FJ_NODE_WRAPPER))) {
+        return build_odd_module(b, node);
+    }
+    for (; built < node->children; built++) {
+        if (FJ_UNLIKELY(b->next->code == FJ_MISSING)) {
+            b->next++;
+            values[built] = NULL;
+        }
+        else if ((values[built] = build_node(b)) == NULL) {
+            break;
+        }
+    }
+    PyObject *object = built < node->children ? NULL : new_module(b, node);
+    if (FJ_UNLIKELY(object == NULL)) {
+        while (built > 0) {
+            Py_XDECREF(values[--built]);
+        }
+        return NULL;
+    }
+    if (fj_fields_fill_fresh(object, fj_node_kind(node), values, built) < 0) {
+        Py_CLEAR(object);
+    }
+    return object;
+}
+
+static PyObject *
+build_dataclass(Build *b, const FjNode *node)
+{
+    PyObject *values = fill_tuple(b, node, PyTuple_New(node->children));
+    if (values == NULL) {
+        return NULL;
+    }
+    PyObject *result =
+        PyObject_Vectorcall((PyObject *)fj_structure_rest(b->structure, node)->type,
+                            ((PyTupleObject *)values)->ob_item, 0,
+                            node->children == 0 ? NULL : fj_node_kind(node)->names);
+    Py_DECREF(values);
+    return result;
+}
+
+static PyObject *
+build_generic(Build *b, const FjNode *node)
+{
+    PyObject *values = fill_tuple(b, node, PyTuple_New(node->children));
+    if (values == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyObject_CallOneArg(PyTuple_GET_ITEM(node->aux, 1), values);
+    Py_DECREF(values);
+    return result;
+}
+
+static PyObject *
+build_kind(Build *b, const FjNode *node)
+{
+    switch (node->code) {
+    case FJ_TUPLE:
+        return fill_tuple(b, node, PyTuple_New(node->children));
+    case FJ_LIST:
+        return build_list(b, node);
+    case FJ_NAMEDTUPLE:
+        return build_namedtuple(b, node);
+    case FJ_MODULE:
+        return build_module(b, node);
+    case FJ_DATACLASS:
+        return build_dataclass(b, node);
+    case FJ_GENERIC:
+        return build_generic(b, node);
+    default:
+        return build_dict(b, node);
+    }
+}
+
+static PyObject *
+build_container(Build *b)
+{
+    const FjNode *node = b->next++;
+    switch (node->code) {
+    case FJ_NONE:
+        return Py_NewRef(Py_None);
+    case FJ_MISSING:
+        return Py_NewRef(b->missing);
+    case FJ_TUPLE:
+        if (node->aux != NULL) { /* it can never change: one does for all */
+            b->next = fj_structure_skip(b->structure, node);
+            return Py_NewRef(node->aux);
+        }
+        break;
+    default:
+        break;
+    }
+    if (node->flags & FJ_NODE_SHALLOW) { /* it goes no deeper than this */
+        return build_kind(b, node);
+    }
+    if (Py_EnterRecursiveCall(" while building a pytree")) {
+        return NULL;
+    }
+    PyObject *result = build_kind(b, node);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+static PyObject *
+build_all(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
+          PyObject *(*build)(Build *))
+{
+    Build b = {structure,
+               structure->nodes,
+               arrays,
+               (PyObject *)structure->registry,
+               structure->registry->missing,
+               PyTuple_New(0),
+               part,
+               arrays,
+               0};
+    PyObject *result = b.no_arguments == NULL ? NULL : build(&b);
+    Py_XDECREF(b.no_arguments);
+    return result;
+}
+
+PyObject *
+fj_build_tree(FjStructure *structure, PyObject *const *arrays)
+{
+    return build_all(structure, arrays, NULL, build_node);
+}
+
+PyObject *
+fj_build_part(FjStructure *structure, const FjPart *part)
+{
+    Py_ssize_t leaf = 0, count = 0;
+    PyObject **singles = PyMem_New(PyObject *, (size_t)structure->count + 1);
+    if (singles == NULL) {
+        return PyErr_NoMemory();
+    }
+    for (uint32_t i = 0; i < structure->count; i++) {
+        const FjNode *node = &structure->nodes[i];
+        if (node->code == FJ_ARRAY) {
+            singles[count++] = fj_part_leaf(part, leaf++);
+        }
+        else if (node->flags & FJ_NODE_LEAVES) {
+            leaf += node->children;
+        }
+    }
+    PyObject *tree = build_all(structure, singles, part, build_node);
+    PyMem_Free(singles);
+    return tree;
+}
+
+PyObject *
+fj_build_given(FjStructure *structure, PyObject *const *given)
+{
+    if (structure->fixed == NULL) {
+        return fj_build_tree(structure, given);
+    }
+    PyObject **leaves = PyMem_New(PyObject *, (size_t)structure->leaves + 1);
+    if (leaves == NULL) {
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; i < structure->leaves; i++) {
+        leaves[i] = structure->fixed[i] != NULL ? structure->fixed[i] : *given++;
+    }
+    PyObject *tree = fj_build_tree(structure, leaves);
+    PyMem_Free(leaves);
+    return tree;
+}
+
+/* The registry stands for an argument that was not given: `missing` could be one that was. */
+static PyObject *
+build_root(Build *b)
+{
+    const FjNode *root = b->next++;
+    PyObject *list = PyList_New(root->children);
+    for (uint32_t i = 0; list != NULL && i < root->children; i++) {
+        PyObject *item;
+        if (b->next->code == FJ_MISSING) {
+            b->next++;
+            item = Py_NewRef(b->registry);
+        }
+        else {
+            item = build_node(b);
+        }
+        if (item == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+PyObject *
+fj_build_slots(FjStructure *structure, PyObject *const *arrays)
+{
+    return build_all(structure, arrays, NULL, build_root);
+}

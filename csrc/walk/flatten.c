@@ -1,0 +1,579 @@
+/* The walk that knows nothing yet: it asks for kinds and writes a Structure.
+ *
+ * Python code can run anywhere in here: in classify and is_array for a type or an instance
+ * that is met, in the caller's is_leaf, in the comparisons of sorting keys, in `describe` and
+ * in the getattr of dataclasses, in finalizers.  So each object is held by a strong reference
+ * while it is walked, sizes are asked again after each child, and nodes are named by index,
+ * since the array of nodes moves as it grows.
+ */
+#include "walk/flatten.h"
+
+#include "structure/fields.h"
+#include "structure/statics.h"
+
+/* As many attributes as CPython lets the instances of a type share. */
+#define FIELDS_INLINE 30
+
+typedef struct {
+    FjStructure *structure;
+    FjLeafBuf *arrays;
+    int all; /* every leaf counts as an array */
+    int none_is_leaf;
+    PyObject *is_leaf; /* borrowed, or NULL */
+} Walk;
+
+static int walk(Walk *w, PyObject *object);
+
+static FjRegistry *
+registry_of(Walk *w)
+{
+    return w->structure->registry;
+}
+
+static int
+add_array(Walk *w, PyObject *object)
+{
+    if (fj_structure_add(w->structure, FJ_ARRAY, NULL) == NULL) {
+        return -1;
+    }
+    w->structure->leaves++;
+    w->structure->arrays++;
+    return fj_leafbuf_push(w->arrays, object);
+}
+
+/* None, or what is not there. */
+static int
+add_nothing(Walk *w, FjKindCode code)
+{
+    return fj_structure_add(w->structure, code, NULL) == NULL ? -1 : 0;
+}
+
+/* `field`: FJ_NODE_FIELD, or 0 for a leaf. */
+static int
+add_static(Walk *w, PyObject *object, int field)
+{
+    FjNode *node = fj_structure_add(w->structure, FJ_STATIC, object);
+    if (node == NULL) {
+        return -1;
+    }
+    node->flags |= (uint8_t)field;
+    if (fj_static_is_inert(registry_of(w), object)) {
+        node->flags |= FJ_NODE_INERT;
+    }
+    else {
+        w->structure->careful = 1;
+    }
+    return 0;
+}
+
+static Py_ssize_t
+open_node(Walk *w, FjKindCode code, Py_ssize_t children, PyTypeObject *type, PyObject *aux)
+{
+    return fj_structure_append(w->structure, code, children, type, aux);
+}
+
+/* (P) Gives the exception that is set the path at which `object` would have stood. */
+static void
+blame_here(Walk *w, PyObject *object, const char *deed)
+{
+    PyObject *exception = fj_compat_take_exception();
+    Py_ssize_t index = fj_structure_append(w->structure, FJ_MISSING, 0, NULL, object);
+    PyErr_Clear(); /* no memory for a path: the exception itself matters more */
+    fj_compat_give_exception(exception);
+    if (index >= 0) {
+        fj_structure_blame(w->structure, (uint32_t)index, deed);
+    }
+}
+
+/* Whether a tuple, whose node has just been closed, can never change: see structure.h. */
+static int
+is_constant(const FjStructure *structure, uint32_t index)
+{
+    uint32_t end = structure->rest[index].end;
+    if (structure->nodes[index].flags & FJ_NODE_LEAVES) {
+        return 0;
+    }
+    for (uint32_t i = index + 1; i < end; i = structure->rest[i].end) {
+        const FjNode *child = &structure->nodes[i];
+        if (!(child->code == FJ_NONE || child->flags & FJ_NODE_INERT ||
+              (child->code == FJ_TUPLE && child->aux != NULL))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Pushes `items` if every one of them is a leaf, as far as is known without Python code: then
+ * there is no need for a node for each.  1, 0, or -1 with an error. */
+static int
+add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
+{
+    const PyTypeObject *last = NULL;
+    Py_ssize_t before = w->arrays->count;
+    if (w->is_leaf != NULL || count == 0) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyTypeObject *type = Py_TYPE(items[i]);
+        if (FJ_UNLIKELY(type != last)) {
+            FjNodeKind *kind = fj_registry_known_kind(registry_of(w), type);
+            if (kind == NULL ||
+                !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC || kind->code == FJ_ASK ||
+                  (kind->code == FJ_NONE && w->none_is_leaf))) {
+                /* The tree still holds them, so this runs no Python code. */
+                fj_leafbuf_truncate(w->arrays, before);
+                return 0;
+            }
+            last = type;
+            if (i == 0 && fj_leafbuf_reserve(w->arrays, count) < 0) {
+                return -1;
+            }
+        }
+        if (fj_leafbuf_push(w->arrays, items[i]) < 0) {
+            return -1;
+        }
+    }
+    w->structure->leaves += count;
+    w->structure->arrays += count;
+    return 1;
+}
+
+/* Says of a tuple or list that all its children are leaves, whose nodes may have been appended
+ * one by one: a tree has one Structure, however its leaves came to be known. */
+static void
+forget_leaf_nodes(Walk *w, Py_ssize_t index)
+{
+    FjStructure *structure = w->structure;
+    FjNode *node = &structure->nodes[index];
+    uint32_t first = (uint32_t)index + 1;
+    if (node->children == 0 || structure->count - first != node->children) {
+        return;
+    }
+    for (uint32_t i = first; i < structure->count; i++) {
+        if (structure->nodes[i].code != FJ_ARRAY) {
+            return;
+        }
+    }
+    structure->count = first;
+    node->flags |= FJ_NODE_LEAVES;
+}
+
+/* All children of a tuple or list have been walked. */
+static void
+close_sequence(Walk *w, Py_ssize_t index)
+{
+    if (w->all) {
+        forget_leaf_nodes(w, index);
+    }
+    fj_structure_close(w->structure, index);
+}
+
+static int
+walk_tuple(Walk *w, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(tuple);
+    Py_ssize_t index = kind == NULL
+                           ? open_node(w, code, size, NULL, NULL)
+                           : open_node(w, code, size, Py_TYPE(tuple), (PyObject *)kind);
+    if (index < 0) {
+        return -1;
+    }
+    if (w->all && code == FJ_TUPLE) {
+        int all_leaves = add_leaves(w, ((PyTupleObject *)tuple)->ob_item, size);
+        if (all_leaves != 0) {
+            w->structure->nodes[index].flags |= FJ_NODE_LEAVES;
+            fj_structure_close(w->structure, index);
+            return all_leaves < 0 ? -1 : 0;
+        }
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        if (walk(w, PyTuple_GET_ITEM(tuple, i)) < 0) {
+            return -1;
+        }
+    }
+    if (code == FJ_NAMEDTUPLE) {
+        fj_structure_close(w->structure, index);
+        return 0;
+    }
+    close_sequence(w, index);
+    if (is_constant(w->structure, (uint32_t)index)) {
+        w->structure->nodes[index].aux = Py_NewRef(tuple);
+    }
+    return 0;
+}
+
+static int
+walk_list(Walk *w, PyObject *list)
+{
+    Py_ssize_t size = PyList_GET_SIZE(list);
+    Py_ssize_t index = open_node(w, FJ_LIST, size, NULL, NULL);
+    if (index < 0) {
+        return -1;
+    }
+    int all_leaves = w->all ? add_leaves(w, ((PyListObject *)list)->ob_item, size) : 0;
+    if (all_leaves != 0) {
+        w->structure->nodes[index].flags |= FJ_NODE_LEAVES;
+        fj_structure_close(w->structure, index);
+        return all_leaves < 0 ? -1 : 0;
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        if (PyList_GET_SIZE(list) != size) {
+            PyErr_SetString(PyExc_RuntimeError, "list changed size while it was flattened");
+            return -1;
+        }
+        PyObject *item = Py_NewRef(PyList_GET_ITEM(list, i));
+        int result = walk(w, item);
+        Py_DECREF(item);
+        if (result < 0) {
+            return -1;
+        }
+    }
+    close_sequence(w, index);
+    return 0;
+}
+
+/* The keys of a dict as a new tuple: sorted as JAX sorts them, or in their own order. */
+static PyObject *
+dict_keys(Walk *w, FjKindCode code, PyObject *dict)
+{
+    PyObject *keys = PySequence_List(dict);
+    if (keys == NULL) {
+        return NULL;
+    }
+    if (code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
+        Py_DECREF(keys);
+        blame_here(w, dict, "sort");
+        return NULL;
+    }
+    PyObject *tuple = PyList_AsTuple(keys);
+    Py_DECREF(keys);
+    return tuple;
+}
+
+static int
+walk_dict_values(Walk *w, PyObject *dict, PyObject *keys)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
+        PyObject *value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
+        if (value == NULL) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_RuntimeError, "dict changed while it was flattened");
+            }
+            return -1;
+        }
+        Py_INCREF(value);
+        int result = walk(w, value);
+        Py_DECREF(value);
+        if (result < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+walk_dict(Walk *w, FjKindCode code, PyObject *dict)
+{
+    int result = -1;
+    PyObject *factory = NULL;
+    PyObject *keys = dict_keys(w, code, dict);
+    if (keys == NULL) {
+        return -1;
+    }
+    Py_ssize_t size = PyTuple_GET_SIZE(keys);
+    int extra = code == FJ_DEFAULT_DICT;
+    Py_ssize_t index = open_node(w, code, size + extra, Py_TYPE(dict), keys);
+    if (index < 0) {
+        goto done;
+    }
+    int all_str = 1;
+    for (Py_ssize_t i = 0; i < size; i++) {
+        all_str &= PyUnicode_CheckExact(PyTuple_GET_ITEM(keys, i));
+    }
+    if (all_str) {
+        w->structure->nodes[index].flags |= FJ_NODE_STR_KEYS;
+    }
+    if (!all_str || code == FJ_ORDERED_DICT) {
+        w->structure->careful = 1;
+    }
+    if (extra) {
+        factory = PyObject_GetAttrString(dict, "default_factory");
+        if (factory == NULL || add_static(w, factory, FJ_NODE_FIELD) < 0) {
+            goto done;
+        }
+    }
+    if (walk_dict_values(w, dict, keys) == 0) {
+        fj_structure_close(w->structure, index);
+        result = 0;
+    }
+done:
+    Py_XDECREF(factory);
+    Py_DECREF(keys);
+    return result;
+}
+
+/* `value` is NULL where the field is not there. */
+static int
+walk_field(Walk *w, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
+{
+    return value == NULL       ? add_nothing(w, FJ_MISSING)
+           : i < kind->dynamic ? walk(w, value)
+                               : add_static(w, value, FJ_NODE_FIELD);
+}
+
+static int
+walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
+{
+    PyObject *few[FIELDS_INLINE];
+    PyObject **values = few;
+    int result = -1;
+    int wrapper = fj_fields_has_wrapper(object, kind);
+    if (wrapper < 0) {
+        return -1;
+    }
+    Py_ssize_t count = kind->dynamic + kind->statics + (wrapper ? kind->wrapper : 0);
+    if (count > FIELDS_INLINE && (values = PyMem_New(PyObject *, (size_t)count)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    Py_ssize_t index = open_node(w, FJ_MODULE, count, Py_TYPE(object), (PyObject *)kind);
+    if (index < 0 ||
+        fj_fields_get_all(object, kind, count, registry_of(w)->missing, values) < 0) {
+        goto done;
+    }
+    w->structure->nodes[index].flags |= wrapper ? FJ_NODE_WRAPPER : 0;
+    result = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (result == 0) {
+            result = walk_field(w, kind, i, values[i]);
+        }
+        Py_XDECREF(values[i]);
+    }
+    if (result == 0) {
+        fj_structure_close(w->structure, index);
+    }
+done:
+    if (values != few) {
+        PyMem_Free(values);
+    }
+    return result;
+}
+
+static int
+walk_dataclass(Walk *w, PyObject *object, FjNodeKind *kind)
+{
+    Py_ssize_t count = kind->dynamic + kind->statics;
+    Py_ssize_t index = open_node(w, FJ_DATACLASS, count, Py_TYPE(object), (PyObject *)kind);
+    if (index < 0) {
+        return -1;
+    }
+    w->structure->careful = 1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *value = PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
+        int result = value == NULL       ? -1
+                     : i < kind->dynamic ? walk(w, value)
+                                         : add_static(w, value, FJ_NODE_FIELD);
+        Py_XDECREF(value);
+        if (result < 0) {
+            return -1;
+        }
+    }
+    fj_structure_close(w->structure, index);
+    return 0;
+}
+
+/* Whether these are the keys of `count` children, as fj_structure_key gives them. */
+static int
+are_keys(PyObject *keys, Py_ssize_t count)
+{
+    if (PyTuple_GET_SIZE(keys) != count) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *key = PyTuple_GET_ITEM(keys, i);
+        if (!PyUnicode_CheckExact(key) &&
+            !(PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int
+walk_generic(Walk *w, PyObject *object)
+{
+    int result = -1;
+    PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *kept = NULL;
+    PyObject *parts = PyObject_CallOneArg(registry_of(w)->describe, object);
+    if (parts == NULL) {
+        blame_here(w, object, "flatten");
+        return -1;
+    }
+    if (!fj_expect_tuple(parts, "describe") ||
+        !PyArg_ParseTuple(parts,
+                          "O!OOO!;describe() must return (children, aux, unflatten, keys)",
+                          &PyTuple_Type, &children, &aux, &unflatten, &PyTuple_Type, &keys)) {
+        goto done;
+    }
+    if (!are_keys(keys, PyTuple_GET_SIZE(children))) {
+        PyErr_SetString(PyExc_ValueError, "describe() must return a key for each child");
+        goto done;
+    }
+    kept = PyTuple_Pack(3, aux, unflatten, keys);
+    if (kept == NULL) {
+        goto done;
+    }
+    Py_ssize_t index =
+        open_node(w, FJ_GENERIC, PyTuple_GET_SIZE(children), Py_TYPE(object), kept);
+    if (index < 0) {
+        goto done;
+    }
+    w->structure->careful = 1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
+        if (walk(w, PyTuple_GET_ITEM(children, i)) < 0) {
+            goto done;
+        }
+    }
+    fj_structure_close(w->structure, index);
+    result = 0;
+done:
+    Py_XDECREF(kept);
+    Py_DECREF(parts);
+    return result;
+}
+
+static int
+walk_node(Walk *w, PyObject *object, FjNodeKind *kind)
+{
+    switch (kind->code) {
+    case FJ_TUPLE:
+        return walk_tuple(w, FJ_TUPLE, object, NULL);
+    case FJ_NAMEDTUPLE:
+        return walk_tuple(w, FJ_NAMEDTUPLE, object, kind);
+    case FJ_LIST:
+        return walk_list(w, object);
+    case FJ_DICT:
+    case FJ_ORDERED_DICT:
+    case FJ_DEFAULT_DICT:
+        return walk_dict(w, kind->code, object);
+    case FJ_MODULE:
+        return walk_module(w, object, kind);
+    case FJ_DATACLASS:
+        return walk_dataclass(w, object, kind);
+    default:
+        return walk_generic(w, object);
+    }
+}
+
+/* 1, 0, or -1 with the error of `is_leaf`. */
+static int
+ask_is_leaf(Walk *w, PyObject *object)
+{
+    PyObject *answer = PyObject_CallOneArg(w->is_leaf, object);
+    int is_leaf = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return is_leaf;
+}
+
+/* The caller holds `object`. */
+static int
+walk(Walk *w, PyObject *object)
+{
+    if (w->is_leaf != NULL) {
+        int is_leaf = ask_is_leaf(w, object);
+        if (is_leaf != 0) {
+            return is_leaf < 0 ? -1 : add_array(w, object);
+        }
+    }
+    /* Nothing that a plain leaf needs runs Python code, so its kind need not be held. */
+    FjNodeKind *kind = fj_registry_known_kind(registry_of(w), Py_TYPE(object));
+    if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
+        return kind->code == FJ_ARRAY || w->all ? add_array(w, object)
+                                                : add_static(w, object, 0);
+    }
+    kind = fj_registry_kind(registry_of(w), object);
+    if (kind == NULL) {
+        return -1;
+    }
+    int result;
+    switch (kind->code) {
+    case FJ_ARRAY:
+        result = add_array(w, object);
+        break;
+    case FJ_STATIC:
+        result = w->all ? add_array(w, object) : add_static(w, object, 0);
+        break;
+    case FJ_NONE:
+        result = w->none_is_leaf ? add_array(w, object) : add_nothing(w, FJ_NONE);
+        break;
+    case FJ_ASK:
+        result = w->all ? 1 : fj_registry_ask(registry_of(w), object);
+        if (result >= 0) {
+            result = result ? add_array(w, object) : add_static(w, object, 0);
+        }
+        break;
+    default:
+        result = -1;
+        if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle") ==
+            0) {
+            result = walk_node(w, object, kind);
+            Py_LeaveRecursiveCall();
+        }
+    }
+    Py_DECREF(kind);
+    return result;
+}
+
+static FjStructure *
+walk_tree(Walk *w, PyObject *tree)
+{
+    if (w->structure != NULL && walk(w, tree) < 0) {
+        Py_CLEAR(w->structure);
+    }
+    return w->structure;
+}
+
+FjStructure *
+fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *arrays)
+{
+    Walk w = {.structure = fj_structure_new(registry), .arrays = arrays};
+    return walk_tree(&w, tree);
+}
+
+FjStructure *
+fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int none_is_leaf,
+                  FjLeafBuf *leaves)
+{
+    Walk w = {fj_structure_new(registry), leaves, 1, none_is_leaf, is_leaf};
+    if (w.structure != NULL) {
+        w.structure->every_leaf = 1;
+    }
+    return walk_tree(&w, tree);
+}
+
+FjStructure *
+fj_flatten_slots(FjRegistry *registry, PyObject *names, PyObject *const *slots,
+                 FjLeafBuf *arrays)
+{
+    Walk w = {.structure = fj_structure_new(registry), .arrays = arrays};
+    if (w.structure == NULL) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(names);
+    Py_ssize_t root = open_node(&w, FJ_SLOTS, count, NULL, names);
+    if (root < 0) {
+        goto error;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int result = slots[i] == NULL ? add_nothing(&w, FJ_MISSING) : walk(&w, slots[i]);
+        if (result < 0) {
+            goto error;
+        }
+    }
+    fj_structure_close(w.structure, root);
+    return w.structure;
+
+error:
+    Py_DECREF(w.structure);
+    return NULL;
+}

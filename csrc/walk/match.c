@@ -1,0 +1,501 @@
+/* The walk that knows what to expect.  It goes through the Structure's nodes and the tree side
+ * by side, pushes the arrays as they are met, and gives up at the first difference.  Nothing
+ * is hashed or allocated while the guess holds.
+ *
+ * It walks in one of two manners:
+ *
+ * plain     No Python code can run: every static is inert, every container is read directly.
+ *           So nothing can change or die during the walk, and borrowed references are safe.
+ *           Whatever would need Python makes it stop with NEEDS_CARE.
+ * careful   Each object is held while it is looked at, sizes are asked again after each child,
+ *           and Python code may run: the __eq__ and __hash__ of statics, is_array for tracers,
+ *           `split` for nodes that come apart in Python, getattr for dataclasses.
+ *
+ * Invariant: on anything but FJ_MATCH_YES the buffer is truncated to what it held before.
+ */
+#include "walk/match.h"
+
+#include "structure/fields.h"
+#include "structure/statics.h"
+
+#define NEEDS_CARE (-2)
+#define VALUES_AT_ONCE 32 /* of a dict */
+
+typedef struct {
+    FjStructure *structure;
+    FjRegistry *registry;
+    FjLeafBuf *arrays;
+    const FjNode *next;
+    int careful;
+} Match;
+
+static int match_node(Match *m, PyObject *object);
+
+/* ---- leaves ---- */
+
+static int
+match_array(Match *m, PyObject *object)
+{
+    if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
+        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+    }
+    FjNodeKind *kind = fj_registry_known_kind(m->registry, Py_TYPE(object));
+    if (kind != NULL && kind->code != FJ_ASK) {
+        return FJ_MATCH_NO;
+    }
+    if (!m->careful) {
+        return NEEDS_CARE;
+    }
+    kind = fj_registry_kind(m->registry, object);
+    if (kind == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    int is_array = kind->code == FJ_ARRAY ? 1
+                   : kind->code == FJ_ASK ? fj_registry_ask(m->registry, object)
+                                          : 0;
+    Py_DECREF(kind);
+    if (is_array > 0 && fj_leafbuf_push(m->arrays, object) < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    return is_array;
+}
+
+/* What is not inert may have changed since, also where it is the very object: statics and aux
+ * data.  What has an == of its own tells by its hash. */
+static int
+match_wayward(Match *m, const FjNode *node, PyObject *object, int field)
+{
+    if (!m->careful) {
+        return NEEDS_CARE;
+    }
+    Py_hash_t hash;
+    PyObject *frozen = fj_static_freeze(m->registry, object, field);
+    int result = frozen == NULL || fj_static_hash(m->registry, frozen, &hash) < 0
+                     ? FJ_MATCH_ERROR
+                 : hash == fj_structure_rest(m->structure, node)->hash
+                     ? fj_structure_has(m->structure, node, object, frozen)
+                     : FJ_MATCH_NO;
+    Py_XDECREF(frozen);
+    return result;
+}
+
+static inline int
+match_static(Match *m, const FjNode *node, PyObject *object)
+{
+    if (FJ_LIKELY(object == node->aux) && (node->flags & FJ_NODE_INERT)) {
+        return FJ_MATCH_YES;
+    }
+    if (Py_TYPE(object) != Py_TYPE(node->aux)) {
+        return FJ_MATCH_NO;
+    }
+    /* Asked again, not read off the flag: a class can be given an __eq__ later on. */
+    if (fj_static_is_inert(m->registry, node->aux)) {
+        return fj_static_equal(m->registry, node->aux, object);
+    }
+    return match_wayward(m, node, object, node->flags & FJ_NODE_FIELD);
+}
+
+/* ---- containers ---- */
+
+static int
+match_missing(Match *m, PyObject *object)
+{
+    return object == NULL || object == m->registry->missing;
+}
+
+/* A child that may be absent. */
+static inline int
+match_child(Match *m, PyObject *object)
+{
+    if (FJ_UNLIKELY(m->next->code == FJ_MISSING)) {
+        m->next++;
+        return match_missing(m, object);
+    }
+    return object == NULL ? FJ_MATCH_NO : match_node(m, object);
+}
+
+/* Children that stand in an array, on a plain walk: what nearly all of them are, statics that
+ * are the very object and arrays of the usual type, is dealt with on the spot. */
+static int
+match_items(Match *m, PyObject *const *items, uint32_t count)
+{
+    const FjNode *node = m->next;
+    PyTypeObject *array_type = m->registry->array_type;
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *object = items[i];
+        if (object == node->aux && (node->flags & FJ_NODE_INERT)) {
+            node++;
+        }
+        else if (node->code == FJ_ARRAY && object != NULL && Py_TYPE(object) == array_type) {
+            node++;
+            if (FJ_UNLIKELY(fj_leafbuf_push(m->arrays, object) < 0)) {
+                return FJ_MATCH_ERROR;
+            }
+        }
+        else {
+            m->next = node;
+            int result = match_child(m, object);
+            if (result != FJ_MATCH_YES) {
+                return result;
+            }
+            node = m->next;
+        }
+    }
+    m->next = node;
+    return FJ_MATCH_YES;
+}
+
+static int
+match_tuple(Match *m, const FjNode *node, PyObject *object)
+{
+    if (PyTuple_GET_SIZE(object) != (Py_ssize_t)node->children) {
+        return FJ_MATCH_NO;
+    }
+    if (FJ_LIKELY(!m->careful)) {
+        return match_items(m, ((PyTupleObject *)object)->ob_item, node->children);
+    }
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+        result = match_node(m, PyTuple_GET_ITEM(object, i));
+    }
+    return result;
+}
+
+static int
+match_list(Match *m, const FjNode *node, PyObject *object)
+{
+    if (FJ_LIKELY(!m->careful)) {
+        return PyList_GET_SIZE(object) == (Py_ssize_t)node->children
+                   ? match_items(m, ((PyListObject *)object)->ob_item, node->children)
+                   : FJ_MATCH_NO;
+    }
+    for (uint32_t i = 0; i < node->children; i++) {
+        if (PyList_GET_SIZE(object) != (Py_ssize_t)node->children) {
+            return FJ_MATCH_NO;
+        }
+        int result = match_node(m, PyList_GET_ITEM(object, i));
+        if (result != FJ_MATCH_YES) {
+            return result;
+        }
+    }
+    return PyList_GET_SIZE(object) == (Py_ssize_t)node->children;
+}
+
+/* Whether the dict's keys are the expected ones, exactly, for dicts whose keys are not all str
+ * and for those whose order counts. */
+static int
+match_keys(Match *m, const FjNode *node, PyObject *object)
+{
+    int result = FJ_MATCH_ERROR;
+    PyObject *tuple = NULL, *frozen = NULL;
+    PyObject *keys = PySequence_List(object);
+    if (keys == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    if (node->code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_Exception)) {
+            PyErr_Clear(); /* flatten.c meets it again and names the path */
+            result = FJ_MATCH_NO;
+        }
+    }
+    else if ((tuple = PyList_AsTuple(keys)) != NULL &&
+             (frozen = fj_static_freeze(m->registry, tuple, 1)) != NULL) {
+        result = fj_structure_has(m->structure, node, tuple, frozen);
+    }
+    Py_XDECREF(frozen);
+    Py_XDECREF(tuple);
+    Py_DECREF(keys);
+    return result;
+}
+
+/* The values of a dict on a plain walk, for as long as its keys come in the expected order:
+ * that is seen without a look-up.  `*count` is how many there are. */
+static int
+match_values(Match *m, const FjNode *node, PyObject *object, Py_ssize_t *count)
+{
+    PyObject *values[VALUES_AT_ONCE], *key, *value;
+    Py_ssize_t at = 0;
+    uint32_t number;
+    int result;
+    do {
+        number = 0;
+        while (number < VALUES_AT_ONCE && *count < PyTuple_GET_SIZE(node->aux) &&
+               fj_compat_dict_next(object, &at, &key, &value) &&
+               key == PyTuple_GET_ITEM(node->aux, *count)) {
+            values[number++] = value;
+            ++*count;
+        }
+        result = match_items(m, values, number);
+    } while (result == FJ_MATCH_YES && number == VALUES_AT_ONCE);
+    return result;
+}
+
+static int
+match_dict(Match *m, const FjNode *node, PyObject *object)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(node->aux);
+    if (PyDict_GET_SIZE(object) != size) {
+        return FJ_MATCH_NO;
+    }
+    int result = FJ_MATCH_YES;
+    if (!(node->flags & FJ_NODE_STR_KEYS) || node->code == FJ_ORDERED_DICT ||
+        !fj_compat_dict_is_unicode(object)) {
+        result = m->careful ? match_keys(m, node, object) : NEEDS_CARE;
+        if (result != FJ_MATCH_YES) {
+            return result;
+        }
+    }
+    if (node->code == FJ_DEFAULT_DICT) {
+        PyObject *factory = PyObject_GetAttrString(object, "default_factory");
+        if (factory == NULL) {
+            return FJ_MATCH_ERROR;
+        }
+        result = match_node(m, factory);
+        Py_DECREF(factory); /* the dict holds it */
+    }
+    Py_ssize_t i = 0;
+    if (!m->careful && result == FJ_MATCH_YES) {
+        result = match_values(m, node, object, &i);
+    }
+    for (; i < size && result == FJ_MATCH_YES; i++) {
+        PyObject *value = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node->aux, i));
+        if (value == NULL) {
+            return PyErr_Occurred() ? FJ_MATCH_ERROR : FJ_MATCH_NO;
+        }
+        result = match_node(m, value);
+    }
+    return result;
+}
+
+static int
+match_module_careful(Match *m, const FjNode *node, PyObject *object)
+{
+    int wrapper = fj_fields_has_wrapper(object, fj_node_kind(node));
+    if (wrapper != !!(node->flags & FJ_NODE_WRAPPER)) {
+        return wrapper < 0 ? FJ_MATCH_ERROR : FJ_MATCH_NO;
+    }
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+        PyObject *value = NULL;
+        if (fj_fields_get(object, fj_node_kind(node), i, m->registry->missing, &value) < 0) {
+            return FJ_MATCH_ERROR;
+        }
+        result = match_child(m, value);
+        Py_XDECREF(value);
+    }
+    return result;
+}
+
+static int
+match_module(Match *m, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    FjFieldView view;
+    if (m->careful) {
+        return match_module_careful(m, node, object);
+    }
+    if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
+        return FJ_MATCH_ERROR;
+    }
+    if (FJ_UNLIKELY(!view.plain)) {
+        return NEEDS_CARE;
+    }
+    if (FJ_UNLIKELY((view.used != kind->dynamic + kind->statics) !=
+                    !!(node->flags & FJ_NODE_WRAPPER))) {
+        return FJ_MATCH_NO;
+    }
+    if (FJ_LIKELY(view.values != NULL && fj_fields_in_order(kind) &&
+                  !(node->flags & FJ_NODE_WRAPPER))) {
+        return match_items(m, view.values, node->children);
+    }
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+        result = match_child(m, fj_fields_peek(&view, kind, i));
+    }
+    return result;
+}
+
+static int
+match_dataclass(Match *m, const FjNode *node, PyObject *object)
+{
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+        PyObject *value =
+            PyObject_GetAttr(object, PyTuple_GET_ITEM(fj_node_kind(node)->names, i));
+        if (value == NULL) {
+            return FJ_MATCH_ERROR;
+        }
+        result = match_node(m, value);
+        Py_DECREF(value);
+    }
+    return result;
+}
+
+static int
+match_generic(Match *m, const FjNode *node, PyObject *object)
+{
+    int result = FJ_MATCH_ERROR;
+    PyObject *children = NULL, *aux = NULL, *tuple = NULL;
+    PyObject *parts = PyObject_CallOneArg(m->registry->split, object);
+    if (parts == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    if (!fj_expect_tuple(parts, "split") ||
+        !PyArg_ParseTuple(parts, "OO;split() must return (children, aux)", &children, &aux)) {
+        goto done;
+    }
+    result = match_wayward(m, node, aux, 1);
+    if (result == FJ_MATCH_YES) {
+        tuple = PySequence_Tuple(children);
+        result = tuple == NULL ? FJ_MATCH_ERROR : match_tuple(m, node, tuple);
+    }
+done:
+    Py_XDECREF(tuple);
+    Py_DECREF(parts);
+    return result;
+}
+
+/* ---- the walk ---- */
+
+static int
+match_container(Match *m, const FjNode *node, PyObject *object)
+{
+    switch (node->code) {
+    case FJ_TUPLE:
+        if (object == node->aux) { /* it cannot have changed */
+            m->next = fj_structure_skip(m->structure, node);
+            return FJ_MATCH_YES;
+        }
+        return PyTuple_CheckExact(object) ? match_tuple(m, node, object) : FJ_MATCH_NO;
+    case FJ_LIST:
+        return PyList_CheckExact(object) ? match_list(m, node, object) : FJ_MATCH_NO;
+    case FJ_MODULE:
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_module(m, node, object)
+                                                           : FJ_MATCH_NO;
+    default:
+        break;
+    }
+    if (Py_TYPE(object) != fj_structure_rest(m->structure, node)->type) {
+        return FJ_MATCH_NO;
+    }
+    switch (node->code) {
+    case FJ_NAMEDTUPLE:
+        return match_tuple(m, node, object);
+    case FJ_DATACLASS:
+        return m->careful ? match_dataclass(m, node, object) : NEEDS_CARE;
+    case FJ_GENERIC:
+        return m->careful ? match_generic(m, node, object) : NEEDS_CARE;
+    default:
+        return match_dict(m, node, object);
+    }
+}
+
+static int
+match_node_careful(Match *m, const FjNode *node, PyObject *object)
+{
+    if (Py_EnterRecursiveCall(" while matching a pytree")) {
+        return FJ_MATCH_ERROR;
+    }
+    Py_INCREF(object);
+    int result = node->code == FJ_ARRAY    ? match_array(m, object)
+                 : node->code == FJ_STATIC ? match_static(m, node, object)
+                                           : match_container(m, node, object);
+    Py_DECREF(object);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+static int
+match_node(Match *m, PyObject *object)
+{
+    const FjNode *node = m->next++;
+    if (FJ_UNLIKELY(node->code == FJ_NONE)) {
+        return object == Py_None;
+    }
+    if (FJ_UNLIKELY(m->careful)) {
+        return match_node_careful(m, node, object);
+    }
+    switch (node->code) {
+    case FJ_ARRAY:
+        return match_array(m, object);
+    case FJ_STATIC:
+        return match_static(m, node, object);
+    default:
+        break;
+    }
+    /* The depth is the Structure's, which flatten.c has kept within bounds. */
+    return match_container(m, node, object);
+}
+
+static int
+push_captured(Match *m, const FjCapture *capture)
+{
+    for (Py_ssize_t i = 0; i < capture->count; i++) {
+        if (fj_leafbuf_push(m->arrays, capture->arrays[i]) < 0) {
+            return FJ_MATCH_ERROR;
+        }
+    }
+    m->next = fj_structure_skip(m->structure, m->next);
+    return FJ_MATCH_YES;
+}
+
+static int
+match_slot(Match *m, PyObject *object, Py_ssize_t slot, const FjCapture *captures,
+           Py_ssize_t count)
+{
+    /* Not match_child: what stands for a missing field can be an argument. */
+    if (m->next->code == FJ_MISSING) {
+        m->next++;
+        return object == NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (captures[i].slot == slot && captures[i].object == object) {
+            return push_captured(m, &captures[i]);
+        }
+    }
+    return object == NULL ? FJ_MATCH_NO : match_node(m, object);
+}
+
+static FjMatch
+match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
+          const FjNode *first, const FjCapture *captures, Py_ssize_t captured,
+          FjLeafBuf *arrays)
+{
+    Py_ssize_t before = arrays->count;
+    Match m = {structure, structure->registry, arrays, first, structure->careful};
+    for (;;) {
+        int result = FJ_MATCH_YES;
+        for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+            result = match_slot(&m, objects[i], i, captures, captured);
+        }
+        if (FJ_LIKELY(result == FJ_MATCH_YES)) {
+            return FJ_MATCH_YES;
+        }
+        fj_leafbuf_truncate(arrays, before);
+        if (result != NEEDS_CARE) {
+            return (FjMatch)result;
+        }
+        m.next = first;
+        m.careful = 1;
+        captured = 0; /* what is known of them may not hold for long */
+    }
+}
+
+FjMatch
+fj_match_slots(FjStructure *structure, PyObject *const *slots, const FjCapture *captures,
+               Py_ssize_t count, FjLeafBuf *arrays)
+{
+    if (fj_compat_enter_frames(structure->careful) < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    FjMatch result = match_all(structure, slots, structure->nodes[0].children,
+                               structure->nodes + 1, captures, count, arrays);
+    fj_compat_leave_frames(structure->careful);
+    return result;
+}
+
+FjMatch
+fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
+{
+    return match_all(structure, &tree, 1, structure->nodes, NULL, 0, arrays);
+}
