@@ -118,13 +118,14 @@ static PyMethodDef core_functions[] = {
     {"tree_map", (PyCFunction)(void (*)(void))fj_tree_map, METH_FASTCALL,
      "tree_map(registry, function, trees, is_leaf) -> tree"},
     {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
-     "tree_flatten(registry, tree, program, is_leaf) -> (leaves, structure)"},
+     "tree_flatten(registry, tree, expression, is_leaf) -> (leaves, structure)"},
     {"from_parts", (PyCFunction)(void (*)(void))fj_tree_from_parts, METH_FASTCALL,
      "from_parts(registry, hole, skeleton, statics) -> structure: undoes Structure.parts"},
     {"partition", (PyCFunction)(void (*)(void))fj_partition, METH_FASTCALL,
-     "partition(registry, tree, programs, is_leaf, replace) -> tuple of trees"},
+     "partition(registry, tree, expressions, is_leaf, replace) -> tuple of trees"},
     {"partition_dict", (PyCFunction)(void (*)(void))fj_partition_dict, METH_FASTCALL,
-     "partition_dict(registry, tree, candidates, programs, is_leaf) -> (structure, *dicts)"},
+     "partition_dict(registry, tree, candidates, expressions, is_leaf) -> (structure, "
+     "*dicts)"},
     {"combine", (PyCFunction)(void (*)(void))fj_partition_combine, METH_FASTCALL,
      "combine(registry, trees, is_leaf, strict) -> tree"},
     {"output_flatten", fj_output_flatten, METH_O,
@@ -147,7 +148,7 @@ static int
 core_exec(PyObject *module)
 {
     FjState *state = PyModule_GetState(module);
-    return add_type(module, &fj_nodekind_spec, NULL, &state->kind) < 0 ||
+    return add_type(module, &fj_node_kind_spec, NULL, &state->kind) < 0 ||
                    add_type(module, &fj_registry_spec, NULL, &state->registry) < 0 ||
                    add_type(module, &fj_frozen_spec, &PyTuple_Type, &state->frozen) < 0 ||
                    add_type(module, &fj_structure_spec, NULL, &state->structure) < 0 ||
@@ -156,7 +157,7 @@ core_exec(PyObject *module)
                    add_type(module, &fj_variant_spec, NULL, &state->variant) < 0 ||
                    add_type(module, &fj_cache_spec, NULL, &state->cache) < 0 ||
                    add_type(module, &fj_filter_jit_spec, NULL, &state->filter_jit) < 0 ||
-                   add_type(module, &fj_bound_spec, NULL, &state->bound) < 0 ||
+                   add_type(module, &fj_bound_method_spec, NULL, &state->bound) < 0 ||
                    add_type(module, &fj_getattribute_spec, NULL, &state->getattribute) < 0 ||
                    add_type(module, &fj_partial_spec, NULL, &state->partial) < 0 ||
                    add_type(module, &fj_compiled_spec, NULL, &state->compiled) < 0

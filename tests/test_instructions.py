@@ -37,7 +37,7 @@ def test_a_step_adds_up_its_functions():
 
 
 def test_a_function_that_was_renamed_is_named():
-    with pytest.raises(SystemExit, match="fj_match_slots"):
+    with pytest.raises(SystemExit, match="fj_match_arguments"):
         instructions(read_calls(PROFILE), "match")
 
 

@@ -11,13 +11,13 @@
 Py_ssize_t
 fj_bind_find(const FjSignature *sig, PyObject *name)
 {
-    for (Py_ssize_t i = sig->positional_only; i < sig->slots; i++) {
+    for (Py_ssize_t i = sig->positional_only; i < sig->num_parameters; i++) {
         if (PyTuple_GET_ITEM(sig->names, i) == name && i != sig->varargs && i != sig->varkw) {
             return i;
         }
     }
     /* Names that are not interned, which is rare. */
-    for (Py_ssize_t i = sig->positional_only; i < sig->slots; i++) {
+    for (Py_ssize_t i = sig->positional_only; i < sig->num_parameters; i++) {
         if (i != sig->varargs && i != sig->varkw &&
             PyUnicode_Compare(PyTuple_GET_ITEM(sig->names, i), name) == 0) {
             return i;
@@ -28,61 +28,61 @@ fj_bind_find(const FjSignature *sig, PyObject *name)
 
 static int
 bind_keywords(const FjSignature *sig, PyObject *const *values, PyObject *kwnames,
-              PyObject **slots, FjBound *bound)
+              PyObject **arguments, FjPackedArgs *packed)
 {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); k++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, k);
         Py_ssize_t i = fj_bind_find(sig, name);
         if (i >= 0) {
-            if (slots[i] != NULL) {
+            if (arguments[i] != NULL) {
                 return 0;
             }
-            slots[i] = values[k];
+            arguments[i] = values[k];
             continue;
         }
         if (sig->varkw < 0) {
             return 0;
         }
-        if (bound->varkw == NULL && (bound->varkw = PyDict_New()) == NULL) {
+        if (packed->varkw == NULL && (packed->varkw = PyDict_New()) == NULL) {
             return -1;
         }
-        if (PyDict_SetItem(bound->varkw, name, values[k]) < 0) {
+        if (PyDict_SetItem(packed->varkw, name, values[k]) < 0) {
             return -1;
         }
-        slots[sig->varkw] = bound->varkw;
+        arguments[sig->varkw] = packed->varkw;
     }
     return 1;
 }
 
 int
 fj_bind(const FjSignature *sig, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-        PyObject **slots, FjBound *bound)
+        PyObject **arguments, FjPackedArgs *packed)
 {
     Py_ssize_t direct = nargs < sig->positional ? nargs : sig->positional;
     for (Py_ssize_t i = 0; i < direct; i++) {
-        slots[i] = args[i];
+        arguments[i] = args[i];
     }
     if (nargs > direct) {
         if (sig->varargs < 0) {
             return 0;
         }
-        bound->varargs = PyTuple_New(nargs - direct);
-        if (bound->varargs == NULL) {
+        packed->varargs = PyTuple_New(nargs - direct);
+        if (packed->varargs == NULL) {
             return -1;
         }
         for (Py_ssize_t i = direct; i < nargs; i++) {
-            PyTuple_SET_ITEM(bound->varargs, i - direct, Py_NewRef(args[i]));
+            PyTuple_SET_ITEM(packed->varargs, i - direct, Py_NewRef(args[i]));
         }
-        slots[sig->varargs] = bound->varargs;
+        arguments[sig->varargs] = packed->varargs;
     }
     if (kwnames != NULL) {
-        int result = bind_keywords(sig, args + nargs, kwnames, slots, bound);
+        int result = bind_keywords(sig, args + nargs, kwnames, arguments, packed);
         if (result <= 0) {
             return result;
         }
     }
-    for (Py_ssize_t i = 0; i < sig->slots; i++) {
-        if (slots[i] == NULL && sig->required[i]) {
+    for (Py_ssize_t i = 0; i < sig->num_parameters; i++) {
+        if (arguments[i] == NULL && sig->required[i]) {
             return 0;
         }
     }
@@ -106,9 +106,9 @@ signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                      &varargs, &varkw, &required, &required_size)) {
         return NULL;
     }
-    Py_ssize_t slots = PyTuple_GET_SIZE(names);
+    Py_ssize_t count = PyTuple_GET_SIZE(names);
     if (positional_only < 0 || positional < positional_only ||
-        positional + varargs + varkw > slots || required_size != slots) {
+        positional + varargs + varkw > count || required_size != count) {
         PyErr_SetString(PyExc_ValueError, "Signature: the counts do not fit the names");
         return NULL;
     }
@@ -116,19 +116,19 @@ signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self == NULL) {
         return NULL;
     }
-    self->slots = slots;
+    self->num_parameters = count;
     self->positional_only = positional_only;
     self->positional = positional;
     self->varargs = varargs ? positional : -1;
-    self->varkw = varkw ? slots - 1 : -1;
-    self->names = PyTuple_New(slots);
-    self->required = PyMem_Malloc((size_t)slots + 1);
+    self->varkw = varkw ? count - 1 : -1;
+    self->names = PyTuple_New(count);
+    self->required = PyMem_Malloc((size_t)count + 1);
     if (self->names == NULL || self->required == NULL) {
         PyErr_NoMemory();
         goto error;
     }
-    memcpy(self->required, required, (size_t)slots);
-    for (Py_ssize_t i = 0; i < slots; i++) {
+    memcpy(self->required, required, (size_t)count);
+    for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
         if (!PyUnicode_CheckExact(name)) {
             PyErr_SetString(PyExc_TypeError, "Signature: a name must be a str");
@@ -161,25 +161,25 @@ signature_bind(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *
 {
     FjSignature *self = (FjSignature *)op;
     PyObject *result = NULL;
-    FjBound bound = {NULL, NULL};
-    PyObject **slots = PyMem_Calloc((size_t)self->slots + 1, sizeof(PyObject *));
-    if (slots == NULL) {
+    FjPackedArgs packed = {NULL, NULL};
+    PyObject **arguments = PyMem_Calloc((size_t)self->num_parameters + 1, sizeof(PyObject *));
+    if (arguments == NULL) {
         return PyErr_NoMemory();
     }
-    int fits = fj_bind(self, args, nargs, kwnames, slots, &bound);
+    int fits = fj_bind(self, args, nargs, kwnames, arguments, &packed);
     if (fits == 0) {
         result = Py_NewRef(Py_None);
     }
     else if (fits > 0 && (result = PyDict_New()) != NULL) {
-        for (Py_ssize_t i = 0; i < self->slots && result != NULL; i++) {
-            if (slots[i] != NULL &&
-                PyDict_SetItem(result, PyTuple_GET_ITEM(self->names, i), slots[i]) < 0) {
+        for (Py_ssize_t i = 0; i < self->num_parameters && result != NULL; i++) {
+            if (arguments[i] != NULL &&
+                PyDict_SetItem(result, PyTuple_GET_ITEM(self->names, i), arguments[i]) < 0) {
                 Py_CLEAR(result);
             }
         }
     }
-    fj_bind_release(&bound);
-    PyMem_Free(slots);
+    fj_bind_release(&packed);
+    PyMem_Free(arguments);
     return result;
 }
 

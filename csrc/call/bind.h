@@ -1,6 +1,6 @@
-/* The arguments of a call become slots, one for each parameter, so that f(1) and f(x=1) look
- * the same.  Defaults are not filled in: an argument that is not given stays absent, as in
- * Equinox.
+/* The arguments of a call become arguments, one for each parameter, so that f(1) and f(x=1)
+ * look the same.  Defaults are not filled in: an argument that is not given stays absent, as
+ * in Equinox.
  *
  * Parameters stand in the order of the signature: positional ones (positional-only first),
  * *args, keyword-only ones, **kwargs.  *args is one slot holding a tuple, **kwargs one holding
@@ -12,13 +12,13 @@
 #include "base/common.h"
 
 typedef struct {
-    PyObject_HEAD PyObject *names; /* tuple of interned str, one for each slot */
-    Py_ssize_t slots;
+    PyObject_HEAD PyObject *names; /* tuple of interned str, one for each parameter */
+    Py_ssize_t num_parameters;
     Py_ssize_t positional_only;
     Py_ssize_t positional;
-    Py_ssize_t varargs; /* slot of *args, -1 without */
-    Py_ssize_t varkw;   /* slot of **kwargs, -1 without */
-    char *required;     /* one byte a slot */
+    Py_ssize_t varargs; /* parameter of *args, -1 without */
+    Py_ssize_t varkw;   /* parameter of **kwargs, -1 without */
+    char *required;     /* one byte a parameter */
 } FjSignature;
 
 extern PyType_Spec fj_signature_spec;
@@ -27,24 +27,24 @@ extern PyType_Spec fj_signature_spec;
 typedef struct {
     PyObject *varargs;
     PyObject *varkw;
-} FjBound;
+} FjPackedArgs;
 
-/* Fills `slots` (as many as the signature has, all NULL before) with borrowed references.
+/* Fills `arguments` (as many as the signature has, all NULL before) with borrowed references.
  * 1; 0 when the arguments do not fit; -1 with an error.  Runs no Python code but what the
  * garbage collector may, and the __hash__ of a keyword that is a subclass of str.  The caller
- * clears `bound` in any case. */
+ * clears `packed` in any case. */
 int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t nargs,
-            PyObject *kwnames, PyObject **slots, FjBound *bound);
+            PyObject *kwnames, PyObject **arguments, FjPackedArgs *packed);
 
 /* The slot that takes keyword `name`, a str: its index, or -1 where none but that of **kwargs
  * does. */
 Py_ssize_t fj_bind_find(const FjSignature *signature, PyObject *name);
 
 static inline void
-fj_bind_release(FjBound *bound)
+fj_bind_release(FjPackedArgs *packed)
 {
-    Py_CLEAR(bound->varargs);
-    Py_CLEAR(bound->varkw);
+    Py_CLEAR(packed->varargs);
+    Py_CLEAR(packed->varkw);
 }
 
 #endif

@@ -14,12 +14,12 @@ typedef struct {
     PyObject *function; /* the FilterJit */
     PyObject *self;
     PyObject *weakrefs;
-} FjBoundJit;
+} FjBoundMethod;
 
 static PyObject *
 bound_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    FjBoundJit *bound = (FjBoundJit *)op;
+    FjBoundMethod *bound = (FjBoundMethod *)op;
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     PyObject *result;
     if (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET) {
@@ -50,9 +50,9 @@ bound_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *k
 }
 
 PyObject *
-fj_bound_new(FjState *state, PyObject *function, PyObject *self)
+fj_bound_method_new(FjState *state, PyObject *function, PyObject *self)
 {
-    FjBoundJit *bound = (FjBoundJit *)state->bound->tp_alloc(state->bound, 0);
+    FjBoundMethod *bound = (FjBoundMethod *)state->bound->tp_alloc(state->bound, 0);
     if (bound != NULL) {
         bound->vectorcall = bound_vectorcall;
         bound->function = Py_NewRef(function);
@@ -62,10 +62,11 @@ fj_bound_new(FjState *state, PyObject *function, PyObject *self)
 }
 
 int
-fj_bound_is(const FjState *state, PyObject *object, PyObject *function, PyObject *self)
+fj_bound_method_is(const FjState *state, PyObject *object, PyObject *function, PyObject *self)
 {
-    return Py_IS_TYPE(object, state->bound) && ((FjBoundJit *)object)->function == function &&
-           ((FjBoundJit *)object)->self == self;
+    return Py_IS_TYPE(object, state->bound) &&
+           ((FjBoundMethod *)object)->function == function &&
+           ((FjBoundMethod *)object)->self == self;
 }
 
 static PyObject *
@@ -77,13 +78,13 @@ bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                      &self)) {
         return NULL;
     }
-    return fj_bound_new(fj_state_of(type), function, self);
+    return fj_bound_method_new(fj_state_of(type), function, self);
 }
 
 static int
 bound_traverse(PyObject *op, visitproc visit, void *arg)
 {
-    FjBoundJit *bound = (FjBoundJit *)op;
+    FjBoundMethod *bound = (FjBoundMethod *)op;
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(bound->function);
     Py_VISIT(bound->self);
@@ -93,7 +94,7 @@ bound_traverse(PyObject *op, visitproc visit, void *arg)
 static void
 bound_dealloc(PyObject *op)
 {
-    FjBoundJit *bound = (FjBoundJit *)op;
+    FjBoundMethod *bound = (FjBoundMethod *)op;
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
@@ -110,7 +111,7 @@ bound_getattro(PyObject *op, PyObject *name)
     PyObject *value = PyObject_GenericGetAttr(op, name);
     if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
         PyErr_Clear();
-        value = PyObject_GetAttr(((FjBoundJit *)op)->function, name);
+        value = PyObject_GetAttr(((FjBoundMethod *)op)->function, name);
     }
     return value;
 }
@@ -118,7 +119,7 @@ bound_getattro(PyObject *op, PyObject *name)
 static PyObject *
 bound_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
 {
-    FjBoundJit *bound = (FjBoundJit *)op;
+    FjBoundMethod *bound = (FjBoundMethod *)op;
     PyObject *wrapped = PyObject_GetAttrString(bound->function, "__wrapped__");
     PyObject *method = wrapped == NULL ? NULL : PyMethod_New(wrapped, bound->self);
     Py_XDECREF(wrapped);
@@ -128,19 +129,19 @@ bound_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
 static PyObject *
 bound_get_doc(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyObject_GetAttrString(((FjBoundJit *)op)->function, "__doc__");
+    return PyObject_GetAttrString(((FjBoundMethod *)op)->function, "__doc__");
 }
 
 static PyObject *
 bound_get_module(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyObject_GetAttrString(((FjBoundJit *)op)->function, "__module__");
+    return PyObject_GetAttrString(((FjBoundMethod *)op)->function, "__module__");
 }
 
 static PyObject *
 bound_repr(PyObject *op)
 {
-    FjBoundJit *bound = (FjBoundJit *)op;
+    FjBoundMethod *bound = (FjBoundMethod *)op;
     return PyUnicode_FromFormat("<bound %R of %R>", bound->function, bound->self);
 }
 
@@ -148,7 +149,7 @@ bound_repr(PyObject *op)
 static PyObject *
 ask_function(PyObject *op, const char *name, PyObject *args, PyObject *kwargs)
 {
-    FjBoundJit *bound = (FjBoundJit *)op;
+    FjBoundMethod *bound = (FjBoundMethod *)op;
     PyObject *result = NULL;
     PyObject *first = PyTuple_Pack(1, bound->self);
     PyObject *all = first == NULL ? NULL : PySequence_Concat(first, args);
@@ -189,7 +190,7 @@ bound_explain(PyObject *op, PyObject *args, PyObject *kwargs)
 static PyObject *
 bound_warm_up(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    PyObject *options = PyObject_GetAttrString(((FjBoundJit *)op)->function, "options");
+    PyObject *options = PyObject_GetAttrString(((FjBoundMethod *)op)->function, "_options");
     PyObject *keywords = kwargs == NULL ? PyDict_New() : Py_NewRef(kwargs);
     PyObject *result = NULL;
     if (options != NULL && keywords != NULL) {
@@ -207,7 +208,7 @@ bound_richcompare(PyObject *a, PyObject *b, int operation)
     if (Py_TYPE(a) != Py_TYPE(b) || (operation != Py_EQ && operation != Py_NE)) {
         Py_RETURN_NOTIMPLEMENTED;
     }
-    FjBoundJit *x = (FjBoundJit *)a, *y = (FjBoundJit *)b;
+    FjBoundMethod *x = (FjBoundMethod *)a, *y = (FjBoundMethod *)b;
     int same = x->self == y->self;
     if (same) {
         same = PyObject_RichCompareBool(x->function, y->function, Py_EQ);
@@ -221,7 +222,7 @@ bound_richcompare(PyObject *a, PyObject *b, int operation)
 static Py_hash_t
 bound_hash(PyObject *op)
 {
-    FjBoundJit *bound = (FjBoundJit *)op;
+    FjBoundMethod *bound = (FjBoundMethod *)op;
     Py_hash_t hash = PyObject_Hash(bound->function);
     if (hash == -1) {
         return -1;
@@ -233,7 +234,7 @@ bound_hash(PyObject *op)
 static PyObject *
 bound_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    FjBoundJit *bound = (FjBoundJit *)op;
+    FjBoundMethod *bound = (FjBoundMethod *)op;
     return Py_BuildValue("(O(OO))", Py_TYPE(op), bound->function, bound->self);
 }
 
@@ -256,10 +257,10 @@ static PyMethodDef bound_methods[] = {
 };
 
 static PyMemberDef bound_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjBoundJit, vectorcall), READONLY, NULL},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjBoundJit, weakrefs), READONLY, NULL},
-    {"__func__", T_OBJECT, offsetof(FjBoundJit, function), READONLY, "the FilterJit"},
-    {"__self__", T_OBJECT, offsetof(FjBoundJit, self), READONLY, "the instance"},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjBoundMethod, vectorcall), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjBoundMethod, weakrefs), READONLY, NULL},
+    {"__func__", T_OBJECT, offsetof(FjBoundMethod, function), READONLY, "the FilterJit"},
+    {"__self__", T_OBJECT, offsetof(FjBoundMethod, self), READONLY, "the instance"},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -279,9 +280,9 @@ static PyType_Slot bound_slots[] = {
     {Py_tp_getset, bound_getset},     {0, NULL},
 };
 
-PyType_Spec fj_bound_spec = {
+PyType_Spec fj_bound_method_spec = {
     .name = "filterjit._core.BoundFilterJit",
-    .basicsize = sizeof(FjBoundJit),
+    .basicsize = sizeof(FjBoundMethod),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
              Py_TPFLAGS_IMMUTABLETYPE,
     .slots = bound_slots,

@@ -5,12 +5,13 @@
 #include "base/common.h"
 #include "base/state.h"
 
-extern PyType_Spec fj_bound_spec;
+extern PyType_Spec fj_bound_method_spec;
 
 /* A new bound method, or NULL with an error. */
-PyObject *fj_bound_new(FjState *state, PyObject *function, PyObject *self);
+PyObject *fj_bound_method_new(FjState *state, PyObject *function, PyObject *self);
 
 /* Whether `object` is one of these. */
-int fj_bound_is(const FjState *state, PyObject *object, PyObject *function, PyObject *self);
+int fj_bound_method_is(const FjState *state, PyObject *object, PyObject *function,
+                       PyObject *self);
 
 #endif

@@ -30,9 +30,9 @@ int
 fj_cache_add(FjCache *cache, FjVariant *variant)
 {
     fj_cache_touch(cache, variant);
-    variant->listed = 1;
+    variant->in_cache = 1;
     if (fj_table_add(&cache->variants, variant->structure->hash, (PyObject *)variant) < 0) {
-        variant->listed = 0;
+        variant->in_cache = 0;
         return -1;
     }
     return 0;
@@ -41,25 +41,26 @@ fj_cache_add(FjCache *cache, FjVariant *variant)
 void
 fj_cache_remove(FjCache *cache, FjVariant *variant)
 {
-    variant->listed = 0;
+    variant->in_cache = 0;
     fj_table_remove(&cache->variants, variant->structure->hash, (PyObject *)variant);
 }
 
 void
-fj_cache_set_successor(const FjCache *cache, FjVariant *variant, const FjVariant *successor)
+fj_cache_set_next(const FjCache *cache, FjVariant *variant, const FjVariant *next_variant)
 {
     /* A position, not a reference: what is dropped dies, whoever was called before it. */
-    Py_ssize_t position = successor == variant
-                              ? -1
-                              : fj_table_position(&cache->variants, successor->structure->hash,
-                                                  (const PyObject *)successor);
-    variant->successor = (size_t)(position + 1);
+    Py_ssize_t position =
+        next_variant == variant
+            ? -1
+            : fj_table_position(&cache->variants, next_variant->structure->hash,
+                                (const PyObject *)next_variant);
+    variant->next_variant = (size_t)(position + 1);
 }
 
 /* The variant that was used longest ago, where there are too many.  Those that have never been
  * traced do not count: the calls that made them are under way, and may fail. */
 static FjVariant *
-superfluous(const FjCache *cache)
+find_evictable(const FjCache *cache)
 {
     FjVariant *oldest = NULL;
     size_t position = 0, traced = 0;
@@ -78,22 +79,22 @@ superfluous(const FjCache *cache)
 }
 
 int
-fj_cache_keep(FjCache *cache, FjVariant *variant)
+fj_cache_insert_traced(FjCache *cache, FjVariant *variant)
 {
     FjVariant *other;
     fj_cache_touch(cache, variant);
-    if (!variant->listed && !variant->gone) {
+    if (!variant->in_cache && !variant->evicted) {
         int found = fj_cache_find(cache, variant->structure, &other);
         if (found > 0) {
             Py_DECREF(other);
         }
         if (found < 0 ||
-            (found == 0 && !variant->listed && fj_cache_add(cache, variant) < 0)) {
+            (found == 0 && !variant->in_cache && fj_cache_add(cache, variant) < 0)) {
             return -1;
         }
     }
-    while ((other = superfluous(cache)) != NULL) {
-        other->gone = 1; /* wrappers may still hold it as their guess */
+    while ((other = find_evictable(cache)) != NULL) {
+        other->evicted = 1; /* wrappers may still hold it as their guess */
         fj_cache_remove(cache, other);
     }
     return 0;
@@ -120,7 +121,7 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     const FjStructure *structure = (FjStructure *)function;
-    if (structure->every_leaf || structure->nodes[0].code == FJ_SLOTS) {
+    if (structure->every_leaf || structure->nodes[0].code == FJ_ARGUMENTS) {
         PyErr_SetString(PyExc_ValueError, "the structure of a function is one of `flatten`");
         return NULL;
     }
@@ -145,7 +146,7 @@ cache_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->options);
     Py_VISIT(self->attributes);
-    Py_VISIT(self->notes);
+    Py_VISIT(self->record);
     return fj_table_traverse(&self->variants, visit, arg);
 }
 
@@ -155,7 +156,7 @@ cache_clear(PyObject *op)
     FjCache *self = (FjCache *)op;
     fj_table_clear(&self->variants);
     Py_CLEAR(self->attributes);
-    Py_CLEAR(self->notes);
+    Py_CLEAR(self->record);
     return 0;
 }
 
@@ -183,8 +184,8 @@ cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
     size_t position = 0;
     PyObject *value;
     while ((value = fj_table_next(&self->variants, &position)) != NULL) {
-        ((FjVariant *)value)->gone = 1; /* wrappers may still hold it as their guess */
-        ((FjVariant *)value)->listed = 0;
+        ((FjVariant *)value)->evicted = 1; /* wrappers may still hold it as their guess */
+        ((FjVariant *)value)->in_cache = 0;
     }
     fj_table_clear(&self->variants);
     Py_RETURN_NONE;
@@ -205,20 +206,20 @@ cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* adopt(structure, call, outputs, waits) -> Variant */
+/* insert_compiled(structure, call, outputs, may_raise) -> Variant */
 static PyObject *
-cache_adopt(PyObject *op, PyObject *args)
+cache_insert_compiled(PyObject *op, PyObject *args)
 {
     FjCache *self = (FjCache *)op;
     FjState *state = fj_state_of(Py_TYPE(op));
     PyObject *structure, *call, *outputs;
-    int waits;
-    if (!PyArg_ParseTuple(args, "O!OO!p:adopt", state->structure, &structure, &call,
-                          &PyTuple_Type, &outputs, &waits)) {
+    int may_raise;
+    if (!PyArg_ParseTuple(args, "O!OO!p:insert_compiled", state->structure, &structure, &call,
+                          &PyTuple_Type, &outputs, &may_raise)) {
         return NULL;
     }
     FjStructure *arguments = (FjStructure *)structure;
-    if (arguments->nodes[0].code != FJ_SLOTS || arguments->registry != self->registry) {
+    if (arguments->nodes[0].code != FJ_ARGUMENTS || arguments->registry != self->registry) {
         PyErr_SetString(PyExc_ValueError, "the structure is not one of this cache's calls");
         return NULL;
     }
@@ -230,39 +231,42 @@ cache_adopt(PyObject *op, PyObject *args)
         return NULL;
     }
     variant->call = Py_NewRef(call);
-    if (fj_variant_set_outputs(variant, outputs, waits ? FJ_WAITS_YES : FJ_WAITS_NO) < 0 ||
-        fj_cache_add(self, variant) < 0 || fj_cache_keep(self, variant) < 0) {
+    if (fj_variant_set_outputs(variant, outputs,
+                               may_raise ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO) < 0 ||
+        fj_cache_add(self, variant) < 0 || fj_cache_insert_traced(self, variant) < 0) {
         Py_CLEAR(variant);
     }
     return (PyObject *)variant;
 }
 
-/* keep(variant) */
+/* insert_traced(variant) */
 static PyObject *
-cache_keep(PyObject *op, PyObject *value)
+cache_insert_traced(PyObject *op, PyObject *value)
 {
     FjCache *self = (FjCache *)op;
     FjVariant *variant = (FjVariant *)value;
     if (Py_TYPE(value) != fj_state_of(Py_TYPE(op))->variant ||
         variant->function != self->function) {
-        PyErr_SetString(PyExc_TypeError, "keep takes a Variant of this cache");
+        PyErr_SetString(PyExc_TypeError, "insert_traced takes a Variant of this cache");
         return NULL;
     }
-    if (variant->count > 0 && fj_cache_keep(self, variant) < 0) {
+    if (variant->count > 0 && fj_cache_insert_traced(self, variant) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
 }
 
 static PyMethodDef cache_methods[] = {
-    {"adopt", cache_adopt, METH_VARARGS,
-     "adopt(structure, call, outputs, waits) -> Variant: adds what was compiled elsewhere. "
+    {"insert_compiled", cache_insert_compiled, METH_VARARGS,
+     "insert_compiled(structure, call, outputs, may_raise) -> Variant: adds what was compiled "
+     "elsewhere. "
      "`call`\n"
      "returns Outputs whose trace is a number in `outputs`, a tuple of the results' "
      "structures;\n"
-     "`waits` is whether it can raise while it runs"},
-    {"keep", cache_keep, METH_O,
-     "keep(variant): adds what `lookup` made, once it has been traced, unless there is an "
+     "`may_raise` is whether it can raise while it runs"},
+    {"insert_traced", cache_insert_traced, METH_O,
+     "insert_traced(variant): adds what `lookup` made, once it has been traced, unless there "
+     "is an "
      "equal one"},
     {"clear", cache_clear_method, METH_NOARGS, "clear(): drops all variants"},
     {"variants", cache_variants, METH_NOARGS, "variants() -> list of the variants"},
@@ -284,7 +288,7 @@ static PyMemberDef cache_members[] = {
     {"timed", T_INT, offsetof(FjCache, timed), 0, "whether hit_time is kept"},
     {"hit_time", T_ULONGLONG, offsetof(FjCache, hit_time), READONLY,
      "nanoseconds that hits took until they returned"},
-    {"notes", T_OBJECT, offsetof(FjCache, notes), 0, "anything, for reports"},
+    {"record", T_OBJECT, offsetof(FjCache, record), 0, "anything, for reports"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCache, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

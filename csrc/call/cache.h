@@ -24,7 +24,7 @@ typedef struct {
     unsigned long long hits;     /* calls that traced nothing and returned */
     int timed;                   /* whether the next is kept */
     unsigned long long hit_time; /* nanoseconds that hits took, until they returned */
-    PyObject *notes;             /* the Python side's, for reports; or NULL */
+    PyObject *record;            /* the Python side's, for reports; or NULL */
     PyObject *weakrefs;
 } FjCache;
 
@@ -41,7 +41,7 @@ int fj_cache_add(FjCache *cache, FjVariant *variant);
  * failed, has taken it out, unless there is an equal one by now; and drops the oldest of those
  * that have been traced where there are too many.  0, or -1 with the error of a static's
  * __eq__. */
-int fj_cache_keep(FjCache *cache, FjVariant *variant);
+int fj_cache_insert_traced(FjCache *cache, FjVariant *variant);
 
 /* (P) Takes a variant out; harmless when it is not there. */
 void fj_cache_remove(FjCache *cache, FjVariant *variant);
@@ -49,18 +49,18 @@ void fj_cache_remove(FjCache *cache, FjVariant *variant);
 /* The variant that was called after `variant` the last time, borrowed; `variant` itself where
  * that is not known.  Only a guess: what stands at that position may be another by now. */
 static inline FjVariant *
-fj_cache_successor(const FjCache *cache, FjVariant *variant)
+fj_cache_predict(const FjCache *cache, FjVariant *variant)
 {
-    if (FJ_LIKELY(variant->successor == 0)) {
+    if (FJ_LIKELY(variant->next_variant == 0)) {
         return variant;
     }
-    PyObject *successor = fj_table_at(&cache->variants, variant->successor - 1);
-    return successor == NULL ? variant : (FjVariant *)successor;
+    PyObject *next_variant = fj_table_at(&cache->variants, variant->next_variant - 1);
+    return next_variant == NULL ? variant : (FjVariant *)next_variant;
 }
 
-/* Remembers that `successor` was called after `variant`. */
-void fj_cache_set_successor(const FjCache *cache, FjVariant *variant,
-                            const FjVariant *successor);
+/* Remembers that `next_variant` was called after `variant`. */
+void fj_cache_set_next(const FjCache *cache, FjVariant *variant,
+                       const FjVariant *next_variant);
 
 /* Marks a variant as used now. */
 static inline void

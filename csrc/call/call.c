@@ -1,15 +1,15 @@
 /* The road of a call: bind -> match -> call -> build.
  *
- *   bind   the arguments become slots by parameter (bind.c)
- *   match  the slots against the guess, the variant that followed the last one the time
- *          before (match.c); where that fails they are flattened, and the Structure is looked
- *          up (cache.c) or compiled (Python)
- *   call   the variant's callable, a flat jax.jit, on the arrays
+ *   bind   the arguments become arguments by parameter (bind.c)
+ *   match  the arguments against the predicted, the variant that followed the last one the
+ * time before (match.c); where that fails they are flattened, and the Structure is looked up
+ * (cache.c) or compiled (Python) call   the variant's callable, a flat jax.jit, on the arrays
  *   build  the result from the Output that it returns (build.c)
  *
  * Everything that is not this road is the Python side's, reached through methods of `options`:
- * prepare, compile, misfit, failed, guard, settle, wait.  On a hit none of them is called, but
- * for guard and wait where the program can raise while it runs.
+ * prepare, compile, raise_binding_error, translate_error, before_raising_call,
+ * inspect_new_trace and wait.  On a hit none of them is called, but
+ * for before_raising_call and wait where the program can raise while it runs.
  *
  * Python code can run in each step: see the files named above; in the call itself, anything
  * at all, this very FilterJit included.  So a call keeps its own references to the variant
@@ -24,7 +24,7 @@
 #include "base/leafbuf.h"
 #include "walk/match.h"
 
-#define SLOTS_INLINE 16
+#define ARGUMENTS_INLINE 16
 
 /* One call on its way. */
 typedef struct {
@@ -35,15 +35,15 @@ typedef struct {
     unsigned long long started; /* nanoseconds; 0 where calls are not timed */
     FjLeafBuf arrays;
     PyObject *room[FJ_LEAFBUF_MANY];
-    FjBound bound;
-    PyObject **slots;
-    PyObject *slots_inline[SLOTS_INLINE];
+    FjPackedArgs packed;
+    PyObject **arguments;
+    PyObject *arguments_inline[ARGUMENTS_INLINE];
 } Call;
 
 /* ---- errors ---- */
 
-/* Lets the Python side replace the exception that is set: options.failed(self, exception,
- * variant or None, arrays or None) -> exception. */
+/* Lets the Python side replace the exception that is set: options.translate_error(self,
+ * exception, variant or None, arrays or None) -> exception. */
 static void
 translate_error(Call *call)
 {
@@ -56,9 +56,9 @@ translate_error(Call *call)
     PyObject *better =
         arrays == NULL
             ? NULL
-            : PyObject_CallMethod(call->self->options, "failed", "OOOO", call->self, exception,
-                                  call->variant == NULL ? Py_None : (PyObject *)call->variant,
-                                  arrays);
+            : PyObject_CallMethod(
+                  call->self->options, "translate_error", "OOOO", call->self, exception,
+                  call->variant == NULL ? Py_None : (PyObject *)call->variant, arrays);
     Py_XDECREF(arrays);
     if (better == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
         Py_DECREF(exception); /* KeyboardInterrupt and the like */
@@ -74,9 +74,11 @@ translate_error(Call *call)
     fj_compat_give_exception(better);
 }
 
-/* Sets the TypeError of arguments that do not fit: options.misfit(self, args, kwargs). */
+/* Sets the TypeError of arguments that do not fit: options.raise_binding_error(self, args,
+ * kwargs). */
 static void
-raise_misfit(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
+                    PyObject *kwnames)
 {
     PyObject *positional = PyTuple_New(nargs);
     PyObject *keywords = positional == NULL ? NULL : PyDict_New();
@@ -92,7 +94,8 @@ raise_misfit(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObjec
             goto done;
         }
     }
-    result = PyObject_CallMethod(self->options, "misfit", "OOO", self, positional, keywords);
+    result = PyObject_CallMethod(self->options, "raise_binding_error", "OOO", self, positional,
+                                 keywords);
     if (result != NULL) {
         PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
     }
@@ -126,7 +129,7 @@ fj_call_prepare(FjFilterJit *self)
         Py_DECREF(answer);
         return -1;
     }
-    Py_ssize_t expected = ((FjCache *)cache)->function->arrays;
+    Py_ssize_t expected = ((FjCache *)cache)->function->open_leaves;
     if (PyTuple_GET_SIZE(arrays) != expected) {
         PyErr_Format(PyExc_ValueError,
                      "prepare() gave %zd arrays, its cache's function has %zd",
@@ -142,32 +145,32 @@ fj_call_prepare(FjFilterJit *self)
     return 0;
 }
 
-/* Makes room for the slots and binds.  0, or -1 with an error. */
+/* Makes room for the arguments and binds.  0, or -1 with an error. */
 static int
 bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     FjSignature *signature = call->cache->signature;
-    call->slots = call->slots_inline;
-    if (signature->slots > SLOTS_INLINE) {
-        call->slots = PyMem_Malloc((size_t)signature->slots * sizeof(PyObject *));
-        if (call->slots == NULL) {
+    call->arguments = call->arguments_inline;
+    if (signature->num_parameters > ARGUMENTS_INLINE) {
+        call->arguments = PyMem_Malloc((size_t)signature->num_parameters * sizeof(PyObject *));
+        if (call->arguments == NULL) {
             PyErr_NoMemory();
             return -1;
         }
     }
-    memset(call->slots, 0, (size_t)signature->slots * sizeof(PyObject *));
-    int fits = fj_bind(signature, args, nargs, kwnames, call->slots, &call->bound);
+    memset(call->arguments, 0, (size_t)signature->num_parameters * sizeof(PyObject *));
+    int fits = fj_bind(signature, args, nargs, kwnames, call->arguments, &call->packed);
     if (fits == 0) {
-        raise_misfit(call->self, args, nargs, kwnames);
+        raise_binding_error(call->self, args, nargs, kwnames);
     }
     return fits > 0 ? 0 : -1;
 }
 
 /* Compiles a variant for a Structure that the cache does not know: options.compile(self,
- * variant) -> callable.  `listed` is whether it goes into the cache at once.  A new reference
- * or NULL. */
+ * variant) -> callable.  `in_cache` is whether it goes into the cache at once.  A new
+ * reference or NULL. */
 static FjVariant *
-compile_variant(Call *call, FjStructure *structure, int listed)
+compile_variant(Call *call, FjStructure *structure, int in_cache)
 {
     FjCache *cache = call->cache;
     FjVariant *other;
@@ -179,15 +182,15 @@ compile_variant(Call *call, FjStructure *structure, int listed)
         PyObject_CallMethod(call->self->options, "compile", "OO", call->self, variant);
     /* Another thread may have compiled the same meanwhile: then its variant is taken. */
     int found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
-    if (found == 0 && (!listed || fj_cache_add(cache, variant) == 0)) {
+    if (found == 0 && (!in_cache || fj_cache_add(cache, variant) == 0)) {
         return variant;
     }
     Py_DECREF(variant);
     return found > 0 ? other : NULL;
 }
 
-/* Flattens the slots, and looks for the variant of their Structure, `*structure`, which is the
- * caller's.  1, 0 if there is none, -1 with an error. */
+/* Flattens the arguments, and looks for the variant of their Structure, `*structure`, which is
+ * the caller's.  1, 0 if there is none, -1 with an error. */
 static int
 look_up(Call *call, FjStructure **structure)
 {
@@ -195,8 +198,8 @@ look_up(Call *call, FjStructure **structure)
     if (fj_compat_enter_frames(1) < 0) {
         return -1;
     }
-    *structure =
-        fj_flatten_slots(cache->registry, cache->signature->names, call->slots, &call->arrays);
+    *structure = fj_flatten_arguments(cache->registry, cache->signature->names,
+                                      call->arguments, &call->arrays);
     int found = *structure == NULL || fj_structure_hash(*structure) < 0
                     ? -1
                     : fj_cache_find(cache, *structure, &call->variant);
@@ -204,12 +207,12 @@ look_up(Call *call, FjStructure **structure)
     return found;
 }
 
-/* The guess was wrong: flatten, look up, compile.  0, or -1 with an error.
+/* The predicted was wrong: flatten, look up, compile.  0, or -1 with an error.
  *
  * A call lists what it compiles before that is traced, so that threads that miss it at once
  * share one callable, and JAX lets the others wait for the first. */
 static int
-find_variant(Call *call, int listed)
+find_variant(Call *call, int in_cache)
 {
     FjStructure *structure = NULL;
     /* A Call takes so much of the stack that what runs in here and calls again, a static's
@@ -219,7 +222,7 @@ find_variant(Call *call, int listed)
     }
     int found = look_up(call, &structure);
     if (found == 0) {
-        call->variant = compile_variant(call, structure, listed);
+        call->variant = compile_variant(call, structure, in_cache);
         found = call->variant == NULL ? -1 : 1;
     }
     Py_LeaveRecursiveCall();
@@ -244,33 +247,34 @@ push_own_arrays(Call *call)
 static int
 match_arguments(Call *call)
 {
-    FjVariant *last = call->self->last, *guess = NULL;
+    FjVariant *last = call->self->last, *predicted = NULL;
     const FjCapture *known = NULL;
     Py_ssize_t count = 0;
     if (call->captured != NULL && call->captured->last != NULL) {
-        guess = call->captured->last; /* what is captured is known to fit this, and no other */
+        predicted =
+            call->captured->last; /* what is captured is known to fit this, and no other */
         known = call->captured->items;
         count = call->captured->count;
     }
     else if (FJ_LIKELY(last != NULL)) {
-        guess = fj_cache_successor(call->cache, last);
-        if (guess->memo != NULL) {
-            known = fj_memo_check(guess->memo, guess->structure, call->slots);
+        predicted = fj_cache_predict(call->cache, last);
+        if (predicted->memo != NULL) {
+            known = fj_memo_check(predicted->memo, predicted->structure, call->arguments);
             count = known != NULL;
         }
     }
-    if (FJ_LIKELY(guess != NULL && !guess->gone)) {
-        Py_INCREF(guess);
-        FjMatch matched =
-            fj_match_slots(guess->structure, call->slots, known, count, &call->arrays);
+    if (FJ_LIKELY(predicted != NULL && !predicted->evicted)) {
+        Py_INCREF(predicted);
+        FjMatch matched = fj_match_arguments(predicted->structure, call->arguments, known,
+                                             count, &call->arrays);
         if (FJ_LIKELY(matched == FJ_MATCH_YES)) {
-            if (known == NULL && guess->structure->count >= FJ_MEMO_WORTH) {
-                fj_memo_learn(&guess->memo, guess->structure, call->slots);
+            if (known == NULL && predicted->structure->count >= FJ_MEMO_WORTH) {
+                fj_memo_learn(&predicted->memo, predicted->structure, call->arguments);
             }
-            call->variant = guess;
+            call->variant = predicted;
             return 0;
         }
-        Py_DECREF(guess);
+        Py_DECREF(predicted);
         if (matched == FJ_MATCH_ERROR) {
             /* KeyboardInterrupt and the like; and where a static's __eq__ calls again without
              * end, trying twice in each call would take for ever. */
@@ -287,7 +291,7 @@ match_arguments(Call *call)
     }
     last = call->self->last; /* others may have called meanwhile */
     if (last != NULL) {
-        fj_cache_set_successor(call->cache, last, call->variant);
+        fj_cache_set_next(call->cache, last, call->variant);
     }
     return 0;
 }
@@ -295,29 +299,29 @@ match_arguments(Call *call)
 /* Where a program can raise while it runs, or where that is not known yet: the Python side
  * finds out, or waits.  0, or -1 with an error. */
 static int
-settle(Call *call, FjOutput *output)
+inspect_new_trace(Call *call, FjOutput *output)
 {
     FjVariant *variant = call->variant;
-    if (variant->traces[output->trace].waits == FJ_WAITS_UNKNOWN) {
+    if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_UNKNOWN) {
         PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
         PyObject *answer = arrays == NULL
                                ? NULL
-                               : PyObject_CallMethod(call->self->options, "settle", "OOO",
-                                                     variant, arrays, output->arrays);
+                               : PyObject_CallMethod(call->self->options, "inspect_new_trace",
+                                                     "OOO", variant, arrays, output->arrays);
         Py_XDECREF(arrays);
         if (answer == NULL) {
             return -1;
         }
         if (answer != Py_None) {
-            variant->traces[output->trace].waits =
-                answer == Py_True ? FJ_WAITS_YES : FJ_WAITS_NO;
+            variant->traces[output->trace].may_raise =
+                answer == Py_True ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO;
             if (answer == Py_True) {
                 variant->alerts |= FJ_ALERT_RAISES;
             }
         }
         Py_DECREF(answer);
     }
-    if (variant->traces[output->trace].waits == FJ_WAITS_YES) {
+    if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_YES) {
         PyObject *answer =
             PyObject_CallMethod(call->self->options, "wait", "(O)", output->arrays);
         Py_XDECREF(answer);
@@ -345,8 +349,8 @@ build_result(Call *call, PyObject *result)
     }
     /* An output that still holds its structure was not compiled: jax_disable_jit. */
     if (FJ_UNLIKELY(output->structure == NULL &&
-                    variant->traces[output->trace].waits != FJ_WAITS_NO) &&
-        settle(call, output) < 0) {
+                    variant->traces[output->trace].may_raise != FJ_MAY_RAISE_NO) &&
+        inspect_new_trace(call, output) < 0) {
         goto done;
     }
     tree = fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
@@ -370,7 +374,7 @@ count_call(Call *call, Py_ssize_t traces_before)
     FjCache *cache = call->cache;
     FjVariant *variant = call->variant;
     if (FJ_UNLIKELY(variant->count != traces_before)) {
-        return fj_cache_keep(cache, variant);
+        return fj_cache_insert_traced(cache, variant);
     }
     fj_cache_touch(cache, variant);
     cache->hits++;
@@ -383,7 +387,7 @@ count_call(Call *call, Py_ssize_t traces_before)
     return 0;
 }
 
-/* Makes the variant the next call's guess. */
+/* Makes the variant the next call's predicted. */
 static inline void
 remember(FjVariant **last, FjVariant *variant)
 {
@@ -395,12 +399,13 @@ remember(FjVariant **last, FjVariant *variant)
 
 /* Where the program can raise, the Python side is told.  0, or -1 with an error. */
 static int
-guard(Call *call)
+before_raising_call(Call *call)
 {
     if (!(call->variant->alerts & FJ_ALERT_RAISES)) {
         return 0;
     }
-    PyObject *answer = PyObject_CallMethod(call->self->options, "guard", "(O)", call->variant);
+    PyObject *answer =
+        PyObject_CallMethod(call->self->options, "before_raising_call", "(O)", call->variant);
     Py_XDECREF(answer);
     return answer == NULL ? -1 : 0;
 }
@@ -415,7 +420,8 @@ clean_up(Call *call, Py_ssize_t traces_before)
     if (variant->count == 0) {
         fj_cache_remove(call->cache, variant);
     }
-    else if (variant->count != traces_before && fj_cache_keep(call->cache, variant) < 0) {
+    else if (variant->count != traces_before &&
+             fj_cache_insert_traced(call->cache, variant) < 0) {
         PyErr_Clear(); /* the first counts */
     }
     fj_compat_give_exception(exception);
@@ -432,7 +438,7 @@ run(Call *call)
     if (FJ_UNLIKELY(variant->alerts != 0)) {
         /* Calls that are under way in this thread, which this one is part of. */
         deferred_before = fj_variant_count_deferred(variant);
-        if (guard(call) < 0) {
+        if (before_raising_call(call) < 0) {
             goto done;
         }
     }
@@ -467,9 +473,9 @@ static void
 end_call(Call *call)
 {
     fj_leafbuf_clear(&call->arrays);
-    fj_bind_release(&call->bound);
-    if (FJ_UNLIKELY(call->slots != call->slots_inline)) {
-        PyMem_Free(call->slots);
+    fj_bind_release(&call->packed);
+    if (FJ_UNLIKELY(call->arguments != call->arguments_inline)) {
+        PyMem_Free(call->arguments);
     }
     Py_XDECREF(call->variant);
     Py_DECREF(call->cache);
@@ -488,8 +494,8 @@ start_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const 
     call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
     call->variant = NULL;
     call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
-    call->bound.varargs = call->bound.varkw = NULL;
-    call->slots = call->slots_inline;
+    call->packed.varargs = call->packed.varkw = NULL;
+    call->arguments = call->arguments_inline;
     fj_leafbuf_init(&call->arrays, call->room, FJ_LEAFBUF_MANY);
     if (FJ_LIKELY(bind_arguments(call, args, nargs, kwnames) == 0)) {
         return 0;

@@ -54,9 +54,9 @@ fj_filter_jit_rebuild(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     FjFilterJit *self = NULL;
-    if (PyTuple_GET_SIZE(arrays) != cache->function->arrays) {
+    if (PyTuple_GET_SIZE(arrays) != cache->function->open_leaves) {
         PyErr_Format(PyExc_ValueError, "this function holds %zd arrays, not %zd",
-                     cache->function->arrays, PyTuple_GET_SIZE(arrays));
+                     cache->function->open_leaves, PyTuple_GET_SIZE(arrays));
     }
     else {
         self = allocate(state->filter_jit);
@@ -159,7 +159,7 @@ filter_jit_descr_get(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner
     if (instance == NULL || instance == Py_None) {
         return Py_NewRef(op);
     }
-    return fj_bound_new(fj_state_of(Py_TYPE(op)), op, instance);
+    return fj_bound_method_new(fj_state_of(Py_TYPE(op)), op, instance);
 }
 
 /* It has become a method: options.method_of(self, owner). */
@@ -213,7 +213,7 @@ filter_jit_richcompare(PyObject *a, PyObject *b, int operation)
 
 /* ---- methods: the Python side's ---- */
 
-/* parts() -> (cache, arrays): what JAX's flatten needs. */
+/* _parts() -> (cache, arrays): what JAX's flatten needs. */
 static PyObject *
 filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -312,16 +312,16 @@ filter_jit_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 static PyMethodDef filter_jit_methods[] = {
-    {"lookup", (PyCFunction)(void (*)(void))fj_call_lookup, METH_FASTCALL | METH_KEYWORDS,
-     "lookup(*args, **kwargs) -> (variant, arrays), without running it; a variant that is "
+    {"_lookup", (PyCFunction)(void (*)(void))fj_call_lookup, METH_FASTCALL | METH_KEYWORDS,
+     "_lookup(*args, **kwargs) -> (variant, arrays), without running it; a variant that is "
      "made\n"
      "for it is in no cache: see Cache.keep"},
-    {"peek", (PyCFunction)(void (*)(void))fj_call_peek, METH_FASTCALL | METH_KEYWORDS,
-     "peek(*args, **kwargs) -> (variant or None, structure, arrays): the same, but nothing "
+    {"_peek", (PyCFunction)(void (*)(void))fj_call_peek, METH_FASTCALL | METH_KEYWORDS,
+     "_peek(*args, **kwargs) -> (variant or None, structure, arrays): the same, but nothing "
      "is\n"
      "made where there is none"},
-    {"parts", filter_jit_parts, METH_NOARGS,
-     "parts() -> (cache, arrays): what it consists of as a pytree"},
+    {"_parts", filter_jit_parts, METH_NOARGS,
+     "_parts() -> (cache, arrays): what it consists of as a pytree"},
     {"lower", (PyCFunction)(void (*)(void))filter_jit_lower, METH_VARARGS | METH_KEYWORDS,
      "lower(*args, **kwargs) -> Lowered: traced and lowered, not run; any array may be given "
      "as\n"
@@ -361,8 +361,8 @@ static PyMemberDef filter_jit_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjFilterJit, vectorcall), READONLY, NULL},
     {"__dictoffset__", T_PYSSIZET, offsetof(FjFilterJit, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjFilterJit, weakrefs), READONLY, NULL},
-    {"options", T_OBJECT, offsetof(FjFilterJit, options), READONLY, "the options"},
-    {"given_signature", T_OBJECT, offsetof(FjFilterJit, signature), READONLY,
+    {"_options", T_OBJECT, offsetof(FjFilterJit, options), READONLY, "the options"},
+    {"_given_signature", T_OBJECT, offsetof(FjFilterJit, signature), READONLY,
      "the inspect.Signature that it was made with, or None"},
     {NULL, 0, 0, 0, NULL},
 };

@@ -14,7 +14,7 @@ typedef struct {
     PyObject *signature; /* inspect.Signature, or None to be worked out at the first call */
     FjCache *cache;      /* NULL until the first call */
     PyObject *arrays;    /* tuple: the arrays in the function itself; NULL until then */
-    FjVariant *last;     /* the variant hit last; its successor is the guess */
+    FjVariant *last;     /* the variant hit last; its next_variant is the guess */
     PyObject *dict;
     PyObject *weakrefs;
 } FjFilterJit;

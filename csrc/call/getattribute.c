@@ -100,7 +100,7 @@ look_up_and_learn(FjGetattribute *self, const FjState *state, PyObject *instance
     unsigned version = type->tp_version_tag;
     PyObject *result = pass_on(self, instance, name);
     if (method != NULL && result != NULL && Py_TYPE(instance) == type &&
-        fj_bound_is(state, result, method, instance)) {
+        fj_bound_method_is(state, result, method, instance)) {
         PyObject *dunder = PyUnicode_InternFromString("__getattribute__");
         if (dunder != NULL && leads_to_original(self, type, dunder)) {
             self->known = type;

@@ -117,9 +117,9 @@ forget(FjMemo *memo)
 }
 
 const FjCapture *
-fj_memo_check(FjMemo *memo, FjStructure *structure, PyObject *const *slots)
+fj_memo_check(FjMemo *memo, FjStructure *structure, PyObject *const *arguments)
 {
-    if (memo->known.object == NULL || memo->known.object != slots[memo->known.slot]) {
+    if (memo->known.object == NULL || memo->known.object != arguments[memo->known.parameter]) {
         return NULL;
     }
     if (FJ_LIKELY(is_unchanged(memo, structure->registry->array_type))) {
@@ -153,7 +153,7 @@ learn_items(Learn *l, const FjNode *node, PyObject *object)
 {
     Py_ssize_t size = 0;
     PyObject *const *items = block_of(object, Py_TYPE(object), &size);
-    if (items == NULL || size != (Py_ssize_t)node->children) {
+    if (items == NULL || size != (Py_ssize_t)node->arity) {
         return 0;
     }
     add_block(l->memo, object, items, size);
@@ -175,11 +175,11 @@ learn_module(Learn *l, const FjNode *node, PyObject *object)
         return 0;
     }
     if (view.values == NULL || (node->flags & FJ_NODE_WRAPPER) ||
-        view.used != (Py_ssize_t)node->children) {
+        view.used != (Py_ssize_t)node->arity) {
         return 0;
     }
     add_block(l->memo, object, view.values, view.used);
-    for (uint32_t i = 0; i < node->children; i++) {
+    for (uint32_t i = 0; i < node->arity; i++) {
         PyObject *value = fj_fields_peek(&view, kind, i);
         /* The fields must be the first among the values, so that the block has them all. */
         if (value == NULL || kind->places[i] >= view.used || !learn_node(l, value)) {
@@ -211,10 +211,10 @@ learn_node(Learn *l, PyObject *object)
     case FJ_LIST:
         return PyList_CheckExact(object) && learn_items(l, node, object);
     case FJ_NAMEDTUPLE:
-        return Py_TYPE(object) == fj_structure_rest(l->structure, node)->type &&
+        return Py_TYPE(object) == fj_structure_info(l->structure, node)->type &&
                learn_items(l, node, object);
     case FJ_MODULE:
-        return Py_TYPE(object) == fj_structure_rest(l->structure, node)->type &&
+        return Py_TYPE(object) == fj_structure_info(l->structure, node)->type &&
                learn_module(l, node, object);
     default:
         return 0;
@@ -223,15 +223,15 @@ learn_node(Learn *l, PyObject *object)
 
 /* The argument with the most nodes. */
 static uint32_t
-find_largest(const FjStructure *structure, Py_ssize_t *slot)
+find_largest(const FjStructure *structure, Py_ssize_t *parameter)
 {
     uint32_t largest = 0, size = 0, node = 1;
-    for (uint32_t i = 0; i < structure->nodes[0].children; i++) {
-        uint32_t end = structure->rest[node].end;
+    for (uint32_t i = 0; i < structure->nodes[0].arity; i++) {
+        uint32_t end = structure->info[node].subtree_end;
         if (end - node > size) {
             largest = node;
             size = end - node;
-            *slot = i;
+            *parameter = i;
         }
         node = end;
     }
@@ -243,7 +243,7 @@ new_memo(const FjStructure *structure)
 {
     FjMemo *memo = PyMem_Calloc(1, sizeof(FjMemo));
     if (memo != NULL) {
-        memo->node = find_largest(structure, &memo->known.slot);
+        memo->node = find_largest(structure, &memo->known.parameter);
         memo->wait = 2;
     }
     return memo;
@@ -252,7 +252,7 @@ new_memo(const FjStructure *structure)
 static void
 learn(FjMemo *memo, FjStructure *structure, PyObject *object)
 {
-    uint32_t end = structure->rest[memo->node].end;
+    uint32_t end = structure->info[memo->node].subtree_end;
     size_t words = end - memo->node, containers = 0, arrays = 0; /* a node is a word at most */
     for (uint32_t i = memo->node; i < end; i++) {
         containers += structure->nodes[i].code > FJ_NONE;
@@ -273,14 +273,14 @@ learn(FjMemo *memo, FjStructure *structure, PyObject *object)
 }
 
 void
-fj_memo_learn(FjMemo **memo_place, FjStructure *structure, PyObject *const *slots)
+fj_memo_learn(FjMemo **memo_place, FjStructure *structure, PyObject *const *arguments)
 {
     FjMemo *memo = *memo_place;
-    if (structure->careful ||
+    if (structure->may_run_python ||
         (memo == NULL && (memo = *memo_place = new_memo(structure)) == NULL)) {
         return;
     }
-    PyObject *object = slots[memo->known.slot];
+    PyObject *object = arguments[memo->known.parameter];
     if (memo->known.object != NULL || object == NULL) {
         return;
     }

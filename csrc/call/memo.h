@@ -11,14 +11,15 @@ typedef struct FjMemo FjMemo;
 
 #define FJ_MEMO_WORTH 64 /* nodes; what has fewer is walked as fast */
 
-/* The argument in `slots` that is remembered, when it is there and as it was; else NULL.  What
- * is returned holds until anything else is done with the memo.  Runs no Python code. */
-const FjCapture *fj_memo_check(FjMemo *memo, FjStructure *structure, PyObject *const *slots);
+/* The argument in `arguments` that is remembered, when it is there and as it was; else NULL.
+ * What is returned holds until anything else is done with the memo.  Runs no Python code. */
+const FjCapture *fj_memo_check(FjMemo *memo, FjStructure *structure,
+                               PyObject *const *arguments);
 
-/* Told of slots that have just been matched with the Structure, which is worth a memo: where
- * the large argument is the one of the last time, remembers it.  `*memo` is NULL at first.
- * Never fails: without memory nothing is remembered.  Runs no Python code. */
-void fj_memo_learn(FjMemo **memo, FjStructure *structure, PyObject *const *slots);
+/* Told of arguments that have just been matched with the Structure, which is worth a memo:
+ * where the large argument is the one of the last time, remembers it.  `*memo` is NULL at
+ * first. Never fails: without memory nothing is remembered.  Runs no Python code. */
+void fj_memo_learn(FjMemo **memo, FjStructure *structure, PyObject *const *arguments);
 
 void fj_memo_free(FjMemo *memo);
 

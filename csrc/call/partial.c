@@ -115,7 +115,7 @@ done:
 /* A private copy of an argument; where calls need not look at it again, it is captured for
  * `slot`, unless that is -1. */
 static PyObject *
-capture(FjPartialJit *self, PyObject *value, Py_ssize_t slot)
+capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
 {
     FjCache *cache = self->function->cache;
     PyObject *copy = NULL;
@@ -126,14 +126,14 @@ capture(FjPartialJit *self, PyObject *value, Py_ssize_t slot)
     if (structure != NULL) {
         copy = fj_build_tree(structure, arrays.items);
     }
-    if (copy != NULL && !structure->careful && slot >= 0) {
+    if (copy != NULL && !structure->may_run_python && parameter >= 0) {
         PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
         if (tuple == NULL || PyList_Append(self->arrays, tuple) < 0) {
             Py_CLEAR(copy);
         }
         else {
             self->captured.items[self->captured.count++] = (FjCapture){
-                slot, copy, ((PyTupleObject *)tuple)->ob_item, PyTuple_GET_SIZE(tuple)};
+                parameter, copy, ((PyTupleObject *)tuple)->ob_item, PyTuple_GET_SIZE(tuple)};
         }
         Py_XDECREF(tuple);
     }
@@ -149,8 +149,8 @@ capture_all(FjPartialJit *self, PyObject *args, PyObject *keywords)
     PyObject *name, *value;
     Py_ssize_t at = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
-        Py_ssize_t slot = i < signature->positional ? i : -1;
-        PyObject *copy = capture(self, PyTuple_GET_ITEM(args, i), slot);
+        Py_ssize_t parameter = i < signature->positional ? i : -1;
+        PyObject *copy = capture(self, PyTuple_GET_ITEM(args, i), parameter);
         if (copy == NULL) {
             return -1;
         }

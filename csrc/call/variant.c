@@ -1,8 +1,8 @@
 /* Variants and their outputs.
  *
- * Python code can run in Variant.slots (build.c) and Variant.finish (flatten.c), both called
- * while JAX traces, and wherever references are dropped.  The array of traces moves as it
- * grows, so a trace is named by its number across anything that can run Python.
+ * Python code can run in Variant.arguments (build.c) and Variant.finish (flatten.c), both
+ * called while JAX traces, and wherever references are dropped.  The array of traces moves as
+ * it grows, so a trace is named by its number across anything that can run Python.
  */
 #include "call/variant.h"
 
@@ -24,7 +24,7 @@ fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure)
 
 /* The number of a new trace that returned `structure`, or -1 with MemoryError. */
 static Py_ssize_t
-add_trace(FjVariant *self, FjStructure *structure, FjWaits waits)
+add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
 {
     if (self->count == self->capacity) {
         Py_ssize_t capacity = self->capacity == 0 ? 2 : self->capacity * 2;
@@ -37,26 +37,26 @@ add_trace(FjVariant *self, FjStructure *structure, FjWaits waits)
         self->capacity = capacity;
     }
     self->traces[self->count].structure = (FjStructure *)Py_NewRef((PyObject *)structure);
-    self->traces[self->count].waits = waits;
+    self->traces[self->count].may_raise = may_raise;
     return self->count++;
 }
 
 int
-fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjWaits waits)
+fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
 {
     PyTypeObject *type = self->structure->registry->state->structure;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
         FjStructure *structure = (FjStructure *)PyTuple_GET_ITEM(outputs, i);
         if (Py_TYPE(structure) != type || structure->every_leaf ||
-            structure->nodes[0].code == FJ_SLOTS) {
+            structure->nodes[0].code == FJ_ARGUMENTS) {
             PyErr_SetString(PyExc_TypeError, "outputs are structures of `flatten`");
             return -1;
         }
-        if (add_trace(self, structure, waits) < 0) {
+        if (add_trace(self, structure, may_raise) < 0) {
             return -1;
         }
     }
-    if (waits == FJ_WAITS_YES) {
+    if (may_raise == FJ_MAY_RAISE_YES) {
         self->alerts |= FJ_ALERT_RAISES;
     }
     return 0;
@@ -69,19 +69,19 @@ fj_variant_output_structure(const FjVariant *self, const FjOutput *output)
     if (structure == NULL && output->trace >= 0 && output->trace < self->count) {
         structure = self->traces[output->trace].structure;
     }
-    if (structure == NULL || structure->arrays > PyTuple_GET_SIZE(output->arrays)) {
+    if (structure == NULL || structure->open_leaves > PyTuple_GET_SIZE(output->arrays)) {
         PyErr_SetString(PyExc_RuntimeError, "an Output does not belong to its variant");
         return NULL;
     }
     return structure;
 }
 
-/* slots(arrays) -> (function, [argument or missing, ...]) */
+/* arguments(arrays) -> (function, [argument or missing, ...]) */
 static PyObject *
-variant_slots(PyObject *op, PyObject *arrays)
+variant_arguments(PyObject *op, PyObject *arrays)
 {
     FjVariant *self = (FjVariant *)op;
-    Py_ssize_t expected = self->function->arrays + self->structure->arrays;
+    Py_ssize_t expected = self->function->open_leaves + self->structure->open_leaves;
     if (!PyTuple_Check(arrays) || PyTuple_GET_SIZE(arrays) != expected) {
         PyErr_Format(PyExc_ValueError, "this variant takes %zd arrays", expected);
         return NULL;
@@ -91,9 +91,10 @@ variant_slots(PyObject *op, PyObject *arrays)
     if (function == NULL) {
         return NULL;
     }
-    PyObject *slots = fj_build_slots(self->structure, items + self->function->arrays);
-    return slots == NULL ? (Py_DECREF(function), NULL)
-                         : Py_BuildValue("(NN)", function, slots);
+    PyObject *arguments =
+        fj_build_arguments(self->structure, items + self->function->open_leaves);
+    return arguments == NULL ? (Py_DECREF(function), NULL)
+                             : Py_BuildValue("(NN)", function, arguments);
 }
 
 /* ---- what is deferred ---- */
@@ -282,7 +283,7 @@ variant_traverse(PyObject *op, visitproc visit, void *arg)
     for (Py_ssize_t i = 0; i < self->deferred_count; i++) {
         Py_VISIT(self->deferred[i].callable);
     }
-    Py_VISIT(self->notes);
+    Py_VISIT(self->record);
     for (Py_ssize_t i = 0; i < self->count; i++) {
         Py_VISIT(self->traces[i].structure);
     }
@@ -297,7 +298,7 @@ variant_clear(PyObject *op)
     while (self->deferred_count > 0) {
         Py_DECREF(self->deferred[--self->deferred_count].callable);
     }
-    Py_CLEAR(self->notes);
+    Py_CLEAR(self->record);
     return 0;
 }
 
@@ -322,8 +323,8 @@ variant_dealloc(PyObject *op)
 }
 
 static PyMethodDef variant_methods[] = {
-    {"slots", variant_slots, METH_O,
-     "slots(arrays) -> (function, arguments): both built from a tuple of arrays; in the\n"
+    {"arguments", variant_arguments, METH_O,
+     "arguments(arrays) -> (function, arguments): both built from a tuple of arrays; in the\n"
      "place of an argument that was not given stands the registry"},
     {"finish", (PyCFunction)(void (*)(void))variant_finish, METH_FASTCALL,
      "finish(tree, marker) -> Output: the function's result, taken apart; where it holds no\n"
@@ -351,7 +352,8 @@ static PyMemberDef variant_members[] = {
      "calls that traced nothing and returned"},
     {"hit_time", T_ULONGLONG, offsetof(FjVariant, hit_time), READONLY,
      "nanoseconds that hits took until they returned, where the Cache is timed"},
-    {"notes", T_OBJECT, offsetof(FjVariant, notes), 0, "whatever the Python side keeps here"},
+    {"record", T_OBJECT, offsetof(FjVariant, record), 0,
+     "whatever the Python side keeps here"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjVariant, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -395,7 +397,7 @@ fj_output_flatten(PyObject *module, PyObject *op)
     }
     FjOutput *self = (FjOutput *)op;
     if (self->trace < 0 && self->variant != NULL) {
-        self->trace = add_trace(self->variant, self->structure, FJ_WAITS_UNKNOWN);
+        self->trace = add_trace(self->variant, self->structure, FJ_MAY_RAISE_UNKNOWN);
         if (self->trace < 0) {
             return NULL;
         }

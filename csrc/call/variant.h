@@ -12,15 +12,15 @@
 #include "structure/structure.h"
 
 typedef enum {
-    FJ_WAITS_UNKNOWN = -1, /* not looked at yet */
-    FJ_WAITS_NO = 0,
-    FJ_WAITS_YES = 1 /* the program can raise while it runs: a call waits for it */
-} FjWaits;
+    FJ_MAY_RAISE_UNKNOWN = -1, /* not looked at yet */
+    FJ_MAY_RAISE_NO = 0,
+    FJ_MAY_RAISE_YES = 1 /* the program can raise while it runs: a call waits for it */
+} FjMayRaise;
 
 /* What one trace returned. A program without array results has one more array, to wait for. */
 typedef struct {
     FjStructure *structure; /* owned */
-    FjWaits waits;
+    FjMayRaise may_raise;
 } FjTrace;
 
 typedef enum {
@@ -43,17 +43,17 @@ typedef struct {
     Py_ssize_t count;
     Py_ssize_t capacity;
     uint64_t last_used;
-    size_t successor; /* which variant was called after it the last time: one more than its
-                       * position in its Cache's table, 0 for this very one */
+    size_t next_variant; /* which variant was called after it the last time: one more than its
+                          * position in its Cache's table, 0 for this very one */
     unsigned long long hits; /* as in a Cache, of this variant */
     unsigned long long hit_time;
-    int listed;      /* its Cache has it */
-    int gone;        /* its Cache was cleared, or dropped it: no call may guess it any more */
+    int in_cache;    /* its Cache has it */
+    int evicted;     /* its Cache was cleared, or dropped it: no call may guess it any more */
     unsigned alerts; /* FjAlert: what makes a call of it look closer */
     FjDeferred *deferred;
     Py_ssize_t deferred_count;
     Py_ssize_t deferred_capacity;
-    PyObject *notes; /* the Python side's, or NULL */
+    PyObject *record; /* the Python side's, or NULL */
     PyObject *weakrefs;
 } FjVariant;
 
@@ -75,7 +75,7 @@ FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *st
 /* Gives a variant without traces those of which the results are known: `outputs` is a tuple of
  * Structures, `waits` whether their programs can raise while they run.  0, or -1 with an
  * error. */
-int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjWaits waits);
+int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjMayRaise may_raise);
 
 /* How much this thread has deferred, which belongs to calls that are under way. */
 Py_ssize_t fj_variant_count_deferred(const FjVariant *variant);

@@ -11,7 +11,7 @@ fj_fields_view(PyObject *object, FjFieldView *view)
     view->values = NULL;
     view->dict = NULL;
     view->used = 0;
-    view->plain = 1;
+    view->python_free = 1;
 #if FJ_HAVE_INSTANCE_VALUES
     PyDictKeysObject *keys = fj_compat_shared_keys(Py_TYPE(object));
     if (FJ_LIKELY(keys != NULL)) {
@@ -23,7 +23,7 @@ fj_fields_view(PyObject *object, FjFieldView *view)
     }
 #else
     /* This may make the dict, hence start the garbage collector. */
-    view->plain = 0;
+    view->python_free = 0;
     view->dict = PyObject_GenericGetDict(object, NULL);
     if (view->dict == NULL) {
         if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
@@ -36,7 +36,7 @@ fj_fields_view(PyObject *object, FjFieldView *view)
 #endif
     if (view->values == NULL && view->dict != NULL) {
         view->used = PyDict_GET_SIZE(view->dict);
-        view->plain = view->plain && fj_compat_dict_is_unicode(view->dict);
+        view->python_free = view->python_free && fj_compat_dict_is_unicode(view->dict);
     }
     return 0;
 }
@@ -103,7 +103,7 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         values[i] = NULL;
-        if (FJ_LIKELY(view.plain)) {
+        if (FJ_LIKELY(view.python_free)) {
             PyObject *found = fj_fields_peek(&view, kind, i);
             values[i] = found == missing ? NULL : Py_XNewRef(found);
         }
@@ -121,12 +121,12 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
 /* Whether no field's name stands for a descriptor in the class, so that setting it is storing
  * it.  Remembered for as long as the class does not change. */
 static int
-stores_plainly(FjNodeKind *kind, PyTypeObject *type)
+stores_directly(FjNodeKind *kind, PyTypeObject *type)
 {
-    if (FJ_LIKELY(kind->plain_version != 0 && kind->plain_version == type->tp_version_tag)) {
+    if (FJ_LIKELY(kind->direct_version != 0 && kind->direct_version == type->tp_version_tag)) {
         return 1;
     }
-    kind->plain_version = 0;
+    kind->direct_version = 0;
     for (Py_ssize_t i = 0; i < kind->dynamic + kind->statics; i++) {
         PyObject *found =
             _PyType_Lookup(type, PyTuple_GET_ITEM(kind->names, i)); /* borrowed */
@@ -135,7 +135,7 @@ stores_plainly(FjNodeKind *kind, PyTypeObject *type)
         }
     }
     /* Looking up has given the class a version, unless versions have run out. */
-    kind->plain_version = type->tp_version_tag;
+    kind->direct_version = type->tp_version_tag;
     return 1;
 }
 #endif
@@ -144,7 +144,7 @@ int
 fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *value)
 {
 #if FJ_HAVE_INSTANCE_VALUES
-    if (FJ_LIKELY(stores_plainly(kind, Py_TYPE(object)))) {
+    if (FJ_LIKELY(stores_directly(kind, Py_TYPE(object)))) {
         Py_ssize_t place = kind->places[i];
         if (place < 0) {
             place = fj_fields_learn_place(kind, i);
@@ -164,7 +164,7 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
                      Py_ssize_t count)
 {
 #if FJ_HAVE_INSTANCE_VALUES
-    if (FJ_LIKELY(kind->placed == count && stores_plainly(kind, Py_TYPE(object)) &&
+    if (FJ_LIKELY(kind->placed == count && stores_directly(kind, Py_TYPE(object)) &&
                   fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
         return 0;
     }

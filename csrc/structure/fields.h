@@ -13,7 +13,7 @@ typedef struct {
     PyObject **values; /* borrowed; NULL when the attributes are in `dict` */
     PyObject *dict;    /* borrowed; NULL when there are no attributes at all */
     Py_ssize_t used;   /* how many attributes are set */
-    int plain;         /* reading runs no Python code: all names are exactly str */
+    int python_free;   /* reading runs no Python code: all names are exactly str */
 } FjFieldView;
 
 /* 0, or -1 with MemoryError.  Runs no Python code. */

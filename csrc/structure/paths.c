@@ -20,7 +20,7 @@ static int write_node(Writer *w, PyObject *path);
 static int
 is_wanted(Writer *w)
 {
-    PyObject **fixed = w->structure->fixed;
+    PyObject **fixed = w->structure->static_leaves;
     Py_ssize_t leaf = w->leaf++;
     return w->all || fixed == NULL || fixed[leaf] == NULL;
 }
@@ -76,13 +76,13 @@ write_children(Writer *w, uint32_t index, PyObject *prefix)
 {
     const FjNode *node = &w->structure->nodes[index];
     if (node->flags & FJ_NODE_LEAVES) {
-        return write_leaves(w, prefix, node->children);
+        return write_leaves(w, prefix, node->arity);
     }
     if (Py_EnterRecursiveCall(" while writing the paths of a tree")) {
         return -1;
     }
     int result = 0;
-    for (uint32_t child = 0; result == 0 && child < node->children; child++) {
+    for (uint32_t child = 0; result == 0 && child < node->arity; child++) {
         result = write_child(w, index, child, prefix);
     }
     Py_LeaveRecursiveCall();
@@ -123,7 +123,7 @@ fj_paths_all(FjStructure *structure)
 }
 
 PyObject *
-fj_paths_given(FjStructure *structure)
+fj_paths_open(FjStructure *structure)
 {
     if (structure->paths == NULL) {
         PyObject *list = write_all(structure, 0);

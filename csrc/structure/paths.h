@@ -11,7 +11,7 @@
 
 /* (P) Of the leaves that are given when a tree is built, in order: a tuple of str that the
  * Structure keeps, borrowed; NULL with an error. */
-PyObject *fj_paths_given(FjStructure *structure);
+PyObject *fj_paths_open(FjStructure *structure);
 
 /* (P) Of all leaves: a new list of str. */
 PyObject *fj_paths_all(FjStructure *structure);

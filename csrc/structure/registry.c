@@ -4,17 +4,17 @@
  * weak reference, whose callback takes the kind out of the table, so an address is never
  * looked up after its type has died.
  *
- * Python code can run in `classify`, `is_array` (fj_registry_kind, fj_registry_ask) and, by
- * way of finalizers, wherever a reference is dropped.  fj_registry_known_kind runs none: the
- * hot walk depends on that.
+ * Python code can run in `classify`, `is_array` (fj_registry_kind, fj_registry_is_array) and,
+ * by way of finalizers, wherever a reference is dropped.  fj_registry_cached_kind runs none:
+ * the hot walk depends on that.
  */
 #include "structure/registry.h"
 
 #include <structmember.h>
 
-const char *const fj_nodekind_names[FJ_KIND_COUNT] = {
+const char *const fj_node_kind_names[FJ_KIND_COUNT] = {
     [FJ_ARRAY] = "array",
-    [FJ_ASK] = "ask",
+    [FJ_PER_INSTANCE] = "per_instance",
     [FJ_STATIC] = "static",
     [FJ_NONE] = "none",
     [FJ_TUPLE] = "tuple",
@@ -25,7 +25,7 @@ const char *const fj_nodekind_names[FJ_KIND_COUNT] = {
     [FJ_NAMEDTUPLE] = "namedtuple",
     [FJ_MODULE] = "module",
     [FJ_DATACLASS] = "dataclass",
-    [FJ_GENERIC] = "generic",
+    [FJ_CUSTOM] = "custom",
 };
 
 /* ---- NodeKind ---- */
@@ -72,7 +72,7 @@ static PyType_Slot kind_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_nodekind_spec = {
+PyType_Spec fj_node_kind_spec = {
     .name = "filterjit._core.NodeKind",
     .basicsize = sizeof(FjNodeKind),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
@@ -155,7 +155,7 @@ read_answer(FjNodeKind *kind, PyObject *answer)
     }
     int code = 0;
     while (code < FJ_KIND_COUNT &&
-           PyUnicode_CompareWithASCIIString(name, fj_nodekind_names[code]) != 0) {
+           PyUnicode_CompareWithASCIIString(name, fj_node_kind_names[code]) != 0) {
         code++;
     }
     if (code == FJ_KIND_COUNT) {
@@ -173,8 +173,8 @@ read_answer(FjNodeKind *kind, PyObject *answer)
         kind->key = Py_NewRef(detail);
     }
     if (code == FJ_NAMEDTUPLE) {
-        kind->plain = PyObject_IsTrue(detail);
-        return kind->plain < 0 ? -1 : 0;
+        kind->fill_directly = PyObject_IsTrue(detail);
+        return kind->fill_directly < 0 ? -1 : 0;
     }
     return 0;
 }
@@ -188,7 +188,7 @@ hash_address(const void *address)
 }
 
 static int
-kind_is_of(PyObject *value, const void *probe)
+kind_has_type(PyObject *value, const void *probe)
 {
     return ((FjNodeKind *)value)->type == (const PyTypeObject *)probe;
 }
@@ -200,13 +200,13 @@ kind_has_weak(PyObject *value, const void *probe)
 }
 
 FjNodeKind *
-fj_registry_known_kind(FjRegistry *registry, PyTypeObject *type)
+fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
 {
     PyObject *kind;
     if (registry->recent != NULL && registry->recent->type == type) {
         return registry->recent;
     }
-    if (fj_table_find(&registry->kinds, hash_address(type), kind_is_of, type, &kind) <= 0) {
+    if (fj_table_find(&registry->kinds, hash_address(type), kind_has_type, type, &kind) <= 0) {
         return NULL;
     }
     Py_DECREF(kind); /* the table holds it */
@@ -228,9 +228,9 @@ learn_kind(FjRegistry *registry, PyObject *object)
     kind->type = type;
     kind->weak = kind->names = kind->key = NULL;
     kind->dynamic = kind->statics = kind->wrapper = 0;
-    kind->plain = 0;
+    kind->fill_directly = 0;
     kind->places = NULL;
-    kind->plain_version = 0;
+    kind->direct_version = 0;
     kind->placed = kind->in_order = kind->reach = 0;
     PyObject_GC_Track((PyObject *)kind);
 
@@ -246,7 +246,7 @@ learn_kind(FjRegistry *registry, PyObject *object)
         goto error;
     }
     /* classify() may have walked an instance and learned this very type meanwhile. */
-    FjNodeKind *known = fj_registry_known_kind(registry, type);
+    FjNodeKind *known = fj_registry_cached_kind(registry, type);
     if (known != NULL) {
         Py_INCREF(known);
         Py_DECREF(kind);
@@ -271,13 +271,13 @@ error:
 FjNodeKind *
 fj_registry_kind(FjRegistry *registry, PyObject *object)
 {
-    FjNodeKind *kind = fj_registry_known_kind(registry, Py_TYPE(object));
+    FjNodeKind *kind = fj_registry_cached_kind(registry, Py_TYPE(object));
     return kind != NULL ? (FjNodeKind *)Py_NewRef((PyObject *)kind)
                         : learn_kind(registry, object);
 }
 
 int
-fj_registry_ask(FjRegistry *registry, PyObject *object)
+fj_registry_is_array(FjRegistry *registry, PyObject *object)
 {
     PyObject *answer = PyObject_CallOneArg(registry->is_array, object);
     if (answer == NULL) {
@@ -330,16 +330,19 @@ check_keyed(PyObject *keyed)
 static PyObject *
 registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"array_type", "classify", "is_array", "split",
-                               "describe",   "missing",  "keyed",    NULL};
-    PyObject *array_type, *classify, *is_array, *split, *describe, *missing, *keyed = NULL;
+    static char *keywords[] = {
+        "array_type",        "classify", "is_array", "flatten_one_level",
+        "flatten_with_keys", "missing",  "keyed",    NULL};
+    PyObject *array_type, *classify, *is_array, *flatten_one_level, *flatten_with_keys,
+        *missing, *keyed = NULL;
     if (PyTuple_GET_SIZE(args) > 0) {
         PyErr_SetString(PyExc_TypeError, "Registry takes no positional arguments");
         return NULL;
     }
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOO|O!:Registry", keywords,
-                                     &PyType_Type, &array_type, &classify, &is_array, &split,
-                                     &describe, &missing, &PyTuple_Type, &keyed) ||
+                                     &PyType_Type, &array_type, &classify, &is_array,
+                                     &flatten_one_level, &flatten_with_keys, &missing,
+                                     &PyTuple_Type, &keyed) ||
         (keyed != NULL && check_keyed(keyed) < 0)) {
         return NULL;
     }
@@ -351,8 +354,8 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->array_type = (PyTypeObject *)Py_NewRef(array_type);
     self->classify = Py_NewRef(classify);
     self->is_array = Py_NewRef(is_array);
-    self->split = Py_NewRef(split);
-    self->describe = Py_NewRef(describe);
+    self->flatten_one_level = Py_NewRef(flatten_one_level);
+    self->flatten_with_keys = Py_NewRef(flatten_with_keys);
     self->missing = Py_NewRef(missing);
     self->keyed = Py_XNewRef(keyed);
     PyObject *self_ref = PyWeakref_NewRef((PyObject *)self, NULL);
@@ -375,8 +378,8 @@ registry_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->array_type);
     Py_VISIT(self->classify);
     Py_VISIT(self->is_array);
-    Py_VISIT(self->split);
-    Py_VISIT(self->describe);
+    Py_VISIT(self->flatten_one_level);
+    Py_VISIT(self->flatten_with_keys);
     Py_VISIT(self->missing);
     Py_VISIT(self->keyed);
     Py_VISIT(self->forget);
@@ -392,8 +395,8 @@ registry_clear(PyObject *op)
     Py_CLEAR(self->array_type);
     Py_CLEAR(self->classify);
     Py_CLEAR(self->is_array);
-    Py_CLEAR(self->split);
-    Py_CLEAR(self->describe);
+    Py_CLEAR(self->flatten_one_level);
+    Py_CLEAR(self->flatten_with_keys);
     Py_CLEAR(self->missing);
     Py_CLEAR(self->keyed);
     Py_CLEAR(self->forget);
@@ -418,20 +421,20 @@ registry_kind(PyObject *op, PyObject *object)
     if (kind == NULL) {
         return NULL;
     }
-    const char *name = fj_nodekind_names[kind->code];
+    const char *name = fj_node_kind_names[kind->code];
     Py_DECREF(kind);
     return PyUnicode_FromString(name);
 }
 
 static PyObject *
-registry_known_types(PyObject *op, PyObject *Py_UNUSED(ignored))
+registry_num_types(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     return PyLong_FromSize_t(((FjRegistry *)op)->kinds.live);
 }
 
 static PyMethodDef registry_methods[] = {
     {"kind", registry_kind, METH_O, "kind(object) -> the name of its type's kind"},
-    {"known_types", registry_known_types, METH_NOARGS,
+    {"known_types", registry_num_types, METH_NOARGS,
      "known_types() -> how many types have been asked about and are alive"},
     {NULL, NULL, 0, NULL},
 };
@@ -466,12 +469,14 @@ static PyMemberDef registry_members[] = {
 
 PyDoc_STRVAR(
     registry_doc,
-    "Registry(*, array_type, classify, is_array, split, describe, missing, keyed=())\n"
+    "Registry(*, array_type, classify, is_array, flatten_one_level, flatten_with_keys, "
+    "missing, keyed=())\n"
     "--\n\n"
     "What each type is to a walk. `classify(type, instance)` is asked once a type and\n"
-    "answers ('array',), ('ask',), ('static', key or None), ('namedtuple', plain),\n"
+    "answers ('array',), ('per_instance',), ('static', key or None), ('namedtuple', "
+    "fill_directly),\n"
     "('module' or 'dataclass', dynamic, static, wrapper names) or the name of a\n"
-    "built-in container or 'generic' alone. `keyed` are pairs of a type and a callable whose\n"
+    "built-in container or 'custom' alone. `keyed` are pairs of a type and a callable whose\n"
     "result stands for its instances, where they are static.");
 
 static PyType_Slot registry_slots[] = {

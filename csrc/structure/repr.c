@@ -43,7 +43,7 @@ put_value(Repr *r, PyObject *value)
 static int
 put_leaf(Repr *r)
 {
-    PyObject **fixed = r->structure->fixed;
+    PyObject **fixed = r->structure->static_leaves;
     Py_ssize_t leaf = r->leaf++;
     return fixed != NULL && fixed[leaf] != NULL ? put_value(r, fixed[leaf])
                                                 : put(r, PyUnicode_FromString("*"));
@@ -57,7 +57,7 @@ put_key(Repr *r, uint32_t index, uint32_t child)
     case FJ_MODULE:
     case FJ_DATACLASS:
     case FJ_NAMEDTUPLE:
-    case FJ_SLOTS:
+    case FJ_ARGUMENTS:
     case FJ_DICT:
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
@@ -83,7 +83,7 @@ pass(Repr *r, uint32_t end)
     for (; r->at < end; r->at++) {
         const FjNode *node = &r->structure->nodes[r->at];
         r->leaf += node->code == FJ_ARRAY                ? 1
-                   : (node->flags & FJ_NODE_LEAVES) != 0 ? node->children
+                   : (node->flags & FJ_NODE_LEAVES) != 0 ? node->arity
                                                          : 0;
     }
 }
@@ -93,12 +93,12 @@ static int
 put_rest(Repr *r, uint32_t index, uint32_t child)
 {
     const FjNode *node = &r->structure->nodes[index];
-    pass(r, r->structure->rest[index].end);
+    pass(r, r->structure->info[index].subtree_end);
     if (node->flags & FJ_NODE_LEAVES) {
-        r->leaf += node->children - child;
+        r->leaf += node->arity - child;
     }
     return put(r, PyUnicode_FromFormat("%s... %u more", child == 0 ? "" : ", ",
-                                       (unsigned)(node->children - child)));
+                                       (unsigned)(node->arity - child)));
 }
 
 static int
@@ -106,7 +106,7 @@ put_children(Repr *r, uint32_t index)
 {
     const FjNode *node = &r->structure->nodes[index];
     int first = 1;
-    for (uint32_t child = 0; child < node->children; child++) {
+    for (uint32_t child = 0; child < node->arity; child++) {
         int bare = (node->flags & FJ_NODE_LEAVES) != 0;
         if (child == MOST_CHILDREN || r->written > MOST_NODES) {
             return put_rest(r, index, child);
@@ -141,7 +141,7 @@ put_node(Repr *r)
         return put(r, PyUnicode_FromString("None"));
     case FJ_TUPLE:
         open = PyUnicode_FromString("(");
-        close = node->children == 1 ? ",)" : ")";
+        close = node->arity == 1 ? ",)" : ")";
         break;
     case FJ_LIST:
         open = PyUnicode_FromString("[");
@@ -151,12 +151,12 @@ put_node(Repr *r)
         open = PyUnicode_FromString("{");
         close = "}";
         break;
-    case FJ_SLOTS:
+    case FJ_ARGUMENTS:
         open = PyUnicode_FromString("(");
         break;
     default: {
         PyObject *name =
-            PyObject_GetAttrString((PyObject *)r->structure->rest[index].type, "__name__");
+            PyObject_GetAttrString((PyObject *)r->structure->info[index].type, "__name__");
         open = name == NULL ? NULL : PyUnicode_FromFormat("%S(", name);
         Py_XDECREF(name);
     }
@@ -173,7 +173,7 @@ put_node(Repr *r)
 }
 
 PyObject *
-fj_structurerepr(PyObject *structure)
+fj_structure_repr(PyObject *structure)
 {
     PyObject *text = NULL;
     Repr r = {.structure = (FjStructure *)structure, .pieces = PyList_New(0)};

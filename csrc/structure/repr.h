@@ -7,6 +7,6 @@
 
 /* A star stands for a leaf that is given when a tree is built.  Long ones are abbreviated.
  * Runs Python code: the reprs of keys and statics. */
-PyObject *fj_structurerepr(PyObject *structure);
+PyObject *fj_structure_repr(PyObject *structure);
 
 #endif

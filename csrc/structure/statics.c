@@ -89,7 +89,8 @@ fj_static_is_inert(FjRegistry *registry, PyObject *value)
     case TUPLE:
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); i++) {
             PyObject *item = PyTuple_GET_ITEM(value, i);
-            /* One level: deeper ones are rare, and would need a guard against depth. */
+            /* One level: deeper ones are rare, and would need a before_raising_call against
+             * depth. */
             Rule rule = rule_of(registry, Py_TYPE(item));
             if (rule > COMPLEX) {
                 return 0;

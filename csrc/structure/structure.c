@@ -17,12 +17,12 @@ fj_structure_new(FjRegistry *registry)
     }
     self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
     self->nodes = NULL;
-    self->rest = NULL;
+    self->info = NULL;
     self->count = self->capacity = 0;
-    self->leaves = self->arrays = 0;
-    self->fixed = NULL;
+    self->all_leaves = self->open_leaves = 0;
+    self->static_leaves = NULL;
     self->paths = NULL;
-    self->every_leaf = self->careful = self->hashed = 0;
+    self->every_leaf = self->may_run_python = self->hashed = 0;
     self->hash = 0;
     self->weakrefs = NULL;
     PyObject_GC_Track((PyObject *)self);
@@ -36,15 +36,15 @@ fj_structure_grow(FjStructure *self)
     uint32_t capacity = self->capacity == 0 ? 16 : self->capacity * 2;
     FjNode *nodes = NULL;
     if (capacity > self->capacity) {
-        nodes = PyMem_Realloc(self->nodes, capacity * (sizeof(FjNode) + sizeof(FjNodeRest)));
+        nodes = PyMem_Realloc(self->nodes, capacity * (sizeof(FjNode) + sizeof(FjNodeInfo)));
     }
     if (nodes == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     self->nodes = nodes;
-    self->rest = (FjNodeRest *)(nodes + capacity);
-    memmove(self->rest, nodes + self->capacity, self->count * sizeof(FjNodeRest));
+    self->info = (FjNodeInfo *)(nodes + capacity);
+    memmove(self->info, nodes + self->capacity, self->count * sizeof(FjNodeInfo));
     self->capacity = capacity;
     return 0;
 }
@@ -61,10 +61,10 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t children,
     if (node == NULL) {
         return -1;
     }
-    FjNodeRest *rest = &self->rest[self->count - 1];
-    node->children = (uint32_t)children;
-    rest->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
-    rest->end = 0;
+    FjNodeInfo *info = &self->info[self->count - 1];
+    node->arity = (uint32_t)children;
+    info->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
+    info->subtree_end = 0;
     return self->count - 1;
 }
 
@@ -72,8 +72,8 @@ void
 fj_structure_close(FjStructure *self, Py_ssize_t index)
 {
     FjNode *node = &self->nodes[index];
-    self->rest[index].end = self->count;
-    if (self->count - index - 1 <= node->children) {
+    self->info[index].subtree_end = self->count;
+    if (self->count - index - 1 <= node->arity) {
         node->flags |= FJ_NODE_SHALLOW;
     }
 }
@@ -95,7 +95,7 @@ fj_structure_value(const FjNode *node)
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
         return node->aux;
-    case FJ_GENERIC:
+    case FJ_CUSTOM:
         return PyTuple_GET_ITEM(node->aux, 0);
     default:
         return NULL;
@@ -111,16 +111,16 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
     if (value == NULL) {
         return 0;
     }
-    int field = node->code == FJ_GENERIC || (node->flags & FJ_NODE_FIELD);
+    int field = node->code == FJ_CUSTOM || (node->flags & FJ_NODE_FIELD);
     PyObject *frozen = node->flags & FJ_NODE_INERT
                            ? Py_NewRef(value)
                            : fj_static_freeze(self->registry, value, field);
     Py_hash_t part = 0;
     int result = frozen == NULL ? -1 : fj_static_hash(self->registry, frozen, &part);
     *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
-    self->rest[index].hash = part;
+    self->info[index].hash = part;
     if (frozen != value && result == 0) {
-        Py_XSETREF(self->rest[index].kept, Py_NewRef(frozen));
+        Py_XSETREF(self->info[index].kept, Py_NewRef(frozen));
     }
     Py_XDECREF(frozen);
     return result;
@@ -138,11 +138,12 @@ hash_now(FjRegistry *registry, PyObject *value, Py_hash_t *hash)
 
 /* (P) Folds in the leaves that are not given. */
 static int
-hash_fixed(FjStructure *self, Py_uhash_t *hash)
+hash_static_leaves(FjStructure *self, Py_uhash_t *hash)
 {
-    for (Py_ssize_t i = 0; i < self->leaves; i++) {
+    for (Py_ssize_t i = 0; i < self->all_leaves; i++) {
         Py_hash_t part = 0;
-        if (self->fixed[i] != NULL && hash_now(self->registry, self->fixed[i], &part) < 0) {
+        if (self->static_leaves[i] != NULL &&
+            hash_now(self->registry, self->static_leaves[i], &part) < 0) {
             fj_structure_note_leaf("while hashing the static", self, i);
             return -1;
         }
@@ -160,14 +161,14 @@ fj_structure_hash(FjStructure *self)
     Py_uhash_t hash = fj_hash_mix(0, self->count);
     for (uint32_t i = 0; i < self->count; i++) {
         const FjNode *node = &self->nodes[i];
-        hash = fj_hash_mix(hash, node->code | (Py_uhash_t)node->children << 8);
-        hash = fj_hash_mix(hash, hash_address(self->rest[i].type));
+        hash = fj_hash_mix(hash, node->code | (Py_uhash_t)node->arity << 8);
+        hash = fj_hash_mix(hash, hash_address(self->info[i].type));
         if (hash_value(self, i, &hash) < 0) {
-            fj_structure_blame(self, i, "hash");
+            fj_structure_add_error_context(self, i, "hash");
             return -1;
         }
     }
-    if (self->fixed != NULL && hash_fixed(self, &hash) < 0) {
+    if (self->static_leaves != NULL && hash_static_leaves(self, &hash) < 0) {
         return -1;
     }
     self->hash = hash == (Py_uhash_t)-1 ? -2 : (Py_hash_t)hash;
@@ -182,7 +183,7 @@ kept_value(const FjStructure *self, const FjNode *node)
 {
     return !self->hashed || node->flags & FJ_NODE_STR_KEYS
                ? NULL
-               : fj_structure_rest(self, node)->kept;
+               : fj_structure_info(self, node)->kept;
 }
 
 /* (P) The same as a new reference; where the Structure is not hashed, what the value is. */
@@ -237,7 +238,7 @@ equal_values(FjStructure *a, FjStructure *b, uint32_t i)
         return 1;
     }
     if (a->hashed && b->hashed) {
-        if (a->rest[i].hash != b->rest[i].hash) {
+        if (a->info[i].hash != b->info[i].hash) {
             return 0;
         }
         if (kept_value(a, x) == NULL && kept_value(b, y) == NULL) {
@@ -255,10 +256,10 @@ equal_values(FjStructure *a, FjStructure *b, uint32_t i)
 
 /* (P) Whether the leaves that are not given are equal. */
 static int
-equal_fixed(FjStructure *a, FjStructure *b)
+equal_static_leaves(FjStructure *a, FjStructure *b)
 {
-    for (Py_ssize_t i = 0; i < a->leaves; i++) {
-        PyObject *x = a->fixed[i], *y = b->fixed[i];
+    for (Py_ssize_t i = 0; i < a->all_leaves; i++) {
+        PyObject *x = a->static_leaves[i], *y = b->static_leaves[i];
         if (x == NULL || y == NULL) {
             if (x != y) {
                 return 0;
@@ -282,27 +283,27 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
     if (a == b) {
         return 1;
     }
-    if (a->registry != b->registry || a->count != b->count || a->arrays != b->arrays ||
-        a->leaves != b->leaves || (a->fixed == NULL) != (b->fixed == NULL) ||
+    if (a->registry != b->registry || a->count != b->count ||
+        a->open_leaves != b->open_leaves || a->all_leaves != b->all_leaves ||
+        (a->static_leaves == NULL) != (b->static_leaves == NULL) ||
         (a->hashed && b->hashed && a->hash != b->hash)) {
         return 0;
     }
     for (uint32_t i = 0; i < a->count; i++) {
         const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
-        if (x->code != y->code || x->children != y->children ||
-            a->rest[i].type != b->rest[i].type ||
+        if (x->code != y->code || x->arity != y->arity || a->info[i].type != b->info[i].type ||
             ((x->flags ^ y->flags) & (FJ_NODE_WRAPPER | FJ_NODE_LEAVES))) {
             return 0;
         }
         int same = equal_values(a, b, i);
         if (same <= 0) {
             if (same < 0) {
-                fj_structure_blame(b, i, "compare");
+                fj_structure_add_error_context(b, i, "compare");
             }
             return same;
         }
     }
-    return a->fixed == NULL ? 1 : equal_fixed(a, b);
+    return a->static_leaves == NULL ? 1 : equal_static_leaves(a, b);
 }
 
 /* ---- paths ---- */
@@ -331,21 +332,21 @@ fj_structure_key(const FjStructure *self, uint32_t index, uint32_t child)
     case FJ_ORDERED_DICT:
         item = PyTuple_GET_ITEM(node->aux, child);
         break;
-    case FJ_SLOTS:
+    case FJ_ARGUMENTS:
         return Py_NewRef(PyTuple_GET_ITEM(node->aux, child));
     case FJ_MODULE:
     case FJ_DATACLASS:
         return Py_NewRef(PyTuple_GET_ITEM(fj_node_kind(node)->names, child));
     case FJ_NAMEDTUPLE: {
         PyObject *fields =
-            PyObject_GetAttrString((PyObject *)self->rest[index].type, "_fields");
+            PyObject_GetAttrString((PyObject *)self->info[index].type, "_fields");
         PyObject *field = fields == NULL ? NULL : PySequence_GetItem(fields, child);
         PyObject *name = field == NULL ? NULL : PyObject_Str(field);
         Py_XDECREF(fields);
         Py_XDECREF(field);
         return name;
     }
-    case FJ_GENERIC:
+    case FJ_CUSTOM:
         return Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node->aux, 2), child));
     default:
         return position_key(child);
@@ -362,8 +363,8 @@ fj_structure_path(FjStructure *self, uint32_t target)
         uint32_t child = 0;
         uint32_t start = at + 1;
         /* A child that is still being filled has no end yet, and holds the target. */
-        while (self->rest[start].end != 0 && self->rest[start].end <= target) {
-            start = self->rest[start].end;
+        while (self->info[start].subtree_end != 0 && self->info[start].subtree_end <= target) {
+            start = self->info[start].subtree_end;
             child++;
         }
         PyObject *key = fj_structure_key(self, at, child);
@@ -383,7 +384,7 @@ fj_structure_leaf_path(FjStructure *self, Py_ssize_t leaf)
     for (; i < self->count; i++) {
         const FjNode *node = &self->nodes[i];
         Py_ssize_t here = node->code == FJ_ARRAY                ? 1
-                          : (node->flags & FJ_NODE_LEAVES) != 0 ? node->children
+                          : (node->flags & FJ_NODE_LEAVES) != 0 ? node->arity
                                                                 : 0;
         if (leaf < here) {
             break;
@@ -451,26 +452,28 @@ fj_structure_note_leaf(const char *what, FjStructure *structure, Py_ssize_t leaf
 }
 
 void
-fj_structure_note_blame(void)
+fj_structure_note_error_context(void)
 {
-    static const char *const deeds[][2] = {
+    static const char *const operations[][2] = {
         {"hash", "while hashing the static"},
         {"compare", "while comparing the static"},
         {"sort", "while sorting the keys of the dict"},
         {"flatten", "while taking apart"},
     };
     PyObject *exception = fj_compat_take_exception();
-    PyObject *blame = PyObject_GetAttrString(exception, "__filterjit_blame__");
+    PyObject *blame = PyObject_GetAttrString(exception, "__filterjit_error_context__");
     PyObject *path = NULL;
-    const char *what = NULL, *deed = NULL;
-    if (blame == NULL || PyObject_DelAttrString(exception, "__filterjit_blame__") < 0 ||
+    const char *what = NULL, *operation = NULL;
+    if (blame == NULL ||
+        PyObject_DelAttrString(exception, "__filterjit_error_context__") < 0 ||
         !PyTuple_Check(blame) ||
-        !PyArg_ParseTuple(blame, "sO!O", &deed, &PyList_Type, &path, &(PyObject *){NULL})) {
+        !PyArg_ParseTuple(blame, "sO!O", &operation, &PyList_Type, &path,
+                          &(PyObject *){NULL})) {
         PyErr_Clear();
         path = NULL;
     }
-    for (size_t i = 0; path != NULL && i < sizeof(deeds) / sizeof(*deeds); i++) {
-        what = strcmp(deeds[i][0], deed) == 0 ? deeds[i][1] : what;
+    for (size_t i = 0; path != NULL && i < sizeof(operations) / sizeof(*operations); i++) {
+        what = strcmp(operations[i][0], operation) == 0 ? operations[i][1] : what;
     }
     if (what != NULL) {
         give_with_note(exception, what, Py_NewRef(path));
@@ -482,7 +485,7 @@ fj_structure_note_blame(void)
 }
 
 void
-fj_structure_blame(FjStructure *self, uint32_t index, const char *deed)
+fj_structure_add_error_context(FjStructure *self, uint32_t index, const char *operation)
 {
     PyObject *exception = fj_compat_take_exception();
     if (PyErr_GivenExceptionMatches(exception, PyExc_RecursionError)) {
@@ -492,8 +495,9 @@ fj_structure_blame(FjStructure *self, uint32_t index, const char *deed)
     }
     PyObject *path = fj_structure_path(self, index);
     PyObject *value = self->nodes[index].aux != NULL ? self->nodes[index].aux : Py_None;
-    PyObject *blame = path == NULL ? NULL : Py_BuildValue("(sNO)", deed, path, value);
-    if (blame == NULL || PyObject_SetAttrString(exception, "__filterjit_blame__", blame) < 0) {
+    PyObject *blame = path == NULL ? NULL : Py_BuildValue("(sNO)", operation, path, value);
+    if (blame == NULL ||
+        PyObject_SetAttrString(exception, "__filterjit_error_context__", blame) < 0) {
         /* The exception itself matters more than its path. */
         PyErr_Clear();
     }

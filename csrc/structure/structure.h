@@ -25,7 +25,7 @@ enum {
 /* One node, as small as it goes: a large tree's nodes are read from end to end on each call.
  * `aux` is owned.
  *
- *   code             aux                          FjNodeRest.type    FjNodeRest.hash
+ *   code             aux                          FjNodeInfo.type    FjNodeInfo.hash
  *   array, missing   -                            -                  -
  *   static           the value                    -                  of the value
  *   tuple            see below, or NULL           -                  -
@@ -48,7 +48,7 @@ enum {
 typedef struct {
     uint8_t code; /* an FjKindCode */
     uint8_t flags;
-    uint32_t children;
+    uint32_t arity;
     PyObject *aux;
 } FjNode;
 
@@ -60,8 +60,8 @@ typedef struct {
                      * static, keys or aux data were then, frozen (statics.h), where that is
                      * not the thing itself.  Else NULL */
     Py_hash_t hash;
-    uint32_t end; /* index of the node after this subtree */
-} FjNodeRest;
+    uint32_t subtree_end; /* index of the node after this subtree */
+} FjNodeInfo;
 
 static inline FjNodeKind *
 fj_node_kind(const FjNode *node)
@@ -72,35 +72,36 @@ fj_node_kind(const FjNode *node)
 struct FjStructure {
     PyObject_HEAD FjRegistry *registry; /* owned */
     FjNode *nodes;
-    FjNodeRest *rest; /* by the same index; part of the block that `nodes` is */
+    FjNodeInfo *info; /* by the same index; part of the block that `nodes` is */
     uint32_t count;
     uint32_t capacity;
-    Py_ssize_t leaves; /* how many array leaves */
-    Py_ssize_t arrays; /* how many of them are given when a tree is built: all, unless... */
-    PyObject **fixed;  /* ... this is not NULL: what stands in each leaf, NULL where it is
-                        * given; owned */
+    Py_ssize_t all_leaves; /* how many array leaves */
+    Py_ssize_t
+        open_leaves; /* how many of them are given when a tree is built: all, unless... */
+    PyObject **static_leaves; /* ... this is not NULL: what stands in each leaf, NULL where it
+                               * is given; owned */
     PyObject
         *paths;     /* tuple of the paths of the leaves that are given, or NULL: see paths.c */
     int every_leaf; /* made by fj_flatten_leaves */
-    int careful;    /* matching may run Python code: a static that is not inert, a node
-                     * that comes apart in Python */
+    int may_run_python; /* matching may run Python code: a static that is not inert, a node
+                         * that comes apart in Python */
     int hashed;
     Py_hash_t hash;
     PyObject *weakrefs;
 };
 
 /* What is seldom asked of one of its nodes. */
-static inline const FjNodeRest *
-fj_structure_rest(const FjStructure *structure, const FjNode *node)
+static inline const FjNodeInfo *
+fj_structure_info(const FjStructure *structure, const FjNode *node)
 {
-    return &structure->rest[node - structure->nodes];
+    return &structure->info[node - structure->nodes];
 }
 
 /* The node after all that belongs to this one. */
 static inline const FjNode *
 fj_structure_skip(const FjStructure *structure, const FjNode *node)
 {
-    return structure->nodes + fj_structure_rest(structure, node)->end;
+    return structure->nodes + fj_structure_info(structure, node)->subtree_end;
 }
 
 /* An empty Structure to be filled by flatten.c. */
@@ -121,7 +122,7 @@ fj_structure_add(FjStructure *structure, FjKindCode code, PyObject *aux)
     uint32_t index = structure->count++;
     FjNode *node = &structure->nodes[index];
     *node = (FjNode){.code = (uint8_t)code, .aux = Py_XNewRef(aux)};
-    structure->rest[index] = (FjNodeRest){.end = index + 1};
+    structure->info[index] = (FjNodeInfo){.subtree_end = index + 1};
     return node;
 }
 
@@ -134,7 +135,7 @@ Py_ssize_t fj_structure_append(FjStructure *structure, FjKindCode code, Py_ssize
 void fj_structure_close(FjStructure *structure, Py_ssize_t index);
 
 /* (P) Hashes the statics and the whole.  0, or -1 with the error of a static's __hash__, to
- * which the path has been added (fj_structure_blame).  Doing it again is free. */
+ * which the path has been added (fj_structure_add_error_context).  Doing it again is free. */
 int fj_structure_hash(FjStructure *structure);
 
 /* (P) 1, 0, or -1 with an error of a static's __eq__ that names the path. */
@@ -164,12 +165,13 @@ PyObject *fj_structure_leaf_path(FjStructure *structure, Py_ssize_t leaf);
 PyObject *fj_structure_write_path(PyObject *path);
 
 /* (P) Adds the path of a node to the exception that is set, as attribute
- * `__filterjit_blame__`: the Python side makes the message. */
-void fj_structure_blame(FjStructure *structure, uint32_t index, const char *deed);
+ * `__filterjit_error_context__`: the Python side makes the message. */
+void fj_structure_add_error_context(FjStructure *structure, uint32_t index,
+                                    const char *operation);
 
 /* (P) Where the exception that is set has been given a path, makes a note of it instead: for
  * what is not on the road of a jitted call. */
-void fj_structure_note_blame(void);
+void fj_structure_note_error_context(void);
 
 /* (P) Adds a note "(what `path`)" to the exception that is set: the path of a leaf. */
 void fj_structure_note_leaf(const char *what, FjStructure *structure, Py_ssize_t leaf);

@@ -1,6 +1,6 @@
 /* Filters, one after the other, each over all the leaves that are left.
  *
- * A program works on masks: which leaves it is asked about, which it takes.  `and` asks its
+ * A expression works on masks: which leaves it is asked about, which it takes.  `and` asks its
  * second part only about what the first takes, `or` about what it does not.
  *
  * Python code can run in predicates, in classify and is_array, in the comparison of a filter
@@ -22,15 +22,15 @@ typedef struct {
     Py_ssize_t first; /* the number of the first of them in the whole tree */
     Py_ssize_t count;
     int depth; /* of trees of filters inside trees of filters */
-} Select;
+} FilterRun;
 
 #define DEEPEST 50
 
-static int run(Select *s, PyObject *program, const uint8_t *asked, uint8_t *taken);
+static int run(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t *taken);
 
 /* Room for a mask; NULL with an error. */
 static uint8_t *
-new_mask(Select *s)
+new_mask(FilterRun *s)
 {
     uint8_t *mask = PyMem_Calloc((size_t)s->count + 1, 1);
     if (mask == NULL) {
@@ -42,7 +42,7 @@ new_mask(Select *s)
 /* ---- leaves by type, by predicate ---- */
 
 static int
-run_arrays(Select *s, const uint8_t *asked, uint8_t *taken)
+run_arrays(FilterRun *s, const uint8_t *asked, uint8_t *taken)
 {
     FjRegistry *registry = s->structure->registry;
     const PyTypeObject *last = NULL; /* NULL after Python code has run */
@@ -60,9 +60,9 @@ run_arrays(Select *s, const uint8_t *asked, uint8_t *taken)
         if (kind == NULL) {
             return -1;
         }
-        int answer =
-            kind->code == FJ_ASK ? fj_registry_ask(registry, leaf) : kind->code == FJ_ARRAY;
-        last = kind->code == FJ_ASK ? NULL : kind->type;
+        int answer = kind->code == FJ_PER_INSTANCE ? fj_registry_is_array(registry, leaf)
+                                                   : kind->code == FJ_ARRAY;
+        last = kind->code == FJ_PER_INSTANCE ? NULL : kind->type;
         last_answer = answer;
         Py_DECREF(kind);
         if (answer < 0) {
@@ -75,7 +75,7 @@ run_arrays(Select *s, const uint8_t *asked, uint8_t *taken)
 
 /* 1, 0, or -1 with an error that names the leaf. */
 static int
-ask(Select *s, PyObject *predicate, Py_ssize_t i)
+ask(FilterRun *s, PyObject *predicate, Py_ssize_t i)
 {
     PyObject *answer = PyObject_CallOneArg(predicate, s->leaves[i]);
     int taken = answer == NULL ? -1 : PyObject_IsTrue(answer);
@@ -92,7 +92,7 @@ ask(Select *s, PyObject *predicate, Py_ssize_t i)
 }
 
 static int
-run_predicate(Select *s, PyObject *predicate, const uint8_t *asked, uint8_t *taken)
+run_predicate(FilterRun *s, PyObject *predicate, const uint8_t *asked, uint8_t *taken)
 {
     for (Py_ssize_t i = 0; i < s->count; i++) {
         if (asked[i]) {
@@ -109,7 +109,7 @@ run_predicate(Select *s, PyObject *predicate, const uint8_t *asked, uint8_t *tak
 /* ---- filters made of filters ---- */
 
 static int
-run_and(Select *s, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
+run_and(FilterRun *s, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
 {
     uint8_t *first = new_mask(s);
     int result = first == NULL || run(s, p, asked, first) < 0 ? -1 : run(s, q, first, taken);
@@ -118,7 +118,7 @@ run_and(Select *s, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *take
 }
 
 static int
-run_or(Select *s, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
+run_or(FilterRun *s, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
 {
     uint8_t *rest = new_mask(s), *more = new_mask(s);
     int result = -1;
@@ -142,7 +142,7 @@ done:
 }
 
 static int
-run_not(Select *s, PyObject *p, const uint8_t *asked, uint8_t *taken)
+run_not(FilterRun *s, PyObject *p, const uint8_t *asked, uint8_t *taken)
 {
     uint8_t *refused = new_mask(s);
     int result = refused == NULL ? -1 : run(s, p, asked, refused);
@@ -154,13 +154,13 @@ run_not(Select *s, PyObject *p, const uint8_t *asked, uint8_t *taken)
 }
 
 static int
-run_path(Select *s, PyObject *components, const uint8_t *asked, uint8_t *taken)
+run_path(FilterRun *s, PyObject *components, const uint8_t *asked, uint8_t *taken)
 {
     if (!PyTuple_Check(components)) {
         PyErr_SetString(PyExc_TypeError, "the components of a path pattern are a tuple");
         return -1;
     }
-    if (s->count != s->structure->leaves) {
+    if (s->count != s->structure->all_leaves) {
         PyErr_SetString(PyExc_ValueError, "a path pattern inside a tree of filters");
         return -1;
     }
@@ -176,7 +176,7 @@ run_path(Select *s, PyObject *components, const uint8_t *asked, uint8_t *taken)
 /* Sets `count` to how many of the leaves that are left from `first` on are those of a subtree.
  * 1, 0 where they are not the next ones, or -1 with an error. */
 static int
-count_leaves(Select *s, PyObject *subtree, Py_ssize_t first, Py_ssize_t *count)
+count_leaves(FilterRun *s, PyObject *subtree, Py_ssize_t first, Py_ssize_t *count)
 {
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
@@ -195,20 +195,21 @@ count_leaves(Select *s, PyObject *subtree, Py_ssize_t first, Py_ssize_t *count)
 
 /* Runs what stands in one place of the tree of filters over a part of the leaves. */
 static int
-run_part(Select *part, PyObject *program_of, PyObject *filter, const uint8_t *asked,
+run_part(FilterRun *part, PyObject *expression_of, PyObject *filter, const uint8_t *asked,
          uint8_t *taken)
 {
     if (filter == Py_True || filter == Py_False) {
         return run(part, filter, asked, taken);
     }
-    PyObject *program = PyObject_CallOneArg(program_of, filter);
-    int result = program == NULL ? -1 : run(part, program, asked, taken);
-    Py_XDECREF(program);
+    PyObject *expression = PyObject_CallOneArg(expression_of, filter);
+    int result = expression == NULL ? -1 : run(part, expression, asked, taken);
+    Py_XDECREF(expression);
     return result;
 }
 
 static int
-run_tree(Select *s, PyObject *spec, PyObject *program_of, const uint8_t *asked, uint8_t *taken)
+run_tree(FilterRun *s, PyObject *spec, PyObject *expression_of, const uint8_t *asked,
+         uint8_t *taken)
 {
     PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW];
     FjLeafBuf filters, subtrees;
@@ -222,7 +223,7 @@ run_tree(Select *s, PyObject *spec, PyObject *program_of, const uint8_t *asked, 
     fj_leafbuf_init(&subtrees, more_room, FJ_LEAFBUF_FEW);
     FjStructure *prefix = fj_flatten_leaves(s->structure->registry, spec, NULL, 0, &filters);
     if (prefix == NULL ||
-        fj_upto_flatten(prefix, s->tree, "the tree", "the filter", &subtrees) < 0) {
+        fj_flatten_up_to(prefix, s->tree, "the tree", "the filter", &subtrees) < 0) {
         goto done;
     }
     for (Py_ssize_t i = 0; i < subtrees.count; i++) {
@@ -231,9 +232,10 @@ run_tree(Select *s, PyObject *spec, PyObject *program_of, const uint8_t *asked, 
         if (fits <= 0) {
             break;
         }
-        Select part = {s->structure,     subtree, s->is_leaf,  s->leaves + first,
-                       s->first + first, count,   s->depth + 1};
-        if (run_part(&part, program_of, filters.items[i], asked + first, taken + first) < 0) {
+        FilterRun part = {s->structure,     subtree, s->is_leaf,  s->leaves + first,
+                          s->first + first, count,   s->depth + 1};
+        if (run_part(&part, expression_of, filters.items[i], asked + first, taken + first) <
+            0) {
             goto done;
         }
         first += count;
@@ -255,25 +257,25 @@ done:
     return result;
 }
 
-/* ---- programs ---- */
+/* ---- expressions ---- */
 
 static int
-is_op(PyObject *program, const char *name, Py_ssize_t size)
+is_op(PyObject *expression, const char *name, Py_ssize_t size)
 {
-    return PyTuple_GET_SIZE(program) == size &&
-           PyUnicode_Check(PyTuple_GET_ITEM(program, 0)) &&
-           PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(program, 0), name) == 0;
+    return PyTuple_GET_SIZE(expression) == size &&
+           PyUnicode_Check(PyTuple_GET_ITEM(expression, 0)) &&
+           PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(expression, 0), name) == 0;
 }
 
 static int
-run_op(Select *s, PyObject *program, const uint8_t *asked, uint8_t *taken)
+run_op(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t *taken)
 {
-    PyObject *p = PyTuple_GET_SIZE(program) > 1 ? PyTuple_GET_ITEM(program, 1) : Py_None;
-    PyObject *q = PyTuple_GET_SIZE(program) > 2 ? PyTuple_GET_ITEM(program, 2) : Py_None;
-    if (is_op(program, "arrays", 1)) {
+    PyObject *p = PyTuple_GET_SIZE(expression) > 1 ? PyTuple_GET_ITEM(expression, 1) : Py_None;
+    PyObject *q = PyTuple_GET_SIZE(expression) > 2 ? PyTuple_GET_ITEM(expression, 2) : Py_None;
+    if (is_op(expression, "arrays", 1)) {
         return run_arrays(s, asked, taken);
     }
-    if (is_op(program, "array", 2)) {
+    if (is_op(expression, "array", 2)) {
         uint8_t *arrays = new_mask(s);
         int result = arrays == NULL || run_arrays(s, asked, arrays) < 0
                          ? -1
@@ -281,61 +283,61 @@ run_op(Select *s, PyObject *program, const uint8_t *asked, uint8_t *taken)
         PyMem_Free(arrays);
         return result;
     }
-    if (is_op(program, "leaf", 2)) {
+    if (is_op(expression, "leaf", 2)) {
         return run_predicate(s, p, asked, taken);
     }
-    if (is_op(program, "path", 2)) {
+    if (is_op(expression, "path", 2)) {
         return run_path(s, p, asked, taken);
     }
-    if (is_op(program, "and", 3)) {
+    if (is_op(expression, "and", 3)) {
         return run_and(s, p, q, asked, taken);
     }
-    if (is_op(program, "or", 3)) {
+    if (is_op(expression, "or", 3)) {
         return run_or(s, p, q, asked, taken);
     }
-    if (is_op(program, "not", 2)) {
+    if (is_op(expression, "not", 2)) {
         return run_not(s, p, asked, taken);
     }
-    if (is_op(program, "tree", 3)) {
+    if (is_op(expression, "tree", 3)) {
         return run_tree(s, p, q, asked, taken);
     }
-    PyErr_Format(PyExc_ValueError, "not a filter's program: %R", program);
+    PyErr_Format(PyExc_ValueError, "not a filter's expression: %R", expression);
     return -1;
 }
 
 /* `taken` is all zeros. */
 static int
-run(Select *s, PyObject *program, const uint8_t *asked, uint8_t *taken)
+run(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t *taken)
 {
-    if (program == Py_True) {
+    if (expression == Py_True) {
         memcpy(taken, asked, (size_t)s->count);
         return 0;
     }
-    if (program == Py_False) {
+    if (expression == Py_False) {
         return 0;
     }
-    if (!PyTuple_Check(program) || PyTuple_GET_SIZE(program) == 0) {
-        PyErr_Format(PyExc_ValueError, "not a filter's program: %R", program);
+    if (!PyTuple_Check(expression) || PyTuple_GET_SIZE(expression) == 0) {
+        PyErr_Format(PyExc_ValueError, "not a filter's expression: %R", expression);
         return -1;
     }
     if (Py_EnterRecursiveCall(" in a filter made of filters")) {
         return -1;
     }
-    int result = run_op(s, program, asked, taken);
+    int result = run_op(s, expression, asked, taken);
     Py_LeaveRecursiveCall();
     return result;
 }
 
 int
-fj_select_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
-                 PyObject *const *leaves, PyObject *candidates, PyObject *programs,
+fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
+                 PyObject *const *leaves, PyObject *candidates, PyObject *expressions,
                  int16_t *groups)
 {
-    Select s = {.structure = structure,
-                .tree = tree,
-                .is_leaf = is_leaf == Py_None ? NULL : is_leaf,
-                .leaves = leaves,
-                .count = structure->leaves};
+    FilterRun s = {.structure = structure,
+                   .tree = tree,
+                   .is_leaf = is_leaf == Py_None ? NULL : is_leaf,
+                   .leaves = leaves,
+                   .count = structure->all_leaves};
     size_t size = (size_t)s.count;
     uint8_t *left = new_mask(&s), *taken = new_mask(&s);
     int result = -1;
@@ -346,13 +348,13 @@ fj_select_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
     if (run(&s, candidates == NULL ? Py_True : candidates, taken, left) < 0) {
         goto done;
     }
-    int16_t count = (int16_t)PyTuple_GET_SIZE(programs);
+    int16_t count = (int16_t)PyTuple_GET_SIZE(expressions);
     for (size_t i = 0; i < size; i++) {
         groups[i] = left[i] ? count : -1;
     }
     for (int16_t group = 0; group < count; group++) {
         memset(taken, 0, size);
-        if (run(&s, PyTuple_GET_ITEM(programs, group), left, taken) < 0) {
+        if (run(&s, PyTuple_GET_ITEM(expressions, group), left, taken) < 0) {
             goto done;
         }
         for (size_t i = 0; i < size;

@@ -1,6 +1,6 @@
 /* Which of several filters takes each leaf of a tree.
  *
- * A filter is a *program* that the Python side has made of what the user gave:
+ * A filter is a *expression* that the Python side has made of what the user gave:
  *
  *   True, False
  *   ("arrays",)                arrays
@@ -8,8 +8,8 @@
  *   ("leaf", predicate)        leaves of which predicate(leaf) is true
  *   ("path", components)       leaves by their path: see pattern.h
  *   ("and", p, q), ("or", p, q), ("not", p)
- *   ("tree", spec, program_of) a tree that stops at or above the leaves, of what program_of
- * makes a program of
+ *   ("tree", spec, expression_of) a tree that stops at or above the leaves, of what
+ * expression_of makes a expression of
  */
 #ifndef FJ_FILTER_H
 #define FJ_FILTER_H
@@ -19,12 +19,12 @@
 #include "structure/structure.h"
 
 /* Of a tree that fj_flatten_leaves took apart: sets `groups[i]` to the number of the first
- * program that takes leaf `i`, or to how many programs there are.  Where `candidates` is not
- * NULL it is a program too, and a leaf that it does not take is of group -1.  0, or -1 with an
- * error, which names the leaf that a predicate failed on.  `is_leaf` is what the tree was
- * taken apart with, or None.  Runs Python code: see filter.c. */
-int fj_select_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
-                     PyObject *const *leaves, PyObject *candidates, PyObject *programs,
+ * expression that takes leaf `i`, or to how many expressions there are.  Where `candidates` is
+ * not NULL it is a expression too, and a leaf that it does not take is of group -1.  0, or -1
+ * with an error, which names the leaf that a predicate failed on.  `is_leaf` is what the tree
+ * was taken apart with, or None.  Runs Python code: see filter.c. */
+int fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
+                     PyObject *const *leaves, PyObject *candidates, PyObject *expressions,
                      int16_t *groups);
 
 #endif

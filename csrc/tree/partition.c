@@ -1,8 +1,8 @@
 /* A tree comes apart once, and is built once for each part, with other leaves left in.
  *
- * Python code can run in filters and `is_leaf`, in what tree_functions.c and filter.c say, in the == of
- * keys of a group that are not str, and where references are dropped.  Leaves are held
- * meanwhile.
+ * Python code can run in filters and `is_leaf`, in what tree_functions.c and filter.c say, in
+ * the == of keys of a group that are not str, and where references are dropped.  Leaves are
+ * held meanwhile.
  */
 #include "tree/partition.h"
 
@@ -16,17 +16,17 @@
 /* The groups of all leaves; NULL with an error.  To be freed by PyMem_Free. */
 static int16_t *
 select_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
-              const FjLeafBuf *leaves, PyObject *candidates, PyObject *programs)
+              const FjLeafBuf *leaves, PyObject *candidates, PyObject *expressions)
 {
-    if (!PyTuple_Check(programs) || PyTuple_GET_SIZE(programs) >= INT16_MAX) {
-        PyErr_SetString(PyExc_TypeError, "the programs are a tuple of less than 32,767");
+    if (!PyTuple_Check(expressions) || PyTuple_GET_SIZE(expressions) >= INT16_MAX) {
+        PyErr_SetString(PyExc_TypeError, "the expressions are a tuple of less than 32,767");
         return NULL;
     }
-    int16_t *groups = PyMem_New(int16_t, (size_t)structure->leaves + 1);
+    int16_t *groups = PyMem_New(int16_t, (size_t)structure->all_leaves + 1);
     if (groups == NULL) {
         PyErr_NoMemory();
     }
-    else if (fj_select_groups(structure, tree, is_leaf, leaves->items, candidates, programs,
+    else if (fj_filter_groups(structure, tree, is_leaf, leaves->items, candidates, expressions,
                               groups) < 0) {
         PyMem_Free(groups);
         groups = NULL;
@@ -54,7 +54,7 @@ build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *grou
     return parts;
 }
 
-/* (tree, programs, is_leaf, replace) */
+/* (tree, expressions, is_leaf, replace) */
 static PyObject *
 partition(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
@@ -70,7 +70,7 @@ PyObject *
 fj_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     static const FjTreeUse use = {
-        "(registry, tree, programs, is_leaf, replace)", 4, 0, 2, 0, 0, partition};
+        "(registry, tree, expressions, is_leaf, replace)", 4, 0, 2, 0, 0, partition};
     return fj_tree_call(module, args, nargs, &use);
 }
 
@@ -96,7 +96,7 @@ complain_of_doubled(FjStructure *structure, Py_ssize_t leaf, Py_ssize_t first,
 static int
 choose(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
 {
-    Py_ssize_t count = structure->leaves;
+    Py_ssize_t count = structure->all_leaves;
     PyObject **items = leaves->items;
     for (Py_ssize_t i = 0; i < count; i++) {
         Py_ssize_t found = items[i] == Py_None ? -1 : 0;
@@ -143,7 +143,7 @@ static PyObject *
 build_dicts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *groups,
             Py_ssize_t count)
 {
-    PyObject *paths = fj_paths_given(structure); /* borrowed from it */
+    PyObject *paths = fj_paths_open(structure); /* borrowed from it */
     PyObject *result = paths == NULL ? NULL : PyTuple_New(count + 1);
     if (result == NULL) {
         return NULL;
@@ -157,7 +157,7 @@ build_dicts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *grou
         }
         PyTuple_SET_ITEM(result, group + 1, dict);
     }
-    for (Py_ssize_t i = 0, given = 0; i < structure->leaves; i++) {
+    for (Py_ssize_t i = 0, given = 0; i < structure->all_leaves; i++) {
         if (groups[i] < 0) {
             continue;
         }
@@ -174,7 +174,7 @@ build_dicts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *grou
 static int
 check_paths(FjStructure *structure)
 {
-    PyObject *paths = fj_paths_given(structure);
+    PyObject *paths = fj_paths_open(structure);
     PyObject *seen = paths == NULL ? NULL : PySet_New(NULL);
     int result = seen == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; result == 0 && i < PyTuple_GET_SIZE(paths); i++) {
@@ -192,13 +192,13 @@ check_paths(FjStructure *structure)
     return result;
 }
 
-/* (tree, candidates, programs, is_leaf) */
+/* (tree, candidates, expressions, is_leaf) */
 static PyObject *
 partition_dict(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
     PyObject *result = NULL;
     int16_t *groups = select_groups(structure, args[0], args[3], leaves, args[1], args[2]);
-    if (groups != NULL && fj_tree_fix(structure, leaves->items, groups) == 0 &&
+    if (groups != NULL && fj_tree_make_static(structure, leaves->items, groups) == 0 &&
         check_paths(structure) == 0) {
         result = build_dicts(structure, leaves, groups, PyTuple_GET_SIZE(args[2]) + 1);
     }
@@ -210,7 +210,7 @@ PyObject *
 fj_partition_dict(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     static const FjTreeUse use = {
-        "(registry, tree, candidates, programs, is_leaf)", 4, 0, 3, 0, 0, partition_dict};
+        "(registry, tree, candidates, expressions, is_leaf)", 4, 0, 3, 0, 0, partition_dict};
     return fj_tree_call(module, args, nargs, &use);
 }
 
@@ -346,12 +346,12 @@ fj_partition_combine_dicts(PyObject *op, PyObject *const *groups, Py_ssize_t cou
     }
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     /* First of all: the Python code that it may run must not find an error that is set. */
-    PyObject *paths = Py_XNewRef(fj_paths_given(structure));
+    PyObject *paths = Py_XNewRef(fj_paths_open(structure));
     Complaint c = {NULL, NULL, NULL};
     if (paths != NULL && (c.missing = PyList_New(0)) != NULL &&
         (c.unknown = PyList_New(0)) != NULL && (c.doubled = PyList_New(0)) != NULL &&
         gather(paths, groups, count, &leaves, &c) == 0) {
-        tree = fj_build_given(structure, leaves.items);
+        tree = fj_build_open(structure, leaves.items);
     }
     Py_XDECREF(paths);
     Py_XDECREF(c.missing);

@@ -234,7 +234,7 @@ step(Match *m, uint32_t index, uint32_t child, uint64_t set, uint64_t *below)
             result = 1;
         }
         else if (is_sequence(node)) {
-            result = matches_position(component, child, node->children);
+            result = matches_position(component, child, node->arity);
         }
         else if (key == NULL && (key = fj_structure_key(m->structure, index, child)) == NULL) {
             result = -1;
@@ -268,14 +268,14 @@ match_node(Match *m, uint64_t set)
         match_leaf(m, set);
         return 0;
     }
-    if (m->inner == 0 && accepts(m, set) && node->children > 0) {
+    if (m->inner == 0 && accepts(m, set) && node->arity > 0) {
         m->inner = index + 1;
     }
     if (Py_EnterRecursiveCall(" while matching a path pattern")) {
         return -1;
     }
     int result = 0;
-    for (uint32_t child = 0; result == 0 && child < node->children; child++) {
+    for (uint32_t child = 0; result == 0 && child < node->arity; child++) {
         uint64_t below = 0;
         if (set != 0) {
             result = step(m, index, child, set, &below);

@@ -21,12 +21,12 @@ structure_traverse(PyObject *op, visitproc visit, void *arg)
     FjStructure *self = (FjStructure *)op;
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->registry);
-    for (Py_ssize_t i = 0; self->fixed != NULL && i < self->leaves; i++) {
-        Py_VISIT(self->fixed[i]);
+    for (Py_ssize_t i = 0; self->static_leaves != NULL && i < self->all_leaves; i++) {
+        Py_VISIT(self->static_leaves[i]);
     }
     for (uint32_t i = 0; i < self->count; i++) {
-        Py_VISIT(self->rest[i].type);
-        Py_VISIT(self->rest[i].kept);
+        Py_VISIT(self->info[i].type);
+        Py_VISIT(self->info[i].kept);
         Py_VISIT(self->nodes[i].aux);
     }
     return 0;
@@ -40,14 +40,14 @@ structure_dealloc(PyObject *op)
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     for (uint32_t i = 0; i < self->count; i++) {
-        Py_XDECREF(self->rest[i].type);
-        Py_XDECREF(self->rest[i].kept);
+        Py_XDECREF(self->info[i].type);
+        Py_XDECREF(self->info[i].kept);
         Py_XDECREF(self->nodes[i].aux);
     }
-    for (Py_ssize_t i = 0; self->fixed != NULL && i < self->leaves; i++) {
-        Py_XDECREF(self->fixed[i]);
+    for (Py_ssize_t i = 0; self->static_leaves != NULL && i < self->all_leaves; i++) {
+        Py_XDECREF(self->static_leaves[i]);
     }
-    PyMem_Free(self->fixed);
+    PyMem_Free(self->static_leaves);
     PyMem_Free(self->nodes);
     Py_XDECREF(self->paths);
     Py_DECREF(self->registry);
@@ -61,7 +61,7 @@ structure_tp_hash(PyObject *op)
     FjStructure *self = (FjStructure *)op;
     if (fj_structure_hash(self) < 0) {
         if (self->every_leaf) {
-            fj_structure_note_blame();
+            fj_structure_note_error_context();
         }
         return -1;
     }
@@ -77,7 +77,7 @@ structure_richcompare(PyObject *a, PyObject *b, int operation)
     int same = fj_structure_equal((FjStructure *)a, (FjStructure *)b);
     if (same < 0) {
         if (((FjStructure *)a)->every_leaf) {
-            fj_structure_note_blame();
+            fj_structure_note_error_context();
         }
         return NULL;
     }
@@ -95,12 +95,12 @@ follow(FjStructure *self, PyObject *path)
         if (child == -1 && PyErr_Occurred()) {
             return -1;
         }
-        if (child < 0 || child >= self->nodes[at].children) {
+        if (child < 0 || child >= self->nodes[at].arity) {
             PyErr_SetString(PyExc_IndexError, "no such child");
             return -1;
         }
         for (at++; child > 0; child--) {
-            at = self->rest[at].end;
+            at = self->info[at].subtree_end;
         }
     }
     return at;
@@ -123,14 +123,14 @@ expect(const FjStructure *self, int every_leaf)
 static int
 expect_tree(const FjStructure *self)
 {
-    if (self->nodes[0].code == FJ_SLOTS) {
+    if (self->nodes[0].code == FJ_ARGUMENTS) {
         PyErr_SetString(PyExc_ValueError, "this structure is that of a call's arguments");
         return -1;
     }
     return 0;
 }
 
-/* span(*path) -> (first, count) */
+/* _span(*path) -> (first, count) */
 static PyObject *
 structure_span(PyObject *op, PyObject *path)
 {
@@ -140,7 +140,7 @@ structure_span(PyObject *op, PyObject *path)
         return NULL;
     }
     Py_ssize_t first = 0, count = 0;
-    for (uint32_t i = 0; i < self->rest[at].end; i++) {
+    for (uint32_t i = 0; i < self->info[at].subtree_end; i++) {
         if (self->nodes[i].code == FJ_ARRAY) {
             first += i < at;
             count += i >= at;
@@ -149,7 +149,7 @@ structure_span(PyObject *op, PyObject *path)
     return Py_BuildValue("(nn)", first, count);
 }
 
-/* array_paths() -> list of paths */
+/* _array_paths() -> list of paths */
 static PyObject *
 structure_array_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -177,12 +177,12 @@ structure_unflatten(PyObject *op, PyObject *leaves)
     if (given == NULL) {
         return NULL;
     }
-    if (PyTuple_GET_SIZE(given) != self->arrays) {
-        PyErr_Format(PyExc_ValueError, "the structure takes %zd leaves, not %zd", self->arrays,
-                     PyTuple_GET_SIZE(given));
+    if (PyTuple_GET_SIZE(given) != self->open_leaves) {
+        PyErr_Format(PyExc_ValueError, "the structure takes %zd leaves, not %zd",
+                     self->open_leaves, PyTuple_GET_SIZE(given));
     }
     else {
-        tree = fj_build_given(self, ((PyTupleObject *)given)->ob_item);
+        tree = fj_build_open(self, ((PyTupleObject *)given)->ob_item);
     }
     Py_DECREF(given);
     return tree;
@@ -200,10 +200,10 @@ structure_flatten_up_to(PyObject *op, PyObject *tree)
         return NULL;
     }
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    if (fj_upto_flatten(self, tree, "the tree", "the structure", &leaves) == 0 &&
-        (list = PyList_New(self->arrays)) != NULL) {
-        for (Py_ssize_t i = 0, given = 0; i < self->leaves; i++) {
-            if (self->fixed == NULL || self->fixed[i] == NULL) {
+    if (fj_flatten_up_to(self, tree, "the tree", "the structure", &leaves) == 0 &&
+        (list = PyList_New(self->open_leaves)) != NULL) {
+        for (Py_ssize_t i = 0, given = 0; i < self->all_leaves; i++) {
+            if (self->static_leaves == NULL || self->static_leaves[i] == NULL) {
                 PyList_SET_ITEM(list, given++, Py_NewRef(leaves.items[i]));
             }
         }
@@ -212,7 +212,7 @@ structure_flatten_up_to(PyObject *op, PyObject *tree)
     return list;
 }
 
-/* parts(hole) -> (skeleton, statics or None) */
+/* _parts(hole) -> (skeleton, statics or None) */
 static PyObject *
 structure_parts(PyObject *op, PyObject *hole)
 {
@@ -222,17 +222,18 @@ structure_parts(PyObject *op, PyObject *hole)
     if (expect(self, 1) < 0) {
         return NULL;
     }
-    holes = PyMem_New(PyObject *, (size_t)self->leaves + 1);
-    statics = self->fixed == NULL ? Py_NewRef(Py_None) : PyList_New(self->leaves);
+    holes = PyMem_New(PyObject *, (size_t)self->all_leaves + 1);
+    statics = self->static_leaves == NULL ? Py_NewRef(Py_None) : PyList_New(self->all_leaves);
     if (holes == NULL || statics == NULL) {
         PyErr_NoMemory();
         goto done;
     }
-    for (Py_ssize_t i = 0; i < self->leaves; i++) {
+    for (Py_ssize_t i = 0; i < self->all_leaves; i++) {
         holes[i] = hole;
-        if (self->fixed != NULL) {
-            PyList_SET_ITEM(statics, i,
-                            Py_NewRef(self->fixed[i] == NULL ? hole : self->fixed[i]));
+        if (self->static_leaves != NULL) {
+            PyList_SET_ITEM(
+                statics, i,
+                Py_NewRef(self->static_leaves[i] == NULL ? hole : self->static_leaves[i]));
         }
     }
     skeleton = fj_build_tree(self, holes);
@@ -253,19 +254,19 @@ node_detail(const FjNode *node)
     case FJ_DICT:
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
-    case FJ_SLOTS:
+    case FJ_ARGUMENTS:
         return Py_NewRef(node->aux);
-    case FJ_GENERIC:
+    case FJ_CUSTOM:
         return PyTuple_Pack(2, PyTuple_GET_ITEM(node->aux, 0), PyTuple_GET_ITEM(node->aux, 2));
     case FJ_MODULE:
     case FJ_DATACLASS:
-        return PyTuple_GetSlice(fj_node_kind(node)->names, 0, node->children);
+        return PyTuple_GetSlice(fj_node_kind(node)->names, 0, node->arity);
     default:
         return Py_NewRef(Py_None);
     }
 }
 
-/* nodes() -> list of (kind, children, type, detail, hash) */
+/* _nodes() -> list of (kind, children, type, detail, hash) */
 static PyObject *
 structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -273,15 +274,15 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < self->count; i++) {
         const FjNode *node = &self->nodes[i];
-        const FjNodeRest *rest = &self->rest[i];
-        const char *kind = node->code == FJ_SLOTS     ? "slots"
+        const FjNodeInfo *info = &self->info[i];
+        const char *kind = node->code == FJ_ARGUMENTS ? "arguments"
                            : node->code == FJ_MISSING ? "missing"
-                                                      : fj_nodekind_names[node->code];
-        PyObject *type = rest->type == NULL ? Py_None : (PyObject *)rest->type;
+                                                      : fj_node_kind_names[node->code];
+        PyObject *type = info->type == NULL ? Py_None : (PyObject *)info->type;
         PyObject *detail = node_detail(node);
         PyObject *item = detail == NULL ? NULL
-                                        : Py_BuildValue("(sIONn)", kind, node->children, type,
-                                                        detail, rest->hash);
+                                        : Py_BuildValue("(sIONn)", kind, node->arity, type,
+                                                        detail, info->hash);
         if (item == NULL || PyList_Append(list, item) < 0) {
             Py_CLEAR(list);
         }
@@ -301,18 +302,19 @@ structure_combine(PyObject *op, PyObject *const *groups, Py_ssize_t count)
 static PyObject *
 structure_paths(PyObject *op, void *Py_UNUSED(closure))
 {
-    return Py_XNewRef(fj_paths_given((FjStructure *)op));
+    return Py_XNewRef(fj_paths_open((FjStructure *)op));
 }
 
 static PyMethodDef structure_methods[] = {
-    {"span", structure_span, METH_VARARGS,
-     "span(*path) -> (first, count): which of the arrays lie below the node that the child\n"
+    {"_span", structure_span, METH_VARARGS,
+     "_span(*path) -> (first, count): which of the arrays lie below the node that the child\n"
      "numbers of `path` lead to"},
-    {"array_paths", structure_array_paths, METH_NOARGS,
-     "array_paths() -> a path for each array, in order: a list of str for names and (key,)\n"
+    {"_array_paths", structure_array_paths, METH_NOARGS,
+     "_array_paths() -> a path for each array, in order: a list of str for names and (key,)\n"
      "for items"},
-    {"nodes", structure_nodes, METH_NOARGS,
-     "nodes() -> a list of (kind, number of children, type or None, detail, hash), each node\n"
+    {"_nodes", structure_nodes, METH_NOARGS,
+     "_nodes() -> a list of (kind, number of children, type or None, detail, hash), each "
+     "node\n"
      "before its children. The detail is a static's value, a dict's keys, the names of a\n"
      "Module's, a dataclass's or a call's children, or (aux data, keys); the hash is the\n"
      "static's, once the structure has been hashed"},
@@ -328,8 +330,9 @@ static PyMethodDef structure_methods[] = {
      "combine(*groups) -> the tree with the leaves of these dicts from path to leaf, "
      "whatever\n"
      "their order; ValueError that lists the paths which are missing, unknown or doubled"},
-    {"parts", structure_parts, METH_O,
-     "parts(hole) -> (skeleton, statics): the tree with `hole` for each leaf, and what stands "
+    {"_parts", structure_parts, METH_O,
+     "_parts(hole) -> (skeleton, statics): the tree with `hole` for each leaf, and what "
+     "stands "
      "in\n"
      "each leaf, `hole` where it is given, or None where all are; `from_parts` undoes it"},
     {NULL, NULL, 0, NULL},
@@ -342,7 +345,7 @@ static PyGetSetDef structure_getset[] = {
 };
 
 static PyMemberDef structure_members[] = {
-    {"num_leaves", T_PYSSIZET, offsetof(FjStructure, arrays), READONLY,
+    {"num_leaves", T_PYSSIZET, offsetof(FjStructure, open_leaves), READONLY,
      "how many leaves a tree of this structure is made of, statics not counted"},
     {"num_nodes", T_UINT, offsetof(FjStructure, count), READONLY,
      "how many nodes there are, leaves included"},
@@ -356,7 +359,7 @@ static PyType_Slot structure_slots[] = {
     {Py_tp_dealloc, structure_dealloc},
     {Py_tp_hash, structure_tp_hash},
     {Py_tp_richcompare, structure_richcompare},
-    {Py_tp_repr, fj_structurerepr},
+    {Py_tp_repr, fj_structure_repr},
     {Py_tp_methods, structure_methods},
     {Py_tp_getset, structure_getset},
     {Py_tp_members, structure_members},

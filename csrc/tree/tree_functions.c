@@ -31,7 +31,7 @@ take_apart(FjRegistry *registry, PyObject *const *args, const FjTreeUse *use,
     for (Py_ssize_t i = 1; use->all && structure != NULL && i < PyTuple_GET_SIZE(tree); i++) {
         char name[32];
         PyOS_snprintf(name, sizeof(name), "tree %zd", i + 1);
-        if (fj_upto_flatten(structure, PyTuple_GET_ITEM(tree, i), name, "tree 1", leaves) <
+        if (fj_flatten_up_to(structure, PyTuple_GET_ITEM(tree, i), name, "tree 1", leaves) <
             0) {
             Py_CLEAR(structure);
         }
@@ -53,7 +53,7 @@ fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const Fj
     FjStructure *structure = take_apart((FjRegistry *)args[0], args + 1, use, &leaves);
     PyObject *result = structure == NULL ? NULL : use->function(structure, &leaves, args + 1);
     if (result == NULL) {
-        fj_structure_note_blame();
+        fj_structure_note_error_context();
     }
     Py_XDECREF(structure);
     fj_leafbuf_clear(&leaves);
@@ -61,24 +61,24 @@ fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const Fj
 }
 
 int
-fj_tree_fix(FjStructure *structure, PyObject *const *leaves, const int16_t *groups)
+fj_tree_make_static(FjStructure *structure, PyObject *const *leaves, const int16_t *groups)
 {
-    Py_ssize_t count = structure->leaves, given = 0;
+    Py_ssize_t count = structure->all_leaves, given = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         given += groups[i] >= 0;
     }
     if (given == count) {
         return 0;
     }
-    structure->fixed = PyMem_New(PyObject *, (size_t)count);
-    if (structure->fixed == NULL) {
+    structure->static_leaves = PyMem_New(PyObject *, (size_t)count);
+    if (structure->static_leaves == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        structure->fixed[i] = groups[i] >= 0 ? NULL : Py_NewRef(leaves[i]);
+        structure->static_leaves[i] = groups[i] >= 0 ? NULL : Py_NewRef(leaves[i]);
     }
-    structure->arrays = given;
+    structure->open_leaves = given;
     return 0;
 }
 
@@ -146,7 +146,7 @@ map_trees(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
     FjLeafBuf results;
     fj_leafbuf_init(&results, room, FJ_LEAFBUF_FEW);
     Py_ssize_t width = PyTuple_GET_SIZE(args[1]);
-    int failed = map_rows(args[0], leaves, structure->leaves, width, &results);
+    int failed = map_rows(args[0], leaves, structure->all_leaves, width, &results);
     PyObject *tree = failed ? NULL : fj_build_tree(structure, results.items);
     fj_leafbuf_clear(&results);
     return tree;
@@ -162,45 +162,45 @@ fj_tree_map(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* The leaves that are given, as a new list. */
 static PyObject *
-given_leaves(const FjStructure *structure, const FjLeafBuf *leaves)
+open_leaves_of(const FjStructure *structure, const FjLeafBuf *leaves)
 {
-    PyObject *list = PyList_New(structure->arrays);
-    for (Py_ssize_t i = 0, given = 0; list != NULL && i < structure->leaves; i++) {
-        if (structure->fixed == NULL || structure->fixed[i] == NULL) {
+    PyObject *list = PyList_New(structure->open_leaves);
+    for (Py_ssize_t i = 0, given = 0; list != NULL && i < structure->all_leaves; i++) {
+        if (structure->static_leaves == NULL || structure->static_leaves[i] == NULL) {
             PyList_SET_ITEM(list, given++, Py_NewRef(leaves->items[i]));
         }
     }
     return list;
 }
 
-/* Fixes the leaves that a program does not take.  0, or -1 with an error. */
+/* Fixes the leaves that a expression does not take.  0, or -1 with an error. */
 static int
-fix_others(FjStructure *structure, const FjLeafBuf *leaves, PyObject *const *args)
+make_others_static(FjStructure *structure, const FjLeafBuf *leaves, PyObject *const *args)
 {
-    PyObject *no_programs = PyTuple_New(0);
-    int16_t *groups = PyMem_New(int16_t, (size_t)structure->leaves + 1);
+    PyObject *no_expressions = PyTuple_New(0);
+    int16_t *groups = PyMem_New(int16_t, (size_t)structure->all_leaves + 1);
     int result = -1;
     if (groups == NULL) {
         PyErr_NoMemory();
     }
-    else if (no_programs != NULL &&
-             fj_select_groups(structure, args[0], args[2], leaves->items, args[1], no_programs,
-                              groups) == 0) {
-        result = fj_tree_fix(structure, leaves->items, groups);
+    else if (no_expressions != NULL &&
+             fj_filter_groups(structure, args[0], args[2], leaves->items, args[1],
+                              no_expressions, groups) == 0) {
+        result = fj_tree_make_static(structure, leaves->items, groups);
     }
     PyMem_Free(groups);
-    Py_XDECREF(no_programs);
+    Py_XDECREF(no_expressions);
     return result;
 }
 
-/* (tree, program, is_leaf) */
+/* (tree, expression, is_leaf) */
 static PyObject *
 flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
-    if (args[1] != Py_True && fix_others(structure, leaves, args) < 0) {
+    if (args[1] != Py_True && make_others_static(structure, leaves, args) < 0) {
         return NULL;
     }
-    PyObject *list = given_leaves(structure, leaves);
+    PyObject *list = open_leaves_of(structure, leaves);
     PyObject *result = list == NULL ? NULL : PyTuple_Pack(2, list, structure);
     Py_XDECREF(list);
     return result;
@@ -210,7 +210,7 @@ PyObject *
 fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     static const FjTreeUse use = {
-        "(registry, tree, program, is_leaf)", 3, 0, 2, 0, 0, flatten};
+        "(registry, tree, expression, is_leaf)", 3, 0, 2, 0, 0, flatten};
     return fj_tree_call(module, args, nargs, &use);
 }
 
@@ -222,18 +222,18 @@ from_parts(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const
     if (statics == Py_None) {
         return Py_NewRef((PyObject *)structure);
     }
-    if (!PyList_Check(statics) || PyList_GET_SIZE(statics) != structure->leaves) {
+    if (!PyList_Check(statics) || PyList_GET_SIZE(statics) != structure->all_leaves) {
         PyErr_SetString(PyExc_ValueError, "statics are None, or a list of as many as leaves");
         return NULL;
     }
-    int16_t *groups = PyMem_New(int16_t, (size_t)structure->leaves + 1);
+    int16_t *groups = PyMem_New(int16_t, (size_t)structure->all_leaves + 1);
     if (groups == NULL) {
         return PyErr_NoMemory();
     }
-    for (Py_ssize_t i = 0; i < structure->leaves; i++) {
+    for (Py_ssize_t i = 0; i < structure->all_leaves; i++) {
         groups[i] = PyList_GET_ITEM(statics, i) == hole ? 0 : -1;
     }
-    int failed = fj_tree_fix(structure, ((PyListObject *)statics)->ob_item, groups);
+    int failed = fj_tree_make_static(structure, ((PyListObject *)statics)->ob_item, groups);
     PyMem_Free(groups);
     return failed ? NULL : Py_NewRef((PyObject *)structure);
 }

@@ -7,7 +7,8 @@
 #include "base/leafbuf.h"
 #include "structure/structure.h"
 
-/* The functions of the module; each is METH_FASTCALL.  They run Python code: see tree_functions.c. */
+/* The functions of the module; each is METH_FASTCALL.  They run Python code: see
+ * tree_functions.c. */
 PyObject *fj_tree_leaves(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_paths(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_map(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
@@ -33,6 +34,7 @@ PyObject *fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 
 /* Fixes the leaves whose group is negative: they are no longer given when a tree is built.  0,
  * or -1 with MemoryError. */
-int fj_tree_fix(FjStructure *structure, PyObject *const *leaves, const int16_t *groups);
+int fj_tree_make_static(FjStructure *structure, PyObject *const *leaves,
+                        const int16_t *groups);
 
 #endif

@@ -78,12 +78,12 @@ take_leaves(Build *b, PyObject **items, uint32_t count)
 static PyObject *
 build_list(Build *b, const FjNode *node)
 {
-    PyObject *list = PyList_New(node->children);
+    PyObject *list = PyList_New(node->arity);
     if (list != NULL && (node->flags & FJ_NODE_LEAVES)) {
-        take_leaves(b, ((PyListObject *)list)->ob_item, node->children);
+        take_leaves(b, ((PyListObject *)list)->ob_item, node->arity);
         return list;
     }
-    for (uint32_t i = 0; list != NULL && i < node->children; i++) {
+    for (uint32_t i = 0; list != NULL && i < node->arity; i++) {
         PyObject *item = build_node(b);
         if (item == NULL) {
             Py_CLEAR(list);
@@ -99,10 +99,10 @@ static PyObject *
 fill_tuple(Build *b, const FjNode *node, PyObject *tuple)
 {
     if (tuple != NULL && (node->flags & FJ_NODE_LEAVES)) {
-        take_leaves(b, ((PyTupleObject *)tuple)->ob_item, node->children);
+        take_leaves(b, ((PyTupleObject *)tuple)->ob_item, node->arity);
         return tuple;
     }
-    for (uint32_t i = 0; tuple != NULL && i < node->children; i++) {
+    for (uint32_t i = 0; tuple != NULL && i < node->arity; i++) {
         PyObject *item = build_node(b);
         if (item == NULL) {
             Py_CLEAR(tuple);
@@ -116,11 +116,11 @@ fill_tuple(Build *b, const FjNode *node, PyObject *tuple)
 static PyObject *
 build_namedtuple(Build *b, const FjNode *node)
 {
-    PyTypeObject *type = fj_structure_rest(b->structure, node)->type;
-    if (fj_node_kind(node)->plain) {
-        return fill_tuple(b, node, type->tp_alloc(type, node->children));
+    PyTypeObject *type = fj_structure_info(b->structure, node)->type;
+    if (fj_node_kind(node)->fill_directly) {
+        return fill_tuple(b, node, type->tp_alloc(type, node->arity));
     }
-    PyObject *values = fill_tuple(b, node, PyTuple_New(node->children));
+    PyObject *values = fill_tuple(b, node, PyTuple_New(node->arity));
     PyObject *result = values == NULL ? NULL : PyObject_CallObject((PyObject *)type, values);
     Py_XDECREF(values);
     return result;
@@ -134,23 +134,23 @@ new_dict(Build *b, const FjNode *node)
     if (!(node->flags & FJ_NODE_STR_KEYS)) {
         return PyDict_New();
     }
-    FjNodeRest *rest = &b->structure->rest[node - b->structure->nodes];
-    if (rest->kept == NULL) {
+    FjNodeInfo *info = &b->structure->info[node - b->structure->nodes];
+    if (info->kept == NULL) {
         PyObject *model = PyDict_New();
         for (Py_ssize_t i = 0; model != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
             if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i), Py_None) < 0) {
                 Py_CLEAR(model);
             }
         }
-        Py_XSETREF(rest->kept, model); /* the garbage collector may have come by here */
+        Py_XSETREF(info->kept, model); /* the garbage collector may have come by here */
     }
-    return rest->kept == NULL ? NULL : PyDict_Copy(rest->kept);
+    return info->kept == NULL ? NULL : PyDict_Copy(info->kept);
 }
 
 static PyObject *
 build_dict(Build *b, const FjNode *node)
 {
-    PyObject *type = (PyObject *)fj_structure_rest(b->structure, node)->type, *dict = NULL;
+    PyObject *type = (PyObject *)fj_structure_info(b->structure, node)->type, *dict = NULL;
     if (node->code == FJ_DICT) {
         dict = new_dict(b, node);
     }
@@ -197,11 +197,11 @@ new_module(Build *b, const FjNode *node)
 
 /* Field by field: what build_module cannot do at once. */
 static PyObject *
-build_odd_module(Build *b, const FjNode *node)
+build_module_by_field(Build *b, const FjNode *node)
 {
     FjNodeKind *kind = fj_node_kind(node);
     PyObject *object = new_module(b, node);
-    for (uint32_t i = 0; object != NULL && i < node->children; i++) {
+    for (uint32_t i = 0; object != NULL && i < node->arity; i++) {
         if (b->next->code == FJ_MISSING && i < kind->dynamic + kind->statics) {
             b->next++;
             continue;
@@ -227,10 +227,10 @@ build_module(Build *b, const FjNode *node)
 {
     PyObject *values[FIELDS_INLINE];
     uint32_t built = 0;
-    if (FJ_UNLIKELY(node->children > FIELDS_INLINE || (node->flags & FJ_NODE_WRAPPER))) {
-        return build_odd_module(b, node);
+    if (FJ_UNLIKELY(node->arity > FIELDS_INLINE || (node->flags & FJ_NODE_WRAPPER))) {
+        return build_module_by_field(b, node);
     }
-    for (; built < node->children; built++) {
+    for (; built < node->arity; built++) {
         if (FJ_UNLIKELY(b->next->code == FJ_MISSING)) {
             b->next++;
             values[built] = NULL;
@@ -239,7 +239,7 @@ build_module(Build *b, const FjNode *node)
             break;
         }
     }
-    PyObject *object = built < node->children ? NULL : new_module(b, node);
+    PyObject *object = built < node->arity ? NULL : new_module(b, node);
     if (FJ_UNLIKELY(object == NULL)) {
         while (built > 0) {
             Py_XDECREF(values[--built]);
@@ -255,22 +255,22 @@ build_module(Build *b, const FjNode *node)
 static PyObject *
 build_dataclass(Build *b, const FjNode *node)
 {
-    PyObject *values = fill_tuple(b, node, PyTuple_New(node->children));
+    PyObject *values = fill_tuple(b, node, PyTuple_New(node->arity));
     if (values == NULL) {
         return NULL;
     }
     PyObject *result =
-        PyObject_Vectorcall((PyObject *)fj_structure_rest(b->structure, node)->type,
+        PyObject_Vectorcall((PyObject *)fj_structure_info(b->structure, node)->type,
                             ((PyTupleObject *)values)->ob_item, 0,
-                            node->children == 0 ? NULL : fj_node_kind(node)->names);
+                            node->arity == 0 ? NULL : fj_node_kind(node)->names);
     Py_DECREF(values);
     return result;
 }
 
 static PyObject *
-build_generic(Build *b, const FjNode *node)
+build_custom(Build *b, const FjNode *node)
 {
-    PyObject *values = fill_tuple(b, node, PyTuple_New(node->children));
+    PyObject *values = fill_tuple(b, node, PyTuple_New(node->arity));
     if (values == NULL) {
         return NULL;
     }
@@ -284,7 +284,7 @@ build_kind(Build *b, const FjNode *node)
 {
     switch (node->code) {
     case FJ_TUPLE:
-        return fill_tuple(b, node, PyTuple_New(node->children));
+        return fill_tuple(b, node, PyTuple_New(node->arity));
     case FJ_LIST:
         return build_list(b, node);
     case FJ_NAMEDTUPLE:
@@ -293,8 +293,8 @@ build_kind(Build *b, const FjNode *node)
         return build_module(b, node);
     case FJ_DATACLASS:
         return build_dataclass(b, node);
-    case FJ_GENERIC:
-        return build_generic(b, node);
+    case FJ_CUSTOM:
+        return build_custom(b, node);
     default:
         return build_dict(b, node);
     }
@@ -367,7 +367,7 @@ fj_build_part(FjStructure *structure, const FjPart *part)
             singles[count++] = fj_part_leaf(part, leaf++);
         }
         else if (node->flags & FJ_NODE_LEAVES) {
-            leaf += node->children;
+            leaf += node->arity;
         }
     }
     PyObject *tree = build_all(structure, singles, part, build_node);
@@ -376,17 +376,18 @@ fj_build_part(FjStructure *structure, const FjPart *part)
 }
 
 PyObject *
-fj_build_given(FjStructure *structure, PyObject *const *given)
+fj_build_open(FjStructure *structure, PyObject *const *given)
 {
-    if (structure->fixed == NULL) {
+    if (structure->static_leaves == NULL) {
         return fj_build_tree(structure, given);
     }
-    PyObject **leaves = PyMem_New(PyObject *, (size_t)structure->leaves + 1);
+    PyObject **leaves = PyMem_New(PyObject *, (size_t)structure->all_leaves + 1);
     if (leaves == NULL) {
         return PyErr_NoMemory();
     }
-    for (Py_ssize_t i = 0; i < structure->leaves; i++) {
-        leaves[i] = structure->fixed[i] != NULL ? structure->fixed[i] : *given++;
+    for (Py_ssize_t i = 0; i < structure->all_leaves; i++) {
+        leaves[i] =
+            structure->static_leaves[i] != NULL ? structure->static_leaves[i] : *given++;
     }
     PyObject *tree = fj_build_tree(structure, leaves);
     PyMem_Free(leaves);
@@ -398,8 +399,8 @@ static PyObject *
 build_root(Build *b)
 {
     const FjNode *root = b->next++;
-    PyObject *list = PyList_New(root->children);
-    for (uint32_t i = 0; list != NULL && i < root->children; i++) {
+    PyObject *list = PyList_New(root->arity);
+    for (uint32_t i = 0; list != NULL && i < root->arity; i++) {
         PyObject *item;
         if (b->next->code == FJ_MISSING) {
             b->next++;
@@ -418,7 +419,7 @@ build_root(Build *b)
 }
 
 PyObject *
-fj_build_slots(FjStructure *structure, PyObject *const *arrays)
+fj_build_arguments(FjStructure *structure, PyObject *const *arrays)
 {
     return build_all(structure, arrays, NULL, build_root);
 }

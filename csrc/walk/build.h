@@ -10,7 +10,7 @@
 PyObject *fj_build_tree(FjStructure *structure, PyObject *const *arrays);
 
 /* The same of those that are not fixed.  The caller holds the Structure. */
-PyObject *fj_build_given(FjStructure *structure, PyObject *const *given);
+PyObject *fj_build_open(FjStructure *structure, PyObject *const *given);
 
 /* Some of the leaves of a tree: those of one group. */
 typedef struct {
@@ -31,6 +31,6 @@ PyObject *fj_build_part(FjStructure *structure, const FjPart *part);
 
 /* The trees of a call, as a new list; in the place of an argument that was not given
  * stands the registry. */
-PyObject *fj_build_slots(FjStructure *structure, PyObject *const *arrays);
+PyObject *fj_build_arguments(FjStructure *structure, PyObject *const *arrays);
 
 #endif

@@ -36,8 +36,8 @@ add_array(Walk *w, PyObject *object)
     if (fj_structure_add(w->structure, FJ_ARRAY, NULL) == NULL) {
         return -1;
     }
-    w->structure->leaves++;
-    w->structure->arrays++;
+    w->structure->all_leaves++;
+    w->structure->open_leaves++;
     return fj_leafbuf_push(w->arrays, object);
 }
 
@@ -61,7 +61,7 @@ add_static(Walk *w, PyObject *object, int field)
         node->flags |= FJ_NODE_INERT;
     }
     else {
-        w->structure->careful = 1;
+        w->structure->may_run_python = 1;
     }
     return 0;
 }
@@ -74,14 +74,14 @@ open_node(Walk *w, FjKindCode code, Py_ssize_t children, PyTypeObject *type, PyO
 
 /* (P) Gives the exception that is set the path at which `object` would have stood. */
 static void
-blame_here(Walk *w, PyObject *object, const char *deed)
+add_error_context_here(Walk *w, PyObject *object, const char *operation)
 {
     PyObject *exception = fj_compat_take_exception();
     Py_ssize_t index = fj_structure_append(w->structure, FJ_MISSING, 0, NULL, object);
     PyErr_Clear(); /* no memory for a path: the exception itself matters more */
     fj_compat_give_exception(exception);
     if (index >= 0) {
-        fj_structure_blame(w->structure, (uint32_t)index, deed);
+        fj_structure_add_error_context(w->structure, (uint32_t)index, operation);
     }
 }
 
@@ -89,11 +89,11 @@ blame_here(Walk *w, PyObject *object, const char *deed)
 static int
 is_constant(const FjStructure *structure, uint32_t index)
 {
-    uint32_t end = structure->rest[index].end;
+    uint32_t end = structure->info[index].subtree_end;
     if (structure->nodes[index].flags & FJ_NODE_LEAVES) {
         return 0;
     }
-    for (uint32_t i = index + 1; i < end; i = structure->rest[i].end) {
+    for (uint32_t i = index + 1; i < end; i = structure->info[i].subtree_end) {
         const FjNode *child = &structure->nodes[i];
         if (!(child->code == FJ_NONE || child->flags & FJ_NODE_INERT ||
               (child->code == FJ_TUPLE && child->aux != NULL))) {
@@ -116,10 +116,10 @@ add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
     for (Py_ssize_t i = 0; i < count; i++) {
         PyTypeObject *type = Py_TYPE(items[i]);
         if (FJ_UNLIKELY(type != last)) {
-            FjNodeKind *kind = fj_registry_known_kind(registry_of(w), type);
-            if (kind == NULL ||
-                !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC || kind->code == FJ_ASK ||
-                  (kind->code == FJ_NONE && w->none_is_leaf))) {
+            FjNodeKind *kind = fj_registry_cached_kind(registry_of(w), type);
+            if (kind == NULL || !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC ||
+                                  kind->code == FJ_PER_INSTANCE ||
+                                  (kind->code == FJ_NONE && w->none_is_leaf))) {
                 /* The tree still holds them, so this runs no Python code. */
                 fj_leafbuf_truncate(w->arrays, before);
                 return 0;
@@ -133,8 +133,8 @@ add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
             return -1;
         }
     }
-    w->structure->leaves += count;
-    w->structure->arrays += count;
+    w->structure->all_leaves += count;
+    w->structure->open_leaves += count;
     return 1;
 }
 
@@ -146,7 +146,7 @@ forget_leaf_nodes(Walk *w, Py_ssize_t index)
     FjStructure *structure = w->structure;
     FjNode *node = &structure->nodes[index];
     uint32_t first = (uint32_t)index + 1;
-    if (node->children == 0 || structure->count - first != node->children) {
+    if (node->arity == 0 || structure->count - first != node->arity) {
         return;
     }
     for (uint32_t i = first; i < structure->count; i++) {
@@ -242,7 +242,7 @@ dict_keys(Walk *w, FjKindCode code, PyObject *dict)
     }
     if (code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
         Py_DECREF(keys);
-        blame_here(w, dict, "sort");
+        add_error_context_here(w, dict, "sort");
         return NULL;
     }
     PyObject *tuple = PyList_AsTuple(keys);
@@ -294,7 +294,7 @@ walk_dict(Walk *w, FjKindCode code, PyObject *dict)
         w->structure->nodes[index].flags |= FJ_NODE_STR_KEYS;
     }
     if (!all_str || code == FJ_ORDERED_DICT) {
-        w->structure->careful = 1;
+        w->structure->may_run_python = 1;
     }
     if (extra) {
         factory = PyObject_GetAttrString(dict, "default_factory");
@@ -367,7 +367,7 @@ walk_dataclass(Walk *w, PyObject *object, FjNodeKind *kind)
     if (index < 0) {
         return -1;
     }
-    w->structure->careful = 1;
+    w->structure->may_run_python = 1;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *value = PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
         int result = value == NULL       ? -1
@@ -400,23 +400,23 @@ are_keys(PyObject *keys, Py_ssize_t count)
 }
 
 static int
-walk_generic(Walk *w, PyObject *object)
+walk_custom(Walk *w, PyObject *object)
 {
     int result = -1;
     PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *kept = NULL;
-    PyObject *parts = PyObject_CallOneArg(registry_of(w)->describe, object);
+    PyObject *parts = PyObject_CallOneArg(registry_of(w)->flatten_with_keys, object);
     if (parts == NULL) {
-        blame_here(w, object, "flatten");
+        add_error_context_here(w, object, "flatten");
         return -1;
     }
-    if (!fj_expect_tuple(parts, "describe") ||
+    if (!fj_expect_tuple(parts, "flatten_with_keys") ||
         !PyArg_ParseTuple(parts,
-                          "O!OOO!;describe() must return (children, aux, unflatten, keys)",
+                          "O!OOO!;flatten_with_keys() must return (children, aux, unflatten, keys)",
                           &PyTuple_Type, &children, &aux, &unflatten, &PyTuple_Type, &keys)) {
         goto done;
     }
     if (!are_keys(keys, PyTuple_GET_SIZE(children))) {
-        PyErr_SetString(PyExc_ValueError, "describe() must return a key for each child");
+        PyErr_SetString(PyExc_ValueError, "flatten_with_keys() must return a key for each child");
         goto done;
     }
     kept = PyTuple_Pack(3, aux, unflatten, keys);
@@ -424,11 +424,11 @@ walk_generic(Walk *w, PyObject *object)
         goto done;
     }
     Py_ssize_t index =
-        open_node(w, FJ_GENERIC, PyTuple_GET_SIZE(children), Py_TYPE(object), kept);
+        open_node(w, FJ_CUSTOM, PyTuple_GET_SIZE(children), Py_TYPE(object), kept);
     if (index < 0) {
         goto done;
     }
-    w->structure->careful = 1;
+    w->structure->may_run_python = 1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
         if (walk(w, PyTuple_GET_ITEM(children, i)) < 0) {
             goto done;
@@ -461,7 +461,7 @@ walk_node(Walk *w, PyObject *object, FjNodeKind *kind)
     case FJ_DATACLASS:
         return walk_dataclass(w, object, kind);
     default:
-        return walk_generic(w, object);
+        return walk_custom(w, object);
     }
 }
 
@@ -486,7 +486,7 @@ walk(Walk *w, PyObject *object)
         }
     }
     /* Nothing that a plain leaf needs runs Python code, so its kind need not be held. */
-    FjNodeKind *kind = fj_registry_known_kind(registry_of(w), Py_TYPE(object));
+    FjNodeKind *kind = fj_registry_cached_kind(registry_of(w), Py_TYPE(object));
     if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
         return kind->code == FJ_ARRAY || w->all ? add_array(w, object)
                                                 : add_static(w, object, 0);
@@ -506,8 +506,8 @@ walk(Walk *w, PyObject *object)
     case FJ_NONE:
         result = w->none_is_leaf ? add_array(w, object) : add_nothing(w, FJ_NONE);
         break;
-    case FJ_ASK:
-        result = w->all ? 1 : fj_registry_ask(registry_of(w), object);
+    case FJ_PER_INSTANCE:
+        result = w->all ? 1 : fj_registry_is_array(registry_of(w), object);
         if (result >= 0) {
             result = result ? add_array(w, object) : add_static(w, object, 0);
         }
@@ -552,20 +552,21 @@ fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int n
 }
 
 FjStructure *
-fj_flatten_slots(FjRegistry *registry, PyObject *names, PyObject *const *slots,
-                 FjLeafBuf *arrays)
+fj_flatten_arguments(FjRegistry *registry, PyObject *names, PyObject *const *arguments,
+                     FjLeafBuf *arrays)
 {
     Walk w = {.structure = fj_structure_new(registry), .arrays = arrays};
     if (w.structure == NULL) {
         return NULL;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(names);
-    Py_ssize_t root = open_node(&w, FJ_SLOTS, count, NULL, names);
+    Py_ssize_t root = open_node(&w, FJ_ARGUMENTS, count, NULL, names);
     if (root < 0) {
         goto error;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        int result = slots[i] == NULL ? add_nothing(&w, FJ_MISSING) : walk(&w, slots[i]);
+        int result =
+            arguments[i] == NULL ? add_nothing(&w, FJ_MISSING) : walk(&w, arguments[i]);
         if (result < 0) {
             goto error;
         }

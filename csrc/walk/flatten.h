@@ -13,9 +13,9 @@
 FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *arrays);
 
 /* Of the arguments of a call, one tree for each name; NULL where an argument is not given.
- * The caller holds the slots. */
-FjStructure *fj_flatten_slots(FjRegistry *registry, PyObject *names, PyObject *const *slots,
-                              FjLeafBuf *arrays);
+ * The caller holds the arguments. */
+FjStructure *fj_flatten_arguments(FjRegistry *registry, PyObject *names,
+                                  PyObject *const *arguments, FjLeafBuf *arrays);
 
 /* Of one tree in which every leaf counts as an array, as in jax.tree_util; static fields stay
  * what they are.  A leaf is also what `is_leaf` says (a callable, or NULL), and None where

@@ -17,9 +17,9 @@ typedef struct {
     FjLeafBuf *leaves;
     const char *name;
     const char *model;
-} Upto;
+} FlattenUpTo;
 
-static int walk(Upto *u, PyObject *object);
+static int walk(FlattenUpTo *u, PyObject *object);
 
 /* ---- the error ---- */
 
@@ -32,17 +32,17 @@ say(const char *type, Py_ssize_t size)
 }
 
 static PyObject *
-say_node(Upto *u, const FjNode *node)
+say_node(FlattenUpTo *u, const FjNode *node)
 {
     switch (node->code) {
     case FJ_NONE:
         return PyUnicode_FromString("None");
     case FJ_TUPLE:
-        return say("tuple", node->children);
+        return say("tuple", node->arity);
     case FJ_LIST:
-        return say("list", node->children);
+        return say("list", node->arity);
     default:
-        return say(fj_structure_rest(u->structure, node)->type->tp_name, -1);
+        return say(fj_structure_info(u->structure, node)->type->tp_name, -1);
     }
 }
 
@@ -58,7 +58,7 @@ say_object(PyObject *object)
 /* Raises: what stands at `node` is another.  Steals `found` and `expected`, which may be NULL
  * with an error.  Always -1. */
 static int
-differ(Upto *u, const FjNode *node, PyObject *found, PyObject *expected)
+differ(FlattenUpTo *u, const FjNode *node, PyObject *found, PyObject *expected)
 {
     PyObject *path = NULL, *where = NULL;
     if (found == NULL || expected == NULL) {
@@ -79,13 +79,13 @@ done:
 }
 
 static int
-differ_in_kind(Upto *u, const FjNode *node, PyObject *object)
+differ_in_kind(FlattenUpTo *u, const FjNode *node, PyObject *object)
 {
     return differ(u, node, say_object(object), say_node(u, node));
 }
 
 static int
-differ_in_static(Upto *u, const FjNode *node, PyObject *name, PyObject *value,
+differ_in_static(FlattenUpTo *u, const FjNode *node, PyObject *name, PyObject *value,
                  PyObject *expected)
 {
     PyObject *found = PyUnicode_FromFormat("%S=%R", name, value);
@@ -95,7 +95,7 @@ differ_in_static(Upto *u, const FjNode *node, PyObject *name, PyObject *value,
 
 /* The reprs are Python code: the second is not asked for where the first has raised. */
 static int
-differ_in_value(Upto *u, const FjNode *node, const char *before, PyObject *value,
+differ_in_value(FlattenUpTo *u, const FjNode *node, const char *before, PyObject *value,
                 const char *before_expected, PyObject *expected)
 {
     PyObject *found = PyUnicode_FromFormat("%s%R", before, value);
@@ -115,14 +115,14 @@ equal(PyObject *a, PyObject *b)
 
 /* Children of an exact tuple or list, or of a named tuple. */
 static int
-walk_items(Upto *u, const FjNode *node, PyObject *sequence)
+walk_items(FlattenUpTo *u, const FjNode *node, PyObject *sequence)
 {
     int is_list = PyList_Check(sequence);
     if (node->flags & FJ_NODE_LEAVES) {
-        return fj_leafbuf_extend(u->leaves, PySequence_Fast_ITEMS(sequence), node->children);
+        return fj_leafbuf_extend(u->leaves, PySequence_Fast_ITEMS(sequence), node->arity);
     }
-    for (uint32_t i = 0; i < node->children; i++) {
-        if (is_list && PyList_GET_SIZE(sequence) != node->children) {
+    for (uint32_t i = 0; i < node->arity; i++) {
+        if (is_list && PyList_GET_SIZE(sequence) != node->arity) {
             PyErr_SetString(PyExc_RuntimeError, "list changed size while it was flattened");
             return -1;
         }
@@ -137,7 +137,7 @@ walk_items(Upto *u, const FjNode *node, PyObject *sequence)
 }
 
 static int
-differ_in_keys(Upto *u, const FjNode *node, PyObject *dict)
+differ_in_keys(FlattenUpTo *u, const FjNode *node, PyObject *dict)
 {
     PyObject *keys = PyDict_Keys(dict);
     PyObject *found = keys == NULL ? NULL : PyUnicode_FromFormat("the keys %R", keys);
@@ -158,7 +158,7 @@ has_order(const FjNode *node, PyObject *dict)
 }
 
 static int
-walk_dict(Upto *u, const FjNode *node, PyObject *dict)
+walk_dict(FlattenUpTo *u, const FjNode *node, PyObject *dict)
 {
     PyObject *keys = node->aux;
     int same = 1;
@@ -198,7 +198,7 @@ walk_dict(Upto *u, const FjNode *node, PyObject *dict)
 
 /* A field, which is NULL where it is not there: a subtree, or a static that is to be equal. */
 static int
-walk_field(Upto *u, const FjNode *node, PyObject *name, PyObject *value)
+walk_field(FlattenUpTo *u, const FjNode *node, PyObject *name, PyObject *value)
 {
     const FjNode *field = u->next;
     if (field->code == FJ_MISSING || value == NULL) {
@@ -219,7 +219,7 @@ walk_field(Upto *u, const FjNode *node, PyObject *name, PyObject *value)
 }
 
 static int
-walk_fields(Upto *u, const FjNode *node, PyObject *object)
+walk_fields(FlattenUpTo *u, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
     if (node->code == FJ_MODULE) {
@@ -234,7 +234,7 @@ walk_fields(Upto *u, const FjNode *node, PyObject *object)
                 say(kind->type->tp_name, -1));
         }
     }
-    for (uint32_t i = 0; i < node->children; i++) {
+    for (uint32_t i = 0; i < node->arity; i++) {
         PyObject *name = PyTuple_GET_ITEM(kind->names, i), *value = NULL;
         if (node->code == FJ_DATACLASS) {
             value = PyObject_GetAttr(object, name);
@@ -255,14 +255,14 @@ walk_fields(Upto *u, const FjNode *node, PyObject *object)
 }
 
 static int
-walk_generic(Upto *u, const FjNode *node, PyObject *object)
+walk_custom(FlattenUpTo *u, const FjNode *node, PyObject *object)
 {
-    PyObject *parts = PyObject_CallOneArg(u->structure->registry->split, object);
+    PyObject *parts = PyObject_CallOneArg(u->structure->registry->flatten_one_level, object);
     PyObject *expected = PyTuple_GET_ITEM(node->aux, 0), *children = NULL, *aux = NULL;
     PyObject *items = NULL;
     int result = -1;
-    if (parts == NULL || !fj_expect_tuple(parts, "split") ||
-        !PyArg_ParseTuple(parts, "OO;split() must return (children, aux)", &children, &aux)) {
+    if (parts == NULL || !fj_expect_tuple(parts, "flatten_one_level") ||
+        !PyArg_ParseTuple(parts, "OO;flatten_one_level() must return (children, aux)", &children, &aux)) {
         goto done;
     }
     items = PySequence_Tuple(children);
@@ -276,9 +276,9 @@ walk_generic(Upto *u, const FjNode *node, PyObject *object)
     if (!same) {
         differ_in_value(u, node, "aux data ", aux, "", expected);
     }
-    else if (PyTuple_GET_SIZE(items) != node->children) {
+    else if (PyTuple_GET_SIZE(items) != node->arity) {
         differ(u, node, PyUnicode_FromFormat("%zd children", PyTuple_GET_SIZE(items)),
-               PyUnicode_FromFormat("%u", (unsigned)node->children));
+               PyUnicode_FromFormat("%u", (unsigned)node->arity));
     }
     else {
         result = walk_items(u, node, items);
@@ -290,27 +290,27 @@ done:
 }
 
 static int
-walk_node(Upto *u, const FjNode *node, PyObject *object)
+walk_node(FlattenUpTo *u, const FjNode *node, PyObject *object)
 {
     switch (node->code) {
     case FJ_TUPLE:
-        return PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == node->children
+        return PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == node->arity
                    ? walk_items(u, node, object)
                    : differ_in_kind(u, node, object);
     case FJ_LIST:
-        return PyList_CheckExact(object) && PyList_GET_SIZE(object) == node->children
+        return PyList_CheckExact(object) && PyList_GET_SIZE(object) == node->arity
                    ? walk_items(u, node, object)
                    : differ_in_kind(u, node, object);
     default:
         break;
     }
-    if (Py_TYPE(object) != fj_structure_rest(u->structure, node)->type) {
+    if (Py_TYPE(object) != fj_structure_info(u->structure, node)->type) {
         return differ_in_kind(u, node, object);
     }
     switch (node->code) {
     case FJ_NAMEDTUPLE:
-        return PyTuple_GET_SIZE(object) == node->children ? walk_items(u, node, object)
-                                                          : differ_in_kind(u, node, object);
+        return PyTuple_GET_SIZE(object) == node->arity ? walk_items(u, node, object)
+                                                       : differ_in_kind(u, node, object);
     case FJ_DICT:
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
@@ -319,13 +319,13 @@ walk_node(Upto *u, const FjNode *node, PyObject *object)
     case FJ_DATACLASS:
         return walk_fields(u, node, object);
     default:
-        return walk_generic(u, node, object);
+        return walk_custom(u, node, object);
     }
 }
 
 /* The caller holds `object`. */
 static int
-walk(Upto *u, PyObject *object)
+walk(FlattenUpTo *u, PyObject *object)
 {
     const FjNode *node = u->next++;
     switch (node->code) {
@@ -345,9 +345,9 @@ walk(Upto *u, PyObject *object)
 }
 
 int
-fj_upto_flatten(FjStructure *structure, PyObject *tree, const char *name, const char *model,
-                FjLeafBuf *leaves)
+fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const char *model,
+                 FjLeafBuf *leaves)
 {
-    Upto u = {structure, structure->nodes, leaves, name, model};
+    FlattenUpTo u = {structure, structure->nodes, leaves, name, model};
     return walk(&u, tree);
 }

@@ -6,7 +6,7 @@
  *
  * plain     No Python code can run: every static is inert, every container is read directly.
  *           So nothing can change or die during the walk, and borrowed references are safe.
- *           Whatever would need Python makes it stop with NEEDS_CARE.
+ *           Whatever would need Python makes it stop with NEEDS_PYTHON.
  * careful   Each object is held while it is looked at, sizes are asked again after each child,
  *           and Python code may run: the __eq__ and __hash__ of statics, is_array for tracers,
  *           `split` for nodes that come apart in Python, getattr for dataclasses.
@@ -18,7 +18,7 @@
 #include "structure/fields.h"
 #include "structure/statics.h"
 
-#define NEEDS_CARE (-2)
+#define NEEDS_PYTHON (-2)
 #define VALUES_AT_ONCE 32 /* of a dict */
 
 typedef struct {
@@ -26,7 +26,7 @@ typedef struct {
     FjRegistry *registry;
     FjLeafBuf *arrays;
     const FjNode *next;
-    int careful;
+    int holds_references;
 } Match;
 
 static int match_node(Match *m, PyObject *object);
@@ -39,20 +39,20 @@ match_array(Match *m, PyObject *object)
     if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
         return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
     }
-    FjNodeKind *kind = fj_registry_known_kind(m->registry, Py_TYPE(object));
-    if (kind != NULL && kind->code != FJ_ASK) {
+    FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
+    if (kind != NULL && kind->code != FJ_PER_INSTANCE) {
         return FJ_MATCH_NO;
     }
-    if (!m->careful) {
-        return NEEDS_CARE;
+    if (!m->holds_references) {
+        return NEEDS_PYTHON;
     }
     kind = fj_registry_kind(m->registry, object);
     if (kind == NULL) {
         return FJ_MATCH_ERROR;
     }
-    int is_array = kind->code == FJ_ARRAY ? 1
-                   : kind->code == FJ_ASK ? fj_registry_ask(m->registry, object)
-                                          : 0;
+    int is_array = kind->code == FJ_ARRAY          ? 1
+                   : kind->code == FJ_PER_INSTANCE ? fj_registry_is_array(m->registry, object)
+                                                   : 0;
     Py_DECREF(kind);
     if (is_array > 0 && fj_leafbuf_push(m->arrays, object) < 0) {
         return FJ_MATCH_ERROR;
@@ -63,16 +63,16 @@ match_array(Match *m, PyObject *object)
 /* What is not inert may have changed since, also where it is the very object: statics and aux
  * data.  What has an == of its own tells by its hash. */
 static int
-match_wayward(Match *m, const FjNode *node, PyObject *object, int field)
+match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
 {
-    if (!m->careful) {
-        return NEEDS_CARE;
+    if (!m->holds_references) {
+        return NEEDS_PYTHON;
     }
     Py_hash_t hash;
     PyObject *frozen = fj_static_freeze(m->registry, object, field);
     int result = frozen == NULL || fj_static_hash(m->registry, frozen, &hash) < 0
                      ? FJ_MATCH_ERROR
-                 : hash == fj_structure_rest(m->structure, node)->hash
+                 : hash == fj_structure_info(m->structure, node)->hash
                      ? fj_structure_has(m->structure, node, object, frozen)
                      : FJ_MATCH_NO;
     Py_XDECREF(frozen);
@@ -92,7 +92,7 @@ match_static(Match *m, const FjNode *node, PyObject *object)
     if (fj_static_is_inert(m->registry, node->aux)) {
         return fj_static_equal(m->registry, node->aux, object);
     }
-    return match_wayward(m, node, object, node->flags & FJ_NODE_FIELD);
+    return match_mutable_static(m, node, object, node->flags & FJ_NODE_FIELD);
 }
 
 /* ---- containers ---- */
@@ -148,14 +148,14 @@ match_items(Match *m, PyObject *const *items, uint32_t count)
 static int
 match_tuple(Match *m, const FjNode *node, PyObject *object)
 {
-    if (PyTuple_GET_SIZE(object) != (Py_ssize_t)node->children) {
+    if (PyTuple_GET_SIZE(object) != (Py_ssize_t)node->arity) {
         return FJ_MATCH_NO;
     }
-    if (FJ_LIKELY(!m->careful)) {
-        return match_items(m, ((PyTupleObject *)object)->ob_item, node->children);
+    if (FJ_LIKELY(!m->holds_references)) {
+        return match_items(m, ((PyTupleObject *)object)->ob_item, node->arity);
     }
     int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         result = match_node(m, PyTuple_GET_ITEM(object, i));
     }
     return result;
@@ -164,13 +164,13 @@ match_tuple(Match *m, const FjNode *node, PyObject *object)
 static int
 match_list(Match *m, const FjNode *node, PyObject *object)
 {
-    if (FJ_LIKELY(!m->careful)) {
-        return PyList_GET_SIZE(object) == (Py_ssize_t)node->children
-                   ? match_items(m, ((PyListObject *)object)->ob_item, node->children)
+    if (FJ_LIKELY(!m->holds_references)) {
+        return PyList_GET_SIZE(object) == (Py_ssize_t)node->arity
+                   ? match_items(m, ((PyListObject *)object)->ob_item, node->arity)
                    : FJ_MATCH_NO;
     }
-    for (uint32_t i = 0; i < node->children; i++) {
-        if (PyList_GET_SIZE(object) != (Py_ssize_t)node->children) {
+    for (uint32_t i = 0; i < node->arity; i++) {
+        if (PyList_GET_SIZE(object) != (Py_ssize_t)node->arity) {
             return FJ_MATCH_NO;
         }
         int result = match_node(m, PyList_GET_ITEM(object, i));
@@ -178,7 +178,7 @@ match_list(Match *m, const FjNode *node, PyObject *object)
             return result;
         }
     }
-    return PyList_GET_SIZE(object) == (Py_ssize_t)node->children;
+    return PyList_GET_SIZE(object) == (Py_ssize_t)node->arity;
 }
 
 /* Whether the dict's keys are the expected ones, exactly, for dicts whose keys are not all str
@@ -240,7 +240,7 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
     int result = FJ_MATCH_YES;
     if (!(node->flags & FJ_NODE_STR_KEYS) || node->code == FJ_ORDERED_DICT ||
         !fj_compat_dict_is_unicode(object)) {
-        result = m->careful ? match_keys(m, node, object) : NEEDS_CARE;
+        result = m->holds_references ? match_keys(m, node, object) : NEEDS_PYTHON;
         if (result != FJ_MATCH_YES) {
             return result;
         }
@@ -254,7 +254,7 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
         Py_DECREF(factory); /* the dict holds it */
     }
     Py_ssize_t i = 0;
-    if (!m->careful && result == FJ_MATCH_YES) {
+    if (!m->holds_references && result == FJ_MATCH_YES) {
         result = match_values(m, node, object, &i);
     }
     for (; i < size && result == FJ_MATCH_YES; i++) {
@@ -268,14 +268,14 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
 }
 
 static int
-match_module_careful(Match *m, const FjNode *node, PyObject *object)
+match_module_holding(Match *m, const FjNode *node, PyObject *object)
 {
     int wrapper = fj_fields_has_wrapper(object, fj_node_kind(node));
     if (wrapper != !!(node->flags & FJ_NODE_WRAPPER)) {
         return wrapper < 0 ? FJ_MATCH_ERROR : FJ_MATCH_NO;
     }
     int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         PyObject *value = NULL;
         if (fj_fields_get(object, fj_node_kind(node), i, m->registry->missing, &value) < 0) {
             return FJ_MATCH_ERROR;
@@ -291,14 +291,14 @@ match_module(Match *m, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view;
-    if (m->careful) {
-        return match_module_careful(m, node, object);
+    if (m->holds_references) {
+        return match_module_holding(m, node, object);
     }
     if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
         return FJ_MATCH_ERROR;
     }
-    if (FJ_UNLIKELY(!view.plain)) {
-        return NEEDS_CARE;
+    if (FJ_UNLIKELY(!view.python_free)) {
+        return NEEDS_PYTHON;
     }
     if (FJ_UNLIKELY((view.used != kind->dynamic + kind->statics) !=
                     !!(node->flags & FJ_NODE_WRAPPER))) {
@@ -306,10 +306,10 @@ match_module(Match *m, const FjNode *node, PyObject *object)
     }
     if (FJ_LIKELY(view.values != NULL && fj_fields_in_order(kind) &&
                   !(node->flags & FJ_NODE_WRAPPER))) {
-        return match_items(m, view.values, node->children);
+        return match_items(m, view.values, node->arity);
     }
     int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         result = match_child(m, fj_fields_peek(&view, kind, i));
     }
     return result;
@@ -319,7 +319,7 @@ static int
 match_dataclass(Match *m, const FjNode *node, PyObject *object)
 {
     int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < node->children && result == FJ_MATCH_YES; i++) {
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         PyObject *value =
             PyObject_GetAttr(object, PyTuple_GET_ITEM(fj_node_kind(node)->names, i));
         if (value == NULL) {
@@ -332,19 +332,19 @@ match_dataclass(Match *m, const FjNode *node, PyObject *object)
 }
 
 static int
-match_generic(Match *m, const FjNode *node, PyObject *object)
+match_custom(Match *m, const FjNode *node, PyObject *object)
 {
     int result = FJ_MATCH_ERROR;
     PyObject *children = NULL, *aux = NULL, *tuple = NULL;
-    PyObject *parts = PyObject_CallOneArg(m->registry->split, object);
+    PyObject *parts = PyObject_CallOneArg(m->registry->flatten_one_level, object);
     if (parts == NULL) {
         return FJ_MATCH_ERROR;
     }
-    if (!fj_expect_tuple(parts, "split") ||
-        !PyArg_ParseTuple(parts, "OO;split() must return (children, aux)", &children, &aux)) {
+    if (!fj_expect_tuple(parts, "flatten_one_level") ||
+        !PyArg_ParseTuple(parts, "OO;flatten_one_level() must return (children, aux)", &children, &aux)) {
         goto done;
     }
-    result = match_wayward(m, node, aux, 1);
+    result = match_mutable_static(m, node, aux, 1);
     if (result == FJ_MATCH_YES) {
         tuple = PySequence_Tuple(children);
         result = tuple == NULL ? FJ_MATCH_ERROR : match_tuple(m, node, tuple);
@@ -375,23 +375,23 @@ match_container(Match *m, const FjNode *node, PyObject *object)
     default:
         break;
     }
-    if (Py_TYPE(object) != fj_structure_rest(m->structure, node)->type) {
+    if (Py_TYPE(object) != fj_structure_info(m->structure, node)->type) {
         return FJ_MATCH_NO;
     }
     switch (node->code) {
     case FJ_NAMEDTUPLE:
         return match_tuple(m, node, object);
     case FJ_DATACLASS:
-        return m->careful ? match_dataclass(m, node, object) : NEEDS_CARE;
-    case FJ_GENERIC:
-        return m->careful ? match_generic(m, node, object) : NEEDS_CARE;
+        return m->holds_references ? match_dataclass(m, node, object) : NEEDS_PYTHON;
+    case FJ_CUSTOM:
+        return m->holds_references ? match_custom(m, node, object) : NEEDS_PYTHON;
     default:
         return match_dict(m, node, object);
     }
 }
 
 static int
-match_node_careful(Match *m, const FjNode *node, PyObject *object)
+match_node_holding(Match *m, const FjNode *node, PyObject *object)
 {
     if (Py_EnterRecursiveCall(" while matching a pytree")) {
         return FJ_MATCH_ERROR;
@@ -412,8 +412,8 @@ match_node(Match *m, PyObject *object)
     if (FJ_UNLIKELY(node->code == FJ_NONE)) {
         return object == Py_None;
     }
-    if (FJ_UNLIKELY(m->careful)) {
-        return match_node_careful(m, node, object);
+    if (FJ_UNLIKELY(m->holds_references)) {
+        return match_node_holding(m, node, object);
     }
     switch (node->code) {
     case FJ_ARRAY:
@@ -440,8 +440,8 @@ push_captured(Match *m, const FjCapture *capture)
 }
 
 static int
-match_slot(Match *m, PyObject *object, Py_ssize_t slot, const FjCapture *captures,
-           Py_ssize_t count)
+match_argument(Match *m, PyObject *object, Py_ssize_t parameter, const FjCapture *captures,
+               Py_ssize_t count)
 {
     /* Not match_child: what stands for a missing field can be an argument. */
     if (m->next->code == FJ_MISSING) {
@@ -449,7 +449,7 @@ match_slot(Match *m, PyObject *object, Py_ssize_t slot, const FjCapture *capture
         return object == NULL;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (captures[i].slot == slot && captures[i].object == object) {
+        if (captures[i].parameter == parameter && captures[i].object == object) {
             return push_captured(m, &captures[i]);
         }
     }
@@ -462,35 +462,35 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
           FjLeafBuf *arrays)
 {
     Py_ssize_t before = arrays->count;
-    Match m = {structure, structure->registry, arrays, first, structure->careful};
+    Match m = {structure, structure->registry, arrays, first, structure->may_run_python};
     for (;;) {
         int result = FJ_MATCH_YES;
         for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
-            result = match_slot(&m, objects[i], i, captures, captured);
+            result = match_argument(&m, objects[i], i, captures, captured);
         }
         if (FJ_LIKELY(result == FJ_MATCH_YES)) {
             return FJ_MATCH_YES;
         }
         fj_leafbuf_truncate(arrays, before);
-        if (result != NEEDS_CARE) {
+        if (result != NEEDS_PYTHON) {
             return (FjMatch)result;
         }
         m.next = first;
-        m.careful = 1;
+        m.holds_references = 1;
         captured = 0; /* what is known of them may not hold for long */
     }
 }
 
 FjMatch
-fj_match_slots(FjStructure *structure, PyObject *const *slots, const FjCapture *captures,
-               Py_ssize_t count, FjLeafBuf *arrays)
+fj_match_arguments(FjStructure *structure, PyObject *const *arguments,
+                   const FjCapture *captures, Py_ssize_t count, FjLeafBuf *arrays)
 {
-    if (fj_compat_enter_frames(structure->careful) < 0) {
+    if (fj_compat_enter_frames(structure->may_run_python) < 0) {
         return FJ_MATCH_ERROR;
     }
-    FjMatch result = match_all(structure, slots, structure->nodes[0].children,
+    FjMatch result = match_all(structure, arguments, structure->nodes[0].arity,
                                structure->nodes + 1, captures, count, arrays);
-    fj_compat_leave_frames(structure->careful);
+    fj_compat_leave_frames(structure->may_run_python);
     return result;
 }
 

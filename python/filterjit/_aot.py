@@ -76,7 +76,7 @@ def arguments_of(
     signature: _core.Signature, slots: Sequence[Any], missing: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """``(args, kwargs)`` of a call with these slots."""
-    found: tuple[tuple[Any, ...], dict[str, Any]] = _signature.call_with_slots(
+    found: tuple[tuple[Any, ...], dict[str, Any]] = _signature.call_with_arguments(
         lambda *args, **kwargs: (args, kwargs), signature, slots, missing
     )
     return found
@@ -102,7 +102,7 @@ class Made:
 
     @property
     def cache(self) -> _core.Cache:
-        return self.f.parts()[0]
+        return self.f._parts()[0]
 
     def without_arrays(self) -> "Made":
         """The same with a spec of each array of the arguments, which are not to be kept alive."""
@@ -116,7 +116,7 @@ class Made:
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """``(args, kwargs)`` with these in the places of the arrays."""
-        slots = self.variant.slots(tuple(leaves))[1]
+        slots = self.variant.arguments(tuple(leaves))[1]
         return arguments_of(self.cache.signature, slots, self.cache.options.registry)
 
     def result(self, tree: Any) -> Any:
@@ -129,15 +129,15 @@ class Made:
         cache, variant = self.cache, self.variant
         under_way = variant.num_deferred
         try:
-            recorder.work(cache.notes, variant)
+            recorder.work(cache.record, variant)
             if cache.options.quiet:
                 _running.ignore_donation(variant)
             yield
             variant.run_deferred(under_way)
-            cache.keep(variant)
+            cache.insert_traced(variant)
         except BaseException:
             variant.run_deferred(under_way)
-            cache.keep(variant)
+            cache.insert_traced(variant)
             raise
 
 
@@ -211,7 +211,7 @@ class Lowered(_Stage):
         fixed.raises = self._raises
         fixed.jit_id = _errors.jit_id_of(made.variant)
         f = fixed.function(cache.function, made.own)
-        fixed.adopt(f, made.variant.structure, made.variant.outputs)
+        fixed.insert_compiled(f, made.variant.structure, made.variant.outputs)
         return _core.Compiled(f, CompiledDetails(compiled, made))
 
 
@@ -282,12 +282,12 @@ def _prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     fun = f.__wrapped__
     with_placeholders = _with_placeholders(_nodes.registry, fun)
     if with_placeholders is not fun:  # it shares its cache with one that holds arrays
-        f = _core.FilterJit(with_placeholders, f.options, f.given_signature, dict(f.__dict__))
-    args, kwargs = _with_placeholders(f.options.registry, (args, kwargs))
-    variant, arrays = f.lookup(*args, **kwargs)
+        f = _core.FilterJit(with_placeholders, f._options, f._given_signature, dict(f.__dict__))
+    args, kwargs = _with_placeholders(f._options.registry, (args, kwargs))
+    variant, arrays = f._lookup(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
     name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))
-    signature = f.given_signature or inspect.signature(fun)
+    signature = f._given_signature or inspect.signature(fun)
     return Made(name, signature, f, variant, specs)
 
 
@@ -314,7 +314,7 @@ class Fixed(_running.Running):
         cache = _core.Cache(self.registry, function, signature, self, 1, {})
         return _core.rebuild(cache, arrays)
 
-    def adopt(
+    def insert_compiled(
         self,
         f: _core.FilterJit,
         structure: _core.Structure,
@@ -324,7 +324,7 @@ class Fixed(_running.Running):
         results by the numbers of their traces."""
         self.structure = structure
         call = _jax_compat.compiled_call(self.stage)
-        return f.parts()[0].adopt(structure, call, outputs, self.raises)
+        return f._parts()[0].insert_compiled(structure, call, outputs, self.raises)
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
         lines = [f"`{self.name}` was compiled for other arguments:"]
@@ -343,11 +343,13 @@ class Fixed(_running.Running):
         causes = _explain.compare(self.registry, self.structure, variant.structure, own)
         raise self._mismatch(causes)
 
-    def misfit(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def raise_binding_error(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         _signature.stand_in(self.name, self.name, self.signature)(*args, **kwargs)
         self.signature.bind(*args, **kwargs)
 
-    def failed(
+    def translate_error(
         self,
         f: _core.FilterJit,
         exception: BaseException,
@@ -381,5 +383,5 @@ class Fixed(_running.Running):
                 causes.append(Cause("sharding", _errors.format_path(path), *placed, ""))
         return causes
 
-    def settle(self, variant: _core.Variant, arrays: Any, outputs: Any) -> bool:
+    def inspect_new_trace(self, variant: _core.Variant, arrays: Any, outputs: Any) -> bool:
         return self.raises

@@ -163,7 +163,7 @@ class Options(_running.Running):
             arrays, structure = _core.flatten(_nodes.registry, fun)
             hash(structure)
         except Exception as e:
-            blame = e.__dict__.get("__filterjit_blame__")
+            blame = e.__dict__.get("__filterjit_error_context__")
             if blame is not None:
                 blame[1].insert(0, "the function")
             raise _errors.explain(e) from None
@@ -174,7 +174,7 @@ class Options(_running.Running):
         except TypeError:  # jitkwargs that cannot be hashed: not shared
             caches = cache = None
         if cache is None:
-            signature = _signature.core_signature(fun, f.given_signature)
+            signature = _signature.core_signature(fun, f._given_signature)
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.maxsize, dict(f.__dict__)
             )
@@ -204,12 +204,12 @@ class Options(_running.Running):
         The function holds the variant weakly: JAX's caches may keep it, and must not keep the
         user's objects.
         """
-        cache, _ = f.parts()
+        cache, _ = f._parts()
         signature = cache.signature
         name, qualname = _names(f.__wrapped__)
         this = weakref.ref(variant)
         jit_id = os.urandom(16)
-        record = cache.notes
+        record = cache.record
         registry = self.registry
         the_cache = weakref.ref(cache)
 
@@ -218,7 +218,7 @@ class Options(_running.Running):
             __equinox_jit_id__ = jit_id  # noqa: F841 (eqx.error_if looks for it in the frames)
             variant = this()
             assert variant is not None
-            self.guard(variant)
+            self.before_raising_call(variant)
             if self.quiet:
                 _running.ignore_donation(variant)
             with (
@@ -226,11 +226,11 @@ class Options(_running.Running):
                 recorder.tracing(record, variant),
                 self.tracing(variant),
             ):
-                fun, slots = variant.slots(arrays)
+                fun, slots = variant.arguments(arrays)
                 cache = the_cache()
                 if cache is not None:
                     self.watch.traced(cache, _anchor(fun), variant, trace)
-                out = _signature.call_with_slots(fun, signature, slots, registry)
+                out = _signature.call_with_arguments(fun, signature, slots, registry)
                 return variant.finish(out, lambda: jnp.array(0))
 
         flat.__name__, flat.__qualname__ = name, qualname
@@ -248,17 +248,19 @@ class Options(_running.Running):
             return tuple(range(total))
         path = (0,) if signature.positional else (0, 0)
         try:
-            first, count = variant.structure.span(*path)
+            first, count = variant.structure._span(*path)
         except IndexError:  # *args without any
             first, count = 0, 0
         kept = range(own + first, own + first + count)
         return tuple(i for i in range(total) if i not in kept)
 
-    def misfit(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def raise_binding_error(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Raises the TypeError of arguments that do not fit the signature."""
-        _signature.raise_misfit(f.__wrapped__, f.given_signature, args, kwargs)
+        _signature.raise_binding_error(f.__wrapped__, f._given_signature, args, kwargs)
 
-    def failed(
+    def translate_error(
         self,
         f: _core.FilterJit,
         exception: BaseException,
@@ -269,7 +271,7 @@ class Options(_running.Running):
         del f
         return _errors.translate(exception, variant, arrays, _errors.jit_id_of(variant))
 
-    def settle(
+    def inspect_new_trace(
         self, variant: _core.Variant, arrays: Sequence[Any], outputs: Sequence[Any]
     ) -> bool | None:
         """Whether the program that was just traced can raise while it runs; None where that
@@ -294,7 +296,7 @@ class Options(_running.Running):
         if self.donate != "none":
             given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
             if self.donate.endswith("-except-first"):
-                signature = f.parts()[0].signature
+                signature = f._parts()[0].signature
                 first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
                 given = given[1:] if args else [x for x in given if x not in first]
             if given:
@@ -333,16 +335,16 @@ class Options(_running.Running):
         return _explain.explain(f, _anchor(f.__wrapped__), args, kwargs)
 
     def report(self, f: _core.FilterJit) -> _screens.Report:
-        return _report.report_of(f.parts()[0])
+        return _report.report_of(f._parts()[0])
 
     def cache_info(self, f: _core.FilterJit) -> _report.CacheInfo:
-        return _report.cache_info(f.parts()[0])
+        return _report.cache_info(f._parts()[0])
 
     def clear_cache(self, f: _core.FilterJit) -> None:
-        _report.clear(f.parts()[0])
+        _report.clear(f._parts()[0])
 
     def variants(self, f: _core.FilterJit) -> list[_core.Variant]:
-        return f.parts()[0].variants()
+        return f._parts()[0].variants()
 
     def reduce(self, f: _core.FilterJit) -> Any:
         """For pickle and copy: a decorated function goes by its name, as functions do."""

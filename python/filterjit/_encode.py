@@ -378,7 +378,7 @@ def _encode_node(registry: _core.Registry, node: _explain.Node) -> Json:
             if not same:
                 raise Unsupported(f"{short(node.detail)} is equal only to itself")
             return json
-        case "slots":
+        case "arguments":
             return list(node.detail)
         case "dict" | "ordered_dict" | "default_dict":
             return _encode_items(node.detail)
@@ -386,7 +386,7 @@ def _encode_node(registry: _core.Registry, node: _explain.Node) -> Json:
             return _encode_reference(node.type)
         case "module" | "dataclass":
             return [_encode_reference(node.type), list(node.detail)]
-        case "generic":
+        case "custom":
             return [_encode_reference(node.type), encode_value(node.detail[0])]
         case kind:
             raise Unsupported(f"a node of kind {kind}")
@@ -422,7 +422,7 @@ def _decode_node(kind: str, children: Sequence[Any], detail: Json, array: Any, m
             return list(children)
         case "static":
             return decode_value(detail)
-        case "slots":
+        case "arguments":
             return dict(zip(detail, children, strict=True))
         case "dict":
             return dict(zip(_decode_items(detail), children, strict=True))
@@ -437,7 +437,7 @@ def _decode_node(kind: str, children: Sequence[Any], detail: Json, array: Any, m
             fields = zip(detail[1], children, strict=True)
             given = {name: value for name, value in fields if value is not missing}
             return _new(_decode_reference(detail[0]), given)
-        case "generic":
+        case "custom":
             cls, aux = _decode_reference(detail[0]), decode_value(detail[1])
             unflatten = _jax_compat.registered_unflatten(cls)
             if unflatten is None:

@@ -36,8 +36,8 @@ def format_path(path: Sequence[Any]) -> str:
 
 def array_paths(function: _core.Structure, arguments: _core.Structure) -> list[list[Any]]:
     """The path of each array, those in the function itself first."""
-    own = [["the function", *path] for path in function.array_paths()]
-    return own + arguments.array_paths()
+    own = [["the function", *path] for path in function._array_paths()]
+    return own + arguments._array_paths()
 
 
 def short(x: Any, most: int = 80) -> str:
@@ -52,10 +52,10 @@ def short(x: Any, most: int = 80) -> str:
 def explain(exception: BaseException) -> BaseException:
     """`exception` with the place in the arguments that it is about.
 
-    The C core leaves ``__filterjit_blame__ = (deed, path, value)`` on what a static's
+    The C core leaves ``__filterjit_error_context__ = (deed, path, value)`` on what a static's
     ``__hash__`` or ``__eq__``, the sorting of keys, or a registered flatten function raised.
     """
-    blame = exception.__dict__.pop("__filterjit_blame__", None)
+    blame = exception.__dict__.pop("__filterjit_error_context__", None)
     if blame is None:
         return exception
     deed, path, value = blame

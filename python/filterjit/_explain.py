@@ -162,9 +162,9 @@ class Node:
 
     def keys(self) -> Sequence[Any]:
         """Of the children, for `format_path`."""
-        if self.kind in ("slots", "module", "dataclass"):
+        if self.kind in ("arguments", "module", "dataclass"):
             return [str(name) for name in self.detail]
-        if self.kind == "generic":
+        if self.kind == "custom":
             return [key if isinstance(key, (str, tuple)) else str(key) for key in self.detail[1]]
         if self.kind == "namedtuple":
             return [str(name) for name in self.type._fields]
@@ -192,7 +192,7 @@ def tree_of(structure: _core.Structure, first_array: int) -> Node:
     root: Node | None = None
     open_nodes: list[tuple[Node, int]] = []  # and how many children are still to come
     array = first_array
-    for kind, count, cls, detail, number in structure.nodes():
+    for kind, count, cls, detail, number in structure._nodes():
         node = Node(kind, cls, detail, number, [])
         if kind == "array":
             node.array, array = array, array + 1
@@ -252,7 +252,7 @@ class _Differ:
             case "static":
                 self._static(a, b, path)
                 return []
-            case "slots":
+            case "arguments":
                 return list(zip(a.children, b.children, a.keys(), strict=True))
         if a.type is not b.type:
             self._another_class(a, b, path)
@@ -263,7 +263,7 @@ class _Differ:
             what = "Make its length the same, or put its items into one array."
             self._add_nodes("structure", path, a, b, what)
             return []
-        if a.kind == "generic" and not self._same(a.detail[0], b.detail[0]):
+        if a.kind == "custom" and not self._same(a.detail[0], b.detail[0]):
             self._add(
                 "static",
                 path,
@@ -588,8 +588,8 @@ def explain(
 
     Nothing is traced, and nothing runs.
     """
-    variant, structure, arrays = f.peek(*args, **kwargs)
-    cache, _ = f.parts()
+    variant, structure, arrays = f._peek(*args, **kwargs)
+    cache, _ = f._parts()
     earlier = [] if variant is None else _notes.notes_of(variant).traces
     return explain_trace(
         cache,

@@ -248,7 +248,7 @@ def _contents(f: types.FunctionType) -> tuple[Any, ...]:
 def tracing(variant: _core.Variant) -> Iterator[None]:
     """Around a trace: what it changes in the functions that it is given is distrusted."""
     walk = _Walk()
-    for _, _, _, detail, _ in variant.structure.nodes():
+    for _, _, _, detail, _ in variant.structure._nodes():
         with contextlib.suppress(Exception):  # the C core meets it as well
             walk.part(detail)
     with contextlib.suppress(Exception):
@@ -279,8 +279,8 @@ registry: _core.Registry = _core.Registry(
     array_type=_jax_compat.ARRAY_IMPL,
     classify=_classify,
     is_array=_nodes.is_array,
-    split=_nodes._split,
-    describe=_nodes._describe,
+    flatten_one_level=_nodes._split,
+    flatten_with_keys=_nodes._describe,
     missing=_nodes.registry.missing,
     keyed=tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial)),
 )

@@ -192,12 +192,12 @@ def _classify(cls: type, x: Any) -> tuple[Any, ...]:
             return native
         if issubclass(cls, tuple) and _split(x)[1] is cls:
             return "namedtuple", _is_plain_namedtuple(cls)
-        return ("generic",)
+        return ("custom",)
     # Tracers are arrays or not by their aval; a type that gives its own __class__ can lie
     # differently each time.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
     if issubclass(cls, jax.core.Tracer) or own_class:
-        return ("ask",)
+        return ("per_instance",)
     return ("array",) if is_array(x) else ("static", _static_key(cls))
 
 
@@ -205,13 +205,13 @@ registry: _core.Registry = _core.Registry(
     array_type=_jax_compat.ARRAY_IMPL,
     classify=_classify,
     is_array=is_array,
-    split=_split,
-    describe=_describe,
+    flatten_one_level=_split,
+    flatten_with_keys=_describe,
     missing=_Missing(),
 )
 
 jtu.register_pytree_node(_core.Output, _core.output_flatten, _core.output_unflatten)
-jtu.register_pytree_node(_core.FilterJit, lambda f: f.parts()[::-1], _core.rebuild)
+jtu.register_pytree_node(_core.FilterJit, lambda f: f._parts()[::-1], _core.rebuild)
 jtu.register_pytree_with_keys(
     _core.BoundFilterJit,
     lambda f: (

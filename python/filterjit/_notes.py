@@ -106,9 +106,9 @@ class VariantNotes:
 
 
 def notes_of(variant: _core.Variant) -> VariantNotes:
-    notes = variant.notes
+    notes = variant.record
     if notes is None:
-        notes = variant.notes = VariantNotes()
+        notes = variant.record = VariantNotes()
     assert isinstance(notes, VariantNotes)
     return notes
 

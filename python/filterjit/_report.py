@@ -154,7 +154,7 @@ class _Recorder:
         place = None if code is None else (code.co_filename, code.co_firstlineno)
         # It dies at any moment: no lock may be taken then, and no Python code be interrupted.
         ref = _Ref(cache, self._dead.append)
-        cache.notes = ref.record = Record(f"{module}.{name}", label, place, cache=ref)
+        cache.record = ref.record = Record(f"{module}.{name}", label, place, cache=ref)
         cache.timed = int(self.timed)
         self._live.add(ref)
         if self.kept is not None:
@@ -362,7 +362,7 @@ class _Recorder:
         try:
             program = _program.look_at(found)
             if program.captured is not None:
-                names = _program.names_of_captured(variant.slots(tuple(arrays))[0])
+                names = _program.names_of_captured(variant.arguments(tuple(arrays))[0])
                 named = dataclasses.replace(program.captured, names=names)
                 program = dataclasses.replace(program, captured=named)
         except Exception:  # of what is not as we know it: the call is not to fail
@@ -480,7 +480,7 @@ def report() -> Report:
 
 def report_of(cache: _core.Cache) -> Report:
     """Where the time of one jitted function went so far."""
-    return Report([_function([cache.notes])], recorder.timed)
+    return Report([_function([cache.record])], recorder.timed)
 
 
 def _sum_of_known(sizes: Iterable[int | None]) -> int | None:

@@ -104,7 +104,7 @@ def ignore_donation(variant: _core.Variant) -> None:
 class Running:
     """What the C core asks for while a program runs that can raise."""
 
-    def guard(self, variant: _core.Variant) -> None:
+    def before_raising_call(self, variant: _core.Variant) -> None:
         """Before a call of a program that can raise, and at each trace, which may be of one."""
         _quiet_callbacks.during(variant)
 

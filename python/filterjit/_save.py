@@ -237,7 +237,7 @@ def _words(structure: _core.Structure, specs: Sequence[Any]) -> list[list[str]]:
     found: list[list[str]] = []
     avals = [Aval.of(x) for x in specs]
     for node, path in _explain.walk(structure):
-        if not node.children and node.kind != "slots":
+        if not node.children and node.kind != "arguments":
             found.append([format_path(path), node.words(avals)])
     return found
 
@@ -463,9 +463,9 @@ def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
     function = _core.flatten(registry, (f"loaded {name}", *own))[1]
     f = fixed.function(function, tuple(own))
     slots = _encode.decode_tree(header["arguments"], array, registry)
-    args, kwargs = _aot.arguments_of(f.parts()[0].signature, list(slots.values()), registry)
-    structure = f.peek(*args, **kwargs)[1]
-    variant = fixed.adopt(f, structure, (output,))
+    args, kwargs = _aot.arguments_of(f._parts()[0].signature, list(slots.values()), registry)
+    structure = f._peek(*args, **kwargs)[1]
+    variant = fixed.insert_compiled(f, structure, (output,))
     if variant.function.num_leaves + structure.num_leaves != len(avals):
         raise ValueError("the number of arrays")
     made = _aot.Made(name, signature, f, variant, tuple(map(_jax_compat.spec_of, avals, shardings)))

@@ -64,7 +64,7 @@ def core_signature(fun: Any, signature: inspect.Signature | None) -> _core.Signa
     )
 
 
-def call_with_slots(
+def call_with_arguments(
     fun: Callable[..., Any], signature: _core.Signature, slots: Sequence[Any], missing: Any
 ) -> Any:
     """Calls `fun` with the arguments in `slots`, as ``inspect.BoundArguments`` would: by
@@ -109,7 +109,7 @@ def _called_function(
     return fun, args, kwargs
 
 
-def raise_misfit(
+def raise_binding_error(
     fun: Any,
     signature: inspect.Signature | None,
     args: tuple[Any, ...],

@@ -108,8 +108,8 @@ class _Pickler(pickle.Pickler):
 
 
 def _reduce(structure: Structure) -> tuple[Any, ...]:
-    parts = structure.parts(_HOLE)
-    if not any(kind == "missing" for kind, *_ in structure.nodes()):
+    parts = structure._parts(_HOLE)
+    if not any(kind == "missing" for kind, *_ in structure._nodes()):
         return _from_parts, parts
     buffer = io.BytesIO()
     _Pickler(buffer).dump(parts)

@@ -211,7 +211,7 @@ VALUES = st.one_of(
     st.sampled_from([None, True, "", "a", [], {}, [[]], 0, 1, -1, 2, 0.5, float("nan"), 1e400]),
     st.sampled_from([2**31, 2**63, 2**64, -(2**63), 10**30, 2**40]),
     st.sampled_from(["@20@", "@300@", "@5000@"]),
-    st.sampled_from(["array", "generic", "module", "slots", "static", "missing", "object"]),
+    st.sampled_from(["array", "custom", "module", "arguments", "static", "missing", "object"]),
     st.sampled_from(["__class__", "__dict__", "__wrapped__", "float32", "O", "f4,O", "V1000000"]),
     st.sampled_from(["enum", "dataclass", "namedtuple", "dtype", "set", "dict", "range", "int"]),
     st.sampled_from(REFERENCES).map(_reference),
@@ -220,7 +220,7 @@ VALUES = st.one_of(
         lambda r: ["dataclass", [_reference(r), [[["str", "__class__"], ["none", None]]]]]
     ),
     st.sampled_from(REFERENCES).map(lambda r: ["module", 0, [_reference(r), []]]),
-    st.sampled_from(REFERENCES).map(lambda r: ["generic", 0, [_reference(r), ["none", None]]]),
+    st.sampled_from(REFERENCES).map(lambda r: ["custom", 0, [_reference(r), ["none", None]]]),
     st.integers(-10, 300),
     st.text(max_size=5),
 )
@@ -364,7 +364,7 @@ def test_references(place: list[str], nothing_happens: Callable[[], None], lazy:
         ["static", 0, ["object", reference]],
         ["namedtuple", 0, reference],
         ["module", 0, [reference, []]],
-        ["generic", 0, [reference, ["none", None]]],
+        ["custom", 0, [reference, ["none", None]]],
         ["static", 0, ["enum", [reference, "RED", ["int", "0x1"]]]],
         ["static", 0, ["dataclass", [reference, [[["str", "__class__"], ["int", "0x1"]]]]]],
         ["default_dict", 1, []],

@@ -46,7 +46,7 @@ class Jitted:
 
     def __init__(self, options: Options, f: Any, variant: Any) -> None:
         self.options, self.variant = options, weakref.ref(variant)
-        self.own, self.count = len(f.parts()[1]), variant.structure.num_leaves
+        self.own, self.count = len(f._parts()[1]), variant.structure.num_leaves
         self.traces: dict[Any, int] = {}
 
     def __call__(
@@ -57,7 +57,7 @@ class Jitted:
         key = type(a.value) if arrays else None
         if key not in self.traces:
             variant = self.variant()
-            slots = variant.slots(arrays)[1]
+            slots = variant.arguments(arrays)[1]
             if slots[1] is self.options.fails:
                 raise ZeroDivisionError
             out, self.traces[key] = core.output_flatten(variant.finish(slots, Array))
@@ -82,7 +82,7 @@ class Options(cs.Options):
         self._note("compile", f, variant)
         return Jitted(self, f, variant)
 
-    def misfit(self, f: Any, args: Any, kwargs: Any) -> None:
+    def raise_binding_error(self, f: Any, args: Any, kwargs: Any) -> None:
         raise TypeError("they do not fit")
 
 
@@ -102,7 +102,7 @@ class Kept:
         self.nothing = self.options.registry
 
     def variants(self) -> set[Any]:
-        return set(self.f.parts()[0].variants())
+        return set(self.f._parts()[0].variants())
 
     def scenario(self, *args: Any, more: int = 0, **kwargs: Any) -> tuple[Call, Check]:
         """A call with these arguments; it may add `more` variants and take none away."""
@@ -194,12 +194,12 @@ def hit_after_a_memo_was_wrong() -> tuple[Call, Check]:
 def look_up_of_many_arrays() -> tuple[Call, Check]:
     kept = Kept()
     arrays = [X] * 1200
-    structure = kept.f.lookup(arrays)[0].structure
+    structure = kept.f._lookup(arrays)[0].structure
 
     def check(found: Any) -> None:
         expect(found[0].structure == structure and len(found[1]) == 1200)
 
-    return functools.partial(kept.f.lookup, arrays), check
+    return functools.partial(kept.f._lookup, arrays), check
 
 
 @scenario
@@ -251,7 +251,7 @@ def eviction() -> tuple[Call, Check]:
 
 
 @scenario
-def misfit() -> tuple[Call, Check]:
+def raise_binding_error() -> tuple[Call, Check]:
     kept = Kept()
     kept.f(X)
 
@@ -304,8 +304,11 @@ def static_that_fails() -> tuple[Call, Check]:
 @scenario
 def programs_that_may_raise() -> tuple[Call, Check]:
     kept = Kept()
-    kept.options.waits = True
-    kept.options.on["guard"] = lambda variant: (variant.defer(int), variant.defer(list))
+    kept.options.may_raise = True
+    kept.options.on["before_raising_call"] = lambda variant: (
+        variant.defer(int),
+        variant.defer(list),
+    )
     kept.f(X)
     return kept.scenario(X)
 
@@ -315,11 +318,11 @@ def functions_with_arrays() -> tuple[Call, Check]:
     options = Options(make_registry())
     f = cs.make_jit(Linear(weight=X, size=1), options)
     f(Y)
-    cache, arrays = f.parts()
+    cache, arrays = f._parts()
 
     def call() -> Any:
         g = core.rebuild(cache, arrays)
-        return [g(Y)[0], g.__wrapped__.weight, repr(g)[:14], g == f, g.lookup(Y)[1]]
+        return [g(Y)[0], g.__wrapped__.weight, repr(g)[:14], g == f, g._lookup(Y)[1]]
 
     return call, equals([Y, X, "<filter_jit of", False, (X, Y)])
 
@@ -330,7 +333,7 @@ def wrappers() -> tuple[Call, Check]:
 
     def call() -> Any:
         f = core.FilterJit(len, kept.options, None, {"__name__": "f"})
-        g = core.rebuild(*f.parts())
+        g = core.rebuild(*f._parts())
         return [f == g, hash(f) == hash(g), f.__name__, bool(repr(g)), f.__reduce__()[1]]
 
     return call, equals([True, True, "f", True, (len,)])
@@ -342,10 +345,10 @@ def lookups() -> tuple[Call, Check]:
     kept.f(X, 1)
 
     def call() -> Any:
-        variant, arrays = kept.f.lookup(X, 1)
-        found, _, _ = kept.f.peek(X, 1)
-        none, structure, more = kept.f.peek(X, "unknown", k=Y)
-        return [variant is found, arrays, none, more, len(structure.nodes()), found.num_traces]
+        variant, arrays = kept.f._lookup(X, 1)
+        found, _, _ = kept.f._peek(X, 1)
+        none, structure, more = kept.f._peek(X, "unknown", k=Y)
+        return [variant is found, arrays, none, more, len(structure._nodes()), found.num_traces]
 
     return call, equals([True, (X,), None, (X, Y), 6, 1])
 
@@ -354,10 +357,10 @@ def lookups() -> tuple[Call, Check]:
 def variants() -> tuple[Call, Check]:
     kept = Kept()
     kept.f([X])
-    variant = kept.f.lookup([X])[0]
+    variant = kept.f._lookup([X])[0]
 
     def call() -> Any:
-        wrapped, slots = variant.slots((X,))
+        wrapped, slots = variant.arguments((X,))
         output = variant.finish([X, 1], int)
         arrays, trace = core.output_flatten(output)
         made = variant.result(core.output_unflatten(trace, [Y]))
@@ -371,7 +374,7 @@ def variants() -> tuple[Call, Check]:
 def caches() -> tuple[Call, Check]:
     kept = Kept()
     kept.f(X)
-    cache = kept.f.parts()[0]
+    cache = kept.f._parts()[0]
 
     def call() -> Any:
         made = core.Cache(kept.options.registry, cache.function, SIGNATURE, 1, 2, {})

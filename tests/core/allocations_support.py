@@ -63,7 +63,7 @@ class Box(cs.Box):
         self.children, self.aux, self.hook = children, aux, hook
 
 
-def split(x: Any) -> Any:
+def flatten_one_level(x: Any) -> Any:
     if x.hook is not None:
         x.hook()
     return x.children, x.aux
@@ -73,12 +73,14 @@ KEYS = ((0,), (1,), (2,), (3,))
 MANY = (1,) * 20
 
 
-def describe(x: Any) -> Any:
-    children, aux = split(x)
+def flatten_with_keys(x: Any) -> Any:
+    children, aux = flatten_one_level(x)
     return children, aux, functools.partial(type(x), aux=aux), KEYS[: len(children)]
 
 
-make_registry = functools.partial(cs.make_registry, split=split, describe=describe)
+make_registry = functools.partial(
+    cs.make_registry, flatten_one_level=flatten_one_level, flatten_with_keys=flatten_with_keys
+)
 
 
 class Wide(Module):

@@ -88,9 +88,9 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
         structure = core.flatten(registry, tree)[1]
 
         def call() -> Any:
-            return repr(structure), structure.array_paths(), structure.nodes(), structure.span()
+            return repr(structure), structure._array_paths(), structure._nodes(), structure._span()
 
-        expected = repr(structure), structure.array_paths()
+        expected = repr(structure), structure._array_paths()
         # A repr for which an allocation failed can leave its mark on the next one: {...}.
         return call, lambda found: expect(found[:2] == expected or "..." in found[0])
 
@@ -137,7 +137,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
         def check(made: Any) -> None:
             expect(made == structure and same(made.unflatten(leaves), tree))
 
-        return lambda: core.from_parts(registry, HOLE, *structure.parts(HOLE)), check
+        return lambda: core.from_parts(registry, HOLE, *structure._parts(HOLE)), check
 
     def partition() -> tuple[Call, Check]:
         registry, tree = make_registry(), make()
@@ -194,7 +194,7 @@ def registries() -> tuple[Call, Check]:
         registry = make_registry()
         return [registry.kind(x) for x in (X, 1, [], Linear(), Point(1, 2), Box(()), STATIC)]
 
-    return call, equals(["array", "static", "list", "module", "namedtuple", "generic", "static"])
+    return call, equals(["array", "static", "list", "module", "namedtuple", "custom", "static"])
 
 
 @scenario

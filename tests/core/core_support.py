@@ -212,14 +212,14 @@ class Box:
 missing = type("Missing", (), {"__repr__": lambda self: "missing"})()
 
 
-def split(x: Any) -> tuple[Any, Any]:
+def flatten_one_level(x: Any) -> tuple[Any, Any]:
     if x.hook is not None:
         x.hook()
     return x.children, x.aux
 
 
-def describe(x: Any) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any], tuple[Any, ...]]:
-    children, aux = split(x)
+def flatten_with_keys(x: Any) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any], tuple[Any, ...]]:
+    children, aux = flatten_one_level(x)
     cls = type(x)
     keys = tuple((i,) for i in range(len(children)))
     return tuple(children), aux, lambda leaves: cls(leaves, aux), keys
@@ -255,11 +255,11 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     if issubclass(cls, Record):
         return "dataclass", ("data", "other"), ("tag",), ()
     if issubclass(cls, Box):
-        return ("generic",)
+        return ("custom",)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return "namedtuple", cls is not LoudPoint
     if issubclass(cls, Maybe):
-        return ("ask",)
+        return ("per_instance",)
     if issubclass(cls, Keyed):
         return "static", _key_of
     return ("array",) if issubclass(cls, Array) else ("static", None)
@@ -270,8 +270,8 @@ def make_registry(**changes: Any) -> Any:
         "array_type": Array,
         "classify": classify,
         "is_array": is_array,
-        "split": split,
-        "describe": describe,
+        "flatten_one_level": flatten_one_level,
+        "flatten_with_keys": flatten_with_keys,
         "missing": missing,
     }
     return core.Registry(**{**parts, **changes})
@@ -300,7 +300,7 @@ def core_signature(fun: Any) -> Any:
     )
 
 
-def call_with_slots(fun: Any, signature: Any, slots: Sequence[Any]) -> Any:
+def call_with_arguments(fun: Any, signature: Any, slots: Sequence[Any]) -> Any:
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for i, (name, value) in enumerate(zip(signature.names, slots, strict=True)):
@@ -347,7 +347,7 @@ class Options:
         self.registry, self.maxsize = registry, maxsize
         self.calls: list[str] = []
         self.on: dict[str, Callable[..., Any]] = {}
-        self.waits: bool | None = False
+        self.may_raise: bool | None = False
         self.caches: dict[Any, Any] = {}
 
     def _note(self, hook: str, *args: Any) -> None:
@@ -370,7 +370,7 @@ class Options:
 
     def compile(self, f: Any, variant: Any) -> Any:
         self._note("compile", f, variant)
-        cache, _ = f.parts()
+        cache, _ = f._parts()
         signature = cache.signature
         this = weakref.ref(variant)
         registry = self.registry
@@ -378,8 +378,8 @@ class Options:
         def call(arrays: tuple[Any, ...]) -> tuple[Any, Any]:
             own = this()
             assert own is not None
-            fun, slots = own.slots(arrays)
-            return own, call_with_slots(fun, signature, slots)
+            fun, slots = own.arguments(arrays)
+            return own, call_with_arguments(fun, signature, slots)
 
         def flat(*arrays: Any) -> Any:
             own, out = call(arrays)
@@ -391,20 +391,20 @@ class Options:
 
         return Jitted(flat, run)
 
-    def misfit(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._note("misfit", f, args, kwargs)
+    def raise_binding_error(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._note("raise_binding_error", f, args, kwargs)
         inspect.signature(f.__wrapped__).bind(*args, **kwargs)
 
-    def failed(self, f: Any, exception: BaseException, variant: Any, arrays: Any) -> Any:
-        self._note("failed", f, exception, variant, arrays)
+    def translate_error(self, f: Any, exception: BaseException, variant: Any, arrays: Any) -> Any:
+        self._note("translate_error", f, exception, variant, arrays)
         return exception
 
-    def guard(self, variant: Any) -> None:
-        self._note("guard", variant)
+    def before_raising_call(self, variant: Any) -> None:
+        self._note("before_raising_call", variant)
 
-    def settle(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
-        self._note("settle", variant, arrays, outputs)
-        return self.waits
+    def inspect_new_trace(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
+        self._note("inspect_new_trace", variant, arrays, outputs)
+        return self.may_raise
 
     def wait(self, outputs: Any) -> None:
         self._note("wait", outputs)
@@ -432,21 +432,21 @@ def _rebuilt(fun: Any) -> Any:
 def make_jit(
     fun: Any, options: Options | None = None, attributes: dict[str, Any] | None = None
 ) -> Any:
-    """A FilterJit of `fun`; ``f.options`` is where its hooks are."""
+    """A FilterJit of `fun`; ``f._options`` is where its hooks are."""
     options = Options(make_registry()) if options is None else options
     return core.FilterJit(fun, options, None, {} if attributes is None else attributes)
 
 
 def variants(f: Any) -> list[Any]:
     """Those in the cache of a FilterJit."""
-    return f.parts()[0].variants()  # type: ignore[no-any-return]
+    return f._parts()[0].variants()  # type: ignore[no-any-return]
 
 
 def called(fun: Any, *args: Any) -> tuple[Any, Any]:
     """A FilterJit that was called once, and its variant."""
     f = make_jit(fun)
     f(*args)
-    return f, f.lookup(*args)[0]
+    return f, f._lookup(*args)[0]
 
 
 # ---- comparing ----

@@ -25,7 +25,7 @@ def finalizer_of_a_leaf(w: World) -> Any:
         def __del__(self) -> None:
             w.hook()
 
-    w.registry(split=lambda x: ((Mortal(), 1), x.aux))
+    w.registry(flatten_one_level=lambda x: ((Mortal(), 1), x.aux))
     w.operation = lambda tree: (w.f(tree), tree)[1]
     return cs.Box([Array(), 1], aux=2)
 
@@ -37,7 +37,7 @@ def weakref_callback(w: World) -> Any:
         w.spare.append(weakref.ref(array, w.hook))
         return (array, 1), x.aux
 
-    w.registry(split=watch)
+    w.registry(flatten_one_level=watch)
     w.operation = lambda tree: (w.f(tree), tree)[1]
     return cs.Box([Array(), 1], aux=2)
 
@@ -48,7 +48,9 @@ def finalizer_of_an_old_variant(w: World) -> Any:
         def __del__(self) -> None:
             w.hook()
 
-    w.options.on["settle"] = lambda variant, arrays, outputs: setattr(variant, "notes", Mortal())
+    w.options.on["inspect_new_trace"] = lambda variant, arrays, outputs: setattr(
+        variant, "record", Mortal()
+    )
     w.operation = lambda tree: [w.f(tree), [w.plain(n) for n in range(8)]][0]
     return None
 
@@ -62,8 +64,8 @@ def hook_of_options(name: str) -> None:
             return original(*args) if given is NOTHING else given
 
         setattr(w.options, name, hook)
-        w.options.waits = True
-        if name in ("failed", "misfit"):
+        w.options.may_raise = True
+        if name in ("translate_error", "raise_binding_error"):
             w.operation = lambda tree: failing_call(w, tree, name)
         return None
 
@@ -72,7 +74,7 @@ def hook_of_options(name: str) -> None:
 
 def failing_call(w: World, tree: Any, name: str) -> Any:
     try:
-        if name == "misfit":
+        if name == "raise_binding_error":
             if not w.jits:
                 w.jits.append(cs.make_jit(lambda tree: tree, w.options))
             w.jits[-1](tree, tree)
@@ -83,7 +85,15 @@ def failing_call(w: World, tree: Any, name: str) -> Any:
     return tree
 
 
-for _name in ("prepare", "compile", "failed", "misfit", "guard", "settle", "wait"):
+for _name in (
+    "prepare",
+    "compile",
+    "translate_error",
+    "raise_binding_error",
+    "before_raising_call",
+    "inspect_new_trace",
+    "wait",
+):
     hook_of_options(_name)
 
 
@@ -107,8 +117,8 @@ def the_variant_s_callable(w: World) -> Any:
 
 @place(unraisable=True)
 def what_was_deferred(w: World) -> Any:
-    w.options.waits = True
-    w.options.on["guard"] = lambda variant: variant.defer(w.hook)
+    w.options.may_raise = True
+    w.options.on["before_raising_call"] = lambda variant: variant.defer(w.hook)
     return None
 
 
@@ -117,7 +127,7 @@ def marker_of_a_result_without_arrays(w: World) -> Any:
     f = cs.make_jit(echo, w.options)
 
     def run(tree: Any) -> Any:
-        variant, _ = f.lookup(tree)
+        variant, _ = f._lookup(tree)
         variant.finish(1, lambda: w.answer(Array()))
         return f(tree)
 

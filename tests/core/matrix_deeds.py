@@ -83,14 +83,14 @@ def calls_until_others_are_evicted(w: World) -> Any:
 
 @deed(harmless=True)
 def clears_the_cache(w: World) -> Any:
-    w.f.parts()[0].clear()
+    w.f._parts()[0].clear()
     gc.collect()
     return NOTHING
 
 
 @deed(harmless=True)
 def clears_and_fills_the_cache(w: World) -> Any:
-    w.f.parts()[0].clear()
+    w.f._parts()[0].clear()
     w.plain()
     w.spare += [Array(i) for i in range(50)]
     return NOTHING

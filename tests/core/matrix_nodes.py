@@ -148,25 +148,25 @@ def truth_of_is_array(w: World) -> Any:
 
 
 @place()
-def split(w: World) -> Any:
-    w.registry(split=lambda x: w.answer(cs.split(x)))
+def flatten_one_level(w: World) -> Any:
+    w.registry(flatten_one_level=lambda x: w.answer(cs.flatten_one_level(x)))
     return cs.Box([Array(), 1], aux=2)
 
 
 @place()
-def describe(w: World) -> Any:
-    w.registry(describe=lambda x: w.answer(cs.describe(x)))
+def flatten_with_keys(w: World) -> Any:
+    w.registry(flatten_with_keys=lambda x: w.answer(cs.flatten_with_keys(x)))
     return cs.Box([Array(), 1], aux=2)
 
 
 @place()
-def children_of_split(w: World) -> Any:
+def children_of_flatten_one_level(w: World) -> Any:
     def children(x: Any) -> Any:
         yield x.children[0]
         given = w.hook()
         yield x.children[1] if given is NOTHING else given
 
-    w.registry(split=lambda x: (children(x), x.aux))
+    w.registry(flatten_one_level=lambda x: (children(x), x.aux))
     return cs.Box([Array(), 1], aux=2)
 
 

@@ -94,7 +94,7 @@ def test_a_call_gives_the_arguments_back(source: str, call: Any) -> None:
         return
     assert f(*args, **kwargs) == direct
     assert f(*args, **kwargs) == direct
-    assert f.options.count("compile") == 1
+    assert f._options.count("compile") == 1
 
 
 def test_attributes() -> None:
@@ -132,7 +132,7 @@ def test_many_parameters(count: int) -> None:
     assert signature.bind(*range(count + 1)) is None
     f = make_jit(fun)
     assert f(*range(count)) == f(**dict(zip(names, range(count), strict=True)))
-    assert f.options.count("compile") == 1
+    assert f._options.count("compile") == 1
 
 
 def test_names_that_are_not_interned() -> None:

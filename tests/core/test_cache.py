@@ -11,7 +11,7 @@ def test_the_least_recently_used_goes() -> None:
     f = make_jit(lambda n: n, options)
 
     def statics() -> list[int]:
-        return sorted(v.slots(())[1][0] for v in variants(f))
+        return sorted(v.arguments(())[1][0] for v in variants(f))
 
     for n in (0, 1, 2):
         f(n)
@@ -36,20 +36,22 @@ def test_maxsize_one() -> None:
 
 def test_maxsize_must_be_positive() -> None:
     f = make_jit(lambda: 0)
-    cache, _ = f.parts()
+    cache, _ = f._parts()
     for maxsize in (0, -1):
         with pytest.raises(ValueError, match="maxsize"):
-            core.Cache(f.options.registry, cache.function, cache.signature, f.options, maxsize, {})
+            core.Cache(
+                f._options.registry, cache.function, cache.signature, f._options, maxsize, {}
+            )
 
 
 def test_clear() -> None:
     f = make_jit(lambda n: n)
     f(1), f(2)
-    f.parts()[0].clear()
+    f._parts()[0].clear()
     assert variants(f) == []
     assert f(2) == 2, "the last variant is no longer the guess"
     assert f(1) == 1
-    assert f.options.count("compile") == 4
+    assert f._options.count("compile") == 4
 
 
 def test_wrappers_share_it() -> None:
@@ -68,23 +70,23 @@ def test_wrappers_share_it() -> None:
 def test_lookup() -> None:
     f = make_jit(lambda x, n: (n, x))
     x = Array()
-    variant, arrays = f.lookup(x, 1)
+    variant, arrays = f._lookup(x, 1)
     assert arrays == (x,) and variant.num_traces == 0
     assert variants(f) == [], "it has not been traced"
-    assert variant.slots(arrays)[1] == [x, 1]
+    assert variant.arguments(arrays)[1] == [x, 1]
     with pytest.raises(ValueError, match="takes 1 arrays"):
-        variant.slots(())
+        variant.arguments(())
     with pytest.raises(ValueError, match="takes 1 arrays"):
-        variant.slots([x])
+        variant.arguments([x])
     assert f(x, 1) == (1, x)
     (listed,) = variants(f)
-    assert f.lookup(x, 1)[0] is listed is not variant
+    assert f._lookup(x, 1)[0] is listed is not variant
 
 
 def test_hits_are_timed() -> None:
     f = make_jit(lambda x: x)
     f(Array())
-    cache = f.parts()[0]
+    cache = f._parts()[0]
     assert cache.hit_time == 0
     cache.timed = 1
     f(Array())
@@ -97,53 +99,53 @@ class TestKeep:
 
     def test_once_it_is_traced(self) -> None:
         f = make_jit(lambda x, n: n)
-        cache = f.parts()[0]
-        variant, arrays = f.lookup(Array(), 3)
+        cache = f._parts()[0]
+        variant, arrays = f._lookup(Array(), 3)
         assert cache.variants() == []
-        cache.keep(variant)
+        cache.insert_traced(variant)
         assert cache.variants() == []
         core.output_flatten(variant.call(*arrays))  # what JAX does: the trace gets its number
         for _ in range(2):
-            cache.keep(variant)
+            cache.insert_traced(variant)
             assert cache.variants() == [variant]
         assert f(Array(), 3) == 3 and cache.variants() == [variant]
 
     def test_an_equal_one_is_there(self) -> None:
         f = make_jit(lambda x, n: n)
-        cache = f.parts()[0]
-        variant, arrays = f.lookup(Array(), 3)
+        cache = f._parts()[0]
+        variant, arrays = f._lookup(Array(), 3)
         core.output_flatten(variant.call(*arrays))
         f(Array(), 3)
         (first,) = cache.variants()
         assert first is not variant
-        cache.keep(variant)
+        cache.insert_traced(variant)
         assert cache.variants() == [first]
 
     def test_what_was_cleared_stays_away(self) -> None:
         f, variant = called(lambda x: x, Array(1))
-        cache = f.parts()[0]
+        cache = f._parts()[0]
         cache.clear()
-        cache.keep(variant)
+        cache.insert_traced(variant)
         assert cache.variants() == []
 
     @pytest.mark.parametrize("value", [None, 3, (), Array()])
     def test_bad_arguments(self, value: Any) -> None:
         f, _ = called(lambda x: x, Array(1))
-        with pytest.raises(TypeError, match="keep takes a Variant of this cache"):
-            f.parts()[0].keep(value)
+        with pytest.raises(TypeError, match="insert_traced takes a Variant of this cache"):
+            f._parts()[0].insert_traced(value)
 
     def test_one_of_another_cache(self) -> None:
         f, variant = called(lambda x: x, Array(1))
         _, other = called(lambda x: x, Array(1))
-        with pytest.raises(TypeError, match="keep takes a Variant of this cache"):
-            f.parts()[0].keep(other)
-        assert f.parts()[0].variants() == [variant]
+        with pytest.raises(TypeError, match="insert_traced takes a Variant of this cache"):
+            f._parts()[0].insert_traced(other)
+        assert f._parts()[0].variants() == [variant]
 
     def test_the_oldest_goes(self) -> None:
         f = make_jit(lambda n: n, Options(make_registry(), maxsize=2))
         f(1), f(2)
-        cache, oldest = f.parts()[0], f.lookup(1)[0]
-        variant, _ = f.lookup(3)
+        cache, oldest = f._parts()[0], f._lookup(1)[0]
+        variant, _ = f._lookup(3)
         core.output_flatten(variant.call())
-        cache.keep(variant)
+        cache.insert_traced(variant)
         assert variant in variants(f) and oldest not in variants(f) and len(variants(f)) == 2

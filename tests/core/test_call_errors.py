@@ -7,30 +7,39 @@ from core_support import Array, Hostile, Options, Unhashable, make_jit, make_reg
 
 
 @pytest.mark.parametrize(
-    "hook", ["prepare", "compile", "settle", "wait", "guard", "misfit", "failed"]
+    "hook",
+    [
+        "prepare",
+        "compile",
+        "inspect_new_trace",
+        "wait",
+        "before_raising_call",
+        "raise_binding_error",
+        "translate_error",
+    ],
 )
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_an_error_leaves_it_usable(hook: str, error: type[BaseException]) -> None:
     f = make_jit(lambda x, n=0: 1 / n if n else x)
-    options = f.options
-    options.waits = True
+    options = f._options
+    options.may_raise = True
     x = Array()
 
     def fail(*args: Any) -> None:
         raise error("on purpose")
 
     def attempt() -> None:
-        if hook == "guard":  # asked in a hit alone
+        if hook == "before_raising_call":  # asked in a hit alone
             f(x)
-        if hook == "misfit":
+        if hook == "raise_binding_error":
             f(1, 2, 3)
-        elif hook == "failed":
+        elif hook == "translate_error":
             f(x, "not a number")
         else:
             f(x)
 
     options.on[hook] = fail
-    ignored = hook == "failed" and issubclass(error, Exception)
+    ignored = hook == "translate_error" and issubclass(error, Exception)
     with pytest.raises(TypeError if ignored else error):
         attempt()
     del options.on[hook]
@@ -46,7 +55,7 @@ def test_the_function_fails() -> None:
         with pytest.raises(ZeroDivisionError):
             f(Array(), 0)
     assert variants(f) == [], "a variant that was never traced is not kept"
-    assert f.options.count("failed") == 3
+    assert f._options.count("translate_error") == 3
     assert f(Array(), 1) == 1
     with pytest.raises(ZeroDivisionError):
         f(Array(), 0)
@@ -64,7 +73,7 @@ def test_a_failing_retrace_keeps_the_variant() -> None:
     with pytest.raises(ZeroDivisionError):
         f(Array("a"))
     f(Array(2))
-    assert f.options.count("compile") == 1
+    assert f._options.count("compile") == 1
 
 
 def test_a_call_that_fails_evicts_nobody(registry: Any) -> None:
@@ -79,14 +88,14 @@ def test_a_call_that_fails_evicts_nobody(registry: Any) -> None:
     f(Array(), 4)
     after = set(variants(f))
     assert len(after) == 3 and len(after - before) == 1
-    f.lookup(Array(), 5)
+    f._lookup(Array(), 5)
     assert len(variants(f)) == 3
 
 
 def test_failed_gets_what_there_is() -> None:
     seen: list[Any] = []
     f = make_jit(lambda x, n: 1 // n)
-    f.options.on["failed"] = lambda *args: seen.append(args)
+    f._options.on["translate_error"] = lambda *args: seen.append(args)
     x = Array()
     with pytest.raises(ZeroDivisionError):
         f(x, 0)
@@ -95,7 +104,7 @@ def test_failed_gets_what_there_is() -> None:
     (g, exception, variant, arrays), (_, second, none, more) = seen
     assert g is f and type(exception) is ZeroDivisionError and arrays == (x,)
     assert variant.structure.num_leaves == 1
-    assert second.__filterjit_blame__[:2] == ("hash", ["n"])
+    assert second.__filterjit_error_context__[:2] == ("hash", ["n"])
     assert none is None and more == (x,)
 
 
@@ -103,7 +112,7 @@ def test_failed_replaces_the_exception() -> None:
     class Translating(Options):
         answer: Any = None
 
-        def failed(self, f: Any, exception: Any, variant: Any, arrays: Any) -> Any:
+        def translate_error(self, f: Any, exception: Any, variant: Any, arrays: Any) -> Any:
             return self.answer
 
     options = Translating(make_registry())
@@ -123,7 +132,7 @@ def test_an_interrupt_while_an_error_is_explained(options: Options) -> None:
         raise KeyboardInterrupt
 
     f = make_jit(lambda x: 1 // 0, options)
-    options.on["failed"] = interrupt
+    options.on["translate_error"] = interrupt
     with pytest.raises(KeyboardInterrupt):
         f(Array())
 
@@ -135,7 +144,7 @@ def test_interrupts_are_not_translated() -> None:
     f = make_jit(interrupt)
     with pytest.raises(KeyboardInterrupt):
         f()
-    assert f.options.count("failed") == 0
+    assert f._options.count("translate_error") == 0
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -154,7 +163,7 @@ def test_interrupts_in_a_match(error: type[BaseException], where: str) -> None:
     with pytest.raises(error):
         f(Array(), Hostile(**{where: interrupt}))
     f(Array(), Hostile())
-    assert f.options.count("compile") == 1
+    assert f._options.count("compile") == 1
 
 
 def test_errors_of_statics_in_a_match() -> None:
@@ -169,13 +178,13 @@ def test_errors_of_statics_in_a_match() -> None:
         for _ in range(2):
             with pytest.raises(ZeroDivisionError) as info:
                 f(Array(), s=bad)
-            assert info.value.__filterjit_blame__[:2] == (deed, ["s"])  # type: ignore[attr-defined]
+            assert info.value.__filterjit_error_context__[:2] == (deed, ["s"])  # type: ignore[attr-defined]
     f(Array(), Hostile())
-    assert f.options.count("compile") == 1
+    assert f._options.count("compile") == 1
 
 
 def test_misfit_that_raises_nothing() -> None:
     f = make_jit(lambda x: x)
-    f.options.misfit = lambda *args: None
+    f._options.raise_binding_error = lambda *args: None
     with pytest.raises(TypeError, match="do not fit"):
         f()

@@ -29,12 +29,12 @@ class Fixed(Options):
 def fixed(fun: Any, *args: Any, waits: bool = False, maxsize: int = 1) -> tuple[Any, Any]:
     """A FilterJit whose cache has adopted what was compiled for `args`; and its variant."""
     f, variant = called(fun, *args)
-    cache, arrays = f.parts()
+    cache, arrays = f._parts()
     options = Fixed(cache.options.registry)
     own = core.Cache(
         options.registry, cache.function, cache.signature, options, maxsize, {"__name__": "fixed"}
     )
-    adopted = own.adopt(variant.structure, variant.call, variant.outputs, waits)
+    adopted = own.insert_compiled(variant.structure, variant.call, variant.outputs, waits)
     g = core.rebuild(own, arrays)
     g.keep = f  # what is called holds it weakly
     return g, adopted
@@ -45,16 +45,16 @@ class TestAdopt:
         f, variant = fixed(lambda x, n: {"x": x, "n": n}, Array(1), 3)
         x = Array(2)
         assert f(x, 3) == {"x": x, "n": 3} == f(n=3, x=x)
-        assert f.options.calls == []
+        assert f._options.calls == []
         assert (variant.hits, variant.num_traces) == (2, 1)
-        assert f.parts()[0].variants() == [variant]
+        assert f._parts()[0].variants() == [variant]
 
     def test_anything_else_is_a_miss(self) -> None:
         f, variant = fixed(lambda x, n: x, Array(1), 3)
         for args in [(Array(), 4), (Array(), 3.0), (3, 3), (Array(), [3]), (Array(), True)]:
             with pytest.raises(LookupError):
                 f(*args)
-        assert f.parts()[0].variants() == [variant]
+        assert f._parts()[0].variants() == [variant]
         x = Array(5)
         assert f(x, 3) is x
 
@@ -76,42 +76,42 @@ class TestAdopt:
         for waits in (False, True):
             f, _ = fixed(lambda x: x, Array(1), waits=waits)
             f(Array(2))
-            assert f.options.calls == ["guard", "wait"] * waits
+            assert f._options.calls == ["before_raising_call", "wait"] * waits
 
     def test_the_oldest_goes(self) -> None:
         f, first = fixed(lambda x, n: x, Array(1), 3)
-        cache = f.parts()[0]
+        cache = f._parts()[0]
         _, other = called(lambda x, n: x, Array(1), 4)
         registry = cache.options.registry
-        structure = make_jit(lambda x, n: x, Options(registry)).lookup(Array(1), 4)[0].structure
-        second = cache.adopt(structure, first.call, first.outputs, False)
+        structure = make_jit(lambda x, n: x, Options(registry))._lookup(Array(1), 4)[0].structure
+        second = cache.insert_compiled(structure, first.call, first.outputs, False)
         assert cache.variants() == [second] and other is not second
-        assert f.lookup(Array(1), 4)[0] is second
+        assert f._lookup(Array(1), 4)[0] is second
 
     def test_an_output_of_a_trace_that_is_not_there(self) -> None:
         f, variant = called(lambda x: x, Array(1))
-        cache, arrays = f.parts()
+        cache, arrays = f._parts()
         own = core.Cache(
             cache.options.registry, cache.function, cache.signature, cache.options, 1, {}
         )
-        own.adopt(variant.structure, variant.call, (), False)
+        own.insert_compiled(variant.structure, variant.call, (), False)
         with pytest.raises(RuntimeError, match="does not belong"):
             core.rebuild(own, arrays)(Array(2))
 
     def test_a_call_that_returns_no_output(self) -> None:
         f, variant = called(lambda x: x, Array(1))
-        cache, arrays = f.parts()
+        cache, arrays = f._parts()
         for call in (lambda x: x, None, 3):
             own = core.Cache(
                 cache.options.registry, cache.function, cache.signature, cache.options, 1, {}
             )
-            own.adopt(variant.structure, call, variant.outputs, False)
+            own.insert_compiled(variant.structure, call, variant.outputs, False)
             with pytest.raises(TypeError, match=r"not Output|not callable"):
                 core.rebuild(own, arrays)(Array(2))
 
     def test_bad_arguments(self) -> None:
         f, variant = called(lambda x: x, Array(1))
-        cache = f.parts()[0]
+        cache = f._parts()[0]
         structure, outputs = variant.structure, variant.outputs
         tree = core.flatten(cache.options.registry, (Array(),))[1]
         every = core.tree_flatten(cache.options.registry, (1, 2), True, None)[1]
@@ -131,7 +131,7 @@ class TestAdopt:
             ((structure, variant.call, (outputs[0], None), False), TypeError),
         ]:
             with pytest.raises(kind):
-                cache.adopt(*args)
+                cache.insert_compiled(*args)
             assert cache.variants() == before
 
     def test_truth_that_raises(self) -> None:
@@ -141,12 +141,14 @@ class TestAdopt:
 
         f, variant = called(lambda x: x, Array(1))
         with pytest.raises(ZeroDivisionError):
-            f.parts()[0].adopt(variant.structure, variant.call, variant.outputs, Untrue())
+            f._parts()[0].insert_compiled(
+                variant.structure, variant.call, variant.outputs, Untrue()
+            )
 
     def test_a_static_that_raises_or_clears(self) -> None:
         hostile = Hostile()
         f, variant = fixed(lambda x, n: x, Array(1), hostile)
-        cache = f.parts()[0]
+        cache = f._parts()[0]
         assert f(Array(2), Hostile()) is not None
         hostile.on_eq = cache.clear
         with pytest.raises(LookupError):
@@ -318,4 +320,4 @@ def test_a_cache_of_its_own_registry() -> None:
     cache = core.Cache(registry, function, signature, Fixed(registry), 1, {})
     assert cache.variants() == [] and cache.maxsize == 1
     with pytest.raises(ValueError, match="not one of this cache's calls"):
-        cache.adopt(called(lambda x: x, Array())[1].structure, len, (), False)
+        cache.insert_compiled(called(lambda x: x, Array())[1].structure, len, (), False)

@@ -57,10 +57,10 @@ def test_another_order_is_learned(f: Any) -> None:
 
 def test_each_wrapper_guesses_from_its_own_last_call(f: Any) -> None:
     (alone,) = hashes(make_jit(lambda x, static: static), [0], 3)
-    other = make_jit(f.__wrapped__, f.options)
+    other = make_jit(f.__wrapped__, f._options)
     hashes(f, [0, 1], 3)
     hashes(other, [2], 3)
-    assert other.parts()[0] is f.parts()[0]
+    assert other._parts()[0] is f._parts()[0]
     assert hashes(f, [0, 1], 1) == [alone] * 2
 
 
@@ -70,7 +70,7 @@ def test_any_order_gives_what_was_asked(f: Any) -> None:
     for step in range(3000):
         number = chance.randrange(1 + step // 20)  # the table grows, and its positions change
         assert f(x, number) == number
-    assert len(f.parts()[0].variants()) == f.options.count("compile")
+    assert len(f._parts()[0].variants()) == f._options.count("compile")
 
 
 def _drop_by_eviction(f: Any) -> None:
@@ -79,7 +79,7 @@ def _drop_by_eviction(f: Any) -> None:
 
 
 def _drop_by_clearing(f: Any) -> None:
-    f.parts()[0].clear()
+    f._parts()[0].clear()
     f(Array(), 10)
 
 
@@ -88,9 +88,9 @@ def test_what_is_dropped_dies_and_is_not_guessed(drop: Callable[[Any], None]) ->
     f = make_jit(lambda x, static: static, Options(make_registry(), maxsize=3))
     for number in (0, 1, 2) * 3:
         f(Array(), number)
-    refs = [weakref.ref(variant) for variant in f.parts()[0].variants()]
+    refs = [weakref.ref(variant) for variant in f._parts()[0].variants()]
     drop(f)
     assert [ref() for ref in refs] == [None] * 3, "without the collector"
     for number in (0, 1, 2, 0, 1, 2):
         assert f(Array(), number) == number
-    assert f.options.count("compile") > 6
+    assert f._options.count("compile") > 6

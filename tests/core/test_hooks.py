@@ -9,35 +9,35 @@ from core_support import Array, Linear, make_jit, variants
 
 def test_programs_that_can_raise() -> None:
     f = make_jit(lambda x: x)
-    f.options.waits = True
+    f._options.may_raise = True
     f(Array())
-    assert f.options.calls == ["prepare", "compile", "settle", "wait"]
+    assert f._options.calls == ["prepare", "compile", "inspect_new_trace", "wait"]
     f(Array())
-    assert f.options.calls[4:] == ["guard", "wait"]
+    assert f._options.calls[4:] == ["before_raising_call", "wait"]
 
 
 def test_not_known_yet() -> None:
     f = make_jit(lambda x: x)
-    f.options.waits = None
+    f._options.may_raise = None
     f(Array())
     f(Array())
-    f.options.waits = False
+    f._options.may_raise = False
     f(Array())
     f(Array())
-    assert f.options.calls[2:] == ["settle"] * 3
+    assert f._options.calls[2:] == ["inspect_new_trace"] * 3
 
 
 def test_deferred() -> None:
     f = make_jit(lambda x: 1 // x.value)
     ran: list[Any] = []
 
-    def guard(variant: Any) -> None:
+    def before_raising_call(variant: Any) -> None:
         variant.defer(lambda: ran.append("first"))
         variant.defer(lambda: ran.append("last"))
 
-    f.options.waits = True
+    f._options.may_raise = True
     f(Array(1))
-    f.options.on["guard"] = guard
+    f._options.on["before_raising_call"] = before_raising_call
     f(Array(1))
     assert ran == ["last", "first"]
     with pytest.raises(ZeroDivisionError):
@@ -49,9 +49,9 @@ def test_deferred_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda u: unraisable.append(u.exc_type))
     f = make_jit(lambda x: x)
-    f.options.waits = True
+    f._options.may_raise = True
     f(Array())
-    f.options.on["guard"] = lambda variant: variant.defer(lambda: 1 / 0)
+    f._options.on["before_raising_call"] = lambda variant: variant.defer(lambda: 1 / 0)
     x = Array()
     assert f(x) is x
     assert unraisable == [ZeroDivisionError]
@@ -60,8 +60,8 @@ def test_deferred_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("answer", [None, (), (1, 2), ("cache", ()), [1, 2]], ids=repr)
 def test_bad_answers_of_prepare(answer: Any) -> None:
     f = make_jit(lambda x: x)
-    f.options.prepare = lambda f: answer
-    for call in (lambda: f(1), f.parts, lambda: hash(f), lambda: f.lookup(1)):
+    f._options.prepare = lambda f: answer
+    for call in (lambda: f(1), f._parts, lambda: hash(f), lambda: f._lookup(1)):
         with pytest.raises(TypeError, match=r"prepare\(\) must return"):
             call()
 
@@ -73,17 +73,17 @@ def test_prepare_gives_other_arrays_than_the_function_holds(arrays: Any) -> None
             return x
 
     f = make_jit(Held(weight=Array()))
-    cache, _ = f.parts()
+    cache, _ = f._parts()
     g = make_jit(lambda x: x)
-    g.options.prepare = lambda g: (cache, arrays)
-    for call in (lambda: g(1), g.parts, lambda: hash(g), lambda: g == f, lambda: f == g):
+    g._options.prepare = lambda g: (cache, arrays)
+    for call in (lambda: g(1), g._parts, lambda: hash(g), lambda: g == f, lambda: f == g):
         with pytest.raises(ValueError, match=f"{len(arrays)} arrays, .* has 1"):
             call()
 
 
 def test_prepare_that_calls_it_without_end() -> None:
     f = make_jit(lambda x: x)
-    f.options.on["prepare"] = lambda f: f(1)
+    f._options.on["prepare"] = lambda f: f(1)
     with pytest.raises(RecursionError):
         f(1)
 
@@ -91,7 +91,7 @@ def test_prepare_that_calls_it_without_end() -> None:
 @pytest.mark.parametrize("answer", [None, 3, (1, 2)])
 def test_bad_answers_of_a_callable(answer: Any) -> None:
     f = make_jit(lambda x: x)
-    f.options.compile = lambda f, variant: lambda *arrays: answer
+    f._options.compile = lambda f, variant: lambda *arrays: answer
     with pytest.raises(TypeError, match="not Output"):
         f(Array())
     assert variants(f) == []
@@ -99,6 +99,6 @@ def test_bad_answers_of_a_callable(answer: Any) -> None:
 
 def test_what_compile_returns_must_be_callable() -> None:
     f = make_jit(lambda x: x)
-    f.options.compile = lambda f, variant: 3
+    f._options.compile = lambda f, variant: 3
     with pytest.raises(TypeError, match="not callable"):
         f(Array())

@@ -59,8 +59,8 @@ def test_statics_die_with_the_function() -> None:
     s, ref = watched(Static())
     f = make_jit(lambda x, s: x)
     f(Array(), s)
-    variant = weakref.ref(f.lookup(Array(), s)[0])
-    cache = weakref.ref(f.parts()[0])
+    variant = weakref.ref(f._lookup(Array(), s)[0])
+    cache = weakref.ref(f._parts()[0])
     del s
     assert not dies(ref)
     f, function_ref = None, weakref.ref(f)
@@ -72,7 +72,7 @@ def test_statics_die_with_the_variant() -> None:
     s, ref = watched(Static())
     f(s)
     del s
-    f.parts()[0].clear()
+    f._parts()[0].clear()
     assert not dies(ref), "the guess"
     f(1)
     assert dies(ref)
@@ -144,11 +144,11 @@ def test_cycles_through_the_result() -> None:
 def test_cycles_through_attributes_options_and_caches() -> None:
     f = make_jit(lambda x: x)
     f.me = f
-    f.options.f = f
+    f._options.f = f
     f(Array())
-    cache, arrays = f.parts()
-    f.options.cache = cache
-    refs = [weakref.ref(f), weakref.ref(cache), weakref.ref(f.options)]
+    cache, arrays = f._parts()
+    f._options.cache = cache
+    refs = [weakref.ref(f), weakref.ref(cache), weakref.ref(f._options)]
     del f, cache, arrays
     assert all(map(dies, refs))
 
@@ -196,7 +196,7 @@ def test_wrapped_in_the_middle_of_a_collection() -> None:
     class Last:
         def __del__(self) -> None:
             with contextlib.suppress(AssertionError):
-                seen.append((repr(self.f), self.f.__wrapped__, self.f.parts()))
+                seen.append((repr(self.f), self.f.__wrapped__, self.f._parts()))
                 seen.append(self.f(Array()))
                 seen.append(self.f(1, 2))
 
@@ -293,8 +293,8 @@ def test_weak_references(registry: Any) -> None:
         registry,
         core.flatten(registry, 1)[1],
         f,
-        f.parts()[0],
-        f.lookup(Array())[0],
+        f._parts()[0],
+        f._lookup(Array())[0],
         core.BoundFilterJit(f, 1),
     ]
     refs = [weakref.ref(t) for t in things]

@@ -182,7 +182,7 @@ def test_nothing_is_held() -> None:
     dead = [weakref.ref(x) for x in (tree, tree.weight[4][0], tree.weight[4][0].weight)]
     del tree
     assert all(ref() is None for ref in dead)
-    assert len(f.parts()[0].variants()) == 1
+    assert len(f._parts()[0].variants()) == 1
 
 
 def test_addresses_that_come_back() -> None:
@@ -209,7 +209,7 @@ def test_changed_within_the_call() -> None:
     """The careful walk of another argument runs Python code: what is known may not hold."""
 
     def hook() -> None:
-        f.parts()
+        f._parts()
         tree.weight[0][0] = leaf(99)
         tree.weight.append(Array())
         for _ in range(3):
@@ -248,5 +248,5 @@ def test_a_list_of_statics() -> None:
     known(f, tree)
     tree[500] = "".join(["50", "0"])
     known(f, tree)
-    arrays, structure = core.flatten(f.options.registry, tree)
+    arrays, structure = core.flatten(f._options.registry, tree)
     assert arrays == () and structure.num_nodes == 1001

@@ -10,7 +10,7 @@ from core_support import Array, Options, Unhashable, Value, called, core, make_j
 def test_output() -> None:
     f = make_jit(lambda x: (x, 1))
     x = Array()
-    variant, _ = f.lookup(x)
+    variant, _ = f._lookup(x)
     output = variant.finish((x, [x]), lambda: 1 / 0)
     assert output.arrays == (x, x) and output.trace == -1
     assert core.output_flatten(output) == ((x, x), 0)
@@ -29,7 +29,7 @@ def test_output() -> None:
 @pytest.mark.parametrize("trace, arrays", [(0, ()), (5, (1,)), (-1, (1,)), (-7, (1,))])
 def test_outputs_of_another(trace: int, arrays: Any) -> None:
     f = make_jit(lambda x: x)
-    f.options.compile = lambda f, variant: lambda *xs: core.output_unflatten(trace, arrays)
+    f._options.compile = lambda f, variant: lambda *xs: core.output_unflatten(trace, arrays)
     with pytest.raises(RuntimeError, match="does not belong"):
         f(Array())
 
@@ -37,7 +37,7 @@ def test_outputs_of_another(trace: int, arrays: Any) -> None:
 def test_outputs_of_another_variant() -> None:
     f = make_jit(lambda x, n: [x] * n)
     f(Array(), 1), f(Array(), 2)
-    one, two = (f.lookup(Array(), n)[0] for n in (1, 2))
+    one, two = (f._lookup(Array(), n)[0] for n in (1, 2))
     with pytest.raises(RuntimeError, match="does not belong"):
         two.result(one.call(Array()))
     with pytest.raises(TypeError):
@@ -54,13 +54,13 @@ def test_an_output_that_was_never_taken_apart() -> None:
     f = make_jit(lambda x, n: (x, n), Eager(make_registry()))
     x = Array()
     assert f(x, 1) == f(x, 1) == (x, 1)
-    assert f.options.calls == ["prepare", "compile"]
+    assert f._options.calls == ["prepare", "compile"]
 
 
 def test_a_trace_outside_of_a_call() -> None:
     f = make_jit(lambda x: [x, 1])
     x = Array()
-    variant, arrays = f.lookup(x)
+    variant, arrays = f._lookup(x)
     assert variant.outputs == ()
     variant.call(*arrays)
     (structure,) = variant.outputs
@@ -71,7 +71,7 @@ def test_a_trace_outside_of_a_call() -> None:
     variant.run_deferred()
     variant.run_deferred()
     assert done == [2, 1, 0]
-    assert repr(f.peek(x)[1]).startswith("Structure(")
+    assert repr(f._peek(x)[1]).startswith("Structure(")
 
 
 class TestOutputsOfAVariant:
@@ -82,14 +82,14 @@ class TestOutputsOfAVariant:
         (first,) = variant.outputs
         f(Array("a"))
         assert variant.outputs[0] is first and len(variant.outputs) == variant.num_traces == 2
-        assert first == core.flatten(f.options.registry, (Array(), [1]))[1]
+        assert first == core.flatten(f._options.registry, (Array(), [1]))[1]
         assert variant.outputs[1] != first
         with pytest.raises(AttributeError):
             variant.outputs = ()
 
     def test_none_before_the_first(self) -> None:
         f = make_jit(lambda x: x)
-        variant, _ = f.lookup(Array())
+        variant, _ = f._lookup(Array())
         assert variant.outputs == ()
 
     def test_they_outlive_the_variant(self) -> None:

@@ -63,7 +63,7 @@ def test_variants_are_shared_both_ways() -> None:
     p = f.partial(model)
     assert p(Y, 1)[1] is Y and f(model, Y, 1)[1] is Y and p(Z, 1)[1] is Z
     assert f(model, Y, 2)[2] == 2 and p(Y, 2)[2] == 2 and p(Y, 1)[2] == 1
-    assert f.options.count("compile") == 2
+    assert f._options.count("compile") == 2
 
 
 def test_what_is_put_in_later_is_not_seen() -> None:
@@ -78,7 +78,7 @@ def test_what_is_put_in_later_is_not_seen() -> None:
     module.bias.append(7)
     assert same(p(0), first)  # a hit
     assert same(p(1)[:3], first[:3])  # a miss
-    assert f.options.count("compile") == 2
+    assert f._options.count("compile") == 2
     assert f(items, module, d, 0)[0] == [X, 1, 2]
     assert same(p(0), first)
 
@@ -92,7 +92,7 @@ def test_statics_that_change_are_seen() -> None:
     assert p(X) == (2, X)
     value.value = 1
     assert p(X) == (1, X)
-    assert f.options.count("compile") == 2
+    assert f._options.count("compile") == 2
 
 
 def test_the_same_object_in_another_place() -> None:
@@ -145,7 +145,7 @@ def test_after_eviction() -> None:
     p = f.partial([X])
     for n in (0, 1, 2, 3, 0, 1, 0):
         assert p(n) == ([X], n)
-    f.parts()[0].clear()
+    f._parts()[0].clear()
     assert p(0) == ([X], 0) and p(1) == ([X], 1)
 
 

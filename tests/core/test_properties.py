@@ -104,7 +104,7 @@ def test_round_trip(tree: Any) -> None:
     assert same(structure.unflatten(arrays), tree)
     found = core.match(structure, tree)
     assert found is not None and identical(found, arrays)
-    assert len(structure.array_paths()) == len(arrays) == structure.num_leaves
+    assert len(structure._array_paths()) == len(arrays) == structure.num_leaves
 
 
 @quick
@@ -172,5 +172,5 @@ def test_calls_return_what_the_function_does(arguments: list[Any]) -> None:
     structures = []
     for tree in [*arguments, *arguments[::-1], arguments[0]]:
         assert same(f(tree), tree)
-        structures.append(flatten(f.options.registry, tree)[1])
-    assert f.options.count("compile") == len(set(structures))
+        structures.append(flatten(f._options.registry, tree)[1])
+    assert f._options.count("compile") == len(set(structures))

@@ -14,7 +14,7 @@ def test_it_calls_itself() -> None:
     f = make_jit(fun)
     x = Array()
     assert f(x, 3) == f(x, 3) == (3, (2, (1, x)))
-    assert f.options.count("compile") == 4
+    assert f._options.count("compile") == 4
 
 
 def test_the_same_variant_inside_itself() -> None:
@@ -36,10 +36,12 @@ def test_without_end() -> None:
     assert variants(f) == []
 
 
-@pytest.mark.parametrize("hook", ["compile", "settle", "wait", "guard", "function"])
+@pytest.mark.parametrize(
+    "hook", ["compile", "inspect_new_trace", "wait", "before_raising_call", "function"]
+)
 def test_the_cache_is_cleared_in_the_middle(hook: str) -> None:
     def clear(*args: Any) -> None:
-        f.parts()[0].clear()
+        f._parts()[0].clear()
         gc.collect()
 
     def fun(x: Any, n: int) -> Any:
@@ -48,12 +50,12 @@ def test_the_cache_is_cleared_in_the_middle(hook: str) -> None:
         return x, n
 
     f = make_jit(fun)
-    f.options.waits = True
-    f.options.on[hook] = clear
+    f._options.may_raise = True
+    f._options.on[hook] = clear
     x = Array()
     for n in (1, 1, 2, 2, 1):
         assert f(x, n) == (x, n)
-    assert hook == "function" or f.options.count(hook) > 0
+    assert hook == "function" or f._options.count(hook) > 0
 
 
 def test_the_last_reference_to_a_variant_goes_in_the_middle() -> None:
@@ -76,7 +78,7 @@ def test_eq_that_calls_it() -> None:
         if depth:
             depth.pop()
             f(Array(), Hostile(on_eq=again))
-            f.parts()[0].clear()
+            f._parts()[0].clear()
 
     depth = [1, 1, 1]
     f = make_jit(lambda x, s: x)
@@ -92,7 +94,7 @@ def test_eq_that_clears_the_cache() -> None:
 
     def clear() -> None:
         cleared.append(len(variants(f)))
-        f.parts()[0].clear()
+        f._parts()[0].clear()
         gc.collect()
 
     for i in range(5):
@@ -106,10 +108,10 @@ def test_compile_that_compiles_the_same() -> None:
     x = Array()
 
     def again(*args: Any) -> None:
-        del f.options.on["compile"]
+        del f._options.on["compile"]
         assert f(x) is x
 
-    f.options.on["compile"] = again
+    f._options.on["compile"] = again
     assert f(x) is x
     assert len(variants(f)) == 1
 

@@ -268,13 +268,13 @@ class TestMutation:
             (Keyed(1), lambda v: setattr(v, "key", 1.0)),
         ],
     )
-    @pytest.mark.parametrize("place", ["module", "dataclass", "generic"])
+    @pytest.mark.parametrize("place", ["module", "dataclass", "custom"])
     def test_fields(self, registry: Any, value: Any, change: Any, place: str) -> None:
         value = copy.deepcopy(value)
         tree = {
             "module": lambda: Linear(weight=Array(), size=value),
             "dataclass": lambda: Record(Array(), 2, value),
-            "generic": lambda: Box([Array()], aux=value),
+            "custom": lambda: Box([Array()], aux=value),
         }[place]()
         _, before = core.flatten(registry, tree)
         assert core.match(before, tree) is not None
@@ -425,7 +425,7 @@ class TestKeyed:
             core.match(structure, [plain])
         with pytest.raises(AttributeError) as info:
             hash(core.flatten(keyed, [1, plain])[1])
-        assert info.value.__filterjit_blame__[:2] == ("hash", [(1,)])  # type: ignore[attr-defined]
+        assert info.value.__filterjit_error_context__[:2] == ("hash", [(1,)])  # type: ignore[attr-defined]
 
     def test_key_without_end(self, keyed: Any) -> None:
         plain = Plain()
@@ -455,7 +455,7 @@ class TestErrors:
         for _ in range(2):
             with pytest.raises(TypeError, match="unhashable") as info:
                 hash(structure)
-            deed, path, blamed = info.value.__filterjit_blame__  # type: ignore[attr-defined]
+            deed, path, blamed = info.value.__filterjit_error_context__  # type: ignore[attr-defined]
             assert (deed, path) == ("hash", [("a",), (1,), "y"]) and blamed is value
         with pytest.raises(TypeError, match="unhashable"):
             core.match(structure, tree)
@@ -479,7 +479,7 @@ class TestErrors:
         _, structure = core.flatten(registry, Linear(weight=[1, bad]))
         with pytest.raises(ZeroDivisionError) as info:
             hash(structure)
-        assert info.value.__filterjit_blame__ == ("hash", ["weight", (1,)], bad)  # type: ignore[attr-defined]
+        assert info.value.__filterjit_error_context__ == ("hash", ["weight", (1,)], bad)  # type: ignore[attr-defined]
 
     def test_eq_that_fails(self, registry: Any) -> None:
         def fail() -> None:
@@ -491,7 +491,7 @@ class TestErrors:
         hash(one), hash(two)
         with pytest.raises(ZeroDivisionError) as info:
             one == two  # noqa: B015
-        deed, path, _ = info.value.__filterjit_blame__  # type: ignore[attr-defined]
+        deed, path, _ = info.value.__filterjit_error_context__  # type: ignore[attr-defined]
         assert (deed, path) == ("compare", [(1,)])
         with pytest.raises(ZeroDivisionError):
             core.match(one, [1, Hostile()])
@@ -511,7 +511,7 @@ class TestErrors:
         _, structure = core.flatten(registry, Record(0, keyed, 0))
         with pytest.raises(AttributeError) as info:
             hash(structure)
-        assert info.value.__filterjit_blame__[:2] == ("hash", ["other"])  # type: ignore[attr-defined]
+        assert info.value.__filterjit_error_context__[:2] == ("hash", ["other"])  # type: ignore[attr-defined]
 
     def test_exceptions_that_take_no_attributes(self, registry: Any) -> None:
         class Bare(Exception):
@@ -532,7 +532,7 @@ class TestErrors:
         bad = Box([], hook=fail)
         with pytest.raises(ZeroDivisionError) as info:
             core.flatten(registry, {"k": (1, [bad])})
-        assert info.value.__filterjit_blame__ == ("flatten", [("k",), (1,), (0,)], bad)  # type: ignore[attr-defined]
+        assert info.value.__filterjit_error_context__ == ("flatten", [("k",), (1,), (0,)], bad)  # type: ignore[attr-defined]
 
 
 class TestKeys:
@@ -592,7 +592,7 @@ class TestKeys:
         tree = [0, {"k": Linear(weight=Array(), bias=bad)}]
         with pytest.raises(TypeError, match="not supported") as info:
             core.flatten(registry, tree)
-        deed, path, value = info.value.__filterjit_blame__  # type: ignore[attr-defined]
+        deed, path, value = info.value.__filterjit_error_context__  # type: ignore[attr-defined]
         assert (deed, path) == ("sort", [(1,), ("k",), "bias"]) and value is bad
         # In its own order, an OrderedDict has no need to sort.
         core.flatten(registry, collections.OrderedDict(bad))

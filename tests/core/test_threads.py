@@ -54,7 +54,7 @@ def together(work: Callable[[int], Any], count: int = THREADS) -> None:
 def jit(maxsize: int = 4096) -> Any:
     """Gives the turn away wherever Python runs in a call."""
     options = Options(make_registry(), maxsize)
-    for hook in ("prepare", "compile", "settle"):
+    for hook in ("prepare", "compile", "inspect_new_trace"):
         options.on[hook] = give_way
     return make_jit(lambda x, *rest: (x, rest), options)
 
@@ -73,7 +73,7 @@ def test_threads_hit() -> None:
             assert same(f(x, 1), (x, (1,)))
 
     together(work)
-    assert f.options.count("compile") == 1
+    assert f._options.count("compile") == 1
 
 
 def test_threads_share_a_large_argument() -> None:
@@ -103,7 +103,7 @@ def test_threads_compile_the_same() -> None:
             assert same(f(x, n), (x, (n,)))
 
     together(work)
-    assert len(f.parts()[0].variants()) == 40
+    assert len(f._parts()[0].variants()) == 40
 
 
 def test_threads_evict() -> None:
@@ -115,7 +115,7 @@ def test_threads_evict() -> None:
             assert same(f(x, n, Value(n)), (x, (n, Value(n))))
 
     together(work)
-    assert len(f.parts()[0].variants()) <= 2 + THREADS
+    assert len(f._parts()[0].variants()) <= 2 + THREADS
 
 
 def test_threads_clear() -> None:
@@ -125,8 +125,8 @@ def test_threads_clear() -> None:
     def work(number: int) -> None:
         if number == 0:
             while not stop.is_set():
-                f.parts()[0].clear()
-                f.parts()[0].variants()
+                f._parts()[0].clear()
+                f._parts()[0].variants()
                 gc.collect()
                 give_way()
             return
@@ -163,7 +163,7 @@ def test_threads_fail() -> None:
         return x, n
 
     f = make_jit(fun, Options(make_registry(), 5))
-    f.options.on["compile"] = give_way
+    f._options.on["compile"] = give_way
 
     def work(number: int) -> None:
         for i in range(100):
@@ -182,7 +182,7 @@ def test_threads_prepare_the_same() -> None:
     for _ in range(20):
         f = jit()
         found: list[Any] = []
-        together(lambda number, f=f, found=found: found.append(f.parts()[0]))
+        together(lambda number, f=f, found=found: found.append(f._parts()[0]))
         assert all(cache is found[0] for cache in found)
 
 
@@ -197,7 +197,7 @@ def test_threads_meet_a_type() -> None:
             assert same(f(x), (x, ()))
 
         together(work)
-        assert f.options.count("compile") >= 1
+        assert f._options.count("compile") >= 1
 
 
 def test_threads_take_trees_apart() -> None:

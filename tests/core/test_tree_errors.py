@@ -17,7 +17,7 @@ from core_support import (
     Value,
     classify,
     core,
-    describe,
+    flatten_with_keys,
     make_registry,
     same,
 )
@@ -67,7 +67,7 @@ def test_an_error_is_passed_on_as_it_is(registry: Any, kind: str, at: int) -> No
             hook = Once(throw, at)
             found = attempt(calls(registry, tree, hook)[name])
             assert found is error and hook.calls == at, name
-            assert not hasattr(found, "__filterjit_blame__")
+            assert not hasattr(found, "__filterjit_error_context__")
 
 
 def test_answers_that_are_neither_true_nor_false(registry: Any) -> None:
@@ -220,13 +220,13 @@ def test_keys_whose_text_fails(registry: Any) -> None:
 
 @pytest.mark.parametrize("answer", [None, 3, (), ([],), (3, None), ([], None, 1)])
 def test_bad_answers_of_split(answer: Any) -> None:
-    registry = make_registry(split=lambda x: answer)
+    registry = make_registry(flatten_one_level=lambda x: answer)
     structure = core.tree_flatten(registry, [Box([])], True, None)[1]
     for call in (
         lambda: structure.flatten_up_to([Box([])]),
         lambda: core.tree_map(registry, max, ([Box([])], [Box([])]), None),
     ):
-        with pytest.raises(TypeError, match=r"split\(\) must return|not iterable"):
+        with pytest.raises(TypeError, match=r"flatten_one_level\(\) must return|not iterable"):
             call()
 
 
@@ -235,20 +235,20 @@ def test_bad_answers_of_split(answer: Any) -> None:
     [None, 3, (), ([], None, id, ()), ((1,), None, id, ()), ((1,), None, id, (1,)), ((), 0, id)],
 )
 def test_bad_answers_of_describe(answer: Any) -> None:
-    registry = make_registry(describe=lambda x: answer)
+    registry = make_registry(flatten_with_keys=lambda x: answer)
     for call in (
         lambda: core.tree_leaves(registry, [Box([])], None),
         lambda: core.partition(registry, Box([]), (), None, None),
     ):
-        with pytest.raises((TypeError, ValueError), match=r"describe\(\) must return"):
+        with pytest.raises((TypeError, ValueError), match=r"flatten_with_keys\(\) must return"):
             call()
 
 
 def test_what_fails_to_come_apart_is_named() -> None:
     def fails(x: Any) -> Any:
-        return fail() if x.aux == "bad" else describe(x)
+        return fail() if x.aux == "bad" else flatten_with_keys(x)
 
-    registry = make_registry(describe=fails)
+    registry = make_registry(flatten_with_keys=fails)
     tree = Linear(weight=[1, (2, Box([Box([], aux="bad")]))])
     with pytest.raises(ZeroDivisionError) as info:
         core.tree_leaves(registry, tree, None)
@@ -267,7 +267,7 @@ def test_unflatten_that_fails(registry: Any) -> None:
     for call in (
         lambda: structure.unflatten([1, None, 2]),
         lambda: structure.combine({**group, "1.a.data": None}),
-        lambda: structure.parts(None),
+        lambda: structure._parts(None),
         lambda: core.tree_map(registry, lambda x: None, (tree,), None),
         lambda: core.partition(registry, tree, (True,), None, None),
     ):
@@ -375,7 +375,7 @@ def test_reference_counts(registry: Any, kind: str, at: int) -> None:
         (lambda: structure.unflatten(leaves[1:]), ValueError),
         (lambda: structure.combine(dict(zip(structure.paths, leaves, strict=True))), None),
         (lambda: structure.combine({"0": leaves[0]}, {"0": leaves[0]}), ValueError),
-        (lambda: core.from_parts(registry, hole, *structure.parts(hole)), None),
+        (lambda: core.from_parts(registry, hole, *structure._parts(hole)), None),
         (lambda: core.from_parts(registry, hole, tree, short), ValueError),
         (lambda: core.partition(registry, tree, (ARRAYS, None), None, hole), ValueError),
         (lambda: core.partition(registry, tree, (("tree", short, max),), None, 0), ValueError),

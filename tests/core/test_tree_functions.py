@@ -108,7 +108,7 @@ def test_parts_of_each_kind(registry: Any, name: str) -> None:
     tree, hole = trees()[name], Value("hole")
     for program in (True, ("arrays",), False):
         leaves, structure = core.tree_flatten(registry, tree, program, None)
-        skeleton, statics = structure.parts(hole)
+        skeleton, statics = structure._parts(hole)
         assert all(leaf is hole for leaf in core.tree_leaves(registry, skeleton, None))
         everything = core.tree_leaves(registry, tree, None)
         if len(leaves) == len(everything):
@@ -183,7 +183,7 @@ def test_however_leaves_came_to_be_known_it_is_one_structure(name: str) -> None:
         assert other == first and hash(other) == hash(first) and repr(other) == repr(first)
         assert other.num_nodes == first.num_nodes and other.paths == first.paths
         assert same(other.unflatten(leaves), tree)
-        assert same(other.parts(0), first.parts(0))
+        assert same(other._parts(0), first._parts(0))
     programs = (("path", (("deep",), ("index", -1))),)
     parts = [core.partition(registry, tree, programs, leaf, 0) for leaf in (None, never)]
     assert same(parts[0], parts[1])
@@ -205,7 +205,7 @@ def test_what_a_structure_says_of_leaf_lists(registry: Any) -> None:
 
 def test_what_is_only_asked_of_the_structures_of_calls(registry: Any) -> None:
     _, structure = core.tree_flatten(registry, {"a": [1, 2], "b": 3}, True, None)
-    for call in (structure.array_paths, structure.span, lambda: structure.span(0, 1)):
+    for call in (structure._array_paths, structure._span, lambda: structure._span(0, 1)):
         with pytest.raises(ValueError, match="not one of a jitted call"):
             call()
 

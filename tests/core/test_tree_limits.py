@@ -73,7 +73,7 @@ def test_many_leaves(registry: Any, count: int) -> None:
         structure, *groups = core.partition_dict(registry, tree, ("not", odd), (odd,), None)
         assert groups[0] == {} and len(groups[1]) == (count + 1) // 2
         assert same(structure.combine(*groups), tree)
-        fixed = core.from_parts(registry, 0, *structure.parts(0))
+        fixed = core.from_parts(registry, 0, *structure._parts(0))
         assert fixed == structure and fixed.num_leaves == (count + 1) // 2
         with pytest.raises(ValueError, match=r"and .* more"):
             structure.combine()
@@ -124,7 +124,7 @@ def use(registry: Any, tree: Any) -> int:
         attempt(structure.flatten_up_to, tree),
         attempt(lambda: structure.paths),
         attempt(lambda: structure.combine(dict(zip(structure.paths, leaves, strict=True)))),
-        attempt(structure.parts, 0),
+        attempt(structure._parts, 0),
         attempt(repr, structure),
         attempt(hash, structure),
         attempt(lambda: structure == core.tree_flatten(registry, tree, True, None)[1]),
@@ -262,7 +262,7 @@ def test_a_function_that_calls_itself_without_end(code: str) -> None:
         "structure.unflatten([x])",
         "structure.combine({'a': x})",
         "structure.flatten_up_to([x])",
-        "structure.parts(0)",
+        "structure._parts(0)",
     ],
 )
 def test_the_structure_of_a_call(code: str) -> None:
@@ -270,7 +270,7 @@ def test_the_structure_of_a_call(code: str) -> None:
     run_apart(f"""
         f = make_jit(lambda a: a)
         f(x)
-        structure = f.lookup(x)[0].structure
+        structure = f._lookup(x)[0].structure
         expect((TypeError, ValueError), lambda: {code})
     """)
 
@@ -321,8 +321,8 @@ def test_an_error_that_has_been_blamed_by_somebody_else(blame: Any) -> None:
     run_apart(f"""
         def blamed(node):
             error = KeyError("mine")
-            error.__filterjit_blame__ = {blame!r}
+            error.__filterjit_error_context__ = {blame!r}
             raise error
         error = expect(KeyError, lambda: core.tree_leaves(registry, [1], blamed))
-        assert error.args == ("mine",) and not hasattr(error, "__filterjit_blame__")
+        assert error.args == ("mine",) and not hasattr(error, "__filterjit_error_context__")
     """)

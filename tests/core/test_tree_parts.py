@@ -168,8 +168,8 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "unflatten_many": lambda: structure.unflatten(iter("abc")),
         "up_to_none": lambda: structure.flatten_up_to(),
         "up_to_jitted": lambda: jitted.flatten_up_to(t),
-        "parts_none": lambda: structure.parts(),
-        "parts_jitted": lambda: jitted.parts(0),
+        "parts_none": lambda: structure._parts(),
+        "parts_jitted": lambda: jitted._parts(0),
         "paths_set": lambda: setattr(structure, "paths", ()),
         "match": lambda: core.match(structure, t),
     }
@@ -191,7 +191,7 @@ def test_structures_of_jitted_calls(registry: Any) -> None:
     assert structure.combine({"b": 1, "a.0": 2}) == {"a": [2, 1], "b": 1}
     f = make_jit(lambda a, b: a)
     f([x, 1], b=x)
-    assert f.lookup([x, 1], b=x)[0].structure.paths == ("a.0", "b")
+    assert f._lookup([x, 1], b=x)[0].structure.paths == ("a.0", "b")
 
 
 def test_a_skeleton_that_is_no_skeleton(registry: Any) -> None:

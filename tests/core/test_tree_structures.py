@@ -278,7 +278,7 @@ def test_statics_that_fail_are_named(registry: Any) -> None:
         with pytest.raises(ZeroDivisionError) as info:
             hash(make(x))
         assert info.value.__notes__ == [f"(while hashing the static `{path}`)"]
-        assert not hasattr(info.value, "__filterjit_blame__")
+        assert not hasattr(info.value, "__filterjit_error_context__")
     with pytest.raises(ZeroDivisionError) as info:
         assert make(Hostile()) == make(Hostile(on_eq=_fail))
     assert info.value.__notes__ == ["(while comparing the static `['k'][1]`)"]

@@ -36,8 +36,8 @@ def test_round_trip(registry: Any, name: str) -> None:
     _, other = core.flatten(registry, tree)
     assert other == structure and hash(other) == hash(structure)
     assert repr(other) == repr(structure)
-    assert structure.span() == (0, len(arrays))
-    assert len(structure.array_paths()) == len(arrays)
+    assert structure._span() == (0, len(arrays))
+    assert len(structure._array_paths()) == len(arrays)
 
 
 def test_all_kinds_are_told_apart(registry: Any) -> None:
@@ -129,7 +129,7 @@ def test_paths(registry: Any) -> None:
         "b": Box([0, Array()]),
     }
     _, structure = core.flatten(registry, tree)
-    assert structure.array_paths() == [
+    assert structure._array_paths() == [
         [("b",), (1,)],
         [("d",), ("k",)],
         [("m",), "weight", (0,)],
@@ -139,23 +139,23 @@ def test_paths(registry: Any) -> None:
         [("r",), "other"],
     ]
     _, leaf = core.flatten(registry, Array())
-    assert leaf.array_paths() == [[]]
+    assert leaf._array_paths() == [[]]
 
 
 def test_span(registry: Any) -> None:
     tree = ([Array(), 1, Array()], Array(), None, {"b": (Array(),), "a": Array()})
     _, structure = core.flatten(registry, tree)
-    assert structure.span(0) == (0, 2)
-    assert structure.span(0, 2) == (1, 1)
-    assert structure.span(1) == (2, 1)
-    assert structure.span(2) == (3, 0)
-    assert structure.span(3) == (3, 2)
-    assert structure.span(3, 1, 0) == (4, 1)
+    assert structure._span(0) == (0, 2)
+    assert structure._span(0, 2) == (1, 1)
+    assert structure._span(1) == (2, 1)
+    assert structure._span(2) == (3, 0)
+    assert structure._span(3) == (3, 2)
+    assert structure._span(3, 1, 0) == (4, 1)
     for path in ((4,), (-1,), (0, 3), (1, 0), (2, 0), (0, 1, 0)):
         with pytest.raises(IndexError):
-            structure.span(*path)
+            structure._span(*path)
     with pytest.raises(TypeError):
-        structure.span("a")
+        structure._span("a")
 
 
 def test_repr(registry: Any) -> None:
@@ -206,7 +206,7 @@ def test_structures_cannot_be_made_or_changed(registry: Any) -> None:
 
 
 def test_generic_children_may_be_any_iterable_of_split() -> None:
-    registry = make_registry(split=lambda box: (iter(box.children), box.aux))
+    registry = make_registry(flatten_one_level=lambda box: (iter(box.children), box.aux))
     x = Array()
     _, structure = core.flatten(registry, Box([x, 1]))
     assert core.match(structure, Box([x, 1])) == (x,)
@@ -237,15 +237,15 @@ def test_bad_answers_of_classify(answer: Any, error: type[Exception]) -> None:
 
 @pytest.mark.parametrize("answer", [None, 3, (), ([], None, id), ((), None)])
 def test_bad_answers_of_describe_and_split(answer: Any) -> None:
-    registry = make_registry(describe=lambda x: answer)
-    with pytest.raises(TypeError, match=r"describe\(\) must return"):
+    registry = make_registry(flatten_with_keys=lambda x: answer)
+    with pytest.raises(TypeError, match=r"flatten_with_keys\(\) must return"):
         core.flatten(registry, Box([]))
-    registry = make_registry(split=lambda x: answer)
+    registry = make_registry(flatten_one_level=lambda x: answer)
     _, structure = core.flatten(registry, Box([]))
     if answer == ((), None):  # two of the four parts are enough for split
         assert core.match(structure, Box([])) == ()
     else:
-        with pytest.raises(TypeError, match=r"split\(\) must return"):
+        with pytest.raises(TypeError, match=r"flatten_one_level\(\) must return"):
             core.match(structure, Box([]))
 
 
@@ -273,7 +273,7 @@ def test_registry_arguments() -> None:
     registry = make_registry()
     assert registry.missing is missing
     assert registry.kind(Linear()) == "module"
-    assert registry.kind(Maybe(True)) == "ask"
+    assert registry.kind(Maybe(True)) == "per_instance"
 
 
 def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:

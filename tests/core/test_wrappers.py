@@ -18,7 +18,7 @@ def test_attributes() -> None:
     signature = inspect.signature(fun)
     f = core.FilterJit(fun, Options(make_registry()), signature, attributes)
     assert f.__wrapped__ is fun and f.__name__ == "fun" and f.__doc__ == "Doc."
-    assert f.given_signature is signature
+    assert f._given_signature is signature
     assert repr(f) == f"<filter_jit of {fun!r}>"
     f.anything = 1
     assert f.__dict__["anything"] == 1
@@ -32,7 +32,7 @@ def test_rebuild() -> None:
             return self.weight, x
 
     f = make_jit(Model(weight=Array(), size=2))
-    cache, arrays = f.parts()
+    cache, arrays = f._parts()
     with pytest.raises(ValueError, match="holds 1 arrays, not 2"):
         core.rebuild(cache, [1, 2])
     new = Array()
@@ -40,12 +40,12 @@ def test_rebuild() -> None:
     x = Array()
     assert g(x) == (new, x) and f(x) == (arrays[0], x)
     assert g.__wrapped__.weight is new and g.__wrapped__ is g.__wrapped__
-    assert type(g.__wrapped__) is Model and g.parts() == (cache, (new,))
-    assert f.options.count("prepare") == f.options.count("compile") == 1
+    assert type(g.__wrapped__) is Model and g._parts() == (cache, (new,))
+    assert f._options.count("prepare") == f._options.count("compile") == 1
 
 
 def test_rebuild_of_what_is_no_sequence() -> None:
-    cache, _ = make_jit(lambda x: x).parts()
+    cache, _ = make_jit(lambda x: x)._parts()
     with pytest.raises(TypeError, match="not iterable"):
         core.rebuild(cache, 1)
 
@@ -56,7 +56,7 @@ def test_what_a_broken_wrapper_wraps() -> None:
             return x
 
     f = make_jit(HeldRecord(Array(), 1, 2))
-    g = core.rebuild(*f.parts())
+    g = core.rebuild(*f._parts())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HeldRecord, "__init__", lambda *args, **kwargs: 1 / 0)
         for call in (lambda: g.__wrapped__, lambda: repr(g)):
@@ -132,25 +132,25 @@ def test_hooks_of_methods() -> None:
     bound = core.BoundFilterJit(f, 5)
     assert bound.__module__ == "somewhere"
     for name in ("trace", "eval_shape", "explain", "warm_up"):
-        setattr(f.options, name, lambda f, args, kwargs, name=name: (name, f, args, kwargs))
+        setattr(f._options, name, lambda f, args, kwargs, name=name: (name, f, args, kwargs))
         assert getattr(f, name)(1, a=2) == (name, f, (1,), {"a": 2})
         assert getattr(f, name)() == (name, f, (), {})
     for name in ("trace", "eval_shape", "explain"):
         assert getattr(bound, name)(1, a=2) == (name, f, (5, 1), {"a": 2})
-    f.options.warm_up = lambda f, args, kwargs: (f, args, kwargs)
-    f.__dict__["options"] = f.options
+    f._options.warm_up = lambda f, args, kwargs: (f, args, kwargs)
+    f.__dict__["options"] = f._options
     assert bound.warm_up(1, a=2) == (bound, (1,), {"a": 2})
     assert bound.warm_up() == (bound, (), {})
     for name in ("report", "cache_info", "clear_cache"):
-        setattr(f.options, name, lambda f, name=name: (name, f))
+        setattr(f._options, name, lambda f, name=name: (name, f))
         assert getattr(f, name)() == (name, f)
-    f.options.variants = lambda f: [f]
+    f._options.variants = lambda f: [f]
     assert f.variants == [f]
 
 
 def test_methods_of_what_cannot_be_compared() -> None:
     f, g = (make_jit(lambda self: 1) for _ in "ab")
-    g.options.on["prepare"] = lambda g: 1 / 0
+    g._options.on["prepare"] = lambda g: 1 / 0
     a, b = (core.BoundFilterJit(x, 5) for x in (f, g))
     for call in (lambda: a == b, lambda: hash(b), lambda: f == g):
         with pytest.raises(ZeroDivisionError):

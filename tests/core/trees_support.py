@@ -65,7 +65,7 @@ def trees() -> dict[str, Any]:
         "module": Linear(weight=x, bias=y, size=3, activation=len),
         "partial_module": Linear(bias=y, __name__="f"),
         "dataclass": Record(x, [y], "tag"),
-        "generic": Box([x, (y, 2)], aux=("aux", 1)),
+        "custom": Box([x, (y, 2)], aux=("aux", 1)),
         "generic_empty": Box([]),
         "deep": ({"k": [Point(x, Record(y, z, 0))]}, Linear(weight=(x, x), bias=None)),
         "mixed": [[1, 2], 3, ([x, y], ([z],), [[], 4]), [None, 5], [6, 7]],

@@ -272,7 +272,7 @@ def test_bytes_are_unknown_rather_than_compiled_for() -> None:
     f(X)
     (variant,) = f.variants
     variant.call.clear_cache()
-    variant.notes.spent.compiles += 1  # forget the size that was known
+    variant.record.spent.compiles += 1  # forget the size that was known
     _jax_compat.private("jax._src.util", "clear_all_caches")()
     f.report()
     assert len(traces) == 1
@@ -284,7 +284,7 @@ def test_a_report_while_something_is_traced() -> None:
 
     @filter_jit
     def g(x: Any) -> Any:
-        f.variants[0].notes.size = (None, None)
+        f.variants[0].record.size = (None, None)
         assert row_of(f)["traces"] == 1
         return f(x)
 
@@ -642,7 +642,7 @@ def test_all_is_traced_again_after_clearing(clear: Any) -> None:
         f(X, "static"), f(X, "static"), partial("static")
         assert (f(X, "static") == 2).all()
         assert len(traces) == i + 1
-        assert len(f.variants) == 1 and len(f.variants[0].notes.traces) == 1
+        assert len(f.variants) == 1 and len(f.variants[0].record.traces) == 1
         (getattr(f, clear) if isinstance(clear, str) else clear)()
         assert f.variants == []
     row = row_of(f)

@@ -127,7 +127,7 @@ class Machine:
                 functions=functions,  # type: ignore[arg-type]
                 maxsize=model.maxsize,
             )
-        assert f.parts()[0].maxsize == model.maxsize
+        assert f._parts()[0].maxsize == model.maxsize
         target = Target(fun, f, model, functions == "structure", own)
         target.donates = donate != "none" and not self.pretend
         self.targets.append(target)

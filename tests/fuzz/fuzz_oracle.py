@@ -304,7 +304,7 @@ def _sequence(make: Callable[[Any, list[Any]], Any]) -> tuple[Split, Build]:
 
 
 def _options(f: Any) -> Any:
-    return f.options.donate, f.options.functions
+    return f._options.donate, f._options.functions
 
 
 KINDS: dict[type, Kind] = {

@@ -45,5 +45,5 @@ class PretendOptions(_compile.Options):
         jitted = super().compile(f, variant)
         return Pretend(jitted.__wrapped__)  # type: ignore[attr-defined]
 
-    def settle(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
+    def inspect_new_trace(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
         return False

@@ -73,7 +73,7 @@ def flatten_and_build(watched: list[Any]) -> Step:
         found, made = core.flatten(registry, one)
         assert hash(made) == hash(structure) and made == structure
         structure.unflatten(found)
-        repr(made), made.array_paths(), made.span(0)
+        repr(made), made._array_paths(), made._span(0)
 
     return step
 
@@ -128,7 +128,7 @@ def partials(watched: list[Any]) -> Step:
         fails(TypeError, kept, 1, 2, k=1, b=2)
         fails(TypeError, kept)
         fails(TypeError, f.partial([set()]), 1)
-        f.options.calls.clear()
+        f._options.calls.clear()
 
     step.loops = 400  # type: ignore[attr-defined]
     return step
@@ -256,7 +256,7 @@ def trees_apart_and_together(watched: list[Any]) -> Step:
         found, made = core.tree_flatten(registry, one, ARRAYS, None)
         assert made == fixed and hash(made) == hash(fixed)
         made.unflatten(found), made.flatten_up_to(one), repr(made)
-        assert core.from_parts(registry, hole, *made.parts(hole)) == made
+        assert core.from_parts(registry, hole, *made._parts(hole)) == made
         parts = core.partition(registry, one, programs, None, None)
         assert len(core.tree_leaves(registry, parts, None)) == len(leaves)
         core.combine(registry, parts, None, True), core.combine(registry, (one, one), None, False)
@@ -407,7 +407,7 @@ def hits(watched: list[Any]) -> Step:
     f = cs.make_jit(lambda m, x=1, *rest, k=2, **more: (m, rest, [k], more))
     m, x = Linear(weight=Array(), bias=[Array()] * 60, size=3), Array()
     f(m, x, x, k=x, z=x)
-    watched += [f, m, x, m.weight, f.parts()[0], f.lookup(m, x, x, k=x, z=x)[0], f.options]
+    watched += [f, m, x, m.weight, f._parts()[0], f._lookup(m, x, x, k=x, z=x)[0], f._options]
 
     def step() -> None:
         f(m, x, x, k=x, z=x)
@@ -422,7 +422,7 @@ def alternating(watched: list[Any]) -> Step:
     statics = [1, True, "a", cs.Value(2), len]
     for n in statics:
         f(x, n)
-    watched += [f, x, *statics[3:], f.parts()[0], *f.parts()[0].variants()]
+    watched += [f, x, *statics[3:], f._parts()[0], *f._parts()[0].variants()]
 
     def step() -> None:
         for n in statics:
@@ -436,7 +436,7 @@ def misses_and_eviction(watched: list[Any]) -> Step:
     options = cs.Options(cs.make_registry(), maxsize=4)
     f = cs.make_jit(lambda x, n: (x, n), options)
     x, count = Array(), [0]
-    watched += [f, x, options, options.registry, f.parts()[0], f.parts()[0].function]
+    watched += [f, x, options, options.registry, f._parts()[0], f._parts()[0].function]
 
     def step() -> None:
         count[0] += 1
@@ -455,8 +455,8 @@ def wrappers_that_come_and_go(watched: list[Any]) -> Step:
 
     def step() -> None:
         f = cs.make_jit(lambda x: [x, f.__name__], options, {"__name__": "f"})
-        f(x), hash(f), repr(f), f.lookup(x)
-        g = core.rebuild(*f.parts())
+        f(x), hash(f), repr(f), f._lookup(x)
+        g = core.rebuild(*f._parts())
         assert g == f and g(x)[0] is x and g.__wrapped__
         f.me = f
         options.caches.clear()
@@ -469,12 +469,12 @@ def wrappers_that_come_and_go(watched: list[Any]) -> Step:
 @scenario
 def failing_calls(watched: list[Any]) -> Step:
     f = cs.make_jit(lambda x, n=0, **kw: 1 // n)
-    options = f.options
-    options.waits = True
+    options = f._options
+    options.may_raise = True
     x, fail, s = Array(), raising(), cs.Unhashable()
     f(x, 1)
-    variant = f.lookup(x, 1)[0]
-    watched += [f, x, s, fail, variant, f.parts()[0], options]
+    variant = f._lookup(x, 1)[0]
+    watched += [f, x, s, fail, variant, f._parts()[0], options]
 
     def step() -> None:
         fails(ZeroDivisionError, f, x, 0)
@@ -482,7 +482,7 @@ def failing_calls(watched: list[Any]) -> Step:
         fails(TypeError, f)
         fails(TypeError, f, x, 1, 2)
         fails(TypeError, f, x, x=1, y=2)
-        for hook in ("wait", "guard"):
+        for hook in ("wait", "before_raising_call"):
             options.on[hook] = fail
             fails(ZeroDivisionError, f, x, 1)
             del options.on[hook]
@@ -490,7 +490,7 @@ def failing_calls(watched: list[Any]) -> Step:
         fails(ZeroDivisionError, f, x, 3)
         options.on.clear()
         fails(RuntimeError, variant.result, core.output_unflatten(77, ()))
-        fails(ValueError, variant.slots, (x, x, x))
+        fails(ValueError, variant.arguments, (x, x, x))
         fails(ZeroDivisionError, variant.finish, [s], fail)
         fails(TypeError, core.rebuild, 1, 2)
         options.calls.clear()
@@ -505,12 +505,12 @@ def failing_statics(watched: list[Any]) -> Step:
     x, fail = Array(), raising()
     f(x, Hostile())
     on_hash, on_eq = Hostile(on_hash=fail), Hostile(on_eq=fail)
-    watched += [f, x, on_hash, on_eq, f.parts()[0], f.lookup(x, Hostile())[0]]
+    watched += [f, x, on_hash, on_eq, f._parts()[0], f._lookup(x, Hostile())[0]]
 
     def step() -> None:
         fails(ZeroDivisionError, f, x, on_hash)
         fails(ZeroDivisionError, f, x, s=on_eq)
-        f.options.calls.clear()
+        f._options.calls.clear()
 
     return step
 
@@ -519,14 +519,17 @@ def failing_statics(watched: list[Any]) -> Step:
 def deferred(watched: list[Any]) -> Step:
     f = cs.make_jit(lambda x: x)
     x, done = Array(), lambda: None
-    f.options.waits = True
-    f.options.on["guard"] = lambda variant: (variant.defer(done), variant.defer(done))
+    f._options.may_raise = True
+    f._options.on["before_raising_call"] = lambda variant: (
+        variant.defer(done),
+        variant.defer(done),
+    )
     f(x)
-    watched += [f, x, done, f.lookup(x)[0]]
+    watched += [f, x, done, f._lookup(x)[0]]
 
     def step() -> None:
         f(x)
-        f.options.calls.clear()
+        f._options.calls.clear()
 
     return step
 
@@ -549,7 +552,7 @@ def bound_methods(watched: list[Any]) -> Step:
         thing.method.__reduce__()
         fails(AttributeError, getattr, thing.method, "nothing")
         fails(TypeError, thing.method)
-        Thing.method.options.calls.clear()
+        Thing.method._options.calls.clear()
 
     step.loops = 600  # type: ignore[attr-defined]
     return step

@@ -40,7 +40,7 @@ from parity.support import Jit, Traces, check, check_error
 def test_kind(name: str) -> None:
     x = NATIVE[name]()
     assert isinstance(x, eqx.Module) is (name != "state")
-    assert kind(x) == ("generic" if name in GENERIC else "module")
+    assert kind(x) == ("custom" if name in GENERIC else "module")
 
 
 @pytest.mark.parametrize("name", NATIVE)
@@ -75,7 +75,7 @@ def test_as_argument_and_result(name: str) -> None:
     check(body)
 
 
-@pytest.mark.parametrize("name", ["plain", "wrapper", "generic", "only arrays set", "Linear"])
+@pytest.mark.parametrize("name", ["plain", "wrapper", "custom", "only arrays set", "Linear"])
 def test_under_other_transformations(name: str) -> None:
     """Tracers of all kinds are in its fields."""
     make = NATIVE[name]

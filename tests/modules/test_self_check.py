@@ -216,7 +216,7 @@ def test_unknown_modules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Only one that lacks a field, or has more than fields, shows the sentinel.
     if name == "other sentinel":
         plain, generic = unset(classes.plain), classes.generic[int](ONE)
-    assert (kind(plain), kind(generic)) == ("generic", "generic")
+    assert (kind(plain), kind(generic)) == ("custom", "custom")
     check(uses_of_modules(classes))
 
 
@@ -224,7 +224,7 @@ def test_unknown_modules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_dataclasses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     UNKNOWN_DATACLASSES[name](monkeypatch)
     classes = fresh()
-    assert kind(classes.registered(ONE)) == "generic"
+    assert kind(classes.registered(ONE)) == "custom"
     assert kind(classes.plain(ONE)) == "module"
     check(uses_of_dataclasses(classes))
 
@@ -253,7 +253,7 @@ def test_known_and_unknown_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
     check(body)
     assert {kind(x) for x in modules(known)} == {"module"}
-    assert kind(unknown.plain(ONE)) == "generic"
+    assert kind(unknown.plain(ONE)) == "custom"
 
 
 def test_fields_changed_after_the_registration() -> None:
@@ -276,7 +276,7 @@ def test_fields_changed_after_the_registration() -> None:
             return x, eqx.is_array(x.b)
 
         results = [f(x) for x in values]
-        assert [kind(x) for x in values] == ["generic"] * 4
+        assert [kind(x) for x in values] == ["custom"] * 4
         return results, traces.count
 
     check(body)
@@ -293,7 +293,7 @@ def test_fields_removed_after_the_registration() -> None:
         del fields["b"]
         f = jit(lambda x: (x.a, x.b, x))
         out = [f(x)[:2], f(y)[:2], f(x)[2].b, f(y)[2].b]
-        assert kind(x) == "generic"
+        assert kind(x) == "custom"
         return out
 
     check(body)

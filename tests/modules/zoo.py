@@ -371,7 +371,7 @@ NATIVE: dict[str, Callable[[], Any]] = {
     "same names": lambda: SameNames(ONE, 2),
     "shadowed": lambda: Shadowed(),
     "shadowed by arrays": lambda: Shadowed(ONE, "static", jnp.sin),
-    "generic": lambda: GenericModule(ONE),
+    "custom": lambda: GenericModule(ONE),
     "generic with __orig_class__": lambda: GenericModule[jax.Array](ONE),
     "child of a generic": lambda: OfInt(1),
     "own equality": lambda: OwnEquality(ONE),

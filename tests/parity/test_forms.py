@@ -656,7 +656,7 @@ def test_pickle_of_a_wrapper(name: str) -> None:
     f = filterjit.filter_jit(fun, donate="all")
     twin = pickle.loads(pickle.dumps(f))
     assert picture(twin(jnp.array(1.0))) == picture(fun(ONE))
-    assert twin.options.donate == "all"
+    assert twin._options.donate == "all"
     assert str(inspect.signature(twin)) == str(inspect.signature(f))
 
 

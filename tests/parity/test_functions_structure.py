@@ -717,7 +717,7 @@ def test_reasons_are_given(apply: Counted) -> None:
     for s in (1.0, 1.0, 2.0):
         f(scaled(s), X)
     assert len(said) == 1 and "act" in str(said[0])
-    assert "functions='structure'" in str(f.options)
+    assert "functions='structure'" in str(f._options)
 
 
 def test_what_changes_while_tracing_is_not_shared(apply: Counted) -> None:
@@ -828,9 +828,9 @@ def test_decorator_methods_and_copies() -> None:
         assert picture(Model(scaled(2.0))(X)) == picture(X * 2.0)
     assert traces.count == 1
     f = filterjit.filter_jit(scaled, functions="structure")
-    assert copy.copy(f).options.functions == "structure"  # type: ignore[attr-defined]
+    assert copy.copy(f)._options.functions == "structure"  # type: ignore[attr-defined]
     again = pickle.loads(pickle.dumps(filterjit.filter_jit(os.getcwd, functions="structure")))
-    assert again.options.functions == "structure"
+    assert again._options.functions == "structure"
 
 
 @pytest.mark.parametrize("bad", ["", "Structure", None, True, "both"])

@@ -405,8 +405,8 @@ def caches_die(make: Callable[[Any], Callable[..., Any]]) -> None:
     f(ONE, token)
     f(ONE, [token, 1])
     f(jnp.ones(3), token)
-    variants = f.parts()[0].variants()
-    watched = [weakref.ref(token), weakref.ref(f), weakref.ref(f.parts()[0])]
+    variants = f._parts()[0].variants()
+    watched = [weakref.ref(token), weakref.ref(f), weakref.ref(f._parts()[0])]
     watched += [weakref.ref(v) for v in variants] + [weakref.ref(v.call) for v in variants]
     try:
         watched.append(weakref.ref(fun))
@@ -580,7 +580,7 @@ def test_a_failing_function_dies() -> None:
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 g(ONE, token)
-        assert g.parts()[0].variants() == []
+        assert g._parts()[0].variants() == []
         return [weakref.ref(x) for x in (token, f, g)]
 
     watched = make()

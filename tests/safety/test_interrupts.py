@@ -176,7 +176,7 @@ class Call(Operation):
         for n in self.statics:
             self.call(n)
         assert self.traces <= traces + 1, "the others are still there"
-        notes = [len(v.notes.traces) for v in self.f.variants]
+        notes = [len(v.record.traces) for v in self.f.variants]
         assert notes == [1] * len(notes)
 
 

@@ -258,7 +258,7 @@ for n in range(count // 10):
 before = resident()
 for n in range(count // 10, count):
     f(n)
-cache, _ = f.parts()
+cache, _ = f._parts()
 assert len(cache.variants()) == 128 and cache.calls == count
 print(resident() - before)
 """

@@ -94,7 +94,7 @@ def test_wrappers_of_one_function_share_it() -> None:
     wrappers = [filterjit.filter_jit(fun) for _ in range(16)]
     at_once(16, lambda i: wrappers[i](X, 2))
     assert traces == [2]
-    assert len({id(f.parts()[0]) for f in wrappers}) == 1
+    assert len({id(f._parts()[0]) for f in wrappers}) == 1
 
 
 def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,7 +440,7 @@ else:
     x = Array()
     for n in (1, 2, 1, 1):
         assert f(x, n) == (n, x)
-    assert f.options.count("compile") == 2
+    assert f._options.count("compile") == 2
 """
     out = run(f"""
 try:
