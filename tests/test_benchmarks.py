@@ -22,7 +22,7 @@ import trees
 from cases import CASES, GROWTH, Case, arrays_in
 from dispatch import Row, table
 from filterjit import __main__ as command_line
-from filterjit import _bench
+from filterjit._commands import _bench
 from layout import progress
 from peers import PEERS, applies
 from timing import in_a_row, interleaved, one_by_one, way_to_time

@@ -15,7 +15,7 @@ import pytest
 
 import filterjit
 from filterjit import __main__ as cli
-from filterjit import _demo
+from filterjit._commands import _demo
 
 FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "CLICOLOR_FORCE", "COLUMNS")
 ROWS = ["steps a second", "a call, µs", "dispatch, µs", "final loss", "test accuracy", "traces"]
@@ -32,7 +32,7 @@ def environment(**more):
 # ``python -m filterjit`` with fewer turns of timed calls: no test looks at the times.
 QUICK = """
 import runpy
-from filterjit import _demo
+from filterjit._commands import _demo
 _demo._ROUNDS = 20
 runpy.run_module("filterjit", run_name="__main__", alter_sys=True)
 """

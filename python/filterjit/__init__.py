@@ -7,18 +7,19 @@ a name below does.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._aot._save import SavedInfo, load, saved_info
+    from ._aot._warm_up import WarmUp
+    from ._base._errors import MismatchError, StaticArgumentError
+    from ._base._progress import show_progress
     from ._core import Compiled
-    from ._errors import MismatchError, StaticArgumentError
-    from ._explain import Explanation, RetraceError, RetraceWarning, log_retraces
-    from ._filters import Filter, is_array, is_inexact_array
     from ._install import install, installed, uninstall
-    from ._jit import filter_jit
-    from ._partition import combine, partition, partition_dict
-    from ._progress import show_progress
-    from ._report import CacheInfo, clear_caches, report, time_calls
-    from ._save import SavedInfo, load, saved_info
-    from ._screens import Report
-    from ._tree import (
+    from ._jit._decorator import filter_jit
+    from ._observe._explain import Explanation, RetraceError, RetraceWarning, log_retraces
+    from ._observe._report import CacheInfo, clear_caches, report, time_calls
+    from ._observe._screens import Report
+    from ._trees._filters import Filter, is_array, is_inexact_array
+    from ._trees._partition import combine, partition, partition_dict
+    from ._trees._tree_functions import (
         Structure,
         flatten,
         flatten_up_to,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         tree_paths,
         unflatten,
     )
-    from ._warm_up import WarmUp
 
 __version__ = "0.1.0"
 __all__ = [
@@ -69,18 +69,18 @@ __all__ = [
 
 _HOMES = {
     "_core": ("Compiled",),
-    "_errors": ("MismatchError", "StaticArgumentError"),
-    "_explain": ("Explanation", "RetraceError", "RetraceWarning", "log_retraces"),
-    "_filters": ("Filter", "is_array", "is_inexact_array"),
+    "_base._errors": ("MismatchError", "StaticArgumentError"),
+    "_observe._explain": ("Explanation", "RetraceError", "RetraceWarning", "log_retraces"),
+    "_trees._filters": ("Filter", "is_array", "is_inexact_array"),
     "_install": ("install", "installed", "uninstall"),
-    "_jit": ("filter_jit",),
-    "_partition": ("combine", "partition", "partition_dict"),
-    "_progress": ("show_progress",),
-    "_report": ("CacheInfo", "clear_caches", "report", "time_calls"),
-    "_screens": ("Report",),
-    "_save": ("SavedInfo", "load", "saved_info"),
-    "_warm_up": ("WarmUp",),
-    "_tree": (
+    "_jit._decorator": ("filter_jit",),
+    "_trees._partition": ("combine", "partition", "partition_dict"),
+    "_base._progress": ("show_progress",),
+    "_observe._report": ("CacheInfo", "clear_caches", "report", "time_calls"),
+    "_observe._screens": ("Report",),
+    "_aot._save": ("SavedInfo", "load", "saved_info"),
+    "_aot._warm_up": ("WarmUp",),
+    "_trees._tree_functions": (
         "Structure",
         "flatten",
         "flatten_up_to",

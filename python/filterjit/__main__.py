@@ -43,7 +43,7 @@ def _add_demo(commands: Any) -> None:
 
 
 def _run_demo(options: argparse.Namespace) -> int:
-    from . import _demo
+    from ._commands import _demo
 
     return _politely(_demo.run, options)
 
@@ -74,7 +74,7 @@ def _add_run(commands: Any) -> None:
 
 
 def _run_program(options: argparse.Namespace) -> int:
-    from . import _run
+    from ._commands import _run
 
     _run.run(
         [options.program, *options.args],
@@ -96,7 +96,7 @@ def _add_show(commands: Any) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from ._save import saved_info
+    from ._aot._save import saved_info
 
     try:
         print(saved_info(options.file))
@@ -123,7 +123,7 @@ def _add_bench(commands: Any) -> None:
 
 
 def _run_bench(options: argparse.Namespace) -> int:
-    from . import _bench
+    from ._commands import _bench
 
     return _bench.run(options)
 

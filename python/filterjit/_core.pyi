@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
-from ._aot import Lowered, Traced
-from ._warm_up import WarmUp
+from ._aot._stages import Lowered, Traced
+from ._aot._warm_up import WarmUp
 
 _IsLeaf = Callable[[Any], Any] | None
 _Program = bool | tuple[Any, ...]  # csrc/tree/filter.h

@@ -108,8 +108,8 @@ class _Counterparts:
 
     @staticmethod
     def _make(wrapper: Any) -> Any:
-        from . import _jax_compat
-        from ._jit import make_filter_jit
+        from ._base import _jax_compat
+        from ._jit._decorator import make_filter_jit
 
         parts = _jax_compat.equinox_wrapper_parts(wrapper)
         if parts is None:
@@ -122,7 +122,7 @@ class _Entered:
     """What was changed in Equinox, and how to change it back."""
 
     def __init__(self, equinox: ModuleType, wrapper_type: type) -> None:
-        from ._jit import filter_jit
+        from ._jit._decorator import filter_jit
 
         counterparts = _Counterparts()
         of = counterparts.of
@@ -161,7 +161,7 @@ def _enter() -> None:
     global _entered
     if _entered is not None:
         return
-    from . import _jax_compat
+    from ._base import _jax_compat
 
     _jax_compat.hide_from_tracebacks(__file__)
     equinox = sys.modules["equinox"]

@@ -23,7 +23,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import filterjit
-from filterjit import _core, _encode, _nodes, filter_jit
+from filterjit import _core, filter_jit
+from filterjit._aot import _encode
+from filterjit._trees import _registry
 
 X = jnp.arange(3.0)
 KINDS = ["executable", "portable"]
@@ -372,8 +374,8 @@ def test_references(place: list[str], nothing_happens: Callable[[], None], lazy:
     for node in nodes:
         tree = [node] if node[1] == 0 else [node, nodes[0]]
         try:
-            found = _encode.decode_tree(tree, X, _nodes.registry.missing)
-            _core.flatten(_nodes.registry, found)
+            found = _encode.decode_tree(tree, X, _registry.registry.missing)
+            _core.flatten(_registry.registry, found)
         except Exception:
             pass
         nothing_happens()

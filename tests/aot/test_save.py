@@ -24,7 +24,9 @@ from aot_files import read, write
 from aot_zoo import VALUES, Layer, Pair, Plain, Point, Record, Setting, layer, nodes, use
 
 import filterjit
-from filterjit import MismatchError, _core, _encode, _nodes, filter_jit
+from filterjit import MismatchError, _core, filter_jit
+from filterjit._aot import _encode
+from filterjit._trees import _registry
 
 X = jnp.arange(3.0)
 old = jax.__version_info__ < (0, 5)  # whose jax.export knows no PRNG keys
@@ -46,7 +48,7 @@ def through(path: Path, function: Any, *args: Any, **kwargs: Any) -> tuple[Any, 
 
 def same(a: Any, b: Any) -> None:
     """Asserts that two trees have one structure, statics and classes included, and equal arrays."""
-    (xs, one), (ys, other) = (_core.flatten(_nodes.registry, t) for t in (a, b))
+    (xs, one), (ys, other) = (_core.flatten(_registry.registry, t) for t in (a, b))
     assert one == other, f"{one!r}\n{other!r}"
     for x, y in zip(xs, ys, strict=True):
         assert x.dtype == y.dtype
@@ -59,20 +61,20 @@ def same(a: Any, b: Any) -> None:
 
 
 def encoded(tree: Any) -> Any:
-    structure = _core.flatten(_nodes.registry, tree)[1]
-    return _encode.encode_structure(_nodes.registry, structure, "it")
+    structure = _core.flatten(_registry.registry, tree)[1]
+    return _encode.encode_structure(_registry.registry, structure, "it")
 
 
 def decoded(tree: Any, array: Any = X) -> Any:
     text = json.dumps(encoded(tree))
-    return _encode.decode_tree(json.loads(text), array, _nodes.registry.missing)
+    return _encode.decode_tree(json.loads(text), array, _registry.registry.missing)
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda x: type(x).__name__)
 def test_values(value: Any) -> None:
     back = decoded((value, X))[0]
     assert type(back) is type(value)
-    assert _core.same_static(_nodes.registry, back, value)
+    assert _core.same_static(_registry.registry, back, value)
 
 
 @pytest.mark.parametrize("name", nodes(X))
@@ -80,7 +82,7 @@ def test_nodes(name: str) -> None:
     node = nodes(X)[name]
     back = decoded(node)
     linear = name == "linear"
-    assert _core.flatten(_nodes.registry, back)[1] == _core.flatten(_nodes.registry, node)[1]
+    assert _core.flatten(_registry.registry, back)[1] == _core.flatten(_registry.registry, node)[1]
     if not linear:
         same(back, node)
     assert encoded(back) == encoded(node)
@@ -492,7 +494,7 @@ def test_a_crash_leaves_the_old_file(
         if where == "dumps":
             patch.setattr(json, "dumps", crash)
         elif where == "write":
-            patch.setattr(filterjit._save.hashlib, "sha256", crash)  # type: ignore[attr-defined]
+            patch.setattr(filterjit._aot._save.hashlib, "sha256", crash)  # type: ignore[attr-defined]
         else:
             patch.setattr(os, where, crash)
         with pytest.raises(Crash):
@@ -511,7 +513,7 @@ def test_a_full_disk(compiled: Any) -> None:
 _KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from filterjit import _save
+from filterjit._aot import _save
 real = os.fsync
 def kill(fd):
     real(fd)

@@ -391,5 +391,8 @@ def test_other_statics_after_lowering() -> None:
 
 
 def test_signatures_are_documented() -> None:
-    for method in (filterjit._aot.Lowered.compile, filterjit._aot.CompiledDetails.save):  # type: ignore[attr-defined]
+    for method in (
+        filterjit._aot._stages.Lowered.compile,
+        filterjit._aot._stages.CompiledDetails.save,
+    ):  # type: ignore[attr-defined]
         assert inspect.getdoc(method)

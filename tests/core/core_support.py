@@ -283,7 +283,7 @@ _P = inspect.Parameter
 
 
 def core_signature(fun: Any) -> Any:
-    """The parameters of `fun`, as ``filterjit._signature`` gives them to the core."""
+    """The parameters of `fun`, as ``filterjit._call._signature`` gives them to the core."""
     parameters = list(inspect.signature(fun).parameters.values())
     kinds = [p.kind for p in parameters]
     required = bytes(
@@ -337,7 +337,7 @@ class Jitted:
 
 
 class Options:
-    """The Python side of a call: what ``filterjit._compile.Options`` is, without JAX.
+    """The Python side of a call: what ``filterjit._call._options.Options`` is, without JAX.
 
     `calls` holds the names of the hooks that were called. `on` maps a hook's name to what is
     called, with the hook's arguments, before it does its work; it may raise.

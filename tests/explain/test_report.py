@@ -28,7 +28,9 @@ import numpy as np
 import pytest
 
 import filterjit
-from filterjit import _jax_compat, _program, _progress, _report, filter_jit
+from filterjit import filter_jit
+from filterjit._base import _jax_compat, _progress
+from filterjit._observe import _program, _report
 
 X = jnp.ones(3)
 # The older JAX tells neither the names of what it compiles nor when it begins.
@@ -685,7 +687,7 @@ SLOW = """
     import sys, threading, time
     import jax, jax.numpy as jnp
     import filterjit
-    from filterjit import _progress
+    from filterjit._base import _progress
     _progress._PATIENCE = float(sys.argv[1]) if len(sys.argv) > 1 else 0.02
     {setup}
 

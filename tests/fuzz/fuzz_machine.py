@@ -33,7 +33,8 @@ from fuzz_oracle import (
 from fuzz_pretend import PretendOptions
 
 import filterjit
-from filterjit import _compile, _core
+from filterjit import _core
+from filterjit._call import _options
 
 
 class Boom(Exception):
@@ -118,7 +119,7 @@ class Machine:
     ) -> None:
         if self.pretend:
             options = PretendOptions(donate, {}, None, functions, model.maxsize)
-            signature = _compile._signature.inspect_signature(fun)
+            signature = _options._signature.inspect_signature(fun)
             f = _core.FilterJit(fun, options, signature, {})
         else:
             f = filterjit.filter_jit(

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from fuzz_oracle import aval
 
-from filterjit import _compile, _core
+from filterjit import _core
+from filterjit._call import _options
 
 
 class Pretend:
@@ -35,7 +36,7 @@ class Pretend:
         return _core.output_unflatten(trace, tuple(result))
 
 
-class PretendOptions(_compile.Options):
+class PretendOptions(_options.Options):
     """The library's, with `Pretend` for ``jax.jit``."""
 
     def _key(self, structure: Any) -> Any:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit import _core, _install, _jax_compat
+from filterjit import _core, _install
+from filterjit._base import _jax_compat
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from filterjit import _nodes
+from filterjit._trees import _registry
 from parity.support import Traces, picture
 
 pytest.importorskip("flax")
@@ -107,8 +107,8 @@ def test_structs(name: str) -> None:
 
 def test_structs_are_read_natively() -> None:
     """Flax registers them as JAX's own dataclasses."""
-    assert _nodes.registry.kind(Struct(ONE)) == "dataclass"
-    assert _nodes.registry.kind(Node(ONE)) == "dataclass"
+    assert _registry.registry.kind(Struct(ONE)) == "dataclass"
+    assert _registry.registry.kind(Node(ONE)) == "dataclass"
 
 
 def test_meta_fields_decide_on_the_trace() -> None:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
-from filterjit import _core, _jax_compat, filter_jit
+from filterjit import _core, filter_jit
+from filterjit._base import _jax_compat
 
 X = jnp.array(3.0)
 

@@ -14,7 +14,9 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from filterjit import _compile, _errors, _jax_compat, _program
+from filterjit._base import _errors, _jax_compat
+from filterjit._call import _options
+from filterjit._observe import _program
 from modules.zoo import ONE, TWO, kind, unset
 from parity.support import Jit, Traces, check, picture, runtime_message
 
@@ -434,7 +436,7 @@ def test_no_such_module() -> None:
 def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a program cannot be looked into, each call of it waits."""
     waits: list[int] = []
-    wait = _compile.Options.wait
+    wait = _options.Options.wait
 
     def counted(self: Any, outputs: Any) -> None:
         waits.append(len(outputs))
@@ -445,7 +447,7 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(_program, "contents", refuse)
     f = filterjit.filter_jit(lambda x: x + 1, inline=False)
-    monkeypatch.setattr(_compile.Options, "wait", counted)
+    monkeypatch.setattr(_options.Options, "wait", counted)
     assert [f(ONE), f(ONE), f(TWO)] == [2, 2, 3]
     assert len(waits) == 3
     # And one that does raise is still noticed.
@@ -468,7 +470,8 @@ names = {names!r}
 hidden = {{name: sys.modules.pop(name) for name in names}}
 sys.modules.update(dict.fromkeys(names))  # importing them fails
 import filterjit
-from filterjit import _jax_compat, _nodes
+from filterjit._base import _jax_compat
+from filterjit._trees import _registry
 sys.modules.update(hidden)
 assert _jax_compat.ARRAY_IMPL is np.ndarray
 assert _jax_compat.ARRAY_TYPES == (np.ndarray, np.generic, jax.Array)
@@ -491,8 +494,8 @@ def results(jit):
     return [str(v) for v in leaves], len(traces), str(jax.tree.structure(out))
 
 assert results(filterjit.filter_jit) == results(eqx.filter_jit)
-assert _nodes.registry.kind(M(1)) == "module"
-assert [_nodes.registry.kind(x) for x in (jnp.ones(1), np.ones(1), 1)] == ["array"] * 2 + ["static"]
+assert _registry.registry.kind(M(1)) == "module"
+assert [_registry.registry.kind(x) for x in (jnp.ones(1), np.ones(1), 1)] == ["array"] * 2 + ["static"]
 """
 
 

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from filterjit import _nodes
+from filterjit._trees import _registry
 from parity.support import Jit, Traces, check
 
 T = typing.TypeVar("T")
@@ -27,7 +27,7 @@ def attributes(x: Any) -> list[str]:
 
 def kind(x: Any) -> str:
     """What the C core takes `x` for."""
-    return _nodes.registry.kind(x)
+    return _registry.registry.kind(x)
 
 
 def check_calls(fun: Callable[[Any], Any], make: Callable[[], Iterable[Any]]) -> int:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit import _program
+from filterjit._observe import _program
 
 from .support import Jit, Traces, check, runtime_message
 

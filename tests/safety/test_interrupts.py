@@ -21,8 +21,9 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit import _progress, _running
-from filterjit._report import recorder
+from filterjit._base import _progress
+from filterjit._call import _running
+from filterjit._observe._report import recorder
 
 PACKAGE = str(Path(filterjit.__file__).parent)
 X = jnp.arange(3.0)

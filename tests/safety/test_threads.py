@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit._report import recorder
+from filterjit._observe._report import recorder
 
 X = jnp.arange(3.0)
 CORE = Path(__file__).parents[1] / "core"
@@ -99,7 +99,7 @@ def test_wrappers_of_one_function_share_it() -> None:
 
 def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The race for the place in the function's __dict__, over and over."""
-    from filterjit import _compile
+    from filterjit._call import _options
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -109,8 +109,8 @@ def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
             def fun() -> None:
                 pass
 
-            fun.__dict__["__filterjit_caches__"] = _compile._Caches(len.__class__)  # another's
-            found = at_once(4, lambda i, fun=fun: _compile._caches_of(fun))
+            fun.__dict__["__filterjit_caches__"] = _options._Caches(len.__class__)  # another's
+            found = at_once(4, lambda i, fun=fun: _options._caches_of(fun))
             assert len({id(x) for x in found}) == 1
     finally:
         sys.setswitchinterval(before)
@@ -397,8 +397,10 @@ def test_locks_held_at_a_fork() -> None:
     run("""
 import os, warnings; warnings.simplefilter("ignore")
 import jax.numpy as jnp, filterjit
-from filterjit import _install, _progress, _running
-from filterjit._report import recorder
+from filterjit import _install
+from filterjit._base import _progress
+from filterjit._call import _running
+from filterjit._observe._report import recorder
 import threading
 f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
 x = jnp.arange(3.0)

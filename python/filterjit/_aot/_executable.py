@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from . import _jax_compat
+from .._base import _jax_compat
 from ._encode import Json, Unsupported
 
 # ---- the machine ----

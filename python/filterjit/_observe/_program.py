@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 import jax
 
-from . import _jax_compat
+from .._base import _jax_compat
+from .._base._package import PACKAGE
 
 LARGE = 1000  # equations
 COPIES = 8  # of which a loop has at least so many
 CAPTURED = 1 << 20  # bytes
 
-_OURS = os.path.dirname(__file__) + os.sep
+_OURS = PACKAGE + os.sep
 _JAX = os.path.dirname(jax.__file__) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _DEPTH = 256  # frames that are looked at
@@ -34,7 +35,7 @@ _JUMPS = frozenset(
     for name, code in dis.opmap.items()
     if "JUMP_BACKWARD" in name and "NO_INTERRUPT" not in name
 )
-_FLAT = os.path.join(_OURS, "_compile.py")
+_FLAT = os.path.join(PACKAGE, "_call", "_options.py")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._install import install
+from .._base._package import PACKAGE
+from .._install import install
 
 
 def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> None:
@@ -19,11 +20,11 @@ def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> No
     """
     install()
     if explain:
-        from ._explain import log_retraces
+        from .._observe._explain import log_retraces
 
         log_retraces()
     if report:
-        from ._report import keep_functions, time_calls
+        from .._observe._report import keep_functions, time_calls
 
         keep_functions()
         time_calls()
@@ -35,7 +36,7 @@ def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> No
             _run_script(argv)
     finally:
         if report:
-            from ._report import report as make_report
+            from .._observe._report import report as make_report
 
             sys.stdout.flush()
             print(make_report().text(sys.stderr), file=sys.stderr)
@@ -78,7 +79,7 @@ _Hook = Callable[[type[BaseException], BaseException, types.TracebackType | None
 
 def _without_our_frames(hook: _Hook) -> _Hook:
     """A ``sys.excepthook`` that starts tracebacks where the program starts."""
-    here = os.path.dirname(__file__)
+    here = PACKAGE
 
     def excepthook(
         kind: type[BaseException], value: BaseException, tb: types.TracebackType | None

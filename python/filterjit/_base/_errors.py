@@ -5,7 +5,8 @@ from typing import Any
 
 import jax
 
-from . import _core, _jax_compat
+from .. import _core
+from . import _jax_compat
 
 
 class StaticArgumentError(TypeError, ValueError):

@@ -6,7 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent
+from .._base._package import PACKAGE
+
+_PACKAGE = Path(PACKAGE).resolve()
 _SCRIPT = _PACKAGE.parents[1] / "benchmarks" / "dispatch.py"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from . import _core
+from .. import _core
 
 
 class _WhileAny:

@@ -12,21 +12,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from . import (
-    _aot,
-    _core,
-    _errors,
-    _explain,
-    _jax_compat,
-    _nodes,
-    _notes,
-    _program,
-    _report,
-    _running,
-    _screens,
-    _signature,
-)
-from ._report import recorder
+from .. import _core
+from .._aot import _stages
+from .._base import _errors, _jax_compat
+from .._observe import _explain, _program, _records, _report, _screens
+from .._observe._report import recorder
+from .._trees import _registry
+from . import _running, _signature
 
 _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
@@ -132,12 +124,12 @@ class Options(_running.Running):
         self.watch = watch or _explain.Watch()
         self.jitkwargs = dict(jitkwargs)
         self.tracing: Callable[..., contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-        self.registry = _nodes.registry  # of the arguments; the function's own is always that
+        self.registry = _registry.registry  # of the arguments; the function's own is always that
         if functions == "structure":
-            from . import _functions
+            from .._trees import _function_keys
 
-            self.registry = _functions.registry
-            self.tracing = _functions.tracing
+            self.registry = _function_keys.registry
+            self.tracing = _function_keys.tracing
         self.quiet = donate in ("all", "all-except-first")
         if jitkwargs:
             jax.jit(lambda: None, **jitkwargs)  # raises at once for those that it does not know
@@ -160,7 +152,7 @@ class Options(_running.Running):
         the function itself. Called once, by the first call."""
         fun = f.__wrapped__
         try:
-            arrays, structure = _core.flatten(_nodes.registry, fun)
+            arrays, structure = _core.flatten(_registry.registry, fun)
             hash(structure)
         except Exception as e:
             blame = e.__dict__.get("__filterjit_error_context__")
@@ -222,7 +214,7 @@ class Options(_running.Running):
             if self.quiet:
                 _running.ignore_donation(variant)
             with (
-                _notes.tracing(variant, arrays) as trace,
+                _records.tracing(variant, arrays) as trace,
                 recorder.tracing(record, variant),
                 self.tracing(variant),
             ):
@@ -279,7 +271,7 @@ class Options(_running.Running):
         if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
             return None
         recorder.settled(variant, outputs)
-        _notes.settled(variant, arrays)
+        _records.settled(variant, arrays)
         try:
             found = _program.contents(variant.call.trace(*arrays).jaxpr)
             raises = found.callbacks
@@ -308,16 +300,16 @@ class Options(_running.Running):
 
     def trace(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _aot.Traced:
-        return _aot.trace(f, args, kwargs)
+    ) -> _stages.Traced:
+        return _stages.trace(f, args, kwargs)
 
     def lower(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _aot.Lowered:
-        return _aot.trace(f, args, kwargs).lower()
+    ) -> _stages.Lowered:
+        return _stages.trace(f, args, kwargs).lower()
 
     def eval_shape(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _aot.eval_shape(f, args, kwargs)
+        return _stages.eval_shape(f, args, kwargs)
 
     def warm_up(
         self,
@@ -325,7 +317,7 @@ class Options(_running.Running):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        from ._warm_up import warm_up
+        from .._aot._warm_up import warm_up
 
         return warm_up(f, *args, **kwargs)
 
@@ -359,6 +351,6 @@ class Options(_running.Running):
 
 
 def _rebuild(fun: Any, options: dict[str, Any]) -> Any:
-    from ._jit import filter_jit
+    from .._jit._decorator import filter_jit
 
     return filter_jit(fun, **options)

@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _core, _jax_compat, _nodes
+from .. import _core
+from .._base import _jax_compat
+from . import _registry
 
 Program = bool | tuple[Any, ...]
 
@@ -93,9 +95,9 @@ def _take(program: Program, leaf: Any) -> bool:
         case bool():
             return program
         case ("arrays",):
-            return _nodes.is_array(leaf)
+            return _registry.is_array(leaf)
         case ("array", predicate):
-            return _nodes.is_array(leaf) and bool(predicate(leaf))
+            return _registry.is_array(leaf) and bool(predicate(leaf))
         case ("leaf", predicate):
             return bool(predicate(leaf))
         case ("and", p, q):
@@ -137,7 +139,7 @@ def as_program(spec: Any) -> Program:
         return spec
     if isinstance(spec, Filter):
         return spec.program
-    below = _core.tree_leaves(_nodes.registry, spec, lambda x: x is not spec)
+    below = _core.tree_leaves(_registry.registry, spec, lambda x: x is not spec)
     if not any(x is spec for x in below):
         return "tree", spec, part_program
     return _leaf_program(spec)
@@ -181,7 +183,7 @@ def _leaf_program(spec: Any) -> Program:
         and (issubclass(spec, np.generic) or isinstance(getattr(spec, "dtype", None), np.dtype))
     ):
         return "array", _HasDtype(spec)
-    if spec is _nodes.is_array:
+    if spec is _registry.is_array:
         return ("arrays",)
     if callable(spec) and not isinstance(spec, jax.core.Tracer):
         return _of_equinox(spec) or ("leaf", spec)
@@ -302,7 +304,7 @@ def _write_pattern(components: tuple[tuple[Any, ...], ...]) -> str:
     return text
 
 
-is_array: Filter = Filter(_nodes.is_array)
+is_array: Filter = Filter(_registry.is_array)
 """Takes JAX's and NumPy's arrays, tracers included, as ``equinox.is_array`` does."""
 
 is_inexact_array: Filter = Filter(jnp.inexact)

@@ -10,7 +10,8 @@ from typing import Any
 
 import jax
 
-from . import _core, _jax_compat
+from .. import _core
+from .._base import _jax_compat
 
 # What of JAX's configuration is part of the key of a compiled program, and has a public name.
 _CONFIG = (

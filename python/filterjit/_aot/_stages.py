@@ -16,21 +16,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import (
-    _core,
-    _errors,
-    _explain,
-    _jax_compat,
-    _nodes,
-    _notes,
-    _program,
-    _running,
-    _signature,
-)
-from ._errors import MismatchError
-from ._explain import Cause
-from ._notes import Aval
-from ._report import recorder
+from .. import _core
+from .._base import _errors, _jax_compat
+from .._base._errors import MismatchError
+from .._call import _running, _signature
+from .._observe import _explain, _program, _records
+from .._observe._explain import Cause
+from .._observe._records import Aval
+from .._observe._report import recorder
+from .._trees import _registry
 
 # ---- arrays that are not there yet ----
 
@@ -59,7 +53,7 @@ def _is_spec(x: Any) -> bool:
 def _spec(x: Any) -> jax.ShapeDtypeStruct:
     if isinstance(x, jax.ShapeDtypeStruct):
         return x
-    placed = _notes.placement(x)
+    placed = _records.placement(x)
     sharding = placed[0] if placed is not None and placed[1] else None
     return _jax_compat.spec_of(Aval.of(x), sharding)
 
@@ -280,7 +274,7 @@ def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made:
     """The variant of these arguments, made where there is none."""
     fun = f.__wrapped__
-    with_placeholders = _with_placeholders(_nodes.registry, fun)
+    with_placeholders = _with_placeholders(_registry.registry, fun)
     if with_placeholders is not fun:  # it shares its cache with one that holds arrays
         f = _core.FilterJit(with_placeholders, f._options, f._given_signature, dict(f.__dict__))
     args, kwargs = _with_placeholders(f._options.registry, (args, kwargs))

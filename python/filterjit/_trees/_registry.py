@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import jax.tree_util as jtu
 
-from . import _core, _jax_compat
+from .. import _core
+from .._base import _jax_compat
 
 _BUILTIN: dict[type, str] = {
     type(None): "none",

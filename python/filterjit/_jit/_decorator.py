@@ -5,10 +5,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from . import _core
-from ._compile import _CACHES, MAXSIZE, Options
-from ._explain import OnRetrace, Watch, check_on_retrace
-from ._signature import inspect_signature
+from .. import _core
+from .._call._options import _CACHES, MAXSIZE, Options
+from .._call._signature import inspect_signature
+from .._observe._explain import OnRetrace, Watch, check_on_retrace
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

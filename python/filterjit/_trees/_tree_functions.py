@@ -9,9 +9,9 @@ import pickle
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import _core
+from .. import _core
 from ._filters import as_program, is_array
-from ._nodes import registry
+from ._registry import registry
 
 Structure = _core.Structure
 IsLeaf = Callable[[Any], Any] | None

@@ -20,8 +20,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from . import _core, _explain, _jax_compat
-from ._errors import format_path, short
+from .. import _core
+from .._base import _jax_compat
+from .._base._errors import format_path, short
+from .._observe import _explain
 
 Json = Any
 _PYTHON = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"

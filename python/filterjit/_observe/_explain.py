@@ -17,9 +17,12 @@ from typing import Any, Literal
 
 import jax
 
-from . import _core, _nodes, _notes
-from ._errors import array_paths, format_path, short
-from ._notes import Aval, TraceNotes
+from .. import _core
+from .._base._errors import array_paths, format_path, short
+from .._base._package import PACKAGE
+from .._trees import _registry
+from . import _records
+from ._records import Aval, TraceNotes
 
 logger = logging.getLogger("filterjit")
 
@@ -349,7 +352,7 @@ class _Differ:
 
     def _another_value(self, x: Any, y: Any, path: list[Any]) -> None:
         made_anew = _made_anew(x, y)
-        if made_anew and self.registry is not _nodes.registry:
+        if made_anew and self.registry is not _registry.registry:
             remedy = (
                 "The two differ in their closure, defaults, attributes or the globals that they "
                 "read, or hold something that may change."
@@ -454,7 +457,7 @@ def _compare_placements(
 
 def placed_otherwise(sharding: Any, x: Any) -> tuple[str, str] | None:
     """How an array has to be placed, and how `x` is; None where a program takes it as it is."""
-    placed = _notes.placement(x)
+    placed = _records.placement(x)
     if sharding is None or placed is None or not placed[1]:
         return None
     if sharding.is_equivalent_to(placed[0], x.ndim):
@@ -528,7 +531,7 @@ def _compare_structures(
     new = tree_of(structure, cache.function.num_leaves)
     best: list[Cause] | None = None
     for variant in variants[:_MOST_VARIANTS]:
-        traces = _notes.notes_of(variant).traces
+        traces = _records.notes_of(variant).traces
         differ = _Differ(cache.options.registry, traces[-1].avals if traces else None, avals)
         differ.compare(tree_of(variant.structure, cache.function.num_leaves), new)
         if best is None or _distance(differ.causes) < _distance(best):
@@ -590,15 +593,15 @@ def explain(
     """
     variant, structure, arrays = f._peek(*args, **kwargs)
     cache, _ = f._parts()
-    earlier = [] if variant is None else _notes.notes_of(variant).traces
+    earlier = [] if variant is None else _records.notes_of(variant).traces
     return explain_trace(
         cache,
         fun,
         variant,
         structure,
         tuple(map(Aval.of, arrays)),
-        tuple(map(_notes.placement, arrays)),
-        _notes.config_context(),
+        tuple(map(_records.placement, arrays)),
+        _records.config_context(),
         earlier,
         cache.calls,
     )
@@ -656,7 +659,7 @@ class Watch:
         """Before the user's function runs for a trace: says why, or raises RetraceError."""
         if not self.asks:
             return
-        earlier = [t for t in _notes.notes_of(variant).traces if t is not trace]
+        earlier = [t for t in _records.notes_of(variant).traces if t is not trace]
         explanation = explain_trace(
             cache,
             fun,
@@ -669,7 +672,7 @@ class Watch:
             cache.calls - 1,
         )
         variants = {id(v): v for v in (*cache.variants(), variant)}
-        traces = sum(len(_notes.notes_of(v).traces) for v in variants.values())
+        traces = sum(len(_records.notes_of(v).traces) for v in variants.values())
         if self.max_traces is not None and traces > self.max_traces:
             raise RetraceError(
                 f"traced more than max_traces={self.max_traces} times\n{explanation}"
@@ -689,7 +692,7 @@ class Watch:
             self.on_retrace(explanation)
 
 
-_OURS_AND_JAX = tuple(os.path.dirname(m.__file__) + os.sep for m in (_core, jax) if m.__file__)
+_OURS_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
 
 
 def _stack_level() -> int:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from . import _core
+from .. import _core
 from ._filters import as_program, part_program
-from ._nodes import registry
-from ._tree import IsLeaf, flatten
+from ._registry import registry
+from ._tree_functions import IsLeaf, flatten
 
 
 def partition(

@@ -5,7 +5,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _core
+from .. import _core
 
 _P = inspect.Parameter
 

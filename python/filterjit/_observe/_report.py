@@ -23,9 +23,11 @@ from typing import Any, NamedTuple
 
 import jax
 
-from . import _core, _jax_compat, _notes, _program
-from ._notes import Spent
-from ._progress import Job, watcher
+from .. import _core
+from .._base import _jax_compat
+from .._base._progress import Job, watcher
+from . import _program, _records
+from ._records import Spent
 from ._screens import MAKING, Report, total
 
 logger = logging.getLogger("filterjit")
@@ -96,7 +98,7 @@ class _Work:
 
     __slots__ = ("compiled", "inner", "job", "open", "record", "spent", "start", "taken")
 
-    def __init__(self, record: Record, notes: _notes.VariantNotes) -> None:
+    def __init__(self, record: Record, notes: _records.VariantNotes) -> None:
         self.record = record
         self.spent = notes.spent
         self.open = False  # while the user's function runs
@@ -303,14 +305,14 @@ class _Recorder:
         if len(found) != 1:
             return None, None
         variants = found[0][0].variants()
-        return found[0][1], _notes.notes_of(variants[0]).spent if len(variants) == 1 else None
+        return found[0][1], _records.notes_of(variants[0]).spent if len(variants) == 1 else None
 
     # ---- the traces ----
 
     def work(self, record: Record, variant: _core.Variant) -> _Work:
         """From now on, until the call under way is over, JAX works for this variant."""
         stack = self._thread.stack
-        work = _Work(record, _notes.notes_of(variant))
+        work = _Work(record, _records.notes_of(variant))
         variant.defer(lambda: self._end(stack, work))
         stack.append(work)
         return work
@@ -372,7 +374,7 @@ class _Recorder:
             said, record.captured = record.captured, captured
             if said is None:
                 logger.warning("%s %s", _shown_name(record), _captures(captured))
-        _notes.notes_of(variant).program = program
+        _records.notes_of(variant).program = program
 
     @contextlib.contextmanager
     def without_compiling(self) -> Iterator[None]:
@@ -491,14 +493,14 @@ def _sum_of_known(sizes: Iterable[int | None]) -> int | None:
 def _bytes_of(variant: _core.Variant) -> int | None:
     """Bytes of a variant's executables: of their code, or where the device does not tell (the
     CPU), serialised. None where JAX has forgotten them, or does not tell what it would do."""
-    notes = _notes.notes_of(variant)
+    notes = _records.notes_of(variant)
     when = len(notes.traces), notes.spent.compiles
     if notes.size[0] != when:
         notes.size = when, _sum_of_known(_bytes_of_trace(variant, t) for t in notes.traces)
     return notes.size[1]
 
 
-def _bytes_of_trace(variant: _core.Variant, trace: _notes.TraceNotes) -> int | None:
+def _bytes_of_trace(variant: _core.Variant, trace: _records.TraceNotes) -> int | None:
     if not hasattr(jax.monitoring, "register_scalar_listener"):
         return None  # looking would compile what is not there any more
     places = trace.placements or (None,) * len(trace.avals)
@@ -531,7 +533,7 @@ _NOT_ON_DISK = (
 
 
 def _variant(variant: _core.Variant, timed: bool) -> dict[str, Any]:
-    notes = _notes.notes_of(variant)
+    notes = _records.notes_of(variant)
     program = notes.program or _program.Program(0)
     loop, captured = program.loop, program.captured
     remarks = [] if loop is None else [str(loop)]

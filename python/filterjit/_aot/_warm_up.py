@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import _core, _errors
-from ._notes import Aval
-from ._progress import watcher
+from .. import _core
+from .._base import _errors
+from .._base._progress import watcher
+from .._observe._records import Aval
 
 logger = logging.getLogger("filterjit")
 

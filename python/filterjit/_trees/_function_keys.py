@@ -26,7 +26,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import _core, _jax_compat, _nodes
+from .. import _core
+from .._base import _jax_compat
+from . import _registry
 
 _ATOMS: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}
@@ -213,7 +215,7 @@ class _Walk:
         if registry.kind(x) != "static":
             return _identity(x)
         try:
-            key = _nodes._static_key(cls)
+            key = _registry._static_key(cls)
             if key is not None:
                 return "dataclass", _identity(cls), self.part(key(x))
             hash(x)
@@ -270,17 +272,17 @@ def _same(x: Any, y: Any) -> bool:
 
 
 def _classify(cls: type, x: Any) -> tuple[Any, ...]:
-    answer = _nodes._classify(cls, x)
-    registry.missing = _nodes.registry.missing
+    answer = _registry._classify(cls, x)
+    registry.missing = _registry.registry.missing
     return answer
 
 
 registry: _core.Registry = _core.Registry(
     array_type=_jax_compat.ARRAY_IMPL,
     classify=_classify,
-    is_array=_nodes.is_array,
-    flatten_one_level=_nodes._split,
-    flatten_with_keys=_nodes._describe,
-    missing=_nodes.registry.missing,
+    is_array=_registry.is_array,
+    flatten_one_level=_registry._split,
+    flatten_with_keys=_registry._describe,
+    missing=_registry.registry.missing,
     keyed=tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial)),
 )

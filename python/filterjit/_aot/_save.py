@@ -30,20 +30,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import (
-    __version__,
-    _aot,
-    _compile,
-    _core,
-    _encode,
-    _executable,
-    _explain,
-    _jax_compat,
-    _notes,
-)
+from .. import __version__, _core
+from .._base import _jax_compat
+from .._base._errors import format_path
+from .._call import _options
+from .._observe import _explain, _records
+from .._observe._records import Aval
+from . import _encode, _executable, _stages
 from ._encode import Json, Unsupported
-from ._errors import format_path
-from ._notes import Aval
 
 _MAGIC = b"\x89FJIT\r\n\x1a"
 _FORMAT = 1
@@ -246,7 +240,7 @@ def _words(structure: _core.Structure, specs: Sequence[Any]) -> list[list[str]]:
 
 
 def save(
-    details: _aot.CompiledDetails,
+    details: _stages.CompiledDetails,
     path: str | os.PathLike[str],
     portable: bool,
     platforms: Sequence[str] | None,
@@ -282,11 +276,11 @@ def save(
             for info, sharding in zip(infos, shardings, strict=True)
         ]
         arrays = [_encode_array(x) for x in made.own]
-        if isinstance(options, _aot.Fixed):
+        if isinstance(options, _stages.Fixed):
             raise ValueError(f"`{made.name}` was loaded from a file; copy that.")
         if portable:
             program, blob, header["platforms"] = _export(made, platforms)
-        elif _notes.notes_of(made.variant).spent.from_disk:
+        elif _records.notes_of(made.variant).spent.from_disk:
             raise Unsupported(
                 "JAX took it out of its persistent compilation cache, and XLA cannot serialize "
                 "such an executable again. Set `jax_enable_compilation_cache` to False first, or "
@@ -348,7 +342,9 @@ def _export_module() -> Any:
     return export
 
 
-def _export(made: _aot.Made, platforms: Sequence[str] | None) -> tuple[Json, bytes, Sequence[str]]:
+def _export(
+    made: _stages.Made, platforms: Sequence[str] | None
+) -> tuple[Json, bytes, Sequence[str]]:
     try:
         with made.working():
             exported = _export_module().export(made.variant.call, platforms=platforms)(*made.arrays)
@@ -431,7 +427,7 @@ def _count(devices: int) -> str:
 
 
 def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
-    options = _compile.Options("none", {}, functions=header["functions"])
+    options = _options.Options("none", {}, functions=header["functions"])
     registry = options.registry
     shardings = [_decode_sharding(header["kind"], one) for _, _, one in header["specs"]]
     own = [
@@ -459,17 +455,19 @@ def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
     ]
     name = header["name"]
     signature = inspect.Signature(parameters)
-    fixed = _aot.Fixed(options, name, signature, stage)
+    fixed = _stages.Fixed(options, name, signature, stage)
     function = _core.flatten(registry, (f"loaded {name}", *own))[1]
     f = fixed.function(function, tuple(own))
     slots = _encode.decode_tree(header["arguments"], array, registry)
-    args, kwargs = _aot.arguments_of(f._parts()[0].signature, list(slots.values()), registry)
+    args, kwargs = _stages.arguments_of(f._parts()[0].signature, list(slots.values()), registry)
     structure = f._peek(*args, **kwargs)[1]
     variant = fixed.insert_compiled(f, structure, (output,))
     if variant.function.num_leaves + structure.num_leaves != len(avals):
         raise ValueError("the number of arrays")
-    made = _aot.Made(name, signature, f, variant, tuple(map(_jax_compat.spec_of, avals, shardings)))
-    return _core.Compiled(f, _aot.CompiledDetails(stage, made))
+    made = _stages.Made(
+        name, signature, f, variant, tuple(map(_jax_compat.spec_of, avals, shardings))
+    )
+    return _core.Compiled(f, _stages.CompiledDetails(stage, made))
 
 
 def _decode_sharding(kind: str, json: Json) -> Any:

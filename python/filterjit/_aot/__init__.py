@@ -1,0 +1,1 @@
+"""Ahead of time: stages, warming up, saving and loading."""

@@ -1,0 +1,1 @@
+"""A jitted call off the hot path: signatures, compiling, running."""

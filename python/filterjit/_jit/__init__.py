@@ -1,0 +1,1 @@
+"""The decorator, and all that a jitted function can be asked."""

@@ -1,0 +1,1 @@
+"""Why a function compiles again, and where its time goes."""

@@ -1,0 +1,1 @@
+"""What a pytree is to the C core, and trees without a call."""
