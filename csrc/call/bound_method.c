@@ -7,6 +7,9 @@
 
 #include <structmember.h>
 
+#include "base/hash.h"
+#include "base/scratch.h"
+
 #define ARGS_INLINE 8
 
 typedef struct {
@@ -32,20 +35,15 @@ bound_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *k
         return result;
     }
     Py_ssize_t total = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
-    PyObject *small[ARGS_INLINE];
-    PyObject **room = small;
-    if (total + 1 > ARGS_INLINE) {
-        room = PyMem_Malloc((size_t)(total + 1) * sizeof(PyObject *));
-        if (room == NULL) {
-            return PyErr_NoMemory();
-        }
+    PyObject *room[ARGS_INLINE];
+    PyObject **all = fj_scratch_new(room, ARGS_INLINE, total + 1);
+    if (all == NULL) {
+        return NULL;
     }
-    room[0] = bound->self;
-    memcpy(room + 1, args, (size_t)total * sizeof(PyObject *));
-    result = PyObject_Vectorcall(bound->function, room, (size_t)nargs + 1, kwnames);
-    if (room != small) {
-        PyMem_Free(room);
-    }
+    all[0] = bound->self;
+    memcpy(all + 1, args, (size_t)total * sizeof(PyObject *));
+    result = PyObject_Vectorcall(bound->function, all, (size_t)nargs + 1, kwnames);
+    fj_scratch_free(all, room);
     return result;
 }
 
@@ -227,8 +225,7 @@ bound_hash(PyObject *op)
     if (hash == -1) {
         return -1;
     }
-    hash ^= (Py_hash_t)((uintptr_t)bound->self >> 4);
-    return hash == -1 ? -2 : hash;
+    return fj_hash_finish((Py_uhash_t)hash ^ fj_hash_address(bound->self));
 }
 
 static PyObject *

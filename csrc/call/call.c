@@ -22,6 +22,7 @@
 #include "walk/build.h"
 #include "walk/flatten.h"
 #include "base/leafbuf.h"
+#include "base/scratch.h"
 #include "walk/match.h"
 
 #define ARGUMENTS_INLINE 16
@@ -150,13 +151,10 @@ static int
 bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     FjSignature *signature = call->cache->signature;
-    call->arguments = call->arguments_inline;
-    if (signature->num_parameters > ARGUMENTS_INLINE) {
-        call->arguments = PyMem_Malloc((size_t)signature->num_parameters * sizeof(PyObject *));
-        if (call->arguments == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
+    call->arguments =
+        fj_scratch_new(call->arguments_inline, ARGUMENTS_INLINE, signature->num_parameters);
+    if (call->arguments == NULL) {
+        return -1;
     }
     memset(call->arguments, 0, (size_t)signature->num_parameters * sizeof(PyObject *));
     int fits = fj_bind(signature, args, nargs, kwnames, call->arguments, &call->packed);
@@ -474,9 +472,7 @@ end_call(Call *call)
 {
     fj_leafbuf_clear(&call->arrays);
     fj_bind_release(&call->packed);
-    if (FJ_UNLIKELY(call->arguments != call->arguments_inline)) {
-        PyMem_Free(call->arguments);
-    }
+    fj_scratch_free(call->arguments, call->arguments_inline);
     Py_XDECREF(call->variant);
     Py_DECREF(call->cache);
 }
@@ -495,7 +491,6 @@ start_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const 
     call->variant = NULL;
     call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
     call->packed.varargs = call->packed.varkw = NULL;
-    call->arguments = call->arguments_inline;
     fj_leafbuf_init(&call->arrays, call->room, FJ_LEAFBUF_MANY);
     if (FJ_LIKELY(bind_arguments(call, args, nargs, kwnames) == 0)) {
         return 0;

@@ -7,6 +7,7 @@
 
 #include <structmember.h>
 
+#include "base/hash.h"
 #include "call/bound_method.h"
 #include "walk/build.h"
 #include "call/call.h"
@@ -190,8 +191,7 @@ filter_jit_hash(PyObject *op)
             "as an argument, or in a field that is not static");
         return -1;
     }
-    Py_hash_t hash = (Py_hash_t)((uintptr_t)self->cache >> 4);
-    return hash == -1 ? -2 : hash;
+    return fj_hash_finish(fj_hash_address(self->cache));
 }
 
 static PyObject *

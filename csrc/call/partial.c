@@ -16,6 +16,7 @@
 
 #include <structmember.h>
 
+#include "base/scratch.h"
 #include "walk/build.h"
 #include "call/call.h"
 #include "walk/flatten.h"
@@ -76,14 +77,11 @@ partial_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject 
     Py_ssize_t first = PyTuple_GET_SIZE(self->args);
     Py_ssize_t named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
     Py_ssize_t total = first + nargs + named + PyDict_GET_SIZE(self->keywords);
-    PyObject *small[ARGS_INLINE];
-    PyObject **all = small, *names = NULL, *result = NULL;
+    PyObject *room[ARGS_INLINE], *names = NULL, *result = NULL;
+    PyObject **all = fj_scratch_new(room, ARGS_INLINE, total);
     int replaced = 0;
-    if (total > ARGS_INLINE) {
-        all = PyMem_Malloc((size_t)total * sizeof(PyObject *));
-        if (all == NULL) {
-            return PyErr_NoMemory();
-        }
+    if (all == NULL) {
+        return NULL;
     }
     Py_INCREF(op); /* it holds what was captured */
     memcpy(all, ((PyTupleObject *)self->args)->ob_item, (size_t)first * sizeof(PyObject *));
@@ -104,9 +102,7 @@ partial_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject 
 done:
     Py_XDECREF(names);
     Py_DECREF(op);
-    if (all != small) {
-        PyMem_Free(all);
-    }
+    fj_scratch_free(all, room);
     return result;
 }
 

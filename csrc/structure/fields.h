@@ -9,6 +9,9 @@
 #include "base/common.h"
 #include "structure/registry.h"
 
+/* As many attributes as CPython lets the instances of a type share. */
+#define FJ_FIELDS_INLINE 30
+
 typedef struct {
     PyObject **values; /* borrowed; NULL when the attributes are in `dict` */
     PyObject *dict;    /* borrowed; NULL when there are no attributes at all */

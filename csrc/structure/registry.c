@@ -12,6 +12,8 @@
 
 #include <structmember.h>
 
+#include "base/hash.h"
+
 const char *const fj_node_kind_names[FJ_KIND_COUNT] = {
     [FJ_ARRAY] = "array",
     [FJ_PER_INSTANCE] = "per_instance",
@@ -182,9 +184,9 @@ read_answer(FjNodeKind *kind, PyObject *answer)
 /* ---- Registry ---- */
 
 static Py_hash_t
-hash_address(const void *address)
+hash_type(const PyTypeObject *type)
 {
-    return (Py_hash_t)((uintptr_t)address >> 4);
+    return (Py_hash_t)fj_hash_address(type);
 }
 
 static int
@@ -206,7 +208,7 @@ fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
     if (registry->recent != NULL && registry->recent->type == type) {
         return registry->recent;
     }
-    if (fj_table_find(&registry->kinds, hash_address(type), kind_has_type, type, &kind) <= 0) {
+    if (fj_table_find(&registry->kinds, hash_type(type), kind_has_type, type, &kind) <= 0) {
         return NULL;
     }
     Py_DECREF(kind); /* the table holds it */
@@ -255,7 +257,7 @@ learn_kind(FjRegistry *registry, PyObject *object)
     }
     kind->weak = PyWeakref_NewRef((PyObject *)type, registry->forget);
     if (kind->weak == NULL ||
-        fj_table_add(&registry->kinds, hash_address(type), (PyObject *)kind) < 0) {
+        fj_table_add(&registry->kinds, hash_type(type), (PyObject *)kind) < 0) {
         goto error;
     }
     Py_DECREF(type);
@@ -302,7 +304,7 @@ forget_kind(PyObject *self_ref, PyObject *weak)
     while ((value = fj_table_next(&self->kinds, &position)) != NULL) {
         if (kind_has_weak(value, weak)) {
             self->recent = NULL;
-            fj_table_remove(&self->kinds, hash_address(((FjNodeKind *)value)->type), value);
+            fj_table_remove(&self->kinds, hash_type(((FjNodeKind *)value)->type), value);
             break;
         }
     }

@@ -81,10 +81,7 @@ static void
 pass(Repr *r, uint32_t end)
 {
     for (; r->at < end; r->at++) {
-        const FjNode *node = &r->structure->nodes[r->at];
-        r->leaf += node->code == FJ_ARRAY                ? 1
-                   : (node->flags & FJ_NODE_LEAVES) != 0 ? node->arity
-                                                         : 0;
+        r->leaf += fj_node_leaves(&r->structure->nodes[r->at]);
     }
 }
 

@@ -12,6 +12,7 @@
  */
 #include "structure/statics.h"
 
+#include "base/hash.h"
 #include "structure/registry.h"
 
 typedef enum {
@@ -338,10 +339,10 @@ hash_frozen(FjRegistry *registry, PyObject *frozen, Py_uhash_t *hash)
     int ordered = !is_set(frozen);
     Py_uhash_t sum = 0;
     if (is_identity(registry, frozen)) {
-        *hash = fj_hash_mix(*hash, (Py_uhash_t)((uintptr_t)PyTuple_GET_ITEM(frozen, 1) >> 4));
+        *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(frozen, 1)));
         return 0;
     }
-    *hash = fj_hash_mix(*hash, (Py_uhash_t)((uintptr_t)PyTuple_GET_ITEM(frozen, 0) >> 4));
+    *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(frozen, 0)));
     for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(frozen); i++) {
         Py_hash_t part;
         if (fj_static_hash(registry, PyTuple_GET_ITEM(frozen, i), &part) < 0) {
@@ -388,7 +389,7 @@ static int
 hash_by_type(PyObject *value, Py_uhash_t *hash)
 {
     Py_hash_t own =
-        has_no_hash(value) ? (Py_hash_t)((uintptr_t)value >> 4) : PyObject_Hash(value);
+        has_no_hash(value) ? (Py_hash_t)fj_hash_address(value) : PyObject_Hash(value);
     *hash = fj_hash_mix(*hash, (Py_uhash_t)own);
     return own == -1 ? -1 : 0;
 }
@@ -410,7 +411,7 @@ int
 fj_static_hash(FjRegistry *registry, PyObject *value, Py_hash_t *result)
 {
     PyTypeObject *type = Py_TYPE(value);
-    Py_uhash_t hash = fj_hash_mix(0, (Py_uhash_t)((uintptr_t)type >> 4));
+    Py_uhash_t hash = fj_hash_mix(0, fj_hash_address(type));
     Rule rule = rule_of(registry, type);
     *result = 0;
     switch (rule) {
@@ -433,7 +434,7 @@ fj_static_hash(FjRegistry *registry, PyObject *value, Py_hash_t *result)
             return -1;
         }
     }
-    *result = hash == (Py_uhash_t)-1 ? -2 : (Py_hash_t)hash;
+    *result = fj_hash_finish(hash);
     return 0;
 }
 

@@ -47,19 +47,4 @@ int fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b);
 /* (P) The same of two values as they are now. */
 int fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b);
 
-/* Folds `value` into `hash`, in order (xxHash's round, as CPython's tuples use it). */
-static inline Py_uhash_t
-fj_hash_mix(Py_uhash_t hash, Py_uhash_t value)
-{
-#if SIZEOF_PY_UHASH_T > 4
-    hash += value * (Py_uhash_t)14029467366897019727ULL;
-    hash = (hash << 31) | (hash >> 33);
-    return hash * (Py_uhash_t)11400714785074694791ULL;
-#else
-    hash += value * (Py_uhash_t)2246822519UL;
-    hash = (hash << 13) | (hash >> 19);
-    return hash * (Py_uhash_t)2654435761UL;
-#endif
-}
-
 #endif

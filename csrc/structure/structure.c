@@ -6,6 +6,7 @@
  */
 #include "structure/structure.h"
 
+#include "base/hash.h"
 #include "structure/statics.h"
 
 FjStructure *
@@ -79,12 +80,6 @@ fj_structure_close(FjStructure *self, Py_ssize_t index)
 }
 
 /* ---- hash and equality ---- */
-
-static Py_uhash_t
-hash_address(const void *address)
-{
-    return (Py_uhash_t)((uintptr_t)address >> 4);
-}
 
 PyObject *
 fj_structure_value(const FjNode *node)
@@ -162,7 +157,7 @@ fj_structure_hash(FjStructure *self)
     for (uint32_t i = 0; i < self->count; i++) {
         const FjNode *node = &self->nodes[i];
         hash = fj_hash_mix(hash, node->code | (Py_uhash_t)node->arity << 8);
-        hash = fj_hash_mix(hash, hash_address(self->info[i].type));
+        hash = fj_hash_mix(hash, fj_hash_address(self->info[i].type));
         if (hash_value(self, i, &hash) < 0) {
             fj_structure_add_error_context(self, i, "hash");
             return -1;
@@ -171,7 +166,7 @@ fj_structure_hash(FjStructure *self)
     if (self->static_leaves != NULL && hash_static_leaves(self, &hash) < 0) {
         return -1;
     }
-    self->hash = hash == (Py_uhash_t)-1 ? -2 : (Py_hash_t)hash;
+    self->hash = fj_hash_finish(hash);
     self->hashed = 1;
     return 0;
 }
@@ -382,10 +377,7 @@ fj_structure_leaf_path(FjStructure *self, Py_ssize_t leaf)
 {
     uint32_t i = 0;
     for (; i < self->count; i++) {
-        const FjNode *node = &self->nodes[i];
-        Py_ssize_t here = node->code == FJ_ARRAY                ? 1
-                          : (node->flags & FJ_NODE_LEAVES) != 0 ? node->arity
-                                                                : 0;
+        Py_ssize_t here = fj_node_leaves(&self->nodes[i]);
         if (leaf < here) {
             break;
         }

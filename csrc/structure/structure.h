@@ -104,6 +104,15 @@ fj_structure_skip(const FjStructure *structure, const FjNode *node)
     return structure->nodes + fj_structure_info(structure, node)->subtree_end;
 }
 
+/* How many leaves a node is, or holds without a node of their own. */
+static inline Py_ssize_t
+fj_node_leaves(const FjNode *node)
+{
+    return node->code == FJ_ARRAY         ? 1
+           : node->flags & FJ_NODE_LEAVES ? (Py_ssize_t)node->arity
+                                          : 0;
+}
+
 /* An empty Structure to be filled by flatten.c. */
 FjStructure *fj_structure_new(FjRegistry *registry);
 

@@ -10,6 +10,7 @@
 
 #include "walk/build.h"
 #include "walk/flatten.h"
+#include "base/scratch.h"
 #include "structure/paths.h"
 #include "tree/filter.h"
 #include "walk/flatten_up_to.h"
@@ -110,17 +111,18 @@ fj_tree_paths(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return fj_tree_call(module, args, nargs, &use);
 }
 
+#define ROW_INLINE 9
+
 /* What `function` makes of each row of leaves; the rows are columns of `leaves`, `count` long.
  */
 static int
 map_rows(PyObject *function, const FjLeafBuf *leaves, Py_ssize_t count, Py_ssize_t width,
          FjLeafBuf *results)
 {
-    PyObject *few[9];
-    PyObject **row = width < 9 ? few : PyMem_New(PyObject *, (size_t)width + 1);
+    PyObject *room[ROW_INLINE];
+    PyObject **row = fj_scratch_new(room, ROW_INLINE, width + 1);
     int result = 0;
     if (row == NULL) {
-        PyErr_NoMemory();
         return -1;
     }
     for (Py_ssize_t i = 0; result == 0 && i < count; i++) {
@@ -132,9 +134,7 @@ map_rows(PyObject *function, const FjLeafBuf *leaves, Py_ssize_t count, Py_ssize
             PyObject_Vectorcall(function, row + 1,
                                 (size_t)width | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
     }
-    if (row != few) {
-        PyMem_Free(row);
-    }
+    fj_scratch_free(row, room);
     return result;
 }
 

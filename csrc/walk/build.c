@@ -13,9 +13,6 @@
 
 #include "structure/fields.h"
 
-/* As many attributes as CPython lets the instances of a type share. */
-#define FIELDS_INLINE 30
-
 typedef struct {
     FjStructure *structure;
     const FjNode *next;
@@ -225,9 +222,9 @@ build_module_by_field(Build *b, const FjNode *node)
 static PyObject *
 build_module(Build *b, const FjNode *node)
 {
-    PyObject *values[FIELDS_INLINE];
+    PyObject *values[FJ_FIELDS_INLINE];
     uint32_t built = 0;
-    if (FJ_UNLIKELY(node->arity > FIELDS_INLINE || (node->flags & FJ_NODE_WRAPPER))) {
+    if (FJ_UNLIKELY(node->arity > FJ_FIELDS_INLINE || (node->flags & FJ_NODE_WRAPPER))) {
         return build_module_by_field(b, node);
     }
     for (; built < node->arity; built++) {
@@ -364,11 +361,9 @@ fj_build_part(FjStructure *structure, const FjPart *part)
     for (uint32_t i = 0; i < structure->count; i++) {
         const FjNode *node = &structure->nodes[i];
         if (node->code == FJ_ARRAY) {
-            singles[count++] = fj_part_leaf(part, leaf++);
+            singles[count++] = fj_part_leaf(part, leaf);
         }
-        else if (node->flags & FJ_NODE_LEAVES) {
-            leaf += node->arity;
-        }
+        leaf += fj_node_leaves(node);
     }
     PyObject *tree = build_all(structure, singles, part, build_node);
     PyMem_Free(singles);

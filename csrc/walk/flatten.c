@@ -8,11 +8,9 @@
  */
 #include "walk/flatten.h"
 
+#include "base/scratch.h"
 #include "structure/fields.h"
 #include "structure/statics.h"
-
-/* As many attributes as CPython lets the instances of a type share. */
-#define FIELDS_INLINE 30
 
 typedef struct {
     FjStructure *structure;
@@ -324,16 +322,15 @@ walk_field(Walk *w, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
 static int
 walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
 {
-    PyObject *few[FIELDS_INLINE];
-    PyObject **values = few;
+    PyObject *room[FJ_FIELDS_INLINE];
     int result = -1;
     int wrapper = fj_fields_has_wrapper(object, kind);
     if (wrapper < 0) {
         return -1;
     }
     Py_ssize_t count = kind->dynamic + kind->statics + (wrapper ? kind->wrapper : 0);
-    if (count > FIELDS_INLINE && (values = PyMem_New(PyObject *, (size_t)count)) == NULL) {
-        PyErr_NoMemory();
+    PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
+    if (values == NULL) {
         return -1;
     }
     Py_ssize_t index = open_node(w, FJ_MODULE, count, Py_TYPE(object), (PyObject *)kind);
@@ -353,9 +350,7 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
         fj_structure_close(w->structure, index);
     }
 done:
-    if (values != few) {
-        PyMem_Free(values);
-    }
+    fj_scratch_free(values, room);
     return result;
 }
 
@@ -410,13 +405,14 @@ walk_custom(Walk *w, PyObject *object)
         return -1;
     }
     if (!fj_expect_tuple(parts, "flatten_with_keys") ||
-        !PyArg_ParseTuple(parts,
-                          "O!OOO!;flatten_with_keys() must return (children, aux, unflatten, keys)",
-                          &PyTuple_Type, &children, &aux, &unflatten, &PyTuple_Type, &keys)) {
+        !PyArg_ParseTuple(
+            parts, "O!OOO!;flatten_with_keys() must return (children, aux, unflatten, keys)",
+            &PyTuple_Type, &children, &aux, &unflatten, &PyTuple_Type, &keys)) {
         goto done;
     }
     if (!are_keys(keys, PyTuple_GET_SIZE(children))) {
-        PyErr_SetString(PyExc_ValueError, "flatten_with_keys() must return a key for each child");
+        PyErr_SetString(PyExc_ValueError,
+                        "flatten_with_keys() must return a key for each child");
         goto done;
     }
     kept = PyTuple_Pack(3, aux, unflatten, keys);

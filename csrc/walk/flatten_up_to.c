@@ -262,7 +262,8 @@ walk_custom(FlattenUpTo *u, const FjNode *node, PyObject *object)
     PyObject *items = NULL;
     int result = -1;
     if (parts == NULL || !fj_expect_tuple(parts, "flatten_one_level") ||
-        !PyArg_ParseTuple(parts, "OO;flatten_one_level() must return (children, aux)", &children, &aux)) {
+        !PyArg_ParseTuple(parts, "OO;flatten_one_level() must return (children, aux)",
+                          &children, &aux)) {
         goto done;
     }
     items = PySequence_Tuple(children);

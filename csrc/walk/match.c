@@ -341,7 +341,8 @@ match_custom(Match *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_ERROR;
     }
     if (!fj_expect_tuple(parts, "flatten_one_level") ||
-        !PyArg_ParseTuple(parts, "OO;flatten_one_level() must return (children, aux)", &children, &aux)) {
+        !PyArg_ParseTuple(parts, "OO;flatten_one_level() must return (children, aux)",
+                          &children, &aux)) {
         goto done;
     }
     result = match_mutable_static(m, node, aux, 1);

@@ -1,0 +1,37 @@
+/* Mixing hashes, and hashing an object by its address.  Nothing in here runs Python code. */
+#ifndef FJ_HASH_H
+#define FJ_HASH_H
+
+#include "base/common.h"
+
+/* The hash of an object that is compared by identity.  The low bits of an address are the same
+ * for all objects. */
+static inline Py_uhash_t
+fj_hash_address(const void *address)
+{
+    return (Py_uhash_t)((uintptr_t)address >> 4);
+}
+
+/* Folds `value` into `hash`, in order (xxHash's round, as CPython's tuples use it). */
+static inline Py_uhash_t
+fj_hash_mix(Py_uhash_t hash, Py_uhash_t value)
+{
+#if SIZEOF_PY_UHASH_T > 4
+    hash += value * (Py_uhash_t)14029467366897019727ULL;
+    hash = (hash << 31) | (hash >> 33);
+    return hash * (Py_uhash_t)11400714785074694791ULL;
+#else
+    hash += value * (Py_uhash_t)2246822519UL;
+    hash = (hash << 13) | (hash >> 19);
+    return hash * (Py_uhash_t)2654435761UL;
+#endif
+}
+
+/* The hash as CPython wants it: -1 means an error there. */
+static inline Py_hash_t
+fj_hash_finish(Py_uhash_t hash)
+{
+    return hash == (Py_uhash_t)-1 ? -2 : (Py_hash_t)hash;
+}
+
+#endif
