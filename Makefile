@@ -5,7 +5,7 @@
 #
 # and for those who work on it:
 #
-#   make lint      formatting, types and stubs
+#   make lint      formatting, layers, types and stubs
 #   make bench     the table of the README, and more
 #   make fuzz      100,000 random calls against an oracle; more by FUZZ_ARGS
 #   make sanitize  the core's tests under gcc's address and undefined-behaviour sanitizers
@@ -40,6 +40,8 @@ fuzz: $(VENV)/.installed
 
 lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+	.ci/layers
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

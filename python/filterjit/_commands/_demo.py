@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     )
     import equinox
 
-    from .._jit._decorator import filter_jit
+    from .. import filter_jit
 
     task = make_task(options.batch_size, options.seed)
     theirs = Trainee(_THEIRS, equinox.filter_jit, task.step)
