@@ -43,7 +43,5 @@ CORE = sorted(path for folder in FOLDERS for path in glob(f"csrc/{folder}/*.c"))
 
 extensions = [extension("filterjit._core", [*CORE, "csrc/module.c"])]
 if os.environ.get("FILTERJIT_TESTING") == "1":
-    extensions.append(
-        extension("filterjit._testing", ["csrc/testing/testing.c", "csrc/base/table.c"])
-    )
+    extensions.append(extension("filterjit._testing", [*CORE, "csrc/testing/testing.c"]))
 setup(ext_modules=extensions)

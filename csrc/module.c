@@ -10,9 +10,9 @@
 #include "call/compiled.h"
 #include "walk/flatten.h"
 #include "call/getattribute.h"
+#include "call/hook_method.h"
 #include "call/filter_jit.h"
 #include "base/leafbuf.h"
-#include "walk/match.h"
 #include "structure/registry.h"
 #include "call/partial.h"
 #include "tree/partition.h"
@@ -46,41 +46,6 @@ core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
-/* match(structure, tree) -> arrays or None */
-static PyObject *
-core_match(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    FjState *state = PyModule_GetState(module);
-    if (nargs != 2 || Py_TYPE(args[0]) != state->structure) {
-        PyErr_SetString(PyExc_TypeError, "match takes (structure, tree)");
-        return NULL;
-    }
-    FjStructure *structure = (FjStructure *)args[0];
-    if (structure->every_leaf) {
-        PyErr_SetString(PyExc_ValueError, "match knows only the structures of `flatten`");
-        return NULL;
-    }
-    if (fj_structure_hash(structure) < 0) {
-        return NULL;
-    }
-    PyObject *result = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf arrays;
-    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
-    switch (fj_match_tree(structure, args[1], &arrays)) {
-    case FJ_MATCH_YES:
-        result = fj_leafbuf_as_tuple(&arrays);
-        break;
-    case FJ_MATCH_NO:
-        result = Py_NewRef(Py_None);
-        break;
-    case FJ_MATCH_ERROR:
-        break;
-    }
-    fj_leafbuf_clear(&arrays);
-    return result;
-}
-
 /* same_static(registry, a, b) -> bool */
 static PyObject *
 core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
@@ -104,9 +69,6 @@ core_identity(PyObject *module, PyObject *value)
 static PyMethodDef core_functions[] = {
     {"flatten", (PyCFunction)(void (*)(void))core_flatten, METH_FASTCALL,
      "flatten(registry, tree) -> (arrays, structure)"},
-    {"match", (PyCFunction)(void (*)(void))core_match, METH_FASTCALL,
-     "match(structure, tree) -> tuple of the arrays, or None where the tree has another\n"
-     "structure"},
     {"same_static", (PyCFunction)(void (*)(void))core_same_static, METH_FASTCALL,
      "same_static(registry, a, b) -> whether two statics share a compiled program"},
     {"identity", core_identity, METH_O,
@@ -138,17 +100,36 @@ static PyMethodDef core_functions[] = {
 };
 
 static int
-add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **place)
+make_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **place)
 {
     *place = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, (PyObject *)base);
-    return *place == NULL ? -1 : PyModule_AddType(module, *place);
+    return *place == NULL ? -1 : 0;
+}
+
+static int
+add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **place)
+{
+    return make_type(module, spec, base, place) < 0 ? -1 : PyModule_AddType(module, *place);
+}
+
+static int
+intern_names(FjState *state)
+{
+#define FJ_INTERN(name)                                                                       \
+    if ((state->str_##name = PyUnicode_InternFromString(#name)) == NULL) {                    \
+        return -1;                                                                            \
+    }
+    FJ_NAMES(FJ_INTERN)
+#undef FJ_INTERN
+    return 0;
 }
 
 static int
 core_exec(PyObject *module)
 {
     FjState *state = PyModule_GetState(module);
-    return add_type(module, &fj_node_kind_spec, NULL, &state->kind) < 0 ||
+    return intern_names(state) < 0 ||
+                   add_type(module, &fj_node_kind_spec, NULL, &state->kind) < 0 ||
                    add_type(module, &fj_registry_spec, NULL, &state->registry) < 0 ||
                    add_type(module, &fj_frozen_spec, &PyTuple_Type, &state->frozen) < 0 ||
                    add_type(module, &fj_structure_spec, NULL, &state->structure) < 0 ||
@@ -160,7 +141,10 @@ core_exec(PyObject *module)
                    add_type(module, &fj_bound_method_spec, NULL, &state->bound) < 0 ||
                    add_type(module, &fj_getattribute_spec, NULL, &state->getattribute) < 0 ||
                    add_type(module, &fj_partial_spec, NULL, &state->partial) < 0 ||
-                   add_type(module, &fj_compiled_spec, NULL, &state->compiled) < 0
+                   add_type(module, &fj_compiled_spec, NULL, &state->compiled) < 0 ||
+                   make_type(module, &fj_hook_method_spec, NULL, &state->hook_method) < 0 ||
+                   fj_hook_methods_add(state, state->filter_jit, fj_filter_jit_hooks) < 0 ||
+                   fj_hook_methods_add(state, state->bound, fj_bound_method_hooks) < 0
                ? -1
                : 0;
 }
@@ -182,6 +166,7 @@ core_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->getattribute);
     Py_VISIT(state->partial);
     Py_VISIT(state->compiled);
+    Py_VISIT(state->hook_method);
     return 0;
 }
 
@@ -202,6 +187,10 @@ core_clear(PyObject *module)
     Py_CLEAR(state->getattribute);
     Py_CLEAR(state->partial);
     Py_CLEAR(state->compiled);
+    Py_CLEAR(state->hook_method);
+#define FJ_CLEAR(name) Py_CLEAR(state->str_##name);
+    FJ_NAMES(FJ_CLEAR)
+#undef FJ_CLEAR
     return 0;
 }
 

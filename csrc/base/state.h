@@ -1,9 +1,22 @@
-/* What belongs to one import of the module: its types.  There is no other state; nothing is
+/* What belongs to one import of the module: its types, and
+ * names.  There is no other state; nothing is
  * global to the process. */
 #ifndef FJ_STATE_H
 #define FJ_STATE_H
 
 #include "base/common.h"
+
+/* Names that C looks up while a call runs, interned once. */
+#define FJ_NAMES(NAME)                                                                        \
+    NAME(became_method)                                                                       \
+    NAME(before_raising_call)                                                                 \
+    NAME(compile)                                                                             \
+    NAME(inspect_new_trace)                                                                   \
+    NAME(prepare)                                                                             \
+    NAME(raise_binding_error)                                                                 \
+    NAME(translate_error)                                                                     \
+    NAME(variants)                                                                            \
+    NAME(wait)
 
 typedef struct {
     PyTypeObject *kind;
@@ -19,6 +32,10 @@ typedef struct {
     PyTypeObject *getattribute;
     PyTypeObject *partial;
     PyTypeObject *compiled;
+    PyTypeObject *hook_method;
+#define FJ_DECLARE(name) PyObject *str_##name;
+    FJ_NAMES(FJ_DECLARE)
+#undef FJ_DECLARE
 } FjState;
 
 /* The state behind one of the module's own types. */

@@ -156,41 +156,6 @@ signature_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-static PyObject *
-signature_bind(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    FjSignature *self = (FjSignature *)op;
-    PyObject *result = NULL;
-    FjPackedArgs packed = {NULL, NULL};
-    PyObject **arguments = PyMem_Calloc((size_t)self->num_parameters + 1, sizeof(PyObject *));
-    if (arguments == NULL) {
-        return PyErr_NoMemory();
-    }
-    int fits = fj_bind(self, args, nargs, kwnames, arguments, &packed);
-    if (fits == 0) {
-        result = Py_NewRef(Py_None);
-    }
-    else if (fits > 0 && (result = PyDict_New()) != NULL) {
-        for (Py_ssize_t i = 0; i < self->num_parameters && result != NULL; i++) {
-            if (arguments[i] != NULL &&
-                PyDict_SetItem(result, PyTuple_GET_ITEM(self->names, i), arguments[i]) < 0) {
-                Py_CLEAR(result);
-            }
-        }
-    }
-    fj_bind_release(&packed);
-    PyMem_Free(arguments);
-    return result;
-}
-
-static PyMethodDef signature_methods[] = {
-    {"bind", (PyCFunction)(void (*)(void))signature_bind, METH_FASTCALL | METH_KEYWORDS,
-     "bind(*args, **kwargs) -> dict of the arguments that were given, by parameter; None "
-     "when\n"
-     "they do not fit"},
-    {NULL, NULL, 0, NULL},
-};
-
 static PyMemberDef signature_members[] = {
     {"names", T_OBJECT, offsetof(FjSignature, names), READONLY, "the parameters, in order"},
     {"positional", T_PYSSIZET, offsetof(FjSignature, positional), READONLY,
@@ -208,9 +173,11 @@ PyDoc_STRVAR(
     "**kwargs.");
 
 static PyType_Slot signature_slots[] = {
-    {Py_tp_doc, (void *)signature_doc}, {Py_tp_new, signature_new},
-    {Py_tp_dealloc, signature_dealloc}, {Py_tp_methods, signature_methods},
-    {Py_tp_members, signature_members}, {0, NULL},
+    {Py_tp_doc, (void *)signature_doc},
+    {Py_tp_new, signature_new},
+    {Py_tp_dealloc, signature_dealloc},
+    {Py_tp_members, signature_members},
+    {0, NULL},
 };
 
 PyType_Spec fj_signature_spec = {

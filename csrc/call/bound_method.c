@@ -143,62 +143,6 @@ bound_repr(PyObject *op)
     return PyUnicode_FromFormat("<bound %R of %R>", bound->function, bound->self);
 }
 
-/* function.<name>(instance, *args, **kwargs) */
-static PyObject *
-ask_function(PyObject *op, const char *name, PyObject *args, PyObject *kwargs)
-{
-    FjBoundMethod *bound = (FjBoundMethod *)op;
-    PyObject *result = NULL;
-    PyObject *first = PyTuple_Pack(1, bound->self);
-    PyObject *all = first == NULL ? NULL : PySequence_Concat(first, args);
-    PyObject *method = all == NULL ? NULL : PyObject_GetAttrString(bound->function, name);
-    if (method != NULL) {
-        result = PyObject_Call(method, all, kwargs);
-    }
-    Py_XDECREF(method);
-    Py_XDECREF(all);
-    Py_XDECREF(first);
-    return result;
-}
-
-static PyObject *
-bound_lower(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ask_function(op, "lower", args, kwargs);
-}
-
-static PyObject *
-bound_trace(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ask_function(op, "trace", args, kwargs);
-}
-
-static PyObject *
-bound_eval_shape(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ask_function(op, "eval_shape", args, kwargs);
-}
-
-static PyObject *
-bound_explain(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ask_function(op, "explain", args, kwargs);
-}
-
-static PyObject *
-bound_warm_up(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    PyObject *options = PyObject_GetAttrString(((FjBoundMethod *)op)->function, "_options");
-    PyObject *keywords = kwargs == NULL ? PyDict_New() : Py_NewRef(kwargs);
-    PyObject *result = NULL;
-    if (options != NULL && keywords != NULL) {
-        result = PyObject_CallMethod(options, "warm_up", "OOO", op, args, keywords);
-    }
-    Py_XDECREF(keywords);
-    Py_XDECREF(options);
-    return result;
-}
-
 /* As of bound methods: the same instance and an equal function. */
 static PyObject *
 bound_richcompare(PyObject *a, PyObject *b, int operation)
@@ -236,21 +180,23 @@ bound_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 static PyMethodDef bound_methods[] = {
-    {"lower", (PyCFunction)(void (*)(void))bound_lower, METH_VARARGS | METH_KEYWORDS,
-     "lower(*args, **kwargs) -> Lowered: traced and lowered, not run"},
-    {"trace", (PyCFunction)(void (*)(void))bound_trace, METH_VARARGS | METH_KEYWORDS,
-     "trace(*args, **kwargs) -> Traced: as `lower`, but only traced"},
-    {"eval_shape", (PyCFunction)(void (*)(void))bound_eval_shape, METH_VARARGS | METH_KEYWORDS,
-     "eval_shape(*args, **kwargs) -> the result, with a jax.ShapeDtypeStruct for each array"},
-    {"warm_up", (PyCFunction)(void (*)(void))bound_warm_up, METH_VARARGS | METH_KEYWORDS,
-     "warm_up(signatures, *, threads=None) -> WarmUp: compiles for many signatures, each a "
-     "pair\n"
-     "(args, kwargs) without the instance"},
-    {"explain", (PyCFunction)(void (*)(void))bound_explain, METH_VARARGS | METH_KEYWORDS,
-     "explain(*args, **kwargs) -> Explanation: why this call would compile again, if it "
-     "would"},
     {"__reduce__", bound_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
+};
+
+const FjHookMethodDef fj_bound_method_hooks[] = {
+    {"lower", "lower", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
+     "Trace and lower the method for these arguments, without running it."},
+    {"trace", "trace", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
+     "Trace the method for these arguments, without running it."},
+    {"eval_shape", "eval_shape", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
+     "Return the result of a call with a jax.ShapeDtypeStruct in the place of each array."},
+    {"warm_up", "warm_up", FJ_HOOK_OF_OPTIONS, 1, "($self, /, signatures, *, threads=None)",
+     "Compile the method for many signatures, so that calls with them are hits.\n\n"
+     "Each signature is a pair (args, kwargs) without the instance."},
+    {"explain", "explain", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
+     "Explain whether a call with these arguments is a hit, and if not, why it compiles."},
+    {0},
 };
 
 static PyMemberDef bound_members[] = {

@@ -4,8 +4,10 @@
 
 #include "base/common.h"
 #include "base/state.h"
+#include "call/hook_method.h"
 
 extern PyType_Spec fj_bound_method_spec;
+extern const FjHookMethodDef fj_bound_method_hooks[];
 
 /* A new bound method, or NULL with an error. */
 PyObject *fj_bound_method_new(FjState *state, PyObject *function, PyObject *self);

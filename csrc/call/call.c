@@ -41,6 +41,12 @@ typedef struct {
     PyObject *arguments_inline[ARGUMENTS_INLINE];
 } Call;
 
+static FjState *
+state_of(const Call *call)
+{
+    return call->cache->registry->state;
+}
+
 /* ---- errors ---- */
 
 /* Lets the Python side replace the exception that is set: options.translate_error(self,
@@ -57,9 +63,10 @@ translate_error(Call *call)
     PyObject *better =
         arrays == NULL
             ? NULL
-            : PyObject_CallMethod(
-                  call->self->options, "translate_error", "OOOO", call->self, exception,
-                  call->variant == NULL ? Py_None : (PyObject *)call->variant, arrays);
+            : PyObject_CallMethodObjArgs(
+                  call->self->options, state_of(call)->str_translate_error, call->self,
+                  exception, call->variant == NULL ? Py_None : (PyObject *)call->variant,
+                  arrays, NULL);
     Py_XDECREF(arrays);
     if (better == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
         Py_DECREF(exception); /* KeyboardInterrupt and the like */
@@ -95,8 +102,9 @@ raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
             goto done;
         }
     }
-    result = PyObject_CallMethod(self->options, "raise_binding_error", "OOO", self, positional,
-                                 keywords);
+    result = PyObject_CallMethodObjArgs(self->options,
+                                        fj_state_of(Py_TYPE(self))->str_raise_binding_error,
+                                        self, positional, keywords, NULL);
     if (result != NULL) {
         PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
     }
@@ -119,7 +127,8 @@ fj_call_prepare(FjFilterJit *self)
     if (Py_EnterRecursiveCall(" in a jitted call")) {
         return -1;
     }
-    PyObject *answer = PyObject_CallMethod(self->options, "prepare", "(O)", self);
+    PyObject *answer =
+        PyObject_CallMethodOneArg(self->options, state->str_prepare, (PyObject *)self);
     Py_LeaveRecursiveCall();
     if (answer == NULL) {
         return -1;
@@ -176,8 +185,8 @@ compile_variant(Call *call, FjStructure *structure, int in_cache)
     if (variant == NULL) {
         return NULL;
     }
-    variant->call =
-        PyObject_CallMethod(call->self->options, "compile", "OO", call->self, variant);
+    variant->call = PyObject_CallMethodObjArgs(
+        call->self->options, state_of(call)->str_compile, call->self, variant, NULL);
     /* Another thread may have compiled the same meanwhile: then its variant is taken. */
     int found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
     if (found == 0 && (!in_cache || fj_cache_add(cache, variant) == 0)) {
@@ -302,10 +311,11 @@ inspect_new_trace(Call *call, FjOutput *output)
     FjVariant *variant = call->variant;
     if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_UNKNOWN) {
         PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
-        PyObject *answer = arrays == NULL
-                               ? NULL
-                               : PyObject_CallMethod(call->self->options, "inspect_new_trace",
-                                                     "OOO", variant, arrays, output->arrays);
+        PyObject *answer =
+            arrays == NULL ? NULL
+                           : PyObject_CallMethodObjArgs(call->self->options,
+                                                        state_of(call)->str_inspect_new_trace,
+                                                        variant, arrays, output->arrays, NULL);
         Py_XDECREF(arrays);
         if (answer == NULL) {
             return -1;
@@ -320,8 +330,8 @@ inspect_new_trace(Call *call, FjOutput *output)
         Py_DECREF(answer);
     }
     if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_YES) {
-        PyObject *answer =
-            PyObject_CallMethod(call->self->options, "wait", "(O)", output->arrays);
+        PyObject *answer = PyObject_CallMethodOneArg(call->self->options,
+                                                     state_of(call)->str_wait, output->arrays);
         Py_XDECREF(answer);
         return answer == NULL ? -1 : 0;
     }
@@ -403,7 +413,8 @@ before_raising_call(Call *call)
         return 0;
     }
     PyObject *answer =
-        PyObject_CallMethod(call->self->options, "before_raising_call", "(O)", call->variant);
+        PyObject_CallMethodOneArg(call->self->options, state_of(call)->str_before_raising_call,
+                                  (PyObject *)call->variant);
     Py_XDECREF(answer);
     return answer == NULL ? -1 : 0;
 }

@@ -121,7 +121,7 @@ static PyType_Slot compiled_slots[] = {
 };
 
 PyType_Spec fj_compiled_spec = {
-    .name = "filterjit._core.Compiled",
+    .name = "filterjit.Compiled",
     .basicsize = sizeof(FjCompiled),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
              Py_TPFLAGS_IMMUTABLETYPE,

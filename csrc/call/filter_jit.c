@@ -163,7 +163,7 @@ filter_jit_descr_get(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner
     return fj_bound_method_new(fj_state_of(Py_TYPE(op)), op, instance);
 }
 
-/* It has become a method: options.method_of(self, owner). */
+/* It has become a method: options.became_method(self, owner). */
 static PyObject *
 filter_jit_set_name(PyObject *op, PyObject *args)
 {
@@ -171,7 +171,9 @@ filter_jit_set_name(PyObject *op, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO:__set_name__", &owner, &name)) {
         return NULL;
     }
-    return PyObject_CallMethod(((FjFilterJit *)op)->options, "method_of", "OO", op, owner);
+    return PyObject_CallMethodObjArgs(((FjFilterJit *)op)->options,
+                                      fj_state_of(Py_TYPE(op))->str_became_method, op, owner,
+                                      NULL);
 }
 
 /* Two wrappers are equal when they share their cache: equal functions, equal options.  Where
@@ -224,91 +226,11 @@ filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
     return Py_BuildValue("(OO)", self->cache, self->arrays);
 }
 
-/* options.<name>(self, args, kwargs) */
-static PyObject *
-ask_options(PyObject *op, const char *name, PyObject *args, PyObject *kwargs)
-{
-    PyObject *keywords = kwargs == NULL ? PyDict_New() : Py_NewRef(kwargs);
-    if (keywords == NULL) {
-        return NULL;
-    }
-    PyObject *result =
-        PyObject_CallMethod(((FjFilterJit *)op)->options, name, "OOO", op, args, keywords);
-    Py_DECREF(keywords);
-    return result;
-}
-
-static PyObject *
-filter_jit_lower(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ask_options(op, "lower", args, kwargs);
-}
-
-static PyObject *
-filter_jit_trace(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ask_options(op, "trace", args, kwargs);
-}
-
-static PyObject *
-filter_jit_eval_shape(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ask_options(op, "eval_shape", args, kwargs);
-}
-
-static PyObject *
-filter_jit_warm_up(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ask_options(op, "warm_up", args, kwargs);
-}
-
-static PyObject *
-filter_jit_partial(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ask_options(op, "partial", args, kwargs);
-}
-
-static PyObject *
-filter_jit_explain(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ask_options(op, "explain", args, kwargs);
-}
-
-/* options.<name>(self) */
-static PyObject *
-ask_options_alone(PyObject *op, const char *name)
-{
-    return PyObject_CallMethod(((FjFilterJit *)op)->options, name, "(O)", op);
-}
-
-static PyObject *
-filter_jit_report(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    return ask_options_alone(op, "report");
-}
-
-static PyObject *
-filter_jit_cache_info(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    return ask_options_alone(op, "cache_info");
-}
-
-static PyObject *
-filter_jit_clear_cache(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    return ask_options_alone(op, "clear_cache");
-}
-
 static PyObject *
 filter_jit_get_variants(PyObject *op, void *Py_UNUSED(closure))
 {
-    return ask_options_alone(op, "variants");
-}
-
-static PyObject *
-filter_jit_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    return ask_options_alone(op, "reduce");
+    return PyObject_CallMethodOneArg(((FjFilterJit *)op)->options,
+                                     fj_state_of(Py_TYPE(op))->str_variants, op);
 }
 
 static PyMethodDef filter_jit_methods[] = {
@@ -322,39 +244,43 @@ static PyMethodDef filter_jit_methods[] = {
      "made where there is none"},
     {"_parts", filter_jit_parts, METH_NOARGS,
      "_parts() -> (cache, arrays): what it consists of as a pytree"},
-    {"lower", (PyCFunction)(void (*)(void))filter_jit_lower, METH_VARARGS | METH_KEYWORDS,
-     "lower(*args, **kwargs) -> Lowered: traced and lowered, not run; any array may be given "
-     "as\n"
-     "a jax.ShapeDtypeStruct"},
-    {"trace", (PyCFunction)(void (*)(void))filter_jit_trace, METH_VARARGS | METH_KEYWORDS,
-     "trace(*args, **kwargs) -> Traced: as `lower`, but only traced"},
-    {"eval_shape", (PyCFunction)(void (*)(void))filter_jit_eval_shape,
-     METH_VARARGS | METH_KEYWORDS,
-     "eval_shape(*args, **kwargs) -> the result, with a jax.ShapeDtypeStruct for each array"},
-    {"warm_up", (PyCFunction)(void (*)(void))filter_jit_warm_up, METH_VARARGS | METH_KEYWORDS,
-     "warm_up(signatures, *, threads=None) -> WarmUp: compiles for many signatures, each a "
-     "pair\n"
-     "(args, kwargs), so that calls with them are hits; several at once, in threads, as many "
-     "as\n"
-     "there are cores if not said. One that fails is logged, and kept in the report with its\n"
-     "error; the others are compiled."},
-    {"partial", (PyCFunction)(void (*)(void))filter_jit_partial, METH_VARARGS | METH_KEYWORDS,
-     "partial(*args, **kwargs) -> PartialFilterJit: the function with these arguments given,\n"
-     "which are taken apart now and not on each call. It keeps them as they are now: what is\n"
-     "put into them later is not seen. Arrays that the function donates cannot be given."},
-    {"explain", (PyCFunction)(void (*)(void))filter_jit_explain, METH_VARARGS | METH_KEYWORDS,
-     "explain(*args, **kwargs) -> Explanation: whether this call would be a hit, and if not, "
-     "why\n"
-     "it would compile again; nothing is traced and nothing runs"},
-    {"report", filter_jit_report, METH_NOARGS,
-     "report() -> Report: where the time of its calls went, by variant"},
-    {"cache_info", filter_jit_cache_info, METH_NOARGS,
-     "cache_info() -> CacheInfo(hits, misses, variants, maxsize, bytes)"},
-    {"clear_cache", filter_jit_clear_cache, METH_NOARGS,
-     "clear_cache(): forgets all compiled programs, those of equal wrappers too"},
     {"__set_name__", filter_jit_set_name, METH_VARARGS, NULL},
-    {"__reduce__", filter_jit_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
+};
+
+const FjHookMethodDef fj_filter_jit_hooks[] = {
+    {"lower", "lower", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
+     "Trace and lower the function for these arguments, without running it.\n\n"
+     "Any array may be given as a jax.ShapeDtypeStruct. Returns a `Lowered`, whose `compile`\n"
+     "returns a function that can be called and saved."},
+    {"trace", "trace", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
+     "Trace the function for these arguments, without running it.\n\n"
+     "Takes what `lower` takes, and returns a `Traced`."},
+    {"eval_shape", "eval_shape", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
+     "Return the result of a call with a jax.ShapeDtypeStruct in the place of each array.\n\n"
+     "Takes what `lower` takes. Nothing is compiled and nothing runs."},
+    {"warm_up", "warm_up", FJ_HOOK_OF_OPTIONS, 1, "($self, /, signatures, *, threads=None)",
+     "Compile the function for many signatures, so that calls with them are hits.\n\n"
+     "Each signature is a pair (args, kwargs) of what `lower` takes. XLA compiles `threads` "
+     "of\n"
+     "them at once, by default one for each core. A signature that fails is logged, and the\n"
+     "others are compiled. Returns a `WarmUp` with the time or the error of each."},
+    {"partial", "partial", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
+     "Return the function with these arguments given once.\n\n"
+     "They are flattened now and not on each call. Their containers are copied, so what is\n"
+     "put into these later is not seen. Raises ValueError for arguments that the function\n"
+     "donates."},
+    {"explain", "explain", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
+     "Explain whether a call with these arguments is a hit, and if not, why it compiles.\n\n"
+     "Returns an `Explanation`. Nothing is traced and nothing runs."},
+    {"report", "report", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
+     "Return a `Report` of where the time of the function's calls went, by variant."},
+    {"cache_info", "cache_info", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
+     "Return CacheInfo(hits, misses, variants, maxsize, bytes)."},
+    {"clear_cache", "clear_cache", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
+     "Drop all compiled programs of the function, which equal wrappers share."},
+    {"__reduce__", "reduce", FJ_HOOK_OF_OPTIONS, 0, "($self, /)", NULL},
+    {0},
 };
 
 static PyMemberDef filter_jit_members[] = {

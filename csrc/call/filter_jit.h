@@ -3,6 +3,7 @@
 #define FJ_FILTER_JIT_H
 
 #include "call/cache.h"
+#include "call/hook_method.h"
 #include "base/common.h"
 #include "call/variant.h"
 
@@ -20,6 +21,7 @@ typedef struct {
 } FjFilterJit;
 
 extern PyType_Spec fj_filter_jit_spec;
+extern const FjHookMethodDef fj_filter_jit_hooks[];
 
 /* Module function rebuild(cache, arrays) -> FilterJit: what JAX's unflatten calls. */
 PyObject *fj_filter_jit_rebuild(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

@@ -428,16 +428,8 @@ registry_kind(PyObject *op, PyObject *object)
     return PyUnicode_FromString(name);
 }
 
-static PyObject *
-registry_num_types(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    return PyLong_FromSize_t(((FjRegistry *)op)->kinds.live);
-}
-
 static PyMethodDef registry_methods[] = {
     {"kind", registry_kind, METH_O, "kind(object) -> the name of its type's kind"},
-    {"known_types", registry_num_types, METH_NOARGS,
-     "known_types() -> how many types have been asked about and are alive"},
     {NULL, NULL, 0, NULL},
 };
 

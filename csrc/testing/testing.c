@@ -1,14 +1,21 @@
-/* filterjit._testing: the hash table by itself, for tests.
+/* filterjit._testing: parts of the core by themselves, for tests.
+ *
+ * It is built from the sources of the core, and its functions take objects of filterjit._core.
  *
  * A Table drives table.c and nothing else.  What it holds are pairs (key, value), under a hash
  * that the test chooses, so that it can make keys collide.  A pair is looked for by its key,
  * with Python's ==: a test's __eq__ can raise, or change this very table in the middle of a
  * probe, which no caller in the core could be made to do at will.
  *
- * Python code can run in `find` (the ==) and wherever a pair is dropped.
+ * Python code can run in `find` (the ==), wherever a pair is dropped, and in `match`.
  */
 #include "base/common.h"
+#include "base/leafbuf.h"
 #include "base/table.h"
+#include "call/bind.h"
+#include "structure/registry.h"
+#include "structure/structure.h"
+#include "walk/match.h"
 
 typedef struct {
     PyObject_HEAD FjTable table; /* all zero is an empty table */
@@ -173,6 +180,119 @@ static PyType_Spec table_spec = {
     .slots = table_slots,
 };
 
+/* ---- functions of the core ---- */
+
+/* 0, or -1 with a TypeError where an argument is not of this type of filterjit._core. */
+static int
+expect_type(PyObject *object, const char *name)
+{
+    if (strcmp(Py_TYPE(object)->tp_name, name) != 0) {
+        PyErr_Format(PyExc_TypeError, "expected a `%s`, not a `%s`", name,
+                     Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    return 0;
+}
+
+/* match(structure, tree) -> tuple of arrays or None */
+static PyObject *
+testing_match(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *op, *tree, *result = NULL, *room[FJ_LEAFBUF_FEW];
+    FjLeafBuf arrays;
+    if (!PyArg_ParseTuple(args, "OO:match", &op, &tree) ||
+        expect_type(op, "filterjit.Structure") < 0) {
+        return NULL;
+    }
+    FjStructure *structure = (FjStructure *)op;
+    if (structure->every_leaf) {
+        PyErr_SetString(PyExc_ValueError, "match takes only the structures of `flatten`");
+        return NULL;
+    }
+    if (fj_structure_hash(structure) < 0) {
+        return NULL;
+    }
+    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
+    switch (fj_match_tree(structure, tree, &arrays)) {
+    case FJ_MATCH_YES:
+        result = fj_leafbuf_as_tuple(&arrays);
+        break;
+    case FJ_MATCH_NO:
+        result = Py_NewRef(Py_None);
+        break;
+    case FJ_MATCH_ERROR:
+        break;
+    }
+    fj_leafbuf_clear(&arrays);
+    return result;
+}
+
+/* num_nodes(structure) -> int */
+static PyObject *
+testing_num_nodes(PyObject *Py_UNUSED(module), PyObject *structure)
+{
+    return expect_type(structure, "filterjit.Structure") < 0
+               ? NULL
+               : PyLong_FromUnsignedLong(((FjStructure *)structure)->count);
+}
+
+/* num_types(registry) -> int */
+static PyObject *
+testing_num_types(PyObject *Py_UNUSED(module), PyObject *registry)
+{
+    return expect_type(registry, "filterjit._core.Registry") < 0
+               ? NULL
+               : PyLong_FromSize_t(((FjRegistry *)registry)->kinds.live);
+}
+
+/* bind(signature, /, *args, **kwargs) -> dict or None */
+static PyObject *
+testing_bind(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs,
+             PyObject *kwnames)
+{
+    PyObject *result = NULL;
+    FjPackedArgs packed = {NULL, NULL};
+    if (nargs < 1 || expect_type(args[0], "filterjit._core.Signature") < 0) {
+        return NULL;
+    }
+    const FjSignature *signature = (FjSignature *)args[0];
+    PyObject **arguments =
+        PyMem_Calloc((size_t)signature->num_parameters + 1, sizeof(PyObject *));
+    if (arguments == NULL) {
+        return PyErr_NoMemory();
+    }
+    int fits = fj_bind(signature, args + 1, nargs - 1, kwnames, arguments, &packed);
+    if (fits == 0) {
+        result = Py_NewRef(Py_None);
+    }
+    else if (fits > 0 && (result = PyDict_New()) != NULL) {
+        for (Py_ssize_t i = 0; i < signature->num_parameters && result != NULL; i++) {
+            PyObject *name = PyTuple_GET_ITEM(signature->names, i);
+            if (arguments[i] != NULL && PyDict_SetItem(result, name, arguments[i]) < 0) {
+                Py_CLEAR(result);
+            }
+        }
+    }
+    fj_bind_release(&packed);
+    PyMem_Free(arguments);
+    return result;
+}
+
+static PyMethodDef testing_functions[] = {
+    {"match", testing_match, METH_VARARGS,
+     "match(structure, tree) -> the arrays of a tree of this structure, None for another "
+     "tree"},
+    {"num_nodes", testing_num_nodes, METH_O, "num_nodes(structure) -> how many nodes it has"},
+    {"num_types", testing_num_types, METH_O,
+     "num_types(registry) -> how many types that are alive it has been asked about"},
+    {"bind", (PyCFunction)(void (*)(void))testing_bind, METH_FASTCALL | METH_KEYWORDS,
+     "bind(signature, *args, **kwargs) -> the arguments by parameter; None where they do not\n"
+     "fit the signature"},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- the module ---- */
+
 static int
 testing_exec(PyObject *module)
 {
@@ -192,6 +312,7 @@ static struct PyModuleDef testing_definition = {
     .m_name = "filterjit._testing",
     .m_doc = "Parts of the C core by themselves, for tests.",
     .m_size = 0,
+    .m_methods = testing_functions,
     .m_slots = testing_slots,
 };
 

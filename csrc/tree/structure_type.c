@@ -347,8 +347,6 @@ static PyGetSetDef structure_getset[] = {
 static PyMemberDef structure_members[] = {
     {"num_leaves", T_PYSSIZET, offsetof(FjStructure, open_leaves), READONLY,
      "how many leaves a tree of this structure is made of, statics not counted"},
-    {"num_nodes", T_UINT, offsetof(FjStructure, count), READONLY,
-     "how many nodes there are, leaves included"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjStructure, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -367,7 +365,7 @@ static PyType_Slot structure_slots[] = {
 };
 
 PyType_Spec fj_structure_spec = {
-    .name = "filterjit._core.Structure",
+    .name = "filterjit.Structure",
     .basicsize = sizeof(FjStructure),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
              Py_TPFLAGS_DISALLOW_INSTANTIATION,

@@ -24,7 +24,7 @@ from allocations_support import (
     raised,
     registering,
 )
-from core_support import Array, Linear, Value, core
+from core_support import Array, Linear, Value, core, testing
 
 SCENARIOS: dict[str, Make] = {}
 scenario = registering(SCENARIOS)
@@ -34,7 +34,7 @@ scenario = registering(SCENARIOS)
 def signatures() -> tuple[Call, Check]:
     def call() -> Any:
         signature = core.Signature(("a", "b", "rest", "k", "more"), 0, 2, True, True, b"\1\0\0\1\0")
-        return signature.bind(1, 2, 3, 4, k=5, z=6, w=7)
+        return testing.bind(signature, 1, 2, 3, 4, k=5, z=6, w=7)
 
     expected = {"a": 1, "b": 2, "rest": (3, 4), "k": 5, "more": {"z": 6, "w": 7}}
     return call, equals(expected)
@@ -432,7 +432,7 @@ def methods_found_without_asking() -> tuple[Call, Check]:
 @scenario
 def attributes_of_bound_methods() -> tuple[Call, Check]:
     one, kept = thing()
-    kept.options.lower = lambda f, args, kwargs: args[1:]  # type: ignore[method-assign, assignment]
+    kept.options.lower = lambda f, one, *args: args  # type: ignore[method-assign, assignment]
 
     def call() -> Any:
         m = one.method

@@ -28,7 +28,7 @@ from allocations_support import (
     raised,
     registering,
 )
-from core_support import Linear, OtherArray, Point, Record, Value, core, same
+from core_support import Linear, OtherArray, Point, Record, Value, core, same, testing
 
 SCENARIOS: dict[str, Make] = {}
 scenario = registering(SCENARIOS)
@@ -81,7 +81,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
         again = make() if name != "asked" else tree
         if name == "asked":
             arrays = core.flatten(registry, again)[0]
-        return lambda: core.match(structure, again), equals(arrays)
+        return lambda: testing.match(structure, again), equals(arrays)
 
     def described() -> tuple[Call, Check]:
         registry, tree = make_registry(), make()

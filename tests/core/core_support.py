@@ -53,6 +53,8 @@ def _load_core() -> Any:
 
 
 core: Any = _load_core()
+# None where it is not built: see FILTERJIT_TESTING in setup.py.
+testing: Any = load_extension("_testing")
 
 # ---- leaves ----
 
@@ -409,16 +411,16 @@ class Options:
     def wait(self, outputs: Any) -> None:
         self._note("wait", outputs)
 
-    def lower(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def lower(self, f: Any, /, *args: Any, **kwargs: Any) -> Any:
         self._note("lower", f, args, kwargs)
         return f, args, kwargs
 
-    def partial(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def partial(self, f: Any, /, *args: Any, **kwargs: Any) -> Any:
         self._note("partial", f, args, kwargs)
         return core.PartialFilterJit(f, args, kwargs)
 
-    def method_of(self, f: Any, owner: type) -> None:
-        self._note("method_of", f, owner)
+    def became_method(self, f: Any, owner: type) -> None:
+        self._note("became_method", f, owner)
 
     def reduce(self, f: Any) -> Any:
         self._note("reduce", f)

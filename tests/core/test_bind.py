@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import core, core_signature, make_jit, missing
+from core_support import core, core_signature, make_jit, missing, testing
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
@@ -75,7 +75,7 @@ def test_as_inspect_does(source: str, calls: list[Any]) -> None:
     fun = make(source)
     signature = core_signature(fun)
     for args, kwargs in calls:
-        bound = signature.bind(*args, **kwargs)
+        bound = testing.bind(signature, *args, **kwargs)
         assert bound == expected(fun, args, kwargs)
 
 
@@ -106,20 +106,24 @@ def test_attributes() -> None:
     assert (signature.positional, signature.varargs, signature.varkw) == (2, 2, 5)
     signature = core_signature(lambda: None)
     assert (signature.positional, signature.varargs, signature.varkw) == (0, -1, -1)
-    assert signature.bind() == {} and signature.bind(1) is None and signature.bind(a=1) is None
+    assert (
+        testing.bind(signature) == {}
+        and testing.bind(signature, 1) is None
+        and testing.bind(signature, a=1) is None
+    )
 
 
 def test_empty_varargs_and_varkw_are_absent() -> None:
     signature = core_signature(lambda *args, **kwargs: None)
-    assert signature.bind() == {}
-    assert signature.bind(1) == {"args": (1,)}
-    assert signature.bind(args=1, kwargs=2) == {"kwargs": {"args": 1, "kwargs": 2}}
+    assert testing.bind(signature) == {}
+    assert testing.bind(signature, 1) == {"args": (1,)}
+    assert testing.bind(signature, args=1, kwargs=2) == {"kwargs": {"args": 1, "kwargs": 2}}
 
 
 def test_positional_only_names_go_to_varkw() -> None:
     signature = core_signature(make("a, /, **kw"))
-    assert signature.bind(1, a=2) == {"a": 1, "kw": {"a": 2}}
-    assert signature.bind(a=2) is None
+    assert testing.bind(signature, 1, a=2) == {"a": 1, "kw": {"a": 2}}
+    assert testing.bind(signature, a=2) is None
 
 
 @pytest.mark.parametrize("count", [15, 16, 17, 100, 254])
@@ -127,9 +131,9 @@ def test_many_parameters(count: int) -> None:
     names = [f"p{i}" for i in range(count)]
     fun = make(", ".join(f"{n}=None" for n in names))
     signature = core_signature(fun)
-    assert signature.bind(*range(count)) == dict(zip(names, range(count), strict=True))
-    assert signature.bind(**{names[-1]: 1}) == {names[-1]: 1}
-    assert signature.bind(*range(count + 1)) is None
+    assert testing.bind(signature, *range(count)) == dict(zip(names, range(count), strict=True))
+    assert testing.bind(signature, **{names[-1]: 1}) == {names[-1]: 1}
+    assert testing.bind(signature, *range(count + 1)) is None
     f = make_jit(fun)
     assert f(*range(count)) == f(**dict(zip(names, range(count), strict=True)))
     assert f._options.count("compile") == 1
@@ -138,12 +142,12 @@ def test_many_parameters(count: int) -> None:
 def test_names_that_are_not_interned() -> None:
     signature = core_signature(lambda alpha, *, beta: None)
     name = "".join(["al", "pha"])
-    assert signature.bind(**{name: 1, "".join(["be", "ta"]): 2}) == {"alpha": 1, "beta": 2}
+    assert testing.bind(signature, **{name: 1, "".join(["be", "ta"]): 2}) == {"alpha": 1, "beta": 2}
 
     class Name(str):
         pass
 
-    assert signature.bind(**{Name("alpha"): 1, "beta": 2}) == {"alpha": 1, "beta": 2}
+    assert testing.bind(signature, **{Name("alpha"): 1, "beta": 2}) == {"alpha": 1, "beta": 2}
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_made_of_a_class_and_a_function(args: tuple[Any, ...]) -> None:
 def test_told_of_its_class() -> None:
     f = make_jit(lambda self: 1)
     f.__set_name__(Base, "method")
-    assert f._options.calls == ["method_of"]
+    assert f._options.calls == ["became_method"]
     with pytest.raises(TypeError):
         f.__set_name__(Base)
 

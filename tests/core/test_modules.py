@@ -4,7 +4,17 @@ import gc
 from typing import Any
 
 import pytest
-from core_support import Array, Linear, Module, classify, core, make_registry, missing, same
+from core_support import (
+    Array,
+    Linear,
+    Module,
+    classify,
+    core,
+    make_registry,
+    missing,
+    same,
+    testing,
+)
 
 
 def full(**changes: Any) -> Linear:
@@ -20,9 +30,9 @@ def full(**changes: Any) -> Linear:
 def check(registry: Any, tree: Any) -> Any:
     """It comes apart and together and matches itself; its structure."""
     arrays, structure = core.flatten(registry, tree)
-    assert core.match(structure, tree) == arrays
+    assert testing.match(structure, tree) == arrays
     assert same(structure.unflatten(arrays), tree)
-    assert core.match(structure, structure.unflatten(arrays)) == arrays
+    assert testing.match(structure, structure.unflatten(arrays)) == arrays
     return structure
 
 
@@ -96,18 +106,18 @@ def test_where_the_attributes_are_does_not_count(first: Any, second: Any) -> Non
     arrays, structure = core.flatten(registry, one)
     assert arrays == (one.weight, one.bias)
     assert (core.flatten(registry, two)[1] == structure) == alike
-    assert core.match(structure, two) == ((two.weight, two.bias) if alike else None)
-    assert core.match(structure, one) == arrays
+    assert testing.match(structure, two) == ((two.weight, two.bias) if alike else None)
+    assert testing.match(structure, one) == arrays
     two.__dict__["size"] = 4
-    assert core.match(structure, two) is None
+    assert testing.match(structure, two) is None
     two.__dict__["size"] = 3
     two.__dict__["bias"] = 1
-    assert core.match(structure, two) is None
+    assert testing.match(structure, two) is None
     object.__delattr__(two, "bias")
-    assert core.match(structure, two) is None
+    assert testing.match(structure, two) is None
     assert core.flatten(registry, two)[1] != structure
     object.__setattr__(two, "bias", one.bias)
-    assert core.match(structure, two) == ((two.weight, one.bias) if alike else None)
+    assert testing.match(structure, two) == ((two.weight, one.bias) if alike else None)
     check(registry, one)
     check(registry, two)
 
@@ -125,14 +135,14 @@ def test_fields_that_are_missing(registry: Any) -> None:
     structures = [check(registry, tree) for tree in trees]
     for i, structure in enumerate(structures):
         for k, tree in enumerate(trees):
-            assert (core.match(structure, tree) is not None) == (i == k)
+            assert (testing.match(structure, tree) is not None) == (i == k)
             assert (structures[k] == structure) == (i == k)
 
 
 def test_missing_itself_is_an_absent_field(registry: Any) -> None:
     _, structure = core.flatten(registry, Linear(weight=Array()))
     tree = Linear(weight=Array(), bias=missing, size=missing)
-    assert core.match(structure, tree) == (tree.weight,)
+    assert testing.match(structure, tree) == (tree.weight,)
     assert core.flatten(registry, tree)[1] == structure
 
 
@@ -141,21 +151,21 @@ def test_wrapper_attributes(registry: Any) -> None:
     wrapping = full(__name__="f", __doc__=None)
     structure = check(registry, wrapping)
     assert structure.unflatten((1, 2)).__dict__["__name__"] == "f"
-    assert core.match(check(registry, plain), wrapping) is None
-    assert core.match(structure, plain) is None
-    assert core.match(structure, full(__name__="g", __doc__=None)) is None
-    assert core.match(structure, full(__name__="f")) is None
-    assert core.match(structure, full(__name__="f", __doc__=None, __module__="m")) is None
-    assert core.match(structure, full(__name__="f", __doc__=None)) is not None
+    assert testing.match(check(registry, plain), wrapping) is None
+    assert testing.match(structure, plain) is None
+    assert testing.match(structure, full(__name__="g", __doc__=None)) is None
+    assert testing.match(structure, full(__name__="f")) is None
+    assert testing.match(structure, full(__name__="f", __doc__=None, __module__="m")) is None
+    assert testing.match(structure, full(__name__="f", __doc__=None)) is not None
     # As in Equinox, only another number of attributes makes one look for them.
     hidden = full(__name__="f")
     del hidden.bias
     alike = full()
     del alike.bias
     assert "__name__" not in repr(core.flatten(registry, hidden)[1])
-    assert core.match(check(registry, alike), hidden) is None
+    assert testing.match(check(registry, alike), hidden) is None
     alike.extra = 1
-    assert core.match(core.flatten(registry, alike)[1], hidden) is not None
+    assert testing.match(core.flatten(registry, alike)[1], hidden) is not None
     assert repr(structure).endswith("__name__='f', __doc__=None))")
 
 
@@ -180,8 +190,8 @@ def test_many_fields(registry: Any, count: int) -> None:
     trees = [make(count) for _ in range(5)]
     structure = check(registry, trees[0])
     for tree in trees:
-        assert len(core.match(structure, tree)) == (count + 1) // 2
-    assert core.match(structure, make(count + 1)) is None
+        assert len(testing.match(structure, tree)) == (count + 1) // 2
+    assert testing.match(structure, make(count + 1)) is None
 
 
 def test_names_that_are_not_interned(registry: Any) -> None:
@@ -209,22 +219,22 @@ def test_fields_met_later_are_found(registry: Any) -> None:
     one = Growing(c=Array())
     structure = check(registry, one)
     two = Growing(s=1, b=Array(), a=Array(), c=Array())
-    assert core.match(structure, two) is None
-    assert core.match(check(registry, two), two) == (two.a, two.b, two.c)
+    assert testing.match(structure, two) is None
+    assert testing.match(check(registry, two), two) == (two.a, two.b, two.c)
     three = Growing(c=Array())
-    assert core.match(structure, three) == (three.c,)
+    assert testing.match(structure, three) == (three.c,)
 
 
 def test_deleted_attributes(registry: Any) -> None:
     tree = full()
     structure = check(registry, tree)
     del tree.bias
-    assert core.match(structure, tree) is None
+    assert testing.match(structure, tree) is None
     check(registry, tree)
     tree.bias = Array()
-    assert core.match(structure, tree) is not None
+    assert testing.match(structure, tree) is not None
     tree.__dict__.clear()
-    assert core.match(structure, tree) is None
+    assert testing.match(structure, tree) is None
     assert same(check(registry, tree).unflatten(()), Linear())
 
 
@@ -234,10 +244,10 @@ def test_subclasses(registry: Any) -> None:
 
     tree = Sub(weight=Array(), bias=Array(), more=Array(), size=1, activation=None)
     structure = check(registry, tree)
-    assert len(core.match(structure, tree)) == 3
+    assert len(testing.match(structure, tree)) == 3
     base = Linear(weight=Array(), bias=Array(), size=1, activation=None)
-    assert core.match(structure, base) is None
-    assert core.match(check(registry, base), tree) is None
+    assert testing.match(structure, base) is None
+    assert testing.match(check(registry, base), tree) is None
 
 
 def test_slots(registry: Any) -> None:
@@ -251,7 +261,7 @@ def test_slots(registry: Any) -> None:
     tree = Slotted(a=Array(), b=Array())
     arrays, structure = core.flatten(registry, tree)
     assert arrays == (tree.b,)
-    assert core.match(structure, tree) == arrays
+    assert testing.match(structure, tree) == arrays
     assert not hasattr(structure.unflatten(arrays), "a")
 
 
@@ -263,7 +273,7 @@ def test_no_dict_at_all() -> None:
     tree = Bare()
     tree.a = Array()
     arrays, structure = core.flatten(registry, tree)
-    assert arrays == () and core.match(structure, tree) == ()
+    assert arrays == () and testing.match(structure, tree) == ()
     assert type(structure.unflatten(())) is Bare
 
 
@@ -301,13 +311,13 @@ def test_dicts_in_other_places(cls: Any) -> None:
     tree, other = cls(a=Array(), b=1), cls(a=Array(), b=1)
     arrays, structure = core.flatten(registry, tree)
     assert arrays == (tree.a,)
-    assert core.match(structure, other) == (other.a,)
-    assert core.match(structure, cls(b=1)) is None
-    assert core.match(structure, cls()) is None
+    assert testing.match(structure, other) == (other.a,)
+    assert testing.match(structure, cls(b=1)) is None
+    assert testing.match(structure, cls()) is None
     built = structure.unflatten(arrays)
     assert type(built) is cls and vars(built) == vars(tree)
     _, empty = core.flatten(registry, cls())
-    assert core.match(empty, cls()) == ()
+    assert testing.match(empty, cls()) == ()
 
 
 def test_class_changed_under_it(registry: Any) -> None:
@@ -321,7 +331,7 @@ def test_class_changed_under_it(registry: Any) -> None:
     structure = check(registry, native)
     moved = Linear(weight=Array(), bias=Array(), size=2, activation=1)
     moved.__class__ = Swapped  # type: ignore[assignment]
-    assert core.match(structure, moved) == (moved.bias, moved.weight)
+    assert testing.match(structure, moved) == (moved.bias, moved.weight)
     assert core.flatten(registry, moved)[1] == structure
 
 

@@ -21,6 +21,7 @@ from core_support import (
     Value,
     core,
     make_registry,
+    testing,
 )
 
 
@@ -141,7 +142,7 @@ def check_all_differ(registry: Any, trees: list[Any], again: list[Any]) -> None:
     for (i, s), (j, t) in itertools.product(enumerate(structures), enumerate(copies)):
         hash(s)
         assert (s == t) == (i == j), (s, t)
-        assert (core.match(s, again[j]) is not None) == (i == j), (s, t)
+        assert (testing.match(s, again[j]) is not None) == (i == j), (s, t)
         if i == j:
             assert hash(s) == hash(t)
 
@@ -213,11 +214,11 @@ def test_fields_without_a_hash_count_by_identity(registry: Any) -> None:
 
 def test_values_by_their_own_equality(registry: Any) -> None:
     _, structure = core.flatten(registry, [Value(3), Array()])
-    assert core.match(structure, [Value(3), Array()]) is not None
-    assert core.match(structure, [Value(4), Array()]) is None
-    assert core.match(structure, [3, Array()]) is None
+    assert testing.match(structure, [Value(3), Array()]) is not None
+    assert testing.match(structure, [Value(4), Array()]) is None
+    assert testing.match(structure, [3, Array()]) is None
     # By their own ==, and that of the type's fields takes 1 and True for the same.
-    assert core.match(core.flatten(registry, [Value(1)])[1], [Value(True)]) is not None
+    assert testing.match(core.flatten(registry, [Value(1)])[1], [Value(True)]) is not None
 
 
 def test_a_kind_with_a_key(registry: Any) -> None:
@@ -227,8 +228,8 @@ def test_a_kind_with_a_key(registry: Any) -> None:
 
 def test_nan_equals_itself(registry: Any) -> None:
     _, structure = core.flatten(registry, [math.nan, Array()])
-    assert core.match(structure, [float("nan"), Array()]) is not None
-    assert core.match(structure, [-math.nan, Array()]) is None
+    assert testing.match(structure, [float("nan"), Array()]) is not None
+    assert testing.match(structure, [-math.nan, Array()]) is None
 
 
 class TestMutation:
@@ -239,14 +240,14 @@ class TestMutation:
         value = Value(1)
         tree = [value, Array()]
         _, before = core.flatten(registry, tree)
-        assert core.match(before, tree) is not None
+        assert testing.match(before, tree) is not None
         value.value = 2
-        assert core.match(before, tree) is None
+        assert testing.match(before, tree) is None
         _, after = core.flatten(registry, tree)
         hash(after)
         assert before != after
         value.value = 1
-        assert core.match(before, tree) is not None
+        assert testing.match(before, tree) is not None
 
     @pytest.mark.parametrize(
         "value, change",
@@ -277,10 +278,10 @@ class TestMutation:
             "custom": lambda: Box([Array()], aux=value),
         }[place]()
         _, before = core.flatten(registry, tree)
-        assert core.match(before, tree) is not None
+        assert testing.match(before, tree) is not None
         hash(before)
         change(value)
-        assert core.match(before, tree) is None
+        assert testing.match(before, tree) is None
         _, after = core.flatten(registry, tree)
         hash(after)
         assert before != after
@@ -294,7 +295,7 @@ class TestMutation:
         for _ in range(100):
             _, structure = core.flatten(registry, tree)
             hash(structure)
-            assert core.match(structure, tree) is not None
+            assert testing.match(structure, tree) is not None
             structures.append(structure)
             match value:
                 case list():
@@ -303,8 +304,8 @@ class TestMutation:
                     value["k"] = Plain()
                 case _:
                     value.key = (0, Plain())
-            assert core.match(structure, tree) is None
-        assert all(core.match(s, tree) is None for s in structures)
+            assert testing.match(structure, tree) is None
+        assert all(testing.match(s, tree) is None for s in structures)
 
     @pytest.mark.parametrize("make", [lambda v: [v], lambda v: {"k": v}, Keyed])
     def test_what_the_structure_holds(self, registry: Any, make: Any) -> None:
@@ -312,7 +313,7 @@ class TestMutation:
         value = make(1)
         _, structure = core.flatten(registry, Record(1, 2, value))
         hash(structure)
-        assert core.match(structure, Record(1, 2, make(1))) is not None
+        assert testing.match(structure, Record(1, 2, make(1))) is not None
         match value:
             case list():
                 value[0] = 2
@@ -323,8 +324,8 @@ class TestMutation:
         _, other = core.flatten(registry, Record(1, 2, make(1)))
         hash(other)
         assert structure != other and other != structure
-        assert core.match(structure, Record(1, 2, make(1))) is None
-        assert core.match(structure, Record(1, 2, value)) is None
+        assert testing.match(structure, Record(1, 2, make(1))) is None
+        assert testing.match(structure, Record(1, 2, value)) is None
         _, again = core.flatten(registry, Record(1, 2, make(2)))
         assert structure != again  # it is not hashed: as it is now
 
@@ -332,8 +333,8 @@ class TestMutation:
         thing = Plain()
         _, structure = core.flatten(registry, [thing])
         thing.anything = 1  # type: ignore[attr-defined]
-        assert core.match(structure, [thing]) == ()
-        assert core.match(structure, [Plain()]) is None
+        assert testing.match(structure, [thing]) == ()
+        assert testing.match(structure, [Plain()]) is None
 
 
 class TestKeyed:
@@ -379,50 +380,50 @@ class TestKeyed:
                 hash(t)
                 assert (s == t) == (i == j) == (t == s)
                 if not isinstance(tree, dict):  # which finds its keys by their own ==
-                    assert (core.match(s, tree) is not None) == (i == j)
+                    assert (testing.match(s, tree) is not None) == (i == j)
 
     def test_the_very_object(self, keyed: Any) -> None:
         plain = self._plain(1)
         _, structure = core.flatten(keyed, [plain, Array()])
         hash(structure)
         array = Array()
-        assert core.match(structure, [plain, array]) == (array,)
+        assert testing.match(structure, [plain, array]) == (array,)
         plain.key = True
-        assert core.match(structure, [plain, array]) is None
+        assert testing.match(structure, [plain, array]) is None
         plain.key = 1
-        assert core.match(structure, [plain, array]) == (array,)
+        assert testing.match(structure, [plain, array]) == (array,)
 
     def test_only_these_types(self, keyed: Any) -> None:
         class Sub(Plain):
             key = 1
 
         _, structure = core.flatten(keyed, [Sub(), MyInt(3), 3])
-        assert core.match(structure, [Sub(), MyInt(3), 3]) is None
+        assert testing.match(structure, [Sub(), MyInt(3), 3]) is None
         _, structure = core.flatten(keyed, [MyInt(3), 3])
-        assert core.match(structure, [MyInt(3), 3]) is not None
-        assert core.match(structure, [3, MyInt(3)]) is None
-        assert core.match(structure, [MyInt(4), 3]) is None
+        assert testing.match(structure, [MyInt(3), 3]) is not None
+        assert testing.match(structure, [3, MyInt(3)]) is None
+        assert testing.match(structure, [MyInt(4), 3]) is None
 
     def test_identity(self, keyed: Any) -> None:
         value: list[int] = []
         make = lambda v: [self._plain((core.identity(v), 1))]
         _, structure = core.flatten(keyed, make(value))
-        assert core.match(structure, make(value)) == ()
+        assert testing.match(structure, make(value)) == ()
         value.append(1)
-        assert core.match(structure, make(value)) == ()
-        assert core.match(structure, make([1])) is None
+        assert testing.match(structure, make(value)) == ()
+        assert testing.match(structure, make([1])) is None
         for v in (list, [], (list,), core.identity, type(core.identity(1))):
             _, structure = core.flatten(keyed, make(v))
             for w in (list, [], (list,), core.identity, type(core.identity(1))):
-                assert (core.match(structure, make(w)) is not None) == (v is w)
-        assert core.match(core.flatten(keyed, [self._plain(core.identity(list))])[1],
+                assert (testing.match(structure, make(w)) is not None) == (v is w)
+        assert testing.match(core.flatten(keyed, [self._plain(core.identity(list))])[1],
                           [self._plain([])]) is None  # fmt: skip
 
     def test_key_that_fails(self, keyed: Any) -> None:
         plain = Plain()
         _, structure = core.flatten(keyed, [self._plain(1)])
         with pytest.raises(AttributeError):
-            core.match(structure, [plain])
+            testing.match(structure, [plain])
         with pytest.raises(AttributeError) as info:
             hash(core.flatten(keyed, [1, plain])[1])
         assert info.value.__filterjit_error_context__[:2] == ("hash", [(1,)])  # type: ignore[attr-defined]
@@ -458,7 +459,7 @@ class TestErrors:
             deed, path, blamed = info.value.__filterjit_error_context__  # type: ignore[attr-defined]
             assert (deed, path) == ("hash", [("a",), (1,), "y"]) and blamed is value
         with pytest.raises(TypeError, match="unhashable"):
-            core.match(structure, tree)
+            testing.match(structure, tree)
 
     def test_containers_inside_a_key(self, registry: Any) -> None:
         """A value's own hash says whether it may be a leaf; what its key holds counts by its
@@ -466,10 +467,10 @@ class TestErrors:
         value = Keyed(([1], {1: {2}}))
         _, structure = core.flatten(registry, [0, value])
         hash(structure)
-        assert core.match(structure, [0, Keyed(([1], {1: {2}}))]) == ()
-        assert core.match(structure, [0, Keyed(([True], {1: {2}}))]) is None
+        assert testing.match(structure, [0, Keyed(([1], {1: {2}}))]) == ()
+        assert testing.match(structure, [0, Keyed(([True], {1: {2}}))]) is None
         value.key[0].append(2)
-        assert core.match(structure, [0, value]) is None
+        assert testing.match(structure, [0, value]) is None
 
     def test_hash_that_fails(self, registry: Any) -> None:
         def fail() -> None:
@@ -494,7 +495,7 @@ class TestErrors:
         deed, path, _ = info.value.__filterjit_error_context__  # type: ignore[attr-defined]
         assert (deed, path) == ("compare", [(1,)])
         with pytest.raises(ZeroDivisionError):
-            core.match(one, [1, Hostile()])
+            testing.match(one, [1, Hostile()])
 
     def test_eq_whose_answer_has_no_truth(self, registry: Any) -> None:
         class Vague:
@@ -503,7 +504,7 @@ class TestErrors:
 
         _, structure = core.flatten(registry, [Hostile(equal=Vague())])
         with pytest.raises(ValueError, match="ambiguous"):
-            core.match(structure, [Hostile()])
+            testing.match(structure, [Hostile()])
 
     def test_key_that_fails(self, registry: Any) -> None:
         keyed = Keyed(1)
@@ -540,16 +541,16 @@ class TestKeys:
         x, y = Array("x"), Array("y")
         arrays, structure = core.flatten(registry, {"b": x, "a": y})
         assert arrays == (y, x)
-        assert core.match(structure, {"a": y, "b": x}) == (y, x)
+        assert testing.match(structure, {"a": y, "b": x}) == (y, x)
         assert list(structure.unflatten(arrays)) == ["a", "b"]
         arrays, structure = core.flatten(registry, {2: x, 1: y})
-        assert core.match(structure, {1: y, 2: x}) == arrays == (y, x)
+        assert testing.match(structure, {1: y, 2: x}) == arrays == (y, x)
 
     def test_order_counts_in_an_ordered_dict(self, registry: Any) -> None:
         make = collections.OrderedDict
         _, structure = core.flatten(registry, make(b=1, a=2))
-        assert core.match(structure, make(b=1, a=2)) is not None
-        assert core.match(structure, make(a=2, b=1)) is None
+        assert testing.match(structure, make(b=1, a=2)) is not None
+        assert testing.match(structure, make(a=2, b=1)) is None
         assert list(structure.unflatten(())) == ["b", "a"]
 
     def test_keys_are_exact(self, registry: Any) -> None:
@@ -568,21 +569,21 @@ class TestKeys:
         x = Array()
         _, plain = core.flatten(registry, {"a": x})
         _, own = core.flatten(registry, {MyStr("a"): x})
-        assert core.match(plain, {MyStr("a"): x}) is None
-        assert core.match(own, {"a": x}) is None
-        assert core.match(own, {MyStr("a"): x}) == (x,)
+        assert testing.match(plain, {MyStr("a"): x}) is None
+        assert testing.match(own, {"a": x}) is None
+        assert testing.match(own, {MyStr("a"): x}) == (x,)
         # A dict that once held such a key, and holds str alone now.
         was: dict[Any, Any] = {MyStr("b"): 1, "a": x}
         del was["b"]
-        assert core.match(plain, was) == (x,)
+        assert testing.match(plain, was) == (x,)
 
     def test_other_keys_of_the_same_number(self, registry: Any) -> None:
         _, structure = core.flatten(registry, {"a": Array(), "b": 1})
         for tree in ({"a": Array(), "c": 1}, {"a": Array()}, {"a": Array(), "b": 1, "c": 1}):
-            assert core.match(structure, tree) is None
+            assert testing.match(structure, tree) is None
         _, structure = core.flatten(registry, {1: Array(), 2: 1})
         for other in ({1: Array(), 3: 1}, {1: Array()}, {1: Array(), "2": 1}):
-            assert core.match(structure, other) is None
+            assert testing.match(structure, other) is None
 
     @pytest.mark.parametrize(
         "keys", [(1, "a"), (None, 1), (object(), object()), ((1, "a"), (1, 2)), (1j, 2j)]
@@ -599,7 +600,7 @@ class TestKeys:
 
     def test_match_against_keys_that_cannot_be_sorted(self, registry: Any) -> None:
         _, structure = core.flatten(registry, {1: 0, 2: 0})
-        assert core.match(structure, {1: 0, "a": 0}) is None
+        assert testing.match(structure, {1: 0, "a": 0}) is None
 
     def test_default_factory_counts(self, registry: Any) -> None:
         make: Any = collections.defaultdict
@@ -616,9 +617,9 @@ class TestKeys:
     def test_nan_keys(self, registry: Any) -> None:
         tree = {math.nan: Array()}
         arrays, structure = core.flatten(registry, tree)
-        assert core.match(structure, tree) == arrays
+        assert testing.match(structure, tree) == arrays
         # Another NaN is not found in the dict by this one: a miss, not an error.
-        assert core.match(structure, {float("nan"): Array()}) is None
+        assert testing.match(structure, {float("nan"): Array()}) is None
 
 
 def test_arguments_of_same_static(registry: Any) -> None:

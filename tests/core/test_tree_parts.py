@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Linear, Value, core, make_jit, make_registry, same
+from core_support import Array, Linear, Value, core, make_jit, make_registry, same, testing
 
 # ---- combine ----
 
@@ -171,7 +171,7 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "parts_none": lambda: structure._parts(),
         "parts_jitted": lambda: jitted._parts(0),
         "paths_set": lambda: setattr(structure, "paths", ()),
-        "match": lambda: core.match(structure, t),
+        "match": lambda: testing.match(structure, t),
     }
     return calls
 

@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 
 import core_support as cs
-from core_support import Array, Box, Hostile, Linear, Point, Record, core
+from core_support import Array, Box, Hostile, Linear, Point, Record, core, testing
 
 Step = Callable[[], Any]
 SCENARIOS: dict[str, Callable[[list[Any]], Step]] = {}
@@ -88,10 +88,10 @@ def match(watched: list[Any]) -> Step:
     watched += [registry, structure, *arrays, one["m"], other["m"], other["m"].weight]
 
     def step() -> None:
-        assert core.match(structure, one) is not None
-        assert core.match(structure, other) is None
-        assert core.match(structure, one["m"]) is None
-        assert core.match(structure, 3) is None
+        assert testing.match(structure, one) is not None
+        assert testing.match(structure, other) is None
+        assert testing.match(structure, one["m"]) is None
+        assert testing.match(structure, 3) is None
 
     return step
 
@@ -108,8 +108,8 @@ def plain_match(watched: list[Any]) -> Step:
     watched += [registry, structure, *arrays[:3], one[0], other[0].weight, other[2][0]]
 
     def step() -> None:
-        assert core.match(structure, one) is not None
-        assert core.match(structure, other) is None
+        assert testing.match(structure, one) is not None
+        assert testing.match(structure, other) is None
 
     return step
 
@@ -156,10 +156,10 @@ def failing_walks(watched: list[Any]) -> Step:
         fails(ZeroDivisionError, core.flatten, registry, [x, (1, box)])
         fails(ZeroDivisionError, core.flatten, registry, [x, asked])
         fails(TypeError, core.flatten, registry, [x, {"k": unsortable}])
-        fails(ZeroDivisionError, core.match, hostile, [x, [x] * 60, on_hash])
-        fails(ZeroDivisionError, core.match, hostile, [x, [x] * 60, on_eq])
-        fails(ZeroDivisionError, core.match, generic, [x, box])
-        fails(ZeroDivisionError, core.match, question, [x, asked])
+        fails(ZeroDivisionError, testing.match, hostile, [x, [x] * 60, on_hash])
+        fails(ZeroDivisionError, testing.match, hostile, [x, [x] * 60, on_eq])
+        fails(ZeroDivisionError, testing.match, generic, [x, box])
+        fails(ZeroDivisionError, testing.match, question, [x, asked])
         fails(ValueError, hostile.unflatten, [x])
 
     return step
@@ -211,7 +211,7 @@ def types_that_come_and_go(watched: list[Any]) -> Step:
     def step() -> None:
         cls = type("Brief", (Linear,), {})
         arrays, structure = core.flatten(registry, [cls(weight=Array(), size=1)])
-        core.match(structure, [cls(weight=Array(), size=1)])
+        testing.match(structure, [cls(weight=Array(), size=1)])
         structure.unflatten(arrays)
         fails(TypeError, core.flatten, cs.make_registry(classify=lambda cls, x: ()), 1)
 
@@ -565,9 +565,9 @@ def binding(watched: list[Any]) -> Step:
     watched += [signature, value, name, None]
 
     def step() -> None:
-        assert signature.bind(value, value, value, c=value, **{name: value}) is not None
-        assert signature.bind(value, value, value, b=value, c=value) is None
-        assert signature.bind(value, **{name: value}) is None
+        assert testing.bind(signature, value, value, value, c=value, **{name: value}) is not None
+        assert testing.bind(signature, value, value, value, b=value, c=value) is None
+        assert testing.bind(signature, value, **{name: value}) is None
         fails(ValueError, core.Signature, (name,), 0, 5, False, False, b"\0")
         fails(TypeError, core.Signature, (name, 1), 0, 2, False, False, b"\0\0")
 

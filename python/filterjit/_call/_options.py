@@ -178,7 +178,7 @@ class Options(_running.Running):
                     caches.pop(old, None)
         return cache, arrays
 
-    def method_of(self, f: _core.FilterJit, owner: type) -> None:
+    def became_method(self, f: _core.FilterJit, owner: type) -> None:
         """`f` is among the attributes of a new class: Modules look theirs up in Python, which
         costs a tenth of a call (csrc/call/getattribute.c)."""
         del f
@@ -280,9 +280,7 @@ class Options(_running.Running):
         recorder.look_at(variant, arrays, found)
         return raises
 
-    def partial(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _core.PartialFilterJit:
+    def partial(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit:
         """The function with these arguments given once; those it donates cannot be."""
         partial = _core.PartialFilterJit(f, args, kwargs)
         if self.donate != "none":
@@ -298,32 +296,27 @@ class Options(_running.Running):
                 )
         return partial
 
-    def trace(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _stages.Traced:
+    def trace(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Traced:
         return _stages.trace(f, args, kwargs)
 
-    def lower(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _stages.Lowered:
+    def lower(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Lowered:
         return _stages.trace(f, args, kwargs).lower()
 
-    def eval_shape(self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def eval_shape(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> Any:
         return _stages.eval_shape(f, args, kwargs)
 
     def warm_up(
         self,
         f: _core.FilterJit | _core.BoundFilterJit,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        /,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         from .._aot._warm_up import warm_up
 
         return warm_up(f, *args, **kwargs)
 
-    def explain(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _explain.Explanation:
+    def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _explain.Explanation:
         return _explain.explain(f, _anchor(f.__wrapped__), args, kwargs)
 
     def report(self, f: _core.FilterJit) -> _screens.Report:

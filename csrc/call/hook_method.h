@@ -1,0 +1,30 @@
+/* Methods of FilterJit and BoundFilterJit whose work is done in Python, as one table each. */
+#ifndef FJ_HOOK_METHOD_H
+#define FJ_HOOK_METHOD_H
+
+#include "base/common.h"
+#include "base/state.h"
+
+typedef enum {
+    /* `instance.name(...)` calls `instance._options.hook(instance, ...)`. */
+    FJ_HOOK_OF_OPTIONS,
+    /* `instance.name(...)` calls `instance.__func__.hook(instance.__self__, ...)`. */
+    FJ_HOOK_OF_FUNCTION
+} FjHookReceiver;
+
+/* One method.  A table of these ends with an entry without a name. */
+typedef struct {
+    const char *name;
+    const char *hook; /* the method that does the work */
+    FjHookReceiver receiver;
+    int takes_arguments;   /* besides the instance */
+    const char *signature; /* "($self, /, ...)", for inspect.signature */
+    const char *doc;
+} FjHookMethodDef;
+
+extern PyType_Spec fj_hook_method_spec;
+
+/* Adds these methods to a type that nobody has used yet.  0, or -1 with an error. */
+int fj_hook_methods_add(FjState *state, PyTypeObject *type, const FjHookMethodDef *table);
+
+#endif
