@@ -34,8 +34,8 @@ typedef int (*FjTableMatch)(PyObject *value, const void *probe);
 int fj_table_find(FjTable *table, Py_hash_t hash, FjTableMatch match, const void *probe,
                   PyObject **value);
 
-/* Adds a value that is not in the table.  0, or -1 with MemoryError and the table
- * unchanged. */
+/* Adds a value; does not check whether the table has an equal one.  0, or -1 with MemoryError
+ * and the table unchanged. */
 int fj_table_add(FjTable *table, Py_hash_t hash, PyObject *value);
 
 /* (P) Removes `value`, which is compared by identity.  1, or 0 when it is not in the table. */

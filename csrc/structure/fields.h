@@ -93,9 +93,8 @@ int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *va
 
 /* (P) Whether the instance counts as a wrapper, as after functools.update_wrapper: the number
  * of its attributes is not the number of its fields.  The attributes of a wrapper
- * (FjNodeKind.names) then belong to it as well, whether they are set or not.  Equinox has the
- * same rule.  1, 0, or -1 with MemoryError.  Runs Python code only where fj_fields_view does.
- */
+ * (FjNodeKind.names) then belong to it as well, whether they are set or not, as in Equinox.
+ * 1, 0, or -1 with MemoryError.  Runs Python code only where fj_fields_view does. */
 int fj_fields_has_wrapper(PyObject *object, const FjNodeKind *kind);
 
 #endif

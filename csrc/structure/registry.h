@@ -47,7 +47,7 @@ extern const char *const fj_node_kind_names[FJ_KIND_COUNT];
 
 struct FjNodeKind {
     PyObject_HEAD FjKindCode code;
-    PyTypeObject *type; /* borrowed; it can only be used while `weak` is alive */
+    PyTypeObject *type; /* borrowed; valid while `weak` is alive */
     PyObject *weak;     /* weak reference to `type` */
 
     /* FJ_STATIC: a callable; its result is hashed and compared instead of the value.  Or
