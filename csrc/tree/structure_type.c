@@ -26,7 +26,7 @@ structure_traverse(PyObject *op, visitproc visit, void *arg)
     }
     for (uint32_t i = 0; i < self->count; i++) {
         Py_VISIT(self->info[i].type);
-        Py_VISIT(self->info[i].kept);
+        Py_VISIT(self->info[i].cached);
         Py_VISIT(self->nodes[i].aux);
     }
     return 0;
@@ -41,7 +41,7 @@ structure_dealloc(PyObject *op)
     PyObject_ClearWeakRefs(op);
     for (uint32_t i = 0; i < self->count; i++) {
         Py_XDECREF(self->info[i].type);
-        Py_XDECREF(self->info[i].kept);
+        Py_XDECREF(self->info[i].cached);
         Py_XDECREF(self->nodes[i].aux);
     }
     for (Py_ssize_t i = 0; self->static_leaves != NULL && i < self->all_leaves; i++) {

@@ -132,16 +132,16 @@ new_dict(Build *b, const FjNode *node)
         return PyDict_New();
     }
     FjNodeInfo *info = &b->structure->info[node - b->structure->nodes];
-    if (info->kept == NULL) {
+    if (info->cached == NULL) {
         PyObject *model = PyDict_New();
         for (Py_ssize_t i = 0; model != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
             if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i), Py_None) < 0) {
                 Py_CLEAR(model);
             }
         }
-        Py_XSETREF(info->kept, model); /* the garbage collector may have come by here */
+        Py_XSETREF(info->cached, model); /* the garbage collector may have come by here */
     }
-    return info->kept == NULL ? NULL : PyDict_Copy(info->kept);
+    return info->cached == NULL ? NULL : PyDict_Copy(info->cached);
 }
 
 static PyObject *
