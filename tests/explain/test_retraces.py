@@ -161,4 +161,4 @@ OBSERVING += ["clear_caches", "log_retraces", "report", "time_calls"]
 def test_public_names_belong_to_filterjit(name: str) -> None:
     public = getattr(filterjit, name)
     assert (public.__module__, public.__qualname__) == ("filterjit", name)
-    assert "in module filterjit:" in pydoc.render_doc(public)
+    assert "in module filterjit\n" in pydoc.render_doc(public)

@@ -25,7 +25,7 @@ _KEPT_ALIVE = 1000  # caches
 
 @dataclasses.dataclass
 class FunctionRecord:
-    """What is recorded of one jitted function, or in total of several of one name and place.
+    """The record of one jitted function, or the total of several with the same name and place.
 
     Attributes:
         name: module and qualified name.

@@ -46,7 +46,7 @@ class Captured:
         else:
             remedy = "Pass them as arguments, or in a Module that is an argument."
         return (
-            f"captures {self} as constants. Each of its programs holds a copy of them and is slow to "
+            f"captures {self}, as constants. Each of its programs holds a copy of them and is slow to "
             f"compile. {remedy}"
         )
 

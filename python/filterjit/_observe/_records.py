@@ -1,4 +1,4 @@
-"""The records of a variant: what each trace saw, what its programs cost, and what they contain.
+"""The records of a variant: what each trace depended on, and the cost and contents of its programs.
 
 Records serve explanations and reports. They are written when a variant is traced or compiled,
 which takes milliseconds; a hit writes none.
@@ -114,7 +114,7 @@ class Spent:
 
 @dataclasses.dataclass
 class VariantRecord:
-    """What is recorded of one variant.
+    """The record of one variant.
 
     Attributes:
         traces: its traces, in order.
