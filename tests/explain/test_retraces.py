@@ -3,15 +3,13 @@
 import logging
 import pickle
 import pydoc
-import subprocess
-import sys
 import threading
 import warnings
 from typing import Any
 
 import jax.numpy as jnp
 import pytest
-from explain_support import jitted
+from explain_support import jitted, run_python
 
 import filterjit
 from filterjit import Explanation, RetraceError, RetraceWarning, filter_jit
@@ -130,12 +128,8 @@ def test_run_explain(tmp_path: Any) -> None:
         "for n in (1, 1, 2):\n"
         "    print(step(jnp.ones(()), n))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "filterjit", "run", "--explain", str(script)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-m", "filterjit", "run", "--explain", str(script), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["1.0", "1.0", "2.0"]
     assert done.stderr.count("compiles again because") == 1 and "`n`" in done.stderr
 
