@@ -34,7 +34,7 @@ from .. import __version__, _core
 from .._base import _jax_compat
 from .._base._errors import format_path
 from .._call import _options
-from .._observe import _explain, _records
+from .._observe import _nodes, _records
 from .._observe._records import Aval
 from . import _encode, _executable, _stages
 from ._encode import Json, Unsupported
@@ -230,9 +230,9 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
 def _words(structure: _core.Structure, specs: Sequence[Any]) -> list[list[str]]:
     found: list[list[str]] = []
     avals = [Aval.of(x) for x in specs]
-    for node, path in _explain.walk(structure):
+    for node, path in _nodes.walk(structure):
         if not node.children and node.kind != "arguments":
-            found.append([format_path(path), node.words(avals)])
+            found.append([format_path(path), node.describe(avals)])
     return found
 
 
@@ -280,7 +280,7 @@ def save(
             raise ValueError(f"`{made.name}` was loaded from a file; copy that.")
         if portable:
             program, blob, header["platforms"] = _export(made, platforms)
-        elif _records.notes_of(made.variant).spent.from_disk:
+        elif _records.record_of(made.variant).spent.from_disk:
             raise Unsupported(
                 "JAX took it out of its persistent compilation cache, and XLA cannot serialize "
                 "such an executable again. Set `jax_enable_compilation_cache` to False first, or "

@@ -20,10 +20,10 @@ from .. import _core
 from .._base import _errors, _jax_compat
 from .._base._errors import MismatchError
 from .._call import _running, _signature
-from .._observe import _explain, _program, _records
-from .._observe._explain import Cause
+from .._observe import _causes, _compare, _program, _records
+from .._observe._causes import Cause
+from .._observe._recorder import recorder
 from .._observe._records import Aval
-from .._observe._report import recorder
 from .._trees import _registry
 
 # ---- arrays that are not there yet ----
@@ -261,7 +261,7 @@ def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         with contextlib.suppress(Exception):
             found = _program.contents(traced.jaxpr)
             raises = found.callbacks
-            recorder.look_at(made.variant, made.arrays, found)
+            recorder.record_program(made.variant, made.arrays, found)
     return Traced(traced, made.without_arrays(), raises)
 
 
@@ -322,11 +322,9 @@ class Fixed(_running.Running):
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
         lines = [f"`{self.name}` was compiled for other arguments:"]
-        for cause in causes[: _explain.MOST_CAUSES]:
-            place = f"`{cause.path}`" if cause.path else "the call"
-            lines.append(f"  {place}: compiled for {cause.was}, called with {cause.now}")
-        if len(causes) > _explain.MOST_CAUSES:
-            lines.append(f"  and {len(causes) - _explain.MOST_CAUSES} more differences")
+        lines += _causes.lines_of(
+            causes, lambda c: f"{c.place}: compiled for {c.was}, called with {c.now}"
+        )
         lines.append("Compile it for these too, or call the function itself.")
         return MismatchError("\n".join(lines))
 
@@ -334,7 +332,7 @@ class Fixed(_running.Running):
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant) -> Callable[..., Any]:
         own = variant.function.num_leaves
-        causes = _explain.compare(self.registry, self.structure, variant.structure, own)
+        causes = _compare.compare_structures(self.registry, self.structure, variant.structure, own)
         raise self._mismatch(causes)
 
     def raise_binding_error(
@@ -372,7 +370,7 @@ class Fixed(_running.Running):
             if (was.shape, was.dtype) != (now.shape, now.dtype):
                 causes.append(Cause("shape", _errors.format_path(path), str(was), str(now), ""))
                 continue
-            placed = _explain.placed_otherwise(sharding, x)
+            placed = _compare.compare_sharding(sharding, x)
             if placed is not None:
                 causes.append(Cause("sharding", _errors.format_path(path), *placed, ""))
         return causes

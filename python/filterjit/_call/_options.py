@@ -15,8 +15,17 @@ import jax.numpy as jnp
 from .. import _core
 from .._aot import _stages
 from .._base import _errors, _jax_compat
-from .._observe import _explain, _program, _records, _report, _screens
-from .._observe._report import recorder
+from .._observe import (
+    _causes,
+    _explain,
+    _functions,
+    _program,
+    _records,
+    _report,
+    _retraces,
+    _screens,
+)
+from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _running, _signature
 
@@ -114,14 +123,14 @@ class Options(_running.Running):
         self,
         donate: str,
         jitkwargs: Mapping[str, Any],
-        watch: _explain.Watch | None = None,
+        watch: _retraces.Watch | None = None,
         functions: str = "identity",
         maxsize: int = MAXSIZE,
     ) -> None:
         self.donate = donate
         self.maxsize = maxsize
         self.functions = functions
-        self.watch = watch or _explain.Watch()
+        self.watch = watch or _retraces.Watch()
         self.jitkwargs = dict(jitkwargs)
         self.tracing: Callable[..., contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         self.registry = _registry.registry  # of the arguments; the function's own is always that
@@ -170,8 +179,8 @@ class Options(_running.Running):
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.maxsize, dict(f.__dict__)
             )
-            recorder.watch(cache, _names(fun)[0], fun)
-            _explain.watch(_anchor(fun), cache)
+            recorder.register(cache, _names(fun)[0], fun)
+            _explain.register(_anchor(fun), cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
@@ -221,7 +230,7 @@ class Options(_running.Running):
                 fun, slots = variant.arguments(arrays)
                 cache = the_cache()
                 if cache is not None:
-                    self.watch.traced(cache, _anchor(fun), variant, trace)
+                    self.watch.before_trace(cache, _anchor(fun), variant, trace)
                 out = _signature.call_with_arguments(fun, signature, slots, registry)
                 return variant.finish(out, lambda: jnp.array(0))
 
@@ -270,14 +279,14 @@ class Options(_running.Running):
         cannot be asked yet, since this call was itself being traced."""
         if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
             return None
-        recorder.settled(variant, outputs)
-        _records.settled(variant, arrays)
+        recorder.record_first_run(outputs)
+        _records.record_placements(variant, arrays)
         try:
             found = _program.contents(variant.call.trace(*arrays).jaxpr)
             raises = found.callbacks
         except Exception:
             return True  # JAX does not tell: wait, to be on the safe side
-        recorder.look_at(variant, arrays, found)
+        recorder.record_program(variant, arrays, found)
         return raises
 
     def partial(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit:
@@ -316,7 +325,7 @@ class Options(_running.Running):
 
         return warm_up(f, *args, **kwargs)
 
-    def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _explain.Explanation:
+    def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
         return _explain.explain(f, _anchor(f.__wrapped__), args, kwargs)
 
     def report(self, f: _core.FilterJit) -> _screens.Report:
@@ -326,7 +335,7 @@ class Options(_running.Running):
         return _report.cache_info(f._parts()[0])
 
     def clear_cache(self, f: _core.FilterJit) -> None:
-        _report.clear(f._parts()[0])
+        _functions.clear(f._parts()[0])
 
     def variants(self, f: _core.FilterJit) -> list[_core.Variant]:
         return f._parts()[0].variants()

@@ -8,7 +8,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 from .. import _core
 from .._call._options import _CACHES, MAXSIZE, Options
 from .._call._signature import inspect_signature
-from .._observe._explain import OnRetrace, Watch, check_on_retrace
+from .._observe._retraces import OnRetrace, Watch, check_on_retrace
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
