@@ -362,24 +362,17 @@ run_expression(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t
     return result;
 }
 
-int
-fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
-                 PyObject *const *leaves, PyObject *candidates, PyObject *expressions,
-                 int16_t *groups)
+static int
+run_filters(FilterRun *s, PyObject *candidates, PyObject *expressions, int16_t *groups)
 {
-    FilterRun s = {.structure = structure,
-                   .tree = tree,
-                   .is_leaf = is_leaf == Py_None ? NULL : is_leaf,
-                   .leaves = leaves,
-                   .count = structure->all_leaves};
-    size_t size = (size_t)s.count;
-    uint8_t *remaining = new_mask(&s), *taken = new_mask(&s);
+    size_t size = (size_t)s->count;
+    uint8_t *remaining = new_mask(s), *taken = new_mask(s);
     int result = -1;
     if (remaining == NULL || taken == NULL) {
         goto done;
     }
     memset(taken, 1, size);
-    if (run_expression(&s, candidates == NULL ? Py_True : candidates, taken, remaining) < 0) {
+    if (run_expression(s, candidates == NULL ? Py_True : candidates, taken, remaining) < 0) {
         goto done;
     }
     int16_t count = (int16_t)PyTuple_GET_SIZE(expressions);
@@ -388,7 +381,7 @@ fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
     }
     for (int16_t group = 0; group < count; group++) {
         memset(taken, 0, size);
-        if (run_expression(&s, PyTuple_GET_ITEM(expressions, group), remaining, taken) < 0) {
+        if (run_expression(s, PyTuple_GET_ITEM(expressions, group), remaining, taken) < 0) {
             goto done;
         }
         /* Without a branch, so that the compiler can vectorize the loop. */
@@ -402,4 +395,28 @@ done:
     PyMem_Free(remaining);
     PyMem_Free(taken);
     return result;
+}
+
+int16_t *
+fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
+                 PyObject *const *leaves, PyObject *candidates, PyObject *expressions)
+{
+    if (!PyTuple_Check(expressions) || PyTuple_GET_SIZE(expressions) >= INT16_MAX) {
+        PyErr_SetString(PyExc_TypeError, "expressions must be a tuple of less than 32,767");
+        return NULL;
+    }
+    FilterRun s = {.structure = structure,
+                   .tree = tree,
+                   .is_leaf = is_leaf == Py_None ? NULL : is_leaf,
+                   .leaves = leaves,
+                   .count = structure->all_leaves};
+    int16_t *groups = PyMem_New(int16_t, (size_t)s.count + 1);
+    if (groups == NULL) {
+        PyErr_NoMemory();
+    }
+    else if (run_filters(&s, candidates, expressions, groups) < 0) {
+        PyMem_Free(groups);
+        groups = NULL;
+    }
+    return groups;
 }

@@ -24,14 +24,16 @@
 #include "base/leafbuf.h"
 #include "structure/structure.h"
 
-/* Sets `groups[i]`, for each leaf i of a tree that fj_flatten_leaves has flattened, to the
- * index of the first of the expressions that takes the leaf, or to the number of expressions
- * if none does.  If `candidates` is not NULL, it is an expression too, and a leaf that it does
- * not take is in group -1.  `is_leaf` is the one that the tree was flattened with, or None. 0,
- * or -1 with an error, which has a note of the leaf if a predicate raised it.  May run Python
- * code: see filter.c. */
-int fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
-                     PyObject *const *leaves, PyObject *candidates, PyObject *expressions,
-                     int16_t *groups);
+/* The group of each leaf of a tree that fj_flatten_leaves has flattened, as a new array to be
+ * freed by PyMem_Free; NULL with an error, which has a note of the leaf if a predicate raised
+ * it.  May run Python code: see filter.c.
+ *
+ * The group of a leaf is the index of the first item of `expressions`, a tuple, that takes the
+ * leaf, or the number of expressions if none does.  If `candidates` is not NULL, it is an
+ * expression too, and each leaf that it does not take is in group -1.  `is_leaf` is the one
+ * that the tree was flattened with, or None. */
+int16_t *fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
+                          PyObject *const *leaves, PyObject *candidates,
+                          PyObject *expressions);
 
 #endif
