@@ -66,7 +66,7 @@ fj_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* ---- combine ---- */
 
-/* Raises a ValueError: two trees, by their index, have the same leaf.  Always -1. */
+/* Raises a ValueError: the trees of two indices have a leaf in the same place.  Always -1. */
 static int
 raise_leaf_in_two_trees(FjStructure *structure, Py_ssize_t leaf, Py_ssize_t first,
                         Py_ssize_t second)
@@ -80,12 +80,12 @@ raise_leaf_in_two_trees(FjStructure *structure, Py_ssize_t leaf, Py_ssize_t firs
     return -1;
 }
 
-/* Moves the leaf that is not None, for each leaf of the first tree, to the front of the
- * buffer: leaf i of the result is then item i.  The buffer holds the leaves of `width` trees,
- * tree after tree, and still owns all of them.  0, or -1 with an error: with `strict`, a
- * ValueError if more than one tree has the leaf. */
+/* Chooses the leaves of the combined tree.  The buffer holds the leaves of `width` trees, tree
+ * after tree; of the leaves in one place, the first that is not None is swapped into the first
+ * tree's part of the buffer, which still owns all of them.  0, or -1 with an error: with
+ * `strict`, a ValueError if two trees have a leaf in the same place. */
 static int
-move_leaves_to_front(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
+choose_leaves(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
 {
     Py_ssize_t count = structure->all_leaves;
     PyObject **items = leaves->items;
@@ -114,7 +114,7 @@ static PyObject *
 combine(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
     int strict = args[2] == Py_True;
-    return move_leaves_to_front(structure, leaves, PyTuple_GET_SIZE(args[0]), strict) < 0
+    return choose_leaves(structure, leaves, PyTuple_GET_SIZE(args[0]), strict) < 0
                ? NULL
                : fj_build_tree(structure, leaves->items);
 }
