@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .._base import _terminal
+from .._base._files import replacing
+
 # What to install, by the name that it is imported under.
 _NEEDED = {"equinox": "equinox", "optax": "optax", "rich": "rich", "sklearn": "scikit-learn"}
 _NEEDED_TO_DRAW = {**_NEEDED, "matplotlib": "matplotlib"}
@@ -295,35 +298,35 @@ def compare(theirs: Trainee, ours: Trainee) -> list[str]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str, int], Advance]]:
-    """A progress bar for each task that is begun, on a terminal; nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    """Shows a progress bar for each task that is begun on a terminal, and nothing elsewhere."""
+    progress = _terminal.progress(
+        lambda rich: (
+            "{task.description:<8}",
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            rich.TimeRemainingColumn(),
+        ),
+        auto_refresh=False,  # a thread would work while calls are timed
+    )
+    if progress is None:
+        yield lambda description, total: lambda count: None
+        return
 
-    with Progress(
-        "{task.description:<8}",
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        auto_refresh=False,  # which would be a thread, at work while we measure
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as progress:
+    def begin(description: str, total: int) -> Advance:
+        task = progress.add_task(description, total=total)
+        progress.refresh()
+        shown = time.monotonic()
 
-        def begin(description: str, total: int) -> Advance:
-            task = progress.add_task(description, total=total)
-            progress.refresh()
-            shown = time.monotonic()
+        def advance(count: int) -> None:
+            nonlocal shown
+            progress.advance(task, count)
+            if time.monotonic() - shown > 0.1:
+                progress.refresh()
+                shown = time.monotonic()
 
-            def advance(count: int) -> None:
-                nonlocal shown
-                progress.advance(task, count)
-                if time.monotonic() - shown > 0.1:
-                    progress.refresh()
-                    shown = time.monotonic()
+        return advance
 
-            return advance
-
+    with progress:
         yield begin
 
 
@@ -446,16 +449,9 @@ def draw(prefix: str, theirs: Trainee, ours: Trainee, floor: float) -> list[str]
 
 
 def _save(figure: Any, prefix: str) -> list[str]:
-    """Writes both files in full before either appears."""
+    """Writes both pictures completely before either replaces an older one. Returns their paths."""
     paths = [f"{prefix}.svg", f"{prefix}.png"]
-    unfinished = [f"{path}.{os.getpid()}.tmp" for path in paths]
-    try:
-        figure.savefig(unfinished[0], format="svg", metadata={"Date": None})
-        figure.savefig(unfinished[1], format="png", dpi=160)
-        for temporary, path in zip(unfinished, paths, strict=True):
-            os.replace(temporary, path)
-    finally:
-        for temporary in unfinished:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(temporary)
+    with replacing(paths[0]) as svg, replacing(paths[1]) as png:
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+        figure.savefig(png, format="png", dpi=160)
     return paths
