@@ -451,7 +451,7 @@ def test_no_pattern_inside_a_tree_of_filters() -> None:
         [fj.is_array & "a"],
         {"k": [~fj.Filter("a")]},
     ):
-        with pytest.raises(ValueError, match="path pattern cannot stand inside"):
+        with pytest.raises(ValueError, match="tree of filters cannot contain a path pattern"):
             fj.partition({"k": [1]} if isinstance(bad, dict) else [1] * len(bad), bad)
 
 
