@@ -30,7 +30,7 @@ def _add_demo(commands: Any) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
-        "--steps", type=_count, default=6000, help="number of training steps with each"
+        "--steps", type=_count, default=6000, help="number of training steps with each filter_jit"
     )
     parser.add_argument(
         "--batch-size", type=_count, default=32, help="number of digits in a training step"

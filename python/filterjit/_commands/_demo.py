@@ -110,19 +110,19 @@ def run(options: argparse.Namespace) -> int:
     from .. import filter_jit
 
     task = make_task(options.batch_size, options.seed)
-    theirs = Trainee(_EQUINOX, equinox.filter_jit, task.step)
-    ours = Trainee(_FILTERJIT, filter_jit, task.step)
+    equinox_run = Trainee(_EQUINOX, equinox.filter_jit, task.step)
+    filterjit_run = Trainee(_FILTERJIT, filter_jit, task.step)
     with _progress() as bar:
-        train(task, (theirs, ours), options.steps, bar("training", 2 * options.steps))
-        floor = time_calls(task, (theirs, ours), bar("timing", _ROUNDS))
+        train(task, (equinox_run, filterjit_run), options.steps, bar("training", 2 * options.steps))
+        floor = time_calls(task, (equinox_run, filterjit_run), bar("timing", _ROUNDS))
 
-    _print_table(theirs, ours, floor)
-    differences = compare(theirs, ours)
+    _print_table(equinox_run, filterjit_run, floor)
+    differences = compare(equinox_run, filterjit_run)
     for difference in differences:
         print(f"demo: the trainings differ in {difference}", file=sys.stderr)
     if not options.no_plot:
         try:
-            paths = draw(prefix, theirs, ours, floor)
+            paths = draw(prefix, equinox_run, filterjit_run, floor)
         except OSError as e:
             print(f"demo: cannot write the picture: {e}", file=sys.stderr)
             return 1
@@ -278,21 +278,21 @@ def time_calls(task: Task, trainees: Sequence[Trainee], advance: Advance) -> flo
     return 1e6 * best[0]
 
 
-def compare(theirs: Trainee, ours: Trainee) -> list[str]:
+def compare(equinox_run: Trainee, filterjit_run: Trainee) -> list[str]:
     """Returns in what two trainings differ; they are expected to be equal in every bit."""
     found = []
 
     def check(what: str, x: Any, y: Any) -> None:
         if repr(x) != repr(y):  # not x != y: a NaN equals a NaN here
-            found.append(f"{what}: {theirs.name} {x!r}, {ours.name} {y!r}")
+            found.append(f"{what}: {equinox_run.name} {x!r}, {filterjit_run.name} {y!r}")
 
-    for i, (x, y) in enumerate(itertools.zip_longest(theirs.losses, ours.losses)):
+    for i, (x, y) in enumerate(itertools.zip_longest(equinox_run.losses, filterjit_run.losses)):
         check(f"the loss of step {i + 1}", x, y)
         if found:
             break
-    check("the test accuracy", theirs.accuracy, ours.accuracy)
-    check("the number of traces", theirs.traces, ours.traces)
-    if theirs.parameters != ours.parameters:
+    check("the test accuracy", equinox_run.accuracy, filterjit_run.accuracy)
+    check("the number of traces", equinox_run.traces, filterjit_run.traces)
+    if equinox_run.parameters != filterjit_run.parameters:
         found.append("the trained parameters")
     return found
 
@@ -334,19 +334,19 @@ def _progress() -> Iterator[Callable[[str, int], Advance]]:
         yield begin
 
 
-def _times(theirs: float, ours: float) -> str:
-    """Formats the ratio of two times in microseconds; a lower bound if `ours` is below 1."""
-    ratio = theirs / max(ours, 1.0)
+def _times(most: float, least: float) -> str:
+    """Formats ``most / least``, both in microseconds; a lower bound if `least` is below 1."""
+    ratio = most / max(least, 1.0)
     text = f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.1f}x"
-    return text if ours >= 1.0 else f"> {text}"
+    return text if least >= 1.0 else f"> {text}"
 
 
-def _print_table(theirs: Trainee, ours: Trainee, floor: float) -> None:
+def _print_table(equinox_run: Trainee, filterjit_run: Trainee, floor: float) -> None:
     import rich.box
     from rich.console import Console
     from rich.table import Table
 
-    both = theirs, ours
+    both = equinox_run, filterjit_run
     a_call = [t.call for t in both]
     dispatch = [t.call - floor for t in both]
 
@@ -354,10 +354,18 @@ def _print_table(theirs: Trainee, ours: Trainee, floor: float) -> None:
         return "equal" if repr(x) == repr(y) else "DIFFERENT"
 
     rows = [
-        ("steps per second", *(f"{t.rate:,.0f}" for t in both), _times(ours.rate, theirs.rate)),
+        (
+            "steps per second",
+            *(f"{t.rate:,.0f}" for t in both),
+            _times(filterjit_run.rate, equinox_run.rate),
+        ),
         ("call, µs", *(f"{x:.0f}" for x in a_call), _times(*a_call)),
         ("dispatch, µs", *(f"{x:.1f}" for x in dispatch), _times(*dispatch)),
-        ("final loss", *(f"{t.losses[-1]:.9g}" for t in both), same(theirs.losses, ours.losses)),
+        (
+            "final loss",
+            *(f"{t.losses[-1]:.9g}" for t in both),
+            same(equinox_run.losses, filterjit_run.losses),
+        ),
         ("test accuracy", *(f"{t.accuracy:.2%}" for t in both), same(*(t.accuracy for t in both))),
         ("traces", *(str(t.traces) for t in both), same(*(t.traces for t in both))),
     ]
@@ -366,8 +374,8 @@ def _print_table(theirs: Trainee, ours: Trainee, floor: float) -> None:
         console = Console(width=100, color_system=None)
     table = Table(box=rich.box.ROUNDED if console.is_terminal else rich.box.MARKDOWN)
     table.add_column("")
-    table.add_column(theirs.name, justify="right")
-    table.add_column(ours.name, justify="right", style="bold")
+    table.add_column(equinox_run.name, justify="right")
+    table.add_column(filterjit_run.name, justify="right", style="bold")
     table.add_column("ratio", justify="right", style="green")
     for row in rows:
         table.add_row(*row, style="red" if row[-1] == "DIFFERENT" else None)
@@ -396,7 +404,7 @@ def _smooth(values: Sequence[float], window: int) -> tuple[list[float], list[flo
     return at, means
 
 
-def draw(prefix: str, theirs: Trainee, ours: Trainee, floor: float) -> list[str]:
+def draw(prefix: str, equinox_run: Trainee, filterjit_run: Trainee, floor: float) -> list[str]:
     """Draws the losses and the times of a call as SVG and PNG, and returns their paths."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -423,24 +431,24 @@ def draw(prefix: str, theirs: Trainee, ours: Trainee, floor: float) -> list[str]
         )
         curves, bars = figure.subplots(1, 2, width_ratios=(1.1, 1))
 
-        window = max(1, min(45, len(ours.losses) // 10))
+        window = max(1, min(45, len(filterjit_run.losses) // 10))
         for trainee, look in (
-            (theirs, {"color": _ORANGE, "linewidth": 5.0, "alpha": 0.6}),
-            (ours, {"color": _BLUE, "linewidth": 1.6, "linestyle": (0, (4, 2))}),
+            (equinox_run, {"color": _ORANGE, "linewidth": 5.0, "alpha": 0.6}),
+            (filterjit_run, {"color": _BLUE, "linewidth": 1.6, "linestyle": (0, (4, 2))}),
         ):
             curves.plot(*_smooth(trainee.losses, window), label=trainee.name, **look)
         curves.set_yscale("log")
-        curves.set_xlim(0, len(ours.losses))
+        curves.set_xlim(0, len(filterjit_run.losses))
         curves.xaxis.set_major_formatter("{x:,.0f}")
         curves.set_xlabel("training step")
         curves.set_ylabel(f"cross-entropy, nats\n(mean of {window} steps)")
-        same = theirs.losses == ours.losses
+        same = equinox_run.losses == filterjit_run.losses
         curves.set_title("The same losses, bit for bit" if same else "The losses differ")
         curves.grid(axis="y", color="#dddddd", linewidth=0.8)
         curves.legend()
 
-        names = [theirs.name, ours.name, "jax.jit, flat arrays\n(the floor)"]
-        values = [theirs.call, ours.call, floor]
+        names = [equinox_run.name, filterjit_run.name, "jax.jit, flat arrays\n(the floor)"]
+        values = [equinox_run.call, filterjit_run.call, floor]
         drawn = bars.barh(names, values, color=[_ORANGE, _BLUE, _GREY], height=0.62)
         bars.bar_label(drawn, [f"{value:.0f} µs" for value in values], padding=5)
         bars.invert_yaxis()
@@ -458,4 +466,5 @@ def _save(figure: Any, prefix: str) -> list[str]:
     with replacing(paths[0]) as svg, replacing(paths[1]) as png:
         figure.savefig(svg, format="svg", metadata={"Date": None})
         figure.savefig(png, format="png", dpi=160)
+        svg.flush()  # an error has to occur before the PNG is replaced
     return paths

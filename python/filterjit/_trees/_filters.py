@@ -111,7 +111,10 @@ def _evaluate(expression: Expression, leaf: Any) -> bool:
         case ("not", p):
             return not _evaluate(p, leaf)
         case _:
-            raise ValueError(f"{_format(expression)} depends on the place of a leaf in a tree")
+            raise ValueError(
+                f"the filter {_format(expression)} cannot be called with a leaf: it depends on the "
+                "place of the leaf in a tree"
+            )
 
 
 def _format(expression: Expression) -> str:
