@@ -167,7 +167,7 @@ class Options(_running.Running):
             blame = e.__dict__.get("__filterjit_error_context__")
             if blame is not None:
                 blame[1].insert(0, "the function")
-            raise _errors.explain(e) from None
+            raise _errors.add_path(e) from None
         caches = _caches_of(fun)
         key = self._key(structure)
         try:
