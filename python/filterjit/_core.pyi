@@ -100,7 +100,7 @@ class Variant:
     def defer(self, callable: Callable[[], object], /) -> None: ...
     @property
     def num_deferred(self) -> int: ...
-    def run_deferred(self, kept: int = 0, /) -> None: ...
+    def run_deferred(self, first: int = 0, /) -> None: ...
 
 @final
 class Cache:
@@ -248,7 +248,7 @@ def tree_map(
     /,
 ) -> Any: ...
 def tree_flatten(
-    registry: Registry, tree: Any, program: _Program, is_leaf: _IsLeaf, /
+    registry: Registry, tree: Any, expression: _Program, is_leaf: _IsLeaf, /
 ) -> tuple[list[Any], Structure]: ...
 def from_parts(
     registry: Registry, hole: Any, skeleton: Any, statics: list[Any] | None, /
@@ -256,7 +256,7 @@ def from_parts(
 def partition(
     registry: Registry,
     tree: Any,
-    programs: tuple[_Program, ...],
+    expressions: tuple[_Program, ...],
     is_leaf: _IsLeaf,
     replace: Any,
     /,
@@ -265,7 +265,7 @@ def partition_dict(
     registry: Registry,
     tree: Any,
     candidates: _Program,
-    programs: tuple[_Program, ...],
+    expressions: tuple[_Program, ...],
     is_leaf: _IsLeaf,
     /,
 ) -> tuple[Any, ...]: ...
