@@ -75,10 +75,10 @@ static PyMethodDef core_functions[] = {
      "Return (arrays, structure) of a tree."},
     {"same_static", (PyCFunction)(void (*)(void))core_same_static, METH_FASTCALL,
      "same_static($module, registry, a, b, /)\n--\n\n"
-     "Return whether two static values share a variant."},
+     "Return whether two static values are equal, so that they share a variant."},
     {"identity", core_identity, METH_O,
      "identity($module, value, /)\n--\n\n"
-     "Return a key that is equal to another identity() only if it is of the same object."},
+     "Return a key that is equal only to a key of the same object."},
     {"tree_leaves", (PyCFunction)(void (*)(void))fj_tree_leaves, METH_FASTCALL,
      "tree_leaves($module, registry, tree, is_leaf, /)\n--\n\n"
      "Return a list of the leaves of a tree."},
@@ -90,10 +90,10 @@ static PyMethodDef core_functions[] = {
      "Return a tree of what `function` returns for the leaves of a tuple of trees."},
     {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
      "tree_flatten($module, registry, tree, expression, is_leaf, /)\n--\n\n"
-     "Return (leaves, structure) of a tree, with the leaves that a filter takes."},
+     "Return (leaves, structure) of a tree, with the leaves that `expression` selects."},
     {"from_parts", (PyCFunction)(void (*)(void))fj_tree_from_parts, METH_FASTCALL,
      "from_parts($module, registry, hole, skeleton, statics, /)\n--\n\n"
-     "Return the Structure that `Structure._parts` has taken apart."},
+     "Return the Structure of which Structure._parts(hole) is (skeleton, statics)."},
     {"partition", (PyCFunction)(void (*)(void))fj_partition, METH_FASTCALL,
      "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
      "Return a tuple of trees, one for each filter and one for the remaining leaves."},
@@ -203,7 +203,7 @@ core_free(void *module)
 static PyModuleDef_Slot core_slots[] = {
     {Py_mod_exec, core_exec},
 #if PY_VERSION_HEX >= 0x030C0000
-    /* jaxlib does not support subinterpreters either. */
+    /* jaxlib only works in the main interpreter. */
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
 #if PY_VERSION_HEX >= 0x030D0000

@@ -175,12 +175,10 @@ PyDoc_STRVAR(
     signature_doc,
     "Signature(names, positional_only, positional, varargs, varkw, required)\n--\n\n"
     "The parameters of a function.\n\n"
-    "`names` has the name of each, in order, and `required` a byte for each, which is 0 if "
-    "its\n"
-    "argument may be missing. `positional` counts the parameters that can be given by "
-    "position, of\n"
-    "which the first `positional_only` can only be given so. `varargs` and `varkw` tell\n"
-    "whether there are *args and **kwargs.");
+    "`names` has the name of each parameter, in order, and `required` has a byte for each,\n"
+    "which is 0 if its argument may be missing. `positional` counts those that can be given\n"
+    "by position; the first `positional_only` of them can only be given by position.\n"
+    "`varargs` and `varkw` tell whether there are *args and **kwargs.");
 
 static PyType_Slot signature_slots[] = {
     {Py_tp_doc, (void *)signature_doc},

@@ -2,7 +2,7 @@
  *
  * The result is an array with one argument for each parameter, in the order of the signature:
  * positional parameters (positional-only ones first), *args, keyword-only parameters,
- * **kwargs. The argument of *args is a tuple and that of **kwargs a dict.  The argument is
+ * **kwargs.  The argument of *args is a tuple and that of **kwargs a dict.  The argument is
  * NULL if *args or **kwargs is empty, and for any parameter that the caller did not give: as
  * in Equinox, defaults are not filled in.
  */

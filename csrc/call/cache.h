@@ -4,7 +4,7 @@
  * variant gets into the Cache and out of it:
  *
  * - A call that misses adds the variant that it has compiled before it is traced, so that
- * other threads find it (fj_cache_add).
+ *   other threads find it (fj_cache_add).
  * - A call that fails removes its variant if it has never been traced to the end
  *   (fj_cache_remove).  If another thread's call of that variant succeeds later, it adds it
  *   again.

@@ -18,7 +18,7 @@
  *   prepare              before the first call of a FilterJit
  *   raise_binding_error  when the arguments do not fit the signature
  *   compile              when there is no variant for the arguments
- *   before_raising_call  before a variant is called of which a program may raise as it runs
+ *   before_raising_call  before a call of a variant whose program may raise as it runs
  *   inspect_new_trace    after a call that has traced, and after later ones until it answers
  *   wait                 after a call whose program may raise as it runs
  *   translate_error      when the call has failed with an Exception
@@ -436,7 +436,7 @@ now(void)
 }
 
 /* After a call that has a result: counts a hit, or inserts a variant that has just been
- * traced. 0, or -1 with an error, which only happens after a trace. */
+ * traced.  0, or -1 with an error, which only happens after a trace. */
 static int
 after_success(Call *call, Py_ssize_t traces_before)
 {
@@ -528,8 +528,8 @@ done:
 
 /* ---- the call path ---- */
 
-/* Initializes `call`.  0, or -1 with the error of options.prepare and nothing to be released.
- */
+/* Initializes `call`, except for `arguments`: call bind_arguments next.  0, or -1 with the
+ * error of options.prepare and nothing to be released. */
 static int
 start_call(Call *call, FjFilterJit *self, FjCapturedArgs *captured)
 {
@@ -541,7 +541,6 @@ start_call(Call *call, FjFilterJit *self, FjCapturedArgs *captured)
     call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
     call->variant = NULL;
     call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
-    call->arguments = NULL;
     call->packed.varargs = call->packed.varkw = NULL;
     fj_leafbuf_init(&call->arrays, call->arrays_inline, FJ_LEAFBUF_MANY);
     return 0;

@@ -101,8 +101,8 @@ filter_jit_clear(PyObject *op)
     Py_CLEAR(self->signature);
     Py_CLEAR(self->function);
     /* `options`, `cache` and `arrays` stay: finalizers may still call the object, and calls
-     * and methods read them.  Without these members the cycles are broken all the same, here
-     * or in the table of the Cache. */
+     * and methods read them.  Each cycle through them is broken by clearing the members above,
+     * or the table of the Cache. */
     return 0;
 }
 
@@ -163,8 +163,8 @@ filter_jit_descr_get(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner
     return fj_bound_method_new(fj_state_of(Py_TYPE(op)), op, instance);
 }
 
-/* The class `owner` is being created with this attribute: options.became_method(self, owner).
- */
+/* Tells Python that this is now an attribute of a class: options.became_method(self,
+ * owner). */
 static PyObject *
 filter_jit_set_name(PyObject *op, PyObject *args)
 {

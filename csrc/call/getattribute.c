@@ -4,8 +4,7 @@
  * returns any other attribute as object.__getattribute__ finds it.  If `method` is jitted,
  * then looking up `model.method` without it takes a quarter of the time.  So a class with
  * jitted methods is given a Getattribute(owner, original).  `owner` is the class, and
- * `original` is the
- * __getattribute__ that it inherits.
+ * `original` is the __getattribute__ that it inherits.
  *
  * There are two ways to look up an attribute:
  *
@@ -17,10 +16,10 @@
  * Python would call.
  *
  * A class's instances may only be looked up in the short way if nobody can tell the
- * difference. So each look-up in the long way that finds a jitted method checks that
+ * difference.  So each look-up in the long way that finds a jitted method checks that
  *
  * - `original` is the only other __getattribute__ between `owner` and `object` in the MRO of
- * the instance's class (other Getattributes of the same `original` may come before it), and
+ *   the instance's class (other Getattributes of the same `original` may come before it), and
  * - the long way has returned what the short way would return.
  *
  * If both are true, the class is remembered as `checked_type`, with its version.  CPython

@@ -1,10 +1,10 @@
 /* The descriptor of a method that is implemented in Python.
  *
  * FilterJit is a C type so that its calls are fast.  Its other methods (`lower`, `explain`,
- * `report` and so on) are implemented in Python, by methods of its `options`, the hooks. There
- * is no C function for each of them, but one table for each type, and this descriptor, which
- * calls the hook with the same arguments.  It looks like a method of a built-in type: it has a
- * name, a docstring and a signature that inspect.signature can read.
+ * `report` and so on) are implemented in Python, by methods of its `options`, the hooks.
+ * There is no C function for each of them, but one table for each type, and this descriptor,
+ * which calls the hook with the same arguments.  It looks like a method of a built-in type: it
+ * has a name, a docstring and a signature that inspect.signature can read.
  *
  * Python code can run in each call.
  */

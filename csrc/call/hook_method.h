@@ -1,5 +1,4 @@
-/* Methods of FilterJit and BoundFilterJit that are implemented in Python, from one table each.
- */
+/* Tables of the methods of FilterJit and BoundFilterJit that are implemented in Python. */
 #ifndef FJ_HOOK_METHOD_H
 #define FJ_HOOK_METHOD_H
 
@@ -25,8 +24,7 @@ typedef struct {
 
 extern PyType_Spec fj_hook_method_spec;
 
-/* Adds the methods of a table to a type that has not been used yet.  0, or -1 with an error.
- */
+/* Adds the methods of a table to a type that is not in use yet.  0, or -1 with an error. */
 int fj_hook_methods_add(FjState *state, PyTypeObject *type, const FjHookMethodDef *table);
 
 #endif

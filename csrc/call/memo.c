@@ -1,9 +1,9 @@
 /* A snapshot of a variant's largest argument, by addresses.
  *
- * A serving loop passes the same model on each call, and matching it takes a look at each of
- * its nodes.  But a Module, a list and a tuple each keep the references to their children in
- * one block of memory.  If a container's block is what it was, word for word, then each child
- * is the object that it was, and only the blocks of those children need to be compared.
+ * A serving loop passes the same model on each call, and matching it looks at each of its
+ * nodes.  But a Module, a list and a tuple each keep the references to their children in one
+ * block of memory.  If a container's block is unchanged, each child is the same object as
+ * before, and only the blocks of the children need to be compared.
  *
  * So a snapshot consists of, for each container, parents before children, its address, its
  * type and a copy of its block; and of the address of each array leaf.  Comparing it takes a
@@ -13,23 +13,23 @@
  * user drops it.  Any address in it may therefore be that of a dead object, or of a new object
  * in the same place.  A check is exact all the same:
  *
- * 1. No Python code runs during a check, so no object changes, dies or is created until the
- *    call has pushed the arrays.
- * 2. An address is only followed if there is a live object.  The first container is compared
- *    with the argument, which the caller holds.  Any other is looked at after its parent's
- *    block was found to be equal to the copy; so its address is among the references that the
- *    parent, which is alive, holds now.
+ * 1. No Python code runs from the start of a check until the call has pushed the arrays, so no
+ *    object changes, dies or is created in that time.
+ * 2. An address is only followed if it is that of a live object.  The first container is
+ *    compared with the argument, which the caller holds.  Any other is looked at after its
+ *    parent's block has been found to be equal to the copy, so its address is among the
+ *    references that the parent, which is alive, holds now.
  * 3. The live object may be another one than the snapshot saw.  This does no harm: its type
- * and its block are compared, and a walk would look at nothing else of a Module, a list, a
- * tuple or a named tuple.
+ *    and its block are compared, and a walk would look at nothing else of a Module, a list, a
+ *    tuple or a named tuple.
  * 4. A type's address stands for the type, since no type in a snapshot can die before the
- * memo: the Structure holds the classes of its nodes, and Python holds its own types.
+ *    memo: the Structure holds the classes of its nodes, and Python holds its own types.
  * 5. A static leaf's address stands for its value.  A snapshot is only taken if each static
- * leaf is the very object that the Structure holds, so it cannot die, and if it is inert
+ *    leaf is the very object that the Structure holds, so it cannot die, and if it is inert
  *    (statics.h), so it cannot change.  The same goes for None, and for a tuple of nothing but
  *    inert static values that the Structure holds as a whole.
  * 6. An array leaf may be another array than the snapshot saw, in the same place.  Its type is
- *    compared, and the array that is there now is passed on, as after a walk.
+ *    compared, and the array that is there now is passed on, as a walk would do.
  *
  * There is no snapshot of an argument that contains any other kind of node.  (A Module's block
  * holds all of its fields, and nothing else: see snapshot_module.)

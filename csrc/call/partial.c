@@ -100,8 +100,7 @@ partial_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject 
         memcpy(all + first + nargs, args + nargs, (size_t)named * sizeof(PyObject *));
         names = Py_XNewRef(kwnames);
     }
-    /* A variant that was found for other arguments must not become that of the captured ones.
-     */
+    /* A variant that is found for other arguments is not that of the captured ones. */
     result = fj_call_captured(self->function, replaced ? NULL : &self->captured, all,
                               first + nargs, names);
 done:

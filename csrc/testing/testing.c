@@ -169,7 +169,7 @@ static PyMethodDef table_methods[] = {
      "Return a list of the pairs."},
     {"room", table_room, METH_NOARGS,
      "room($self, /)\n--\n\n"
-     "Return the number of entries, and how many of them are in use or deleted."},
+     "Return (size, filled): the number of entries, and of those in use or deleted."},
     {NULL, NULL, 0, NULL},
 };
 
