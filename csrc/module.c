@@ -1,7 +1,8 @@
-/* The module: its types, and the functions that drive the core from Python.
+/* The extension module filterjit._core: its types, and its functions for the Python side.
  *
- * Multi-phase initialization; all state is the module's (state.h).  The functions here are for
- * the Python side and for tests; none stands on the road of a call.
+ * It uses multi-phase initialization, and all of its state is per module (state.h).
+ *
+ * Python code can run in the functions flatten (flatten.c) and same_static (statics.c).
  */
 #include "call/bind.h"
 #include "call/bound_method.h"
@@ -23,13 +24,15 @@
 #include "tree/tree_functions.h"
 #include "call/variant.h"
 
+/* ---- functions ---- */
+
 /* flatten(registry, tree) -> (arrays, structure) */
 static PyObject *
 core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     FjState *state = PyModule_GetState(module);
     if (nargs != 2 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_SetString(PyExc_TypeError, "flatten takes (registry, tree)");
+        PyErr_SetString(PyExc_TypeError, "flatten() takes (registry, tree)");
         return NULL;
     }
     PyObject *result = NULL;
@@ -52,14 +55,14 @@ core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     FjState *state = PyModule_GetState(module);
     if (nargs != 3 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_SetString(PyExc_TypeError, "same_static takes (registry, a, b)");
+        PyErr_SetString(PyExc_TypeError, "same_static() takes (registry, a, b)");
         return NULL;
     }
     int same = fj_static_equal_now((FjRegistry *)args[0], args[1], args[2]);
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
-/* identity(value) -> what is equal to nothing but itself of the very same value */
+/* identity(value) -> key */
 static PyObject *
 core_identity(PyObject *module, PyObject *value)
 {
@@ -68,105 +71,113 @@ core_identity(PyObject *module, PyObject *value)
 
 static PyMethodDef core_functions[] = {
     {"flatten", (PyCFunction)(void (*)(void))core_flatten, METH_FASTCALL,
-     "flatten(registry, tree) -> (arrays, structure)"},
+     "flatten($module, registry, tree, /)\n--\n\n"
+     "Return (arrays, structure) of a tree."},
     {"same_static", (PyCFunction)(void (*)(void))core_same_static, METH_FASTCALL,
-     "same_static(registry, a, b) -> whether two statics share a compiled program"},
+     "same_static($module, registry, a, b, /)\n--\n\n"
+     "Return whether two static values are equal, so that they share a variant."},
     {"identity", core_identity, METH_O,
-     "identity(value) -> a part of a key that stands for the very value, not looked into"},
+     "identity($module, value, /)\n--\n\n"
+     "Return a key that is equal only to a key of the same object."},
     {"tree_leaves", (PyCFunction)(void (*)(void))fj_tree_leaves, METH_FASTCALL,
-     "tree_leaves(registry, tree, is_leaf) -> list"},
+     "tree_leaves($module, registry, tree, is_leaf, /)\n--\n\n"
+     "Return a list of the leaves of a tree."},
     {"tree_paths", (PyCFunction)(void (*)(void))fj_tree_paths, METH_FASTCALL,
-     "tree_paths(registry, tree, is_leaf) -> list of str"},
+     "tree_paths($module, registry, tree, is_leaf, /)\n--\n\n"
+     "Return a list of the paths of the leaves of a tree, as str."},
     {"tree_map", (PyCFunction)(void (*)(void))fj_tree_map, METH_FASTCALL,
-     "tree_map(registry, function, trees, is_leaf) -> tree"},
+     "tree_map($module, registry, function, trees, is_leaf, /)\n--\n\n"
+     "Return a tree of what `function` returns for the leaves of a tuple of trees."},
     {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
-     "tree_flatten(registry, tree, expression, is_leaf) -> (leaves, structure)"},
+     "tree_flatten($module, registry, tree, expression, is_leaf, /)\n--\n\n"
+     "Return (leaves, structure) of a tree, with the leaves that `expression` selects."},
     {"from_parts", (PyCFunction)(void (*)(void))fj_tree_from_parts, METH_FASTCALL,
-     "from_parts(registry, hole, skeleton, statics) -> structure: undoes Structure.parts"},
+     "from_parts($module, registry, hole, skeleton, statics, /)\n--\n\n"
+     "Return the Structure of which Structure._parts(hole) is (skeleton, statics)."},
     {"partition", (PyCFunction)(void (*)(void))fj_partition, METH_FASTCALL,
-     "partition(registry, tree, expressions, is_leaf, replace) -> tuple of trees"},
+     "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
+     "Return a tuple of trees, one for each filter and one for the remaining leaves."},
     {"partition_dict", (PyCFunction)(void (*)(void))fj_partition_dict, METH_FASTCALL,
-     "partition_dict(registry, tree, candidates, expressions, is_leaf) -> (structure, "
-     "*dicts)"},
+     "partition_dict($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
+     "Return (structure, *dicts): the candidates by path, in a dict for each filter and\n"
+     "one for the rest, and the Structure of everything else."},
     {"combine", (PyCFunction)(void (*)(void))fj_partition_combine, METH_FASTCALL,
-     "combine(registry, trees, is_leaf, strict) -> tree"},
+     "combine($module, registry, trees, is_leaf, strict, /)\n--\n\n"
+     "Return the tree whose parts are a tuple of trees."},
     {"output_flatten", fj_output_flatten, METH_O,
-     "output_flatten(output) -> (arrays, trace): for jax.tree_util.register_pytree_node"},
+     "output_flatten($module, output, /)\n--\n\n"
+     "Return (arrays, trace) of an Output, for jax.tree_util.register_pytree_node."},
     {"output_unflatten", (PyCFunction)(void (*)(void))fj_output_unflatten, METH_FASTCALL,
-     "output_unflatten(trace, arrays) -> output: the other half"},
+     "output_unflatten($module, trace, arrays, /)\n--\n\n"
+     "Return an Output, for jax.tree_util.register_pytree_node."},
     {"rebuild", (PyCFunction)(void (*)(void))fj_filter_jit_rebuild, METH_FASTCALL,
-     "rebuild(cache, arrays) -> FilterJit: what FilterJit.parts took apart"},
+     "rebuild($module, cache, arrays, /)\n--\n\n"
+     "Return a FilterJit with these _parts()."},
     {NULL, NULL, 0, NULL},
 };
 
+/* ---- types and names ---- */
+
+/* The types: TYPE(member of FjState, spec, base or NULL, whether it is an attribute of the
+ * module). */
+#define FJ_TYPES(TYPE)                                                                        \
+    TYPE(kind, fj_node_kind_spec, NULL, 1)                                                    \
+    TYPE(registry, fj_registry_spec, NULL, 1)                                                 \
+    TYPE(frozen, fj_frozen_spec, &PyTuple_Type, 1)                                            \
+    TYPE(structure, fj_structure_spec, NULL, 1)                                               \
+    TYPE(signature, fj_signature_spec, NULL, 1)                                               \
+    TYPE(output, fj_output_spec, NULL, 1)                                                     \
+    TYPE(variant, fj_variant_spec, NULL, 1)                                                   \
+    TYPE(cache, fj_cache_spec, NULL, 1)                                                       \
+    TYPE(filter_jit, fj_filter_jit_spec, NULL, 1)                                             \
+    TYPE(bound, fj_bound_method_spec, NULL, 1)                                                \
+    TYPE(getattribute, fj_getattribute_spec, NULL, 1)                                         \
+    TYPE(partial, fj_partial_spec, NULL, 1)                                                   \
+    TYPE(compiled, fj_compiled_spec, NULL, 1)                                                 \
+    TYPE(hook_method, fj_hook_method_spec, NULL, 0)
+
+#define FJ_COUNT(...) +1
+_Static_assert((0 FJ_TYPES(FJ_COUNT) FJ_NAMES(FJ_COUNT)) * sizeof(PyObject *) ==
+                   sizeof(FjState),
+               "each member of FjState must be in FJ_TYPES or in FJ_NAMES");
+
+/* Stores a new type in `*place`, which owns it.  0, or -1 with an error. */
 static int
-make_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **place)
+create_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, int is_attribute,
+            PyTypeObject **place)
 {
     *place = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, (PyObject *)base);
-    return *place == NULL ? -1 : 0;
-}
-
-static int
-add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **place)
-{
-    return make_type(module, spec, base, place) < 0 ? -1 : PyModule_AddType(module, *place);
-}
-
-static int
-intern_names(FjState *state)
-{
-#define FJ_INTERN(name)                                                                       \
-    if ((state->str_##name = PyUnicode_InternFromString(#name)) == NULL) {                    \
-        return -1;                                                                            \
+    if (*place == NULL) {
+        return -1;
     }
-    FJ_NAMES(FJ_INTERN)
-#undef FJ_INTERN
-    return 0;
+    return is_attribute ? PyModule_AddType(module, *place) : 0;
 }
 
 static int
 core_exec(PyObject *module)
 {
     FjState *state = PyModule_GetState(module);
-    return intern_names(state) < 0 ||
-                   add_type(module, &fj_node_kind_spec, NULL, &state->kind) < 0 ||
-                   add_type(module, &fj_registry_spec, NULL, &state->registry) < 0 ||
-                   add_type(module, &fj_frozen_spec, &PyTuple_Type, &state->frozen) < 0 ||
-                   add_type(module, &fj_structure_spec, NULL, &state->structure) < 0 ||
-                   add_type(module, &fj_signature_spec, NULL, &state->signature) < 0 ||
-                   add_type(module, &fj_output_spec, NULL, &state->output) < 0 ||
-                   add_type(module, &fj_variant_spec, NULL, &state->variant) < 0 ||
-                   add_type(module, &fj_cache_spec, NULL, &state->cache) < 0 ||
-                   add_type(module, &fj_filter_jit_spec, NULL, &state->filter_jit) < 0 ||
-                   add_type(module, &fj_bound_method_spec, NULL, &state->bound) < 0 ||
-                   add_type(module, &fj_getattribute_spec, NULL, &state->getattribute) < 0 ||
-                   add_type(module, &fj_partial_spec, NULL, &state->partial) < 0 ||
-                   add_type(module, &fj_compiled_spec, NULL, &state->compiled) < 0 ||
-                   make_type(module, &fj_hook_method_spec, NULL, &state->hook_method) < 0 ||
-                   fj_hook_methods_add(state, state->filter_jit, fj_filter_jit_hooks) < 0 ||
-                   fj_hook_methods_add(state, state->bound, fj_bound_method_hooks) < 0
+#define FJ_INTERN(name)                                                                       \
+    if ((state->str_##name = PyUnicode_InternFromString(#name)) == NULL) {                    \
+        return -1;                                                                            \
+    }
+    FJ_NAMES(FJ_INTERN)
+#define FJ_CREATE(member, spec, base, is_attribute)                                           \
+    if (create_type(module, &spec, base, is_attribute, &state->member) < 0) {                 \
+        return -1;                                                                            \
+    }
+    FJ_TYPES(FJ_CREATE)
+    return fj_hook_methods_add(state, state->filter_jit, fj_filter_jit_hooks) < 0
                ? -1
-               : 0;
+               : fj_hook_methods_add(state, state->bound, fj_bound_method_hooks);
 }
 
 static int
 core_traverse(PyObject *module, visitproc visit, void *arg)
 {
     FjState *state = PyModule_GetState(module);
-    Py_VISIT(state->kind);
-    Py_VISIT(state->registry);
-    Py_VISIT(state->frozen);
-    Py_VISIT(state->structure);
-    Py_VISIT(state->signature);
-    Py_VISIT(state->output);
-    Py_VISIT(state->variant);
-    Py_VISIT(state->cache);
-    Py_VISIT(state->filter_jit);
-    Py_VISIT(state->bound);
-    Py_VISIT(state->getattribute);
-    Py_VISIT(state->partial);
-    Py_VISIT(state->compiled);
-    Py_VISIT(state->hook_method);
+#define FJ_VISIT(member, spec, base, is_attribute) Py_VISIT(state->member);
+    FJ_TYPES(FJ_VISIT)
     return 0;
 }
 
@@ -174,23 +185,10 @@ static int
 core_clear(PyObject *module)
 {
     FjState *state = PyModule_GetState(module);
-    Py_CLEAR(state->kind);
-    Py_CLEAR(state->registry);
-    Py_CLEAR(state->frozen);
-    Py_CLEAR(state->structure);
-    Py_CLEAR(state->signature);
-    Py_CLEAR(state->output);
-    Py_CLEAR(state->variant);
-    Py_CLEAR(state->cache);
-    Py_CLEAR(state->filter_jit);
-    Py_CLEAR(state->bound);
-    Py_CLEAR(state->getattribute);
-    Py_CLEAR(state->partial);
-    Py_CLEAR(state->compiled);
-    Py_CLEAR(state->hook_method);
-#define FJ_CLEAR(name) Py_CLEAR(state->str_##name);
-    FJ_NAMES(FJ_CLEAR)
-#undef FJ_CLEAR
+#define FJ_CLEAR_TYPE(member, spec, base, is_attribute) Py_CLEAR(state->member);
+    FJ_TYPES(FJ_CLEAR_TYPE)
+#define FJ_CLEAR_NAME(name) Py_CLEAR(state->str_##name);
+    FJ_NAMES(FJ_CLEAR_NAME)
     return 0;
 }
 
@@ -200,15 +198,17 @@ core_free(void *module)
     core_clear((PyObject *)module);
 }
 
+/* ---- the module ---- */
+
 static PyModuleDef_Slot core_slots[] = {
     {Py_mod_exec, core_exec},
 #if PY_VERSION_HEX >= 0x030C0000
-    /* Objects of one interpreter never meet another's; jaxlib allows only the first. */
+    /* jaxlib only works in the main interpreter. */
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
 #if PY_VERSION_HEX >= 0x030D0000
-    /* Without the GIL a hit would have to lock what it borrows now (match.c), and each walk of
-     * a list, a dict or an instance that another thread may change. */
+    /* A hit borrows references (match.c, memo.c) and walks lists, dicts and instances without
+     * locks, so it relies on the GIL. */
     {Py_mod_gil, Py_MOD_GIL_USED},
 #endif
     {0, NULL},
@@ -217,7 +217,7 @@ static PyModuleDef_Slot core_slots[] = {
 static struct PyModuleDef core_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "filterjit._core",
-    .m_doc = "The C core of filterjit: it knows pytrees and nothing of JAX.",
+    .m_doc = "The C core of filterjit, which knows pytrees but does not know JAX.",
     .m_size = sizeof(FjState),
     .m_methods = core_functions,
     .m_slots = core_slots,

@@ -1,8 +1,11 @@
-/* Binding, as inspect.Signature.bind does it but for the text of errors, which the Python side
- * makes when this says that the arguments do not fit.
+/* Binding, by the rules of inspect.Signature.bind.
  *
- * No Python code runs, save for what the garbage collector may call when the tuple for *args
- * or the dict for **kwargs is allocated; the arguments are the caller's, who holds them.
+ * fj_bind only reports that the arguments do not fit; the TypeError is raised by the hook
+ * raise_binding_error (call.c).
+ *
+ * Python code can run only if there are *args or **kwargs: finalizers that the garbage
+ * collector calls when the tuple or the dict is allocated, and the __hash__ and __eq__ of a
+ * keyword that is of a subclass of str.  The caller holds the arguments.
  */
 #include "call/bind.h"
 
@@ -16,7 +19,7 @@ fj_bind_find(const FjSignature *sig, PyObject *name)
             return i;
         }
     }
-    /* Names that are not interned, which is rare. */
+    /* The name may not be interned, which is rare. */
     for (Py_ssize_t i = sig->positional_only; i < sig->num_parameters; i++) {
         if (i != sig->varargs && i != sig->varkw &&
             PyUnicode_Compare(PyTuple_GET_ITEM(sig->names, i), name) == 0) {
@@ -109,7 +112,7 @@ signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Py_ssize_t count = PyTuple_GET_SIZE(names);
     if (positional_only < 0 || positional < positional_only ||
         positional + varargs + varkw > count || required_size != count) {
-        PyErr_SetString(PyExc_ValueError, "Signature: the counts do not fit the names");
+        PyErr_SetString(PyExc_ValueError, "the counts of a Signature do not fit its names");
         return NULL;
     }
     FjSignature *self = (FjSignature *)type->tp_alloc(type, 0);
@@ -131,7 +134,7 @@ signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
         if (!PyUnicode_CheckExact(name)) {
-            PyErr_SetString(PyExc_TypeError, "Signature: a name must be a str");
+            PyErr_SetString(PyExc_TypeError, "the name of a parameter must be a str");
             goto error;
         }
         Py_INCREF(name);
@@ -157,20 +160,25 @@ signature_dealloc(PyObject *op)
 }
 
 static PyMemberDef signature_members[] = {
-    {"names", T_OBJECT, offsetof(FjSignature, names), READONLY, "the parameters, in order"},
+    {"names", T_OBJECT, offsetof(FjSignature, names), READONLY,
+     "The names of the parameters, in order."},
     {"positional", T_PYSSIZET, offsetof(FjSignature, positional), READONLY,
-     "how many can be given by position"},
-    {"varargs", T_PYSSIZET, offsetof(FjSignature, varargs), READONLY, "index of *args, or -1"},
-    {"varkw", T_PYSSIZET, offsetof(FjSignature, varkw), READONLY, "index of **kwargs, or -1"},
+     "The number of parameters that can be given by position."},
+    {"varargs", T_PYSSIZET, offsetof(FjSignature, varargs), READONLY,
+     "The index of *args, or -1."},
+    {"varkw", T_PYSSIZET, offsetof(FjSignature, varkw), READONLY,
+     "The index of **kwargs, or -1."},
     {NULL, 0, 0, 0, NULL},
 };
 
 PyDoc_STRVAR(
     signature_doc,
     "Signature(names, positional_only, positional, varargs, varkw, required)\n--\n\n"
-    "The parameters of a function, in order: `names` one for each, `required` one byte\n"
-    "for each, the two counts of positional ones, and whether there are *args and\n"
-    "**kwargs.");
+    "The parameters of a function.\n\n"
+    "`names` has the name of each parameter, in order, and `required` has a byte for each,\n"
+    "which is 0 if its argument may be missing. `positional` counts those that can be given\n"
+    "by position; the first `positional_only` of them can only be given by position.\n"
+    "`varargs` and `varkw` tell whether there are *args and **kwargs.");
 
 static PyType_Slot signature_slots[] = {
     {Py_tp_doc, (void *)signature_doc},

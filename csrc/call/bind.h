@@ -1,10 +1,10 @@
-/* The arguments of a call become arguments, one for each parameter, so that f(1) and f(x=1)
- * look the same.  Defaults are not filled in: an argument that is not given stays absent, as
- * in Equinox.
+/* Assigning the arguments of a call to the parameters, so that f(1) and f(x=1) look the same.
  *
- * Parameters stand in the order of the signature: positional ones (positional-only first),
- * *args, keyword-only ones, **kwargs.  *args is one slot holding a tuple, **kwargs one holding
- * a dict; both are absent when empty.
+ * The result is an array with one argument for each parameter, in the order of the signature:
+ * positional parameters (positional-only ones first), *args, keyword-only parameters,
+ * **kwargs.  The argument of *args is a tuple and that of **kwargs a dict.  The argument is
+ * NULL if *args or **kwargs is empty, and for any parameter that the caller did not give: as
+ * in Equinox, defaults are not filled in.
  */
 #ifndef FJ_BIND_H
 #define FJ_BIND_H
@@ -12,32 +12,31 @@
 #include "base/common.h"
 
 typedef struct {
-    PyObject_HEAD PyObject *names; /* tuple of interned str, one for each parameter */
+    PyObject_HEAD PyObject *names; /* tuple of interned str, by parameter */
     Py_ssize_t num_parameters;
     Py_ssize_t positional_only;
-    Py_ssize_t positional;
-    Py_ssize_t varargs; /* parameter of *args, -1 without */
-    Py_ssize_t varkw;   /* parameter of **kwargs, -1 without */
-    char *required;     /* one byte a parameter */
+    Py_ssize_t positional; /* how many can be given by position */
+    Py_ssize_t varargs;    /* the parameter *args, or -1 */
+    Py_ssize_t varkw;      /* the parameter **kwargs, or -1 */
+    char *required;        /* by parameter: 0 if its argument may be missing */
 } FjSignature;
 
 extern PyType_Spec fj_signature_spec;
 
-/* What fj_bind makes itself: *args and **kwargs.  NULL where there are none. */
+/* The objects that fj_bind creates for *args and **kwargs.  Owned, or NULL. */
 typedef struct {
     PyObject *varargs;
     PyObject *varkw;
 } FjPackedArgs;
 
-/* Fills `arguments` (as many as the signature has, all NULL before) with borrowed references.
- * 1; 0 when the arguments do not fit; -1 with an error.  Runs no Python code but what the
- * garbage collector may, and the __hash__ of a keyword that is a subclass of str.  The caller
- * clears `packed` in any case. */
+/* Fills `arguments`, one for each parameter and all NULL before, with borrowed references.  1,
+ * 0 if the arguments do not fit the signature, or -1 with an error.  The caller releases
+ * `packed` in any case.  For the Python code that can run see bind.c. */
 int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames, PyObject **arguments, FjPackedArgs *packed);
 
-/* The slot that takes keyword `name`, a str: its index, or -1 where none but that of **kwargs
- * does. */
+/* The parameter to which the keyword `name`, a str, is assigned; -1 if there is none, except
+ * perhaps **kwargs. */
 Py_ssize_t fj_bind_find(const FjSignature *signature, PyObject *name);
 
 static inline void

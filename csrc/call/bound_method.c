@@ -1,7 +1,10 @@
-/* A FilterJit bound to an instance: a pytree of both, as equinox.Partial is.
+/* A FilterJit bound to an instance: a call passes the instance as the first argument.
  *
- * Python code can run in the call, which goes on to call.c, and in looking up attributes,
- * which are those of the function.
+ * It is registered as a pytree whose children are the function and the instance, as
+ * equinox.Partial is.
+ *
+ * Python code can run in calls (call.c), and where attributes are looked up, compared, hashed
+ * or printed, which is done by the function and the instance.
  */
 #include "call/bound_method.h"
 
@@ -9,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/scratch.h"
+#include "call/attribute.h"
 
 #define ARGS_INLINE 8
 
@@ -26,12 +30,12 @@ bound_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *k
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     PyObject *result;
     if (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET) {
-        /* The caller lends us the place before the first argument. */
-        PyObject **shifted = (PyObject **)args - 1;
-        PyObject *lent = shifted[0];
-        shifted[0] = bound->self;
-        result = PyObject_Vectorcall(bound->function, shifted, (size_t)nargs + 1, kwnames);
-        shifted[0] = lent;
+        /* The caller allows args[-1] to be overwritten for the time of the call. */
+        PyObject **with_self = (PyObject **)args - 1;
+        PyObject *overwritten = with_self[0];
+        with_self[0] = bound->self;
+        result = PyObject_Vectorcall(bound->function, with_self, (size_t)nargs + 1, kwnames);
+        with_self[0] = overwritten;
         return result;
     }
     Py_ssize_t total = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
@@ -102,16 +106,11 @@ bound_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-/* Its own attributes first, then those of the function, as a bound method does it. */
+/* Like Python's bound methods it also has the attributes of the function. */
 static PyObject *
 bound_getattro(PyObject *op, PyObject *name)
 {
-    PyObject *value = PyObject_GenericGetAttr(op, name);
-    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        PyErr_Clear();
-        value = PyObject_GetAttr(((FjBoundMethod *)op)->function, name);
-    }
-    return value;
+    return fj_attribute_get(op, name, ((FjBoundMethod *)op)->function);
 }
 
 static PyObject *
@@ -143,7 +142,7 @@ bound_repr(PyObject *op)
     return PyUnicode_FromFormat("<bound %R of %R>", bound->function, bound->self);
 }
 
-/* As of bound methods: the same instance and an equal function. */
+/* Equal like Python's bound methods: the same instance, and equal functions. */
 static PyObject *
 bound_richcompare(PyObject *a, PyObject *b, int operation)
 {
@@ -202,13 +201,14 @@ const FjHookMethodDef fj_bound_method_hooks[] = {
 static PyMemberDef bound_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjBoundMethod, vectorcall), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjBoundMethod, weakrefs), READONLY, NULL},
-    {"__func__", T_OBJECT, offsetof(FjBoundMethod, function), READONLY, "the FilterJit"},
-    {"__self__", T_OBJECT, offsetof(FjBoundMethod, self), READONLY, "the instance"},
+    {"__func__", T_OBJECT, offsetof(FjBoundMethod, function), READONLY, "The FilterJit."},
+    {"__self__", T_OBJECT, offsetof(FjBoundMethod, self), READONLY, "The instance."},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef bound_getset[] = {
-    {"__wrapped__", bound_get_wrapped, NULL, "what is wrapped, bound to the instance", NULL},
+    {"__wrapped__", bound_get_wrapped, NULL,
+     "The function that is wrapped, bound to the instance.", NULL},
     {"__doc__", bound_get_doc, NULL, NULL, NULL},
     {"__module__", bound_get_module, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},

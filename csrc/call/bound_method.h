@@ -1,4 +1,4 @@
-/* What `instance.method` is where the class holds a FilterJit: it puts the instance first. */
+/* BoundFilterJit: what `instance.method` is if `method` is a FilterJit. */
 #ifndef FJ_BOUND_METHOD_H
 #define FJ_BOUND_METHOD_H
 
@@ -12,7 +12,7 @@ extern const FjHookMethodDef fj_bound_method_hooks[];
 /* A new bound method, or NULL with an error. */
 PyObject *fj_bound_method_new(FjState *state, PyObject *function, PyObject *self);
 
-/* Whether `object` is one of these. */
+/* Whether `object` is a bound method of exactly this function and this `self`. */
 int fj_bound_method_is(const FjState *state, PyObject *object, PyObject *function,
                        PyObject *self);
 

@@ -1,17 +1,17 @@
-/* Structure -> Variant, bounded.
+/* A bounded mapping from Structure to Variant.
  *
- * The hash table does the work (table.h).  Which variant is the oldest is found by looking at
- * all of them: that happens once a compile, which costs a thousand times more.
+ * It is a hash table (table.h).  The variant to evict is found by looking at all of them,
+ * which is done once after each compilation, and that takes a thousand times longer.
  *
- * Python code can run where Structures are compared (a static's __eq__) and where a variant is
- * dropped; the table is consistent before either.
+ * Python code can run where Structures are compared (the __eq__ of a static value) and where a
+ * variant is dropped.  The table is consistent whenever that happens.
  */
 #include "call/cache.h"
 
 #include <structmember.h>
 
 static int
-variant_has(PyObject *value, const void *probe)
+variant_has_structure(PyObject *value, const void *probe)
 {
     return fj_structure_equal(((FjVariant *)value)->structure, (FjStructure *)probe);
 }
@@ -20,8 +20,8 @@ int
 fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant)
 {
     PyObject *value;
-    int found =
-        fj_table_find(&cache->variants, structure->hash, variant_has, structure, &value);
+    int found = fj_table_find(&cache->variants, structure->hash, variant_has_structure,
+                              structure, &value);
     *variant = (FjVariant *)value;
     return found;
 }
@@ -48,7 +48,7 @@ fj_cache_remove(FjCache *cache, FjVariant *variant)
 void
 fj_cache_set_next(const FjCache *cache, FjVariant *variant, const FjVariant *next_variant)
 {
-    /* A position, not a reference: what is dropped dies, whoever was called before it. */
+    /* A position and no reference, so that an evicted variant dies. */
     Py_ssize_t position =
         next_variant == variant
             ? -1
@@ -57,8 +57,8 @@ fj_cache_set_next(const FjCache *cache, FjVariant *variant, const FjVariant *nex
     variant->next_variant = (size_t)(position + 1);
 }
 
-/* The variant that was used longest ago, where there are too many.  Those that have never been
- * traced do not count: the calls that made them are under way, and may fail. */
+/* The traced variant that was used longest ago, borrowed, if more than `maxsize` variants have
+ * been traced; else NULL. */
 static FjVariant *
 find_evictable(const FjCache *cache)
 {
@@ -70,9 +70,11 @@ find_evictable(const FjCache *cache)
     }
     while ((value = fj_table_next(&cache->variants, &position)) != NULL) {
         FjVariant *variant = (FjVariant *)value;
-        traced += variant->count > 0;
-        if (variant->count > 0 && (oldest == NULL || variant->last_used < oldest->last_used)) {
-            oldest = variant;
+        if (variant->num_traces > 0) {
+            traced++;
+            if (oldest == NULL || variant->last_used < oldest->last_used) {
+                oldest = variant;
+            }
         }
     }
     return traced > cache->maxsize ? oldest : NULL;
@@ -88,13 +90,14 @@ fj_cache_insert_traced(FjCache *cache, FjVariant *variant)
         if (found > 0) {
             Py_DECREF(other);
         }
+        /* A static's __eq__ may have made a call that has inserted the variant meanwhile. */
         if (found < 0 ||
             (found == 0 && !variant->in_cache && fj_cache_add(cache, variant) < 0)) {
             return -1;
         }
     }
     while ((other = find_evictable(cache)) != NULL) {
-        other->evicted = 1; /* wrappers may still hold it as their guess */
+        other->evicted = 1;
         fj_cache_remove(cache, other);
     }
     return 0;
@@ -122,7 +125,8 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     const FjStructure *structure = (FjStructure *)function;
     if (structure->every_leaf || structure->nodes[0].code == FJ_ARGUMENTS) {
-        PyErr_SetString(PyExc_ValueError, "the structure of a function is one of `flatten`");
+        PyErr_SetString(PyExc_ValueError,
+                        "`function` must be a Structure that flatten() returned");
         return NULL;
     }
     FjCache *self = (FjCache *)type->tp_alloc(type, 0);
@@ -176,7 +180,6 @@ cache_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-/* clear() */
 static PyObject *
 cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -184,7 +187,7 @@ cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
     size_t position = 0;
     PyObject *value;
     while ((value = fj_table_next(&self->variants, &position)) != NULL) {
-        ((FjVariant *)value)->evicted = 1; /* wrappers may still hold it as their guess */
+        ((FjVariant *)value)->evicted = 1;
         ((FjVariant *)value)->in_cache = 0;
     }
     fj_table_clear(&self->variants);
@@ -250,7 +253,7 @@ cache_insert_traced(PyObject *op, PyObject *value)
         PyErr_SetString(PyExc_TypeError, "insert_traced takes a Variant of this cache");
         return NULL;
     }
-    if (variant->count > 0 && fj_cache_insert_traced(self, variant) < 0) {
+    if (variant->num_traces > 0 && fj_cache_insert_traced(self, variant) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -258,44 +261,50 @@ cache_insert_traced(PyObject *op, PyObject *value)
 
 static PyMethodDef cache_methods[] = {
     {"insert_compiled", cache_insert_compiled, METH_VARARGS,
-     "insert_compiled(structure, call, outputs, may_raise) -> Variant: adds what was compiled "
-     "elsewhere. "
-     "`call`\n"
-     "returns Outputs whose trace is a number in `outputs`, a tuple of the results' "
-     "structures;\n"
-     "`may_raise` is whether it can raise while it runs"},
+     "insert_compiled($self, structure, call, outputs, may_raise, /)\n--\n\n"
+     "Add a variant that was compiled elsewhere, and return it.\n\n"
+     "`structure` is that of the arguments. `call` returns an Output whose trace is an index\n"
+     "into `outputs`, a tuple of the Structures of the results. `may_raise` tells whether it\n"
+     "can raise as it runs."},
     {"insert_traced", cache_insert_traced, METH_O,
-     "insert_traced(variant): adds what `lookup` made, once it has been traced, unless there "
-     "is an "
-     "equal one"},
-    {"clear", cache_clear_method, METH_NOARGS, "clear(): drops all variants"},
-    {"variants", cache_variants, METH_NOARGS, "variants() -> list of the variants"},
+     "insert_traced($self, variant, /)\n--\n\n"
+     "Add a variant that `FilterJit._lookup` compiled, if it has been traced.\n\n"
+     "Does nothing if there is an equal variant."},
+    {"clear", cache_clear_method, METH_NOARGS,
+     "clear($self, /)\n--\n\n"
+     "Drop all variants."},
+    {"variants", cache_variants, METH_NOARGS,
+     "variants($self, /)\n--\n\n"
+     "Return a list of the variants."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef cache_members[] = {
     {"function", T_OBJECT, offsetof(FjCache, function), READONLY,
-     "Structure of the function itself"},
-    {"signature", T_OBJECT, offsetof(FjCache, signature), READONLY, "its Signature"},
-    {"options", T_OBJECT, offsetof(FjCache, options), READONLY, "the options"},
+     "The Structure of the function itself."},
+    {"signature", T_OBJECT, offsetof(FjCache, signature), READONLY,
+     "The Signature of the function."},
+    {"options", T_OBJECT, offsetof(FjCache, options), READONLY,
+     "The object whose methods are the hooks of a call."},
     {"attributes", T_OBJECT, offsetof(FjCache, attributes), READONLY,
-     "__name__ and so on, for wrappers that JAX rebuilds"},
-    {"calls", T_ULONGLONG, offsetof(FjCache, calls), READONLY, "how many calls there were"},
+     "A dict of __name__ and so on, for a FilterJit that JAX unflattens."},
+    {"calls", T_ULONGLONG, offsetof(FjCache, calls), READONLY,
+     "The number of calls for which a variant was found or compiled."},
     {"hits", T_ULONGLONG, offsetof(FjCache, hits), READONLY,
-     "how many of them traced nothing and returned"},
+     "The number of calls that returned and did not trace."},
     {"maxsize", T_PYSSIZET, offsetof(FjCache, maxsize), READONLY,
-     "how many variants there are at most"},
-    {"timed", T_INT, offsetof(FjCache, timed), 0, "whether hit_time is kept"},
+     "The number of variants that it holds at most."},
+    {"timed", T_INT, offsetof(FjCache, timed), 0, "Whether hit_time is updated."},
     {"hit_time", T_ULONGLONG, offsetof(FjCache, hit_time), READONLY,
-     "nanoseconds that hits took until they returned"},
-    {"record", T_OBJECT, offsetof(FjCache, record), 0, "anything, for reports"},
+     "The nanoseconds that hits took until they returned, while `timed` was set."},
+    {"record", T_OBJECT, offsetof(FjCache, record), 0, "The Python side's record, or None."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCache, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 PyDoc_STRVAR(cache_doc,
              "Cache(registry, function, signature, options, maxsize, attributes)\n--\n\n"
-             "The variants of one function (its Structure) under one set of options.");
+             "The variants of one function under one set of options.");
 
 static PyType_Slot cache_slots[] = {
     {Py_tp_doc, (void *)cache_doc},   {Py_tp_new, cache_new},

@@ -1,7 +1,22 @@
-/* The variants of one function under one set of options, by Structure.
+/* The variants of one function under one set of options, by the Structure of the arguments.
  *
- * A Cache belongs to what is wrapped: all wrappers of an equal function with equal options
- * share one.  It holds at most `maxsize` variants and drops the one that was used longest ago.
+ * All FilterJits of an equal function with equal options share one Cache.  This is how a
+ * variant gets into the Cache and out of it:
+ *
+ * - A call that misses adds the variant that it has compiled before it is traced, so that
+ *   other threads find it (fj_cache_add).
+ * - A call that fails removes its variant if it has never been traced to the end
+ *   (fj_cache_remove).  If another thread's call of that variant succeeds later, it adds it
+ *   again.
+ * - A call that has traced its variant makes sure that the Cache has it, and then, while the
+ *   Cache has more than `maxsize` variants that have been traced, evicts the one of them that
+ *   was used longest ago (fj_cache_insert_traced).  Variants that have not been traced yet do
+ *   not count and are not evicted, since the calls that have compiled them are still running
+ *   and may fail.
+ * - Cache.clear evicts all variants.
+ *
+ * FilterJits and partials may still hold a variant that has been evicted.  It is marked, so
+ * that no call uses it as a prediction and no call inserts it again.
  */
 #ifndef FJ_CACHE_H
 #define FJ_CACHE_H
@@ -13,41 +28,41 @@
 
 typedef struct {
     PyObject_HEAD FjRegistry *registry;
-    FjStructure *function;  /* of the function itself */
+    FjStructure *function;  /* Structure of the function itself */
     FjSignature *signature; /* how its arguments are bound */
-    PyObject *options;      /* the Python side: compiling, errors */
-    PyObject *attributes;   /* dict: __name__ and so on, for wrappers that JAX rebuilds */
+    PyObject *options;      /* the Python object whose methods are the hooks, see call.c */
+    PyObject *attributes;   /* dict: __name__ and so on, for a FilterJit that JAX unflattens */
     FjTable variants;
     size_t maxsize;
-    uint64_t clock; /* ticks at each use of a variant */
+    uint64_t clock; /* counts the uses of variants */
     unsigned long long calls;
-    unsigned long long hits;     /* calls that traced nothing and returned */
-    int timed;                   /* whether the next is kept */
-    unsigned long long hit_time; /* nanoseconds that hits took, until they returned */
-    PyObject *record;            /* the Python side's, for reports; or NULL */
+    unsigned long long hits;     /* calls that returned and did not trace */
+    int timed;                   /* whether hit_time is updated */
+    unsigned long long hit_time; /* nanoseconds that hits took until they returned */
+    PyObject *record;            /* Python's record for reports, or NULL */
     PyObject *weakrefs;
 } FjCache;
 
 extern PyType_Spec fj_cache_spec;
 
-/* (P) The variant for `structure` (hashed): 1 with a new reference, 0, or -1 with the error of
- * a static's __eq__. */
+/* (P) Looks up the variant of `structure`, which has been hashed.  1 with a new reference in
+ * `*variant`, 0 if there is none, or -1 with the error of a static's __eq__. */
 int fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant);
 
-/* Adds a variant.  0 or -1 with an error. */
+/* Adds a variant; there must be no equal one.  0, or -1 with MemoryError. */
 int fj_cache_add(FjCache *cache, FjVariant *variant);
 
-/* (P) Keeps a variant that was just traced: adds it again where another call of it, which
- * failed, has taken it out, unless there is an equal one by now; and drops the oldest of those
- * that have been traced where there are too many.  0, or -1 with the error of a static's
- * __eq__. */
+/* (P) Inserts a variant that has just been traced, unless the Cache has it, or an equal one,
+ * or has evicted it.  Then evicts the oldest if there are too many.  0, or -1 with MemoryError
+ * or the error of a static's __eq__. */
 int fj_cache_insert_traced(FjCache *cache, FjVariant *variant);
 
-/* (P) Takes a variant out; harmless when it is not there. */
+/* (P) Removes a variant; does nothing if the Cache does not have it. */
 void fj_cache_remove(FjCache *cache, FjVariant *variant);
 
-/* The variant that was called after `variant` the last time, borrowed; `variant` itself where
- * that is not known.  Only a guess: what stands at that position may be another by now. */
+/* Predicts which variant is called after `variant`: the one that was called after it the last
+ * time, or `variant` itself if that is not known.  Borrowed.  The table may have another
+ * variant at the remembered position by now, so the prediction can be any variant. */
 static inline FjVariant *
 fj_cache_predict(const FjCache *cache, FjVariant *variant)
 {
@@ -58,11 +73,11 @@ fj_cache_predict(const FjCache *cache, FjVariant *variant)
     return next_variant == NULL ? variant : (FjVariant *)next_variant;
 }
 
-/* Remembers that `next_variant` was called after `variant`. */
+/* Notes that `next_variant` was called after `variant`, for fj_cache_predict. */
 void fj_cache_set_next(const FjCache *cache, FjVariant *variant,
                        const FjVariant *next_variant);
 
-/* Marks a variant as used now. */
+/* Marks a variant as the one that was used last. */
 static inline void
 fj_cache_touch(FjCache *cache, FjVariant *variant)
 {

@@ -1,19 +1,36 @@
-/* The road of a call: bind -> match -> call -> build.
+/* The call path: what happens when a FilterJit is called.
  *
- *   bind   the arguments become arguments by parameter (bind.c)
- *   match  the arguments against the predicted, the variant that followed the last one the
- * time before (match.c); where that fails they are flattened, and the Structure is looked up
- * (cache.c) or compiled (Python) call   the variant's callable, a flat jax.jit, on the arrays
- *   build  the result from the Output that it returns (build.c)
+ * A call has four steps:
  *
- * Everything that is not this road is the Python side's, reached through methods of `options`:
- * prepare, compile, raise_binding_error, translate_error, before_raising_call,
- * inspect_new_trace and wait.  On a hit none of them is called, but
- * for before_raising_call and wait where the program can raise while it runs.
+ *   bind   The arguments are assigned to the parameters (bind.c).
+ *   match  The arguments are compared with the Structure of the predicted variant, and their
+ *          arrays are collected (match.c).  The predicted variant is the one that was called
+ *          after the last one the time before (fj_cache_predict).  Arguments that do not match
+ *          it are flattened (flatten.c) and their Structure is looked up (cache.c).  If there
+ *          is no variant for it, Python compiles one.
+ *   call   The variant's callable, a flat jax.jit, is called with the arrays.
+ *   build  The callable returns an Output (variant.h), from which the user's tree is built
+ *          (build.c).
  *
- * Python code can run in each step: see the files named above; in the call itself, anything
- * at all, this very FilterJit included.  So a call keeps its own references to the variant
- * and the cache, and reads nothing of `self` after its first step but to replace `last`.
+ * The work that is not on this path is done in Python, by methods of `options` that are called
+ * by name, the hooks:
+ *
+ *   prepare              before the first call of a FilterJit
+ *   raise_binding_error  when the arguments do not fit the signature
+ *   compile              when there is no variant for the arguments
+ *   before_raising_call  before a call of a variant whose program may raise as it runs
+ *   inspect_new_trace    after a call that has traced, and after later ones until it answers
+ *   wait                 after a call whose program may raise as it runs
+ *   translate_error      when the call has failed with an Exception
+ *
+ * A hit calls no hook, except before_raising_call and wait if the program may raise.  No
+ * exception is set while a hook runs.  If a hook raises, the call fails with its exception,
+ * except for translate_error: see there.
+ *
+ * Python code can run in each step: see the files named above.  The call step can run any
+ * code, including a call of this same FilterJit.  So a call owns a reference to the variant
+ * and one to the cache, and after the first two steps it only reads `options` from `self`,
+ * which never changes, and replaces `last`.
  */
 #include "call/call.h"
 
@@ -27,17 +44,17 @@
 
 #define ARGUMENTS_INLINE 16
 
-/* One call on its way. */
+/* The state of one call. */
 typedef struct {
     FjFilterJit *self;
-    FjCaptured *captured;       /* NULL without */
+    FjCapturedArgs *captured;   /* NULL if no argument is captured */
     FjCache *cache;             /* owned */
-    FjVariant *variant;         /* owned */
-    unsigned long long started; /* nanoseconds; 0 where calls are not timed */
-    FjLeafBuf arrays;
-    PyObject *room[FJ_LEAFBUF_MANY];
+    FjVariant *variant;         /* owned; NULL until it is found */
+    unsigned long long started; /* in nanoseconds; 0 if calls are not timed */
+    FjLeafBuf arrays;           /* of the function itself, then of the arguments */
+    PyObject *arrays_inline[FJ_LEAFBUF_MANY];
     FjPackedArgs packed;
-    PyObject **arguments;
+    PyObject **arguments; /* borrowed, by parameter */
     PyObject *arguments_inline[ARGUMENTS_INLINE];
 } Call;
 
@@ -47,20 +64,32 @@ state_of(const Call *call)
     return call->cache->registry->state;
 }
 
+/* Calls options.hook(argument).  0, or -1 with the error that it raised. */
+static int
+call_hook(Call *call, PyObject *hook, PyObject *argument)
+{
+    PyObject *answer = PyObject_CallMethodOneArg(call->self->options, hook, argument);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
 /* ---- errors ---- */
 
-/* Lets the Python side replace the exception that is set: options.translate_error(self,
- * exception, variant or None, arrays or None) -> exception. */
+/* Lets Python replace the exception that is set: options.translate_error(self, exception,
+ * variant or None, arrays) -> exception.  The hook is only asked about an Exception, not about
+ * KeyboardInterrupt and the like.  If it raises an Exception itself, or returns something
+ * else, the original exception stays; if it is interrupted, the interrupt replaces the
+ * original. */
 static void
 translate_error(Call *call)
 {
     PyObject *exception = fj_compat_take_exception();
     if (exception == NULL || !PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
-        fj_compat_give_exception(exception); /* KeyboardInterrupt and the like */
+        fj_compat_give_exception(exception);
         return;
     }
     PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
-    PyObject *better =
+    PyObject *translated =
         arrays == NULL
             ? NULL
             : PyObject_CallMethodObjArgs(
@@ -68,22 +97,22 @@ translate_error(Call *call)
                   exception, call->variant == NULL ? Py_None : (PyObject *)call->variant,
                   arrays, NULL);
     Py_XDECREF(arrays);
-    if (better == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
-        Py_DECREF(exception); /* KeyboardInterrupt and the like */
+    if (translated == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        Py_DECREF(exception);
         return;
     }
-    if (better == NULL || !PyExceptionInstance_Check(better)) {
+    if (translated == NULL || !PyExceptionInstance_Check(translated)) {
         PyErr_Clear();
-        Py_XDECREF(better);
+        Py_XDECREF(translated);
         fj_compat_give_exception(exception);
         return;
     }
     Py_DECREF(exception);
-    fj_compat_give_exception(better);
+    fj_compat_give_exception(translated);
 }
 
-/* Sets the TypeError of arguments that do not fit: options.raise_binding_error(self, args,
- * kwargs). */
+/* Sets the TypeError of arguments that do not fit the signature:
+ * options.raise_binding_error(self, args, kwargs). */
 static void
 raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
                     PyObject *kwnames)
@@ -105,7 +134,7 @@ raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
     result = PyObject_CallMethodObjArgs(self->options,
                                         fj_state_of(Py_TYPE(self))->str_raise_binding_error,
                                         self, positional, keywords, NULL);
-    if (result != NULL) {
+    if (result != NULL) { /* the hook should have raised */
         PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
     }
 done:
@@ -114,7 +143,7 @@ done:
     Py_XDECREF(positional);
 }
 
-/* ---- the steps ---- */
+/* ---- bind ---- */
 
 int
 fj_call_prepare(FjFilterJit *self)
@@ -142,7 +171,7 @@ fj_call_prepare(FjFilterJit *self)
     Py_ssize_t expected = ((FjCache *)cache)->function->open_leaves;
     if (PyTuple_GET_SIZE(arrays) != expected) {
         PyErr_Format(PyExc_ValueError,
-                     "prepare() gave %zd arrays, its cache's function has %zd",
+                     "prepare() returned %zd arrays, but the cache's function has %zd",
                      PyTuple_GET_SIZE(arrays), expected);
         Py_DECREF(answer);
         return -1;
@@ -155,7 +184,7 @@ fj_call_prepare(FjFilterJit *self)
     return 0;
 }
 
-/* Makes room for the arguments and binds.  0, or -1 with an error. */
+/* Assigns the arguments to the parameters.  0, or -1 with an error. */
 static int
 bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -173,11 +202,19 @@ bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     return fits > 0 ? 0 : -1;
 }
 
-/* Compiles a variant for a Structure that the cache does not know: options.compile(self,
- * variant) -> callable.  `in_cache` is whether it goes into the cache at once.  A new
- * reference or NULL. */
+/* ---- match ---- */
+
+/* What find_variant does when the cache has no variant for the arguments. */
+typedef enum {
+    ON_MISS_GIVE_UP,
+    ON_MISS_COMPILE, /* compiles one, which is in no cache */
+    ON_MISS_INSERT   /* compiles one and inserts it into the cache */
+} OnMiss;
+
+/* Compiles a variant for a Structure that the cache does not have: options.compile(self,
+ * variant) -> callable.  A new reference, or NULL with an error. */
 static FjVariant *
-compile_variant(Call *call, FjStructure *structure, int in_cache)
+compile_variant(Call *call, FjStructure *structure, int insert)
 {
     FjCache *cache = call->cache;
     FjVariant *other;
@@ -187,17 +224,17 @@ compile_variant(Call *call, FjStructure *structure, int in_cache)
     }
     variant->call = PyObject_CallMethodObjArgs(
         call->self->options, state_of(call)->str_compile, call->self, variant, NULL);
-    /* Another thread may have compiled the same meanwhile: then its variant is taken. */
+    /* If another thread has inserted an equal variant meanwhile, the call uses that one. */
     int found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
-    if (found == 0 && (!in_cache || fj_cache_add(cache, variant) == 0)) {
+    if (found == 0 && (!insert || fj_cache_add(cache, variant) == 0)) {
         return variant;
     }
     Py_DECREF(variant);
     return found > 0 ? other : NULL;
 }
 
-/* Flattens the arguments, and looks for the variant of their Structure, `*structure`, which is
- * the caller's.  1, 0 if there is none, -1 with an error. */
+/* Flattens the arguments and looks up the variant of their Structure, `*structure`, which the
+ * caller owns.  1, 0 if there is none, or -1 with an error. */
 static int
 look_up(Call *call, FjStructure **structure)
 {
@@ -214,30 +251,36 @@ look_up(Call *call, FjStructure **structure)
     return found;
 }
 
-/* The predicted was wrong: flatten, look up, compile.  0, or -1 with an error.
+/* Finds the variant of the arguments without a prediction.  A new reference to their
+ * Structure, or NULL with an error.  `call->variant` is NULL only if ON_MISS_GIVE_UP finds
+ * none.
  *
- * A call lists what it compiles before that is traced, so that threads that miss it at once
- * share one callable, and JAX lets the others wait for the first. */
-static int
-find_variant(Call *call, int in_cache)
+ * With ON_MISS_INSERT the new variant is in the cache before it has been traced.  So threads
+ * that make the same call at the same time share one callable, and JAX lets all but the first
+ * wait for the trace. */
+static FjStructure *
+find_variant(Call *call, OnMiss on_miss)
 {
     FjStructure *structure = NULL;
-    /* A Call takes so much of the stack that what runs in here and calls again, a static's
-     * __hash__ say, would use it up before Python has counted to its limit. */
+    /* A Call takes much of the stack.  Code that runs in here and makes another call, such as
+     * the __hash__ of a static, would use the stack up before Python's own frames reach the
+     * recursion limit, so this counts too. */
     if (Py_EnterRecursiveCall(" in a jitted call")) {
-        return -1;
+        return NULL;
     }
     int found = look_up(call, &structure);
-    if (found == 0) {
-        call->variant = compile_variant(call, structure, in_cache);
+    if (found == 0 && on_miss != ON_MISS_GIVE_UP) {
+        call->variant = compile_variant(call, structure, on_miss == ON_MISS_INSERT);
         found = call->variant == NULL ? -1 : 1;
     }
     Py_LeaveRecursiveCall();
-    Py_XDECREF(structure);
-    return found < 0 ? -1 : 0;
+    if (found < 0) {
+        Py_CLEAR(structure);
+    }
+    return structure;
 }
 
-/* The arrays in the function itself come first.  0, or -1 with MemoryError. */
+/* Collects the arrays in the function itself.  0, or -1 with MemoryError. */
 static int
 push_own_arrays(Call *call)
 {
@@ -250,95 +293,109 @@ push_own_arrays(Call *call)
     return 0;
 }
 
-/* Finds the variant and collects the arrays of the arguments. */
+/* Finds the variant and collects the arrays of the arguments.  0, or -1 with an error. */
 static int
 match_arguments(Call *call)
 {
     FjVariant *last = call->self->last, *predicted = NULL;
-    const FjCapture *known = NULL;
+    const FjCapture *captures = NULL;
     Py_ssize_t count = 0;
-    if (call->captured != NULL && call->captured->last != NULL) {
-        predicted =
-            call->captured->last; /* what is captured is known to fit this, and no other */
-        known = call->captured->items;
+    if (call->captured != NULL && call->captured->variant != NULL) {
+        /* The captured arguments have matched this variant's Structure, but no other's. */
+        predicted = call->captured->variant;
+        captures = call->captured->items;
         count = call->captured->count;
     }
     else if (FJ_LIKELY(last != NULL)) {
         predicted = fj_cache_predict(call->cache, last);
         if (predicted->memo != NULL) {
-            known = fj_memo_check(predicted->memo, predicted->structure, call->arguments);
-            count = known != NULL;
+            captures = fj_memo_check(predicted->memo, predicted->structure, call->arguments);
+            count = captures != NULL;
         }
     }
     if (FJ_LIKELY(predicted != NULL && !predicted->evicted)) {
         Py_INCREF(predicted);
-        FjMatch matched = fj_match_arguments(predicted->structure, call->arguments, known,
+        FjMatch matched = fj_match_arguments(predicted->structure, call->arguments, captures,
                                              count, &call->arrays);
         if (FJ_LIKELY(matched == FJ_MATCH_YES)) {
-            if (known == NULL && predicted->structure->count >= FJ_MEMO_WORTH) {
-                fj_memo_learn(&predicted->memo, predicted->structure, call->arguments);
+            if (captures == NULL && predicted->structure->count >= FJ_MEMO_MIN_NODES) {
+                fj_memo_update(&predicted->memo, predicted->structure, call->arguments);
             }
             call->variant = predicted;
             return 0;
         }
         Py_DECREF(predicted);
         if (matched == FJ_MATCH_ERROR) {
-            /* KeyboardInterrupt and the like; and where a static's __eq__ calls again without
-             * end, trying twice in each call would take for ever. */
+            /* An interrupt fails the call.  So does a RecursionError: if the __eq__ of a
+             * static makes the same call without end, two attempts in each call would take
+             * forever. */
             if (!PyErr_ExceptionMatches(PyExc_Exception) ||
                 PyErr_ExceptionMatches(PyExc_RecursionError)) {
                 return -1;
             }
-            /* It is met again by flatten.c or the look-up, which know its path. */
+            /* Flattening or the look-up raises the error again, with the path of the value. */
             PyErr_Clear();
         }
     }
-    if (find_variant(call, 1) < 0) {
+    FjStructure *structure = find_variant(call, ON_MISS_INSERT);
+    if (structure == NULL) {
         return -1;
     }
-    last = call->self->last; /* others may have called meanwhile */
+    Py_DECREF(structure);
+    last = call->self->last; /* other calls may have replaced it meanwhile */
     if (last != NULL) {
         fj_cache_set_next(call->cache, last, call->variant);
     }
     return 0;
 }
 
-/* Where a program can raise while it runs, or where that is not known yet: the Python side
- * finds out, or waits.  0, or -1 with an error. */
+/* ---- build ---- */
+
+/* Asks whether the program of a new trace may raise as it runs:
+ * options.inspect_new_trace(variant, arrays, arrays of the output) -> bool, or None if it
+ * cannot tell yet.  0, or -1 with an error. */
 static int
 inspect_new_trace(Call *call, FjOutput *output)
 {
     FjVariant *variant = call->variant;
-    if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_UNKNOWN) {
-        PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
-        PyObject *answer =
-            arrays == NULL ? NULL
+    PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
+    PyObject *answer = arrays == NULL
+                           ? NULL
                            : PyObject_CallMethodObjArgs(call->self->options,
                                                         state_of(call)->str_inspect_new_trace,
                                                         variant, arrays, output->arrays, NULL);
-        Py_XDECREF(arrays);
-        if (answer == NULL) {
-            return -1;
+    Py_XDECREF(arrays);
+    if (answer == NULL) {
+        return -1;
+    }
+    if (answer != Py_None) {
+        variant->traces[output->trace].may_raise =
+            answer == Py_True ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO;
+        if (answer == Py_True) {
+            variant->flags |= FJ_VARIANT_MAY_RAISE;
         }
-        if (answer != Py_None) {
-            variant->traces[output->trace].may_raise =
-                answer == Py_True ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO;
-            if (answer == Py_True) {
-                variant->alerts |= FJ_ALERT_RAISES;
-            }
-        }
-        Py_DECREF(answer);
+    }
+    Py_DECREF(answer);
+    return 0;
+}
+
+/* Waits for a program that may raise, so that its exception is raised by this call.  0, or -1
+ * with an error. */
+static int
+wait_if_may_raise(Call *call, FjOutput *output)
+{
+    FjVariant *variant = call->variant;
+    if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_UNKNOWN &&
+        inspect_new_trace(call, output) < 0) {
+        return -1;
     }
     if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_YES) {
-        PyObject *answer = PyObject_CallMethodOneArg(call->self->options,
-                                                     state_of(call)->str_wait, output->arrays);
-        Py_XDECREF(answer);
-        return answer == NULL ? -1 : 0;
+        return call_hook(call, state_of(call)->str_wait, output->arrays);
     }
     return 0;
 }
 
-/* The user's tree from what the variant's callable returned; steals `result`. */
+/* Builds the user's tree from what the variant's callable returned.  Steals `result`. */
 static PyObject *
 build_result(Call *call, PyObject *result)
 {
@@ -347,7 +404,7 @@ build_result(Call *call, PyObject *result)
     FjStructure *structure;
     PyObject *tree = NULL;
     if (FJ_UNLIKELY(Py_TYPE(result) != call->cache->registry->state->output)) {
-        PyErr_Format(PyExc_TypeError, "a variant's callable returned %.200s, not Output",
+        PyErr_Format(PyExc_TypeError, "a variant's callable returned `%.200s`, not Output",
                      Py_TYPE(result)->tp_name);
         goto done;
     }
@@ -355,10 +412,11 @@ build_result(Call *call, PyObject *result)
     if (FJ_UNLIKELY(structure == NULL)) {
         goto done;
     }
-    /* An output that still holds its structure was not compiled: jax_disable_jit. */
+    /* An Output that still holds its Structure has not passed through JAX, which happens under
+     * jax_disable_jit: then there is no trace. */
     if (FJ_UNLIKELY(output->structure == NULL &&
                     variant->traces[output->trace].may_raise != FJ_MAY_RAISE_NO) &&
-        inspect_new_trace(call, output) < 0) {
+        wait_if_may_raise(call, output) < 0) {
         goto done;
     }
     tree = fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
@@ -366,6 +424,8 @@ done:
     Py_DECREF(result);
     return tree;
 }
+
+/* ---- call ---- */
 
 static unsigned long long
 now(void)
@@ -375,13 +435,14 @@ now(void)
     return (unsigned long long)time.tv_sec * 1000000000ULL + (unsigned long long)time.tv_nsec;
 }
 
-/* Counts a call that has returned.  0, or -1 with an error, after a trace. */
+/* After a call that has a result: counts a hit, or inserts a variant that has just been
+ * traced.  0, or -1 with an error, which only happens after a trace. */
 static int
-count_call(Call *call, Py_ssize_t traces_before)
+after_success(Call *call, Py_ssize_t traces_before)
 {
     FjCache *cache = call->cache;
     FjVariant *variant = call->variant;
-    if (FJ_UNLIKELY(variant->count != traces_before)) {
+    if (FJ_UNLIKELY(variant->num_traces != traces_before)) {
         return fj_cache_insert_traced(cache, variant);
     }
     fj_cache_touch(cache, variant);
@@ -395,59 +456,48 @@ count_call(Call *call, Py_ssize_t traces_before)
     return 0;
 }
 
-/* Makes the variant the next call's predicted. */
-static inline void
-remember(FjVariant **last, FjVariant *variant)
-{
-    if (FJ_UNLIKELY(*last != variant)) {
-        Py_INCREF(variant);
-        Py_XSETREF(*last, variant);
-    }
-}
-
-/* Where the program can raise, the Python side is told.  0, or -1 with an error. */
-static int
-before_raising_call(Call *call)
-{
-    if (!(call->variant->alerts & FJ_ALERT_RAISES)) {
-        return 0;
-    }
-    PyObject *answer =
-        PyObject_CallMethodOneArg(call->self->options, state_of(call)->str_before_raising_call,
-                                  (PyObject *)call->variant);
-    Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
-}
-
-/* After a call that failed: what has never been traced to the end is not kept, and neither are
- * others than the cache can hold. */
+/* After a call that has failed: removes a variant that has never been traced to the end, and
+ * inserts one that has just been traced.  The exception that is set stays. */
 static void
-clean_up(Call *call, Py_ssize_t traces_before)
+after_failure(Call *call, Py_ssize_t traces_before)
 {
     FjVariant *variant = call->variant;
     PyObject *exception = fj_compat_take_exception();
-    if (variant->count == 0) {
+    if (variant->num_traces == 0) {
         fj_cache_remove(call->cache, variant);
     }
-    else if (variant->count != traces_before &&
+    else if (variant->num_traces != traces_before &&
              fj_cache_insert_traced(call->cache, variant) < 0) {
-        PyErr_Clear(); /* the first counts */
+        PyErr_Clear();
     }
     fj_compat_give_exception(exception);
 }
 
-/* Calls the variant and builds the result. */
+/* Makes `*place`, which owns a reference, the variant. */
+static inline void
+replace_variant(FjVariant **place, FjVariant *variant)
+{
+    if (FJ_UNLIKELY(*place != variant)) {
+        Py_INCREF(variant);
+        Py_XSETREF(*place, variant);
+    }
+}
+
+/* The last two steps: calls the variant and builds the result. */
 static PyObject *
-run(Call *call)
+call_and_build(Call *call)
 {
     FjVariant *variant = call->variant;
-    Py_ssize_t traces_before = variant->count;
+    Py_ssize_t traces_before = variant->num_traces;
     Py_ssize_t deferred_before = 0;
     PyObject *result = NULL;
-    if (FJ_UNLIKELY(variant->alerts != 0)) {
-        /* Calls that are under way in this thread, which this one is part of. */
+    if (FJ_UNLIKELY(variant->flags != 0)) {
+        /* Calls of this variant that are still running in this thread, around this call, have
+         * deferred these. */
         deferred_before = fj_variant_count_deferred(variant);
-        if (before_raising_call(call) < 0) {
+        if ((variant->flags & FJ_VARIANT_MAY_RAISE) &&
+            call_hook(call, state_of(call)->str_before_raising_call, (PyObject *)variant) <
+                0) {
             goto done;
         }
     }
@@ -458,25 +508,43 @@ run(Call *call)
         result = build_result(call, result);
     }
 done:
-    if (FJ_UNLIKELY(variant->deferred_count > 0)) {
+    if (FJ_UNLIKELY(variant->num_deferred > 0)) {
         result = fj_variant_run_deferred(variant, deferred_before, result);
     }
     if (FJ_UNLIKELY(result == NULL)) {
-        clean_up(call, traces_before);
+        after_failure(call, traces_before);
         return NULL;
     }
-    if (FJ_UNLIKELY(count_call(call, traces_before) < 0)) {
+    if (FJ_UNLIKELY(after_success(call, traces_before) < 0)) {
         Py_DECREF(result);
         return NULL;
     }
-    remember(&call->self->last, variant);
+    replace_variant(&call->self->last, variant);
     if (call->captured != NULL) {
-        remember(&call->captured->last, variant);
+        replace_variant(&call->captured->variant, variant);
     }
     return result;
 }
 
-/* ---- the road ---- */
+/* ---- the call path ---- */
+
+/* Initializes `call`, except for `arguments`: call bind_arguments next.  0, or -1 with the
+ * error of options.prepare and nothing to be released. */
+static int
+start_call(Call *call, FjFilterJit *self, FjCapturedArgs *captured)
+{
+    if (fj_call_prepare(self) < 0) {
+        return -1;
+    }
+    call->self = self;
+    call->captured = captured;
+    call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
+    call->variant = NULL;
+    call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
+    call->packed.varargs = call->packed.varkw = NULL;
+    fj_leafbuf_init(&call->arrays, call->arrays_inline, FJ_LEAFBUF_MANY);
+    return 0;
+}
 
 static void
 end_call(Call *call)
@@ -488,55 +556,20 @@ end_call(Call *call)
     Py_DECREF(call->cache);
 }
 
-/* Binds.  0, or -1 with an error and everything released. */
-static int
-start_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
-           Py_ssize_t nargs, PyObject *kwnames)
-{
-    if (fj_call_prepare(self) < 0) {
-        return -1;
-    }
-    call->self = self;
-    call->captured = captured;
-    call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
-    call->variant = NULL;
-    call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
-    call->packed.varargs = call->packed.varkw = NULL;
-    fj_leafbuf_init(&call->arrays, call->room, FJ_LEAFBUF_MANY);
-    if (FJ_LIKELY(bind_arguments(call, args, nargs, kwnames) == 0)) {
-        return 0;
-    }
-    translate_error(call);
-    end_call(call);
-    return -1;
-}
-
-/* Binds and matches.  0, or -1 with an error and everything released. */
-static int
-begin_call(Call *call, FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
-           Py_ssize_t nargs, PyObject *kwnames)
-{
-    if (FJ_UNLIKELY(start_call(call, self, captured, args, nargs, kwnames) < 0)) {
-        return -1;
-    }
-    if (FJ_LIKELY(push_own_arrays(call) == 0 && match_arguments(call) == 0)) {
-        return 0;
-    }
-    translate_error(call);
-    end_call(call);
-    return -1;
-}
-
 PyObject *
-fj_call_captured(FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
+fj_call_captured(FjFilterJit *self, FjCapturedArgs *captured, PyObject *const *args,
                  Py_ssize_t nargs, PyObject *kwnames)
 {
     Call call;
-    if (begin_call(&call, self, captured, args, nargs, kwnames) < 0) {
+    PyObject *result = NULL;
+    if (FJ_UNLIKELY(start_call(&call, self, captured) < 0)) {
         return NULL;
     }
-    call.cache->calls++;
-    PyObject *result = run(&call);
+    if (FJ_LIKELY(bind_arguments(&call, args, nargs, kwnames) == 0 &&
+                  push_own_arrays(&call) == 0 && match_arguments(&call) == 0)) {
+        call.cache->calls++;
+        result = call_and_build(&call);
+    }
     if (FJ_UNLIKELY(result == NULL)) {
         translate_error(&call);
     }
@@ -551,46 +584,27 @@ fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
                             kwnames);
 }
 
-PyObject *
-fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+/* The first two steps, without a prediction: a new tuple (variant or None, Structure, arrays),
+ * without the Structure if `on_miss` is ON_MISS_COMPILE. */
+static PyObject *
+bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+              OnMiss on_miss)
 {
     Call call;
-    if (start_call(&call, (FjFilterJit *)op, NULL, args, nargs, kwnames) < 0) {
-        return NULL;
-    }
-    PyObject *result = NULL;
-    if (push_own_arrays(&call) == 0 && find_variant(&call, 0) == 0) {
-        PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
-        result = arrays == NULL ? NULL : Py_BuildValue("(ON)", call.variant, arrays);
-    }
-    if (result == NULL) {
-        translate_error(&call);
-    }
-    end_call(&call);
-    return result;
-}
-
-PyObject *
-fj_call_peek(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    Call call;
-    if (start_call(&call, (FjFilterJit *)op, NULL, args, nargs, kwnames) < 0) {
-        return NULL;
-    }
     FjStructure *structure = NULL;
-    PyObject *result = NULL;
-    int found = -1;
-    if (push_own_arrays(&call) == 0 && !Py_EnterRecursiveCall(" in a jitted call")) {
-        found = look_up(&call, &structure); /* see find_variant */
-        Py_LeaveRecursiveCall();
+    PyObject *arrays = NULL, *result = NULL;
+    if (start_call(&call, self, NULL) < 0) {
+        return NULL;
     }
-    if (found >= 0) {
-        PyObject *arrays = fj_leafbuf_as_tuple(&call.arrays);
-        result = arrays == NULL
-                     ? NULL
-                     : Py_BuildValue("(OON)",
-                                     call.variant == NULL ? Py_None : (PyObject *)call.variant,
-                                     structure, arrays);
+    if (bind_arguments(&call, args, nargs, kwnames) == 0 && push_own_arrays(&call) == 0) {
+        structure = find_variant(&call, on_miss);
+        arrays = structure == NULL ? NULL : fj_leafbuf_as_tuple(&call.arrays);
+    }
+    if (arrays != NULL) {
+        PyObject *variant = call.variant == NULL ? Py_None : (PyObject *)call.variant;
+        result = on_miss == ON_MISS_COMPILE
+                     ? Py_BuildValue("(ON)", variant, arrays)
+                     : Py_BuildValue("(OON)", variant, structure, arrays);
     }
     if (result == NULL) {
         translate_error(&call);
@@ -598,4 +612,16 @@ fj_call_peek(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     Py_XDECREF(structure);
     end_call(&call);
     return result;
+}
+
+PyObject *
+fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return bind_and_find((FjFilterJit *)op, args, nargs, kwnames, ON_MISS_COMPILE);
+}
+
+PyObject *
+fj_call_peek(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return bind_and_find((FjFilterJit *)op, args, nargs, kwnames, ON_MISS_GIVE_UP);
 }

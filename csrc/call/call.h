@@ -1,4 +1,4 @@
-/* The road of a call. */
+/* The call path of a FilterJit. */
 #ifndef FJ_CALL_H
 #define FJ_CALL_H
 
@@ -6,33 +6,33 @@
 #include "call/filter_jit.h"
 #include "walk/match.h"
 
-/* The vectorcall of a FilterJit: any Python code may run. */
+/* Calls a FilterJit: its vectorcall.  Any Python code may run. */
 PyObject *fj_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 
-/* Arguments that are captured (partial.c), and the variant that was found for them last. */
+/* Arguments that were flattened ahead of the call (partial.c). */
 typedef struct {
     FjCapture *items;
     Py_ssize_t count;
-    FjVariant *last; /* owned, or NULL */
-} FjCaptured;
+    FjVariant *variant; /* owned: the variant of the last call with them, or NULL */
+} FjCapturedArgs;
 
-/* The same where some of the arguments are captured (`captured` may be NULL); the caller holds
- * `self`, `captured` and the arguments. */
-PyObject *fj_call_captured(FjFilterJit *self, FjCaptured *captured, PyObject *const *args,
+/* Calls a FilterJit with arguments of which some may be captured; `captured` may be NULL.  The
+ * caller holds `self`, `captured` and the arguments. */
+PyObject *fj_call_captured(FjFilterJit *self, FjCapturedArgs *captured, PyObject *const *args,
                            Py_ssize_t nargs, PyObject *kwnames);
 
-/* The first two steps alone, for what happens ahead of time: a tuple (variant, arrays); the
- * variant is made where there is none. */
+/* Finds the variant of a call without making the call, for compiling ahead of time: a new
+ * tuple (variant, arrays).  If there is no variant, one is compiled, which is in no cache. */
 PyObject *fj_call_lookup(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                          PyObject *kwnames);
 
-/* The same without making anything: a tuple (variant or None, Structure of the arguments,
- * arrays). */
+/* Finds the variant of a call without compiling anything: a new tuple (variant or None,
+ * Structure of the arguments, arrays). */
 PyObject *fj_call_peek(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames);
 
-/* What the first call does before all else, once: options.prepare(self) -> (cache, arrays).
- * 0, or -1 with an error. */
+/* Gives a FilterJit its cache and arrays, if it has none: options.prepare(self) -> (cache,
+ * arrays).  0, or -1 with an error. */
 int fj_call_prepare(FjFilterJit *self);
 
 #endif

@@ -1,16 +1,17 @@
-/* What was compiled ahead of time, to be called and asked about.
+/* A function that was compiled ahead of time.
  *
- * It is a FilterJit of its own, whose Cache holds the one variant that was compiled and whose
- * options raise where another would be made; so a call is a hit on the usual road, with the
- * same checks.  Whatever else it is asked for (its text, its costs, saving it) is the business
- * of `details`, the Python side.
+ * It wraps a FilterJit of its own, whose Cache holds the one variant that was compiled, and
+ * whose options raise an error instead of compiling another.  So calling it takes the same
+ * path as any call of a FilterJit, with the same checks, and is always a hit.  Everything else
+ * (its text, its cost, saving it) is done in Python, by the methods of `details`.
  *
- * Python code can run in the call, which goes on to call.c, and in looking up attributes.
+ * Python code can run in calls (call.c), and where attributes are looked up or listed.
  */
 #include "call/compiled.h"
 
 #include <structmember.h>
 
+#include "call/attribute.h"
 #include "call/call.h"
 
 typedef struct {
@@ -68,16 +69,10 @@ compiled_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-/* Its own attributes first, then those of the details. */
 static PyObject *
 compiled_getattro(PyObject *op, PyObject *name)
 {
-    PyObject *value = PyObject_GenericGetAttr(op, name);
-    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        PyErr_Clear();
-        value = PyObject_GetAttr(((FjCompiled *)op)->details, name);
-    }
-    return value;
+    return fj_attribute_get(op, name, ((FjCompiled *)op)->details);
 }
 
 static PyObject *
@@ -101,16 +96,17 @@ static PyMemberDef compiled_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjCompiled, vectorcall), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCompiled, weakrefs), READONLY, NULL},
     {"details", T_OBJECT, offsetof(FjCompiled, details), READONLY,
-     "what is known of it: its attributes are those of the compiled function too"},
+     "The Python object whose attributes this object has too."},
     {NULL, 0, 0, 0, NULL},
 };
 
 PyDoc_STRVAR(
     compiled_doc,
     "Compiled(function, details)\n--\n\n"
-    "A function compiled ahead of time, for one structure and one signature; made by\n"
-    "`filter_jit(f).lower(...).compile()` and by `filterjit.load`. A call with others\n"
-    "raises MismatchError, which names the argument.");
+    "A function that was compiled ahead of time, for one structure of its arguments.\n\n"
+    "`filter_jit(f).lower(...).compile()` and `filterjit.load` return one. A call with\n"
+    "arguments of another structure, shape or dtype raises MismatchError, which names the\n"
+    "argument.");
 
 static PyType_Slot compiled_slots[] = {
     {Py_tp_doc, (void *)compiled_doc}, {Py_tp_new, compiled_new},

@@ -1,4 +1,4 @@
-/* What was compiled ahead of time: a call of one static structure and no other. */
+/* Compiled: a function that was compiled ahead of time, for one structure of its arguments. */
 #ifndef FJ_COMPILED_H
 #define FJ_COMPILED_H
 

@@ -1,7 +1,7 @@
-/* The Python type of a FilterJit.
+/* The Python type FilterJit, except for its calls (call.c).
  *
- * Python code can run in all of its methods: they ask the Python side (`options`), or build
- * the wrapped function from a Structure.  None of them stands on the road of a call.
+ * Python code can run in all of its methods: they call methods of `options`, or build the
+ * wrapped function from a Structure.
  */
 #include "call/filter_jit.h"
 
@@ -46,7 +46,7 @@ fj_filter_jit_rebuild(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     FjState *state = PyModule_GetState(module);
     if (nargs != 2 || Py_TYPE(args[0]) != state->cache) {
-        PyErr_SetString(PyExc_TypeError, "rebuild takes (cache, arrays)");
+        PyErr_SetString(PyExc_TypeError, "rebuild() takes (cache, arrays)");
         return NULL;
     }
     FjCache *cache = (FjCache *)args[0];
@@ -99,10 +99,10 @@ filter_jit_clear(PyObject *op)
     Py_CLEAR(self->last);
     Py_CLEAR(self->dict);
     Py_CLEAR(self->signature);
-    /* The rest is read by calls and by the methods below, which finalizers may still make;
-     * `last`, `dict` and the Cache's own table are enough to break each cycle, but for one
-     * through what is wrapped. */
     Py_CLEAR(self->function);
+    /* `options`, `cache` and `arrays` stay: finalizers may still call the object, and calls
+     * and methods read them.  Each cycle through them is broken by clearing the members above,
+     * or the table of the Cache. */
     return 0;
 }
 
@@ -121,7 +121,7 @@ filter_jit_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-/* ---- what it wraps ---- */
+/* ---- the wrapped function ---- */
 
 static PyObject *
 filter_jit_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
@@ -163,7 +163,8 @@ filter_jit_descr_get(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner
     return fj_bound_method_new(fj_state_of(Py_TYPE(op)), op, instance);
 }
 
-/* It has become a method: options.became_method(self, owner). */
+/* Tells Python that this is now an attribute of a class: options.became_method(self,
+ * owner). */
 static PyObject *
 filter_jit_set_name(PyObject *op, PyObject *args)
 {
@@ -176,9 +177,9 @@ filter_jit_set_name(PyObject *op, PyObject *args)
                                       NULL);
 }
 
-/* Two wrappers are equal when they share their cache: equal functions, equal options.  Where
- * the function holds arrays only the same object is equal, and there is no hash: arrays have
- * none. */
+/* Two FilterJits are equal if they share their Cache, which they do if their functions and
+ * their options are equal.  One whose function holds arrays is only equal to itself and has no
+ * hash, since arrays have none. */
 static Py_hash_t
 filter_jit_hash(PyObject *op)
 {
@@ -190,7 +191,7 @@ filter_jit_hash(PyObject *op)
         PyErr_SetString(
             PyExc_TypeError,
             "unhashable: this filter_jit wraps a pytree that holds arrays; pass it "
-            "as an argument, or in a field that is not static");
+            "as an argument, or keep it in a field that is not static");
         return -1;
     }
     return fj_hash_finish(fj_hash_address(self->cache));
@@ -213,9 +214,9 @@ filter_jit_richcompare(PyObject *a, PyObject *b, int operation)
     return PyBool_FromLong(same == (operation == Py_EQ));
 }
 
-/* ---- methods: the Python side's ---- */
+/* ---- methods ---- */
 
-/* _parts() -> (cache, arrays): what JAX's flatten needs. */
+/* _parts() -> (cache, arrays) */
 static PyObject *
 filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -235,15 +236,17 @@ filter_jit_get_variants(PyObject *op, void *Py_UNUSED(closure))
 
 static PyMethodDef filter_jit_methods[] = {
     {"_lookup", (PyCFunction)(void (*)(void))fj_call_lookup, METH_FASTCALL | METH_KEYWORDS,
-     "_lookup(*args, **kwargs) -> (variant, arrays), without running it; a variant that is "
-     "made\n"
-     "for it is in no cache: see Cache.keep"},
+     "_lookup($self, /, *args, **kwargs)\n--\n\n"
+     "Return (variant, arrays) of a call with these arguments, without making the call.\n\n"
+     "If there is no variant, one is compiled, which is in no Cache: see\n"
+     "Cache.insert_traced."},
     {"_peek", (PyCFunction)(void (*)(void))fj_call_peek, METH_FASTCALL | METH_KEYWORDS,
-     "_peek(*args, **kwargs) -> (variant or None, structure, arrays): the same, but nothing "
-     "is\n"
-     "made where there is none"},
+     "_peek($self, /, *args, **kwargs)\n--\n\n"
+     "Return (variant or None, structure, arrays) of a call, without making the call.\n\n"
+     "Nothing is compiled."},
     {"_parts", filter_jit_parts, METH_NOARGS,
-     "_parts() -> (cache, arrays): what it consists of as a pytree"},
+     "_parts($self, /)\n--\n\n"
+     "Return (cache, arrays): as a pytree, the aux data and the children."},
     {"__set_name__", filter_jit_set_name, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -261,14 +264,13 @@ const FjHookMethodDef fj_filter_jit_hooks[] = {
      "Takes what `lower` takes. Nothing is compiled and nothing runs."},
     {"warm_up", "warm_up", FJ_HOOK_OF_OPTIONS, 1, "($self, /, signatures, *, threads=None)",
      "Compile the function for many signatures, so that calls with them are hits.\n\n"
-     "Each signature is a pair (args, kwargs) of what `lower` takes. XLA compiles `threads` "
-     "of\n"
-     "them at once, by default one for each core. A signature that fails is logged, and the\n"
-     "others are compiled. Returns a `WarmUp` with the time or the error of each."},
+     "Each signature is a pair (args, kwargs) of what `lower` takes. XLA compiles `threads`\n"
+     "of them at once, by default one for each core. A signature that fails is logged, and\n"
+     "the others are compiled. Returns a `WarmUp` with the time or the error of each."},
     {"partial", "partial", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Return the function with these arguments given once.\n\n"
-     "They are flattened now and not on each call. Their containers are copied, so what is\n"
-     "put into these later is not seen. Raises ValueError for arguments that the function\n"
+     "They are flattened now and not on each call. Their containers are copied, so later\n"
+     "changes to them have no effect. Raises ValueError for arguments that the function\n"
      "donates."},
     {"explain", "explain", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Explain whether a call with these arguments is a hit, and if not, why it compiles.\n\n"
@@ -287,23 +289,26 @@ static PyMemberDef filter_jit_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjFilterJit, vectorcall), READONLY, NULL},
     {"__dictoffset__", T_PYSSIZET, offsetof(FjFilterJit, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjFilterJit, weakrefs), READONLY, NULL},
-    {"_options", T_OBJECT, offsetof(FjFilterJit, options), READONLY, "the options"},
+    {"_options", T_OBJECT, offsetof(FjFilterJit, options), READONLY,
+     "The object whose methods are the hooks of a call."},
     {"_given_signature", T_OBJECT, offsetof(FjFilterJit, signature), READONLY,
-     "the inspect.Signature that it was made with, or None"},
+     "The inspect.Signature that it was created with, or None."},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef filter_jit_getset[] = {
-    {"__wrapped__", filter_jit_get_wrapped, NULL, "what is wrapped", NULL},
+    {"__wrapped__", filter_jit_get_wrapped, NULL,
+     "The function, or other callable pytree, that is wrapped.", NULL},
     {"variants", filter_jit_get_variants, NULL,
-     "its variants, a list: one for each static structure that it was called with", NULL},
+     "A list of its variants, one for each static structure that it was called with.", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(filter_jit_doc,
-             "FilterJit(function, options, signature, attributes)\n--\n\n"
-             "A jitted function over any pytree; made by filterjit.filter_jit.");
+PyDoc_STRVAR(
+    filter_jit_doc,
+    "FilterJit(function, options, signature, attributes)\n--\n\n"
+    "A jitted function of arguments that are any pytrees. filterjit.filter_jit returns one.");
 
 static PyType_Slot filter_jit_slots[] = {
     {Py_tp_doc, (void *)filter_jit_doc},

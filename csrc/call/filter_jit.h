@@ -1,4 +1,4 @@
-/* FilterJit, the object that a user holds; the road of its calls is in call.c. */
+/* FilterJit, the type of a jitted function.  Its calls are in call.c. */
 #ifndef FJ_FILTER_JIT_H
 #define FJ_FILTER_JIT_H
 
@@ -9,13 +9,13 @@
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
-    PyObject
-        *function;     /* what is wrapped; NULL in one that JAX has rebuilt, until asked for */
-    PyObject *options; /* the Python side: preparing, compiling, errors */
-    PyObject *signature; /* inspect.Signature, or None to be worked out at the first call */
+    PyObject *function;  /* what is wrapped; NULL in one that JAX has unflattened, until
+                          * __wrapped__ is read */
+    PyObject *options;   /* the Python object whose methods are the hooks, see call.c */
+    PyObject *signature; /* inspect.Signature, or None to find it at the first call */
     FjCache *cache;      /* NULL until the first call */
-    PyObject *arrays;    /* tuple: the arrays in the function itself; NULL until then */
-    FjVariant *last;     /* the variant hit last; its next_variant is the guess */
+    PyObject *arrays;    /* tuple of the arrays in the function; NULL until the first call */
+    FjVariant *last;     /* the variant of the last call, or NULL: see fj_cache_predict */
     PyObject *dict;
     PyObject *weakrefs;
 } FjFilterJit;
@@ -23,7 +23,7 @@ typedef struct {
 extern PyType_Spec fj_filter_jit_spec;
 extern const FjHookMethodDef fj_filter_jit_hooks[];
 
-/* Module function rebuild(cache, arrays) -> FilterJit: what JAX's unflatten calls. */
+/* Module function rebuild(cache, arrays) -> FilterJit, which JAX calls to unflatten one. */
 PyObject *fj_filter_jit_rebuild(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 #endif

@@ -1,42 +1,56 @@
-/* The __getattribute__ of a class with jitted methods, in the place of one in Python.
+/* A __getattribute__ for classes with jitted methods.
  *
- * equinox.Module has a __getattribute__ in Python, which turns bound methods into pytrees and
- * gives back all else as object.__getattribute__ finds it.  Without it `model.method`, where
- * the method is jitted, is found in a quarter of the time.  So a class with such methods gets
- * a Getattribute(owner, original): that passes on to `original`, the __getattribute__ that the
- * class inherits, whatever does not lead to a FilterJit.
+ * equinox.Module has a __getattribute__ in Python.  It turns bound methods into pytrees, and
+ * returns any other attribute as object.__getattribute__ finds it.  If `method` is jitted,
+ * then looking up `model.method` without it takes a quarter of the time.  So a class with
+ * jitted methods is given a Getattribute(owner, original).  `owner` is the class, and
+ * `original` is the __getattribute__ that it inherits.
  *
- * It must not be seen.  For a class it takes the short way only once
+ * There are two ways to look up an attribute:
  *
- * - nothing but `original` comes after it in the class's MRO, and object's after that;
- * - `original` itself has been asked for a jitted method, and gave just what we would give.
+ * The short way is for a name under which the class has a FilterJit.  object.__getattribute__
+ * looks it up.  If that returns a BoundFilterJit, it is the result; otherwise the instance has
+ * an attribute of that name, and `original` is called.  Other names go to `original` directly.
  *
- * Both are asked again when the class or one of its bases has changed (its version tells), or
- * when another class came in between.  Until then, and where it is not so, it passes on as
- * super().__getattribute__ does.
+ * The long way is super(owner, instance).__getattribute__(name), which is what a method in
+ * Python would call.
  *
- * Python code can run wherever it passes on.  On the short way none can: the name is a
- * FilterJit in the class, so that finding it makes a bound method, or finds what the instance
- * has under that name.
+ * A class's instances may only be looked up in the short way if nobody can tell the
+ * difference.  So each look-up in the long way that finds a jitted method checks that
+ *
+ * - `original` is the only other __getattribute__ between `owner` and `object` in the MRO of
+ *   the instance's class (other Getattributes of the same `original` may come before it), and
+ * - the long way has returned what the short way would return.
+ *
+ * If both are true, the class is remembered as `checked_type`, with its version.  CPython
+ * gives a class a new version whenever the class or one of its bases changes, so the short way
+ * is taken as long as the class and its version are the same.  Only one class is remembered:
+ * an instance of another class takes the long way, and replaces it if the checks succeed.
+ *
+ * Python code can run in the long way and in `original`.  The short way runs none if the name,
+ * and the names of the instance's own attributes, are exactly str: the attribute of the class
+ * is a FilterJit, so object.__getattribute__ either creates a bound method or returns the
+ * instance's own attribute.
  */
 #include "call/getattribute.h"
 
 #include <structmember.h>
 
+#include "call/attribute.h"
 #include "call/bound_method.h"
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
-    PyTypeObject *owner; /* the class among whose attributes it is */
-    PyObject *original;  /* the __getattribute__ that it stands for */
-    PyTypeObject *known; /* an address: a class of which the short way is right... */
-    unsigned version;    /* ... as long as this is its version; 0 for none */
+    PyTypeObject *owner;
+    PyObject *original;
+    PyTypeObject *checked_type; /* an address: not owned */
+    unsigned checked_version;   /* its version then; 0 if no class has been checked */
 } FjGetattribute;
 
-/* ---- whether the short way is right ---- */
+/* ---- the check ---- */
 
-/* Whether a look-up in an instance of `type` goes from here to `original`, and from there to
- * object. */
+/* Whether a look-up in an instance of `type` gets from here to `original`, and from there to
+ * object.__getattribute__. */
 static int
 leads_to_original(const FjGetattribute *self, PyTypeObject *type, PyObject *name)
 {
@@ -53,7 +67,8 @@ leads_to_original(const FjGetattribute *self, PyTypeObject *type, PyObject *name
         if (found == self->original && !met) {
             met = 1;
         }
-        /* A Getattribute is that of a base class with jitted methods, and passes on. */
+        /* A base class with jitted methods has a Getattribute too, which calls the next one.
+         */
         else if (found == NULL ? PyErr_Occurred() != NULL
                                : met || !Py_IS_TYPE(found, Py_TYPE(self)) ||
                                      ((FjGetattribute *)found)->original != self->original) {
@@ -63,24 +78,28 @@ leads_to_original(const FjGetattribute *self, PyTypeObject *type, PyObject *name
     return 0;
 }
 
+/* Whether the short way may be taken.  A version is never used again, so another class at the
+ * same address has another one. */
 static inline int
-is_known(const FjGetattribute *self, PyTypeObject *type)
+is_checked(const FjGetattribute *self, PyTypeObject *type)
 {
-    return self->known == type && self->version == type->tp_version_tag && self->version != 0;
+    return self->checked_type == type && self->checked_version == type->tp_version_tag &&
+           self->checked_version != 0;
 }
 
-/* The FilterJit that a class has under `name`, borrowed; NULL for anything else. */
+/* The FilterJit that a class has under `name`, borrowed, or NULL. */
 static inline PyObject *
 jitted_method(const FjState *state, PyTypeObject *type, PyObject *name)
 {
-    PyObject *found = _PyType_Lookup(type, name); /* gives the class a version */
+    PyObject *found = _PyType_Lookup(type, name); /* assigns a version to the class */
     return found != NULL && Py_IS_TYPE(found, state->filter_jit) ? found : NULL;
 }
 
 /* ---- looking up ---- */
 
+/* The long way. */
 static PyObject *
-pass_on(const FjGetattribute *self, PyObject *instance, PyObject *name)
+call_super(const FjGetattribute *self, PyObject *instance, PyObject *name)
 {
     PyObject *super = PyObject_CallFunctionObjArgs((PyObject *)&PySuper_Type,
                                                    (PyObject *)self->owner, instance, NULL);
@@ -90,24 +109,24 @@ pass_on(const FjGetattribute *self, PyObject *instance, PyObject *name)
     return result;
 }
 
-/* The long way, and what it says of the short one. */
+/* The long way, followed by the check. */
 static PyObject *
-look_up_and_learn(FjGetattribute *self, const FjState *state, PyObject *instance,
+look_up_and_check(FjGetattribute *self, const FjState *state, PyObject *instance,
                   PyObject *name)
 {
     PyTypeObject *type = Py_TYPE(instance);
     PyObject *method = Py_XNewRef(jitted_method(state, type, name));
     unsigned version = type->tp_version_tag;
-    PyObject *result = pass_on(self, instance, name);
+    PyObject *result = call_super(self, instance, name);
     if (method != NULL && result != NULL && Py_TYPE(instance) == type &&
         fj_bound_method_is(state, result, method, instance)) {
         PyObject *dunder = PyUnicode_InternFromString("__getattribute__");
         if (dunder != NULL && leads_to_original(self, type, dunder)) {
-            self->known = type;
-            self->version = version;
+            self->checked_type = type;
+            self->checked_version = version;
         }
         Py_XDECREF(dunder);
-        PyErr_Clear(); /* then the way is the long one */
+        PyErr_Clear(); /* a check that fails leaves the long way */
     }
     Py_XDECREF(method);
     return result;
@@ -118,15 +137,15 @@ look_up(FjGetattribute *self, PyObject *instance, PyObject *name)
 {
     FjState *state = fj_state_of(Py_TYPE(self));
     PyTypeObject *type = Py_TYPE(instance);
-    if (!is_known(self, type)) {
-        return look_up_and_learn(self, state, instance, name);
+    if (!is_checked(self, type)) {
+        return look_up_and_check(self, state, instance, name);
     }
     if (jitted_method(state, type, name) != NULL) {
         PyObject *found = PyObject_GenericGetAttr(instance, name);
         if (found == NULL || Py_IS_TYPE(found, state->bound)) {
             return found;
         }
-        Py_DECREF(found); /* the instance has something else under that name */
+        Py_DECREF(found); /* the instance's own attribute */
     }
     PyObject *arguments[] = {instance, name};
     return PyObject_Vectorcall(self->original, arguments, 2, NULL);
@@ -138,7 +157,7 @@ getattribute_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyOb
     FjGetattribute *self = (FjGetattribute *)op;
     if (PyVectorcall_NARGS(nargsf) != 2 || kwnames != NULL || !PyUnicode_Check(args[1]) ||
         !PyType_IsSubtype(Py_TYPE(args[0]), self->owner)) {
-        return PyObject_Vectorcall(self->original, args, nargsf, kwnames); /* its error */
+        return PyObject_Vectorcall(self->original, args, nargsf, kwnames); /* for its error */
     }
     return look_up(self, args[0], args[1]);
 }
@@ -173,8 +192,7 @@ getattribute_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-/* There is no tp_clear: the class lets go of it, and its instances may be looked at until
- * then. */
+/* There is no tp_clear: the class breaks the cycle, and until then it may be called. */
 static void
 getattribute_dealloc(PyObject *op)
 {
@@ -185,13 +203,6 @@ getattribute_dealloc(PyObject *op)
     Py_XDECREF(self->original);
     type->tp_free(op);
     Py_DECREF(type);
-}
-
-static PyObject *
-getattribute_descr_get(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner))
-{
-    return instance == NULL || instance == Py_None ? Py_NewRef(op)
-                                                   : PyMethod_New(op, instance);
 }
 
 static PyObject *
@@ -209,15 +220,15 @@ static PyMethodDef getattribute_methods[] = {
 static PyMemberDef getattribute_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjGetattribute, vectorcall), READONLY, NULL},
     {"__wrapped__", T_OBJECT, offsetof(FjGetattribute, original), READONLY,
-     "the __getattribute__ that it stands for"},
+     "The __getattribute__ that it replaces."},
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(
-    getattribute_doc,
-    "Getattribute(owner, original)\n--\n\n"
-    "Stands for `original`, the __getattribute__ that the class `owner` inherits, and "
-    "finds\njitted methods without it.");
+PyDoc_STRVAR(getattribute_doc,
+             "Getattribute(owner, original)\n--\n\n"
+             "A __getattribute__ that finds jitted methods without calling `original`.\n\n"
+             "`owner` is the class that it is an attribute of, and `original` is the\n"
+             "__getattribute__ that the class inherits.");
 
 static PyType_Slot getattribute_slots[] = {
     {Py_tp_doc, (void *)getattribute_doc},
@@ -225,7 +236,7 @@ static PyType_Slot getattribute_slots[] = {
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, getattribute_traverse},
     {Py_tp_dealloc, getattribute_dealloc},
-    {Py_tp_descr_get, getattribute_descr_get},
+    {Py_tp_descr_get, fj_attribute_bind},
     {Py_tp_methods, getattribute_methods},
     {Py_tp_members, getattribute_members},
     {0, NULL},

@@ -1,4 +1,5 @@
-/* The __getattribute__ of a class with jitted methods, in the place of one in Python. */
+/* Getattribute: a __getattribute__ in C for classes with jitted methods that inherit one in
+ * Python. */
 #ifndef FJ_GETATTRIBUTE_H
 #define FJ_GETATTRIBUTE_H
 

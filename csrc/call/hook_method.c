@@ -1,18 +1,19 @@
-/* The descriptor of a method that Python does the work of.
+/* The descriptor of a method that is implemented in Python.
  *
- * A FilterJit is a C type for the sake of its calls.  What else it can be asked (`lower`,
- * `explain`, `report` and so on) is written in Python, as methods of its `options`.  Instead
- * of one C function for each of them there is one table for each type, and this descriptor: it
- * passes a call on with the arguments as they are.  It looks like a method of a built-in type:
- * it has a name, a docstring and a signature that `inspect.signature` can read.
+ * FilterJit is a C type so that its calls are fast.  Its other methods (`lower`, `explain`,
+ * `report` and so on) are implemented in Python, by methods of its `options`, the hooks.
+ * There is no C function for each of them, but one table for each type, and this descriptor,
+ * which calls the hook with the same arguments.  It looks like a method of a built-in type: it
+ * has a name, a docstring and a signature that inspect.signature can read.
  *
- * Python code can run in each call: it passes on to Python.
+ * Python code can run in each call.
  */
 #include "call/hook_method.h"
 
 #include <structmember.h>
 
 #include "base/scratch.h"
+#include "call/attribute.h"
 
 #define ARGS_INLINE 8
 
@@ -26,7 +27,7 @@ typedef struct {
 
 /* ---- the call ---- */
 
-/* 0, or -1 with the TypeError that a method of a built-in type raises. */
+/* Checks the arguments as a method of a built-in type does.  0, or -1 with TypeError. */
 static int
 check_arguments(const FjHookMethod *self, PyObject *const *args, Py_ssize_t nargs,
                 PyObject *kwnames)
@@ -45,7 +46,7 @@ check_arguments(const FjHookMethod *self, PyObject *const *args, Py_ssize_t narg
     return 0;
 }
 
-/* Calls `receiver.hook(first, ...)` with the arguments after the first of `args`. */
+/* Calls receiver.hook(first, ...) with the arguments that follow the first one in `args`. */
 static PyObject *
 call_hook(const FjHookMethod *self, PyObject *receiver, PyObject *first, PyObject *const *args,
           Py_ssize_t nargs, PyObject *kwnames)
@@ -105,7 +106,7 @@ fj_hook_methods_add(FjState *state, PyTypeObject *type, const FjHookMethodDef *t
         method->owner = (PyTypeObject *)Py_NewRef((PyObject *)type);
         method->name = PyUnicode_InternFromString(table->name);
         method->hook = PyUnicode_InternFromString(table->hook);
-        /* The type is immutable for Python, so it cannot be given an attribute. */
+        /* The type is immutable, so PyObject_SetAttr would refuse. */
         int result = method->name == NULL || method->hook == NULL
                          ? -1
                          : PyDict_SetItem(type->tp_dict, method->name, (PyObject *)method);
@@ -126,7 +127,7 @@ hook_method_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-/* There is no tp_clear: the dict of the type lets go of it. */
+/* There is no tp_clear: the type breaks the cycle by clearing its dict. */
 static void
 hook_method_dealloc(PyObject *op)
 {
@@ -141,13 +142,6 @@ hook_method_dealloc(PyObject *op)
 }
 
 static PyObject *
-hook_method_descr_get(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner))
-{
-    return instance == NULL || instance == Py_None ? Py_NewRef(op)
-                                                   : PyMethod_New(op, instance);
-}
-
-static PyObject *
 hook_method_repr(PyObject *op)
 {
     const FjHookMethod *self = (FjHookMethod *)op;
@@ -155,7 +149,7 @@ hook_method_repr(PyObject *op)
                                 self->owner->tp_name);
 }
 
-/* For pickle and copy: getattr(owner, name). */
+/* Pickle and copy get it by getattr(owner, name). */
 static PyObject *
 hook_method_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -211,7 +205,7 @@ static PyType_Slot hook_method_slots[] = {
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, hook_method_traverse},
     {Py_tp_dealloc, hook_method_dealloc},
-    {Py_tp_descr_get, hook_method_descr_get},
+    {Py_tp_descr_get, fj_attribute_bind},
     {Py_tp_repr, hook_method_repr},
     {Py_tp_methods, hook_method_methods},
     {Py_tp_members, hook_method_members},

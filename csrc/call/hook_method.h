@@ -1,4 +1,4 @@
-/* Methods of FilterJit and BoundFilterJit whose work is done in Python, as one table each. */
+/* Tables of the methods of FilterJit and BoundFilterJit that are implemented in Python. */
 #ifndef FJ_HOOK_METHOD_H
 #define FJ_HOOK_METHOD_H
 
@@ -12,19 +12,19 @@ typedef enum {
     FJ_HOOK_OF_FUNCTION
 } FjHookReceiver;
 
-/* One method.  A table of these ends with an entry without a name. */
+/* One method.  The last entry of a table has no name. */
 typedef struct {
     const char *name;
-    const char *hook; /* the method that does the work */
+    const char *hook; /* the method of the receiver that implements it */
     FjHookReceiver receiver;
-    int takes_arguments;   /* besides the instance */
+    int takes_arguments;   /* other than the instance */
     const char *signature; /* "($self, /, ...)", for inspect.signature */
     const char *doc;
 } FjHookMethodDef;
 
 extern PyType_Spec fj_hook_method_spec;
 
-/* Adds these methods to a type that nobody has used yet.  0, or -1 with an error. */
+/* Adds the methods of a table to a type that is not in use yet.  0, or -1 with an error. */
 int fj_hook_methods_add(FjState *state, PyTypeObject *type, const FjHookMethodDef *table);
 
 #endif

@@ -1,53 +1,70 @@
-/* What a large argument looked like, as addresses.
+/* A snapshot of a variant's largest argument, by addresses.
  *
- * A serving loop passes the same model again and again.  The walk looks at each of its nodes;
- * but a container is as it was when its block of references is: then each child is the very
- * object of the last time.  So the memo has, for each container, parent before child, its
- * address and a copy of its block: a Module's values, the items of a list or a tuple.
+ * A serving loop passes the same model on each call, and matching it looks at each of its
+ * nodes.  But a Module, a list and a tuple each keep the references to their children in one
+ * block of memory.  If a container's block is unchanged, each child is the same object as
+ * before, and only the blocks of the children need to be compared.
  *
- * It holds no reference: a dropped model is freed at once.  It is exact all the same:
+ * So a snapshot consists of, for each container, parents before children, its address, its
+ * type and a copy of its block; and of the address of each array leaf.  Comparing it takes a
+ * few instructions a node.  If nothing differs, the arrays are passed on without a walk.
  *
- * - The root is compared with the argument, which the caller holds.  A container is looked at
- *   only when the block of its parent has been found unchanged, so its address is held by that
- *   parent at this moment.  What lies at the address may be another object than it was; its
- *   type and its block tell, and that is all that a walk would look at.
- * - Static leaves are remembered only where they are the very objects that the Structure
- *   holds, so that no other can have got their address, and only inert ones: statics.h.
- * - Arrays may be others than they were: their types are looked at, and what is there is
- * passed.
+ * A memo holds no reference to any of these objects, so that a model is freed as soon as the
+ * user drops it.  Any address in it may therefore be that of a dead object, or of a new object
+ * in the same place.  A check is exact all the same:
  *
- * Only Modules, lists, tuples and named tuples are remembered; an argument with anything else
- * in it is walked.  No Python code runs in here, so nothing changes meanwhile.
+ * 1. No Python code runs from the start of a check until the call has pushed the arrays, so no
+ *    object changes, dies or is created in that time.
+ * 2. An address is only followed if it is that of a live object.  The first container is
+ *    compared with the argument, which the caller holds.  Any other is looked at after its
+ *    parent's block has been found to be equal to the copy, so its address is among the
+ *    references that the parent, which is alive, holds now.
+ * 3. The live object may be another one than the snapshot saw.  This does no harm: its type
+ *    and its block are compared, and a walk would look at nothing else of a Module, a list, a
+ *    tuple or a named tuple.
+ * 4. A type's address stands for the type, since no type in a snapshot can die before the
+ *    memo: the Structure holds the classes of its nodes, and Python holds its own types.
+ * 5. A static leaf's address stands for its value.  A snapshot is only taken if each static
+ *    leaf is the very object that the Structure holds, so it cannot die, and if it is inert
+ *    (statics.h), so it cannot change.  The same goes for None, and for a tuple of nothing but
+ *    inert static values that the Structure holds as a whole.
+ * 6. An array leaf may be another array than the snapshot saw, in the same place.  Its type is
+ *    compared, and the array that is there now is passed on, as a walk would do.
+ *
+ * There is no snapshot of an argument that contains any other kind of node.  (A Module's block
+ * holds all of its fields, and nothing else: see snapshot_module.)
+ *
+ * No Python code runs in this file.
  */
 #include "call/memo.h"
 
 #include "structure/fields.h"
 
-#define LONGEST_WAIT 64 /* calls with the same argument before it is tried again */
+#define LONGEST_STREAK 64
 
 typedef struct {
-    PyObject *object;   /* an address */
-    PyTypeObject *type; /* the Structure, or Python, holds it */
-    Py_ssize_t size;    /* of a list or tuple; how many attributes are set in a Module */
-} Block;
+    PyObject *object;   /* an address: nothing here is owned */
+    PyTypeObject *type; /* held by the Structure or by Python */
+    Py_ssize_t size;    /* of its block: a list's or tuple's, or a Module's set attributes */
+} Container;
 
 struct FjMemo {
-    FjCapture known;     /* its object is NULL when nothing is remembered */
-    PyObject *candidate; /* the address of the large argument of the last call */
-    uint32_t streak;     /* how many calls in a row it was that */
-    uint32_t wait;       /* how many it takes to be remembered */
-    uint32_t node;       /* of the large argument */
-    Block *blocks;
-    PyObject **words;  /* the blocks' contents, one after the other */
-    PyObject **arrays; /* addresses, in order */
-    Py_ssize_t num_blocks, num_words, num_arrays;
+    FjCapture capture;        /* its object is NULL while there is no snapshot */
+    PyObject *candidate;      /* address of the largest argument of the last call */
+    uint32_t streak;          /* how many calls in a row had that object */
+    uint32_t required_streak; /* the streak at which a snapshot is taken */
+    uint32_t node;            /* index of the largest argument's node */
+    Container *containers;
+    PyObject **items;  /* copies of the containers' blocks, one after the other */
+    PyObject **arrays; /* addresses of the array leaves, in order */
+    Py_ssize_t num_containers, num_items, num_arrays;
 };
 
-/* Stands for the block of a list that has none, being empty. */
+/* Stands for the block of an empty list, which may have none. */
 static PyObject *const no_items[1] = {NULL};
 
-/* The block of a container: its references and how many there are.  NULL for a Module that
- * keeps its values elsewhere. */
+/* The block of a container and its size.  NULL for a Module that keeps its attributes in a
+ * dict. */
 static inline PyObject *const *
 block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
 {
@@ -67,15 +84,15 @@ block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
 static int
 is_unchanged(const FjMemo *memo, PyTypeObject *array_type)
 {
-    PyObject *const *expected = memo->words;
-    for (Py_ssize_t i = 0; i < memo->num_blocks; i++) {
-        const Block *block = &memo->blocks[i];
+    PyObject *const *expected = memo->items;
+    for (Py_ssize_t i = 0; i < memo->num_containers; i++) {
+        const Container *container = &memo->containers[i];
         Py_ssize_t size;
-        if (Py_TYPE(block->object) != block->type) {
+        if (Py_TYPE(container->object) != container->type) {
             return 0;
         }
-        PyObject *const *items = block_of(block->object, block->type, &size);
-        if (items == NULL || size != block->size) {
+        PyObject *const *items = block_of(container->object, container->type, &size);
+        if (items == NULL || size != container->size) {
             return 0;
         }
         uintptr_t difference = 0;
@@ -96,69 +113,72 @@ is_unchanged(const FjMemo *memo, PyTypeObject *array_type)
 }
 
 static void
-release(FjMemo *memo)
+free_snapshot(FjMemo *memo)
 {
-    PyMem_Free(memo->blocks);
-    PyMem_Free(memo->words);
+    PyMem_Free(memo->containers);
+    PyMem_Free(memo->items);
     PyMem_Free(memo->arrays);
-    memo->blocks = NULL;
-    memo->words = memo->arrays = NULL;
-    memo->num_blocks = memo->num_words = memo->num_arrays = 0;
-    memo->known.object = NULL;
+    memo->containers = NULL;
+    memo->items = memo->arrays = NULL;
+    memo->num_containers = memo->num_items = memo->num_arrays = 0;
+    memo->capture.object = NULL;
 }
 
-/* Each time it takes longer until another try is made. */
+/* Drops a snapshot that has failed, and doubles the streak that the next one requires: an
+ * argument that keeps changing is not worth one. */
 static void
-forget(FjMemo *memo)
+discard_snapshot(FjMemo *memo)
 {
-    release(memo);
+    free_snapshot(memo);
     memo->streak = 0;
-    memo->wait = memo->wait < LONGEST_WAIT ? memo->wait * 2 : LONGEST_WAIT;
+    memo->required_streak =
+        memo->required_streak < LONGEST_STREAK ? memo->required_streak * 2 : LONGEST_STREAK;
 }
 
 const FjCapture *
 fj_memo_check(FjMemo *memo, FjStructure *structure, PyObject *const *arguments)
 {
-    if (memo->known.object == NULL || memo->known.object != arguments[memo->known.parameter]) {
+    if (memo->capture.object == NULL ||
+        memo->capture.object != arguments[memo->capture.parameter]) {
         return NULL;
     }
     if (FJ_LIKELY(is_unchanged(memo, structure->registry->array_type))) {
-        return &memo->known;
+        return &memo->capture;
     }
-    forget(memo); /* it changes, or others come to its address */
+    discard_snapshot(memo); /* it has changed, or is another object at the same address */
     return NULL;
 }
 
-/* ---- learning ---- */
+/* ---- taking a snapshot ---- */
 
 typedef struct {
     FjMemo *memo;
     FjStructure *structure;
     const FjNode *next;
-} Learn;
+} Walk;
 
-static int learn_node(Learn *l, PyObject *object);
+static int snapshot_node(Walk *w, PyObject *object);
 
-/* There is room: see learn. */
+/* There is room: see take_snapshot. */
 static void
-add_block(FjMemo *memo, PyObject *object, PyObject *const *items, Py_ssize_t size)
+add_container(FjMemo *memo, PyObject *object, PyObject *const *items, Py_ssize_t size)
 {
-    memo->blocks[memo->num_blocks++] = (Block){object, Py_TYPE(object), size};
-    memcpy(memo->words + memo->num_words, items, (size_t)size * sizeof(PyObject *));
-    memo->num_words += size;
+    memo->containers[memo->num_containers++] = (Container){object, Py_TYPE(object), size};
+    memcpy(memo->items + memo->num_items, items, (size_t)size * sizeof(PyObject *));
+    memo->num_items += size;
 }
 
 static int
-learn_items(Learn *l, const FjNode *node, PyObject *object)
+snapshot_items(Walk *w, const FjNode *node, PyObject *object)
 {
     Py_ssize_t size = 0;
     PyObject *const *items = block_of(object, Py_TYPE(object), &size);
     if (items == NULL || size != (Py_ssize_t)node->arity) {
         return 0;
     }
-    add_block(l->memo, object, items, size);
+    add_container(w->memo, object, items, size);
     for (Py_ssize_t i = 0; i < size; i++) {
-        if (!learn_node(l, items[i])) {
+        if (!snapshot_node(w, items[i])) {
             return 0;
         }
     }
@@ -166,7 +186,7 @@ learn_items(Learn *l, const FjNode *node, PyObject *object)
 }
 
 static int
-learn_module(Learn *l, const FjNode *node, PyObject *object)
+snapshot_module(Walk *w, const FjNode *node, PyObject *object)
 {
     FjFieldView view;
     FjNodeKind *kind = fj_node_kind(node);
@@ -178,50 +198,51 @@ learn_module(Learn *l, const FjNode *node, PyObject *object)
         view.used != (Py_ssize_t)node->arity) {
         return 0;
     }
-    add_block(l->memo, object, view.values, view.used);
+    add_container(w->memo, object, view.values, view.used);
     for (uint32_t i = 0; i < node->arity; i++) {
         PyObject *value = fj_fields_peek(&view, kind, i);
-        /* The fields must be the first among the values, so that the block has them all. */
-        if (value == NULL || kind->places[i] >= view.used || !learn_node(l, value)) {
+        /* All fields are set and nothing else is, so if each stands among the first `used`
+         * values, the copy has them all. */
+        if (value == NULL || kind->places[i] >= view.used || !snapshot_node(w, value)) {
             return 0;
         }
     }
     return 1;
 }
 
-/* 1, or 0 where the object is not what the node says, or cannot be remembered. */
+/* 1, or 0 if the object does not match the next node or is not fit for a snapshot. */
 static int
-learn_node(Learn *l, PyObject *object)
+snapshot_node(Walk *w, PyObject *object)
 {
-    const FjNode *node = l->next++;
+    const FjNode *node = w->next++;
     switch (node->code) {
     case FJ_ARRAY:
-        l->memo->arrays[l->memo->num_arrays++] = object;
-        return Py_TYPE(object) == l->structure->registry->array_type;
+        w->memo->arrays[w->memo->num_arrays++] = object;
+        return Py_TYPE(object) == w->structure->registry->array_type;
     case FJ_STATIC:
         return object == node->aux && (node->flags & FJ_NODE_INERT);
     case FJ_NONE:
         return object == Py_None;
     case FJ_TUPLE:
         if (object == node->aux) {
-            l->next = fj_structure_skip(l->structure, node);
+            w->next = fj_structure_skip(w->structure, node);
             return 1;
         }
-        return PyTuple_CheckExact(object) && learn_items(l, node, object);
+        return PyTuple_CheckExact(object) && snapshot_items(w, node, object);
     case FJ_LIST:
-        return PyList_CheckExact(object) && learn_items(l, node, object);
+        return PyList_CheckExact(object) && snapshot_items(w, node, object);
     case FJ_NAMEDTUPLE:
-        return Py_TYPE(object) == fj_structure_info(l->structure, node)->type &&
-               learn_items(l, node, object);
+        return Py_TYPE(object) == fj_structure_info(w->structure, node)->type &&
+               snapshot_items(w, node, object);
     case FJ_MODULE:
-        return Py_TYPE(object) == fj_structure_info(l->structure, node)->type &&
-               learn_module(l, node, object);
+        return Py_TYPE(object) == fj_structure_info(w->structure, node)->type &&
+               snapshot_module(w, node, object);
     default:
         return 0;
     }
 }
 
-/* The argument with the most nodes. */
+/* The node of the argument with the most nodes, and its parameter. */
 static uint32_t
 find_largest(const FjStructure *structure, Py_ssize_t *parameter)
 {
@@ -243,51 +264,52 @@ new_memo(const FjStructure *structure)
 {
     FjMemo *memo = PyMem_Calloc(1, sizeof(FjMemo));
     if (memo != NULL) {
-        memo->node = find_largest(structure, &memo->known.parameter);
-        memo->wait = 2;
+        memo->node = find_largest(structure, &memo->capture.parameter);
+        memo->required_streak = 2;
     }
     return memo;
 }
 
 static void
-learn(FjMemo *memo, FjStructure *structure, PyObject *object)
+take_snapshot(FjMemo *memo, FjStructure *structure, PyObject *object)
 {
     uint32_t end = structure->info[memo->node].subtree_end;
-    size_t words = end - memo->node, containers = 0, arrays = 0; /* a node is a word at most */
+    size_t items = end - memo->node; /* each node is an item of one block at most */
+    size_t containers = 0, arrays = 0;
     for (uint32_t i = memo->node; i < end; i++) {
         containers += structure->nodes[i].code > FJ_NONE;
         arrays += structure->nodes[i].code == FJ_ARRAY;
     }
-    memo->blocks = PyMem_Calloc(containers, sizeof(Block));
-    memo->words = PyMem_Calloc(words, sizeof(PyObject *));
+    memo->containers = PyMem_Calloc(containers, sizeof(Container));
+    memo->items = PyMem_Calloc(items, sizeof(PyObject *));
     memo->arrays = PyMem_Calloc(arrays, sizeof(PyObject *));
-    Learn l = {memo, structure, structure->nodes + memo->node};
-    if (memo->blocks == NULL || memo->words == NULL || memo->arrays == NULL ||
-        !learn_node(&l, object)) {
-        forget(memo);
+    Walk w = {memo, structure, structure->nodes + memo->node};
+    if (memo->containers == NULL || memo->items == NULL || memo->arrays == NULL ||
+        !snapshot_node(&w, object)) {
+        discard_snapshot(memo);
         return;
     }
-    memo->known.object = object;
-    memo->known.arrays = memo->arrays;
-    memo->known.count = memo->num_arrays;
+    memo->capture.object = object;
+    memo->capture.arrays = memo->arrays;
+    memo->capture.count = memo->num_arrays;
 }
 
 void
-fj_memo_learn(FjMemo **memo_place, FjStructure *structure, PyObject *const *arguments)
+fj_memo_update(FjMemo **memo_place, FjStructure *structure, PyObject *const *arguments)
 {
     FjMemo *memo = *memo_place;
     if (structure->may_run_python ||
         (memo == NULL && (memo = *memo_place = new_memo(structure)) == NULL)) {
         return;
     }
-    PyObject *object = arguments[memo->known.parameter];
-    if (memo->known.object != NULL || object == NULL) {
+    PyObject *object = arguments[memo->capture.parameter];
+    if (memo->capture.object != NULL || object == NULL) {
         return;
     }
     memo->streak = object == memo->candidate ? memo->streak + 1 : 1;
     memo->candidate = object;
-    if (memo->streak >= memo->wait) {
-        learn(memo, structure, object);
+    if (memo->streak >= memo->required_streak) {
+        take_snapshot(memo, structure, object);
     }
 }
 
@@ -295,7 +317,7 @@ void
 fj_memo_free(FjMemo *memo)
 {
     if (memo != NULL) {
-        release(memo);
+        free_snapshot(memo);
         PyMem_Free(memo);
     }
 }

@@ -1,5 +1,8 @@
-/* The large argument of a variant, remembered: where it comes in again unchanged, its arrays
- * are known without a walk.  memo.c says how that can be exact without holding anything. */
+/* A memo of a variant's largest argument: if the same object comes in again, unchanged, its
+ * arrays are known without a walk.  The head of memo.c proves that this is exact, although a
+ * memo holds no reference.
+ *
+ * Nothing in here runs Python code. */
 #ifndef FJ_MEMO_H
 #define FJ_MEMO_H
 
@@ -9,17 +12,19 @@
 
 typedef struct FjMemo FjMemo;
 
-#define FJ_MEMO_WORTH 64 /* nodes; what has fewer is walked as fast */
+/* A walk of fewer nodes takes no longer than a check of their memo. */
+#define FJ_MEMO_MIN_NODES 64
 
-/* The argument in `arguments` that is remembered, when it is there and as it was; else NULL.
- * What is returned holds until anything else is done with the memo.  Runs no Python code. */
+/* The memo's argument and its arrays, if that argument is among `arguments` and has not
+ * changed; else NULL.  The result is borrowed, and valid until the memo is used again. */
 const FjCapture *fj_memo_check(FjMemo *memo, FjStructure *structure,
                                PyObject *const *arguments);
 
-/* Told of arguments that have just been matched with the Structure, which is worth a memo:
- * where the large argument is the one of the last time, remembers it.  `*memo` is NULL at
- * first. Never fails: without memory nothing is remembered.  Runs no Python code. */
-void fj_memo_learn(FjMemo **memo, FjStructure *structure, PyObject *const *arguments);
+/* Is called after each walk of arguments that have matched the Structure, which has at least
+ * FJ_MEMO_MIN_NODES nodes.  If the largest argument has been the same object for several calls
+ * in a row, takes a snapshot of it.  `*memo` is NULL at first.  Never fails: if there is no
+ * memory, there is no snapshot. */
+void fj_memo_update(FjMemo **memo, FjStructure *structure, PyObject *const *arguments);
 
 void fj_memo_free(FjMemo *memo);
 

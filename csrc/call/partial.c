@@ -1,16 +1,20 @@
-/* A FilterJit with some of its arguments given once, for loops that pass the same model again
- * and again: what was given is taken apart when the partial is made, and not on each call.
+/* A FilterJit with some of its arguments given once, for loops that pass the same model on
+ * each call: these arguments are flattened when the partial is created, and not on each call.
  *
- * It keeps private copies: the containers of what was given are built anew, so that nobody
- * else holds them and changes them; the arrays and the statics are the same objects.  So a
- * call sees the arguments as they were, on hits and on misses alike.  A copy with statics that
- * may change, or with nodes that Python takes apart, is walked on each call like any argument.
+ * The partial has private copies of the arguments: their containers are recreated, while
+ * arrays and static values (all leaves that are not arrays) are the same objects.  Nobody else
+ * can change a container, so a call sees the arguments as they were, whether it hits or
+ * misses.
  *
- * The variants are those of the FilterJit.  Once a variant has been found for the captured
- * arguments (`captured.last`), they need not be looked at when it is tried again: match.h.
+ * A copy whose match cannot run Python code is captured, that is, kept with a list of its
+ * arrays.  Once a call has found a variant, the next call with the same captured arguments
+ * tries that variant first and does not walk them (FjCapture in match.h).  Other copies are
+ * walked on each call, like any argument.
  *
- * Python code can run where a copy is made (flatten.c, build.c), where keywords are put
- * together, and in the call, which goes on to call.c.
+ * The partial shares the variants of its FilterJit.
+ *
+ * Python code can run where copies are made (flatten.c, build.c), where keywords are merged,
+ * and in calls (call.c).
  */
 #include "call/partial.h"
 
@@ -26,18 +30,18 @@
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     FjFilterJit *function;
-    PyObject *args;     /* tuple: private copies of what was given by position */
-    PyObject *keywords; /* dict: of what was given by name */
-    PyObject *arrays;   /* list of tuples: what the captures point into */
-    FjCaptured captured;
+    PyObject *args;     /* tuple: copies of the arguments given by position */
+    PyObject *keywords; /* dict: copies of the arguments given by name */
+    PyObject *arrays;   /* list of tuples: the arrays of the captured arguments */
+    FjCapturedArgs captured;
     PyObject *weakrefs;
 } FjPartialJit;
 
 /* ---- the call ---- */
 
-/* The keywords of a call: those given now, and the captured ones that are not among them.  A
- * new tuple of the names, the values in `values`, borrowed; NULL with an error.  `replaced` is
- * set where one is given in the place of a captured one. */
+/* Merges the keywords of a call with those of the partial; the call's take precedence.  A new
+ * tuple of the names, with their values (borrowed) in `values`, or NULL with an error.  Sets
+ * `*replaced` if the call has replaced one of the partial's. */
 static PyObject *
 merge_keywords(FjPartialJit *self, PyObject *kwnames, PyObject *const *given,
                PyObject **values, int *replaced)
@@ -83,7 +87,7 @@ partial_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject 
     if (all == NULL) {
         return NULL;
     }
-    Py_INCREF(op); /* it holds what was captured */
+    Py_INCREF(op); /* it holds the captured arguments */
     memcpy(all, ((PyTupleObject *)self->args)->ob_item, (size_t)first * sizeof(PyObject *));
     memcpy(all + first, args, (size_t)nargs * sizeof(PyObject *));
     if (PyDict_GET_SIZE(self->keywords) > 0) {
@@ -96,7 +100,7 @@ partial_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject 
         memcpy(all + first + nargs, args + nargs, (size_t)named * sizeof(PyObject *));
         names = Py_XNewRef(kwnames);
     }
-    /* The variant of other arguments than the captured ones says nothing of these. */
+    /* A variant that is found for other arguments is not that of the captured ones. */
     result = fj_call_captured(self->function, replaced ? NULL : &self->captured, all,
                               first + nargs, names);
 done:
@@ -106,12 +110,12 @@ done:
     return result;
 }
 
-/* ---- making one ---- */
+/* ---- creating one ---- */
 
-/* A private copy of an argument; where calls need not look at it again, it is captured for
- * `slot`, unless that is -1. */
+/* Copies an argument, and captures the copy for `parameter`, unless that is -1 or matching the
+ * copy may run Python code.  A new reference, or NULL with an error. */
 static PyObject *
-capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
+copy_and_capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
 {
     FjCache *cache = self->function->cache;
     PyObject *copy = NULL;
@@ -138,22 +142,23 @@ capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
     return copy;
 }
 
+/* 0, or -1 with an error. */
 static int
-capture_all(FjPartialJit *self, PyObject *args, PyObject *keywords)
+copy_and_capture_all(FjPartialJit *self, PyObject *args, PyObject *keywords)
 {
     FjSignature *signature = self->function->cache->signature;
     PyObject *name, *value;
     Py_ssize_t at = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
         Py_ssize_t parameter = i < signature->positional ? i : -1;
-        PyObject *copy = capture(self, PyTuple_GET_ITEM(args, i), parameter);
+        PyObject *copy = copy_and_capture(self, PyTuple_GET_ITEM(args, i), parameter);
         if (copy == NULL) {
             return -1;
         }
         PyTuple_SET_ITEM(self->args, i, copy);
     }
     while (PyDict_Next(keywords, &at, &name, &value)) {
-        PyObject *copy = capture(self, value, fj_bind_find(signature, name));
+        PyObject *copy = copy_and_capture(self, value, fj_bind_find(signature, name));
         int result = copy == NULL ? -1 : PyDict_SetItem(self->keywords, name, copy);
         Py_XDECREF(copy);
         if (result < 0) {
@@ -175,7 +180,7 @@ partial_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         fj_call_prepare((FjFilterJit *)function) < 0) {
         return NULL;
     }
-    /* Ours alone while it is gone through. */
+    /* A copy, since Python code that runs while it is iterated over must not change it. */
     keywords = PyDict_Copy(keywords);
     FjPartialJit *self = keywords == NULL ? NULL : (FjPartialJit *)type->tp_alloc(type, 0);
     if (self == NULL) {
@@ -193,7 +198,7 @@ partial_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyErr_NoMemory();
     }
     if (self->args == NULL || self->keywords == NULL || self->arrays == NULL ||
-        self->captured.items == NULL || capture_all(self, positional, keywords) < 0) {
+        self->captured.items == NULL || copy_and_capture_all(self, positional, keywords) < 0) {
         Py_CLEAR(self);
     }
     Py_DECREF(keywords);
@@ -208,17 +213,17 @@ partial_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->args);
     Py_VISIT(self->keywords);
-    Py_VISIT(self->captured.last);
+    Py_VISIT(self->captured.variant);
     Py_VISIT(self->arrays);
     return 0;
 }
 
-/* What a call reads stays until the end: function, args, keywords, the captured arrays.  They
- * are in no cycle that does not go through something that others clear. */
+/* The members that a call reads stay, since finalizers may still make calls.  Any cycle
+ * through them is broken by another object. */
 static int
 partial_clear(PyObject *op)
 {
-    Py_CLEAR(((FjPartialJit *)op)->captured.last);
+    Py_CLEAR(((FjPartialJit *)op)->captured.variant);
     return 0;
 }
 
@@ -245,7 +250,7 @@ partial_repr(PyObject *op)
     return PyUnicode_FromFormat("<partial of %R>", ((FjPartialJit *)op)->function);
 }
 
-/* A copy: calls borrow from the dict itself, and count on its size. */
+/* A copy, since calls borrow from the dict itself and rely on its size. */
 static PyObject *
 partial_get_keywords(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -253,22 +258,24 @@ partial_get_keywords(PyObject *op, void *Py_UNUSED(closure))
 }
 
 static PyGetSetDef partial_getset[] = {
-    {"keywords", partial_get_keywords, NULL, "copies of what was given by name", NULL},
+    {"keywords", partial_get_keywords, NULL,
+     "Copies of the arguments that were given by name.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef partial_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjPartialJit, vectorcall), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjPartialJit, weakrefs), READONLY, NULL},
-    {"func", T_OBJECT, offsetof(FjPartialJit, function), READONLY, "the FilterJit"},
+    {"func", T_OBJECT, offsetof(FjPartialJit, function), READONLY, "The FilterJit."},
     {"args", T_OBJECT, offsetof(FjPartialJit, args), READONLY,
-     "copies of what was given by position"},
+     "Copies of the arguments that were given by position."},
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(partial_doc,
-             "PartialFilterJit(function, args, keywords)\n--\n\n"
-             "A FilterJit with some of its arguments given once; made by its `partial`.");
+PyDoc_STRVAR(
+    partial_doc,
+    "PartialFilterJit(function, args, keywords)\n--\n\n"
+    "A FilterJit with some of its arguments given once. FilterJit.partial returns one.");
 
 static PyType_Slot partial_slots[] = {
     {Py_tp_doc, (void *)partial_doc}, {Py_tp_new, partial_new},

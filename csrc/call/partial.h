@@ -1,4 +1,4 @@
-/* A FilterJit with some of its arguments given once: f.partial(...). */
+/* PartialFilterJit: a FilterJit with some of its arguments given once, by f.partial(...). */
 #ifndef FJ_PARTIAL_H
 #define FJ_PARTIAL_H
 

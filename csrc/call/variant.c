@@ -1,8 +1,9 @@
-/* Variants and their outputs.
+/* The Python types Variant and Output.
  *
- * Python code can run in Variant.arguments (build.c) and Variant.finish (flatten.c), both
- * called while JAX traces, and wherever references are dropped.  The array of traces moves as
- * it grows, so a trace is named by its number across anything that can run Python.
+ * Python code can run in Variant.arguments and Variant.result (build.c), in Variant.finish
+ * (flatten.c, and the `marker` callable), where deferred callables are run, and wherever
+ * references are dropped.  The array of traces moves as it grows, so whatever can run Python
+ * code refers to a trace by its number, never by a pointer.
  */
 #include "call/variant.h"
 
@@ -22,23 +23,36 @@ fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure)
     return self;
 }
 
-/* The number of a new trace that returned `structure`, or -1 with MemoryError. */
+/* An array with room for one more item than the `count` that it has: `array` itself, or a copy
+ * that replaces it.  NULL with MemoryError and the array as it was. */
+static void *
+make_room(void *array, Py_ssize_t count, Py_ssize_t *capacity, size_t item_size)
+{
+    if (count < *capacity) {
+        return array;
+    }
+    Py_ssize_t larger = *capacity == 0 ? 2 : *capacity * 2;
+    void *grown = PyMem_Realloc(array, (size_t)larger * item_size);
+    if (grown == NULL) {
+        return PyErr_NoMemory();
+    }
+    *capacity = larger;
+    return grown;
+}
+
+/* Adds a trace that returned `structure`.  Its number, or -1 with MemoryError. */
 static Py_ssize_t
 add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
 {
-    if (self->count == self->capacity) {
-        Py_ssize_t capacity = self->capacity == 0 ? 2 : self->capacity * 2;
-        FjTrace *traces = PyMem_Realloc(self->traces, (size_t)capacity * sizeof(FjTrace));
-        if (traces == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        self->traces = traces;
-        self->capacity = capacity;
+    FjTrace *traces =
+        make_room(self->traces, self->num_traces, &self->traces_capacity, sizeof(FjTrace));
+    if (traces == NULL) {
+        return -1;
     }
-    self->traces[self->count].structure = (FjStructure *)Py_NewRef((PyObject *)structure);
-    self->traces[self->count].may_raise = may_raise;
-    return self->count++;
+    self->traces = traces;
+    traces[self->num_traces] =
+        (FjTrace){(FjStructure *)Py_NewRef((PyObject *)structure), may_raise};
+    return self->num_traces++;
 }
 
 int
@@ -49,7 +63,8 @@ fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
         FjStructure *structure = (FjStructure *)PyTuple_GET_ITEM(outputs, i);
         if (Py_TYPE(structure) != type || structure->every_leaf ||
             structure->nodes[0].code == FJ_ARGUMENTS) {
-            PyErr_SetString(PyExc_TypeError, "outputs are structures of `flatten`");
+            PyErr_SetString(PyExc_TypeError,
+                            "`outputs` must be a tuple of Structures that flatten() returned");
             return -1;
         }
         if (add_trace(self, structure, may_raise) < 0) {
@@ -57,7 +72,7 @@ fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
         }
     }
     if (may_raise == FJ_MAY_RAISE_YES) {
-        self->alerts |= FJ_ALERT_RAISES;
+        self->flags |= FJ_VARIANT_MAY_RAISE;
     }
     return 0;
 }
@@ -66,7 +81,7 @@ FjStructure *
 fj_variant_output_structure(const FjVariant *self, const FjOutput *output)
 {
     FjStructure *structure = output->structure;
-    if (structure == NULL && output->trace >= 0 && output->trace < self->count) {
+    if (structure == NULL && output->trace >= 0 && output->trace < self->num_traces) {
         structure = self->traces[output->trace].structure;
     }
     if (structure == NULL || structure->open_leaves > PyTuple_GET_SIZE(output->arrays)) {
@@ -76,7 +91,9 @@ fj_variant_output_structure(const FjVariant *self, const FjOutput *output)
     return structure;
 }
 
-/* arguments(arrays) -> (function, [argument or missing, ...]) */
+/* ---- calls and traces ---- */
+
+/* arguments(arrays) -> (function, [argument or registry, ...]) */
 static PyObject *
 variant_arguments(PyObject *op, PyObject *arrays)
 {
@@ -97,26 +114,22 @@ variant_arguments(PyObject *op, PyObject *arrays)
                              : Py_BuildValue("(NN)", function, arguments);
 }
 
-/* ---- what is deferred ---- */
+/* ---- deferred callables ---- */
 
 /* defer(callable) */
 static PyObject *
 variant_defer(PyObject *op, PyObject *callable)
 {
     FjVariant *self = (FjVariant *)op;
-    if (self->deferred_count == self->deferred_capacity) {
-        Py_ssize_t capacity = self->deferred_capacity + 4;
-        FjDeferred *deferred =
-            PyMem_Realloc(self->deferred, (size_t)capacity * sizeof(FjDeferred));
-        if (deferred == NULL) {
-            return PyErr_NoMemory();
-        }
-        self->deferred = deferred;
-        self->deferred_capacity = capacity;
+    FjDeferred *deferred = make_room(self->deferred, self->num_deferred,
+                                     &self->deferred_capacity, sizeof(FjDeferred));
+    if (deferred == NULL) {
+        return NULL;
     }
-    self->deferred[self->deferred_count++] =
+    self->deferred = deferred;
+    deferred[self->num_deferred++] =
         (FjDeferred){PyThread_get_thread_ident(), Py_NewRef(callable)};
-    self->alerts |= FJ_ALERT_DEFERRED;
+    self->flags |= FJ_VARIANT_HAS_DEFERRED;
     Py_RETURN_NONE;
 }
 
@@ -125,40 +138,40 @@ fj_variant_count_deferred(const FjVariant *self)
 {
     unsigned long thread = PyThread_get_thread_ident();
     Py_ssize_t count = 0;
-    for (Py_ssize_t i = 0; i < self->deferred_count; i++) {
+    for (Py_ssize_t i = 0; i < self->num_deferred; i++) {
         count += self->deferred[i].thread == thread;
     }
     return count;
 }
 
-/* Takes out the last that this thread has deferred; NULL where that would be one of the first
- * `kept`. */
+/* Removes and returns the last callable that this thread has deferred; NULL if only its first
+ * `first` are left. */
 static PyObject *
-take_deferred(FjVariant *self, Py_ssize_t kept)
+take_deferred(FjVariant *self, Py_ssize_t first)
 {
-    if (fj_variant_count_deferred(self) <= kept) {
+    if (fj_variant_count_deferred(self) <= first) {
         return NULL;
     }
-    Py_ssize_t last = self->deferred_count - 1;
+    Py_ssize_t last = self->num_deferred - 1;
     while (self->deferred[last].thread != PyThread_get_thread_ident()) {
         last--;
     }
     PyObject *callable = self->deferred[last].callable;
-    for (Py_ssize_t i = last + 1; i < self->deferred_count; i++) {
+    for (Py_ssize_t i = last + 1; i < self->num_deferred; i++) {
         self->deferred[i - 1] = self->deferred[i];
     }
-    if (--self->deferred_count == 0) {
-        self->alerts &= ~(unsigned)FJ_ALERT_DEFERRED;
+    if (--self->num_deferred == 0) {
+        self->flags &= ~(unsigned)FJ_VARIANT_HAS_DEFERRED;
     }
     return callable;
 }
 
 PyObject *
-fj_variant_run_deferred(FjVariant *self, Py_ssize_t kept, PyObject *result)
+fj_variant_run_deferred(FjVariant *self, Py_ssize_t first, PyObject *result)
 {
     PyObject *exception = fj_compat_take_exception();
     PyObject *callable;
-    while ((callable = take_deferred(self, kept)) != NULL) {
+    while ((callable = take_deferred(self, first)) != NULL) {
         for (int attempt = 0; attempt < 2; attempt++) {
             PyObject *answer = PyObject_CallNoArgs(callable);
             if (answer != NULL) {
@@ -182,15 +195,15 @@ fj_variant_run_deferred(FjVariant *self, Py_ssize_t kept, PyObject *result)
     return result;
 }
 
-/* run_deferred(kept=0) */
+/* run_deferred(first=0) */
 static PyObject *
 variant_run_deferred(PyObject *op, PyObject *args)
 {
-    Py_ssize_t kept = 0;
-    if (!PyArg_ParseTuple(args, "|n:run_deferred", &kept)) {
+    Py_ssize_t first = 0;
+    if (!PyArg_ParseTuple(args, "|n:run_deferred", &first)) {
         return NULL;
     }
-    return fj_variant_run_deferred((FjVariant *)op, kept, Py_NewRef(Py_None));
+    return fj_variant_run_deferred((FjVariant *)op, first, Py_NewRef(Py_None));
 }
 
 static PyObject *
@@ -198,6 +211,8 @@ variant_get_num_deferred(PyObject *op, void *Py_UNUSED(closure))
 {
     return PyLong_FromSsize_t(fj_variant_count_deferred((FjVariant *)op));
 }
+
+/* ---- results ---- */
 
 /* finish(tree, marker) -> Output */
 static PyObject *
@@ -264,13 +279,15 @@ static PyObject *
 variant_get_outputs(PyObject *op, void *Py_UNUSED(closure))
 {
     FjVariant *self = (FjVariant *)op;
-    Py_ssize_t count = self->count;
+    Py_ssize_t count = self->num_traces;
     PyObject *outputs = PyTuple_New(count);
     for (Py_ssize_t i = 0; outputs != NULL && i < count; i++) {
         PyTuple_SET_ITEM(outputs, i, Py_NewRef((PyObject *)self->traces[i].structure));
     }
     return outputs;
 }
+
+/* ---- the Python type Variant ---- */
 
 static int
 variant_traverse(PyObject *op, visitproc visit, void *arg)
@@ -280,23 +297,24 @@ variant_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->structure);
     Py_VISIT(self->call);
-    for (Py_ssize_t i = 0; i < self->deferred_count; i++) {
+    for (Py_ssize_t i = 0; i < self->num_deferred; i++) {
         Py_VISIT(self->deferred[i].callable);
     }
     Py_VISIT(self->record);
-    for (Py_ssize_t i = 0; i < self->count; i++) {
+    for (Py_ssize_t i = 0; i < self->num_traces; i++) {
         Py_VISIT(self->traces[i].structure);
     }
     return 0;
 }
 
+/* The Structures stay: as with a tuple, it is for others to break a cycle through them. */
 static int
 variant_clear(PyObject *op)
 {
     FjVariant *self = (FjVariant *)op;
     Py_CLEAR(self->call);
-    while (self->deferred_count > 0) {
-        Py_DECREF(self->deferred[--self->deferred_count].callable);
+    while (self->num_deferred > 0) {
+        Py_DECREF(self->deferred[--self->num_deferred].callable);
     }
     Py_CLEAR(self->record);
     return 0;
@@ -310,7 +328,7 @@ variant_dealloc(PyObject *op)
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     variant_clear(op);
-    for (Py_ssize_t i = 0; i < self->count; i++) {
+    for (Py_ssize_t i = 0; i < self->num_traces; i++) {
         Py_DECREF(self->traces[i].structure);
     }
     PyMem_Free(self->traces);
@@ -324,50 +342,58 @@ variant_dealloc(PyObject *op)
 
 static PyMethodDef variant_methods[] = {
     {"arguments", variant_arguments, METH_O,
-     "arguments(arrays) -> (function, arguments): both built from a tuple of arrays; in the\n"
-     "place of an argument that was not given stands the registry"},
+     "arguments($self, arrays, /)\n--\n\n"
+     "Build the function and its arguments from a tuple of arrays.\n\n"
+     "Returns (function, arguments). The arguments are a list with one item for each\n"
+     "parameter; the item of an argument that was not given is the Registry."},
     {"finish", (PyCFunction)(void (*)(void))variant_finish, METH_FASTCALL,
-     "finish(tree, marker) -> Output: the function's result, taken apart; where it holds no\n"
-     "arrays, one that marker() makes"},
-    {"result", variant_result, METH_O, "result(output) -> tree: the function's result"},
+     "finish($self, tree, marker, /)\n--\n\n"
+     "Flatten the result of the function, while it is traced, and return an Output.\n\n"
+     "If the result contains no arrays, the Output has one array that marker() returns."},
+    {"result", variant_result, METH_O,
+     "result($self, output, /)\n--\n\n"
+     "Build the result of the function from an Output."},
     {"defer", variant_defer, METH_O,
-     "defer(callable): called without arguments when this thread's call under way is over,\n"
-     "whatever comes; once more if it fails, since it may have been interrupted"},
+     "defer($self, callable, /)\n--\n\n"
+     "Call callable() when the call that is running in this thread ends.\n\n"
+     "It is called whether the call succeeds or fails, and once more if it raises, since it\n"
+     "may have been interrupted."},
     {"run_deferred", variant_run_deferred, METH_VARARGS,
-     "run_deferred(kept=0): what a trace outside of a call has to do at its end; `kept` is\n"
-     "what `num_deferred` was before it"},
+     "run_deferred($self, first=0, /)\n--\n\n"
+     "Run what a trace outside of any call has deferred in this thread.\n\n"
+     "`first` is the value that `num_deferred` had before that trace."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef variant_members[] = {
     {"function", T_OBJECT, offsetof(FjVariant, function), READONLY,
-     "Structure of the function itself"},
+     "The Structure of the function itself."},
     {"structure", T_OBJECT, offsetof(FjVariant, structure), READONLY,
-     "Structure of the arguments"},
+     "The Structure of the arguments."},
     {"call", T_OBJECT, offsetof(FjVariant, call), READONLY,
-     "the compiled callable; None until there is one"},
-    {"num_traces", T_PYSSIZET, offsetof(FjVariant, count), READONLY,
-     "how often it has been traced"},
+     "The compiled callable, or None until there is one."},
+    {"num_traces", T_PYSSIZET, offsetof(FjVariant, num_traces), READONLY,
+     "The number of times that it has been traced."},
     {"hits", T_ULONGLONG, offsetof(FjVariant, hits), READONLY,
-     "calls that traced nothing and returned"},
+     "The number of calls that returned and did not trace."},
     {"hit_time", T_ULONGLONG, offsetof(FjVariant, hit_time), READONLY,
-     "nanoseconds that hits took until they returned, where the Cache is timed"},
-    {"record", T_OBJECT, offsetof(FjVariant, record), 0,
-     "whatever the Python side keeps here"},
+     "The nanoseconds that hits took until they returned, while the Cache is timed."},
+    {"record", T_OBJECT, offsetof(FjVariant, record), 0, "The Python side's record, or None."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjVariant, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef variant_getset[] = {
     {"outputs", variant_get_outputs, NULL,
-     "the structures of what its traces returned, a tuple", NULL},
-    {"num_deferred", variant_get_num_deferred, NULL, "how much this thread has deferred",
-     NULL},
+     "The Structures of the results of its traces, a tuple.", NULL},
+    {"num_deferred", variant_get_num_deferred, NULL,
+     "The number of callables that this thread has deferred and not run yet.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot variant_type_slots[] = {
-    {Py_tp_doc, "The compiled callable of one static structure."},
+static PyType_Slot variant_slots[] = {
+    {Py_tp_doc,
+     "The compiled callable of one static structure, and what its traces returned."},
     {Py_tp_traverse, variant_traverse},
     {Py_tp_clear, variant_clear},
     {Py_tp_dealloc, variant_dealloc},
@@ -382,10 +408,10 @@ PyType_Spec fj_variant_spec = {
     .basicsize = sizeof(FjVariant),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
              Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = variant_type_slots,
+    .slots = variant_slots,
 };
 
-/* ---- Output ---- */
+/* ---- Output: the Python type, and the pytree node ---- */
 
 PyObject *
 fj_output_flatten(PyObject *module, PyObject *op)
@@ -456,13 +482,16 @@ output_dealloc(PyObject *op)
 }
 
 static PyMemberDef output_members[] = {
-    {"arrays", T_OBJECT, offsetof(FjOutput, arrays), READONLY, "the arrays of the result"},
-    {"trace", T_PYSSIZET, offsetof(FjOutput, trace), READONLY, "number of the trace, or -1"},
+    {"arrays", T_OBJECT, offsetof(FjOutput, arrays), READONLY,
+     "The arrays of the result, a tuple."},
+    {"trace", T_PYSSIZET, offsetof(FjOutput, trace), READONLY,
+     "The number of the trace that it comes from, or -1 if it has none yet."},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot output_slots[] = {
-    {Py_tp_doc, "What a variant's callable returns: a pytree node, private to filterjit."},
+    {Py_tp_doc,
+     "What the callable of a Variant returns: a pytree node, private to filterjit."},
     {Py_tp_traverse, output_traverse},
     {Py_tp_dealloc, output_dealloc},
     {Py_tp_members, output_members},

@@ -1,8 +1,18 @@
 /* A variant: the compiled callable of one static structure, and what its traces returned.
  *
- * The callable takes arrays alone, those of the function first, and gives back an Output: the
- * arrays of the result and the number of the trace that they come from.  The trace's Structure
- * turns them into the user's tree.
+ * The callable takes nothing but arrays, those in the function itself before those in the
+ * arguments, and returns an Output: the arrays of the result, and the number of the trace that
+ * they come from.  The trace's Structure turns the arrays into the user's tree.  A variant has
+ * several traces if JAX traces it again, for arrays of other shapes or dtypes, and then each
+ * trace may return a tree of another Structure.
+ *
+ * The Python side does some things for the time of a call: it sets a logging filter or a
+ * warnings filter, it measures how long JAX takes.  It begins them in the before_raising_call
+ * hook or in the traced function, which have returned long before JAX has lowered, compiled
+ * and run the program.  So it defers a callable on the variant that ends them, and the call
+ * runs this callable at its end, whether it succeeds or fails.  Calls of one variant may run
+ * in several threads, and one inside another, so each callable is kept with its thread, and a
+ * call runs only those that were deferred after it began.
  */
 #ifndef FJ_VARIANT_H
 #define FJ_VARIANT_H
@@ -11,87 +21,95 @@
 #include "call/memo.h"
 #include "structure/structure.h"
 
+/* Whether a program can raise as it runs: then a call waits for it. */
 typedef enum {
-    FJ_MAY_RAISE_UNKNOWN = -1, /* not looked at yet */
+    FJ_MAY_RAISE_UNKNOWN = -1, /* not inspected yet */
     FJ_MAY_RAISE_NO = 0,
-    FJ_MAY_RAISE_YES = 1 /* the program can raise while it runs: a call waits for it */
+    FJ_MAY_RAISE_YES = 1
 } FjMayRaise;
 
-/* What one trace returned. A program without array results has one more array, to wait for. */
+/* What one trace returned.  The program of a trace without array results returns one array
+ * that the Structure does not have, so that a call can wait for it. */
 typedef struct {
     FjStructure *structure; /* owned */
     FjMayRaise may_raise;
 } FjTrace;
 
+/* Flags of the few variants whose calls have more to do than a vectorcall. */
 typedef enum {
-    FJ_ALERT_RAISES = 1,  /* one of its traces waits */
-    FJ_ALERT_DEFERRED = 2 /* something is deferred, in this thread or another */
-} FjAlert;
+    FJ_VARIANT_MAY_RAISE = 1,   /* the program of a trace may raise */
+    FJ_VARIANT_HAS_DEFERRED = 2 /* a thread has deferred something */
+} FjVariantFlag;
 
-/* What a call has to do when it is over, the call of one thread. */
+/* A callable to be run when a call of this thread ends. */
 typedef struct {
     unsigned long thread;
     PyObject *callable; /* owned */
 } FjDeferred;
 
 typedef struct {
-    PyObject_HEAD FjStructure *function; /* of the function itself */
-    FjStructure *structure;              /* of the arguments */
+    PyObject_HEAD FjStructure *function; /* Structure of the function itself */
+    FjStructure *structure;              /* Structure of the arguments */
     PyObject *call;                      /* NULL until compiled */
-    FjMemo *memo;                        /* of the arguments, NULL without */
+    FjMemo *memo;                        /* of the largest argument, or NULL */
     FjTrace *traces;                     /* only ever appended to */
-    Py_ssize_t count;
-    Py_ssize_t capacity;
-    uint64_t last_used;
-    size_t next_variant; /* which variant was called after it the last time: one more than its
-                          * position in its Cache's table, 0 for this very one */
-    unsigned long long hits; /* as in a Cache, of this variant */
-    unsigned long long hit_time;
-    int in_cache;    /* its Cache has it */
-    int evicted;     /* its Cache was cleared, or dropped it: no call may guess it any more */
-    unsigned alerts; /* FjAlert: what makes a call of it look closer */
-    FjDeferred *deferred;
-    Py_ssize_t deferred_count;
+    Py_ssize_t num_traces;
+    Py_ssize_t traces_capacity;
+    uint64_t last_used;  /* the Cache's clock then */
+    size_t next_variant; /* which variant was called after this one the last time: 0 for this
+                          * one itself, else one more than its position in the Cache's table */
+    unsigned long long hits;
+    unsigned long long hit_time; /* in nanoseconds, see FjCache */
+    int in_cache;                /* the Cache's table contains it */
+    int evicted;                 /* the Cache has dropped it for good: it is never predicted */
+    unsigned flags;              /* of FjVariantFlag */
+    FjDeferred *deferred;        /* in the order in which they were deferred */
+    Py_ssize_t num_deferred;
     Py_ssize_t deferred_capacity;
-    PyObject *record; /* the Python side's, or NULL */
+    PyObject *record; /* Python's record of the traces, or NULL */
     PyObject *weakrefs;
 } FjVariant;
 
-/* JAX knows this as a pytree node: its children are the arrays, its aux data the number of the
- * trace.  So JAX's caches, which outlive everything, hold an int and no reference to the
- * user's objects. */
+/* What a variant's callable returns.  To JAX it is a pytree node, whose children are the
+ * arrays and whose aux data is the number of the trace.  JAX's caches live long and keep aux
+ * data, so this way they keep an int and no reference to objects of the user's. */
 typedef struct {
     PyObject_HEAD PyObject *arrays; /* tuple */
-    FjVariant *variant;             /* until JAX has taken it apart, else NULL */
-    FjStructure *structure;         /* the same */
-    Py_ssize_t trace;               /* -1 until JAX has taken it apart */
+    FjVariant *variant;             /* NULL in one that JAX has unflattened */
+    FjStructure *structure;         /* NULL in one that JAX has unflattened */
+    Py_ssize_t trace;               /* -1 until JAX flattens it */
 } FjOutput;
 
 extern PyType_Spec fj_variant_spec;
 extern PyType_Spec fj_output_spec;
 
+/* A new variant without a callable, or NULL with an error. */
 FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure);
 
-/* Gives a variant without traces those of which the results are known: `outputs` is a tuple of
- * Structures, `waits` whether their programs can raise while they run.  0, or -1 with an
- * error. */
+/* Adds traces to a variant that was compiled elsewhere: `outputs` is a tuple of the Structures
+ * of their results.  0, or -1 with an error. */
 int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjMayRaise may_raise);
 
-/* How much this thread has deferred, which belongs to calls that are under way. */
+/* How many callables this thread has deferred and not run yet. */
 Py_ssize_t fj_variant_count_deferred(const FjVariant *variant);
 
-/* (P) Runs and drops what this thread has deferred, the last first, but for the first `kept`.
- * What fails is run once more, since an interrupt may have met it halfway.  `result` is that
- * of the call, stolen; NULL with an exception, which is kept.  It is given back, unless
- * something was interrupted: then NULL with KeyboardInterrupt or the like.  Other errors are
- * reported as unraisable where they come twice. */
-PyObject *fj_variant_run_deferred(FjVariant *variant, Py_ssize_t kept, PyObject *result);
+/* (P) Runs and drops the callables that this thread has deferred, except for its first
+ * `first`, the last one first.  Those belong to calls of this variant that are still running
+ * in this thread.
+ *
+ * A callable that fails is run once more, since it may have been interrupted halfway.  If it
+ * fails twice with an Exception, the error is reported as unraisable.  KeyboardInterrupt and
+ * the like are raised when all callables have been run.
+ *
+ * `result` (stolen) is the result of the call, NULL with an exception, which is kept.  Returns
+ * `result`, or NULL with the exception. */
+PyObject *fj_variant_run_deferred(FjVariant *variant, Py_ssize_t first, PyObject *result);
 
-/* The Structure of an output that this variant's callable returned, borrowed from either; NULL
- * with an error where it is not this variant's. */
+/* The Structure of an Output that this variant's callable returned, borrowed from the one or
+ * the other.  NULL with an error if the Output does not belong to this variant. */
 FjStructure *fj_variant_output_structure(const FjVariant *variant, const FjOutput *output);
 
-/* Module functions: the two halves of the pytree node. */
+/* Module functions: how JAX flattens and unflattens an Output. */
 PyObject *fj_output_flatten(PyObject *module, PyObject *output);
 PyObject *fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 

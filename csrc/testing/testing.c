@@ -1,13 +1,14 @@
-/* filterjit._testing: parts of the core by themselves, for tests.
+/* The extension module filterjit._testing: parts of the core that tests use on their own.
  *
- * It is built from the sources of the core, and its functions take objects of filterjit._core.
+ * It is compiled from the sources of the core, and its functions take objects of
+ * filterjit._core.
  *
- * A Table drives table.c and nothing else.  What it holds are pairs (key, value), under a hash
- * that the test chooses, so that it can make keys collide.  A pair is looked for by its key,
- * with Python's ==: a test's __eq__ can raise, or change this very table in the middle of a
- * probe, which no caller in the core could be made to do at will.
+ * The type Table is an interface to table.c.  Its values are pairs (key, value), which are
+ * added with a hash that the test chooses, so a test can make keys collide.  A pair is found
+ * by its key, with Python's ==.  So the __eq__ of a test's key can raise, or change the table
+ * in the middle of a probe, which is hard to achieve through the core.
  *
- * Python code can run in `find` (the ==), wherever a pair is dropped, and in `match`.
+ * Python code can run in Table.find (the __eq__), wherever a pair is dropped, and in `match`.
  */
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -18,10 +19,10 @@
 #include "walk/match.h"
 
 typedef struct {
-    PyObject_HEAD FjTable table; /* all zero is an empty table */
+    PyObject_HEAD FjTable table; /* empty if all bytes are zero */
 } Table;
 
-/* Unlike PyObject_RichCompareBool this asks also where both are the same object. */
+/* Unlike PyObject_RichCompareBool this calls __eq__ even if both are the same object. */
 static int
 pair_has_key(PyObject *pair, const void *probe)
 {
@@ -58,7 +59,7 @@ parse_pair(PyObject *args, Py_ssize_t *hash, PyObject **pair)
         return -1;
     }
     if (PyTuple_GET_SIZE(*pair) != 2) {
-        PyErr_SetString(PyExc_TypeError, "a pair is (key, value)");
+        PyErr_SetString(PyExc_TypeError, "a pair must be (key, value)");
         return -1;
     }
     return 0;
@@ -96,7 +97,7 @@ table_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* Appending allocates no object that the collector tracks, so the table stays as it is. */
+/* Appending to a list cannot start a garbage collection, so the table does not change. */
 static PyObject *
 table_values(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -111,7 +112,7 @@ table_values(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* room() -> (size, filled): for invariants. */
+/* room() -> (size, filled) */
 static PyObject *
 table_room(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -152,19 +153,28 @@ table_dealloc(PyObject *op)
 
 static PyMethodDef table_methods[] = {
     {"find", table_find, METH_VARARGS,
-     "find(hash, key) -> the pair whose key is == `key`, or None"},
-    {"add", table_add, METH_VARARGS, "add(hash, pair): without looking for an equal one"},
-    {"remove", table_remove, METH_VARARGS, "remove(hash, pair) -> whether it was there"},
-    {"clear", table_clear_method, METH_NOARGS, "clear(): drops all pairs"},
-    {"values", table_values, METH_NOARGS, "values() -> list of the pairs"},
+     "find($self, hash, key, /)\n--\n\n"
+     "Return the pair whose key == `key`, or None."},
+    {"add", table_add, METH_VARARGS,
+     "add($self, hash, pair, /)\n--\n\n"
+     "Add a pair, without looking for one with an equal key."},
+    {"remove", table_remove, METH_VARARGS,
+     "remove($self, hash, pair, /)\n--\n\n"
+     "Remove this pair and return whether the table had it."},
+    {"clear", table_clear_method, METH_NOARGS,
+     "clear($self, /)\n--\n\n"
+     "Remove all pairs."},
+    {"values", table_values, METH_NOARGS,
+     "values($self, /)\n--\n\n"
+     "Return a list of the pairs."},
     {"room", table_room, METH_NOARGS,
-     "room() -> (size, filled): how many entries there are, and how many are in use or "
-     "deleted"},
+     "room($self, /)\n--\n\n"
+     "Return (size, filled): the number of entries, and of those in use or deleted."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot table_slots[] = {
-    {Py_tp_doc, "A hash table of (key, value) pairs, under hashes that the caller gives."},
+    {Py_tp_doc, "A hash table of (key, value) pairs with hashes that the caller chooses."},
     {Py_tp_traverse, table_traverse},
     {Py_tp_clear, table_clear},
     {Py_tp_dealloc, table_dealloc},
@@ -182,7 +192,8 @@ static PyType_Spec table_spec = {
 
 /* ---- functions of the core ---- */
 
-/* 0, or -1 with a TypeError where an argument is not of this type of filterjit._core. */
+/* Checks that an argument is of the type of this name of filterjit._core, which this module
+ * cannot refer to otherwise.  0, or -1 with TypeError. */
 static int
 expect_type(PyObject *object, const char *name)
 {
@@ -206,7 +217,8 @@ testing_match(PyObject *Py_UNUSED(module), PyObject *args)
     }
     FjStructure *structure = (FjStructure *)op;
     if (structure->every_leaf) {
-        PyErr_SetString(PyExc_ValueError, "match takes only the structures of `flatten`");
+        PyErr_SetString(PyExc_ValueError,
+                        "match() takes only Structures that flatten() returned");
         return NULL;
     }
     if (fj_structure_hash(structure) < 0) {
@@ -280,14 +292,17 @@ testing_bind(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t narg
 
 static PyMethodDef testing_functions[] = {
     {"match", testing_match, METH_VARARGS,
-     "match(structure, tree) -> the arrays of a tree of this structure, None for another "
-     "tree"},
-    {"num_nodes", testing_num_nodes, METH_O, "num_nodes(structure) -> how many nodes it has"},
+     "match($module, structure, tree, /)\n--\n\n"
+     "Return a tuple of the arrays of a tree, or None if its Structure is another one."},
+    {"num_nodes", testing_num_nodes, METH_O,
+     "num_nodes($module, structure, /)\n--\n\n"
+     "Return the number of nodes of a Structure."},
     {"num_types", testing_num_types, METH_O,
-     "num_types(registry) -> how many types that are alive it has been asked about"},
+     "num_types($module, registry, /)\n--\n\n"
+     "Return the number of types that a Registry remembers."},
     {"bind", (PyCFunction)(void (*)(void))testing_bind, METH_FASTCALL | METH_KEYWORDS,
-     "bind(signature, *args, **kwargs) -> the arguments by parameter; None where they do not\n"
-     "fit the signature"},
+     "bind($module, signature, /, *args, **kwargs)\n--\n\n"
+     "Return a dict of the arguments by parameter, or None if they do not fit."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -310,7 +325,7 @@ static PyModuleDef_Slot testing_slots[] = {
 static struct PyModuleDef testing_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "filterjit._testing",
-    .m_doc = "Parts of the C core by themselves, for tests.",
+    .m_doc = "Parts of the C core of filterjit that tests use on their own.",
     .m_size = 0,
     .m_methods = testing_functions,
     .m_slots = testing_slots,
