@@ -150,7 +150,7 @@ def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
     for name, tree in _trees(classes).items():
         jit = _jit(lambda tree: tree, array)
         # Before its first call there is nothing to match with.
-        yield ("flatten",), name, functools.partial(jit.lookup, tree)
+        yield ("flatten",), name, functools.partial(jit._lookup, tree)
         # Two trees in turn, so that neither is remembered.
         trees = itertools.cycle([tree, jit(tree)])
         yield ("match", "build", "call"), name, lambda jit=jit, trees=trees: jit(next(trees))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+# Support modules are imported by name.
+sys.path[:0] = [str(Path(__file__).parent / folder) for folder in (".", "hostile")]
 
 import core_support
 

@@ -15,7 +15,7 @@ import matrix_calls  # noqa: F401, each adds its places
 import matrix_nodes  # noqa: F401
 import matrix_trees  # noqa: F401
 import pytest
-from matrix_deeds import DEEDS, HARMLESS
+from matrix_operations import DEEDS, HARMLESS
 from matrix_support import PLACES, UNRAISABLE, Deed, Interrupt, World
 
 

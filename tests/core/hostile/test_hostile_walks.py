@@ -430,7 +430,7 @@ def test_calls_without_end(name: str) -> None:
     """With one frame of Python's for each call of ours, which takes far more of the stack."""
     code = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from core_support import *
 
 def static(**methods):

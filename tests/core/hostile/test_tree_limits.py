@@ -211,7 +211,7 @@ def expect(error, call):
 
 def run_apart(code: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), str(Path(__file__).parent)],
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), str(Path(__file__).parents[1])],
         capture_output=True,
         text=True,
         timeout=120,

@@ -17,6 +17,8 @@ import gc
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import allocations_calls
 import allocations_trees
 from allocations_support import SHARED, Make
