@@ -5,25 +5,12 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from core_support import Array, Box, Linear, Module, Record, Value, core
-
-
-def attempt(call: Callable[..., Any], *args: Any) -> Any:
-    """What it returns or raises, SystemError excepted."""
-    try:
-        return call(*args)
-    except SystemError:
-        raise
-    except Exception as e:
-        return e
-
-
-def nothing() -> None:
-    pass
+from core_support import Array, Box, Hostile, Linear, Maybe, Module, Record, Value, core
+from node_support import LoudRecord, wide
 
 
 class Once:
-    """Runs `action` at the `at`-th call, and the garbage collector after it."""
+    """Runs `action` at the `at`-th call, and then the garbage collector."""
 
     def __init__(self, action: Callable[[], Any], at: int = 1) -> None:
         self.action, self.at, self.calls = action, at, 0
@@ -35,20 +22,7 @@ class Once:
             gc.collect()
 
 
-class Loud(Record):
-    """A dataclass node that runs code when a field is read."""
-
-    def __init__(self, hook: Any = None, other: Any = 1, tag: Any = 2, data: Any = None) -> None:
-        self.__dict__.update(hook=hook, other=other, tag=tag)
-
-    @property
-    def data(self) -> Any:
-        if callable(self.hook):
-            self.hook()
-        return Array()
-
-
-# ---- what it does to a container ----
+# ---- changes of a container ----
 
 
 def _clear(c: Any) -> None:
@@ -60,7 +34,7 @@ def _shrink(c: Any) -> None:
 
 
 def _replace(c: Any) -> None:
-    """Other objects in the same places."""
+    """Puts other objects in the same places."""
     if isinstance(c, list):
         c[:] = [[Array()] for _ in c]
     else:
@@ -94,14 +68,12 @@ def _class(c: Any) -> None:
         _shrink(c)
 
 
-DEEDS = [_clear, _shrink, _replace, _grow, _rekey, _class]
+CHANGES = [_clear, _shrink, _replace, _grow, _rekey, _class]
 
 # ---- the containers ----
 
 
-class Fields(Module):
-    dynamic = tuple(f"f{i:02}" for i in range(10))
-
+Fields = wide(10)
 
 CONTAINERS: dict[str, Callable[[], Any]] = {
     "list": list,
@@ -113,8 +85,7 @@ CONTAINERS: dict[str, Callable[[], Any]] = {
 
 
 def fill(container: Any, trap: Any = None) -> None:
-    """Gives it leaves and nodes that nothing else holds instead of what it has, with the trap in
-    the middle."""
+    """Replaces the items by leaves and nodes that nothing else holds, with the trap among them."""
     items = [
         *(Array(i) for i in range(3)),
         [Array(), Value("x" * 50), [Array()]],
@@ -141,6 +112,32 @@ def filled(kind: str, trap: Any = None) -> Any:
     return container
 
 
+# ---- objects that call a hook in the middle of a walk ----
+
+
+class Factory(Hostile):
+    """A default_factory that calls a hook when it is compared."""
+
+    __hash__ = Hostile.__hash__
+
+    def __call__(self) -> int:
+        return 0
+
+
+TRAPS: dict[str, Callable[[Callable[[], Any]], Any]] = {
+    "hash": lambda hook: Hostile(on_hash=hook),
+    "eq": lambda hook: Hostile(on_eq=hook),
+    "is_array": lambda hook: Maybe(True, hook),
+    "is_array_static": lambda hook: Maybe(False, hook),
+    "flatten_one_level": lambda hook: Box([Array(), 1], hook=hook),
+    "in_tuple": lambda hook: Box([], aux=((Hostile(on_eq=hook), Hostile(on_hash=hook)),)),
+    "getattr": lambda hook: LoudRecord(hook),
+    "aux": lambda hook: Box([Array()], aux=Hostile(on_eq=hook)),
+    "static_field": lambda hook: Linear(weight=Array(), size=Hostile(on_eq=hook)),
+    "dataclass_field": lambda hook: Record(Array(), [1], Hostile(on_eq=hook)),
+    "factory": lambda hook: collections.defaultdict(Factory(on_eq=hook), a=Array()),
+}
+
 # ---- the walks ----
 
 ARRAYS = ("arrays",)
@@ -153,7 +150,7 @@ def early(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callab
         hook()
         return False
 
-    def program_of(filter: Any) -> Any:
+    def expression_of(filter: Any) -> Any:
         hook()
         return "leaf", lambda x: isinstance(x, Array)
 
@@ -172,7 +169,7 @@ def early(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callab
         "partition_dict": lambda: core.partition_dict(registry, tree, True, (ARRAYS,), is_leaf),
         "combine": lambda: core.combine(registry, (tree, tree), is_leaf, False),
         "tree_of_filters": lambda: core.partition(
-            registry, tree, (("tree", filters(), program_of),), None, None
+            registry, tree, (("tree", filters(), expression_of),), None, None
         ),
     }
 
@@ -204,7 +201,7 @@ def late(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callabl
     }
 
 
-# ---- trees without end ----
+# ---- deep trees ----
 
 
 def nest(make: Callable[[Any], Any], depth: int) -> Any:
@@ -214,7 +211,7 @@ def nest(make: Callable[[Any], Any], depth: int) -> Any:
     return tree
 
 
-# How one level is put around a tree, and how it is taken off again.
+# How a tree is wrapped in one more level, and how the level is removed.
 NESTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "tuple": (lambda t: (t,), lambda t: t[0]),
     "list": (lambda t: [t], lambda t: t.pop()),
@@ -223,3 +220,9 @@ NESTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "record": (lambda t: Record(t, 1, 2), lambda t: vars(t).pop("data")),
     "box": (lambda t: Box([t]), lambda t: t.children.pop()),
 }
+
+
+def unnest(tree: Any, inner: Callable[[Any], Any]) -> None:
+    """Takes a deep tree apart from the top: not all types are deallocated without recursion."""
+    while not isinstance(tree, Array):
+        tree = inner(tree)

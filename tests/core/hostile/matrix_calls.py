@@ -1,4 +1,4 @@
-"""Places of the hostile matrix in a call: what runs around the walks."""
+"""Places of the hostile matrix in a call, outside of the walks."""
 
 import weakref
 from typing import Any
@@ -19,14 +19,14 @@ from matrix_support import (
 
 @place(unraisable=True)
 def finalizer_of_a_leaf(w: World) -> Any:
-    """Runs as the second call's arguments are dropped, or what the trace made."""
+    """Runs when the arguments of the second call are dropped, or the result of the trace."""
 
     class Mortal(Array):
         def __del__(self) -> None:
             w.hook()
 
     w.registry(flatten_one_level=lambda x: ((Mortal(), 1), x.aux))
-    w.operation = lambda tree: (w.f(tree), tree)[1]
+    w.run = lambda tree: (w.f(tree), tree)[1]
     return cs.Box([Array(), 1], aux=2)
 
 
@@ -38,7 +38,7 @@ def weakref_callback(w: World) -> Any:
         return (array, 1), x.aux
 
     w.registry(flatten_one_level=watch)
-    w.operation = lambda tree: (w.f(tree), tree)[1]
+    w.run = lambda tree: (w.f(tree), tree)[1]
     return cs.Box([Array(), 1], aux=2)
 
 
@@ -51,7 +51,7 @@ def finalizer_of_an_old_variant(w: World) -> Any:
     w.options.on["inspect_new_trace"] = lambda variant, arrays, outputs: setattr(
         variant, "record", Mortal()
     )
-    w.operation = lambda tree: [w.f(tree), [w.plain(n) for n in range(8)]][0]
+    w.run = lambda tree: [w.f(tree), [w.plain(n) for n in range(8)]][0]
     return None
 
 
@@ -66,7 +66,7 @@ def hook_of_options(name: str) -> None:
         setattr(w.options, name, hook)
         w.options.may_raise = True
         if name in ("translate_error", "raise_binding_error"):
-            w.operation = lambda tree: failing_call(w, tree, name)
+            w.run = lambda tree: failing_call(w, tree, name)
         return None
 
     PLACES[f"options.{name}"] = make
@@ -104,7 +104,7 @@ def the_function_itself(w: World) -> Any:
 
 
 @place()
-def the_variant_s_callable(w: World) -> Any:
+def the_callable_of_a_variant(w: World) -> Any:
     original = w.options.compile
 
     def compile(f: Any, variant: Any) -> Any:
@@ -116,7 +116,7 @@ def the_variant_s_callable(w: World) -> Any:
 
 
 @place(unraisable=True)
-def what_was_deferred(w: World) -> Any:
+def deferred_work(w: World) -> Any:
     w.options.may_raise = True
     w.options.on["before_raising_call"] = lambda variant: variant.defer(w.hook)
     return None
@@ -131,21 +131,21 @@ def marker_of_a_result_without_arrays(w: World) -> Any:
         variant.finish(1, lambda: w.answer(Array()))
         return f(tree)
 
-    w.operation = run
+    w.run = run
     return None
 
 
 @place()
 def arguments_of_a_partial(w: World) -> Any:
-    """A static that is met in the arguments that were given once, and in those given now."""
+    """A static is among the arguments of the partial, and among those of its call."""
     loud = loud_eq(w)
-    w.operation = lambda tree: w.f.partial(tree, k=[loud()])(extra=tree)
+    w.run = lambda tree: w.f.partial(tree, k=[loud()])(extra=tree)
     return renewed(w, loud)
 
 
 @place()
 def keywords_of_a_partial(w: World) -> Any:
-    """Names that are given twice, while what was given is emptied and filled."""
+    """Names are given twice, while the dict of keywords is emptied and filled."""
 
     class Name(str):
         __slots__ = ()
@@ -157,7 +157,7 @@ def keywords_of_a_partial(w: World) -> Any:
             return w.answer(str.__eq__(self, other))
 
     p = w.f.partial(k=[w.x], m=[w.y])
-    w.operation = lambda tree: p(tree, **{Name("z"): 1})
+    w.run = lambda tree: p(tree, **{Name("z"): 1})
     return None
 
 
@@ -167,5 +167,5 @@ def instance_of_a_bound_method(w: World) -> Any:
         method = cs.make_jit(lambda self, tree: tree, w.options)
 
     thing = Thing(weight=w.y, size=static(__hash__=lambda self: w.answer(1)))
-    w.operation = lambda tree: thing.method(tree)
+    w.run = lambda tree: thing.method(tree)
     return None

@@ -1,4 +1,4 @@
-"""Places of the hostile matrix in a tree: what its leaves and nodes run."""
+"""Places of the hostile matrix in a tree: methods and callbacks of its leaves and nodes."""
 
 import collections
 from typing import Any
@@ -192,7 +192,7 @@ def field_of_a_dataclass(w: World) -> Any:
 
 @place()
 def field_of_a_module(w: World) -> Any:
-    """A static in the first of many fields."""
+    """A static is in the first of many fields."""
     loud = loud_eq(w)
     fields = {name: [name] for name in Wide.dynamic}
     return renewed(w, lambda: Wide(**{**fields, Wide.dynamic[0]: loud()}))
@@ -237,7 +237,7 @@ def keys_of_an_ordered_dict(w: World) -> Any:
 def eq_of_a_default_factory(w: World) -> Any:
     loud = {"__eq__": lambda self, other: w.answer(True), "__call__": lambda self: None}
     factory = static_type(**loud)
-    w.operation = lambda tree: (w.f(tree), tree)[1]  # the result has the variant's own
+    w.run = lambda tree: (w.f(tree), tree)[1]  # the result has the factory of the variant
     return renewed(w, lambda: collections.defaultdict(factory(), a=w.y))
 
 

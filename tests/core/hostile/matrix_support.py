@@ -1,7 +1,7 @@
-"""The World of the hostile matrix: a trap in a call, and what is to happen where it is met.
+"""The World of the hostile matrix: a call with a trap in it, and what the trap does.
 
-A *place* puts a trap into a tree, a registry, a Python side, or the way in which a tree function
-is called. A *deed* is what the trap does, once.
+A *place* puts a trap into a tree, a registry, the options, or the arguments of a tree function.
+An *action* is what the trap does, once.
 """
 
 from collections.abc import Callable
@@ -9,30 +9,35 @@ from typing import Any
 
 import core_support as cs
 from core_support import Array, Value
+from node_support import wide
 
 NOTHING = object()
 
 
-class Deed(Exception):
-    pass
+class ActionError(Exception):
+    """What most actions that fail raise."""
 
 
 class Interrupt(BaseException):
-    """Such as KeyboardInterrupt: nobody may swallow it."""
+    """As KeyboardInterrupt, it must not be swallowed."""
 
 
 class World:
-    """A FilterJit, a tree with a trap in it, and what is to happen where the trap is met."""
+    """A FilterJit, a tree with a trap in it, and the action of the trap.
 
-    def __init__(self, deed: Callable[["World"], Any], at: int, container: type = list) -> None:
-        self.deed, self.at, self.met, self.armed, self.acted = deed, at, 0, False, False
+    The trap acts when it is met the `at`-th time while `armed`.  `run` is how a place uses the
+    tree, if not as the argument of the FilterJit.
+    """
+
+    def __init__(self, action: Callable[["World"], Any], at: int, container: type = list) -> None:
+        self.action, self.at, self.met, self.armed, self.acted = action, at, 0, False, False
         self.options = cs.Options(cs.make_registry(), maxsize=6)
         self.container: Any = container()
         self.trap: Any = None
-        self.remake: Callable[[], Any] | None = None  # where each call is to have a fresh one
+        self.remake: Callable[[], Any] | None = None  # makes a fresh trap for each call
         self.x, self.y, self.k = Array("x"), Array("y"), Array("k")
         self.jits: list[Any] = []
-        self.operation: Callable[[Any], Any] | None = None
+        self.run: Callable[[Any], Any] | None = None
         self.spare: list[Any] = []
         self.inside = 0
 
@@ -40,7 +45,7 @@ class World:
         self.options = cs.Options(cs.make_registry(**changes), maxsize=6)
 
     def hook(self, *args: Any) -> Any:
-        """What the deed gives back, to be the answer of the place; NOTHING for the right one."""
+        """Returns the answer that the place is to give; NOTHING stands for the right one."""
         if not self.armed:
             return NOTHING
         self.met += 1
@@ -48,14 +53,14 @@ class World:
             return NOTHING
         self.acted = True
         self.armed = False
-        return self.deed(self)
+        return self.action(self)
 
     def answer(self, right: Any) -> Any:
         given = self.hook()
         return right if given is NOTHING else given
 
     def fill(self) -> None:
-        """The trap, with things around it that nobody else holds."""
+        """Puts the trap into the container, among objects that nothing else holds."""
         items = [self.x, [Array(1), Value("x" * 50)], self.trap, (Array(2), 1), {"a": self.y}]
         if isinstance(self.container, list):
             self.container[:] = items
@@ -74,9 +79,9 @@ class World:
 
     def call(self) -> Any:
         tree = self.tree()
-        if self.operation is not None:
-            return self.operation(tree)
-        # Held by the stack alone, as a temporary is.
+        if self.run is not None:
+            return self.run(tree)
+        # Only the stack holds the tree, as it holds a temporary.
         return self.jits[-1](tree) if self.jits else None
 
     def plain(self, n: Any = 1) -> Any:
@@ -93,27 +98,26 @@ def echo(tree: Any = None, *rest: Any, **kwargs: Any) -> Any:
     return tree
 
 
-class Wide(cs.Module):
-    dynamic = tuple(f"field{i:02}" for i in range(25))
+Wide = wide(25)
 
 
 PLACES: dict[str, Callable[[World], Any]] = {}
-# Where Python prints what a callback raises, and goes on.
+# Where Python prints the exception of a callback, and goes on.
 UNRAISABLE = set()
 
 
 def place(unraisable: bool = False) -> Callable[[Callable[[World], Any]], Callable[[World], Any]]:
-    def note(make: Callable[[World], Any]) -> Callable[[World], Any]:
+    def register(make: Callable[[World], Any]) -> Callable[[World], Any]:
         PLACES[make.__name__] = make
         if unraisable:
             UNRAISABLE.add(make.__name__)
         return make
 
-    return note
+    return register
 
 
 def static_type(**methods: Any) -> type:
-    """A class with these methods: all its instances are equal."""
+    """A class with these methods, whose instances are all equal."""
     space = {
         "__hash__": lambda self: 7,
         "__eq__": lambda self, other: type(self) is type(other) or NotImplemented,
@@ -132,6 +136,6 @@ def loud_eq(w: World) -> type:
 
 
 def renewed(w: World, make: Callable[[], Any]) -> Any:
-    """What is made now, and made again for each call."""
+    """Makes a trap now, and another for each call."""
     w.remake = make
     return make()

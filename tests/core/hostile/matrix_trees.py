@@ -1,7 +1,4 @@
-"""Places of the hostile matrix in the functions over trees.
-
-The operation is given the tree, and has the trap in its own ways.
-"""
+"""Places of the hostile matrix in the tree functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +8,13 @@ from core_support import Array, Linear, Point, core
 from matrix_support import PLACES, World, loud_eq, static
 
 
-def operation(
+def tree_function(
     name: str, run: Callable[[World, Any, Any], Any], trap: Callable[[World], Any] | None = None
 ) -> None:
+    """Registers a place in `run`, or in the trap that is put into the tree for it."""
+
     def make(w: World) -> Any:
-        w.operation = lambda tree: run(w, w.options.registry, tree)
+        w.run = lambda tree: run(w, w.options.registry, tree)
         return None if trap is None else trap(w)
 
     PLACES[name] = make
@@ -58,7 +57,7 @@ def loud_name(w: World) -> Any:
 
 
 def two(w: World, tree: Any) -> tuple[Any, Any]:
-    """A tree twice, each with a static of its own."""
+    """The tree in two Modules, each with its own static."""
     loud = loud_eq(w)
     return (Linear(weight=tree, size=loud()), Linear(weight=tree, size=loud()))
 
@@ -68,7 +67,7 @@ def structure_of(registry: Any, tree: Any) -> Any:
 
 
 def other_statics(w: World, registry: Any, tree: Any) -> Any:
-    """Two trees whose statics differ, so that both are written down."""
+    """Two trees whose statics differ, so that the error has the repr of both."""
     structure = core.tree_flatten(registry, Linear(size=loud_repr(w)), True, None)[1]
     other = Linear(size=loud_repr(w))
     try:
@@ -96,51 +95,51 @@ def unknown_groups(w: World, registry: Any, tree: Any) -> Any:
 
 
 def tree_filter(w: World, registry: Any, tree: Any) -> Any:
-    program = ("tree", [1, {"k": 2}], lambda f: w.answer(("leaf", lambda leaf: True)))
-    return core.partition(registry, tree, (program,), None, None)
+    expression = ("tree", [1, {"k": 2}], lambda f: w.answer(("leaf", lambda leaf: True)))
+    return core.partition(registry, tree, (expression,), None, None)
 
 
-operation("repr of a key", lambda w, r, t: repr(structure_of(r, t)), loud_key)
-operation("repr of a static", lambda w, r, t: repr(structure_of(r, t)), loud_repr)
-operation("name of a class", lambda w, r, t: repr(structure_of(r, t)), loud_name)
-operation("str of a key", lambda w, r, t: core.tree_paths(r, t, None), loud_key)
-operation("str of a key that is given", lambda w, r, t: structure_of(r, t).paths, loud_key)
-operation("fields of a named tuple", lambda w, r, t: core.tree_paths(r, t, None), loud_fields)
-operation("reprs of statics that differ", other_statics)
-operation("reprs of aux data that differ", other_aux)
-operation("repr of an unknown path", unknown_groups)
-operation("is_leaf", lambda w, r, t: core.tree_leaves(r, t, lambda x: w.answer(False)))
-operation("map", lambda w, r, t: core.tree_map(r, lambda x: w.answer(x), (t,), None))
-operation("map of two", lambda w, r, t: core.tree_map(r, lambda *xs: w.answer(1), (t, t), None))
-operation("eq in a map", lambda w, r, t: core.tree_map(r, lambda *xs: 1, two(w, t), None))
-operation("eq in combine", lambda w, r, t: core.combine(r, two(w, t), None, False))
-operation(
+tree_function("repr of a key", lambda w, r, t: repr(structure_of(r, t)), loud_key)
+tree_function("repr of a static", lambda w, r, t: repr(structure_of(r, t)), loud_repr)
+tree_function("name of a class", lambda w, r, t: repr(structure_of(r, t)), loud_name)
+tree_function("str of a key", lambda w, r, t: core.tree_paths(r, t, None), loud_key)
+tree_function("str of a key that is given", lambda w, r, t: structure_of(r, t).paths, loud_key)
+tree_function("fields of a named tuple", lambda w, r, t: core.tree_paths(r, t, None), loud_fields)
+tree_function("reprs of statics that differ", other_statics)
+tree_function("reprs of aux data that differ", other_aux)
+tree_function("repr of an unknown path", unknown_groups)
+tree_function("is_leaf", lambda w, r, t: core.tree_leaves(r, t, lambda x: w.answer(False)))
+tree_function("map", lambda w, r, t: core.tree_map(r, lambda x: w.answer(x), (t,), None))
+tree_function("map of two", lambda w, r, t: core.tree_map(r, lambda *xs: w.answer(1), (t, t), None))
+tree_function("eq in a map", lambda w, r, t: core.tree_map(r, lambda *xs: 1, two(w, t), None))
+tree_function("eq in combine", lambda w, r, t: core.combine(r, two(w, t), None, False))
+tree_function(
     "predicate",
     lambda w, r, t: core.partition(r, t, (("leaf", lambda x: w.answer(True)),), None, None),
 )
-operation(
+tree_function(
     "predicate of arrays",
     lambda w, r, t: core.partition_dict(
         r, t, ("array", lambda x: w.answer(True)), (("arrays",),), None
     )[1:],
 )
-operation(
+tree_function(
     "glob",
     lambda w, r, t: core.tree_flatten(
         r, t, ("path", (("deep",), ("glob", lambda x: w.answer(True)))), None
     )[0],
 )
-operation("a program of a tree", tree_filter)
-operation(
+tree_function("an expression in a tree of filters", tree_filter)
+tree_function(
     "str of a key in a pattern",
     lambda w, r, t: core.tree_flatten(r, t, ("path", (("deep",), ("name", "text"))), None)[0],
     loud_key,
 )
-operation(
+tree_function(
     "leaves that are given",
     lambda w, r, t: structure_of(r, [w.x] * 3).unflatten(w.answer(Array(i)) for i in range(3)),
 )
-operation(
+tree_function(
     "groups by loud keys",
     lambda w, r, t: structure_of(r, [w.x]).combine(
         {

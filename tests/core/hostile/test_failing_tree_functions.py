@@ -1,4 +1,4 @@
-"""User code that fails in the middle of the functions over trees, and the references then."""
+"""User code that fails in the middle of the tree functions, and the references then."""
 
 import collections
 import gc
@@ -21,36 +21,11 @@ from core_support import (
     make_registry,
     same,
 )
-from hostile_support import ARRAYS, CONTAINERS, DEEDS, Once, attempt, early, filled, late, nothing
-
-
-def fail() -> None:
-    raise ZeroDivisionError("on purpose")
-
-
-class Key(str):
-    """A dict's key that runs code; its text is that of the str."""
-
-    hook: Callable[[], Any] = staticmethod(nothing)
-
-    def __hash__(self) -> int:
-        return str.__hash__(self)
-
-    def __eq__(self, other: object) -> bool:
-        Key.hook()
-        return str.__eq__(self, other)
-
-    def __lt__(self, other: str) -> bool:
-        Key.hook()
-        return str.__lt__(self, other)
-
+from hostile_support import ARRAYS, CHANGES, CONTAINERS, Once, early, filled, late
+from node_support import Ambiguous, LoudStr
+from outcome_support import attempt, fail, nothing
 
 # ---- errors ----
-
-
-class Ambiguous:
-    def __bool__(self) -> bool:
-        raise ValueError("ambiguous")
 
 
 @pytest.mark.parametrize("at", [1, 4, 9])
@@ -92,7 +67,9 @@ def test_answers_that_are_neither_true_nor_false(registry: Any) -> None:
     registry = make_registry(is_array=bad)
     with pytest.raises(ValueError, match="ambiguous"):
         core.tree_flatten(registry, [Maybe(True)], ARRAYS, None)
-    assert len(core.tree_leaves(registry, [Maybe(True)], None)) == 1, "not asked: it is a leaf"
+    assert len(core.tree_leaves(registry, [Maybe(True)], None)) == 1, (
+        "tree_leaves does not ask is_array"
+    )
 
 
 def test_a_map_function_may_return_anything(registry: Any) -> None:
@@ -106,7 +83,7 @@ def test_a_map_function_may_return_anything(registry: Any) -> None:
     assert made[0] is tree and made[1]["a"] is tree and made[2] == (tree, tree)
 
 
-def test_the_notes_of_errors_are_no_obstacle(registry: Any) -> None:
+def test_errors_that_take_no_notes(registry: Any) -> None:
     class Sealed(Exception):
         def add_note(self, note: str) -> None:
             raise ZeroDivisionError
@@ -136,12 +113,12 @@ def test_the_notes_of_errors_are_no_obstacle(registry: Any) -> None:
 
 @pytest.fixture
 def loud_keys() -> Any:
-    yield Key
-    Key.hook = staticmethod(nothing)  # type: ignore[method-assign]
+    yield LoudStr
+    LoudStr.hook = staticmethod(nothing)  # type: ignore[method-assign]
 
 
 def test_keys_that_fail(registry: Any, loud_keys: Any) -> None:
-    tree = [0, {Key("b"): 1, Key("a"): 2}]
+    tree = [0, {LoudStr("b"): 1, LoudStr("a"): 2}]
     _, structure = core.tree_flatten(registry, tree, True, None)
     loud_keys.hook = staticmethod(fail)
     for call in (
@@ -152,7 +129,7 @@ def test_keys_that_fail(registry: Any, loud_keys: Any) -> None:
             call()
         assert info.value.__notes__ == ["(while sorting the keys of the dict `[1]`)"]
     loud_keys.hook = staticmethod(nothing)
-    other = [0, {Key("a"): 1, Key("b"): 2}]
+    other = [0, {LoudStr("a"): 1, LoudStr("b"): 2}]
     loud_keys.hook = staticmethod(fail)
     with pytest.raises(ZeroDivisionError):
         structure.flatten_up_to(other)
@@ -160,11 +137,11 @@ def test_keys_that_fail(registry: Any, loud_keys: Any) -> None:
     assert structure.flatten_up_to(other) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_dict_changed_by_its_own_keys(
-    registry: Any, loud_keys: Any, deed: Callable[[Any], Any]
+    registry: Any, loud_keys: Any, change: Callable[[Any], Any]
 ) -> None:
-    make = lambda: {Key(f"k{i}"): [Array()] for i in range(6)}
+    make = lambda: {LoudStr(f"k{i}"): [Array()] for i in range(6)}
     for at in range(1, 14):
         loud_keys.hook = staticmethod(nothing)
         _, structure = core.tree_flatten(registry, [make(), 1], True, None)
@@ -177,7 +154,7 @@ def test_a_dict_changed_by_its_own_keys(
         ):
             loud_keys.hook = staticmethod(nothing)
             tree = [make(), 1]
-            loud_keys.hook = Once(lambda t=tree: deed(t[0]), at)  # type: ignore[misc]
+            loud_keys.hook = Once(lambda t=tree: change(t[0]), at)  # type: ignore[misc]
             found = attempt(call, tree)
             loud_keys.hook = staticmethod(nothing)
             if isinstance(found, Exception):
@@ -215,11 +192,11 @@ def test_keys_whose_text_fails(registry: Any) -> None:
     assert structure.paths == ("0", "1.k.0", "1.k.1") == tuple(calls[0]())
     assert calls[4]()[0] == [1, 2]
     Mute.text = "other"
-    assert structure.paths == ("0", "1.k.0", "1.k.1"), "written once"
+    assert structure.paths == ("0", "1.k.0", "1.k.1"), "the paths are kept"
 
 
 @pytest.mark.parametrize("answer", [None, 3, (), ([],), (3, None), ([], None, 1)])
-def test_bad_answers_of_split(answer: Any) -> None:
+def test_bad_answers_of_flatten_one_level(answer: Any) -> None:
     registry = make_registry(flatten_one_level=lambda x: answer)
     structure = core.tree_flatten(registry, [Box([])], True, None)[1]
     for call in (
@@ -234,7 +211,7 @@ def test_bad_answers_of_split(answer: Any) -> None:
     "answer",
     [None, 3, (), ([], None, id, ()), ((1,), None, id, ()), ((1,), None, id, (1,)), ((), 0, id)],
 )
-def test_bad_answers_of_describe(answer: Any) -> None:
+def test_bad_answers_of_flatten_with_keys(answer: Any) -> None:
     registry = make_registry(flatten_with_keys=lambda x: answer)
     for call in (
         lambda: core.tree_leaves(registry, [Box([])], None),
@@ -244,7 +221,7 @@ def test_bad_answers_of_describe(answer: Any) -> None:
             call()
 
 
-def test_what_fails_to_come_apart_is_named() -> None:
+def test_a_node_that_fails_to_flatten_is_named() -> None:
     def fails(x: Any) -> Any:
         return fail() if x.aux == "bad" else flatten_with_keys(x)
 
@@ -280,7 +257,7 @@ def test_unflatten_that_fails(registry: Any) -> None:
 
 
 def test_groups_with_keys_of_their_own(registry: Any) -> None:
-    """A key that has the hash of a path is compared with it, which may change the group."""
+    """A key with the hash of a path is compared with the path, which may change the group."""
 
     class Path:
         def __init__(self, text: str, hook: Callable[[], Any]) -> None:
@@ -304,25 +281,25 @@ def test_groups_with_keys_of_their_own(registry: Any) -> None:
         for victim in ("self", "other"):
             other = {k: [Array()] for k in full}
             group = {}
-            deed = Once(lambda g=group, o=other, v=victim: (g if v == "self" else o).clear(), at)  # type: ignore[misc]
-            group.update({Path(path, deed): [Array()] for path in full})
+            hook = Once(lambda g=group, o=other, v=victim: (g if v == "self" else o).clear(), at)  # type: ignore[misc]
+            group.update({Path(path, hook): [Array()] for path in full})
             found = attempt(structure.combine, group, other)
-            assert isinstance(found, (ValueError, dict)) and deed.calls > 0
+            assert isinstance(found, (ValueError, dict)) and hook.calls > 0
 
 
 def test_statics_that_change_while_they_are_read() -> None:
     hole = Value("hole")
-    for deed in (list.clear, lambda statics: statics.append(1), list.reverse):
+    for change in (list.clear, lambda statics: statics.append(1), list.reverse):
         statics = [hole, "a", hole]
 
-        def learn(cls: type, x: Any, deed: Any = deed, statics: Any = statics) -> tuple[Any, ...]:
+        def ask(cls: type, x: Any, change: Any = change, statics: Any = statics) -> tuple[Any, ...]:
             if cls is float:
-                deed(statics)
+                change(statics)
             return classify(cls, x)
 
-        registry = make_registry(classify=learn)
+        registry = make_registry(classify=ask)
         found = attempt(core.from_parts, registry, hole, [hole, 1.5, hole], statics)
-        if deed is list.reverse:
+        if change is list.reverse:
             assert found.unflatten([1, 2]) == [1, "a", 2]
         else:
             assert isinstance(found, ValueError)
@@ -331,19 +308,16 @@ def test_statics_that_change_while_they_are_read() -> None:
 # ---- references ----
 
 
-def outcome(call: Callable[[], Any]) -> Any:
-    """None, or the type of what was raised; nothing of it is kept."""
-    try:
-        call()
-    except Exception as e:
-        return type(e)
-    return None
+def error_of(call: Callable[[], Any]) -> Any:
+    """The type of the exception that the call raises, or None; nothing of the result is kept."""
+    found = attempt(call)
+    return type(found) if isinstance(found, Exception) else None
 
 
 @pytest.mark.parametrize("kind", CONTAINERS)
 @pytest.mark.parametrize("at", [0, 1, 4, 9])
 def test_reference_counts(registry: Any, kind: str, at: int) -> None:
-    """`at`: the call of the hook that fails, 0 for none."""
+    """`at` is the number of the call of the hook that fails, or 0 for none."""
     tree = [filled(kind), Array(), None, Value(1)]
     leaves = core.tree_leaves(registry, tree, None)
     structure = core.tree_flatten(registry, tree, True, None)[1]
@@ -352,7 +326,7 @@ def test_reference_counts(registry: Any, kind: str, at: int) -> None:
     counts = lambda: [sys.getrefcount(x) for x in watched]
     for calls in (early, late):
         for name in calls(registry, tree, nothing):
-            run = lambda c=calls, n=name: outcome(c(registry, tree, Once(fail, at))[n])
+            run = lambda c=calls, n=name: error_of(c(registry, tree, Once(fail, at))[n])
             run()
             gc.collect()
             before = counts()
@@ -382,16 +356,16 @@ def test_reference_counts(registry: Any, kind: str, at: int) -> None:
         (lambda: core.tree_flatten(registry, tree, ("path", (("any",), 3)), None), TypeError),
     ]
     for call, error in others:
-        outcome(call)
+        error_of(call)
         gc.collect()
         before = counts()
         for _ in range(20):
-            assert outcome(call) is error
+            assert error_of(call) is error
         gc.collect()
         assert all(abs(now - then) < 5 for now, then in zip(counts(), before, strict=True))
 
 
-def test_nothing_is_held_longer_than_it_has_to(registry: Any) -> None:
+def test_nothing_is_held_longer_than_necessary(registry: Any) -> None:
     tree = {"a": Array(), "b": [Array(), Value(1)], "c": Linear(weight=Array(), size=Value(2))}
     array, static, field = map(weakref.ref, (tree["a"], tree["b"][1], tree["c"].size))  # type: ignore[index,attr-defined]
     structure = core.tree_flatten(registry, tree, ARRAYS, None)[1]
@@ -434,7 +408,7 @@ def test_cycles_through_a_structure_are_collected(registry: Any) -> None:
 
 
 def test_collections_all_the_time(registry: Any) -> None:
-    """The collector sees Structures while they are made."""
+    """The collector meets Structures that are being made."""
     threshold = gc.get_threshold()
     trees = [[filled(kind), Array()] for kind in CONTAINERS]
     expected = [{n: call() for n, call in late(registry, t, nothing).items()} for t in trees]

@@ -1,8 +1,8 @@
-"""Each place where Python code can run, times each deed that it may do there.
+"""Each place where Python code can run, times each action that it may take there.
 
-Afterwards nothing may have crashed, the exception is the deed's own or the result is right, the
-cache is consistent, and a next plain call is right. matrix_support.py says what a place and a deed
-are.
+Nothing may crash.  The call raises the exception of the action or returns the right result, the
+cache stays consistent, and the next ordinary calls are right.  matrix_support.py defines places
+and actions.
 """
 
 import gc
@@ -11,12 +11,12 @@ import sys
 from typing import Any
 
 import core_support as cs
-import matrix_calls  # noqa: F401, each adds its places
+import matrix_calls  # noqa: F401, each registers its places
 import matrix_nodes  # noqa: F401
 import matrix_trees  # noqa: F401
 import pytest
-from matrix_operations import DEEDS, HARMLESS
-from matrix_support import PLACES, UNRAISABLE, Deed, Interrupt, World
+from matrix_actions import ACTIONS, HARMLESS
+from matrix_support import PLACES, UNRAISABLE, ActionError, Interrupt, World
 
 
 def consistent(w: World) -> None:
@@ -31,16 +31,16 @@ def consistent(w: World) -> None:
 
 
 def right(w: World, result: Any) -> bool:
-    """Where the place has not been given an operation of its own, the result is the tree."""
-    return w.operation is not None or cs.same(result, w.tree())
+    """Unless the place has a function of its own, the result is the tree."""
+    return w.run is not None or cs.same(result, w.tree())
 
 
-def attempt(name: str, deed: str, at: int, phase: str, container: type) -> bool:
-    """Whether the place was met."""
-    w = World(DEEDS[deed], at, container)
+def trap_acts(name: str, action: str, at: int, phase: str, container: type) -> bool:
+    """Makes a call with a trap, checks all that must hold then; whether the trap acted."""
+    w = World(ACTIONS[action], at, container)
     w.trap = PLACES[name](w)
     w.fill()
-    if w.operation is None:
+    if w.run is None:
         assert w.f is not None  # made before the trap is armed
     if phase != "first":
         w.call()
@@ -57,27 +57,27 @@ def attempt(name: str, deed: str, at: int, phase: str, container: type) -> bool:
         finally:
             w.armed = False
     except Interrupt:
-        assert deed == "interrupts"
+        assert action == "interrupts"
     except SystemError:
         raise
     except Exception as e:
-        assert w.acted and deed not in HARMLESS, (name, deed, phase, e)
-        if deed == "raises" and name not in (
+        assert w.acted and action not in HARMLESS, (name, action, phase, e)
+        if action == "raises" and name not in (
             "options.translate_error",
             "options.raise_binding_error",
         ):
-            assert isinstance(e, Deed), e
+            assert isinstance(e, ActionError), e
     else:
-        assert deed != "interrupts" or not w.acted or name in UNRAISABLE, "swallowed"
-        if deed in HARMLESS or not w.acted:
-            assert right(w, result), (name, deed, phase, result)
+        assert action != "interrupts" or not w.acted or name in UNRAISABLE, "swallowed"
+        if action in HARMLESS or not w.acted:
+            assert right(w, result), (name, action, phase, result)
     result = None
     gc.collect()
     consistent(w)
     for n in (1, "plain", True):
         for _ in range(2):
             assert cs.same(w.plain(n), [w.x, n, {"k": w.k}])
-    # What the deed has left of the container is used as it is now, then as it was.
+    # The container is used as the action has left it, then as it was.
     for _ in range(2):
         try:
             w.renew()
@@ -99,12 +99,12 @@ CHANGES = ("empties", "shrinks", "grows", "replaces")
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_place_and_deeds(name: str) -> None:
-    met = dict.fromkeys(DEEDS, 0)
-    for deed, phase in itertools.product(DEEDS, PHASES):
-        for container in (list, dict) if deed in CHANGES else (list,):
+def test_place_and_actions(name: str) -> None:
+    met = dict.fromkeys(ACTIONS, 0)
+    for action, phase in itertools.product(ACTIONS, PHASES):
+        for container in (list, dict) if action in CHANGES else (list,):
             for at in (1, 2, 3):
-                if not attempt(name, deed, at, phase, container):
+                if not trap_acts(name, action, at, phase, container):
                     break
-                met[deed] += 1
-    assert all(met.values()), [deed for deed in met if not met[deed]]
+                met[action] += 1
+    assert all(met.values()), [action for action in met if not met[action]]

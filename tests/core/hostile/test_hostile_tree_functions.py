@@ -1,101 +1,64 @@
-"""User code in the middle of the functions over trees: it changes the tree, and comes back in."""
+"""User code in the middle of the tree functions: it changes the tree, or calls them again."""
 
-import collections
 import gc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Box,
-    Hostile,
-    Linear,
-    Record,
-    Value,
-    classify,
-    core,
-    make_registry,
-    same,
-)
-from hostile_support import (
-    ARRAYS,
-    CONTAINERS,
-    DEEDS,
-    Loud,
-    Once,
-    attempt,
-    early,
-    filled,
-    late,
-    nothing,
-)
+from core_support import Array, Box, Value, classify, core, make_registry, same
+from hostile_support import ARRAYS, CHANGES, CONTAINERS, TRAPS, Once, early, filled, late
+from outcome_support import attempt, nothing
 
 
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", CONTAINERS)
 @pytest.mark.parametrize("name", early(None, None, nothing))
 def test_changed_while_it_is_walked(
-    registry: Any, name: str, kind: str, deed: Callable[[Any], Any]
+    registry: Any, name: str, kind: str, change: Callable[[Any], Any]
 ) -> None:
     for at in (1, 2, 5, 12):
         for change_root in (False, True):
             tree = [filled(kind), Array()]
             container = tree[0]
-            hook = Once(lambda c=container, t=tree, r=change_root: (r and t.clear(), deed(c)), at)  # type: ignore[misc]
+            hook = Once(lambda c=container, t=tree, r=change_root: (r and t.clear(), change(c)), at)  # type: ignore[misc]
             del container
             found = attempt(early(registry, tree, hook)[name])
             assert hook.calls >= min(at, 2)
             if isinstance(found, Exception):
                 assert isinstance(found, (RuntimeError, ValueError)), found
-            # What is left is a tree like any other.
+            # What remains is an ordinary tree.
             rest = [tree, Array()]
             leaves, structure = early(registry, rest, nothing)["flatten"]()
             assert same(structure.unflatten(leaves), rest)
 
 
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", CONTAINERS)
 @pytest.mark.parametrize("name", late(None, None, nothing))
 def test_changed_after_it_was_walked(
-    registry: Any, name: str, kind: str, deed: Callable[[Any], Any]
+    registry: Any, name: str, kind: str, change: Callable[[Any], Any]
 ) -> None:
-    """All leaves are held by then: it changes nothing."""
+    """The function holds all leaves by then, so the result does not change."""
     for at in (1, 2, 7):
         tree = [filled(kind), Array()]
         container = tree[0]
         expected = late(registry, tree, nothing)[name]()
-        hook = Once(lambda c=container, t=tree: (deed(c), t.clear()), at)  # type: ignore[misc]
+        hook = Once(lambda c=container, t=tree: (change(c), t.clear()), at)  # type: ignore[misc]
         del container
         found = late(registry, tree, hook)[name]()
         assert hook.calls >= at and tree == []
         assert same(found, expected)
 
 
-TRAPS: dict[str, Callable[[Callable[[], Any]], Any]] = {
-    "split": lambda hook: Box([Array(), 1], hook=hook),
-    "aux": lambda hook: Box([Array()], aux=Hostile(on_eq=hook)),
-    "static": lambda hook: Linear(weight=Array(), size=Hostile(on_eq=hook)),
-    "tag": lambda hook: Record(Array(), [1], Hostile(on_eq=hook)),
-    "getattr": lambda hook: Loud(hook),
-    "factory": lambda hook: collections.defaultdict(Factory(on_eq=hook), a=Array()),
-}
+# The traps that comparing one tree with the structure of another meets.
+COMPARED = ["flatten_one_level", "aux", "static_field", "dataclass_field", "getattr", "factory"]
 
 
-class Factory(Hostile):
-    """A default_factory that runs code when it is compared."""
-
-    __hash__ = Hostile.__hash__
-
-    def __call__(self) -> int:
-        return 0
-
-
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", CONTAINERS)
-@pytest.mark.parametrize("trap", TRAPS)
-def test_changed_while_it_is_held_against_another(
-    registry: Any, trap: str, kind: str, deed: Callable[[Any], Any]
+@pytest.mark.parametrize("trap", COMPARED)
+def test_changed_while_it_is_compared_with_another(
+    registry: Any, trap: str, kind: str, change: Callable[[Any], Any]
 ) -> None:
     calls: list[Callable[[Any, Any, Any], Any]] = [
         lambda model, structure, tree: structure.flatten_up_to(tree),
@@ -109,7 +72,7 @@ def test_changed_while_it_is_held_against_another(
         model = [filled(kind, TRAPS[trap](nothing)), Array()]
         structure = core.tree_flatten(registry, model, True, None)[1]
         tree: list[Any] = []
-        hook = Once(lambda t=tree: deed(t[0]))  # type: ignore[misc]
+        hook = Once(lambda t=tree: change(t[0]))  # type: ignore[misc]
         tree += [filled(kind, TRAPS[trap](hook)), Array()]
         found = attempt(call, model, structure, tree)
         assert hook.calls > 0
@@ -119,22 +82,22 @@ def test_changed_while_it_is_held_against_another(
         assert structure.flatten_up_to(model) is not None
 
 
-def test_a_root_that_is_dropped_while_it_is_held_against_another(registry: Any) -> None:
-    for trap, make in TRAPS.items():
-        structure = core.tree_flatten(registry, [[make(nothing), Array()], [Array()]], True, None)[
-            1
-        ]
+def test_a_root_dropped_while_it_is_compared_with_another(registry: Any) -> None:
+    for trap in COMPARED:
+        make = TRAPS[trap]
+        model = [[make(nothing), Array()], [Array()]]
+        structure = core.tree_flatten(registry, model, True, None)[1]
         tree: list[Any] = []
         tree += [[make(Once(tree.clear)), Array()], [Array()]]
         found = attempt(structure.flatten_up_to, tree)
         assert isinstance(found, RuntimeError) and tree == [], trap
 
 
-# ---- back in ----
+# ---- calls within calls ----
 
 
 @pytest.mark.parametrize("outer", late(None, None, nothing))
-def test_the_same_functions_within(registry: Any, outer: str) -> None:
+def test_functions_called_within_functions(registry: Any, outer: str) -> None:
     for kind in CONTAINERS:
         tree = [filled(kind), Array()]
         expected = {name: call() for name, call in late(registry, tree, nothing).items()}
@@ -148,8 +111,8 @@ def test_the_same_functions_within(registry: Any, outer: str) -> None:
         assert all(same(inner[name], expected[name]) for name in inner)
 
 
-def test_is_leaf_that_takes_trees_apart(registry: Any) -> None:
-    """The number of leaves below each node, asked for at each node."""
+def test_is_leaf_that_flattens_trees(registry: Any) -> None:
+    """`is_leaf` counts the leaves below each node."""
     sizes: list[int] = []
 
     def is_leaf(x: Any) -> bool:
@@ -161,14 +124,14 @@ def test_is_leaf_that_takes_trees_apart(registry: Any) -> None:
     assert sizes == [8, 2, 4, 1, 3, 1, 1, 1, 2]
 
 
-def test_classify_that_takes_trees_apart() -> None:
-    def learn(cls: type, x: Any) -> tuple[Any, ...]:
+def test_classify_that_flattens_trees() -> None:
+    def ask(cls: type, x: Any) -> tuple[Any, ...]:
         if cls is float and registry.known_types() < 3:
             assert core.tree_leaves(registry, [1, [2]], None) == [1, 2]
             core.partition(registry, [1, [(b"", {})]], (ARRAYS,), None, None)
         return classify(cls, x)
 
-    registry = make_registry(classify=learn)
+    registry = make_registry(classify=ask)
     tree = [1, 2.5, ["a", Array()], {"k": Value(1)}]
     leaves, structure = core.tree_flatten(registry, tree, ARRAYS, None)
     assert leaves == [tree[2][1]] and same(structure.unflatten(leaves), tree)  # type: ignore[index]

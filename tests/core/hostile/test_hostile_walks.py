@@ -1,18 +1,16 @@
-"""User code that runs in the middle of a walk and changes what is walked; trees without end.
+"""User code that runs in the middle of a walk and changes the tree; deep and cyclic trees.
 
-Nothing here may crash; most of it may fail or match as it likes. Sanitizers (``.ci/sanitize``)
-tell whether memory was used after it was freed.
+Nothing here may crash.  Most calls may fail or match.  Sanitizers (``.ci/sanitize``) tell whether
+memory was used after it was freed.
 """
 
 import functools
 import gc
 import inspect
 import operator
-import subprocess
 import sys
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +19,6 @@ from core_support import (
     Box,
     Hostile,
     Linear,
-    Maybe,
     Record,
     Value,
     classify,
@@ -31,43 +28,24 @@ from core_support import (
     same,
     variants,
 )
-from hostile_support import (
-    CONTAINERS,
-    DEEDS,
-    NESTS,
-    Loud,
-    Once,
-    attempt,
-    fill,
-    filled,
-    nest,
-    nothing,
-)
-
-# What calls a hook when it is met: by hash, by ==, by is_array, by split, by getattr.
-TRAPS: dict[str, Callable[[Callable[[], Any]], Any]] = {
-    "hash": lambda hook: Hostile(on_hash=hook),
-    "eq": lambda hook: Hostile(on_eq=hook),
-    "is_array": lambda hook: Maybe(True, hook),
-    "is_array_static": lambda hook: Maybe(False, hook),
-    "split": lambda hook: Box([Array(), 1], hook=hook),
-    "in_tuple": lambda hook: Box([], aux=((Hostile(on_eq=hook), Hostile(on_hash=hook)),)),
-    "getattr": lambda hook: Loud(hook),
-}
+from hostile_support import CHANGES, CONTAINERS, NESTS, TRAPS, Once, fill, filled, nest, unnest
+from node_support import LoudStr
+from outcome_support import attempt, nothing
+from process_support import output_of
 
 
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", CONTAINERS)
 @pytest.mark.parametrize("trap", TRAPS)
-def test_changed_during_a_walk(trap: str, kind: str, deed: Callable[[Any], Any]) -> None:
-    """The deed is done when the trap is met the `at`-th time: in the operation or after it."""
+def test_changed_during_a_walk(trap: str, kind: str, change: Callable[[Any], Any]) -> None:
+    """The container changes when the trap is met the `at`-th time: in the operation or after it."""
     for at in (1, 2, 3):
         for operation in ("flatten", "match", "compare", "match_other"):
             registry = make_registry()
             container = filled(kind, TRAPS[trap](nothing))
             _, structure = core.flatten(registry, [container, Array()])
             hash(structure)
-            hook = Once(functools.partial(deed, container), at)
+            hook = Once(functools.partial(change, container), at)
             fill(container, TRAPS[trap](hook))
             tree = [container, Array()]
             if operation == "flatten":
@@ -90,7 +68,7 @@ def test_changed_during_a_walk(trap: str, kind: str, deed: Callable[[Any], Any])
 @pytest.mark.parametrize("cls", [list, set, dict])
 @pytest.mark.parametrize("hook", ["on_hash", "on_eq"])
 def test_a_field_emptied_while_it_is_hashed_or_compared(registry: Any, cls: Any, hook: str) -> None:
-    """Static fields may be mutable; theirs are the only elements that nobody else holds."""
+    """A static field may be mutable, and the only owner of its elements."""
 
     def make() -> Any:
         elements = [Hostile(hash_value=i % 2, equal=False) for i in range(6)]
@@ -118,7 +96,7 @@ def test_a_field_emptied_while_it_is_hashed_or_compared(registry: Any, cls: Any,
 
 
 def test_the_structure_dropped_during_a_match() -> None:
-    """By the cache and by the wrapper: the call alone holds it then."""
+    """The cache and the wrapper drop it, so only the call holds it."""
     dropped: list[Any] = []
 
     def drop() -> None:
@@ -132,7 +110,7 @@ def test_the_structure_dropped_during_a_match() -> None:
     f(Array(), [Array(), Hostile(), Array()])
     x = Array()
     assert f(x, [Array(), Hostile(on_eq=drop), Array()]) is x
-    f(Array(), 2)  # which takes the place of that call's variant
+    f(Array(), 2)  # so that the wrapper drops that call's variant
     gc.collect()
     assert [structure() for structure in dropped] == [None]
 
@@ -144,7 +122,7 @@ def test_the_registry_is_held_by_its_structures() -> None:
 
 
 def test_the_registry_learns_during_a_walk() -> None:
-    """classify() that flattens instances itself, of the very type that is asked about."""
+    """classify() flattens instances of the type that it is asked about."""
 
     def classify(cls: type, x: Any) -> tuple[Any, ...]:
         if cls is list and x:
@@ -169,7 +147,7 @@ def test_classify_that_fails() -> None:
 
 
 def test_the_type_dies_while_it_is_asked_about() -> None:
-    """The instance moves to another class in classify(), and nothing else holds the old one."""
+    """classify() moves the instance to another class, and nothing else holds the old class."""
 
     class Answer(tuple):
         def __del__(self) -> None:
@@ -188,8 +166,8 @@ def test_the_type_dies_while_it_is_asked_about() -> None:
 
 
 def test_equality_given_to_a_class_later(registry: Any) -> None:
-    """A class whose instances compared by identity when they were flattened: a match goes on to
-    do so. Where structures are compared, its new ``__eq__`` runs."""
+    """The instances of a class compared by identity when they were flattened.  A match still
+    compares them so; comparing structures calls the new ``__eq__``."""
 
     class Late:
         pass
@@ -211,39 +189,28 @@ def test_equality_given_to_a_class_later(registry: Any) -> None:
 
 
 def test_a_dict_dropped_during_a_look_up_in_it(registry: Any) -> None:
-    """An attribute's name that is no plain str: looking for a field compares with it."""
-
-    class Name(str):
-        hook: Any = None
-
-        def __hash__(self) -> int:
-            return str.__hash__(self)
-
-        def __eq__(self, other: object) -> bool:
-            if Name.hook is not None:
-                Name.hook()
-            return str.__eq__(self, other)
+    """The name of an attribute is a subclass of str: looking for a field compares with it."""
 
     for field in ("weight", "bias", "size", "__doc__"):
-        Name.hook = None
+        LoudStr.hook = staticmethod(nothing)
         tree = Linear(size=3)
         _, structure = core.flatten(registry, Linear(weight=Array(), bias=Array(), size=3))
         hash(structure)
 
         def fresh(tree: Any = tree, field: str = field) -> None:
-            tree.__dict__ = {Name(field): Array(), "bias": Array(), "size": 3}
+            tree.__dict__ = {LoudStr(field): Array(), "bias": Array(), "size": 3}
             gc.collect()
 
         fresh()
-        Name.hook = fresh
+        LoudStr.hook = staticmethod(fresh)
         attempt(core.match, structure, tree)
         attempt(core.flatten, registry, tree)
-        Name.hook = None
+        LoudStr.hook = staticmethod(nothing)
 
 
 @pytest.mark.parametrize("cls", [Linear, type("OnException", (Linear, Exception), {})])
-def test_a_collection_in_the_middle_of_a_plain_match(registry: Any, cls: Any) -> None:
-    """Finalizers run wherever the collector does, and that is where memory is allocated."""
+def test_a_collection_in_the_middle_of_a_python_free_match(registry: Any, cls: Any) -> None:
+    """Finalizers run in any collection, and allocating an object can start one."""
     threshold = gc.get_threshold()
 
     class Litter:
@@ -271,13 +238,7 @@ def test_a_collection_in_the_middle_of_a_plain_match(registry: Any, cls: Any) ->
         gc.set_threshold(*threshold)
 
 
-# ---- without end ----
-
-
-def unnest(tree: Any, inner: Callable[[Any], Any]) -> None:
-    """Takes a deep tree apart from the top: not all types are dropped without recursion."""
-    while not isinstance(tree, Array):
-        tree = inner(tree)
+# ---- deep and cyclic trees ----
 
 
 @pytest.mark.parametrize("name", NESTS)
@@ -298,8 +259,8 @@ def test_deep_trees(registry: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NESTS)
-def test_as_deep_as_it_goes(registry: Any, name: str) -> None:
-    """What can be flattened near the limit can also be matched and built, or says it cannot."""
+def test_depths_near_the_limit(registry: Any, name: str) -> None:
+    """A tree that is flattened near the limit is matched and built, or raises RecursionError."""
     make, _ = NESTS[name]
     limit = sys.getrecursionlimit()
     for depth in (limit // 4, limit // 3, limit // 2, limit - 60, limit - 30, limit + 10):
@@ -360,7 +321,7 @@ def test_a_match_against_a_cycle_ends(registry: Any) -> None:
 
 
 def test_recursion_errors_carry_no_path(registry: Any) -> None:
-    """It would be as long as the tree is deep."""
+    """The path would be as long as the tree is deep."""
     deep = nest(lambda t: (t,), 10_000)
     with pytest.raises(RecursionError) as info:
         core.flatten(registry, deep)
@@ -402,7 +363,7 @@ def test_build_with_callables_that_fail(registry: Any) -> None:
 
 
 def test_a_class_changed_by_classify() -> None:
-    """The instance would be taken apart as what it was, whose class nothing holds."""
+    """Nothing holds the class that the registry was asked about."""
 
     def ask(cls: type, x: Any) -> tuple[Any, ...]:
         if cls.__name__ == "Brief":
@@ -421,16 +382,14 @@ ENDLESS = {
     "hash": "static(__hash__=lambda self: f(self))",
     "eq": "static(__hash__=lambda self: 1, __eq__=lambda self, other: f(make()))",
     "is_array": "Maybe(True, lambda: f(make()))",
-    "split": "Box([], hook=lambda: f(make()))",
+    "flatten_one_level": "Box([], hook=lambda: f(make()))",
 }
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_calls_without_end(name: str) -> None:
-    """With one frame of Python's for each call of ours, which takes far more of the stack."""
+def test_calls_within_calls_forever(name: str) -> None:
+    """Each call of a FilterJit takes one frame of Python, and much more of the C stack."""
     code = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from core_support import *
 
 def static(**methods):
@@ -438,25 +397,18 @@ def static(**methods):
 
 make = lambda: {ENDLESS[name]}
 f = make_jit(lambda x: 1)
-fixed = make()
+kept = make()
 for _ in range(2):
     try:
         f(make())
-        f(fixed)
-        f(fixed)
+        f(kept)
+        f(kept)
     except RecursionError:
         print("too deep")
 """
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    output = output_of("-c", code)
     if name != "eq":  # each is of a class of its own
-        assert "too deep" in done.stdout
+        assert "too deep" in output
 
 
 def _deep(depth: int, leaf: Any) -> Any:
@@ -467,11 +419,11 @@ def _deep(depth: int, leaf: Any) -> Any:
 
 
 @pytest.mark.parametrize("static", [False, True])
-@pytest.mark.parametrize("careful", [False, True])
-def test_less_of_the_stack_than_when_it_was_taken_apart(static: bool, careful: bool) -> None:
-    """Each walk keeps count of its own depth. Up to 3.11 the limit counts for C as well."""
+@pytest.mark.parametrize("may_run_python", [False, True])
+def test_less_of_the_stack_than_for_flattening(static: bool, may_run_python: bool) -> None:
+    """Each walk counts its own depth.  Up to 3.11, the recursion limit counts C code as well."""
     registry = make_registry()
-    leaf = Hostile() if careful else Array()
+    leaf = Hostile() if may_run_python else Array()
 
     def make() -> Any:
         x = _deep(150, leaf)

@@ -1,16 +1,16 @@
-"""The functions over trees on many trees, large ones and endless ones."""
+"""The tree functions on many trees, and on large, deep and cyclic trees."""
 
 import random
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Linear, Value, core, same
-from hostile_support import NESTS, attempt, nest
+from core_support import Box, Linear, Value, core, same
+from hostile_support import NESTS, nest, unnest
+from outcome_support import attempt
+from process_support import output_of
 
 # ---- many ----
 
@@ -20,8 +20,8 @@ def test_many_groups(registry: Any) -> None:
     for count in (20, 100):
         tree = {"a": [list(range(i, i + 7)) for i in range(0, 200, 10)], "b": tuple(range(300))}
         leaves = core.tree_leaves(registry, tree, None)
-        programs = tuple(("leaf", lambda n, i=i, m=count + 1: n % m == i) for i in range(count))
-        parts = core.partition(registry, tree, programs, None, None)
+        filters = tuple(("leaf", lambda n, i=i, m=count + 1: n % m == i) for i in range(count))
+        parts = core.partition(registry, tree, filters, None, None)
         assert len(parts) == count + 1
         for i, part in enumerate(parts):
             assert core.tree_leaves(registry, part, None) == [
@@ -29,7 +29,7 @@ def test_many_groups(registry: Any) -> None:
             ]
         source.shuffle(shuffled := list(parts))
         assert core.combine(registry, tuple(shuffled), None, True) == tree
-        structure, *groups = core.partition_dict(registry, tree, True, programs, None)
+        structure, *groups = core.partition_dict(registry, tree, True, filters, None)
         assert [list(g.values()) for g in groups] == [
             [n for n in leaves if n % (count + 1) == i] for i in range(count + 1)
         ]
@@ -73,16 +73,16 @@ def test_many_leaves(registry: Any, count: int) -> None:
         structure, *groups = core.partition_dict(registry, tree, ("not", odd), (odd,), None)
         assert groups[0] == {} and len(groups[1]) == (count + 1) // 2
         assert same(structure.combine(*groups), tree)
-        fixed = core.from_parts(registry, 0, *structure._parts(0))
-        assert fixed == structure and fixed.num_leaves == (count + 1) // 2
+        again = core.from_parts(registry, 0, *structure._parts(0))
+        assert again == structure and again.num_leaves == (count + 1) // 2
         with pytest.raises(ValueError, match=r"and .* more"):
             structure.combine()
 
 
-# ---- without end ----
+# ---- deep and cyclic trees ----
 
 
-def endless(registry: Any, tree: Any) -> dict[str, Callable[[], Any]]:
+def walks(registry: Any, tree: Any) -> dict[str, Callable[[], Any]]:
     takes = ("path", (("deep",),))
     return {
         "leaves": lambda: core.tree_leaves(registry, tree, None),
@@ -103,18 +103,17 @@ def endless(registry: Any, tree: Any) -> dict[str, Callable[[], Any]]:
 def test_deep_trees(registry: Any, name: str) -> None:
     make, inner = NESTS[name]
     tree = nest(make, 100_000)
-    for call in endless(registry, tree).values():
+    for call in walks(registry, tree).values():
         with pytest.raises(RecursionError):
             call()
     shallow = core.tree_flatten(registry, nest(make, 50), True, None)[1]
-    # As deep as the structure goes, and no deeper:
+    # The walk goes as deep as the structure, and no deeper.
     assert len(shallow.flatten_up_to(tree)) == shallow.num_leaves
-    while not isinstance(tree, Array):  # not all types are dropped without recursion
-        tree = inner(tree)
+    unnest(tree, inner)
 
 
 def use(registry: Any, tree: Any) -> int:
-    """How much works of all that can be done with the Structure of a deep tree."""
+    """How many of the operations on the Structure of a deep tree work."""
     found = attempt(core.tree_flatten, registry, tree, True, None)
     if isinstance(found, RecursionError):
         return 0
@@ -135,16 +134,16 @@ def use(registry: Any, tree: Any) -> int:
 
 
 @pytest.mark.parametrize("name", NESTS)
-def test_as_deep_as_it_goes(registry: Any, name: str) -> None:
-    """It works or says that it cannot, at each depth; the same Structure may do both."""
+def test_depths_near_the_limit(registry: Any, name: str) -> None:
+    """At each depth an operation works or raises RecursionError; one Structure may do both."""
     make, _ = NESTS[name]
     limit = sys.getrecursionlimit()
     worked = 0
     for depth in (limit // 4, limit // 3, limit // 2, *range(limit - 90, limit + 10, 7)):
         tree = nest(make, depth)
-        for key, call in endless(registry, tree).items():
+        for key, call in walks(registry, tree).items():
             found = attempt(call)
-            # 1 is no tree of that depth, which may be said.
+            # The tree 1 is not as deep as these filters, which is an error too.
             errors = (RecursionError, ValueError) if key == "filters" else RecursionError
             assert not isinstance(found, Exception) or isinstance(found, errors), key
         worked += use(registry, tree)
@@ -159,12 +158,14 @@ def test_cycles(registry: Any) -> None:
     loops[3].children.append(loops[3])
     for loop in loops:
         for tree in (loop, [0, (loop,)]):
-            for call in endless(registry, tree).values():
+            for call in walks(registry, tree).values():
                 with pytest.raises(RecursionError):
                     call()
     loop = loops[0]
     structure = core.tree_flatten(registry, [0, [0, [0, [0, 0]]]], True, None)[1]
-    assert structure.flatten_up_to(loop)[:4] == [1, 1, 1, 1], "it ends where the structure does"
+    assert structure.flatten_up_to(loop)[:4] == [1, 1, 1, 1], (
+        "the walk ends where the structure ends"
+    )
     assert core.tree_leaves(registry, loop, lambda x: x is loop)[0] is loop
     structure = core.tree_flatten(registry, [0, loop], False, lambda x: x is loop)[1]
     assert repr(structure) == "Structure([0, [1, [...]]])"
@@ -173,12 +174,12 @@ def test_cycles(registry: Any) -> None:
     loop.clear()
 
 
-def test_deep_programs(registry: Any) -> None:
+def test_deep_filters(registry: Any) -> None:
     def deep(op: str, depth: int) -> Any:
-        program: Any = ("leaf", lambda n: n == 1)
+        expression: Any = ("leaf", lambda n: n == 1)
         for _ in range(depth):
-            program = ("not", program) if op == "not" else (op, program, op == "and")
-        return program
+            expression = ("not", expression) if op == "not" else (op, expression, op == "and")
+        return expression
 
     for op in ("not", "and", "or"):
         assert core.tree_flatten(registry, [1, 2], deep(op, 100), None)[0] == [1]
@@ -186,54 +187,37 @@ def test_deep_programs(registry: Any) -> None:
             core.tree_flatten(registry, [1, 2], deep(op, 100_000), None)
 
 
-# ---- in a process of its own ----
+# ---- in another process ----
 
 PRELUDE = """
 import resource, sys
-# Bytes of stack: what most systems give.
+# Most systems give this many bytes of stack.
 resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
-sys.path.insert(0, sys.argv[1])
 from core_support import *
+from outcome_support import fail, raised
 registry = make_registry()
 x = Array()
-
-def fails(*args):
-    raise ZeroDivisionError("mine")
-
-def expect(error, call):
-    try:
-        call()
-    except error as e:
-        return e
-    raise AssertionError("nothing was raised")
 """
 
 
 def run_apart(code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), str(Path(__file__).parents[1])],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    output_of("-c", PRELUDE + textwrap.dedent(code))
 
 
 @pytest.mark.parametrize(
     "code, path",
     [
-        ("core.partition(registry, Point(1, 2), (('leaf', fails),), None, None)", "x"),
-        ("core.tree_flatten(registry, Point(1, [x]), ('array', fails), None)", "y[0]"),
-        ("hash(static(Hostile(on_hash=fails)))", "x"),
-        ("static(Hostile(on_eq=fails)) == static(Hostile())", "x"),
+        ("core.partition(registry, Point(1, 2), (('leaf', fail),), None, None)", "x"),
+        ("core.tree_flatten(registry, Point(1, [x]), ('array', fail), None)", "y[0]"),
+        ("hash(static(Hostile(on_hash=fail)))", "x"),
+        ("static(Hostile(on_eq=fail)) == static(Hostile())", "x"),
     ],
 )
 def test_an_error_below_a_named_tuple(code: str, path: str) -> None:
     run_apart(f"""
         static = lambda s: core.tree_flatten(registry, Point(s, 1), False, None)[1]
-        error = expect(ZeroDivisionError, lambda: {code})
-        assert str(error) == "mine" and "`{path}`" in error.__notes__[0], error.__notes__
+        error = raised(ZeroDivisionError, lambda: {code})
+        assert str(error) == "on purpose" and "`{path}`" in error.__notes__[0], error.__notes__
     """)
 
 
@@ -248,11 +232,11 @@ def test_an_error_below_a_named_tuple(code: str, path: str) -> None:
         "f = lambda x: core.tree_flatten(registry, [x], ('path', (('glob', f),)), None)",
     ],
 )
-def test_a_function_that_calls_itself_without_end(code: str) -> None:
+def test_a_function_that_calls_itself_forever(code: str) -> None:
     run_apart(f"""
         partition = lambda p: core.partition(registry, [1], (p,), None, None)
         {code}
-        expect(RecursionError, lambda: f(1))
+        raised(RecursionError, lambda: f(1))
     """)
 
 
@@ -265,17 +249,17 @@ def test_a_function_that_calls_itself_without_end(code: str) -> None:
         "structure._parts(0)",
     ],
 )
-def test_the_structure_of_a_call(code: str) -> None:
-    """It has no tree of its own."""
+def test_structures_of_calls_refuse_tree_operations(code: str) -> None:
+    """Such a Structure describes the arguments of a call, not one tree."""
     run_apart(f"""
         f = make_jit(lambda a: a)
         f(x)
         structure = f._lookup(x)[0].structure
-        expect((TypeError, ValueError), lambda: {code})
+        raised((TypeError, ValueError), lambda: {code})
     """)
 
 
-def test_a_function_with_leaves_that_are_not_given() -> None:
+def test_a_function_with_open_leaves() -> None:
     run_apart("""
         arrays, structure = core.tree_flatten(registry, [lambda: 0, x], ("arrays",), None)
         options = Options(registry)
@@ -300,13 +284,13 @@ def test_a_key_that_asks_for_paths_and_fails() -> None:
                     raise ZeroDivisionError
                 return "asks"
         structure = core.tree_flatten(registry, {Asks(): 1}, True, None)[1]
-        expect(ZeroDivisionError, lambda: getattr(structure, "paths"))
+        raised(ZeroDivisionError, lambda: getattr(structure, "paths"))
         assert structure.paths == ("asks",)
     """)
 
 
 @pytest.mark.parametrize(
-    "blame",
+    "context",
     [
         ("sort", [1], None),
         ("sort", [()], None),
@@ -317,12 +301,12 @@ def test_a_key_that_asks_for_paths_and_fails() -> None:
         None,
     ],
 )
-def test_an_error_that_has_been_blamed_by_somebody_else(blame: Any) -> None:
+def test_an_error_with_the_context_of_other_code(context: Any) -> None:
     run_apart(f"""
-        def blamed(node):
+        def is_leaf(node):
             error = KeyError("mine")
-            error.__filterjit_error_context__ = {blame!r}
+            error.__filterjit_error_context__ = {context!r}
             raise error
-        error = expect(KeyError, lambda: core.tree_leaves(registry, [1], blamed))
+        error = raised(KeyError, lambda: core.tree_leaves(registry, [1], is_leaf))
         assert error.args == ("mine",) and not hasattr(error, "__filterjit_error_context__")
     """)

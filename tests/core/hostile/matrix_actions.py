@@ -1,4 +1,4 @@
-"""What a trap of the hostile matrix may do."""
+"""The actions of the traps of the hostile matrix."""
 
 import gc
 import threading
@@ -6,57 +6,57 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from core_support import Array, core
-from matrix_support import NOTHING, Deed, Interrupt, Wide, World, echo
+from matrix_support import NOTHING, ActionError, Interrupt, Wide, World, echo
 
-DEEDS: dict[str, Callable[[World], Any]] = {}
+ACTIONS: dict[str, Callable[[World], Any]] = {}
 HARMLESS = set()
 
 
-def deed(harmless: bool = False) -> Callable[[Callable[[World], Any]], Callable[[World], Any]]:
-    def note(act: Callable[[World], Any]) -> Callable[[World], Any]:
-        DEEDS[act.__name__] = act
+def action(harmless: bool = False) -> Callable[[Callable[[World], Any]], Callable[[World], Any]]:
+    def register(act: Callable[[World], Any]) -> Callable[[World], Any]:
+        ACTIONS[act.__name__] = act
         if harmless:
             HARMLESS.add(act.__name__)
         return act
 
-    return note
+    return register
 
 
-@deed()
+@action()
 def raises(w: World) -> Any:
-    raise Deed
+    raise ActionError
 
 
-@deed()
+@action()
 def interrupts(w: World) -> Any:
     raise Interrupt
 
 
-@deed()
+@action()
 def raises_with_notes_that_fail(w: World) -> Any:
-    class Loud(Deed):
+    class Loud(ActionError):
         def add_note(self, note: str) -> None:
-            raise Deed
+            raise ActionError
 
         def __setattr__(self, name: str, value: Any) -> None:
-            raise Deed
+            raise ActionError
 
     raise Loud
 
 
-@deed()
+@action()
 def runs_out_of_stack(w: World) -> Any:
     return runs_out_of_stack(w)
 
 
-@deed()
+@action()
 def runs_out_of_memory(w: World) -> Any:
     raise MemoryError
 
 
-@deed(harmless=True)
+@action(harmless=True)
 def does_it_again(w: World) -> Any:
-    """The same call within itself, three deep."""
+    """Makes the same call within itself, three deep."""
     if w.inside < 3:
         w.inside += 1
         w.met, w.armed = w.at - 1, True
@@ -66,14 +66,14 @@ def does_it_again(w: World) -> Any:
     return NOTHING
 
 
-@deed(harmless=True)
+@action(harmless=True)
 def calls_with_others(w: World) -> Any:
     for n in (1, "a", True):
         w.plain(n)
     return NOTHING
 
 
-@deed(harmless=True)
+@action(harmless=True)
 def calls_until_others_are_evicted(w: World) -> Any:
     for n in range(20):
         w.plain(f"static {n}")
@@ -81,14 +81,14 @@ def calls_until_others_are_evicted(w: World) -> Any:
     return NOTHING
 
 
-@deed(harmless=True)
+@action(harmless=True)
 def clears_the_cache(w: World) -> Any:
     w.f._parts()[0].clear()
     gc.collect()
     return NOTHING
 
 
-@deed(harmless=True)
+@action(harmless=True)
 def clears_and_fills_the_cache(w: World) -> Any:
     w.f._parts()[0].clear()
     w.plain()
@@ -96,7 +96,7 @@ def clears_and_fills_the_cache(w: World) -> Any:
     return NOTHING
 
 
-@deed(harmless=True)
+@action(harmless=True)
 def deletes_the_function(w: World) -> Any:
     w.jits.clear()
     w.options.caches.clear()
@@ -104,14 +104,14 @@ def deletes_the_function(w: World) -> Any:
     return NOTHING
 
 
-@deed(harmless=True)
+@action(harmless=True)
 def collects(w: World) -> Any:
     for _ in range(3):
         gc.collect()
     return NOTHING
 
 
-@deed(harmless=True)
+@action(harmless=True)
 def lets_another_thread_run(w: World) -> Any:
     wrong: list[BaseException] = []
 
@@ -130,21 +130,21 @@ def lets_another_thread_run(w: World) -> Any:
     return NOTHING
 
 
-@deed()
+@action()
 def empties(w: World) -> Any:
     w.container.clear()
     gc.collect()
     return NOTHING
 
 
-@deed()
+@action()
 def shrinks(w: World) -> Any:
     if w.container:
         w.container.pop() if isinstance(w.container, list) else w.container.popitem()
     return NOTHING
 
 
-@deed()
+@action()
 def grows(w: World) -> Any:
     if isinstance(w.container, list):
         w.container.extend([Array()] * 1000)
@@ -153,7 +153,7 @@ def grows(w: World) -> Any:
     return NOTHING
 
 
-@deed()
+@action()
 def replaces(w: World) -> Any:
     if isinstance(w.container, list):
         w.container[:] = [[Array()] for _ in w.container]
@@ -164,7 +164,7 @@ def replaces(w: World) -> Any:
     return NOTHING
 
 
-@deed()
+@action()
 def changes_its_class(w: World) -> Any:
     for x in (w.trap, *gc.get_referents(w.trap)):
         cls = type(x)
@@ -177,15 +177,15 @@ def changes_its_class(w: World) -> Any:
     return NOTHING
 
 
-@deed()
+@action()
 def empties_and_changes_its_class(w: World) -> Any:
     empties(w)
     return changes_its_class(w)
 
 
-@deed()
+@action()
 def takes_the_attributes_of_another(w: World) -> Any:
-    """Whose class shares no keys with its own."""
+    """The class of the other instance shares no keys with the trap's own class."""
 
     class Elsewhere(Wide):
         dynamic = ()
@@ -199,36 +199,36 @@ def takes_the_attributes_of_another(w: World) -> Any:
     return NOTHING
 
 
-class Ambiguous:
-    """Neither true nor false, neither hashable nor comparable."""
+class Broken:
+    """An object whose special methods fail."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
-        raise Deed
+        raise ActionError
 
     def __eq__(self, other: object) -> bool:
-        raise Deed
+        raise ActionError
 
     def __len__(self) -> int:
         return -1
 
     def __iter__(self) -> Iterator[Any]:
-        raise Deed
+        raise ActionError
 
     def __repr__(self) -> str:
-        raise Deed
+        raise ActionError
 
     def __str__(self) -> str:
-        raise Deed
+        raise ActionError
 
 
 def gives(name: str, make: Callable[[], Any]) -> None:
     def give(w: World) -> Any:
         return make()
 
-    DEEDS[f"gives {name}"] = give
+    ACTIONS[f"gives {name}"] = give
 
 
 for _name, _make in (
@@ -243,8 +243,8 @@ for _name, _make in (
     ("an iterator", lambda: iter([1, 2])),
     ("an object", object),
     ("a class", lambda: World),
-    ("an exception", lambda: Deed()),
-    ("what is ambiguous", Ambiguous),
+    ("an exception", lambda: ActionError()),
+    ("a broken object", Broken),
     ("an array", lambda: Array(1)),
     ("the core's own types", lambda: (core.Structure, core.Cache, core.Frozen)),
 ):
