@@ -23,6 +23,16 @@ def wide(count: int) -> Any:
     return type("Wide", (Module,), {"dynamic": tuple(f"field{i:02}" for i in range(count))})
 
 
+class WithDescriptor(Module):
+    """The field `weight` is a data descriptor, so instances are built field by field."""
+
+    dynamic = ("weight",)
+    static = ("size",)
+    weight = property(
+        lambda self: self.__dict__["weight"], lambda self, x: self.__dict__.update(weight=x)
+    )
+
+
 class LoudRecord(Record):
     """A dataclass node that calls a hook when the field `data` is read."""
 

@@ -1,13 +1,13 @@
-"""Each allocation of the core fails once: ``python allocations.py NAME``; all without a name.
+"""Makes each allocation of the core fail once: ``python allocations.py [NAME ...]``.
 
-Each scenario makes what it needs and returns a call and a check of its result. The call is made
-with its first allocation failing, then with its second, until none is left to fail; each time it
-must raise MemoryError or succeed, leave nothing behind, and be right the next time.
+Each scenario makes its objects and returns a call and a check of the result.  The call is made
+with its first allocation failing, then with its second, until none is left to fail.  Each time it
+must raise MemoryError or succeed, leak nothing, and return the right result the next time.
 
-It is a program of its own: nothing else allocates in its process, and it may crash. CPython itself
-leaks where an allocation fails in `list(tuple)`, for a closure's cell or for `*args`, loses an
-exception where one fails for its text, and 3.12 crashes where one fails for a function. So the
-little Python that runs here does without these.
+The scenarios run in a process of their own, where nothing else allocates and which may crash.
+CPython itself leaks if an allocation fails in `list(tuple)`, for the cell of a closure or for
+`*args`, loses an exception if one fails for its text, and 3.12 crashes if one fails for a
+function.  The Python code of the scenarios avoids these.
 """
 
 from __future__ import annotations
@@ -15,28 +15,31 @@ from __future__ import annotations
 import _testcapi
 import gc
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import allocations_calls
-import allocations_trees
-from allocations_support import SHARED, Make
+# Each registers its scenarios.  Trees come first, as more allocations fail in calls after them.
+# isort: split
+import allocations_trees  # noqa: F401
 
-# Trees first: more allocations fail in the calls after them.
-SCENARIOS = {**allocations_trees.SCENARIOS, **allocations_calls.SCENARIOS}
+# isort: split
+import allocations_calls  # noqa: F401
+from allocations_support import SCENARIOS, SHARED, Scenario
+
 MOST = 3000  # allocations in a scenario
 PROBES = 200  # allocations after the call, of which one fails if none did in the call
 
-# CPython remembers by which names types were asked for attributes.
+# CPython caches the names by which attributes of types were looked up.
 forget_names = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
-# What CPython says where it loses the exception that a Python function raises.
+# The error of CPython where it loses the exception that a Python function raises.
 LOST = ("error return without exception set",)
-# Two sets are compared by way of a list of a tuple, which CPython 3.11 leaks. 3.13 leaks the
-# attributes of an instance that dies with its dict, if that has no memory for a copy of them.
-LEAKED = {"match_sets", "hit_careful_sets"}
+# Comparing two sets makes a list of a tuple, which CPython 3.11 leaks.  3.13 leaks the attributes
+# of an instance that dies with its dict, if there is no memory for a copy of them.
+LEAKED = {"match_sets", "hit_that_holds_references_sets"}
 if sys.version_info >= (3, 13):
-    LEAKED |= {"parts_slotted", "partition_slotted", "bound_methods"}
+    LEAKED |= {"parts_descriptor_module", "partition_descriptor_module", "bound_methods"}
 NAMES = ["blocks", *(f"references to {x!r}"[:60] for x in SHARED)]
 
 
@@ -44,8 +47,9 @@ def references() -> list[int]:
     return [sys.getrefcount(x) for x in SHARED]
 
 
-def attempt(make: Make, n: int | None) -> tuple[bool, bool]:
-    """Calls with the n-th allocation failing; whether it did, and whether that raised."""
+def attempt(make: Callable[[], Scenario], n: int | None) -> tuple[bool, bool]:
+    """Calls with the n-th allocation failing.  Returns whether it failed, and whether the call
+    raised."""
     call, check = make()
     failed, probes = False, []
     gc.disable()
@@ -70,8 +74,8 @@ def attempt(make: Make, n: int | None) -> tuple[bool, bool]:
     return failed or len(probes) == PROBES, failed
 
 
-def leaked(make: Make, n: int) -> list[str]:
-    """What grows each time. What fills up once (free lists, say) does not."""
+def leaked(make: Callable[[], Scenario], n: int) -> list[str]:
+    """Names what grows each time.  Free lists and the like, which fill up once, do not count."""
     growth: dict[str, int] = {}
     for times in (2, 4, 8, 8):
         forget_names()
@@ -91,7 +95,7 @@ def leaked(make: Make, n: int) -> list[str]:
 
 
 def run(name: str) -> tuple[int, int, list[str]]:
-    """How many allocations failed, how many of them raised, and what went wrong."""
+    """Returns how many allocations failed, how many of them raised, and what went wrong."""
     make = SCENARIOS[name]
     raises, wrong = 0, []
     gc.collect()

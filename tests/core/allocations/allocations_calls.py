@@ -1,37 +1,31 @@
-"""Scenarios of allocations.py with a jitted function."""
+"""Scenarios of allocations.py with a FilterJit."""
 
 from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
 from allocations_support import (
     MANY,
+    SCENARIOS,
     STATIC,
     TREES,
-    Call,
-    Check,
-    Make,
+    Scenario,
     X,
     Y,
     equals,
     expect,
-    fail,
     make_registry,
-    raised,
-    registering,
+    scenario,
 )
 from core_support import Array, Linear, Value, core
-
-SCENARIOS: dict[str, Make] = {}
-scenario = registering(SCENARIOS)
+from outcome_support import fail, raised
 
 
 @scenario
-def signatures() -> tuple[Call, Check]:
+def signatures() -> Scenario:
     def call() -> Any:
         signature = core.Signature(("a", "b", "rest", "k", "more"), 0, 2, True, True, b"\1\0\0\1\0")
         return signature.bind(1, 2, 3, 4, k=5, z=6, w=7)
@@ -41,8 +35,8 @@ def signatures() -> tuple[Call, Check]:
 
 
 class Jitted:
-    """A variant's callable: it returns the slots of the arguments, `nothing` for those that were
-    not given, and is traced for each type of the first array's value."""
+    """The callable of a variant.  It returns the arguments, with `nothing` in the place of those
+    that were not given, and is traced for each type of the first array's value."""
 
     def __init__(self, options: Options, f: Any, variant: Any) -> None:
         self.options, self.variant = options, weakref.ref(variant)
@@ -57,15 +51,15 @@ class Jitted:
         key = type(a.value) if arrays else None
         if key not in self.traces:
             variant = self.variant()
-            slots = variant.arguments(arrays)[1]
-            if slots[1] is self.options.fails:
+            arguments = variant.arguments(arrays)[1]
+            if arguments[1] is self.options.fails:
                 raise ZeroDivisionError
-            out, self.traces[key] = core.output_flatten(variant.finish(slots, Array))
+            out, self.traces[key] = core.output_flatten(variant.finish(arguments, Array))
         return core.output_unflatten(self.traces[key], out or (X,))
 
 
 class Options(cs.Options):
-    """Without what Python does for signatures."""
+    """Options that do not run Python code for signatures."""
 
     fails: Any = "a static that makes the function fail"
 
@@ -90,11 +84,11 @@ SIGNATURE = core.Signature(("a", "b", "rest", "k", "more"), 0, 2, True, True, b"
 
 
 def function() -> None:
-    """What is wrapped, and never called."""
+    """The wrapped function, which is never called."""
 
 
 class Kept:
-    """A jitted function that has been called before, and how its cache stands."""
+    """A FilterJit that has been called before, and the variants in its cache."""
 
     def __init__(self, **options: Any) -> None:
         self.options = Options(make_registry(), **options)
@@ -104,8 +98,8 @@ class Kept:
     def variants(self) -> set[Any]:
         return set(self.f._parts()[0].variants())
 
-    def scenario(self, *args: Any, more: int = 0, **kwargs: Any) -> tuple[Call, Check]:
-        """A call with these arguments; it may add `more` variants and take none away."""
+    def scenario(self, *args: Any, more: int = 0, **kwargs: Any) -> Scenario:
+        """A call with these arguments, which may add `more` variants and removes none."""
         before = self.variants()
         some = (*args[:2], self.nothing, self.nothing)[:2]
         expected = [*some, args[2:] or self.nothing, kwargs.pop("k", self.nothing)]
@@ -121,26 +115,21 @@ class Kept:
         return functools.partial(self.f, *args, **kwargs), verify
 
 
-def refuse(error: type[BaseException], call: Callable[..., Any], *args: Any, **kw: Any) -> str:
-    """As `raised`, with keywords."""
-    return raised(error, functools.partial(call, *args, **kw))
-
-
 @scenario
-def first_call() -> tuple[Call, Check]:
+def first_call() -> Scenario:
     m = Linear(weight=X, bias=[Y], size=3)
     return Kept().scenario(m, X, 1, k=[Y, 1], z="a", more=1)
 
 
 @scenario
-def misses() -> tuple[Call, Check]:
+def misses() -> Scenario:
     kept = Kept()
     kept.f(X, 1)
     return kept.scenario(X, "other", [Value(1)], k=2, more=1)
 
 
 @scenario
-def hit_plain() -> tuple[Call, Check]:
+def hit_of_a_python_free_walk() -> Scenario:
     kept = Kept()
     m = Linear(weight=X, bias=[Y], size=3)
     kept.f(m, X, 1, "a", k=Y, z=(1, 2))
@@ -148,14 +137,14 @@ def hit_plain() -> tuple[Call, Check]:
 
 
 for _name, _make in TREES.items():
-    if _name not in ("asked", "many", "wide"):  # more arrays than Jitted takes
+    if _name not in ("maybe", "many", "wide_module"):  # more arrays than Jitted takes
 
-        def hit_careful(name: str = _name) -> tuple[Call, Check]:
+        def hit(name: str = _name) -> Scenario:
             kept = Kept()
             kept.f(TREES[name](), k=STATIC)
             return kept.scenario(TREES[name](), k=Value(3))
 
-        SCENARIOS[f"hit_careful_{_name}"] = hit_careful
+        SCENARIOS[f"hit_that_holds_references_{_name}"] = hit
 
 
 def large() -> Any:
@@ -163,7 +152,7 @@ def large() -> Any:
 
 
 @scenario
-def hit_that_learns_a_memo() -> tuple[Call, Check]:
+def hit_that_learns_a_memo() -> Scenario:
     kept = Kept()
     model = large()
     kept.f(model)
@@ -172,7 +161,7 @@ def hit_that_learns_a_memo() -> tuple[Call, Check]:
 
 
 @scenario
-def hit_with_a_memo() -> tuple[Call, Check]:
+def hit_with_a_memo() -> Scenario:
     kept = Kept()
     model = large()
     for _ in range(5):
@@ -181,7 +170,7 @@ def hit_with_a_memo() -> tuple[Call, Check]:
 
 
 @scenario
-def hit_after_a_memo_was_wrong() -> tuple[Call, Check]:
+def hit_after_a_memo_was_wrong() -> Scenario:
     kept = Kept()
     model = large()
     for _ in range(5):
@@ -191,7 +180,7 @@ def hit_after_a_memo_was_wrong() -> tuple[Call, Check]:
 
 
 @scenario
-def look_up_of_many_arrays() -> tuple[Call, Check]:
+def look_up_of_many_arrays() -> Scenario:
     kept = Kept()
     arrays = [X] * 1200
     structure = kept.f._lookup(arrays)[0].structure
@@ -203,7 +192,7 @@ def look_up_of_many_arrays() -> tuple[Call, Check]:
 
 
 @scenario
-def look_up_among_variants() -> tuple[Call, Check]:
+def look_up_among_variants() -> Scenario:
     kept = Kept()
     for n in (1, True, "a", Value(2), 2.5):
         kept.f(X, n)
@@ -211,7 +200,7 @@ def look_up_among_variants() -> tuple[Call, Check]:
 
 
 @scenario
-def traces_again() -> tuple[Call, Check]:
+def traces_again() -> Scenario:
     kept = Kept()
     for value in (1, 2.5):
         kept.f(Array(value))
@@ -219,7 +208,7 @@ def traces_again() -> tuple[Call, Check]:
 
 
 @scenario
-def cache_growth() -> tuple[Call, Check]:
+def cache_growth() -> Scenario:
     kept = Kept()
     for n in range(5):
         kept.f(X, n)
@@ -227,8 +216,8 @@ def cache_growth() -> tuple[Call, Check]:
 
 
 @scenario
-def eviction() -> tuple[Call, Check]:
-    """A call that fails before it has been traced takes nobody's place."""
+def eviction() -> Scenario:
+    """A call that fails before its trace ends evicts no variant."""
     kept = Kept(maxsize=5)
     for n in range(5):
         kept.f(X, n)
@@ -251,18 +240,18 @@ def eviction() -> tuple[Call, Check]:
 
 
 @scenario
-def raise_binding_error() -> tuple[Call, Check]:
+def raise_binding_error() -> Scenario:
     kept = Kept()
     kept.f(X)
 
     def call() -> Any:
-        return [refuse(TypeError, kept.f), refuse(TypeError, kept.f, X, 1, 2, a=1)]
+        return [str(raised(TypeError, kept.f)), str(raised(TypeError, kept.f, X, 1, 2, a=1))]
 
     return call, equals(["they do not fit"] * 2)
 
 
 @scenario
-def many_parameters() -> tuple[Call, Check]:
+def many_parameters() -> Scenario:
     names = tuple(f"a{i}" for i in range(20))
     options = Options(make_registry())
     structure = core.flatten(options.registry, len)[1]
@@ -278,7 +267,7 @@ def many_parameters() -> tuple[Call, Check]:
 
 
 @scenario
-def function_that_fails() -> tuple[Call, Check]:
+def function_that_fails() -> Scenario:
     kept = Kept()
     kept.f(X, 1)
     before = kept.variants()
@@ -286,23 +275,23 @@ def function_that_fails() -> tuple[Call, Check]:
     def check(found: Any) -> None:
         expect(kept.variants() == before)
 
-    return lambda: refuse(ZeroDivisionError, kept.f, X, kept.options.fails), check
+    return lambda: raised(ZeroDivisionError, kept.f, X, kept.options.fails), check
 
 
 @scenario
-def static_that_fails() -> tuple[Call, Check]:
+def static_that_fails() -> Scenario:
     kept = Kept()
     kept.f(X, cs.Hostile())
     on_hash, on_eq = cs.Hostile(on_hash=fail), cs.Hostile(on_eq=fail)
 
     def call() -> Any:
-        return [refuse(ZeroDivisionError, kept.f, X, s) for s in (on_hash, on_eq)]
+        return [raised(ZeroDivisionError, kept.f, X, s) for s in (on_hash, on_eq)]
 
     return call, lambda found: expect(len(found) == 2)
 
 
 @scenario
-def programs_that_may_raise() -> tuple[Call, Check]:
+def programs_that_may_raise() -> Scenario:
     kept = Kept()
     kept.options.may_raise = True
     kept.options.on["before_raising_call"] = lambda variant: (
@@ -314,7 +303,7 @@ def programs_that_may_raise() -> tuple[Call, Check]:
 
 
 @scenario
-def functions_with_arrays() -> tuple[Call, Check]:
+def functions_with_arrays() -> Scenario:
     options = Options(make_registry())
     f = cs.make_jit(Linear(weight=X, size=1), options)
     f(Y)
@@ -328,7 +317,7 @@ def functions_with_arrays() -> tuple[Call, Check]:
 
 
 @scenario
-def wrappers() -> tuple[Call, Check]:
+def wrappers() -> Scenario:
     kept = Kept()
 
     def call() -> Any:
@@ -340,7 +329,7 @@ def wrappers() -> tuple[Call, Check]:
 
 
 @scenario
-def lookups() -> tuple[Call, Check]:
+def lookups() -> Scenario:
     kept = Kept()
     kept.f(X, 1)
 
@@ -354,24 +343,24 @@ def lookups() -> tuple[Call, Check]:
 
 
 @scenario
-def variants() -> tuple[Call, Check]:
+def variants() -> Scenario:
     kept = Kept()
     kept.f([X])
     variant = kept.f._lookup([X])[0]
 
     def call() -> Any:
-        wrapped, slots = variant.arguments((X,))
+        wrapped, arguments = variant.arguments((X,))
         output = variant.finish([X, 1], int)
         arrays, trace = core.output_flatten(output)
         made = variant.result(core.output_unflatten(trace, [Y]))
         marked = variant.finish(1, Array).arrays
-        return [wrapped is function, slots[0], len(slots), arrays, made, len(marked)]
+        return [wrapped is function, arguments[0], len(arguments), arrays, made, len(marked)]
 
     return call, equals([True, [X], 5, (X,), [Y, 1], 1])
 
 
 @scenario
-def caches() -> tuple[Call, Check]:
+def caches() -> Scenario:
     kept = Kept()
     kept.f(X)
     cache = kept.f._parts()[0]
@@ -396,9 +385,9 @@ def thing() -> tuple[Any, Kept]:
 
 
 @scenario
-def bound_methods() -> tuple[Call, Check]:
+def bound_methods() -> Scenario:
     one, _ = thing()
-    # A bound method is made, and called with and without room for itself before the arguments.
+    # A bound method is called with and without room for the instance before the arguments.
     return (
         lambda: [one.method(Y)[1], next(map(one.method, (Y,)))[1], one.method(*MANY)[2]],
         equals([Y, Y, (1,) * 19]),
@@ -406,7 +395,7 @@ def bound_methods() -> tuple[Call, Check]:
 
 
 @scenario
-def methods_found_without_asking() -> tuple[Call, Check]:
+def methods_found_by_getattribute() -> Scenario:
     class Asked(Linear):
         def __getattribute__(self, name: str) -> Any:
             return super().__getattribute__(name)
@@ -422,7 +411,7 @@ def methods_found_without_asking() -> tuple[Call, Check]:
     one, other = Thing(weight=X, size=1), Other(weight=X, size=1)
 
     def call() -> Any:
-        # Each first look-up goes the long way, for another class came in between.
+        # The first look-up of each class calls the original, as another class came in between.
         found = [(x, x.method.__self__) for x in (other, one, one)]
         return [x is owner for x, owner in found], one.size
 
@@ -430,7 +419,7 @@ def methods_found_without_asking() -> tuple[Call, Check]:
 
 
 @scenario
-def attributes_of_bound_methods() -> tuple[Call, Check]:
+def attributes_of_bound_methods() -> Scenario:
     one, kept = thing()
     kept.options.lower = lambda f, args, kwargs: args[1:]  # type: ignore[method-assign, assignment]
 
@@ -451,7 +440,7 @@ def attributes_of_bound_methods() -> tuple[Call, Check]:
 
 
 @scenario
-def partials() -> tuple[Call, Check]:
+def partials() -> Scenario:
     kept = Kept()
     given = Linear(weight=X, size=[1])
 
@@ -463,7 +452,7 @@ def partials() -> tuple[Call, Check]:
 
 
 @scenario
-def hits_of_partials() -> tuple[Call, Check]:
+def hits_of_partials() -> Scenario:
     kept = Kept()
     p = kept.f.partial([X, 1], k={"a": Y})
     p(Y), p(Y, z=X), p(*MANY, k=1)

@@ -1,52 +1,38 @@
-"""What the scenarios of allocations.py are made of."""
+"""Objects, checks and trees of the scenarios of allocations.py."""
 
 from __future__ import annotations
 
-import collections
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
-from core_support import Array, Linear, Module, OtherArray, Point, Record, Value, core, same
+from core_support import Array, Linear, OtherArray, Point, Record, Value, core, same
+from trees_support import TREES as ALL_TREES
+from trees_support import one_of_each
 
-Call = Callable[[], Any]
-Check = Callable[[Any], None]
-Make = Callable[[], tuple[Call, Check]]
-
-
-def registering(scenarios: dict[str, Make]) -> Callable[[Make], Make]:
-    def scenario(make: Make) -> Make:
-        scenarios[make.__name__] = make
-        return make
-
-    return scenario
+# A call, and a check of its result.
+Scenario = tuple[Callable[[], Any], Callable[[Any], None]]
+SCENARIOS: dict[str, Callable[[], Scenario]] = {}
 
 
-def fail(*args: Any) -> Any:
-    raise ZeroDivisionError("by zero")
+def scenario(make: Callable[[], Scenario]) -> Callable[[], Scenario]:
+    """Registers a function that makes a scenario."""
+    SCENARIOS[make.__name__] = make
+    return make
 
 
 def expect(condition: Any) -> None:
-    """An assertion that makes no long text."""
+    """Asserts without making a long text."""
     if not condition:
         raise AssertionError
 
 
-def equals(expected: Any) -> Check:
+def equals(expected: Any) -> Callable[[Any], None]:
     return lambda found: expect(same(found, expected))
 
 
-def raised(error: type[BaseException], call: Callable[..., Any], *args: Any) -> str:
-    """The text of the error that the call is to raise."""
-    try:
-        call(*args)
-    except error as e:
-        return str(e)
-    raise AssertionError(f"{call} did not raise {error}")
-
-
-# What all scenarios share, so that its reference counts tell.
+# All scenarios share these objects, so that their reference counts show a leak.
 X, Y, OTHER, STATIC, KEYED = Array("x"), Array("y"), OtherArray(), Value(3), cs.Keyed((1,))
 HOLE = Value("hole")
 SHARED: list[Any] = [
@@ -57,7 +43,7 @@ SHARED: list[Any] = [
 
 
 class Box(cs.Box):
-    """Holds the very children."""
+    """Holds the children as they are given, in place of a new list of them."""
 
     def __init__(self, children: Any, aux: Any = None, hook: Any = None) -> None:
         self.children, self.aux, self.hook = children, aux, hook
@@ -83,24 +69,8 @@ make_registry = functools.partial(
 )
 
 
-class Wide(Module):
-    """Has more fields than are read into an array on the stack."""
-
-    dynamic = tuple(f"field{i}" for i in range(40))
-
-
-class Slotted(Module):
-    """A field of it is a descriptor, so it is built field by field."""
-
-    dynamic = ("weight",)
-    static = ("size",)
-    weight = property(
-        lambda self: self.__dict__["weight"], lambda self, x: self.__dict__.update(weight=x)
-    )
-
-
 class Key(str):
-    """A key whose text is made by Python code."""
+    """A key whose text Python code makes."""
 
     __slots__ = ()
 
@@ -115,22 +85,22 @@ class Elements(frozenset):  # type: ignore[type-arg]
         return frozenset.__iter__(self)
 
 
+def mixed() -> Any:
+    return one_of_each(lambda: X, lambda: OTHER, lambda: STATIC, Box)
+
+
+_OWN = ("custom", "custom_empty")  # trees_support has them with a Box that makes a list
+_BY_IDENTITY = ("maybe_array", "maybe_static", "list_of_leaves", "other_array")
+
 TREES: dict[str, Callable[[], Any]] = {
-    "tuple": lambda: (X, 1, (2, "a"), None),
-    "list": lambda: [X, [Y, 2.5], []],
-    "dict": lambda: {"a": X, "b": {"c": 1}},
-    "keys": lambda: {2: X, 1: {3.5: Y}},
-    "ordered": lambda: collections.OrderedDict(b=X, a=1),
-    "default": lambda: collections.defaultdict(list, k=X),
-    "named": lambda: Point(X, cs.LoudPoint(1, Y)),
-    "module": lambda: Linear(weight=X, bias=[Y], size=3, activation=len),
-    "wrapper": lambda: Linear(weight=X, size=[1, {"k": 2}], __name__="f"),
-    "wide": lambda: Wide(**dict.fromkeys(Wide.dynamic, X)),
-    "slotted": lambda: Slotted(weight=X, size=(1, Value(2))),
-    "record": lambda: Record(X, [1], ("a", frozenset([1, 2]))),
+    **{
+        name: functools.partial(make, X, Y, OTHER)
+        for name, make in ALL_TREES.items()
+        if name not in _OWN + _BY_IDENTITY
+    },
     "box": lambda: Box((X, 3), aux=("a", Value(1))),
     "statics": lambda: [STATIC, KEYED, 2**70, -(2**70), 1.5, 2j, frozenset([1, (2, 3)]), "text"],
-    "asked": lambda: [cs.Maybe(True), cs.OtherArray()],
+    "maybe": lambda: [cs.Maybe(True), cs.OtherArray()],
     "sets": lambda: Linear(size=Elements([1, (2, STATIC)]), activation={"k": {1, 2}}),
     "many": lambda: [[X] * 60, [Y, 1] * 60],
 }

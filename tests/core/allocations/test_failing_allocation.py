@@ -1,32 +1,19 @@
-"""Each allocation of the core fails once: see allocations.py, which does it."""
+"""Each allocation of the core may fail: allocations.py makes each fail once."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from process_support import run_python
 
 pytest.importorskip("_testcapi", reason="this interpreter has no _testcapi.set_nomemory")
 
 SCRIPT = Path(__file__).with_name("allocations.py")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-W", "error", str(SCRIPT), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-        env={**os.environ, "PYTHONUTF8": "1"},
-    )
-
-
 def test_every_allocation_may_fail() -> None:
-    """In one process: the last line of its stderr says where one that crashes was."""
-    done = run()
+    """The last line of stderr names the allocation at which the process has crashed."""
+    done = run_python(str(SCRIPT), timeout=500)
     wrong = [line for line in done.stdout.splitlines() if not line.endswith("raised")]
     assert done.returncode == 0, "\n".join([*wrong, done.stderr[-2000:]])
     total = re.search(r"(\d+) allocations failed, (\d+) raised; 0 went wrong$", done.stdout)

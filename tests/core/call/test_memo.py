@@ -79,8 +79,8 @@ def places(tree: Any) -> list[tuple[Any, Any]]:
 VALUES: dict[str, Callable[[], Any]] = {
     "array": Array,
     "other_array": OtherArray,
-    "asked": lambda: Maybe(True),
-    "asked_static": lambda: Maybe(False),
+    "maybe_array": lambda: Maybe(True),
+    "maybe_static": lambda: Maybe(False),
     "none": lambda: None,
     "int": lambda: 7,
     "float": lambda: random.random(),

@@ -29,7 +29,7 @@ def places(
             yield from places(child, is_leaf, (*path, key))
 
 
-LEAVES = {"array", "other_array", "asked_array", "asked_static", "static"}
+LEAVES = {"array", "other_array", "maybe_array", "maybe_static", "static"}
 
 
 # ---- each kind ----

@@ -44,7 +44,7 @@ def test_all_kinds_are_told_apart(registry: Any) -> None:
     """Each tree matches its own structure and no other's."""
     everything = trees()
     structures = {name: core.flatten(registry, t)[1] for name, t in everything.items()}
-    alike = {"array", "other_array", "asked_array"}
+    alike = {"array", "other_array", "maybe_array"}
     for one, structure in structures.items():
         for other, tree in everything.items():
             expected = one == other or {one, other} <= alike
