@@ -1,4 +1,4 @@
-"""The hash table by itself: against a dict, and with keys that change it in mid-probe."""
+"""The hash table, compared with a dict, and with keys that change it during a probe."""
 
 import gc
 import random
@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from outcome_support import fail
 
 
 class Key:
-    """Equal to keys of the same number; `hook` runs first."""
+    """Equal to keys of the same number; a comparison calls `hook` first."""
 
     def __init__(self, number: int, hook: Callable[[], Any] | None = None) -> None:
         self.number, self.hook = number, hook
@@ -81,9 +82,6 @@ def test_equal_keys_are_told_apart_by_identity(testing: Any) -> None:
 
 
 def test_an_error_leaves_it_as_it_was(testing: Any) -> None:
-    def fail() -> None:
-        raise ZeroDivisionError
-
     table = testing.Table()
     pair = (Key(1, fail), None)
     table.add(5, pair)
@@ -94,9 +92,9 @@ def test_an_error_leaves_it_as_it_was(testing: Any) -> None:
     assert table.values() == [pair]
 
 
-@pytest.mark.parametrize("deed", ["clear", "remove", "grow", "replace"])
+@pytest.mark.parametrize("change", ["clear", "remove", "grow", "replace"])
 @pytest.mark.parametrize("equal", [True, False])
-def test_changed_in_mid_probe(testing: Any, deed: str, equal: bool) -> None:
+def test_changed_during_a_probe(testing: Any, change: str, equal: bool) -> None:
     table = testing.Table()
     done: list[int] = []
 
@@ -104,11 +102,11 @@ def test_changed_in_mid_probe(testing: Any, deed: str, equal: bool) -> None:
         if done:
             return
         done.append(1)
-        if deed in ("clear", "replace"):
+        if change in ("clear", "replace"):
             table.clear()
-        if deed == "remove":
+        if change == "remove":
             assert table.remove(5, holder.pop())
-        if deed in ("grow", "replace"):
+        if change in ("grow", "replace"):
             for i in range(100):
                 table.add(5, (Key(1000 + i), None))
         gc.collect()
@@ -120,10 +118,10 @@ def test_changed_in_mid_probe(testing: Any, deed: str, equal: bool) -> None:
     assert done
     assert (found is not None) == equal
     third = table.find(5, Key(3))
-    assert (third is not None) == (deed in ("remove", "grow"))
+    assert (third is not None) == (change in ("remove", "grow"))
 
 
-def test_finalizer_changes_it(testing: Any) -> None:
+def test_a_finalizer_that_changes_it(testing: Any) -> None:
     table = testing.Table()
 
     class Last:
@@ -140,7 +138,7 @@ def test_finalizer_changes_it(testing: Any) -> None:
     assert len(table) == 2
 
 
-def test_owns_its_pairs_and_is_collected(testing: Any) -> None:
+def test_it_owns_its_pairs_and_is_collected(testing: Any) -> None:
     class Thing:
         pass
 

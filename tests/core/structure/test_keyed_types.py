@@ -93,6 +93,18 @@ def test_identity_as_a_key(keyed: Any) -> None:
                       [keyed_by([])]) is None  # fmt: skip
 
 
+def test_containers_inside_a_key(registry: Any) -> None:
+    """The hash of a value tells whether it may be a leaf; the containers in its key are compared
+    by their elements."""
+    value = Keyed(([1], {1: {2}}))
+    _, structure = core.flatten(registry, [0, value])
+    hash(structure)
+    assert core.match(structure, [0, Keyed(([1], {1: {2}}))]) == ()
+    assert core.match(structure, [0, Keyed(([True], {1: {2}}))]) is None
+    value.key[0].append(2)
+    assert core.match(structure, [0, value]) is None
+
+
 def test_a_key_that_fails(keyed: Any) -> None:
     value = ByIdentity()
     _, structure = core.flatten(keyed, [keyed_by(1)])

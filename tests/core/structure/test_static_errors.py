@@ -23,18 +23,6 @@ def test_unhashable_leaf(registry: Any, value: Any) -> None:
         core.match(structure, tree)
 
 
-def test_containers_inside_a_key(registry: Any) -> None:
-    """The hash of a value tells whether it may be a leaf; the containers in its key are compared
-    by their elements."""
-    value = Keyed(([1], {1: {2}}))
-    _, structure = core.flatten(registry, [0, value])
-    hash(structure)
-    assert core.match(structure, [0, Keyed(([1], {1: {2}}))]) == ()
-    assert core.match(structure, [0, Keyed(([True], {1: {2}}))]) is None
-    value.key[0].append(2)
-    assert core.match(structure, [0, value]) is None
-
-
 def test_hash_that_fails(registry: Any) -> None:
     bad = Hostile(on_hash=fail)
     _, structure = core.flatten(registry, Linear(weight=[1, bad]))

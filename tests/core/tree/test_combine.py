@@ -1,4 +1,4 @@
-"""Parts of trees together again, dicts of paths, and arguments that are none."""
+"""Combining trees and dicts of paths; bad arguments of the tree functions."""
 
 import re
 from collections import OrderedDict
@@ -14,7 +14,7 @@ from core_support import Array, Linear, Value, core, make_jit, make_registry, sa
 def test_combine_takes_the_first_that_is_not_none(registry: Any) -> None:
     run = lambda *trees, strict=False: core.combine(registry, trees, None, strict)
     assert run([1, None, None, None], [2, 3, None, None], [4, 5, 6, None]) == [1, 3, 6, None]
-    assert run({"a": None}, {"a": [1, {"b": 2}]}) == {"a": [1, {"b": 2}]}, "or a whole subtree"
+    assert run({"a": None}, {"a": [1, {"b": 2}]}) == {"a": [1, {"b": 2}]}, "a whole subtree too"
     assert run(None, None, 3) == 3 and run(None) is None
     assert run([False, 0, ""], [1, 1, 1]) == [False, 0, ""]
     tree = [1, (2, None)]
@@ -74,7 +74,7 @@ def test_groups_that_do_not_fit(registry: Any) -> None:
             structure.combine(*groups)
 
 
-def test_of_many_paths_ten_are_listed(registry: Any) -> None:
+def test_errors_list_at_most_ten_paths(registry: Any) -> None:
     tree = {f"k{i:02}": i for i in range(25)}
     structure, full = core.partition_dict(registry, tree, True, (), None)
     listed = lambda count: f"[{', '.join(repr(k) for k in list(tree)[:count])}]"
@@ -112,13 +112,13 @@ def test_groups_that_are_no_dicts(registry: Any) -> None:
         ({"": {"": 1}, ".": 2}, "."),
     ],
 )
-def test_two_leaves_of_one_path(registry: Any, tree: Any, path: str | None) -> None:
+def test_two_leaves_with_one_path(registry: Any, tree: Any, path: str | None) -> None:
     if path is None:
         assert len(core.partition_dict(registry, tree, True, (), None)[1]) == 3
         return
     with pytest.raises(ValueError, match=f"two leaves have the path {path!r}"):
         core.partition_dict(registry, tree, True, (), None)
-    # Only those that are given need a path of their own.
+    # Only open leaves need a path of their own.
     structure, group = core.partition_dict(registry, tree, ("leaf", lambda n: n == 1), (), None)
     assert group == {path: 1} and same(structure.combine(group), tree)
 
@@ -147,7 +147,7 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "map_function": lambda: core.tree_map(r, 3, (t,), None),
         "map_arity": lambda: core.tree_map(r, lambda x: x, (t, t), None),
         "flatten_few": lambda: core.tree_flatten(r, t, True),
-        "flatten_program": lambda: core.tree_flatten(r, t, None, None),
+        "flatten_expression": lambda: core.tree_flatten(r, t, None, None),
         "flatten_is_leaf": lambda: core.tree_flatten(r, t, True, t),
         "partition_few": lambda: core.partition(r, t, (), None),
         "partition_registry": lambda: core.partition(t, t, (), None, None),
@@ -184,7 +184,7 @@ def test_bad_arguments(registry: Any, name: str) -> None:
 
 
 def test_structures_of_jitted_calls(registry: Any) -> None:
-    """They have paths, and can be built, but their statics are no leaves."""
+    """They have paths, and build trees; their statics are no leaves."""
     x = Array()
     _, structure = core.flatten(registry, {"a": [x, 1], "b": x})
     assert structure.paths == ("a.0", "b")
@@ -194,8 +194,8 @@ def test_structures_of_jitted_calls(registry: Any) -> None:
     assert f._lookup([x, 1], b=x)[0].structure.paths == ("a.0", "b")
 
 
-def test_a_skeleton_that_is_no_skeleton(registry: Any) -> None:
-    """Statics tell which leaves are given: what stands in the skeleton's places does not."""
+def test_statics_tell_which_leaves_of_a_skeleton_are_open(registry: Any) -> None:
+    """The values in the places of the skeleton do not matter."""
     hole = Value("hole")
     structure = core.from_parts(registry, hole, [1, (2, 3)], [hole, "a", hole])
     assert structure.unflatten([5, 6]) == [5, ("a", 6)]

@@ -1,4 +1,4 @@
-"""Which leaves a program takes: operators and trees of filters, against a reference in Python."""
+"""The leaves that a filter expression takes, compared with a reference in Python."""
 
 import random
 import re
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from core_support import Array, Linear, Maybe, OtherArray, Point, Record, core, identical
 
-# ---- programs ----
+# ---- expressions ----
 
 
 class Asked:
-    """A predicate that writes down what it was asked."""
+    """A predicate that records its arguments."""
 
     def __init__(self, answer: Callable[[Any], Any]) -> None:
         self.answer = answer
@@ -23,21 +23,21 @@ class Asked:
         return self.answer(leaf)
 
 
-def group_numbers(registry: Any, tree: Any, *programs: Any) -> list[int]:
-    """The number of the program that takes each leaf."""
-    parts = core.partition(registry, tree, programs, None, None)
+def group_numbers(registry: Any, tree: Any, *expressions: Any) -> list[int]:
+    """The number of the expression that takes each leaf."""
+    parts = core.partition(registry, tree, expressions, None, None)
     leaves = [core.tree_leaves(registry, p, lambda x: x is None) for p in parts]
     return [
         next(i for i, x in enumerate(row) if x is not None) for row in zip(*leaves, strict=True)
     ]
 
 
-def test_each_op(registry: Any) -> None:
+def test_each_operator(registry: Any) -> None:
     x, y = Array(2), OtherArray(3)
     tree = [x, y, Maybe(True), Maybe(False), 1, "a"]
     value = Asked(lambda a: isinstance(a, Maybe) or a.value > 2)
     is_int = Asked(lambda a: isinstance(a, int))
-    for program, expected in (
+    for expression, expected in (
         (True, "000000"),
         (False, "111111"),
         (("arrays",), "000111"),
@@ -49,18 +49,20 @@ def test_each_op(registry: Any) -> None:
         (("path", (("index", -1),)), "111110"),
         (("tree", [True, False, False, True, True, False], None), "011001"),
     ):
-        found = "".join(map(str, group_numbers(registry, tree, program)))
-        assert found == expected, program
-    assert identical(value.asked, tree[:3] * 2), "not asked of what is no array"
-    assert identical(is_int.asked, [*tree, *tree[3:]]), "`or` asks about the rest"
+        found = "".join(map(str, group_numbers(registry, tree, expression)))
+        assert found == expected, expression
+    assert identical(value.asked, tree[:3] * 2), "it is called with arrays only"
+    assert identical(is_int.asked, [*tree, *tree[3:]]), (
+        "`or` calls it with the leaves that are not taken yet"
+    )
 
 
-def test_the_first_program_that_takes_a_leaf_has_it(registry: Any) -> None:
+def test_the_first_expression_that_takes_a_leaf_has_it(registry: Any) -> None:
     small, even = Asked(lambda n: n < 3), Asked(lambda n: n % 2 == 0)
     late = Asked(lambda n: True)
     tree = list(range(6))
-    programs = (("leaf", small), ("leaf", even), True, ("leaf", late))
-    assert group_numbers(registry, tree, *programs) == [0, 0, 0, 2, 1, 2]
+    expressions = (("leaf", small), ("leaf", even), True, ("leaf", late))
+    assert group_numbers(registry, tree, *expressions) == [0, 0, 0, 2, 1, 2]
     assert small.asked == tree and even.asked == [3, 4, 5] and late.asked == []
     candidate = Asked(lambda n: n % 3 == 0)
     structure, one, rest = core.partition_dict(
@@ -71,11 +73,11 @@ def test_the_first_program_that_takes_a_leaf_has_it(registry: Any) -> None:
     assert structure.unflatten("ab") == ["a", 1, 2, "b", 4, 5]
 
 
-def take(program: Any, leaf: Any, asked: list[tuple[str, Any]]) -> bool:
-    """The reference: one leaf at a time."""
-    if isinstance(program, bool):
-        return program
-    op, *rest = program
+def take(expression: Any, leaf: Any, asked: list[tuple[str, Any]]) -> bool:
+    """The reference, for one leaf."""
+    if isinstance(expression, bool):
+        return expression
+    op, *rest = expression
     if op == "leaf":
         asked.append((rest[0].name, leaf))
         return bool(rest[0].answer(leaf))
@@ -94,7 +96,7 @@ class Named(Asked):
         return self.answer(leaf)
 
 
-def test_random_programs_ask_what_they_have_to_and_no_more(registry: Any) -> None:
+def test_random_expressions_call_predicates_only_where_needed(registry: Any) -> None:
     source = random.Random(1)
     log: list[tuple[str, Any]] = []
     predicates = [Named(f"p{i}", lambda n, i=i: n >> i & 1, log) for i in range(4)]
@@ -109,10 +111,10 @@ def test_random_programs_ask_what_they_have_to_and_no_more(registry: Any) -> Non
 
     tree = (list(range(8)), {"k": list(range(8, 16))})
     for _ in range(300):
-        program, asked = make(4), []
+        expression, asked = make(4), []
         log.clear()
-        found, _ = core.tree_flatten(registry, tree, program, None)
-        assert found == [n for n in range(16) if take(program, n, asked)], program
+        found, _ = core.tree_flatten(registry, tree, expression, None)
+        assert found == [n for n in range(16) if take(expression, n, asked)], expression
         assert sorted(log) == sorted(asked)
 
 
@@ -122,21 +124,21 @@ def test_errors_of_predicates_name_the_leaf(registry: Any) -> None:
             raise ZeroDivisionError("mine")
         return False
 
-    for program in (("leaf", fails), ("not", ("or", False, ("leaf", fails)))):
+    for expression in (("leaf", fails), ("not", ("or", False, ("leaf", fails)))):
         for tree, where in (
             ({"k": [1, (2, 3)]}, "`['k'][1][1]`"),
             (Linear(weight=Record(1, 3, "tag")), "`weight.other`"),
             (3, "at the root"),
         ):
             with pytest.raises(ZeroDivisionError, match="mine") as info:
-                core.partition(registry, tree, (program,), None, None)
+                core.partition(registry, tree, (expression,), None, None)
             assert info.value.__notes__ == [f"(while a filter was asked about {where})"]
     with pytest.raises(TypeError, match=r"<lambda>.* returned None: it has to return a bool") as e:
         core.tree_flatten(registry, [Array()], ("array", lambda x: None), None)
     assert e.value.__notes__ == ["(while a filter was asked about `[0]`)"]
 
 
-BAD_PROGRAMS: list[Any] = [
+BAD_EXPRESSIONS: list[Any] = [
     None,
     1,
     "arrays",
@@ -157,27 +159,27 @@ BAD_PROGRAMS: list[Any] = [
     ("path", None),
     ("tree", [True]),
     ("tree", [lambda x: True], None),  # not callable
-    ("tree", [1], lambda filter: filter),  # makes no program
+    ("tree", [1], lambda filter: filter),  # returns no expression
 ]
 
 
-@pytest.mark.parametrize("program", BAD_PROGRAMS)
-def test_bad_programs(registry: Any, program: Any) -> None:
+@pytest.mark.parametrize("expression", BAD_EXPRESSIONS)
+def test_bad_expressions(registry: Any, expression: Any) -> None:
     for call in (
-        lambda: core.partition(registry, [Array()], (program,), None, None),
-        lambda: core.partition_dict(registry, [Array()], program, (), None),
-        lambda: core.tree_flatten(registry, [Array()], ("not", program), None),
+        lambda: core.partition(registry, [Array()], (expression,), None, None),
+        lambda: core.partition_dict(registry, [Array()], expression, (), None),
+        lambda: core.tree_flatten(registry, [Array()], ("not", expression), None),
     ):
         with pytest.raises((TypeError, ValueError)):
             call()
 
 
-def test_number_of_programs(registry: Any) -> None:
-    for programs in ([True], True, (True,) * 40_000):
+def test_number_of_expressions(registry: Any) -> None:
+    for expressions in ([True], True, (True,) * 40_000):
         with pytest.raises(TypeError, match="a tuple of less than"):
-            core.partition(registry, [1], programs, None, None)
+            core.partition(registry, [1], expressions, None, None)
         with pytest.raises(TypeError, match="a tuple of less than"):
-            core.partition_dict(registry, [1], True, programs, None)
+            core.partition_dict(registry, [1], True, expressions, None)
     assert core.partition(registry, [1], (), None, None) == ([1],)
     parts = core.partition(registry, [1], (False,) * 32_766, None, None)
     assert len(parts) == 32_767 and parts[-1] == [1]
@@ -186,24 +188,24 @@ def test_number_of_programs(registry: Any) -> None:
 # ---- trees of filters ----
 
 
-def test_a_tree_of_filters_stops_at_or_above_the_leaves(registry: Any) -> None:
+def test_a_tree_of_filters_ends_at_or_above_the_leaves(registry: Any) -> None:
     tree = {"a": [1, 2, (3, None)], "b": Point(4, [5, 6]), "c": ()}
     even = Asked(lambda n: n % 2 == 0)
     made: list[Any] = []
 
-    def program_of(filter: Any) -> Any:
+    def expression_of(filter: Any) -> Any:
         made.append(filter)
         return ("leaf", even) if filter == "even" else ("not", ("leaf", even))
 
-    run = lambda spec: core.tree_flatten(registry, tree, ("tree", spec, program_of), None)[0]
+    run = lambda spec: core.tree_flatten(registry, tree, ("tree", spec, expression_of), None)[0]
     assert run({"a": "even", "b": True, "c": False}) == [2, 4, 5, 6]
-    assert made == ["even"] and even.asked == [1, 2, 3], "True and False are known"
+    assert made == ["even"] and even.asked == [1, 2, 3], "True and False are expressions"
     assert run({"a": [True, False, ("odd", None)], "b": Point(False, "even"), "c": ()}) == [1, 3, 6]
     made.clear()
     assert run("odd") == [1, 3, 5] and made == ["odd"]
     assert run(True) == [1, 2, 3, 4, 5, 6] and run(False) == []
     even.asked.clear()
-    spec = ("tree", {"a": "even", "b": "even", "c": "even"}, program_of)
+    spec = ("tree", {"a": "even", "b": "even", "c": "even"}, expression_of)
     both = ("and", ("leaf", lambda n: n > 4), spec)
     assert core.tree_flatten(registry, tree, both, None)[0] == [6]
     assert even.asked == [5, 6]
@@ -219,10 +221,10 @@ def test_a_tree_of_filters_stops_at_or_above_the_leaves(registry: Any) -> None:
         ([None, True], "at `[0]`: it has a `Array`, where the filter has None"),
     ],
 )
-def test_a_tree_of_filters_has_to_be_a_prefix(registry: Any, spec: Any, expected: str) -> None:
-    program = ("tree", spec, lambda filter: filter)
+def test_a_tree_of_filters_must_be_a_prefix(registry: Any, spec: Any, expected: str) -> None:
+    expression = ("tree", spec, lambda filter: filter)
     with pytest.raises(ValueError, match=re.escape(expected)):
-        core.partition(registry, [Array(), [1, 2]], (program,), None, None)
+        core.partition(registry, [Array(), [1, 2]], (expression,), None, None)
 
 
 def test_a_tree_of_filters_and_is_leaf(registry: Any) -> None:
@@ -244,10 +246,10 @@ def test_a_tree_of_filters_and_is_leaf(registry: Any) -> None:
         ({"a": [1, 2], "b": 3}, {"a": [True, False], "b": False}, None),
     ],
 )
-def test_a_tree_of_filters_and_is_leaf_that_add_up(
+def test_a_tree_of_filters_that_has_as_many_leaves_as_is_leaf_leaves(
     registry: Any, tree: Any, spec: Any, expected: Any
 ) -> None:
-    """The right answer, or an error."""
+    """The result is right, or there is an error."""
     is_leaf = lambda x: isinstance(x, list) and x is not tree
     try:
         found, _ = core.tree_flatten(registry, tree, ("tree", spec, None), is_leaf)
@@ -257,7 +259,7 @@ def test_a_tree_of_filters_and_is_leaf_that_add_up(
 
 
 def test_no_path_pattern_inside_a_tree_of_filters(registry: Any) -> None:
-    """It would be held against a part of the tree, whose paths begin elsewhere."""
-    program = ("tree", ["*", False], lambda text: ("path", (("any",),)))
+    """It would be matched with a part of the tree, whose paths begin elsewhere."""
+    expression = ("tree", ["*", False], lambda text: ("path", (("any",),)))
     with pytest.raises(ValueError, match="inside a tree of filters"):
-        group_numbers(registry, [Array(), Array()], program)
+        group_numbers(registry, [Array(), Array()], expression)

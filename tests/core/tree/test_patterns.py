@@ -1,4 +1,4 @@
-"""Path patterns against a reference in Python."""
+"""Path patterns, compared with a reference in Python."""
 
 import random
 import re
@@ -30,7 +30,7 @@ def glob(regex: str) -> tuple[str, Any]:
 
 
 def forest() -> Any:
-    """Each kind of node, with two leaves in most."""
+    """A tree of each kind of node, most of them with two leaves."""
     return {
         "t": (1, 2, 3),
         "l": [4, [5, 6], 7],
@@ -117,14 +117,14 @@ def test_patterns(registry: Any, components: Any, expected: str) -> None:
     assert matched(registry, forest(), *components) == expected.split()
 
 
-def test_a_pattern_of_nothing_is_the_path_of_the_root(registry: Any) -> None:
+def test_the_empty_pattern_is_the_path_of_the_root(registry: Any) -> None:
     assert matched(registry, Array()) == [""]
     assert matched(registry, Array(), DEEP) == [""]
     assert matched(registry, Array(), ANY) == []
 
 
 def component_matches(component: Any, key: Any, size: int | None) -> bool:
-    """The reference: `size` is the sequence's, None for any other node."""
+    """The reference.  `size` is the size of a sequence, or None for any other node."""
     op, *detail = component
     if op == "any":
         return True
@@ -149,7 +149,7 @@ def path_matches(components: Any, keys: Any) -> bool:
 
 
 def keyed_places(x: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """As `places`, where each key comes with the size of the sequence that it is of."""
+    """Yields (keys, leaf); each key comes with the size of its sequence, or None."""
     below = children(x)
     if below is None:
         yield keys, x
@@ -200,7 +200,7 @@ def test_a_pattern_that_takes_an_inner_node_only(registry: Any) -> None:
         ((ANY, glob("other")), "['r'].other"),
     ):
         if components[-1] == name("bias"):
-            assert run(*components) == [16], "a leaf too"
+            assert run(*components) == [16], "it is a leaf too"
             continue
         with pytest.raises(ValueError, match="takes no leaf") as info:
             run(*components)
@@ -210,7 +210,7 @@ def test_a_pattern_that_takes_an_inner_node_only(registry: Any) -> None:
 
 
 @pytest.mark.parametrize("components", [(DEEP,), (name("a"), DEEP)])
-def test_all_below_where_there_is_no_leaf(registry: Any, components: Any) -> None:
+def test_all_leaves_below_a_node_without_leaves(registry: Any, components: Any) -> None:
     tree = {"a": [None, ()]}
     assert core.tree_flatten(registry, tree, ("path", components), None)[0] == []
 
@@ -227,7 +227,7 @@ def test_number_of_components(registry: Any) -> None:
         run(*[ANY] * 63)
 
 
-def test_keys_are_looked_at_once_for_all_that_is_below(registry: Any) -> None:
+def test_a_key_is_matched_once_for_all_leaves_below(registry: Any) -> None:
     seen: list[str] = []
     matches = ("glob", lambda text: seen.append(text) or text == "a")
     tree = {"a": [{"x": 1, "y": 2}, 3], "b": [{"x": 4}] * 3}
@@ -235,10 +235,10 @@ def test_keys_are_looked_at_once_for_all_that_is_below(registry: Any) -> None:
     assert seen == ["a", "b"]
     seen.clear()
     assert core.tree_flatten(registry, tree, ("path", (name("b"), ANY, matches)), None)[0] == []
-    assert seen == ["x"] * 3, "only where all before it matches"
+    assert seen == ["x"] * 3, "only where all earlier components match"
 
 
-def test_a_pattern_knows_keys_by_their_text(registry: Any) -> None:
+def test_a_pattern_matches_the_text_of_keys(registry: Any) -> None:
     tree = {1.5: 1, 2: 2}
     assert matched(registry, tree, name("1.5")) == ["1.5"]
     assert matched(registry, tree, name("2")) == matched(registry, tree, index(2)) == ["2"]
@@ -248,16 +248,16 @@ def test_a_pattern_knows_keys_by_their_text(registry: Any) -> None:
 
 
 class Color(str):
-    """A str whose text is another, as an Enum's of str is."""
+    """A subclass of str with another text, as an Enum of str has."""
 
     def __str__(self) -> str:
         return f"Color.{str.__str__(self)}"
 
 
-def test_paths_and_patterns_agree_about_keys_that_are_a_kind_of_str(registry: Any) -> None:
+def test_paths_and_patterns_use_the_same_text_of_keys(registry: Any) -> None:
     tree = {Color("red"): 1}
     (path,) = core.tree_paths(registry, tree, None)
-    assert path == "Color.red", "as jax.tree_util.keystr(simple=True)"
+    assert path == "Color.red", "the text of jax.tree_util.keystr(simple=True)"
     assert matched(registry, tree, name(path)) == [path]
 
 

@@ -1,4 +1,4 @@
-"""The functions over trees against a reference in Python, for each kind of node."""
+"""The tree functions on each kind of node, compared with a reference in Python."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ def text(path: tuple[Any, ...]) -> str:
 def places(
     x: Any, is_leaf: Callable[[Any], Any] = never, path: tuple[Any, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """(keys, leaf) of each leaf."""
+    """Yields (keys, leaf) of each leaf."""
     below = None if is_leaf(x) else children(x)
     if below is None:
         yield path, x
@@ -61,7 +61,7 @@ def test_map_of_each_kind(registry: Any, name: str) -> None:
         rows.append(row)
         return Value(len(rows))
 
-    again = structure.unflatten([(leaf,) for leaf in leaves])  # a subtree in each leaf's place
+    again = structure.unflatten([(leaf,) for leaf in leaves])  # a subtree in the place of each leaf
     mapped = core.tree_map(registry, f, (tree, tree, again), None)
     assert all(identical(row[:2], (leaf, leaf)) for row, leaf in zip(rows, leaves, strict=True))
     assert all(row[2][0] is leaf for row, leaf in zip(rows, leaves, strict=True))
@@ -123,7 +123,7 @@ def test_parts_of_each_kind(registry: Any, name: str) -> None:
 
 
 def test_all_kinds_are_told_apart(registry: Any) -> None:
-    """A leaf is a prefix of everything, and nothing else here is one of another tree."""
+    """A leaf is a prefix of every tree; no other tree here is a prefix of another."""
     everything = trees()
     structures = {n: core.tree_flatten(registry, t, True, None)[1] for n, t in everything.items()}
     for one, structure in structures.items():
@@ -168,12 +168,12 @@ def test_random_trees(registry: Any) -> None:
         assert identical(structure.flatten_up_to(tree), leaves)
 
 
-# ---- tuples and lists of nothing but leaves ----
+# ---- tuples and lists of leaves only ----
 
 
 @pytest.mark.parametrize("name", ["tuple", "list_of_leaves", "shared", "mixed", "deep"])
-def test_however_leaves_came_to_be_known_it_is_one_structure(name: str) -> None:
-    """Types not met before and `is_leaf` make a node for each leaf at first."""
+def test_leaf_lists_have_one_structure_however_they_are_found(name: str) -> None:
+    """For types not met before, and with `is_leaf`, each leaf is a node at first."""
     registry = make_registry()
     tree = trees()[name]
     leaves, first = core.tree_flatten(registry, tree, True, None)
@@ -190,20 +190,20 @@ def test_however_leaves_came_to_be_known_it_is_one_structure(name: str) -> None:
     assert same(core.partition(make_registry(), tree, programs, None, 0), parts[0])
 
 
-def test_a_subtree_that_counts_as_a_leaf_is_one_like_any_other(registry: Any) -> None:
+def test_a_subtree_taken_as_a_leaf_is_a_leaf_like_any_other(registry: Any) -> None:
     is_leaf = lambda x: isinstance(x, list) and len(x) == 2
     _, structure = core.tree_flatten(registry, ([1, 2], 3, [4, 5]), True, is_leaf)
     assert structure == core.tree_flatten(registry, (1, 2, 3), True, None)[1]
     assert structure.paths == ("0", "1", "2") and structure.num_leaves == 3
 
 
-def test_what_a_structure_says_of_leaf_lists(registry: Any) -> None:
+def test_repr_and_paths_of_leaf_lists(registry: Any) -> None:
     nested = core.tree_flatten(registry, [[1, 2], {"a": 3}], True, None)[1]
     assert repr(nested) == "Structure([[*, *], {'a': *}])"
     assert nested.paths == ("0.0", "0.1", "1.a")
 
 
-def test_what_is_only_asked_of_the_structures_of_calls(registry: Any) -> None:
+def test_methods_for_the_structures_of_calls_only(registry: Any) -> None:
     _, structure = core.tree_flatten(registry, {"a": [1, 2], "b": 3}, True, None)
     for call in (structure._array_paths, structure._span, lambda: structure._span(0, 1)):
         with pytest.raises(ValueError, match="not one of a jitted call"):
@@ -223,7 +223,7 @@ def test_none_is_a_node(registry: Any) -> None:
     assert structure.flatten_up_to([1, [2], (3, 4), {"a": ()}]) == [1, [2], 3, 4, ()]
 
 
-def test_is_leaf_is_asked_of_each_node_before_its_children(registry: Any) -> None:
+def test_is_leaf_is_called_with_each_node_before_its_children(registry: Any) -> None:
     asked: list[Any] = []
     tree = [(1, 2), {"a": [3]}, None]
     inner = tree[1]
@@ -245,7 +245,7 @@ def test_is_leaf_may_return_anything_true_or_false(
     assert core.tree_leaves(registry, [1, 2], lambda x: answer) == ([[1, 2]] if is_leaf else [1, 2])
 
 
-def test_is_leaf_of_the_others(registry: Any) -> None:
+def test_is_leaf_of_partition_and_combine(registry: Any) -> None:
     tree, is_list = {"a": [1, 2], "b": (3, [4])}, lambda x: isinstance(x, list)
     longest = ("leaf", lambda x: x == [1, 2])
     parts = core.partition(registry, tree, (longest,), is_list, None)

@@ -1,4 +1,4 @@
-"""Flatten, match and build of each kind of node; the Structure that comes of it."""
+"""Flattening, matching and building each kind of node; the attributes of a Structure."""
 
 import collections
 import copy
@@ -41,7 +41,7 @@ def test_round_trip(registry: Any, name: str) -> None:
 
 
 def test_all_kinds_are_told_apart(registry: Any) -> None:
-    """Each tree matches its own structure and no other's."""
+    """Each tree matches its own structure and no other."""
     everything = trees()
     structures = {name: core.flatten(registry, t)[1] for name, t in everything.items()}
     alike = {"array", "other_array", "maybe_array"}
@@ -53,13 +53,13 @@ def test_all_kinds_are_told_apart(registry: Any) -> None:
             assert (structures[other] != structure) != expected
 
 
-def test_build_gives_new_arrays_their_places(registry: Any) -> None:
+def test_build_puts_new_arrays_in_their_places(registry: Any) -> None:
     _, structure = core.flatten(registry, {"b": Array(), "a": [Array(), 5]})
     assert structure.unflatten([1, "two"]) == {"a": [1, 5], "b": "two"}
     assert list(structure.unflatten(iter((1, 2)))) == ["a", "b"]
 
 
-def test_build_refuses_another_number(registry: Any) -> None:
+def test_build_refuses_another_number_of_arrays(registry: Any) -> None:
     _, structure = core.flatten(registry, [Array()])
     for arrays in ([], [1, 2]):
         with pytest.raises(ValueError, match="takes 1 leaves"):
@@ -74,7 +74,7 @@ def test_arrays_of_any_type_match(registry: Any) -> None:
         assert core.match(structure, [leaf, 0]) is None
 
 
-def test_a_mismatch_late_in_the_walk_gives_the_arrays_back(registry: Any) -> None:
+def test_a_mismatch_late_in_the_walk_releases_the_arrays(registry: Any) -> None:
     x = Array()
     structure = core.flatten(registry, [[x] * 200, 1])[1]
     before = sys.getrefcount(x)
@@ -111,13 +111,13 @@ def test_subclasses_are_other_types(registry: Any) -> None:
     assert registry.kind(MyList()) == "static"
 
 
-def test_plain_namedtuples_are_not_called(registry: Any) -> None:
+def test_namedtuples_that_are_filled_directly_are_not_called(registry: Any) -> None:
     arrays, structure = core.flatten(registry, LoudPoint(Array(), 1))
     before = LoudPoint.made
     assert structure.unflatten(arrays) == LoudPoint(arrays[0], 1)
     assert LoudPoint.made == before + 2
-    _, plain = core.flatten(registry, Point(Array(), 1))
-    assert type(plain.unflatten((5,))) is Point
+    _, direct = core.flatten(registry, Point(Array(), 1))
+    assert type(direct.unflatten((5,))) is Point
 
 
 def test_paths(registry: Any) -> None:
@@ -178,13 +178,13 @@ def test_repr_of_a_static_that_fails(registry: Any) -> None:
         repr(structure)
 
 
-def test_structures_compare_with_structures_alone(registry: Any) -> None:
+def test_structures_are_compared_only_with_structures(registry: Any) -> None:
     _, structure = core.flatten(registry, [1])
     assert structure != 1 and structure != [1]
     with pytest.raises(TypeError):
         structure < structure  # noqa: B015
     _, other = core.flatten(make_registry(), [1])
-    assert structure != other, "of another registry"
+    assert structure != other, "it is of another registry"
     assert {structure: 1}[core.flatten(registry, [1])[1]] == 1
 
 
@@ -205,7 +205,7 @@ def test_structures_cannot_be_made_or_changed(registry: Any) -> None:
         copy.copy(structure)
 
 
-def test_generic_children_may_be_any_iterable_of_split() -> None:
+def test_flatten_one_level_may_return_any_iterable_of_children() -> None:
     registry = make_registry(flatten_one_level=lambda box: (iter(box.children), box.aux))
     x = Array()
     _, structure = core.flatten(registry, Box([x, 1]))
@@ -236,20 +236,20 @@ def test_bad_answers_of_classify(answer: Any, error: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, 3, (), ([], None, id), ((), None)])
-def test_bad_answers_of_describe_and_split(answer: Any) -> None:
+def test_bad_answers_of_flatten_with_keys_and_flatten_one_level(answer: Any) -> None:
     registry = make_registry(flatten_with_keys=lambda x: answer)
     with pytest.raises(TypeError, match=r"flatten_with_keys\(\) must return"):
         core.flatten(registry, Box([]))
     registry = make_registry(flatten_one_level=lambda x: answer)
     _, structure = core.flatten(registry, Box([]))
-    if answer == ((), None):  # two of the four parts are enough for split
+    if answer == ((), None):  # the two parts that flatten_one_level returns
         assert core.match(structure, Box([])) == ()
     else:
         with pytest.raises(TypeError, match=r"flatten_one_level\(\) must return"):
             core.match(structure, Box([]))
 
 
-def test_kinds_are_asked_for_once_a_type() -> None:
+def test_classify_is_called_once_for_each_type() -> None:
     asked: list[type] = []
 
     def classify(cls: type, x: Any) -> tuple[Any, ...]:
@@ -296,7 +296,7 @@ def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
             call()
 
 
-def test_order_of_keys_does_not_count(registry: Any) -> None:
+def test_order_of_keys_does_not_matter(registry: Any) -> None:
     keys = [f"key {i}" for i in range(6)]
     x = [Array(i) for i in range(6)]
     arrays, structure = core.flatten(registry, dict(zip(keys, x, strict=True)))
@@ -314,7 +314,7 @@ def test_order_of_keys_does_not_count(registry: Any) -> None:
 
 
 class TestConstantTuples:
-    """Tuples of inert statics are kept, and known again without being looked at."""
+    """Tuples of inert statics are kept, and matched by identity."""
 
     def test_kept_and_shared(self, registry: Any) -> None:
         constant = (1, "two", (3.0, None, ()), same)
@@ -335,7 +335,7 @@ class TestConstantTuples:
         assert core.match(structure, (True, "two", (3.0, None, "last"))) is None
         assert core.match(structure, (1, "two", (3, None, "last"))) is None
 
-    def test_what_can_change_is_looked_at(self, registry: Any) -> None:
+    def test_mutable_nodes_in_tuples_are_compared(self, registry: Any) -> None:
         for change in (
             lambda: [1],
             lambda: {"k": 1},
@@ -353,7 +353,7 @@ class TestConstantTuples:
                 object.__setattr__(inner, "weight", 2)
             assert core.match(structure, tree) is None
 
-    def test_values_that_can_change_are_looked_at(self, registry: Any) -> None:
+    def test_mutable_values_in_tuples_are_compared(self, registry: Any) -> None:
         value = Value(1)
         tree = ((value,),)
         _, structure = core.flatten(registry, tree)
@@ -371,7 +371,7 @@ class TestConstantTuples:
 
 
 def test_fields_of_a_module_that_is_never_built(registry: Any) -> None:
-    """Fields are built before the instance: they are dropped where one of them fails."""
+    """Fields are built before the instance, and are released if one of them fails."""
 
     class Refusing(Box):
         def __init__(self, children: Any, aux: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Nodes whose fields lie in their ``__dict__``, wherever CPython keeps it."""
+"""Modules, whose fields are in their ``__dict__``, wherever CPython keeps it."""
 
 import gc
 from typing import Any
@@ -18,7 +18,7 @@ def full(**changes: Any) -> Linear:
 
 
 def check(registry: Any, tree: Any) -> Any:
-    """It comes apart and together and matches itself; its structure."""
+    """Checks that the tree round-trips and matches itself.  Returns its structure."""
     arrays, structure = core.flatten(registry, tree)
     assert core.match(structure, tree) == arrays
     assert same(structure.unflatten(arrays), tree)
@@ -27,13 +27,13 @@ def check(registry: Any, tree: Any) -> Any:
 
 
 def materialise(x: Any) -> Any:
-    """Gives it a real dict."""
+    """Gives the instance a real dict."""
     x.__dict__.keys()
     return x
 
 
 def reinsert(x: Any) -> Any:
-    """The same attributes, set in another order."""
+    """Sets the same attributes in another order."""
     items = list(vars(x).items())
     for name, _ in items:
         object.__delattr__(x, name)
@@ -43,7 +43,7 @@ def reinsert(x: Any) -> Any:
 
 
 def own_dict(x: Any) -> Any:
-    """A dict that shares its keys with none."""
+    """Gives the instance a dict that shares its keys with no other."""
     x.__dict__ = dict(vars(x))
     return x
 
@@ -54,7 +54,7 @@ def reversed_dict(x: Any) -> Any:
 
 
 def generic_dict(x: Any) -> Any:
-    """A dict whose look-ups may run Python code."""
+    """Gives the instance a dict whose look-ups may run Python code."""
     x.__dict__[3] = 4
     return x
 
@@ -71,7 +71,7 @@ def with_extra(x: Any) -> Any:
 
 
 def with_many(x: Any) -> Any:
-    """More attributes than the keys that instances share have room for."""
+    """Sets more attributes than instances can share keys."""
     for i in range(60):
         setattr(x, f"extra_{i}", i)
     return x
@@ -81,15 +81,15 @@ def as_it_is(x: Any) -> Any:
     return x
 
 
-PLAIN = [as_it_is, materialise, reinsert, own_dict, reversed_dict, once_generic]
-# With more attributes than fields an instance counts as one that wraps something.
+DIRECT = [as_it_is, materialise, reinsert, own_dict, reversed_dict, once_generic]
+# An instance with more attributes than fields is taken as a wrapper of a function.
 MORE = [generic_dict, with_extra, with_many]
 
 
-@pytest.mark.parametrize("first", PLAIN + MORE)
-@pytest.mark.parametrize("second", PLAIN + MORE)
-def test_where_the_attributes_are_does_not_count(first: Any, second: Any) -> None:
-    """However two instances keep their attributes, they have one structure and match."""
+@pytest.mark.parametrize("first", DIRECT + MORE)
+@pytest.mark.parametrize("second", DIRECT + MORE)
+def test_where_the_attributes_are_does_not_matter(first: Any, second: Any) -> None:
+    """Two instances match and have one structure, however they keep their attributes."""
     registry = make_registry()
     alike = (first in MORE) == (second in MORE)
     one, two = first(full()), second(full(weight=Array(), bias=Array()))
@@ -137,17 +137,17 @@ def test_missing_itself_is_an_absent_field(registry: Any) -> None:
 
 
 def test_wrapper_attributes(registry: Any) -> None:
-    plain = full()
+    ordinary = full()
     wrapping = full(__name__="f", __doc__=None)
     structure = check(registry, wrapping)
     assert structure.unflatten((1, 2)).__dict__["__name__"] == "f"
-    assert core.match(check(registry, plain), wrapping) is None
-    assert core.match(structure, plain) is None
+    assert core.match(check(registry, ordinary), wrapping) is None
+    assert core.match(structure, ordinary) is None
     assert core.match(structure, full(__name__="g", __doc__=None)) is None
     assert core.match(structure, full(__name__="f")) is None
     assert core.match(structure, full(__name__="f", __doc__=None, __module__="m")) is None
     assert core.match(structure, full(__name__="f", __doc__=None)) is not None
-    # As in Equinox, only another number of attributes makes one look for them.
+    # As in Equinox, they are looked for only if the number of attributes is not that of fields.
     hidden = full(__name__="f")
     del hidden.bias
     alike = full()
@@ -185,8 +185,8 @@ def test_many_fields(registry: Any, count: int) -> None:
 
 
 def test_names_that_are_not_interned(registry: Any) -> None:
-    """``object.__setattr__`` takes the name as it is; so the keys that instances share may hold
-    another string than the class's fields do."""
+    """``object.__setattr__`` does not intern the name, so the shared keys of instances may hold
+    another string than the fields of the class."""
 
     class Late(Module):
         dynamic = ("first_field", "second_field")
@@ -199,7 +199,7 @@ def test_names_that_are_not_interned(registry: Any) -> None:
         check(registry, tree)
 
 
-def test_fields_met_later_are_found(registry: Any) -> None:
+def test_fields_set_later_are_found(registry: Any) -> None:
     """The keys that instances share grow while a structure of the class is kept."""
 
     class Growing(Module):
@@ -241,8 +241,8 @@ def test_subclasses(registry: Any) -> None:
 
 
 def test_slots(registry: Any) -> None:
-    """Fields in slots are not in the ``__dict__``: to the core they are missing. (The Python
-    side notices, and handles such a class generically.)"""
+    """The core takes fields in slots as missing, as they are not in the ``__dict__``.  (The Python
+    side registers such a class as a custom node.)"""
 
     class Slotted(Module):
         __slots__ = ("a",)
@@ -268,7 +268,7 @@ def test_no_dict_at_all() -> None:
 
 
 class OnException(Module, Exception):
-    """Its dict is no managed one: it is where its base has put it."""
+    """Its dict is not managed by CPython, but is where the base class puts it."""
 
     dynamic = ("a", "b")
 
@@ -278,7 +278,7 @@ class OnException(Module, Exception):
 
 
 class OnInt(Module, int):
-    """Of variable size: the dict lies behind its digits."""
+    """Its size varies: the dict lies behind its digits."""
 
     dynamic = ("a", "b")
 
@@ -310,8 +310,8 @@ def test_dicts_in_other_places(cls: Any) -> None:
     assert core.match(empty, cls()) == ()
 
 
-def test_class_changed_under_it(registry: Any) -> None:
-    """An instance that moved to another class keeps the keys of the old one."""
+def test_a_changed_class(registry: Any) -> None:
+    """An instance that moves to another class keeps the shared keys of the old class."""
 
     class Swapped(Module):
         dynamic = ("bias", "weight")
@@ -325,7 +325,7 @@ def test_class_changed_under_it(registry: Any) -> None:
     assert core.flatten(registry, moved)[1] == structure
 
 
-def test_attributes_of_the_class_are_no_fields(registry: Any) -> None:
+def test_attributes_of_the_class_are_not_fields(registry: Any) -> None:
     class Defaults(Module):
         dynamic = ("a",)
         static = ("b",)

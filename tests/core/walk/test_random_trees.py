@@ -1,4 +1,4 @@
-"""Random trees: what holds for all of them."""
+"""Properties of all trees, checked on random trees."""
 
 import collections
 import math
@@ -69,7 +69,7 @@ def modules(draw: Any, inner: Any) -> Linear:
     names = draw(st.permutations(["weight", "bias", "size", "activation", "__name__", "other"]))
     names = names[: draw(st.integers(0, 6))]
     found = {n: draw(inner if n in Linear.dynamic else fields) for n in names if n != "other"}
-    if len(found) == 4:  # as many attributes as fields: then Equinox does not look for more
+    if len(found) == 4:  # with as many attributes as fields, wrapper attributes are not looked for
         found.pop("__name__", None)
     return Linear(**found)
 
@@ -141,8 +141,10 @@ def check_pair(one: Any, two: Any) -> None:
 
 
 def nearly(tree: Any, place: int, leaf: Any) -> Any:
-    """A copy of the tree, with another leaf in one place: by the core itself, after the paths
-    of a second registry, to which every leaf is an array."""
+    """A copy of the tree with another leaf in one place.
+
+    The core makes it with a second registry, which takes every leaf as an array.
+    """
     registry = make_registry(
         classify=lambda cls, x: classify(cls, x) if _is_node(x) else ("array",)
     )
@@ -167,7 +169,7 @@ def test_match_agrees_with_equality_on_similar_trees(tree: Any, place: int, leaf
 @quick
 @hypothesis.given(st.lists(trees, min_size=1, max_size=4))
 def test_calls_return_what_the_function_does(arguments: list[Any]) -> None:
-    """Through the cache, in any order: the right variant, and the very same arrays."""
+    """In any order, a call finds the right variant and returns the same arrays."""
     f = make_jit(lambda x: x)
     structures = []
     for tree in [*arguments, *arguments[::-1], arguments[0]]:
