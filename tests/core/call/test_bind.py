@@ -1,4 +1,4 @@
-"""Binding against Python and ``inspect.signature``: signatures and calls at random."""
+"""Binding of random calls to random signatures, compared with Python and with ``inspect``."""
 
 import inspect
 import os
@@ -81,8 +81,8 @@ def test_as_inspect_does(source: str, calls: list[Any]) -> None:
 
 @quick
 @hypothesis.given(signatures(), calls)
-def test_a_call_gives_the_arguments_back(source: str, call: Any) -> None:
-    """Through a FilterJit, the function gets what it would have got."""
+def test_a_call_passes_the_arguments_on(source: str, call: Any) -> None:
+    """A FilterJit calls the function with the arguments that it was called with."""
     args, kwargs = call
     fun = make(source)
     f = make_jit(fun)
@@ -163,7 +163,7 @@ def test_counts_that_do_not_fit(arguments: tuple[Any, ...]) -> None:
         core.Signature(*arguments)
 
 
-def test_names_that_are_no_str() -> None:
+def test_names_that_are_not_str() -> None:
     with pytest.raises(TypeError):
         core.Signature((1,), 0, 1, False, False, b"\0")
     with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""The cache of a function: which variants it lists, and which go first."""
+"""The cache of a function: the variants in it, and which of them is evicted."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from core_support import Array, Options, called, core, make_jit, make_registry, variants
 
 
-def test_the_least_recently_used_goes() -> None:
+def test_the_least_recently_used_is_evicted() -> None:
     options = Options(make_registry(), maxsize=3)
     f = make_jit(lambda n: n, options)
 
@@ -49,7 +49,7 @@ def test_clear() -> None:
     f(1), f(2)
     f._parts()[0].clear()
     assert variants(f) == []
-    assert f(2) == 2, "the last variant is no longer the guess"
+    assert f(2) == 2, "the last variant is not predicted"
     assert f(1) == 1
     assert f._options.count("compile") == 4
 
@@ -79,8 +79,8 @@ def test_lookup() -> None:
     with pytest.raises(ValueError, match="takes 1 arrays"):
         variant.arguments([x])
     assert f(x, 1) == (1, x)
-    (listed,) = variants(f)
-    assert f._lookup(x, 1)[0] is listed is not variant
+    (in_cache,) = variants(f)
+    assert f._lookup(x, 1)[0] is in_cache is not variant
 
 
 def test_hits_are_timed() -> None:
@@ -94,23 +94,23 @@ def test_hits_are_timed() -> None:
     assert cache.hit_time > 0 and variant.hit_time == cache.hit_time
 
 
-class TestKeep:
-    """A variant from a look-up is listed once it has been traced."""
+class TestInsertTraced:
+    """A variant from a look-up is inserted once it has been traced."""
 
-    def test_once_it_is_traced(self) -> None:
+    def test_after_the_first_trace(self) -> None:
         f = make_jit(lambda x, n: n)
         cache = f._parts()[0]
         variant, arrays = f._lookup(Array(), 3)
         assert cache.variants() == []
         cache.insert_traced(variant)
         assert cache.variants() == []
-        core.output_flatten(variant.call(*arrays))  # what JAX does: the trace gets its number
+        core.output_flatten(variant.call(*arrays))  # as JAX does: the trace gets its number
         for _ in range(2):
             cache.insert_traced(variant)
             assert cache.variants() == [variant]
         assert f(Array(), 3) == 3 and cache.variants() == [variant]
 
-    def test_an_equal_one_is_there(self) -> None:
+    def test_an_equal_variant_is_in_the_cache(self) -> None:
         f = make_jit(lambda x, n: n)
         cache = f._parts()[0]
         variant, arrays = f._lookup(Array(), 3)
@@ -121,7 +121,7 @@ class TestKeep:
         cache.insert_traced(variant)
         assert cache.variants() == [first]
 
-    def test_what_was_cleared_stays_away(self) -> None:
+    def test_cleared_variants_are_not_inserted(self) -> None:
         f, variant = called(lambda x: x, Array(1))
         cache = f._parts()[0]
         cache.clear()
@@ -134,14 +134,14 @@ class TestKeep:
         with pytest.raises(TypeError, match="insert_traced takes a Variant of this cache"):
             f._parts()[0].insert_traced(value)
 
-    def test_one_of_another_cache(self) -> None:
+    def test_a_variant_of_another_cache(self) -> None:
         f, variant = called(lambda x: x, Array(1))
         _, other = called(lambda x: x, Array(1))
         with pytest.raises(TypeError, match="insert_traced takes a Variant of this cache"):
             f._parts()[0].insert_traced(other)
         assert f._parts()[0].variants() == [variant]
 
-    def test_the_oldest_goes(self) -> None:
+    def test_the_oldest_is_evicted(self) -> None:
         f = make_jit(lambda n: n, Options(make_registry(), maxsize=2))
         f(1), f(2)
         cache, oldest = f._parts()[0], f._lookup(1)[0]

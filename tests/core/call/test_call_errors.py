@@ -1,9 +1,10 @@
-"""Calls that fail: what they raise, and what they leave behind."""
+"""Calls that fail: what they raise, and the state of the cache afterwards."""
 
 from typing import Any
 
 import pytest
 from core_support import Array, Hostile, Options, Unhashable, make_jit, make_registry, variants
+from outcome_support import fail
 
 
 @pytest.mark.parametrize(
@@ -25,11 +26,11 @@ def test_an_error_leaves_it_usable(hook: str, error: type[BaseException]) -> Non
     options.may_raise = True
     x = Array()
 
-    def fail(*args: Any) -> None:
+    def fail_in_hook(*args: Any) -> None:
         raise error("on purpose")
 
     def attempt() -> None:
-        if hook == "before_raising_call":  # asked in a hit alone
+        if hook == "before_raising_call":  # called in a hit only
             f(x)
         if hook == "raise_binding_error":
             f(1, 2, 3)
@@ -38,7 +39,7 @@ def test_an_error_leaves_it_usable(hook: str, error: type[BaseException]) -> Non
         else:
             f(x)
 
-    options.on[hook] = fail
+    options.on[hook] = fail_in_hook
     ignored = hook == "translate_error" and issubclass(error, Exception)
     with pytest.raises(TypeError if ignored else error):
         attempt()
@@ -76,7 +77,7 @@ def test_a_failing_retrace_keeps_the_variant() -> None:
     assert f._options.count("compile") == 1
 
 
-def test_a_call_that_fails_evicts_nobody(registry: Any) -> None:
+def test_a_call_that_fails_evicts_no_variant(registry: Any) -> None:
     f = make_jit(lambda x, n: 1 // n, Options(registry, maxsize=3))
     for n in (1, 2, 3):
         f(Array(), n)
@@ -92,7 +93,7 @@ def test_a_call_that_fails_evicts_nobody(registry: Any) -> None:
     assert len(variants(f)) == 3
 
 
-def test_failed_gets_what_there_is() -> None:
+def test_arguments_of_translate_error() -> None:
     seen: list[Any] = []
     f = make_jit(lambda x, n: 1 // n)
     f._options.on["translate_error"] = lambda *args: seen.append(args)
@@ -108,7 +109,7 @@ def test_failed_gets_what_there_is() -> None:
     assert none is None and more == (x,)
 
 
-def test_failed_replaces_the_exception() -> None:
+def test_translate_error_replaces_the_exception() -> None:
     class Translating(Options):
         answer: Any = None
 
@@ -127,7 +128,7 @@ def test_failed_replaces_the_exception() -> None:
             f()
 
 
-def test_an_interrupt_while_an_error_is_explained(options: Options) -> None:
+def test_an_interrupt_in_translate_error(options: Options) -> None:
     def interrupt(*args: Any) -> None:
         raise KeyboardInterrupt
 
@@ -150,7 +151,7 @@ def test_interrupts_are_not_translated() -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("where", ["on_eq", "on_hash"])
 def test_interrupts_in_a_match(error: type[BaseException], where: str) -> None:
-    """Ctrl-C while a static's ``__eq__`` runs: not to be lost."""
+    """An interrupt in the ``__eq__`` or ``__hash__`` of a static is not lost."""
     f = make_jit(lambda x, s: x)
     f(Array(), Hostile())
     armed = [True]
@@ -167,23 +168,20 @@ def test_interrupts_in_a_match(error: type[BaseException], where: str) -> None:
 
 
 def test_errors_of_statics_in_a_match() -> None:
-    """Met again by the look-up, which names the path; then all is as before."""
+    """The look-up meets the error again and names its path; later calls work."""
     f = make_jit(lambda x, s: x)
     f(Array(), Hostile())
 
-    def fail() -> None:
-        raise ZeroDivisionError
-
-    for bad, deed in ((Hostile(on_hash=fail), "hash"), (Hostile(on_eq=fail), "compare")):
+    for bad, operation in ((Hostile(on_hash=fail), "hash"), (Hostile(on_eq=fail), "compare")):
         for _ in range(2):
             with pytest.raises(ZeroDivisionError) as info:
                 f(Array(), s=bad)
-            assert info.value.__filterjit_error_context__[:2] == (deed, ["s"])  # type: ignore[attr-defined]
+            assert info.value.__filterjit_error_context__[:2] == (operation, ["s"])  # type: ignore[attr-defined]
     f(Array(), Hostile())
     assert f._options.count("compile") == 1
 
 
-def test_misfit_that_raises_nothing() -> None:
+def test_raise_binding_error_that_raises_nothing() -> None:
     f = make_jit(lambda x: x)
     f._options.raise_binding_error = lambda *args: None
     with pytest.raises(TypeError, match="do not fit"):

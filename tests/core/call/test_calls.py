@@ -1,4 +1,4 @@
-"""Which variant answers a call, and what it returns."""
+"""The variant that a call uses, and what the call returns."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_alternating_variants_are_found_again() -> None:
 
 
 def test_another_trace_of_one_variant() -> None:
-    """The arrays' types are the callable's business; each trace has its own result."""
+    """The callable distinguishes the types of arrays; each trace has its own result."""
     f = make_jit(lambda x: (x, type(x.value)))
     for value in (1, 2.0, 1, "a", 2.0):
         x = Array(value)

@@ -1,7 +1,6 @@
-"""What was compiled elsewhere: a cache adopts it, a Compiled is called."""
+"""Calling what was compiled elsewhere: Cache.insert_compiled and Compiled."""
 
 import gc
-import threading
 import weakref
 from typing import Any
 
@@ -17,40 +16,47 @@ from core_support import (
     make_jit,
     make_registry,
 )
+from node_support import Ambiguous
+from thread_support import in_threads
 
 
-class Fixed(Options):
+class CompiledOptions(Options):
     """Options that make no variants."""
 
     def compile(self, f: Any, variant: Any) -> Any:
         raise LookupError(variant.structure)
 
 
-def fixed(fun: Any, *args: Any, waits: bool = False, maxsize: int = 1) -> tuple[Any, Any]:
-    """A FilterJit whose cache has adopted what was compiled for `args`; and its variant."""
+def precompiled(fun: Any, *args: Any, may_raise: bool = False, maxsize: int = 1) -> tuple[Any, Any]:
+    """A FilterJit with only the variant that was compiled for `args`, and the variant."""
     f, variant = called(fun, *args)
     cache, arrays = f._parts()
-    options = Fixed(cache.options.registry)
+    options = CompiledOptions(cache.options.registry)
     own = core.Cache(
-        options.registry, cache.function, cache.signature, options, maxsize, {"__name__": "fixed"}
+        options.registry,
+        cache.function,
+        cache.signature,
+        options,
+        maxsize,
+        {"__name__": "precompiled"},
     )
-    adopted = own.insert_compiled(variant.structure, variant.call, variant.outputs, waits)
+    inserted = own.insert_compiled(variant.structure, variant.call, variant.outputs, may_raise)
     g = core.rebuild(own, arrays)
-    g.keep = f  # what is called holds it weakly
-    return g, adopted
+    g.keep = f  # the callable holds it weakly
+    return g, inserted
 
 
-class TestAdopt:
+class TestInsertCompiled:
     def test_a_call_is_a_hit(self) -> None:
-        f, variant = fixed(lambda x, n: {"x": x, "n": n}, Array(1), 3)
+        f, variant = precompiled(lambda x, n: {"x": x, "n": n}, Array(1), 3)
         x = Array(2)
         assert f(x, 3) == {"x": x, "n": 3} == f(n=3, x=x)
         assert f._options.calls == []
         assert (variant.hits, variant.num_traces) == (2, 1)
         assert f._parts()[0].variants() == [variant]
 
-    def test_anything_else_is_a_miss(self) -> None:
-        f, variant = fixed(lambda x, n: x, Array(1), 3)
+    def test_other_arguments_are_a_miss(self) -> None:
+        f, variant = precompiled(lambda x, n: x, Array(1), 3)
         for args in [(Array(), 4), (Array(), 3.0), (3, 3), (Array(), [3]), (Array(), True)]:
             with pytest.raises(LookupError):
                 f(*args)
@@ -62,24 +68,24 @@ class TestAdopt:
         linear = Linear(weight=Array(1), bias=None, size=2, activation=None)
         linear.__class__.__call__ = lambda self, x: (self.weight, x)  # type: ignore[attr-defined]
         try:
-            f, variant = fixed(linear, Array(2))
+            f, variant = precompiled(linear, Array(2))
             x = Array(3)
             assert f(x) == (linear.weight, x) and variant.function.num_leaves == 1
         finally:
             del linear.__class__.__call__  # type: ignore[attr-defined]
 
     def test_no_arrays(self) -> None:
-        f, _ = fixed(lambda n: n, 3)
+        f, _ = precompiled(lambda n: n, 3)
         assert f(3) == 3
 
     def test_waiting(self) -> None:
-        for waits in (False, True):
-            f, _ = fixed(lambda x: x, Array(1), waits=waits)
+        for may_raise in (False, True):
+            f, _ = precompiled(lambda x: x, Array(1), may_raise=may_raise)
             f(Array(2))
-            assert f._options.calls == ["before_raising_call", "wait"] * waits
+            assert f._options.calls == ["before_raising_call", "wait"] * may_raise
 
-    def test_the_oldest_goes(self) -> None:
-        f, first = fixed(lambda x, n: x, Array(1), 3)
+    def test_the_oldest_is_evicted(self) -> None:
+        f, first = precompiled(lambda x, n: x, Array(1), 3)
         cache = f._parts()[0]
         _, other = called(lambda x, n: x, Array(1), 4)
         registry = cache.options.registry
@@ -88,7 +94,7 @@ class TestAdopt:
         assert cache.variants() == [second] and other is not second
         assert f._lookup(Array(1), 4)[0] is second
 
-    def test_an_output_of_a_trace_that_is_not_there(self) -> None:
+    def test_an_output_of_a_trace_without_a_structure(self) -> None:
         f, variant = called(lambda x: x, Array(1))
         cache, arrays = f._parts()
         own = core.Cache(
@@ -135,19 +141,15 @@ class TestAdopt:
             assert cache.variants() == before
 
     def test_truth_that_raises(self) -> None:
-        class Untrue:
-            def __bool__(self) -> bool:
-                raise ZeroDivisionError
-
         f, variant = called(lambda x: x, Array(1))
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ValueError, match="ambiguous"):
             f._parts()[0].insert_compiled(
-                variant.structure, variant.call, variant.outputs, Untrue()
+                variant.structure, variant.call, variant.outputs, Ambiguous()
             )
 
     def test_a_static_that_raises_or_clears(self) -> None:
         hostile = Hostile()
-        f, variant = fixed(lambda x, n: x, Array(1), hostile)
+        f, variant = precompiled(lambda x, n: x, Array(1), hostile)
         cache = f._parts()[0]
         assert f(Array(2), Hostile()) is not None
         hostile.on_eq = cache.clear
@@ -161,7 +163,7 @@ class TestAdopt:
 
 
 class Details:
-    """The Python side of a Compiled."""
+    """Attributes of a Compiled that are in Python."""
 
     __doc__ = "not the details'"
     name = "details"
@@ -171,7 +173,7 @@ class Details:
 
 
 def compiled(fun: Any, *args: Any) -> Any:
-    return core.Compiled(fixed(fun, *args)[0], Details())
+    return core.Compiled(precompiled(fun, *args)[0], Details())
 
 
 class TestCompiled:
@@ -229,20 +231,20 @@ class TestCompiled:
             def __dir__(self) -> Any:
                 raise ZeroDivisionError
 
-        c = core.Compiled(fixed(lambda x: x, Array(1))[0], Raising())
+        c = core.Compiled(precompiled(lambda x: x, Array(1))[0], Raising())
         for ask in (lambda: c.broken, lambda: repr(c), lambda: dir(c)):
             with pytest.raises(ZeroDivisionError):
                 ask()
 
-    def test_plain_keywords_and_vectorcall(self) -> None:
-        f, _ = fixed(lambda x: x, Array(1))
+    def test_keywords_and_vectorcall(self) -> None:
+        f, _ = precompiled(lambda x: x, Array(1))
         c = core.Compiled(function=f, details=None)
         x = Array(2)
         assert list(map(c, [x, x])) == [x, x] and c.__call__(x) is x
         assert type(c).__call__(c, x) is x
 
     def test_a_cycle_is_freed(self) -> None:
-        f, _ = fixed(lambda x: x, Array(1))
+        f, _ = precompiled(lambda x: x, Array(1))
         details = Details()
         c = core.Compiled(f, details)
         details.compiled = c  # type: ignore[attr-defined]
@@ -273,7 +275,7 @@ class TestCompiled:
         assert box[0](x) is x and box == []
 
     def test_reentrancy(self) -> None:
-        """A static that is compared calls it again."""
+        """The ``__eq__`` of a static calls it again."""
         hostile = Hostile()
         c = compiled(lambda x, n: x, Array(1), hostile)
         depth: list[int] = []
@@ -289,22 +291,15 @@ class TestCompiled:
 
     def test_threads(self) -> None:
         c = compiled(lambda x, n: (x, n), Array(1), 3)
-        wrong: list[Any] = []
 
-        def work() -> None:
+        def work(number: int) -> None:
             for _ in range(500):
                 x = Array(2)
-                if c(x, 3) != (x, 3) or repr(c) != "<details>":
-                    wrong.append(x)
+                assert c(x, 3) == (x, 3) and repr(c) == "<details>"
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+        in_threads(work)
 
-    def test_many_die(self) -> None:
+    def test_many_die_in_cycles(self) -> None:
         for _ in range(200):
             c = compiled(lambda x: x, Array(1))
             c.details.me = c
@@ -313,11 +308,11 @@ class TestCompiled:
         assert not [x for x in gc.get_objects() if type(x) is core.Compiled]
 
 
-def test_a_cache_of_its_own_registry() -> None:
+def test_a_cache_of_another_registry() -> None:
     registry = make_registry()
     signature = core_signature(lambda x: x)
     function = core.flatten(registry, len)[1]
-    cache = core.Cache(registry, function, signature, Fixed(registry), 1, {})
+    cache = core.Cache(registry, function, signature, CompiledOptions(registry), 1, {})
     assert cache.variants() == [] and cache.maxsize == 1
     with pytest.raises(ValueError, match="not one of this cache's calls"):
         cache.insert_compiled(called(lambda x: x, Array())[1].structure, len, (), False)

@@ -1,4 +1,4 @@
-"""Jitted methods found without the ``__getattribute__`` in Python that a class inherits."""
+"""Jitted methods are found without calling the inherited ``__getattribute__`` in Python."""
 
 import gc
 import pickle
@@ -13,7 +13,7 @@ asked: list[str] = []
 
 
 class Base:
-    """As equinox.Module: what is found is given back, but for some bound methods."""
+    """Has a ``__getattribute__`` in Python, as equinox.Module has."""
 
     def __getattribute__(self, name: str) -> Any:
         asked.append(name)
@@ -30,7 +30,7 @@ def _nothing_asked() -> Iterator[None]:
     asked.clear()
 
 
-def hurry(cls: Any) -> Any:
+def speed_up(cls: Any) -> Any:
     """Gives a class a Getattribute of its own."""
     cls.__getattribute__ = core.Getattribute(cls, ORIGINAL)
     return cls
@@ -38,7 +38,7 @@ def hurry(cls: Any) -> Any:
 
 def make_class(*bases: type, **attributes: Any) -> Any:
     """A class with a jitted method that has been looked up once."""
-    cls = hurry(
+    cls = speed_up(
         type("Jitted", bases or (Base,), {"method": make_jit(lambda self: 1), **attributes})
     )
     assert cls().method() == 1
@@ -46,23 +46,23 @@ def make_class(*bases: type, **attributes: Any) -> Any:
     return cls
 
 
-def test_jitted_methods_are_found_without_asking() -> None:
+def test_jitted_methods_are_found_without_the_original() -> None:
     x = make_class()()
     assert isinstance(x.method, core.BoundFilterJit)
     assert x.method.__func__ is type(x).__dict__["method"] and x.method.__self__ is x
     assert asked == []
 
 
-def test_all_else_is_asked_for() -> None:
-    x = make_class(plain=lambda self: 2, value=3)()
+def test_other_attributes_are_found_by_the_original() -> None:
+    x = make_class(ordinary=lambda self: 2, value=3)()
     x.own = 4
-    assert (x.plain(), x.value, x.own, x.__class__) == (2, 3, 4, type(x))
+    assert (x.ordinary(), x.value, x.own, x.__class__) == (2, 3, 4, type(x))
     with pytest.raises(AttributeError, match="'Jitted' object has no attribute 'nothing'"):
         _ = x.nothing
-    assert asked == ["plain", "value", "own", "__class__", "nothing"]
+    assert asked == ["ordinary", "value", "own", "__class__", "nothing"]
 
 
-def test_what_the_instance_has_comes_first() -> None:
+def test_attributes_of_the_instance_come_first() -> None:
     x = make_class()()
     x.__dict__["method"] = "its own"
     assert x.method == "its own"
@@ -88,7 +88,7 @@ def test_a_change_of_the_original_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
     assert x.method == "another method"
 
 
-def test_an_original_that_gives_something_else_is_believed() -> None:
+def test_the_result_of_an_original_is_used() -> None:
     class Wrapping(Base):
         def __getattribute__(self, name: str) -> Any:
             return "wrapped", super().__getattribute__(name)
@@ -103,7 +103,7 @@ def test_an_original_that_gives_something_else_is_believed() -> None:
 
 
 class Loud:
-    """Comes before or after in the MRO, and has a say."""
+    """Has a ``__getattribute__`` of its own, before or after in the MRO."""
 
     heard: list[str] = []
 
@@ -113,7 +113,7 @@ class Loud:
 
 
 @pytest.mark.parametrize("place", ["subclass", "sibling", "behind"])
-def test_others_in_the_mro_are_asked(place: str) -> None:
+def test_other_getattributes_in_the_mro_are_called(place: str) -> None:
     class Sibling(Loud, Base):
         pass
 
@@ -133,10 +133,10 @@ def test_others_in_the_mro_are_asked(place: str) -> None:
         assert Loud.heard == ["method"]
 
 
-def test_subclasses_take_the_short_way_too() -> None:
+def test_methods_of_subclasses_are_found_without_the_original() -> None:
     jitted = make_class()
     inherits = type("Inherits", (jitted,), {})
-    more = hurry(type("More", (jitted,), {"other": make_jit(lambda self: 2)}))
+    more = speed_up(type("More", (jitted,), {"other": make_jit(lambda self: 2)}))
     for cls in (inherits, more):
         assert cls().method() == 1
     for cls in (inherits, more):
@@ -167,7 +167,7 @@ def test_called_by_hand() -> None:
 
 
 @pytest.mark.parametrize("args", [(), (1,), (Base(), "x", 1), (Base(), 1), (1, "real")])
-def test_bad_arguments_meet_the_original(args: tuple[Any, ...]) -> None:
+def test_bad_arguments_are_passed_to_the_original(args: tuple[Any, ...]) -> None:
     getattribute = make_class().__dict__["__getattribute__"]
     with pytest.raises(TypeError) as expected:
         ORIGINAL(*args)
@@ -182,7 +182,7 @@ def test_made_of_a_class_and_a_function(args: tuple[Any, ...]) -> None:
         core.Getattribute(*args)
 
 
-def test_told_of_its_class() -> None:
+def test_set_name_calls_method_of() -> None:
     f = make_jit(lambda self: 1)
     f.__set_name__(Base, "method")
     assert f._options.calls == ["method_of"]
@@ -190,7 +190,7 @@ def test_told_of_its_class() -> None:
         f.__set_name__(Base)
 
 
-def test_getattr_of_the_class_comes_last() -> None:
+def test_getattr_of_the_class_is_called_last() -> None:
     x = make_class(__getattr__=lambda self, name: f"no {name}")()
     assert x.method() == 1
     assert x.nothing == "no nothing"
@@ -204,7 +204,7 @@ def test_the_class_dies() -> None:
     assert ref() is None
 
 
-def test_an_instance_that_dies_with_its_class_can_look() -> None:
+def test_an_instance_that_dies_with_its_class_finds_its_methods() -> None:
     seen = []
 
     class Dying(Base):
@@ -213,7 +213,7 @@ def test_an_instance_that_dies_with_its_class_can_look() -> None:
         def __del__(self) -> None:
             seen.append(self.method.__self__ is self)
 
-    hurry(Dying)
+    speed_up(Dying)
     x = Dying()
     assert x.method.__self__ is x
     x.itself = x  # type: ignore[attr-defined]
@@ -223,12 +223,12 @@ def test_an_instance_that_dies_with_its_class_can_look() -> None:
 
 
 class Picklable(Base):
-    """Found by its name."""
+    """A class that pickle finds by its name."""
 
     method = make_jit(lambda self: 1)
 
 
-hurry(Picklable)
+speed_up(Picklable)
 
 
 def test_pickled() -> None:

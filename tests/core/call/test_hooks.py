@@ -1,4 +1,4 @@
-"""The hooks by which the core asks the Python side."""
+"""The hooks of `options`, which the core calls."""
 
 import sys
 from typing import Any
@@ -16,7 +16,7 @@ def test_programs_that_can_raise() -> None:
     assert f._options.calls[4:] == ["before_raising_call", "wait"]
 
 
-def test_not_known_yet() -> None:
+def test_inspect_new_trace_that_does_not_know_yet() -> None:
     f = make_jit(lambda x: x)
     f._options.may_raise = None
     f(Array())
@@ -67,7 +67,7 @@ def test_bad_answers_of_prepare(answer: Any) -> None:
 
 
 @pytest.mark.parametrize("arrays", [(), (Array(), Array())], ids=len)
-def test_prepare_gives_other_arrays_than_the_function_holds(arrays: Any) -> None:
+def test_prepare_that_returns_another_number_of_arrays(arrays: Any) -> None:
     class Held(Linear):
         def __call__(self, x: Any) -> Any:
             return x
@@ -81,7 +81,7 @@ def test_prepare_gives_other_arrays_than_the_function_holds(arrays: Any) -> None
             call()
 
 
-def test_prepare_that_calls_it_without_end() -> None:
+def test_prepare_that_calls_the_function_forever() -> None:
     f = make_jit(lambda x: x)
     f._options.on["prepare"] = lambda f: f(1)
     with pytest.raises(RecursionError):
@@ -97,7 +97,7 @@ def test_bad_answers_of_a_callable(answer: Any) -> None:
     assert variants(f) == []
 
 
-def test_what_compile_returns_must_be_callable() -> None:
+def test_compile_must_return_a_callable() -> None:
     f = make_jit(lambda x: x)
     f._options.compile = lambda f, variant: 3
     with pytest.raises(TypeError, match="not callable"):

@@ -1,4 +1,4 @@
-"""What is kept alive, by whom, until when."""
+"""How long objects live, and what holds them."""
 
 import contextlib
 import gc
@@ -11,7 +11,7 @@ from core_support import Array, Box, Linear, Module, Options, Record, core, make
 
 
 class Static:
-    """A static that can be watched."""
+    """A static that can be referenced weakly."""
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_arrays_are_not_kept_by_structures(registry: Any) -> None:
     arrays, structure = core.flatten(registry, [x, 1])
     assert core.match(structure, [x, 1]) == (x,)
     del x, arrays
-    assert ref() is None, "without the collector"
+    assert ref() is None, "it dies without a collection"
 
 
 def test_trees_and_arrays_are_not_kept_by_calls() -> None:
@@ -73,7 +73,7 @@ def test_statics_die_with_the_variant() -> None:
     f(s)
     del s
     f._parts()[0].clear()
-    assert not dies(ref), "the guess"
+    assert not dies(ref), "it is the predicted variant"
     f(1)
     assert dies(ref)
 
@@ -190,7 +190,7 @@ def test_cycles_through_the_registry() -> None:
 
 
 def test_wrapped_in_the_middle_of_a_collection() -> None:
-    """A finalizer that calls what is being collected; the weak references in it are dead."""
+    """A finalizer calls the FilterJit that is being collected, whose weak references are dead."""
     seen: list[Any] = []
 
     class Last:
@@ -236,7 +236,7 @@ class TestTypes:
         extra = registry.known_types() - before
         assert extra == 5 + 2  # list and int
         del Tree, Data, Node, Leaf, Kind, types, tree
-        # A structure keeps the types of its nodes, and its statics; not those of arrays.
+        # A structure holds the types of its nodes and its statics, not the types of arrays.
         del arrays
         gc.collect()
         assert [r() is None for r in refs] == [False, False, False, False, True]

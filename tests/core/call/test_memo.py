@@ -1,6 +1,6 @@
-"""The memo of a large argument: it is never believed where a walk would see a difference.
+"""The memo of a large argument never hides a difference that a walk would see.
 
-Each call is compared with what the tree is at that moment: `same` compares exact types, statics
+The result of each call is compared with the current tree.  `same` compares exact types, statics
 by the core's rule, and arrays by identity.
 """
 
@@ -23,11 +23,7 @@ from core_support import (
     make_jit,
     same,
 )
-
-
-class Other(Module):
-    dynamic = Linear.dynamic
-    static = Linear.static
+from node_support import OtherLinear
 
 
 def leaf(i: int) -> Linear:
@@ -35,15 +31,16 @@ def leaf(i: int) -> Linear:
 
 
 def model() -> Any:
-    """Large enough to be remembered: Modules in lists, tuples, named tuples and Modules. All
-    statics are inert: else it is walked each time.
+    """A model large enough for a memo: Modules in lists, tuples, named tuples and Modules.
+
+    All statics are inert; otherwise the core walks the model each time.
     """
     rows: list[Any] = [[leaf(i), (leaf(i + 1), i), Point(leaf(i + 2), Array())] for i in range(12)]
     return Linear(weight=rows, bias=(Array(), ("a", 1)), size="root", activation=Linear)
 
 
-def known(f: Any, tree: Any) -> None:
-    """Called often enough to be remembered, whatever happened before."""
+def remember(f: Any, tree: Any) -> None:
+    """Calls often enough for a memo, whatever happened before."""
     for _ in range(200):
         assert f(tree, 0)[1] == 0
     assert same(f(tree, 0)[0], tree)
@@ -52,7 +49,7 @@ def known(f: Any, tree: Any) -> None:
 def made() -> tuple[Any, Any]:
     f = make_jit(lambda tree, n: (tree, n))
     tree = model()
-    known(f, tree)
+    remember(f, tree)
     return f, tree
 
 
@@ -64,7 +61,7 @@ def put(owner: Any, name: Any, value: Any) -> None:
 
 
 def places(tree: Any) -> list[tuple[Any, Any]]:
-    """Where something can be put: (owner, name)."""
+    """Places where a value can be put, as (owner, name)."""
     found: list[tuple[Any, Any]] = []
     if isinstance(tree, Module):
         for name, value in vars(tree).items():
@@ -90,12 +87,12 @@ VALUES: dict[str, Callable[[], Any]] = {
     "list": lambda: [Array(), 1],
     "dict": lambda: {"k": Array()},
     "module": lambda: leaf(3),
-    "other_module": lambda: Other(weight=Array(), bias=None, size=3, activation="name 3"),
+    "other_module": lambda: OtherLinear(weight=Array(), bias=None, size=3, activation="name 3"),
 }
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_whatever_is_put_anywhere_is_seen(kind: str) -> None:
+def test_a_new_value_in_any_place_is_seen(kind: str) -> None:
     f, tree = made()
     for owner, name in places(tree)[::7]:
         before = owner[name] if isinstance(owner, list) else getattr(owner, name)
@@ -133,9 +130,9 @@ def test_lists_that_grow_and_shrink() -> None:
         lambda rows: rows.clear(),
     ):
         change(tree.weight[3])
-        known(f, tree)
+        remember(f, tree)
         change(tree.weight)
-        known(f, tree)
+        remember(f, tree)
 
 
 def test_empty_lists_that_are_filled() -> None:
@@ -144,9 +141,9 @@ def test_empty_lists_that_are_filled() -> None:
     emptied.pop()
     tree = [model(), [], emptied]
     for i in (1, 2, 2, 1):
-        known(f, tree)
+        remember(f, tree)
         tree[i].append(Array())
-        known(f, tree)
+        remember(f, tree)
 
 
 def test_attributes() -> None:
@@ -159,7 +156,7 @@ def test_attributes() -> None:
         lambda: object.__delattr__(deep, "size"),
         lambda: object.__setattr__(deep, "size", 5),
         lambda: setattr(deep, "__dict__", dict(vars(deep), size=6)),
-        lambda: object.__setattr__(deep, "__class__", Other),
+        lambda: object.__setattr__(deep, "__class__", OtherLinear),
         lambda: object.__setattr__(deep, "__class__", Linear),
     ):
         change()
@@ -167,14 +164,14 @@ def test_attributes() -> None:
             assert same(f(tree, 0)[0], tree)
 
 
-def test_other_arguments_are_looked_at() -> None:
+def test_other_arguments_are_compared() -> None:
     f, tree = made()
     assert f(tree, 1)[1] == 1 and f(tree, True)[1] is True and f(tree, 0)[1] == 0
     assert f(n=2, tree=tree)[1] == 2
     array = Array()
     assert f(tree, array)[1] is array
     assert same(f(tree.weight, 0)[0], tree.weight)
-    known(f, tree)
+    remember(f, tree)
 
 
 def test_nothing_is_held() -> None:
@@ -190,7 +187,7 @@ def test_addresses_that_come_back() -> None:
     seen: set[int] = set()
     again = 0
     for i in range(200):
-        others = [leaf(j) for j in range(i % 7)]  # else all may come to lie as before
+        others = [leaf(j) for j in range(i % 7)]  # so that not all addresses come back
         tree = model()
         tree.weight[i % 12][0] = leaf(i)
         again += id(tree) in seen
@@ -206,7 +203,7 @@ def test_addresses_that_come_back() -> None:
 
 
 def test_changed_within_the_call() -> None:
-    """The careful walk of another argument runs Python code: what is known may not hold."""
+    """The walk of another argument runs Python code, which changes the remembered argument."""
 
     def hook() -> None:
         f._parts()
@@ -224,7 +221,7 @@ def test_changed_within_the_call() -> None:
     for _ in range(3):
         result, _ = f(tree, Maybe(True, hook))
         assert len(result.weight) <= len(tree.weight)
-    known(f, tree)
+    remember(f, tree)
 
 
 def test_not_the_largest_argument() -> None:
@@ -243,10 +240,10 @@ def test_not_the_largest_argument() -> None:
 def test_a_list_of_statics() -> None:
     f = make_jit(lambda tree, n: (tree, n))
     tree: list[Any] = [str(i) for i in range(1000)]
-    known(f, tree)
+    remember(f, tree)
     tree[500] = "other"
-    known(f, tree)
+    remember(f, tree)
     tree[500] = "".join(["50", "0"])
-    known(f, tree)
+    remember(f, tree)
     arrays, structure = core.flatten(f._options.registry, tree)
     assert arrays == () and structure.num_nodes == 1001

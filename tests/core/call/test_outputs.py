@@ -1,4 +1,4 @@
-"""Outputs: what a trace gives to JAX, and the user's result that comes of it."""
+"""Outputs: what a trace returns to JAX, and the results that are built from it."""
 
 import gc
 from typing import Any
@@ -14,7 +14,7 @@ def test_output() -> None:
     output = variant.finish((x, [x]), lambda: 1 / 0)
     assert output.arrays == (x, x) and output.trace == -1
     assert core.output_flatten(output) == ((x, x), 0)
-    assert core.output_flatten(output) == ((x, x), 0), "once"
+    assert core.output_flatten(output) == ((x, x), 0), "it keeps its number"
     again = core.output_unflatten(0, [1, 2])
     assert variant.result(again) == (1, [2])
     assert core.output_flatten(again) == ((1, 2), 0)
@@ -27,7 +27,7 @@ def test_output() -> None:
 
 
 @pytest.mark.parametrize("trace, arrays", [(0, ()), (5, (1,)), (-1, (1,)), (-7, (1,))])
-def test_outputs_of_another(trace: int, arrays: Any) -> None:
+def test_outputs_with_a_wrong_trace_or_number_of_arrays(trace: int, arrays: Any) -> None:
     f = make_jit(lambda x: x)
     f._options.compile = lambda f, variant: lambda *xs: core.output_unflatten(trace, arrays)
     with pytest.raises(RuntimeError, match="does not belong"):
@@ -44,8 +44,8 @@ def test_outputs_of_another_variant() -> None:
         two.result(3)
 
 
-def test_an_output_that_was_never_taken_apart() -> None:
-    """As under ``jax.disable_jit``: the callable returns what `finish` gave."""
+def test_an_output_that_was_never_flattened() -> None:
+    """As under ``jax.disable_jit``, the callable returns the Output of `finish`."""
 
     class Eager(Options):
         def compile(self, f: Any, variant: Any) -> Any:
@@ -75,7 +75,7 @@ def test_a_trace_outside_of_a_call() -> None:
 
 
 class TestOutputsOfAVariant:
-    """The structures of what its traces returned."""
+    """The structures of the results of its traces."""
 
     def test_one_a_trace(self) -> None:
         f, variant = called(lambda x: (x, [x.value]), Array(1))

@@ -1,4 +1,4 @@
-"""f.partial: arguments given once, taken apart once, and not seen to change."""
+"""f.partial: its arguments are flattened once, and later changes of them are not seen."""
 
 import gc
 import weakref
@@ -66,7 +66,7 @@ def test_variants_are_shared_both_ways() -> None:
     assert f._options.count("compile") == 2
 
 
-def test_what_is_put_in_later_is_not_seen() -> None:
+def test_later_changes_of_containers_are_not_seen() -> None:
     f = make_jit(lambda items, module, d, n: (items, module, d, n))
     items, d = [X, 1], {"k": Y}
     module = Linear(weight=X, bias=[1], size=3, activation=len)
@@ -96,7 +96,7 @@ def test_statics_that_change_are_seen() -> None:
 
 
 def test_the_same_object_in_another_place() -> None:
-    """What is known of an argument is known of it in its own place only."""
+    """A captured argument is recognized only in its own parameter."""
     f = make_jit(lambda a, b, c=0: (a, b, c))
     text, other = "a text", "another"
     p = f.partial(text)
@@ -108,7 +108,7 @@ def test_the_same_object_in_another_place() -> None:
     assert q(other, b=other) == (other, other, 0) and q(other, c=text) == (other, text, text)
 
 
-def test_keywords_of_the_call_win() -> None:
+def test_keywords_of_the_call_take_precedence() -> None:
     f = make_jit(lambda *, a, b=2, c=3: (a, b, c))
     p = f.partial(a=X, b=Y)
     assert p() == (X, Y, 3) and p(b=5) == (X, 5, 3) and p(c=X, a=Z) == (Z, Y, X)
@@ -184,7 +184,7 @@ def test_lifetime() -> None:
 
 
 def test_its_keywords_are_a_copy() -> None:
-    """A call borrows from the dict itself."""
+    """A call borrows references from the dict of the partial."""
     f = make_jit(lambda *args, **kwargs: kwargs)
     x = Array()
     p = f.partial(k=[x])

@@ -1,4 +1,4 @@
-"""Calls within a call, and deeds there that change the cache."""
+"""Calls within a call, and user code there that changes the cache."""
 
 import gc
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from core_support import Array, Hostile, Options, make_jit, make_registry, variants
 
 
-def test_it_calls_itself() -> None:
+def test_a_function_that_calls_itself() -> None:
     def fun(x: Any, n: int) -> Any:
         return (n, f(x, n - 1)) if n else x
 
@@ -29,7 +29,7 @@ def test_the_same_variant_inside_itself() -> None:
     assert f(x) is x
 
 
-def test_without_end() -> None:
+def test_calls_itself_forever() -> None:
     f = make_jit(lambda x: f(x))
     with pytest.raises(RecursionError):
         f(Array())
@@ -59,7 +59,7 @@ def test_the_cache_is_cleared_in_the_middle(hook: str) -> None:
 
 
 def test_the_last_reference_to_a_variant_goes_in_the_middle() -> None:
-    """Eviction by a call inside the call: what runs is kept to the end."""
+    """A call inside the call evicts the variant, which lives until its own call ends."""
 
     def fun(x: Any, n: int) -> Any:
         if n < 10:

@@ -1,24 +1,23 @@
-"""Several threads use one FilterJit at once: each gets its own result, whatever the others do.
+"""Several threads use one FilterJit at once, and each gets its own result.
 
-Threads take turns as often as the interpreter lets them, and hooks give the turn away in the
-middle of a call: while a variant is made, while a static is hashed or compared.
+Threads switch as often as the interpreter allows, and hooks let another thread run in the middle
+of a call: while a variant is made, and while a static is hashed or compared.
 """
 
 import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from core_support import Array, Hostile, Linear, Options, Value, core, make_jit, make_registry, same
-
-THREADS = 4
+from thread_support import THREADS, in_threads
 
 
 @pytest.fixture(autouse=True)
-def _turns() -> Iterator[None]:
+def _switches() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -26,33 +25,12 @@ def _turns() -> Iterator[None]:
 
 
 def give_way(*args: Any) -> None:
-    """Another thread's turn."""
+    """Lets another thread run."""
     time.sleep(0)
 
 
-def together(work: Callable[[int], Any], count: int = THREADS) -> None:
-    """Calls `work` with each number in a thread of its own, all at once; none may fail."""
-    errors: list[BaseException] = []
-    start = threading.Barrier(count)
-
-    def run(number: int) -> None:
-        try:
-            start.wait(60)
-            work(number)
-        except BaseException as e:
-            errors.append(e)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not any(thread.is_alive() for thread in threads)
-    assert errors == []
-
-
 def jit(maxsize: int = 4096) -> Any:
-    """Gives the turn away wherever Python runs in a call."""
+    """A FilterJit whose hooks let another thread run."""
     options = Options(make_registry(), maxsize)
     for hook in ("prepare", "compile", "inspect_new_trace"):
         options.on[hook] = give_way
@@ -72,12 +50,12 @@ def test_threads_hit() -> None:
             x = tree(1)
             assert same(f(x, 1), (x, (1,)))
 
-    together(work)
+    in_threads(work)
     assert f._options.count("compile") == 1
 
 
 def test_threads_share_a_large_argument() -> None:
-    """It is remembered, and changes while others are called with it."""
+    """One thread changes the argument while the others call with it."""
     f = jit()
     shared = [tree(n) for n in range(40)]
 
@@ -90,11 +68,11 @@ def test_threads_share_a_large_argument() -> None:
             assert rest == (number,) and len(found) == 40
             assert all(type(x) is Linear for x in found)
 
-    together(work)
+    in_threads(work)
 
 
 def test_threads_compile_the_same() -> None:
-    """The first of them is kept: there is one variant of each structure."""
+    """The first of the equal variants is kept."""
     f = jit()
 
     def work(number: int) -> None:
@@ -102,7 +80,7 @@ def test_threads_compile_the_same() -> None:
             x = tree(n)
             assert same(f(x, n), (x, (n,)))
 
-    together(work)
+    in_threads(work)
     assert len(f._parts()[0].variants()) == 40
 
 
@@ -114,7 +92,7 @@ def test_threads_evict() -> None:
             x, n = tree(0), (i * (number + 1)) % 7
             assert same(f(x, n, Value(n)), (x, (n, Value(n))))
 
-    together(work)
+    in_threads(work)
     assert len(f._parts()[0].variants()) <= 2 + THREADS
 
 
@@ -137,11 +115,11 @@ def test_threads_clear() -> None:
         finally:
             stop.set()
 
-    together(work)
+    in_threads(work)
 
 
 def test_threads_in_the_middle_of_statics() -> None:
-    """Hashing and comparing give the turn away, with the table of variants being probed."""
+    """Another thread runs while statics are hashed and compared in a probe of the table."""
     f = jit(maxsize=3)
 
     def work(number: int) -> None:
@@ -150,11 +128,11 @@ def test_threads_in_the_middle_of_statics() -> None:
             static = Hostile(on_hash=give_way, on_eq=give_way, hash_value=i % 2)
             assert f(x, static, i % 3)[0] is x
 
-    together(work)
+    in_threads(work)
 
 
 def test_threads_fail() -> None:
-    """Calls that fail take out what they made, and nothing of the others."""
+    """Calls that fail remove only their own variants."""
 
     def fun(x: Any, n: int) -> Any:
         give_way()
@@ -174,20 +152,20 @@ def test_threads_fail() -> None:
             else:
                 assert f(x, i % 12) == (x, i % 12)
 
-    together(work)
+    in_threads(work)
 
 
 def test_threads_prepare_the_same() -> None:
-    """One of them is faster; the others take what it has made."""
+    """All threads use the cache of the fastest."""
     for _ in range(20):
         f = jit()
         found: list[Any] = []
-        together(lambda number, f=f, found=found: found.append(f._parts()[0]))
+        in_threads(lambda number, f=f, found=found: found.append(f._parts()[0]))
         assert all(cache is found[0] for cache in found)
 
 
 def test_threads_meet_a_type() -> None:
-    """All of them ask for a type that none has met."""
+    """All threads meet a new type at once."""
     for _ in range(10):
         f = jit()
         fresh = type("Fresh", (Linear,), {})
@@ -196,11 +174,11 @@ def test_threads_meet_a_type() -> None:
             x = fresh(weight=Array(), bias=None, size=1, activation=2)
             assert same(f(x), (x, ()))
 
-        together(work)
+        in_threads(work)
         assert f._options.count("compile") >= 1
 
 
-def test_threads_take_trees_apart() -> None:
+def test_threads_flatten_trees() -> None:
     registry = make_registry()
 
     def work(number: int) -> None:
@@ -211,7 +189,7 @@ def test_threads_take_trees_apart() -> None:
             assert same(structure.unflatten(arrays), x)
             assert hash(structure) == hash(core.flatten(registry, x)[1])
 
-    together(work)
+    in_threads(work)
 
 
 def test_threads_call_partials_and_methods() -> None:
@@ -228,4 +206,4 @@ def test_threads_call_partials_and_methods() -> None:
             assert same(thing.method(number), (thing, (number,)))
             assert p(number, i % 3)[1] == (number, i % 3)
 
-    together(work)
+    in_threads(work)

@@ -44,13 +44,13 @@ def test_rebuild() -> None:
     assert f._options.count("prepare") == f._options.count("compile") == 1
 
 
-def test_rebuild_of_what_is_no_sequence() -> None:
+def test_rebuild_with_arrays_that_are_not_iterable() -> None:
     cache, _ = make_jit(lambda x: x)._parts()
     with pytest.raises(TypeError, match="not iterable"):
         core.rebuild(cache, 1)
 
 
-def test_what_a_broken_wrapper_wraps() -> None:
+def test_wrapped_of_a_function_that_cannot_be_built() -> None:
     class HeldRecord(Record):
         def __call__(self, x: Any) -> Any:
             return x
@@ -65,7 +65,7 @@ def test_what_a_broken_wrapper_wraps() -> None:
     assert repr(g).startswith("<filter_jit of ") and "HeldRecord(" in repr(g)
 
 
-def test_wrappers_of_arrays_are_equal_to_themselves_alone() -> None:
+def test_a_wrapper_that_holds_arrays_equals_only_itself() -> None:
     class Model(Linear):
         def __call__(self) -> Any:
             return self.weight
@@ -104,7 +104,7 @@ def test_methods() -> None:
         _ = bound.nothing
 
 
-def test_bound_called_without_room_before_the_arguments() -> None:
+def test_a_bound_method_called_without_room_before_the_arguments() -> None:
     f = make_jit(lambda self, *args, **kw: (self, args, kw))
     bound = core.BoundFilterJit(f, 5)
     for n in (0, 1, 6, 7, 8, 30):
@@ -148,7 +148,7 @@ def test_hooks_of_methods() -> None:
     assert f.variants == [f]
 
 
-def test_methods_of_what_cannot_be_compared() -> None:
+def test_methods_that_cannot_be_compared() -> None:
     f, g = (make_jit(lambda self: 1) for _ in "ab")
     g._options.on["prepare"] = lambda g: 1 / 0
     a, b = (core.BoundFilterJit(x, 5) for x in (f, g))
@@ -158,7 +158,7 @@ def test_methods_of_what_cannot_be_compared() -> None:
 
 
 @pytest.mark.parametrize("name", ["NodeKind", "Structure", "Variant", "Output"])
-def test_types_that_cannot_be_made(name: str) -> None:
+def test_types_without_a_constructor(name: str) -> None:
     with pytest.raises(TypeError, match="cannot create"):
         getattr(core, name)()
 
