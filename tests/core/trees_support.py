@@ -44,7 +44,7 @@ def _factory() -> int:
 
 _Wide = wide(40)
 
-# By name: makes a tree of three arrays.
+# Each makes a tree with up to three arrays.
 TREES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "array": lambda x, y, z: x,
     "other_array": lambda x, y, z: OtherArray(),

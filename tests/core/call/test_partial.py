@@ -168,19 +168,19 @@ def test_lifetime() -> None:
     array = Array()
     p = f.partial({"k": [array]})
     p(X)
-    gone, dead = weakref.ref(array), weakref.ref(p)
+    array_ref, partial_ref = weakref.ref(array), weakref.ref(p)
     del array
-    assert gone() is not None
+    assert array_ref() is not None
     del p
-    assert gone() is None and dead() is None
+    assert array_ref() is None and partial_ref() is None
 
     array = Array()
     array.value = f.partial(array)  # a cycle
     array.value(X)
-    gone = weakref.ref(array)
+    array_ref = weakref.ref(array)
     del array
     gc.collect()
-    assert gone() is None
+    assert array_ref() is None
 
 
 def test_its_keywords_are_a_copy() -> None:

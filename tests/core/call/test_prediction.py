@@ -10,7 +10,7 @@ from core_support import Array, Options, make_jit, make_registry
 
 
 class Counted:
-    """A static that counts how often its class is hashed: the least where the prediction is right."""
+    """A static; the class counts how often its instances are hashed."""
 
     hashed = 0
 

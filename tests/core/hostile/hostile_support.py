@@ -1,4 +1,4 @@
-"""User code that runs in the middle of a walk: what it does there, and to which tree."""
+"""User code that runs in the middle of a walk, the changes that it makes, and the trees."""
 
 import collections
 import gc
@@ -155,7 +155,7 @@ def early(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callab
         return "leaf", lambda x: isinstance(x, Array)
 
     def filters() -> Any:
-        """A filter for each leaf of the first two levels, and one for what is below."""
+        """A filter for each leaf of the first two levels, and one for each deeper subtree."""
         return core.tree_map(
             registry, lambda x: "filter", (tree,), lambda x: x is not tree and x is not tree[0]
         )
@@ -223,6 +223,6 @@ NESTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 def unnest(tree: Any, inner: Callable[[Any], Any]) -> None:
-    """Takes a deep tree apart from the top: not all types are deallocated without recursion."""
+    """Removes the levels of a deep tree one by one, as some types are deallocated recursively."""
     while not isinstance(tree, Array):
         tree = inner(tree)

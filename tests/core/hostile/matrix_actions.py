@@ -69,14 +69,14 @@ def does_it_again(w: World) -> Any:
 @action(harmless=True)
 def calls_with_others(w: World) -> Any:
     for n in (1, "a", True):
-        w.plain(n)
+        w.ordinary_call(n)
     return NOTHING
 
 
 @action(harmless=True)
 def calls_until_others_are_evicted(w: World) -> Any:
     for n in range(20):
-        w.plain(f"static {n}")
+        w.ordinary_call(f"static {n}")
     gc.collect()
     return NOTHING
 
@@ -91,7 +91,7 @@ def clears_the_cache(w: World) -> Any:
 @action(harmless=True)
 def clears_and_fills_the_cache(w: World) -> Any:
     w.f._parts()[0].clear()
-    w.plain()
+    w.ordinary_call()
     w.spare += [Array(i) for i in range(50)]
     return NOTHING
 
@@ -118,7 +118,7 @@ def lets_another_thread_run(w: World) -> Any:
     def other() -> None:
         try:
             for n in (1, "a", True):
-                w.plain(n)
+                w.ordinary_call(n)
             w.call()
         except BaseException as e:
             wrong.append(e)

@@ -51,7 +51,7 @@ def finalizer_of_an_old_variant(w: World) -> Any:
     w.options.on["inspect_new_trace"] = lambda variant, arrays, outputs: setattr(
         variant, "record", Mortal()
     )
-    w.run = lambda tree: [w.f(tree), [w.plain(n) for n in range(8)]][0]
+    w.run = lambda tree: [w.f(tree), [w.ordinary_call(n) for n in range(8)]][0]
     return None
 
 

@@ -84,7 +84,7 @@ class World:
         # Only the stack holds the tree, as it holds a temporary.
         return self.jits[-1](tree) if self.jits else None
 
-    def plain(self, n: Any = 1) -> Any:
+    def ordinary_call(self, n: Any = 1) -> Any:
         return self.f([self.x, n, {"k": self.k}])
 
     @property

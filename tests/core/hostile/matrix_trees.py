@@ -11,7 +11,7 @@ from matrix_support import PLACES, World, loud_eq, static
 def tree_function(
     name: str, run: Callable[[World, Any, Any], Any], trap: Callable[[World], Any] | None = None
 ) -> None:
-    """Registers a place in `run`, or in the trap that is put into the tree for it."""
+    """Registers a place: `run` has the trap, or `trap` makes it for the tree."""
 
     def make(w: World) -> Any:
         w.run = lambda tree: run(w, w.options.registry, tree)

@@ -1,4 +1,4 @@
-"""User code that fails in the middle of the tree functions, and the references then."""
+"""User code that fails in the middle of the tree functions, and reference counts afterwards."""
 
 import collections
 import gc
@@ -309,7 +309,7 @@ def test_statics_that_change_while_they_are_read() -> None:
 
 
 def error_of(call: Callable[[], Any]) -> Any:
-    """The type of the exception that the call raises, or None; nothing of the result is kept."""
+    """The type of the exception that the call raises, or None.  The result is dropped."""
     found = attempt(call)
     return type(found) if isinstance(found, Exception) else None
 

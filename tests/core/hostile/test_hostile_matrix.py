@@ -36,7 +36,7 @@ def right(w: World, result: Any) -> bool:
 
 
 def trap_acts(name: str, action: str, at: int, phase: str, container: type) -> bool:
-    """Makes a call with a trap, checks all that must hold then; whether the trap acted."""
+    """Makes a call with a trap and checks its outcome.  Returns whether the trap acted."""
     w = World(ACTIONS[action], at, container)
     w.trap = PLACES[name](w)
     w.fill()
@@ -48,7 +48,7 @@ def trap_acts(name: str, action: str, at: int, phase: str, container: type) -> b
         w.renew()
         w.call()
     if phase == "other":
-        w.plain()
+        w.ordinary_call()
     w.renew()
     w.armed, result = True, None
     try:
@@ -74,9 +74,9 @@ def trap_acts(name: str, action: str, at: int, phase: str, container: type) -> b
     result = None
     gc.collect()
     consistent(w)
-    for n in (1, "plain", True):
+    for n in (1, "text", True):
         for _ in range(2):
-            assert cs.same(w.plain(n), [w.x, n, {"k": w.k}])
+            assert cs.same(w.ordinary_call(n), [w.x, n, {"k": w.k}])
     # The container is used as the action has left it, then as it was.
     for _ in range(2):
         try:

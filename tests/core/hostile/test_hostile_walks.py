@@ -189,7 +189,7 @@ def test_equality_given_to_a_class_later(registry: Any) -> None:
 
 
 def test_a_dict_dropped_during_a_look_up_in_it(registry: Any) -> None:
-    """The name of an attribute is a subclass of str: looking for a field compares with it."""
+    """The name of an attribute is a subclass of str, which looking for a field compares."""
 
     for field in ("weight", "bias", "size", "__doc__"):
         LoudStr.hook = staticmethod(nothing)

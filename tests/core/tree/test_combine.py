@@ -77,13 +77,13 @@ def test_groups_that_do_not_fit(registry: Any) -> None:
 def test_errors_list_at_most_ten_paths(registry: Any) -> None:
     tree = {f"k{i:02}": i for i in range(25)}
     structure, full = core.partition_dict(registry, tree, True, (), None)
-    listed = lambda count: f"[{', '.join(repr(k) for k in list(tree)[:count])}]"
+    first = lambda count: f"[{', '.join(repr(k) for k in list(tree)[:count])}]"
     unknown = {f"u{i}": i for i in range(11)}
     for groups, expected in (
-        ([dict(list(full.items())[10:])], f"missing: {listed(10)}$"),
-        ([dict(list(full.items())[11:])], f"missing: {listed(10)} and 1 more$"),
-        ([{}], f"missing: {listed(10)} and 15 more$"),
-        ([full, full], f"in more than one group: {listed(10)} and 15 more$"),
+        ([dict(list(full.items())[10:])], f"missing: {first(10)}$"),
+        ([dict(list(full.items())[11:])], f"missing: {first(10)} and 1 more$"),
+        ([{}], f"missing: {first(10)} and 15 more$"),
+        ([full, full], f"in more than one group: {first(10)} and 15 more$"),
         ([full | unknown], "unknown: .* and 1 more$"),
     ):
         with pytest.raises(ValueError, match=expected.replace("[", "\\[").replace("]", "\\]")):

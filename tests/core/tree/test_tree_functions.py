@@ -98,16 +98,16 @@ def test_partition_dict_of_each_kind(registry: Any, name: str) -> None:
     assert [p for p in everything if p in arrays] == list(arrays), "in the order of the tree"
     backwards = dict(reversed(list(rest.items())))
     assert same(structure.combine(backwards, arrays), tree)
-    fixed, group = core.partition_dict(registry, tree, ("arrays",), (), None)
-    assert fixed.paths == tuple(arrays) and list(group) == list(arrays)
-    assert same(fixed.combine(group), tree)
+    with_statics, group = core.partition_dict(registry, tree, ("arrays",), (), None)
+    assert with_statics.paths == tuple(arrays) and list(group) == list(arrays)
+    assert same(with_statics.combine(group), tree)
 
 
 @pytest.mark.parametrize("name", trees())
 def test_parts_of_each_kind(registry: Any, name: str) -> None:
     tree, hole = trees()[name], Value("hole")
-    for program in (True, ("arrays",), False):
-        leaves, structure = core.tree_flatten(registry, tree, program, None)
+    for expression in (True, ("arrays",), False):
+        leaves, structure = core.tree_flatten(registry, tree, expression, None)
         skeleton, statics = structure._parts(hole)
         assert all(leaf is hole for leaf in core.tree_leaves(registry, skeleton, None))
         everything = core.tree_leaves(registry, tree, None)
@@ -145,8 +145,8 @@ def test_random_trees(registry: Any) -> None:
         expected = list(places(tree))
         assert core.tree_paths(registry, tree, None) == [text(p) for p, _ in expected]
         group = {id(leaf): source.randrange(4) for _, leaf in expected}
-        programs = tuple(("leaf", lambda x, i=i, g=group: g[id(x)] == i) for i in range(3))
-        parts = core.partition(registry, tree, programs, None, None)
+        filters = tuple(("leaf", lambda x, i=i, g=group: g[id(x)] == i) for i in range(3))
+        parts = core.partition(registry, tree, filters, None, None)
         for i, part in enumerate(parts):
             found = [leaf for _, leaf in places(part, lambda x: x is None)]
             wanted = [
@@ -156,7 +156,7 @@ def test_random_trees(registry: Any) -> None:
             assert identical(found, wanted)
         source.shuffle(shuffled := list(parts))
         assert same(core.combine(registry, tuple(shuffled), None, True), tree)
-        leaves, structure = core.tree_flatten(registry, tree, ("or", *programs[:2]), None)
+        leaves, structure = core.tree_flatten(registry, tree, ("or", *filters[:2]), None)
         assert identical(leaves, [x for _, x in expected if group[id(x)] < 2])
         assert same(structure.unflatten(leaves), tree)
         is_leaf = lambda x: isinstance(x, (Point, list)) and len(x) == 2
@@ -184,10 +184,10 @@ def test_leaf_lists_have_one_structure_however_they_are_found(name: str) -> None
         assert other.num_nodes == first.num_nodes and other.paths == first.paths
         assert same(other.unflatten(leaves), tree)
         assert same(other._parts(0), first._parts(0))
-    programs = (("path", (("deep",), ("index", -1))),)
-    parts = [core.partition(registry, tree, programs, leaf, 0) for leaf in (None, never)]
+    filters = (("path", (("deep",), ("index", -1))),)
+    parts = [core.partition(registry, tree, filters, leaf, 0) for leaf in (None, never)]
     assert same(parts[0], parts[1])
-    assert same(core.partition(make_registry(), tree, programs, None, 0), parts[0])
+    assert same(core.partition(make_registry(), tree, filters, None, 0), parts[0])
 
 
 def test_a_subtree_taken_as_a_leaf_is_a_leaf_like_any_other(registry: Any) -> None:

@@ -240,7 +240,7 @@ def test_subclasses(registry: Any) -> None:
     assert core.match(check(registry, base), tree) is None
 
 
-def test_slots(registry: Any) -> None:
+def test_fields_in_slots(registry: Any) -> None:
     """The core takes fields in slots as missing, as they are not in the ``__dict__``.  (The Python
     side registers such a class as a custom node.)"""
 
