@@ -5,6 +5,7 @@
 #
 # and for those who work on it:
 #
+#   make test-core the tests of the C core, which need neither JAX nor Equinox: half a minute
 #   make lint      formatting, layers, types and stubs
 #   make bench     the table of the README, and more
 #   make fuzz      100,000 random calls against an oracle; more by FUZZ_ARGS
@@ -24,13 +25,16 @@ BIN := $(VENV)/bin
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml
 
-.PHONY: demo test lint bench fuzz sanitize valgrind tsan coverage analyze versions instructions clean
+.PHONY: demo test test-core lint bench fuzz sanitize valgrind tsan coverage analyze versions instructions clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+
+test-core:
+	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 tests/core $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m filterjit bench $(BENCH_ARGS)

@@ -1,14 +1,15 @@
-"""Instructions that each step of a call takes in the C core, counted by callgrind; without JAX.
+"""Counts the instructions that each step of a call takes in the C core, without JAX.
 
     python benchmarks/count_instructions.py [--check | --update]
 
-The same code on the same tree takes the same instructions however busy the machine is, so a
-count can be held to a bound, where a time cannot. This runs itself under valgrind, with the trees
-and the stand-in for ``jax.jit`` of tests/core/core_support.py, and takes from callgrind what the
-C function behind each step costs a call, with all that it calls.
+The same code on the same tree takes the same number of instructions, however busy the machine
+is, so a count can be compared with a bound, unlike a time.  This program runs itself under
+callgrind, with the stand-in for ``jax.jit`` of tests/core/core_support.py, and reads how many
+instructions the C function of each step takes per call, with all functions that it calls.
 
 Counts depend on the compiler, the interpreter and the C library, so instructions.json has bounds
-for each combination. ``$FILTERJIT_CORE_DIR`` is where the core lies; .ci/instructions builds one.
+for each combination.  ``$FILTERJIT_CORE_DIR`` is the folder of the core; .ci/instructions builds
+it.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 BOUNDS = HERE / "instructions.json"
 TOLERANCE = 0.03
-STEPS = {  # the C functions that do them
+STEPS = {  # the C functions of each step
     "bind": ("fj_bind",),
     "match": ("fj_match_arguments",),
     "flatten": ("fj_flatten_arguments",),
@@ -41,18 +42,18 @@ STEPS = {  # the C functions that do them
     "call": ("fj_call",),
 }
 WARM = 3  # calls that are not counted
-TIMES = 5  # calls of which the cheapest counts: now and then the allocator tidies up
-MARK = "getppid"  # where nothing else calls it: callgrind writes what it has, and starts anew
-# Large blocks of memory grow without being copied, whatever lies behind them.
+TIMES = 5  # the cheapest of so many calls counts, as the allocator sometimes tidies up
+MARK = "getppid"  # callgrind writes its counts where this is called, and starts again at zero
+# Large blocks of memory then grow without being copied.
 MALLOC = ("mmap_threshold", "trim_threshold", "top_pad")
-TABLE = 32  # places in a registry that knows from 6 to 21 types
+TABLE = 32  # entries in the table of a registry with 6 to 21 types
 Counts = dict[str, int]
-Calls = dict[str, tuple[int, int]]  # of a C function: how many, and what they took together
+Calls = dict[str, tuple[int, int]]  # by C function: the number of calls, and their instructions
 
 
 # ---- under valgrind ----
 
-# The fields of Equinox's own layers: those that are part of the tree, and those that are static.
+# The fields of Equinox's layers: those with children, and static ones.
 LAYERS = {
     "Linear": ("weight bias", "in_features out_features use_bias"),
     "Norm": ("weight bias", "shape eps use_weight use_bias"),
@@ -66,13 +67,16 @@ LAYERS = {
     ),
     "Block": ("attention_norm attention mlp_norm mlp", ""),
 }
-# One of each built-in type that is used.
+# One object of each built-in type in the trees.
 BUILTINS: tuple[Any, ...] = ([], (), {}, None, 0, "", range(0), json.dumps)
 
 
 def _classes() -> dict[str, Any]:
-    """A class for arrays and one for each layer. The core finds types by their addresses in a
-    table, and no count shall depend on where these happen to be: each has a place to itself."""
+    """A class of arrays, and one for each layer.
+
+    The core finds types by their addresses in a table.  Each class gets an entry without a
+    collision, so that no count depends on these addresses.
+    """
     from core_support import Array, Module
 
     made: dict[str, tuple[type, dict[str, Any]]] = {"Array": (Array, {"__slots__": ()})}
@@ -84,14 +88,14 @@ def _classes() -> dict[str, Any]:
     classes: dict[str, Any] = {}
     for name, (base, members) in made.items():
         while (place := id(cls := type(name, (base,), members)) // 16 % TABLE) in taken:
-            kept.append(cls)  # so that the next one is elsewhere
+            kept.append(cls)  # so that the next class has another address
         taken.add(place)
         classes[name] = cls
     return classes
 
 
 def _trees(classes: dict[str, Any]) -> dict[str, Any]:
-    """The trees by name: models of such layers, and flat ones."""
+    """The trees by name: models of the layers, and flat trees."""
     array = classes["Array"]
 
     def layer(name: str, *dynamic: Any) -> Any:
@@ -119,7 +123,7 @@ def _trees(classes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _jit(function: Callable[..., Any], array_type: type) -> Any:
-    """A FilterJit whose compiled callable only returns what it returned first."""
+    """A FilterJit whose compiled callable returns the result of its first call."""
     import core_support
 
     class Options(core_support.Options):
@@ -135,12 +139,12 @@ def _jit(function: Callable[..., Any], array_type: type) -> Any:
             return call
 
     registry = core_support.make_registry(array_type=array_type)
-    core_support.core.flatten(registry, BUILTINS)  # the table has its size from now on
+    core_support.core.flatten(registry, BUILTINS)  # the table does not grow later
     return core_support.make_jit(function, Options(registry))
 
 
 def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
-    """Steps, on what, and a call that takes them."""
+    """Yields steps, the name of the tree or arguments, and a call that takes the steps."""
     classes = _classes()
     array = classes["Array"]
     a, b, c = array(), array(), array()
@@ -149,9 +153,9 @@ def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
     yield ("bind", "call"), "2 of 3 by keyword", lambda: f(a, c=c, b=b)
     for name, tree in _trees(classes).items():
         jit = _jit(lambda tree: tree, array)
-        # Before its first call there is nothing to match with.
+        # Before the first call there is no variant to match.
         yield ("flatten",), name, functools.partial(jit._lookup, tree)
-        # Two trees in turn, so that neither is remembered.
+        # Two trees alternate, so that there is no memo of either.
         trees = itertools.cycle([tree, jit(tree)])
         yield ("match", "build", "call"), name, lambda jit=jit, trees=trees: jit(next(trees))
         again = _jit(lambda tree: tree, array)
@@ -163,7 +167,7 @@ def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
 
 
 def perform() -> None:
-    """Takes the steps of each workload, with marks between, and prints what they were."""
+    """Runs each workload, with marks between its calls, and prints its steps and name."""
     gc.disable()
     for steps, name, call in _workloads():
         for _ in range(WARM):
@@ -175,11 +179,11 @@ def perform() -> None:
         print(json.dumps([steps, name]))
 
 
-# ---- what callgrind tells ----
+# ---- reading the profile ----
 
 
 def read_calls(profile: str) -> Calls:
-    """From a profile without compression: what a call took is in the line after ``calls=``."""
+    """Reads a profile without compression, where the line after ``calls=`` has the cost."""
     number: Counter[str] = Counter()
     cost: Counter[str] = Counter()
     callee = ""
@@ -195,15 +199,18 @@ def read_calls(profile: str) -> Calls:
 
 
 def instructions(calls: Calls, step: str) -> int:
-    """What a step takes on average."""
+    """How many instructions a step takes on average."""
     if missing := [name for name in STEPS[step] if name not in calls]:
         raise SystemExit(f"callgrind saw no call of {', '.join(missing)}: renamed, or stripped?")
     return round(sum(cost / number for number, cost in map(calls.__getitem__, STEPS[step])))
 
 
 def count() -> Counts:
-    """Instructions by step and what it works on. The interpreter under valgrind gets an
-    environment of its own, on which the order of sets and the layout of memory depend."""
+    """Counts instructions by step and workload.
+
+    The interpreter under valgrind has its own environment, because the order of sets and the
+    layout of memory depend on it.
+    """
     path = [str(HERE), str(HERE.parent / "tests" / "core")]
     code = f"import sys; sys.path[:0] = {path}; import count_instructions as c; c.perform()"
     environ = {
@@ -220,7 +227,7 @@ def count() -> Counts:
         done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=True)
         counts = {}
         for i, line in enumerate(done.stdout.splitlines()):
-            first = i * (TIMES + 1) + 2  # the part before is that of all up to the first mark
+            first = i * (TIMES + 1) + 2  # the part before ends at the first mark
             parts = [Path(folder, f"part.{first + k}").read_text() for k in range(TIMES)]
             calls = [read_calls(part) for part in parts]
             steps, name = json.loads(line)
@@ -233,7 +240,7 @@ def count() -> Counts:
 
 
 def environment() -> str:
-    """What the counts depend on besides the code."""
+    """The environment on which the counts depend, besides the code."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC"))[0]
     asked = subprocess.run([compiler, "-dumpfullversion"], stdout=subprocess.PIPE, text=True)
     python = f"{platform.python_implementation()} {platform.python_version()}"
@@ -258,7 +265,7 @@ def table(counts: Counts, bounds: Counts) -> str:
 
 
 def judge(counts: Counts, bounds: Counts) -> tuple[list[str], list[str]]:
-    """What is worse than its bound by more than the tolerance, and what is better by that."""
+    """Lists the counts above their bounds by more than the tolerance, and those below."""
     worse: list[str] = []
     better: list[str] = []
     for name, bound in bounds.items():
@@ -281,12 +288,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stderr.isatty():
         print("counting under valgrind, half a minute ...", file=sys.stderr)
     counts = count()
-    known: dict[str, Counts] = json.loads(BOUNDS.read_text()) if BOUNDS.exists() else {}
+    all_bounds: dict[str, Counts] = json.loads(BOUNDS.read_text()) if BOUNDS.exists() else {}
     here = environment()
-    bounds = known.get(here, {})
+    bounds = all_bounds.get(here, {})
     print(table(counts, bounds))
     if options.update:
-        BOUNDS.write_text(json.dumps({**known, here: counts}, indent=2, sort_keys=True) + "\n")
+        BOUNDS.write_text(json.dumps({**all_bounds, here: counts}, indent=2, sort_keys=True) + "\n")
         return 0
     if not bounds:
         print(f"no bounds for {here}: --update makes them", file=sys.stderr)

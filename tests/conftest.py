@@ -1,18 +1,18 @@
-"""What all tests share: JAX on the CPU, tracebacks as they are, and short compile times."""
+"""Settings of all tests: JAX runs on the CPU and compiles fast."""
 
 import os
 from importlib import metadata
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# XLA's optimisations take time, and are the same for Equinox and for us. Processes that tests
-# start have this too.
+# XLA's optimizations take time, and are the same for Equinox and filterjit.  The processes that
+# tests start inherit this.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 try:
     _jaxlib = tuple(int(number) for number in metadata.version("jaxlib").split(".")[:2])
-except metadata.PackageNotFoundError:  # the core's tests do without
+except metadata.PackageNotFoundError:  # tests of the core need no JAX
     _jaxlib = (0, 0)
-# So does its newer code generator: half of the time of a small program. XLA ends the process for
-# a flag that it does not know, which in others than these it may not.
+# XLA's newer code generator takes half of the time of compiling a small program.  XLA ends the
+# process for a flag that it does not know, and only these versions are known to have the flag.
 if (0, 6) <= _jaxlib < (0, 11):
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the C core: see core_support.py, which loads it without JAX."""
+"""Fixtures of the tests of the C core.  core_support.py loads the core without JAX."""
 
 import gc
 import sys
@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+# The support modules are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "hostile"))
 
 import core_support
 
@@ -21,9 +23,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("error"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _without_jax(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails if the tests of the core have imported JAX, where no other tests run with them."""
+    alone = all(item.path.is_relative_to(_HERE) for item in request.session.items)
+    yield
+    assert not alone or "jax" not in sys.modules
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _frozen() -> Iterator[None]:
-    """What was there before is no business of the many collections in here: ten times faster."""
+    """Hides the objects that exist before a module's tests from their many collections, which
+    makes these ten times faster."""
     gc.collect()
     gc.freeze()
     yield
@@ -43,7 +54,7 @@ def options(registry: Any) -> core_support.Options:
 
 @pytest.fixture(scope="session")
 def testing() -> Any:
-    """``filterjit._testing``, where it is built."""
+    """``filterjit._testing``; the test is skipped where it is not built."""
     module = core_support.load_extension("_testing")
     if module is None:
         pytest.skip("filterjit._testing is not built: FILTERJIT_TESTING=1 was not set")

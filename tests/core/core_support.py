@@ -1,6 +1,6 @@
-"""What all tests of the C core share: the core, and the little that it needs around it.
+"""The C core for its tests, with ordinary leaves and nodes, and a stand-in for its Python side.
 
-Nothing here imports JAX, Equinox, NumPy, or ``filterjit/__init__.py``, which imports them.
+This file does not import JAX, Equinox, NumPy, or ``filterjit/__init__.py``, which imports them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 
 def _folders() -> Iterator[Path]:
-    """Where the extensions may be: a build directory, the source tree, the installed package."""
+    """The folders of the extensions: a build folder, or the source tree and the package."""
     if given := os.environ.get("FILTERJIT_CORE_DIR"):
         yield Path(given)
         yield Path(given) / "filterjit"
@@ -32,7 +32,7 @@ def _folders() -> Iterator[Path]:
 
 
 def load_extension(name: str) -> ModuleType | None:
-    """``filterjit.<name>`` from its file, without its package; None where it is not built."""
+    """Loads ``filterjit.<name>`` without its package; returns None where it is not built."""
     for folder in _folders():
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
             path = folder / (name + suffix)
@@ -60,7 +60,7 @@ testing: Any = load_extension("_testing")
 
 
 class Array:
-    """What most arrays are: the registry's `array_type`."""
+    """The type of most arrays: `array_type` of the registry."""
 
     __slots__ = ("__weakref__", "value")
 
@@ -72,13 +72,13 @@ class Array:
 
 
 class OtherArray(Array):
-    """An array of another type, as NumPy's are to JAX."""
+    """An array of another type, as NumPy arrays are for JAX."""
 
     __slots__ = ()
 
 
 class Maybe:
-    """A leaf of which only the instance tells whether it is an array, as of tracers."""
+    """A leaf that is an array or a static, depending on the instance, as a tracer is."""
 
     def __init__(self, traced: bool, hook: Callable[[], Any] | None = None) -> None:
         self.traced = traced
@@ -86,7 +86,7 @@ class Maybe:
 
 
 class Keyed:
-    """A static for which a key stands, since its own ``==`` and hash are too coarse."""
+    """A static that is compared by its key, as its own ``==`` and hash are too coarse."""
 
     def __init__(self, key: Any) -> None:
         self.key = key
@@ -99,7 +99,7 @@ class Keyed:
 
 
 class Value:
-    """A static with a value: equal where `value` is, and mutable."""
+    """A mutable static, which is equal if its `value` is."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -115,7 +115,7 @@ class Value:
 
 
 class Hostile:
-    """A static whose ``__eq__`` and ``__hash__`` do what they are told, then answer as asked.
+    """A static whose ``__eq__`` and ``__hash__`` call hooks and return the given answers.
 
     A comparison calls `on_eq` of both sides.
     """
@@ -155,7 +155,7 @@ class Unhashable:
 
 
 class Module:
-    """A node whose fields lie in its ``__dict__``: what Equinox's Modules are.
+    """A node whose fields are in its ``__dict__``, as those of an Equinox Module are.
 
     A subclass names its fields in `dynamic` and `static`.
     """
@@ -182,7 +182,7 @@ class Point(NamedTuple):
 
 
 class LoudPoint(collections.namedtuple("LoudPoint", ("x", "y"))):
-    """A named tuple that has to be called: not `plain`."""
+    """A named tuple whose class must be called: it is not filled directly."""
 
     made = 0
 
@@ -201,7 +201,7 @@ class Record:
 
 
 class Box:
-    """A node that comes apart through callbacks, one level at a time."""
+    """A custom node, which callbacks flatten, one level at a time."""
 
     def __init__(
         self, children: Sequence[Any], aux: Any = None, hook: Callable[[], Any] | None = None
@@ -285,7 +285,7 @@ _P = inspect.Parameter
 
 
 def core_signature(fun: Any) -> Any:
-    """The parameters of `fun`, as ``filterjit._call._signature`` gives them to the core."""
+    """The Signature of `fun`, as ``filterjit._call._signature`` makes it."""
     parameters = list(inspect.signature(fun).parameters.values())
     kinds = [p.kind for p in parameters]
     required = bytes(
@@ -302,10 +302,10 @@ def core_signature(fun: Any) -> Any:
     )
 
 
-def call_with_arguments(fun: Any, signature: Any, slots: Sequence[Any]) -> Any:
+def call_with_arguments(fun: Any, signature: Any, arguments: Sequence[Any]) -> Any:
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    for i, (name, value) in enumerate(zip(signature.names, slots, strict=True)):
+    for i, (name, value) in enumerate(zip(signature.names, arguments, strict=True)):
         if isinstance(value, core.Registry):  # not given
             continue
         if i == signature.varargs:
@@ -320,8 +320,10 @@ def call_with_arguments(fun: Any, signature: Any, slots: Sequence[Any]) -> Any:
 
 
 class Jitted:
-    """``jax.jit`` of a flat function, as the core sees it: a trace for each combination of
-    `value` types of the arrays, kept; each call gives an Output rebuilt by `output_unflatten`.
+    """``jax.jit`` of a flat function, as the core sees it.
+
+    There is one trace for each combination of types of the arrays' `value`.  Each call returns an
+    Output that `output_unflatten` makes.
     """
 
     def __init__(self, flat: Callable[..., Any], run: Callable[..., Any]) -> None:
@@ -341,8 +343,8 @@ class Jitted:
 class Options:
     """The Python side of a call: what ``filterjit._call._options.Options`` is, without JAX.
 
-    `calls` holds the names of the hooks that were called. `on` maps a hook's name to what is
-    called, with the hook's arguments, before it does its work; it may raise.
+    `calls` has the names of the hooks that were called.  `on` maps the name of a hook to a
+    function that the hook calls first, with its arguments; it may raise.
     """
 
     def __init__(self, registry: Any, maxsize: int = 4096) -> None:
@@ -380,8 +382,8 @@ class Options:
         def call(arrays: tuple[Any, ...]) -> tuple[Any, Any]:
             own = this()
             assert own is not None
-            fun, slots = own.arguments(arrays)
-            return own, call_with_arguments(fun, signature, slots)
+            fun, arguments = own.arguments(arrays)
+            return own, call_with_arguments(fun, signature, arguments)
 
         def flat(*arrays: Any) -> Any:
             own, out = call(arrays)
@@ -434,13 +436,13 @@ def _rebuilt(fun: Any) -> Any:
 def make_jit(
     fun: Any, options: Options | None = None, attributes: dict[str, Any] | None = None
 ) -> Any:
-    """A FilterJit of `fun`; ``f._options`` is where its hooks are."""
+    """A FilterJit of `fun`; ``f._options`` has its hooks."""
     options = Options(make_registry()) if options is None else options
     return core.FilterJit(fun, options, None, {} if attributes is None else attributes)
 
 
 def variants(f: Any) -> list[Any]:
-    """Those in the cache of a FilterJit."""
+    """The variants in the cache of a FilterJit."""
     return f._parts()[0].variants()  # type: ignore[no-any-return]
 
 
@@ -455,15 +457,18 @@ def called(fun: Any, *args: Any) -> tuple[Any, Any]:
 
 
 def _attributes(x: Any) -> dict[str, Any]:
-    """Those that belong to the tree and are there: a Module that is built where attributes are
-    missing holds `missing` in the place of those of a wrapper, as Equinox's do."""
+    """The attributes that belong to the tree and are set.
+
+    A Module that is built without some wrapper attributes has `missing` in their place, as in
+    Equinox.
+    """
     names = (*x.dynamic, *x.static, *WRAPPER) if isinstance(x, Module) else vars(x)
     return {k: v for k, v in vars(x).items() if k in names and v is not missing}
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two trees are the same: exact types, statics by the core's rule, the very same
-    arrays."""
+    """Whether two trees have the same types, statics equal by the core's rule, and the same
+    array objects."""
     if type(a) is not type(b):
         return False
     if isinstance(a, (Array, Maybe)) or a is None:
@@ -487,5 +492,5 @@ def same(a: Any, b: Any) -> bool:
 
 
 def identical(a: Any, b: Any) -> bool:
-    """Whether two sequences hold the very same objects."""
+    """Whether two sequences hold the same objects."""
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))

@@ -2,11 +2,13 @@
 
 import collections
 import random
+from collections.abc import Callable
 from typing import Any
 
 from core_support import (
     Array,
     Box,
+    Keyed,
     Linear,
     LoudPoint,
     Maybe,
@@ -16,10 +18,11 @@ from core_support import (
     Record,
     Value,
 )
+from node_support import WithDescriptor, wide
 
 
 def children(x: Any) -> list[tuple[Any, Any]] | None:
-    """(key, child) of a node; None for a leaf."""
+    """Returns (key, child) of each child of a node, or None for a leaf."""
     if x is None:
         return []
     if isinstance(x, tuple) and hasattr(x, "_fields"):
@@ -39,42 +42,75 @@ def _factory() -> int:
     return 0
 
 
+_Wide = wide(40)
+
+# Each makes a tree with up to three arrays.
+TREES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "array": lambda x, y, z: x,
+    "other_array": lambda x, y, z: OtherArray(),
+    "maybe_array": lambda x, y, z: Maybe(True),
+    "maybe_static": lambda x, y, z: Maybe(False),
+    "static": lambda x, y, z: "text",
+    "none": lambda x, y, z: None,
+    "tuple": lambda x, y, z: (x, 1, y),
+    "tuple_of_nones": lambda x, y, z: (None, (None,)),
+    "constant_tuple": lambda x, y, z: (x, 1, (2, "a"), None),
+    "empty_tuple": lambda x, y, z: (),
+    "list": lambda x, y, z: [x, "a", [y, None, 2.5, []]],
+    "list_of_leaves": lambda x, y, z: [1, 1.5, x, y, "a", Maybe(False)],
+    "empty_list": lambda x, y, z: [],
+    "dict": lambda x, y, z: {"b": x, "a": {"k": y}, "c": 1},
+    "empty_dict": lambda x, y, z: {},
+    "number_keys": lambda x, y, z: {2: x, 1: {3.5: y}},
+    "ordered_dict": lambda x, y, z: collections.OrderedDict([("b", x), ("a", 2)]),
+    "default_dict": lambda x, y, z: collections.defaultdict(_factory, b=x, a=y),
+    "default_dict_none": lambda x, y, z: collections.defaultdict(None, a=y),
+    "namedtuple": lambda x, y, z: Point(x, 2),
+    "loud_namedtuple": lambda x, y, z: LoudPoint(x, 2),
+    "module": lambda x, y, z: Linear(weight=x, bias=[y], size=3, activation=len),
+    "wrapper_module": lambda x, y, z: Linear(bias=y, size=[1, {"k": 2}], __name__="f"),
+    "wide_module": lambda x, y, z: _Wide(**dict.fromkeys(_Wide.dynamic, x)),
+    "descriptor_module": lambda x, y, z: WithDescriptor(weight=x, size=(1, Value(2))),
+    "dataclass": lambda x, y, z: Record(x, [y], ("a", frozenset([1, 2]))),
+    "custom": lambda x, y, z: Box([x, (y, 2)], aux=("aux", 1)),
+    "custom_empty": lambda x, y, z: Box([]),
+    "deep": lambda x, y, z: (
+        {"k": [Point(x, Record(y, z, 0))]},
+        Linear(weight=(x, x), bias=None),
+    ),
+    "mixed": lambda x, y, z: [[1, 2], 3, ([x, y], ([z],), [[], 4]), [None, 5], [6, 7]],
+    "shared": lambda x, y, z: [x] * 4,
+}
+
+
 def trees() -> dict[str, Any]:
     x, y, z = (Array(i) for i in range(3))
+    return {name: make(x, y, z) for name, make in TREES.items()}
+
+
+def one_of_each(
+    array: Callable[[], Any] = Array,
+    other: Callable[[], Any] = OtherArray,
+    value: Callable[[], Any] = lambda: Value(3),
+    box: Any = Box,
+) -> dict[str, Any]:
+    """One tree with most kinds of nodes and statics."""
+    static: Any = ("a", 1.5, frozenset([1]))
     return {
-        "array": x,
-        "other_array": OtherArray(),
-        "asked_array": Maybe(True),
-        "asked_static": Maybe(False),
-        "static": "text",
-        "none": None,
-        "tuple": (x, 1, y),
-        "tuple_of_nones": (None, (None,)),
-        "empty_tuple": (),
-        "list": [x, "a", [y, None]],
-        "list_of_leaves": [1, 1.5, x, y, "a", Maybe(False)],
-        "empty_list": [],
-        "dict": {"b": x, "a": y, "c": 1},
-        "empty_dict": {},
-        "int_keys": {2: x, 1: y},
-        "ordered_dict": collections.OrderedDict([("b", x), ("a", 2)]),
-        "default_dict": collections.defaultdict(_factory, b=x, a=y),
-        "default_dict_none": collections.defaultdict(None, a=y),
-        "namedtuple": Point(x, 2),
-        "loud_namedtuple": LoudPoint(x, 2),
-        "module": Linear(weight=x, bias=y, size=3, activation=len),
-        "partial_module": Linear(bias=y, __name__="f"),
-        "dataclass": Record(x, [y], "tag"),
-        "custom": Box([x, (y, 2)], aux=("aux", 1)),
-        "generic_empty": Box([]),
-        "deep": ({"k": [Point(x, Record(y, z, 0))]}, Linear(weight=(x, x), bias=None)),
-        "mixed": [[1, 2], 3, ([x, y], ([z],), [[], 4]), [None, 5], [6, 7]],
-        "shared": [x] * 4,
+        "m": Linear(
+            weight=array(), bias=[array()], size=[1, {"k": 2}], activation=len, __name__="f"
+        ),
+        "p": (Point(array(), 2), LoudPoint(1, array()), None),
+        "r": Record(array(), [1], static),
+        "b": box((array(), 3), aux=static),
+        "o": collections.OrderedDict(b=1, a=array()),
+        "d": collections.defaultdict(int, k=other()),
+        "s": [value(), (1, 2), Keyed((1,)), 2.5, len, "text"],
     }
 
 
 def random_tree(source: random.Random, depth: int = 4) -> Any:
-    """Its leaves are all different objects, None aside."""
+    """All leaves are different objects, except for None."""
     below = lambda: random_tree(source, depth - 1)
     few = range(source.randrange(5))
     kind = source.randrange(14) if depth else source.randrange(3)

@@ -1,0 +1,141 @@
+"""Makes each allocation of the core fail once: ``python allocations.py [NAME ...]``.
+
+Each scenario makes its objects and returns a call and a check of the result.  The call is made
+with its first allocation failing, then with its second, until none is left to fail.  Each time it
+must raise MemoryError or succeed, leak nothing, and return the right result the next time.
+
+The scenarios run in a process of their own, where nothing else allocates and which may crash.
+CPython itself leaks if an allocation fails in `list(tuple)`, for the cell of a closure or for
+`*args`, loses an exception if one fails for its text, and 3.12 crashes if one fails for a
+function.  The Python code of the scenarios avoids these.
+"""
+
+from __future__ import annotations
+
+import _testcapi
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+# Each registers its scenarios.  Trees come first, as more allocations fail in calls after them.
+# isort: split
+import allocations_trees  # noqa: F401
+
+# isort: split
+import allocations_calls  # noqa: F401
+from allocations_support import SCENARIOS, SHARED, Scenario
+
+MOST = 3000  # allocations in a scenario
+PROBES = 200  # allocations after the call, of which one fails if none did in the call
+
+# CPython caches the names by which attributes of types were looked up.
+forget_names = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
+# The error of CPython where it loses the exception that a Python function raises.
+LOST = ("error return without exception set",)
+# Comparing two sets makes a list of a tuple, which CPython 3.11 leaks.  3.13 leaks the attributes
+# of an instance that dies with its dict, if there is no memory for a copy of them.
+LEAKED = {"match_sets", "hit_that_holds_references_sets"}
+if sys.version_info >= (3, 13):
+    LEAKED |= {"parts_descriptor_module", "partition_descriptor_module", "bound_methods"}
+NAMES = ["blocks", *(f"references to {x!r}"[:60] for x in SHARED)]
+
+
+def references() -> list[int]:
+    return [sys.getrefcount(x) for x in SHARED]
+
+
+def attempt(make: Callable[[], Scenario], n: int | None) -> tuple[bool, bool]:
+    """Calls with the n-th allocation failing.  Returns whether it failed, and whether the call
+    raised."""
+    call, check = make()
+    failed, probes = False, []
+    gc.disable()
+    if n is not None:
+        _testcapi.set_nomemory(n, n + 1)
+    try:
+        found = call()
+    except MemoryError:
+        failed = True
+    finally:
+        if n is not None and not failed:
+            try:
+                for _ in range(PROBES):
+                    probes.append(object())
+            except MemoryError:
+                pass
+        _testcapi.remove_mem_hooks()
+        gc.enable()
+    if not failed:
+        check(found)
+    check(call())
+    return failed or len(probes) == PROBES, failed
+
+
+def leaked(make: Callable[[], Scenario], n: int) -> list[str]:
+    """Names what grows each time.  Free lists and the like, which fill up once, do not count."""
+    growth: dict[str, int] = {}
+    for times in (2, 4, 8, 8):
+        forget_names()
+        gc.collect()
+        before = references()
+        blocks = sys.getallocatedblocks()
+        for _ in range(times):
+            attempt(make, n)
+        forget_names()
+        gc.collect()
+        blocks = sys.getallocatedblocks() - blocks
+        changes = [blocks, *(b - a for a, b in zip(before, references(), strict=True))]
+        growth = {k: by // times for k, by in zip(NAMES, changes, strict=True) if by >= times}
+        if not growth:
+            break
+    return [f"{what} by {by}" for what, by in growth.items()]
+
+
+def run(name: str) -> tuple[int, int, list[str]]:
+    """Returns how many allocations failed, how many of them raised, and what went wrong."""
+    make = SCENARIOS[name]
+    raises, wrong = 0, []
+    gc.collect()
+    gc.freeze()
+    for n in range(-2, MOST):
+        print(name, n, file=sys.stderr, flush=True)
+        try:
+            if n < 0:
+                attempt(make, None)
+                continue
+            failed, did_raise = attempt(make, n)
+            if not failed:
+                return n, raises, wrong
+            raises += did_raise
+            if name not in LEAKED:
+                wrong += [f"{name}, allocation {n}: left {what}" for what in leaked(make, n)]
+        except BaseException as e:
+            if (n >= 0 and str(e) in LOST) or str(e).startswith("<function "):
+                continue
+            cause = f" from {e.__cause__!r}" if e.__cause__ else ""
+            where = e.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            line = where.tb_lineno if where else 0
+            file = Path(where.tb_frame.f_code.co_filename).name if where else ""
+            wrong.append(f"{name}, allocation {n}: {e!r}{cause}, {file}:{line}")
+            if n < 0:
+                return 0, 0, wrong
+    return MOST, raises, [*wrong, f"{name}: more than {MOST} allocations"]
+
+
+def main(names: list[str]) -> int:
+    total = [0, 0, 0]
+    for name in names or SCENARIOS:
+        failed, raises, wrong = run(name)
+        print(f"{name}: {failed} failed, {raises} raised", *wrong, sep="\n    ", flush=True)
+        total = [total[0] + failed, total[1] + raises, total[2] + len(wrong)]
+    print(f"{total[0]} allocations failed, {total[1]} raised; {total[2]} went wrong")
+    return 1 if total[2] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

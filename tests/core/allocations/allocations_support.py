@@ -1,0 +1,106 @@
+"""Objects, checks and trees of the scenarios of allocations.py."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import core_support as cs
+from core_support import Array, Linear, OtherArray, Point, Record, Value, core, same
+from trees_support import TREES as ALL_TREES
+from trees_support import one_of_each
+
+# A call, and a check of its result.
+Scenario = tuple[Callable[[], Any], Callable[[Any], None]]
+SCENARIOS: dict[str, Callable[[], Scenario]] = {}
+
+
+def scenario(make: Callable[[], Scenario]) -> Callable[[], Scenario]:
+    """Registers a function that makes a scenario."""
+    SCENARIOS[make.__name__] = make
+    return make
+
+
+def expect(condition: Any) -> None:
+    """Asserts without making a long text."""
+    if not condition:
+        raise AssertionError
+
+
+def equals(expected: Any) -> Callable[[Any], None]:
+    return lambda found: expect(same(found, expected))
+
+
+# All scenarios share these objects, so that their reference counts show a leak.
+X, Y, OTHER, STATIC, KEYED = Array("x"), Array("y"), OtherArray(), Value(3), cs.Keyed((1,))
+HOLE = Value("hole")
+SHARED: list[Any] = [
+    *(None, True, False, X, Y, OTHER, STATIC, KEYED, HOLE, len, cs.missing, (), 2**70),
+    *(Array, Linear, Point, Record, Value, cs.LoudPoint, cs.classify),
+    *(t for t in vars(core).values() if isinstance(t, type)),
+]
+
+
+class Box(cs.Box):
+    """Holds the children as they are given, in place of a new list of them."""
+
+    def __init__(self, children: Any, aux: Any = None, hook: Any = None) -> None:
+        self.children, self.aux, self.hook = children, aux, hook
+
+
+def flatten_one_level(x: Any) -> Any:
+    if x.hook is not None:
+        x.hook()
+    return x.children, x.aux
+
+
+KEYS = ((0,), (1,), (2,), (3,))
+MANY = (1,) * 20
+
+
+def flatten_with_keys(x: Any) -> Any:
+    children, aux = flatten_one_level(x)
+    return children, aux, functools.partial(type(x), aux=aux), KEYS[: len(children)]
+
+
+make_registry = functools.partial(
+    cs.make_registry, flatten_one_level=flatten_one_level, flatten_with_keys=flatten_with_keys
+)
+
+
+class Key(str):
+    """A key whose text Python code makes."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "key " + str.__str__(self)
+
+
+class Elements(frozenset):  # type: ignore[type-arg]
+    """A set whose elements Python code enumerates; it compares as its base does."""
+
+    def __iter__(self) -> Any:
+        return frozenset.__iter__(self)
+
+
+def mixed() -> Any:
+    return one_of_each(lambda: X, lambda: OTHER, lambda: STATIC, Box)
+
+
+_OWN = ("custom", "custom_empty")  # trees_support has them with a Box that makes a list
+_BY_IDENTITY = ("maybe_array", "maybe_static", "list_of_leaves", "other_array")
+
+TREES: dict[str, Callable[[], Any]] = {
+    **{
+        name: functools.partial(make, X, Y, OTHER)
+        for name, make in ALL_TREES.items()
+        if name not in _OWN + _BY_IDENTITY
+    },
+    "box": lambda: Box((X, 3), aux=("a", Value(1))),
+    "statics": lambda: [STATIC, KEYED, 2**70, -(2**70), 1.5, 2j, frozenset([1, (2, 3)]), "text"],
+    "maybe": lambda: [cs.Maybe(True), cs.OtherArray()],
+    "sets": lambda: Linear(size=Elements([1, (2, STATIC)]), activation={"k": {1, 2}}),
+    "many": lambda: [[X] * 60, [Y, 1] * 60],
+}

@@ -1,0 +1,175 @@
+"""Binding of random calls to random signatures, compared with Python and with ``inspect``."""
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_support import core, core_signature, make_jit, missing, testing
+
+hypothesis = pytest.importorskip("hypothesis")
+st = hypothesis.strategies
+quick = hypothesis.settings(
+    deadline=None, max_examples=int(os.environ.get("FILTERJIT_EXAMPLES", 150))
+)
+
+NAMES = ["a", "b", "c", "d", "args", "kwargs", "self", "x"]
+
+
+def expected(fun: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any] | None:
+    try:
+        fun(*args, **kwargs)
+    except TypeError:
+        return None
+    signature = inspect.signature(fun)
+    parameters = list(signature.parameters.values())
+    # These go to **kwargs, but up to Python 3.13 `bind` may take them for an error.
+    hidden = {p.name for p in parameters if p.kind is p.POSITIONAL_ONLY} & set(kwargs)
+    rest = {name: value for name, value in kwargs.items() if name not in hidden}
+    bound = dict(signature.bind(*args, **rest).arguments)
+    if hidden:
+        name = parameters[-1].name
+        bound[name] = {**bound.get(name, {}), **{k: kwargs[k] for k in hidden}}
+    return bound
+
+
+def make(source: str) -> Callable[..., Any]:
+    namespace: dict[str, Any] = {}
+    exec(f"def fun({source}): return locals()", namespace)
+    return namespace["fun"]  # type: ignore[no-any-return]
+
+
+@st.composite
+def signatures(draw: Any) -> str:
+    names = iter(draw(st.permutations(NAMES)))
+    positional_only, ordinary, keyword_only = (draw(st.integers(0, 2)) for _ in range(3))
+    positional = positional_only + ordinary
+    defaults = draw(st.integers(0, positional))
+    parts = []
+    for i in range(positional):
+        parts.append(next(names) + ("=0" if i >= positional - defaults else ""))
+        if i + 1 == positional_only:
+            parts.append("/")
+    varargs = draw(st.booleans())
+    if varargs:
+        parts.append("*" + next(names))
+    elif keyword_only:
+        parts.append("*")
+    for _ in range(keyword_only):
+        parts.append(next(names) + draw(st.sampled_from(["", "=0"])))
+    if draw(st.booleans()):
+        parts.append("**" + next(names))
+    return ", ".join(parts)
+
+
+calls = st.tuples(
+    st.lists(st.integers(), max_size=6),
+    st.dictionaries(st.sampled_from([*NAMES, "other", "größe"]), st.integers(), max_size=5),
+)
+
+
+@quick
+@hypothesis.given(signatures(), st.lists(calls, min_size=1, max_size=5))
+def test_as_inspect_does(source: str, calls: list[Any]) -> None:
+    fun = make(source)
+    signature = core_signature(fun)
+    for args, kwargs in calls:
+        bound = testing.bind(signature, *args, **kwargs)
+        assert bound == expected(fun, args, kwargs)
+
+
+@quick
+@hypothesis.given(signatures(), calls)
+def test_a_call_passes_the_arguments_on(source: str, call: Any) -> None:
+    """A FilterJit calls the function with the arguments that it was called with."""
+    args, kwargs = call
+    fun = make(source)
+    f = make_jit(fun)
+    try:
+        direct = fun(*args, **kwargs)
+    except TypeError:
+        with pytest.raises(TypeError):
+            f(*args, **kwargs)
+        return
+    assert f(*args, **kwargs) == direct
+    assert f(*args, **kwargs) == direct
+    assert f._options.count("compile") == 1
+
+
+def test_attributes() -> None:
+    def fun(a, /, b, *rest, c, d=1, **more):  # type: ignore[no-untyped-def]
+        pass
+
+    signature = core_signature(fun)
+    assert signature.names == ("a", "b", "rest", "c", "d", "more")
+    assert (signature.positional, signature.varargs, signature.varkw) == (2, 2, 5)
+    signature = core_signature(lambda: None)
+    assert (signature.positional, signature.varargs, signature.varkw) == (0, -1, -1)
+    assert (
+        testing.bind(signature) == {}
+        and testing.bind(signature, 1) is None
+        and testing.bind(signature, a=1) is None
+    )
+
+
+def test_empty_varargs_and_varkw_are_absent() -> None:
+    signature = core_signature(lambda *args, **kwargs: None)
+    assert testing.bind(signature) == {}
+    assert testing.bind(signature, 1) == {"args": (1,)}
+    assert testing.bind(signature, args=1, kwargs=2) == {"kwargs": {"args": 1, "kwargs": 2}}
+
+
+def test_positional_only_names_go_to_varkw() -> None:
+    signature = core_signature(make("a, /, **kw"))
+    assert testing.bind(signature, 1, a=2) == {"a": 1, "kw": {"a": 2}}
+    assert testing.bind(signature, a=2) is None
+
+
+@pytest.mark.parametrize("count", [15, 16, 17, 100, 254])
+def test_many_parameters(count: int) -> None:
+    names = [f"p{i}" for i in range(count)]
+    fun = make(", ".join(f"{n}=None" for n in names))
+    signature = core_signature(fun)
+    assert testing.bind(signature, *range(count)) == dict(zip(names, range(count), strict=True))
+    assert testing.bind(signature, **{names[-1]: 1}) == {names[-1]: 1}
+    assert testing.bind(signature, *range(count + 1)) is None
+    f = make_jit(fun)
+    assert f(*range(count)) == f(**dict(zip(names, range(count), strict=True)))
+    assert f._options.count("compile") == 1
+
+
+def test_names_that_are_not_interned() -> None:
+    signature = core_signature(lambda alpha, *, beta: None)
+    name = "".join(["al", "pha"])
+    assert testing.bind(signature, **{name: 1, "".join(["be", "ta"]): 2}) == {"alpha": 1, "beta": 2}
+
+    class Name(str):
+        pass
+
+    assert testing.bind(signature, **{Name("alpha"): 1, "beta": 2}) == {"alpha": 1, "beta": 2}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (("a",), 0, 2, False, False, b"\1"),
+        (("a",), 1, 0, False, False, b"\1"),
+        (("a",), -1, 0, False, False, b"\1"),
+        (("a",), 0, 1, True, False, b"\1"),
+        (("a",), 0, 1, False, True, b"\1"),
+        (("a",), 0, 1, False, False, b""),
+        (("a",), 0, 1, False, False, b"\1\1"),
+    ],
+)
+def test_counts_that_do_not_fit(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        core.Signature(*arguments)
+
+
+def test_names_that_are_not_str() -> None:
+    with pytest.raises(TypeError):
+        core.Signature((1,), 0, 1, False, False, b"\0")
+    with pytest.raises(TypeError):
+        core.Signature(["a"], 0, 1, False, False, b"\0")
+    assert missing is not None

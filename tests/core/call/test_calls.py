@@ -1,0 +1,107 @@
+"""The variant that a call uses, and what the call returns."""
+
+from typing import Any
+
+from core_support import Array, Linear, Options, Value, make_jit, make_registry, variants
+
+
+def test_a_hit_calls_no_hook() -> None:
+    f = make_jit(lambda x, n: (x, n))
+    x = Array()
+    for _ in range(5):
+        assert f(x, 3) == (x, 3)
+    assert f._options.calls == ["prepare", "compile", "inspect_new_trace"]
+    assert len(variants(f)) == 1
+
+
+def test_statics_make_variants() -> None:
+    f = make_jit(lambda x, n: type(n).__name__)
+    names = [f(Array(), n) for n in (1, True, 1.0, 1, True, 1.0)]
+    assert names == ["int", "bool", "float"] * 2
+    assert f._options.count("compile") == 3 == len(variants(f))
+
+
+def test_by_keyword_or_position() -> None:
+    f = make_jit(lambda x, y=2, *, z=3: (x, y, z))
+    x = Array()
+    assert f(x, 1) == f(x, y=1) == f(y=1, x=x) == f(x=x, y=1) == (x, 1, 3)
+    assert f._options.count("compile") == 1
+    assert f(x) == (x, 2, 3)
+    # Defaults are not filled in.
+    assert f(x, 2, z=3) == (x, 2, 3)
+    assert f._options.count("compile") == 3
+
+
+def test_alternating_variants_are_found_again() -> None:
+    f = make_jit(lambda n, x: n)
+    for _ in range(3):
+        assert [f(n, Array()) for n in range(50)] == list(range(50))
+    assert f._options.count("compile") == 50
+
+
+def test_another_trace_of_one_variant() -> None:
+    """The callable distinguishes the types of arrays; each trace has its own result."""
+    f = make_jit(lambda x: (x, type(x.value)))
+    for value in (1, 2.0, 1, "a", 2.0):
+        x = Array(value)
+        assert f(x) == (x, type(value))
+    assert f._options.count("compile") == 1
+    (variant,) = variants(f)
+    assert variant.num_traces == 3
+
+
+def test_the_result_needs_no_arrays() -> None:
+    f = make_jit(lambda x: {"n": [1, None]})
+    assert f(Array()) == f(Array()) == {"n": [1, None]}
+
+
+def test_without_any_arrays() -> None:
+    f = make_jit(lambda: None)
+    assert f() is None and f() is None
+    assert f._options.count("compile") == 1
+
+
+def test_a_changed_argument_is_seen() -> None:
+    f = make_jit(lambda m: (m.weight, m.size, m.bias))
+    m = Linear(weight=Array(), size=1, bias=[Array()])
+    assert f(m) == (m.weight, 1, m.bias)
+    m.size = 2
+    assert f(m) == (m.weight, 2, m.bias)
+    m.weight = Array()
+    m.bias.append(Array())
+    assert f(m) == (m.weight, 2, m.bias)
+    assert f._options.count("compile") == 3
+
+
+def test_a_mutated_static() -> None:
+    f = make_jit(lambda x, v: v.value)
+    value = Value(1)
+    assert f(Array(), value) == 1
+    value.value = 2
+    assert f(Array(), value) == 2
+    value.value = 1
+    assert f(Array(), value) == 1
+    assert f._options.count("compile") == 2
+
+
+def test_many_arrays() -> None:
+    f = make_jit(lambda *xs: xs[::-1])
+    xs = tuple(Array(i) for i in range(1000))
+    assert f(*xs) == f(*xs) == xs[::-1]
+    assert f(*xs[1:]) == xs[:0:-1]
+
+
+def test_functions_that_hold_arrays() -> None:
+    class Model(Linear):
+        def __call__(self, x: Any) -> Any:
+            return self.weight, x, self.size
+
+    options = Options(make_registry())
+    one, two = (Model(weight=Array(), size=1) for _ in range(2))
+    f, g = make_jit(one, options), make_jit(two, options)
+    x = Array()
+    assert f(x) == (one.weight, x, 1)
+    assert g(x) == (two.weight, x, 1)
+    assert f._parts()[0] is g._parts()[0]
+    assert options.count("compile") == 1
+    assert f._parts()[1] == (one.weight,)

@@ -1,0 +1,239 @@
+"""Jitted methods are found without calling the inherited ``__getattribute__`` in Python."""
+
+import gc
+import pickle
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from core_support import core, make_jit
+
+asked: list[str] = []
+
+
+class Base:
+    """Has a ``__getattribute__`` in Python, as equinox.Module has."""
+
+    def __getattribute__(self, name: str) -> Any:
+        asked.append(name)
+        return super().__getattribute__(name)
+
+
+ORIGINAL = Base.__dict__["__getattribute__"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_asked() -> Iterator[None]:
+    asked.clear()
+    yield
+    asked.clear()
+
+
+def speed_up(cls: Any) -> Any:
+    """Gives a class a Getattribute of its own."""
+    cls.__getattribute__ = core.Getattribute(cls, ORIGINAL)
+    return cls
+
+
+def make_class(*bases: type, **attributes: Any) -> Any:
+    """A class with a jitted method that has been looked up once."""
+    cls = speed_up(
+        type("Jitted", bases or (Base,), {"method": make_jit(lambda self: 1), **attributes})
+    )
+    assert cls().method() == 1
+    asked.clear()
+    return cls
+
+
+def test_jitted_methods_are_found_without_the_original() -> None:
+    x = make_class()()
+    assert isinstance(x.method, core.BoundFilterJit)
+    assert x.method.__func__ is type(x).__dict__["method"] and x.method.__self__ is x
+    assert asked == []
+
+
+def test_other_attributes_are_found_by_the_original() -> None:
+    x = make_class(ordinary=lambda self: 2, value=3)()
+    x.own = 4
+    assert (x.ordinary(), x.value, x.own, x.__class__) == (2, 3, 4, type(x))
+    with pytest.raises(AttributeError, match="'Jitted' object has no attribute 'nothing'"):
+        _ = x.nothing
+    assert asked == ["ordinary", "value", "own", "__class__", "nothing"]
+
+
+def test_attributes_of_the_instance_come_first() -> None:
+    x = make_class()()
+    x.__dict__["method"] = "its own"
+    assert x.method == "its own"
+    del x.__dict__["method"]
+    assert x.method() == 1
+
+
+def test_a_change_of_the_class_is_seen() -> None:
+    cls = make_class()
+    x = cls()
+    cls.method = property(lambda self: "a property")
+    assert x.method == "a property"
+    cls.method = make_jit(lambda self: 2)
+    assert x.method() == 2
+    del cls.method
+    with pytest.raises(AttributeError):
+        _ = x.method
+
+
+def test_a_change_of_the_original_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = make_class()()
+    monkeypatch.setattr(Base, "__getattribute__", lambda self, name: f"another {name}")
+    assert x.method == "another method"
+
+
+def test_the_result_of_an_original_is_used() -> None:
+    class Wrapping(Base):
+        def __getattribute__(self, name: str) -> Any:
+            return "wrapped", super().__getattribute__(name)
+
+    class Jitted(Wrapping):
+        method = make_jit(lambda self: 1)
+
+    original = Wrapping.__dict__["__getattribute__"]
+    Jitted.__getattribute__ = core.Getattribute(Jitted, original)  # type: ignore[method-assign]
+    for _ in range(3):
+        assert Jitted().method[0] == "wrapped"
+
+
+class Loud:
+    """Has a ``__getattribute__`` of its own, before or after in the MRO."""
+
+    heard: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        Loud.heard.append(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("place", ["subclass", "sibling", "behind"])
+def test_other_getattributes_in_the_mro_are_called(place: str) -> None:
+    class Sibling(Loud, Base):
+        pass
+
+    jitted = make_class()
+    cls: Any
+    if place == "subclass":
+        cls = type("Sub", (Loud, jitted), {})
+    elif place == "sibling":
+        cls = type("Diamond", (jitted, Sibling), {})
+        assert cls.__mro__.index(Loud) < cls.__mro__.index(Base)
+    else:
+        cls = make_class(Base, Loud)
+    x = cls()
+    for _ in range(3):
+        Loud.heard.clear()
+        assert x.method.__self__ is x
+        assert Loud.heard == ["method"]
+
+
+def test_methods_of_subclasses_are_found_without_the_original() -> None:
+    jitted = make_class()
+    inherits = type("Inherits", (jitted,), {})
+    more = speed_up(type("More", (jitted,), {"other": make_jit(lambda self: 2)}))
+    for cls in (inherits, more):
+        assert cls().method() == 1
+    for cls in (inherits, more):
+        x = cls()
+        _ = x.method
+        asked.clear()
+        assert x.method.__self__ is x
+        assert asked == []
+    assert more().other() == 2
+
+
+def test_classes_in_turn() -> None:
+    jitted = make_class()
+    subclasses = [type(f"Sub{i}", (jitted,), {"number": i}) for i in range(5)]
+    for _ in range(3):
+        for i, cls in enumerate(subclasses):
+            assert cls().method() == 1 and cls().number == i
+
+
+def test_called_by_hand() -> None:
+    cls = make_class()
+    x = cls()
+    getattribute = cls.__dict__["__getattribute__"]
+    assert cls.__getattribute__ is getattribute and getattribute.__wrapped__ is ORIGINAL
+    assert getattribute(x, "method")() == 1
+    assert x.__getattribute__("method")() == 1
+    assert getattribute.__get__(x, cls)("method")() == 1
+
+
+@pytest.mark.parametrize("args", [(), (1,), (Base(), "x", 1), (Base(), 1), (1, "real")])
+def test_bad_arguments_are_passed_to_the_original(args: tuple[Any, ...]) -> None:
+    getattribute = make_class().__dict__["__getattribute__"]
+    with pytest.raises(TypeError) as expected:
+        ORIGINAL(*args)
+    with pytest.raises(TypeError) as met:
+        getattribute(*args)
+    assert str(met.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("args", [(), (Base,), (1, ORIGINAL), (Base(), ORIGINAL)])
+def test_made_of_a_class_and_a_function(args: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        core.Getattribute(*args)
+
+
+def test_set_name_calls_method_of() -> None:
+    f = make_jit(lambda self: 1)
+    f.__set_name__(Base, "method")
+    assert f._options.calls == ["became_method"]
+    with pytest.raises(TypeError):
+        f.__set_name__(Base)
+
+
+def test_getattr_of_the_class_is_called_last() -> None:
+    x = make_class(__getattr__=lambda self, name: f"no {name}")()
+    assert x.method() == 1
+    assert x.nothing == "no nothing"
+
+
+def test_the_class_dies() -> None:
+    cls = make_class()
+    ref = weakref.ref(cls)
+    del cls
+    gc.collect()
+    assert ref() is None
+
+
+def test_an_instance_that_dies_with_its_class_finds_its_methods() -> None:
+    seen = []
+
+    class Dying(Base):
+        method = make_jit(lambda self: 1)
+
+        def __del__(self) -> None:
+            seen.append(self.method.__self__ is self)
+
+    speed_up(Dying)
+    x = Dying()
+    assert x.method.__self__ is x
+    x.itself = x  # type: ignore[attr-defined]
+    del x, Dying
+    gc.collect()
+    assert seen == [True]
+
+
+class Picklable(Base):
+    """A class that pickle finds by its name."""
+
+    method = make_jit(lambda self: 1)
+
+
+speed_up(Picklable)
+
+
+def test_pickled() -> None:
+    getattribute = Picklable.__dict__["__getattribute__"]
+    make, args = getattribute.__reduce__()
+    assert args == (Picklable, ORIGINAL)
+    assert make(*args)(Picklable(), "method").__self__.__class__ is Picklable
+    assert type(pickle.loads(pickle.dumps(Picklable()))) is Picklable

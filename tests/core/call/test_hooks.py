@@ -1,0 +1,104 @@
+"""The hooks of `options`, which the core calls."""
+
+import sys
+from typing import Any
+
+import pytest
+from core_support import Array, Linear, make_jit, variants
+
+
+def test_programs_that_can_raise() -> None:
+    f = make_jit(lambda x: x)
+    f._options.may_raise = True
+    f(Array())
+    assert f._options.calls == ["prepare", "compile", "inspect_new_trace", "wait"]
+    f(Array())
+    assert f._options.calls[4:] == ["before_raising_call", "wait"]
+
+
+def test_inspect_new_trace_that_does_not_know_yet() -> None:
+    f = make_jit(lambda x: x)
+    f._options.may_raise = None
+    f(Array())
+    f(Array())
+    f._options.may_raise = False
+    f(Array())
+    f(Array())
+    assert f._options.calls[2:] == ["inspect_new_trace"] * 3
+
+
+def test_deferred() -> None:
+    f = make_jit(lambda x: 1 // x.value)
+    ran: list[Any] = []
+
+    def before_raising_call(variant: Any) -> None:
+        variant.defer(lambda: ran.append("first"))
+        variant.defer(lambda: ran.append("last"))
+
+    f._options.may_raise = True
+    f(Array(1))
+    f._options.on["before_raising_call"] = before_raising_call
+    f(Array(1))
+    assert ran == ["last", "first"]
+    with pytest.raises(ZeroDivisionError):
+        f(Array(0.0))
+    assert ran == ["last", "first"] * 2
+
+
+def test_deferred_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda u: unraisable.append(u.exc_type))
+    f = make_jit(lambda x: x)
+    f._options.may_raise = True
+    f(Array())
+    f._options.on["before_raising_call"] = lambda variant: variant.defer(lambda: 1 / 0)
+    x = Array()
+    assert f(x) is x
+    assert unraisable == [ZeroDivisionError]
+
+
+@pytest.mark.parametrize("answer", [None, (), (1, 2), ("cache", ()), [1, 2]], ids=repr)
+def test_bad_answers_of_prepare(answer: Any) -> None:
+    f = make_jit(lambda x: x)
+    f._options.prepare = lambda f: answer
+    for call in (lambda: f(1), f._parts, lambda: hash(f), lambda: f._lookup(1)):
+        with pytest.raises(TypeError, match=r"prepare\(\) must return"):
+            call()
+
+
+@pytest.mark.parametrize("arrays", [(), (Array(), Array())], ids=len)
+def test_prepare_that_returns_another_number_of_arrays(arrays: Any) -> None:
+    class Held(Linear):
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    f = make_jit(Held(weight=Array()))
+    cache, _ = f._parts()
+    g = make_jit(lambda x: x)
+    g._options.prepare = lambda g: (cache, arrays)
+    for call in (lambda: g(1), g._parts, lambda: hash(g), lambda: g == f, lambda: f == g):
+        with pytest.raises(ValueError, match=f"{len(arrays)} arrays, .* has 1"):
+            call()
+
+
+def test_prepare_that_calls_the_function_forever() -> None:
+    f = make_jit(lambda x: x)
+    f._options.on["prepare"] = lambda f: f(1)
+    with pytest.raises(RecursionError):
+        f(1)
+
+
+@pytest.mark.parametrize("answer", [None, 3, (1, 2)])
+def test_bad_answers_of_a_callable(answer: Any) -> None:
+    f = make_jit(lambda x: x)
+    f._options.compile = lambda f, variant: lambda *arrays: answer
+    with pytest.raises(TypeError, match="not Output"):
+        f(Array())
+    assert variants(f) == []
+
+
+def test_compile_must_return_a_callable() -> None:
+    f = make_jit(lambda x: x)
+    f._options.compile = lambda f, variant: 3
+    with pytest.raises(TypeError, match="not callable"):
+        f(Array())

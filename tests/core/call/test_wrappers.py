@@ -1,0 +1,163 @@
+"""The objects that are called: FilterJit, BoundFilterJit."""
+
+import copy
+import inspect
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_support import Array, Linear, Options, Record, core, make_jit, make_registry
+
+
+def test_attributes() -> None:
+    def fun(x: Any) -> Any:
+        return x
+
+    attributes = {"__name__": "fun", "__doc__": "Doc."}
+    signature = inspect.signature(fun)
+    f = core.FilterJit(fun, Options(make_registry()), signature, attributes)
+    assert f.__wrapped__ is fun and f.__name__ == "fun" and f.__doc__ == "Doc."
+    assert f._given_signature is signature
+    assert repr(f) == f"<filter_jit of {fun!r}>"
+    f.anything = 1
+    assert f.__dict__["anything"] == 1
+    f.__dict__ = {"other": 2}
+    assert f.other == 2 and not hasattr(f, "anything")
+
+
+def test_rebuild() -> None:
+    class Model(Linear):
+        def __call__(self, x: Any) -> Any:
+            return self.weight, x
+
+    f = make_jit(Model(weight=Array(), size=2))
+    cache, arrays = f._parts()
+    with pytest.raises(ValueError, match="holds 1 arrays, not 2"):
+        core.rebuild(cache, [1, 2])
+    new = Array()
+    g = core.rebuild(cache, [new])
+    x = Array()
+    assert g(x) == (new, x) and f(x) == (arrays[0], x)
+    assert g.__wrapped__.weight is new and g.__wrapped__ is g.__wrapped__
+    assert type(g.__wrapped__) is Model and g._parts() == (cache, (new,))
+    assert f._options.count("prepare") == f._options.count("compile") == 1
+
+
+def test_rebuild_with_arrays_that_are_not_iterable() -> None:
+    cache, _ = make_jit(lambda x: x)._parts()
+    with pytest.raises(TypeError, match="not iterable"):
+        core.rebuild(cache, 1)
+
+
+def test_wrapped_of_a_function_that_cannot_be_built() -> None:
+    class HeldRecord(Record):
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    f = make_jit(HeldRecord(Array(), 1, 2))
+    g = core.rebuild(*f._parts())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HeldRecord, "__init__", lambda *args, **kwargs: 1 / 0)
+        for call in (lambda: g.__wrapped__, lambda: repr(g)):
+            with pytest.raises(ZeroDivisionError):
+                call()
+    assert repr(g).startswith("<filter_jit of ") and "HeldRecord(" in repr(g)
+
+
+def test_a_wrapper_that_holds_arrays_equals_only_itself() -> None:
+    class Model(Linear):
+        def __call__(self) -> Any:
+            return self.weight
+
+    options = Options(make_registry())
+    model = Model(weight=Array())
+    f, g = make_jit(model, options), make_jit(model, options)
+    assert f == f and f != g
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(f)
+
+
+def test_methods() -> None:
+    class Thing(Linear):
+        pass
+
+    f = make_jit(lambda self, x, *rest, **more: (self, x, rest, more), attributes={"tag": 7})
+    Thing.method = f  # type: ignore[attr-defined]
+    thing: Any = Thing()
+    assert Thing.method is f  # type: ignore[attr-defined]
+    bound = thing.method
+    assert type(bound) is core.BoundFilterJit
+    assert bound.__self__ is thing and bound.__func__ is f and bound.tag == 7
+    x = Array()
+    built, *rest = bound(x)
+    assert type(built) is Thing and rest == [x, (), {}]
+    assert thing.method(x, 1, 2, 3, 4, 5, 6, 7, 8, k=1)[1:] == (x, tuple(range(1, 9)), {"k": 1})
+    assert bound(*[x] * 20, **{f"k{i}": i for i in range(20)})[3]["k19"] == 19
+    assert thing.method == bound and hash(thing.method) == hash(bound)
+    assert Thing().method != bound and bound != f
+    assert bound.lower(x, k=2) == (f, (thing, x), {"k": 2})
+    assert bound.__wrapped__ == f.__wrapped__.__get__(thing)
+    assert repr(bound).startswith("<bound <filter_jit of")
+    assert bound.__reduce__() == (core.BoundFilterJit, (f, thing))
+    with pytest.raises(AttributeError):
+        _ = bound.nothing
+
+
+def test_a_bound_method_called_without_room_before_the_arguments() -> None:
+    f = make_jit(lambda self, *args, **kw: (self, args, kw))
+    bound = core.BoundFilterJit(f, 5)
+    for n in (0, 1, 6, 7, 8, 30):
+        args = tuple(range(n))
+        assert bound(*args) == (5, args, {})
+        assert list(map(bound, args)) == [(5, (a,), {}) for a in args]
+        assert bound.__call__(*args, k=n) == (5, args, {"k": n})
+
+
+def test_hooks_for_lower_and_pickle() -> None:
+    def fun() -> None:
+        pass
+
+    f = make_jit(fun)
+    assert f.lower(1, a=2) == (f, (1,), {"a": 2})
+    assert f.lower() == (f, (), {})
+    assert copy.copy(f) is fun
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(f)
+
+
+def test_attributes_that_hooks_give() -> None:
+    f = make_jit(lambda self, x: x)
+    f.__dict__["__module__"] = "somewhere"
+    assert core.BoundFilterJit(f, 5).__module__ == "somewhere"
+    f._options.variants = lambda f: [f]
+    assert f.variants == [f]
+
+
+def test_methods_that_cannot_be_compared() -> None:
+    f, g = (make_jit(lambda self: 1) for _ in "ab")
+    g._options.on["prepare"] = lambda g: 1 / 0
+    a, b = (core.BoundFilterJit(x, 5) for x in (f, g))
+    for call in (lambda: a == b, lambda: hash(b), lambda: f == g):
+        with pytest.raises(ZeroDivisionError):
+            call()
+
+
+@pytest.mark.parametrize("name", ["NodeKind", "Structure", "Variant", "Output"])
+def test_types_without_a_constructor(name: str) -> None:
+    with pytest.raises(TypeError, match="cannot create"):
+        getattr(core, name)()
+
+
+def test_arguments_of_constructors() -> None:
+    bad: list[Callable[[], Any]] = [
+        lambda: core.FilterJit(),
+        lambda: core.FilterJit(1, 2, 3, 4),
+        lambda: core.Cache(),
+        lambda: core.Cache(1, 2, 3, 4, 5, {}),
+        lambda: core.BoundFilterJit(1),
+        lambda: core.Signature(),
+    ]
+    for call in bad:
+        with pytest.raises(TypeError):
+            call()

@@ -1,0 +1,102 @@
+"""Keys of dicts are compared exactly, and sorted except in an OrderedDict."""
+
+import collections
+import math
+from typing import Any
+
+import pytest
+from core_support import Array, Linear, core, testing
+from statics_support import Factory, Level, MyInt, MyStr, check_all_differ, equal_copy
+
+
+def test_insertion_order_does_not_matter(registry: Any) -> None:
+    x, y = Array("x"), Array("y")
+    arrays, structure = core.flatten(registry, {"b": x, "a": y})
+    assert arrays == (y, x)
+    assert testing.match(structure, {"a": y, "b": x}) == (y, x)
+    assert list(structure.unflatten(arrays)) == ["a", "b"]
+    arrays, structure = core.flatten(registry, {2: x, 1: y})
+    assert testing.match(structure, {1: y, 2: x}) == arrays == (y, x)
+
+
+def test_order_matters_in_an_ordered_dict(registry: Any) -> None:
+    make = collections.OrderedDict
+    _, structure = core.flatten(registry, make(b=1, a=2))
+    assert testing.match(structure, make(b=1, a=2)) is not None
+    assert testing.match(structure, make(a=2, b=1)) is None
+    assert list(structure.unflatten(())) == ["b", "a"]
+
+
+def test_keys_are_exact(registry: Any) -> None:
+    keys = [1, True, 1.0, 0.0, -0.0, "1", MyStr("1"), MyInt(1), (1,), (True,), None, Level.ONE]
+    check_all_differ(registry, [{k: 0} for k in keys], [{equal_copy(k): 0} for k in keys])
+    make: Any = collections.OrderedDict
+    check_all_differ(registry, [make({k: 0}) for k in keys], [make({k: 0}) for k in keys])
+    check_all_differ(
+        registry,
+        [collections.defaultdict(int, {k: 0}) for k in keys],
+        [collections.defaultdict(int, {k: 0}) for k in keys],
+    )
+
+
+def test_str_subclasses(registry: Any) -> None:
+    """They have equal hashes and are equal, so a dict finds one for the other."""
+    x = Array()
+    _, exact = core.flatten(registry, {"a": x})
+    _, own = core.flatten(registry, {MyStr("a"): x})
+    assert testing.match(exact, {MyStr("a"): x}) is None
+    assert testing.match(own, {"a": x}) is None
+    assert testing.match(own, {MyStr("a"): x}) == (x,)
+    # This dict once held a subclass of str, and now holds only str.
+    was: dict[Any, Any] = {MyStr("b"): 1, "a": x}
+    del was["b"]
+    assert testing.match(exact, was) == (x,)
+
+
+def test_other_keys_of_the_same_number(registry: Any) -> None:
+    _, structure = core.flatten(registry, {"a": Array(), "b": 1})
+    for tree in ({"a": Array(), "c": 1}, {"a": Array()}, {"a": Array(), "b": 1, "c": 1}):
+        assert testing.match(structure, tree) is None
+    _, structure = core.flatten(registry, {1: Array(), 2: 1})
+    for other in ({1: Array(), 3: 1}, {1: Array()}, {1: Array(), "2": 1}):
+        assert testing.match(structure, other) is None
+
+
+@pytest.mark.parametrize(
+    "keys", [(1, "a"), (None, 1), (object(), object()), ((1, "a"), (1, 2)), (1j, 2j)]
+)
+def test_keys_that_cannot_be_sorted(registry: Any, keys: tuple[Any, ...]) -> None:
+    bad = dict.fromkeys(keys, 0)
+    tree = [0, {"k": Linear(weight=Array(), bias=bad)}]
+    with pytest.raises(TypeError, match="not supported") as info:
+        core.flatten(registry, tree)
+    operation, path, value = info.value.__filterjit_error_context__  # type: ignore[attr-defined]
+    assert (operation, path) == ("sort", [(1,), ("k",), "bias"]) and value is bad
+    # An OrderedDict keeps its own order.
+    core.flatten(registry, collections.OrderedDict(bad))
+
+
+def test_match_against_keys_that_cannot_be_sorted(registry: Any) -> None:
+    _, structure = core.flatten(registry, {1: 0, 2: 0})
+    assert testing.match(structure, {1: 0, "a": 0}) is None
+
+
+def test_default_factory_matters(registry: Any) -> None:
+    make: Any = collections.defaultdict
+    factories = [int, list, None, Factory(1), Factory(2)]
+    trees = [make(f, a=Array()) for f in factories]
+    again = [make(Factory(f.value) if type(f) is Factory else f, a=0) for f in factories]
+    for tree in again:
+        tree["a"] = Array()
+    check_all_differ(registry, trees, again)
+    arrays, structure = core.flatten(registry, trees[0])
+    built = structure.unflatten(arrays)
+    assert built.default_factory is int and built == trees[0]
+
+
+def test_nan_keys(registry: Any) -> None:
+    tree = {math.nan: Array()}
+    arrays, structure = core.flatten(registry, tree)
+    assert testing.match(structure, tree) == arrays
+    # The dict does not find another NaN, which is a miss and no error.
+    assert testing.match(structure, {float("nan"): Array()}) is None

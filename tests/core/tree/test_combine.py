@@ -1,0 +1,205 @@
+"""Combining trees and dicts of paths; bad arguments of the tree functions."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_support import Array, Linear, Value, core, make_jit, make_registry, same, testing
+
+# ---- combine ----
+
+
+def test_combine_takes_the_first_that_is_not_none(registry: Any) -> None:
+    run = lambda *trees, strict=False: core.combine(registry, trees, None, strict)
+    assert run([1, None, None, None], [2, 3, None, None], [4, 5, 6, None]) == [1, 3, 6, None]
+    assert run({"a": None}, {"a": [1, {"b": 2}]}) == {"a": [1, {"b": 2}]}, "a whole subtree too"
+    assert run(None, None, 3) == 3 and run(None) is None
+    assert run([False, 0, ""], [1, 1, 1]) == [False, 0, ""]
+    tree = [1, (2, None)]
+    assert run(tree) == tree and run(tree) is not tree
+    assert run((1, 2), (None, None), strict=True) == (1, 2)
+
+
+def test_combine_strictly(registry: Any) -> None:
+    for trees, expected in (
+        (([1, (None, 2)], [None, (3, 4)]), "`[1][1]` is in tree 1 and in tree 2"),
+        (({"a": None}, {"a": 1}, {"a": None}, {"a": 1}), "`['a']` is in tree 2 and in tree 4"),
+        ((Linear(weight=1), Linear(weight=1)), "`weight` is in tree 1 and in tree 2"),
+        (([1, 2, 3], [None, None, 3]), "`[2]` is in tree 1 and in tree 2"),
+    ):
+        assert core.combine(registry, trees, None, False) is not None
+        with pytest.raises(ValueError, match=re.escape(expected)):
+            core.combine(registry, trees, None, True)
+
+
+def test_combine_strictly_at_the_root(registry: Any) -> None:
+    with pytest.raises(ValueError, match="root is in tree 1 and in tree 2"):
+        core.combine(registry, (1, 2), None, True)
+
+
+# ---- dicts of paths ----
+
+
+def test_combine_with_other_leaves(registry: Any) -> None:
+    tree = {"a": [1, Array()], "m": Linear(weight=Array(), bias=2, size=3)}
+    structure, group = core.partition_dict(registry, tree, ("arrays",), (), None)
+    assert list(group) == ["a.1", "m.weight"]
+    made = structure.combine({"m.weight": None, "a.1": [5]})
+    assert made["a"] == [1, [5]] and made["m"].weight is None and made["m"].bias == 2
+    assert structure.combine({"m.weight": 1}, {}, {"a.1": 2})["a"] == [1, 2]
+    assert structure.combine(OrderedDict(group))["a"][1] is tree["a"][1]
+    assert structure.unflatten([7, 8])["a"] == [1, 7]
+    empty, nothing = core.partition_dict(registry, tree, False, (), None)
+    assert nothing == {} and same(empty.combine(), tree) and same(empty.combine({}, {}), tree)
+
+
+def test_groups_that_do_not_fit(registry: Any) -> None:
+    structure, _ = core.partition_dict(registry, {"a": 1, "b": [2, 3]}, True, (), None)
+    full = {"a": 1, "b.0": 2, "b.1": 3}
+    for groups, expected in (
+        ([{"a": 1}], "structure; missing: ['b.0', 'b.1']"),
+        ([], "structure; missing: ['a', 'b.0', 'b.1']"),
+        ([full | {"c": 1}], "structure; unknown: ['c']"),
+        ([full, {"c": 1, 3: 2}], "structure; unknown: ['c', 3]"),
+        ([full, {"a": 1}], "structure; in more than one group: ['a']"),
+        ([full, full, full], "structure; in more than one group: ['a', 'b.0', 'b.1']"),
+        (
+            [{"a": 1, "b.0": 2}, {"b.0": 5, "b": 1}],
+            "structure; missing: ['b.1']; unknown: ['b']; in more than one group: ['b.0']",
+        ),
+    ):
+        with pytest.raises(ValueError, match=re.escape(expected) + "$"):
+            structure.combine(*groups)
+
+
+def test_errors_list_at_most_ten_paths(registry: Any) -> None:
+    tree = {f"k{i:02}": i for i in range(25)}
+    structure, full = core.partition_dict(registry, tree, True, (), None)
+    first = lambda count: f"[{', '.join(repr(k) for k in list(tree)[:count])}]"
+    unknown = {f"u{i}": i for i in range(11)}
+    for groups, expected in (
+        ([dict(list(full.items())[10:])], f"missing: {first(10)}$"),
+        ([dict(list(full.items())[11:])], f"missing: {first(10)} and 1 more$"),
+        ([{}], f"missing: {first(10)} and 15 more$"),
+        ([full, full], f"in more than one group: {first(10)} and 15 more$"),
+        ([full | unknown], "unknown: .* and 1 more$"),
+    ):
+        with pytest.raises(ValueError, match=expected.replace("[", "\\[").replace("]", "\\]")):
+            structure.combine(*groups)
+
+
+def test_groups_that_are_no_dicts(registry: Any) -> None:
+    structure, full = core.partition_dict(registry, [1], True, (), None)
+    for groups, expected in (
+        ([3], "group 1 is a `int`: it has to be a dict"),
+        ([full, [("0", 1)]], "group 2 is a `list`"),
+        ([None], "group 1 is a `NoneType`"),
+    ):
+        with pytest.raises(TypeError, match=expected):
+            structure.combine(*groups)
+    with pytest.raises(TypeError):
+        structure.combine(full, key=full)
+
+
+@pytest.mark.parametrize(
+    "tree, path",
+    [
+        ({"a.b": 1, "a": {"b": 2}}, "a.b"),
+        ({"a": [1], "a.0": 2}, "a.0"),
+        (Linear(weight={"0": 1, "x": 2}, bias={"y": 3}), None),
+        ({"": {"": 1}, ".": 2}, "."),
+    ],
+)
+def test_two_leaves_with_one_path(registry: Any, tree: Any, path: str | None) -> None:
+    if path is None:
+        assert len(core.partition_dict(registry, tree, True, (), None)[1]) == 3
+        return
+    with pytest.raises(ValueError, match=f"two leaves have the path {path!r}"):
+        core.partition_dict(registry, tree, True, (), None)
+    # Only open leaves need a path of their own.
+    structure, group = core.partition_dict(registry, tree, ("leaf", lambda n: n == 1), (), None)
+    assert group == {path: 1} and same(structure.combine(group), tree)
+
+
+# ---- bad arguments ----
+
+
+def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
+    r, t = registry, [1, 2]
+    structure = core.tree_flatten(r, t, True, None)[1]
+    jitted = core.flatten(r, t)[1]
+    calls: dict[str, Callable[[], Any]] = {
+        "leaves_none": lambda: core.tree_leaves(),
+        "leaves_few": lambda: core.tree_leaves(r, t),
+        "leaves_many": lambda: core.tree_leaves(r, t, None, None),
+        "leaves_registry": lambda: core.tree_leaves(None, t, None),
+        "leaves_structure": lambda: core.tree_leaves(structure, t, None),
+        "leaves_is_leaf": lambda: core.tree_leaves(r, t, 3),
+        "leaves_is_leaf_arity": lambda: core.tree_leaves(r, t, lambda: True),
+        "leaves_keyword": lambda: core.tree_leaves(r, t, is_leaf=None),
+        "paths_few": lambda: core.tree_paths(r, t),
+        "paths_is_leaf": lambda: core.tree_paths(r, t, "no"),
+        "map_few": lambda: core.tree_map(r, str, (t,)),
+        "map_list": lambda: core.tree_map(r, str, [t], None),
+        "map_empty": lambda: core.tree_map(r, str, (), None),
+        "map_function": lambda: core.tree_map(r, 3, (t,), None),
+        "map_arity": lambda: core.tree_map(r, lambda x: x, (t, t), None),
+        "flatten_few": lambda: core.tree_flatten(r, t, True),
+        "flatten_expression": lambda: core.tree_flatten(r, t, None, None),
+        "flatten_is_leaf": lambda: core.tree_flatten(r, t, True, t),
+        "partition_few": lambda: core.partition(r, t, (), None),
+        "partition_registry": lambda: core.partition(t, t, (), None, None),
+        "partition_is_leaf": lambda: core.partition(r, t, (), 1.5, None),
+        "dict_few": lambda: core.partition_dict(r, t, True, ()),
+        "dict_is_leaf": lambda: core.partition_dict(r, t, True, (), ()),
+        "combine_few": lambda: core.combine(r, (t,), None),
+        "combine_empty": lambda: core.combine(r, (), None, False),
+        "combine_list": lambda: core.combine(r, [t], None, False),
+        "combine_is_leaf": lambda: core.combine(r, (t,), 3, False),
+        "from_parts_few": lambda: core.from_parts(r, 0, t),
+        "from_parts_tuple": lambda: core.from_parts(r, 0, t, (1, 2)),
+        "from_parts_fewer": lambda: core.from_parts(r, 0, t, [1]),
+        "from_parts_more": lambda: core.from_parts(r, 0, t, [1, 2, 3]),
+        "unflatten_none": lambda: structure.unflatten(),
+        "unflatten_int": lambda: structure.unflatten(3),
+        "unflatten_few": lambda: structure.unflatten([1]),
+        "unflatten_many": lambda: structure.unflatten(iter("abc")),
+        "up_to_none": lambda: structure.flatten_up_to(),
+        "up_to_jitted": lambda: jitted.flatten_up_to(t),
+        "parts_none": lambda: structure._parts(),
+        "parts_jitted": lambda: jitted._parts(0),
+        "paths_set": lambda: setattr(structure, "paths", ()),
+        "match": lambda: testing.match(structure, t),
+    }
+    return calls
+
+
+@pytest.mark.parametrize("name", bad_calls(make_registry()))
+def test_bad_arguments(registry: Any, name: str) -> None:
+    error = AttributeError if name == "paths_set" else (TypeError, ValueError)
+    with pytest.raises(error):
+        bad_calls(registry)[name]()
+
+
+def test_structures_of_jitted_calls(registry: Any) -> None:
+    """They have paths, and build trees; their statics are no leaves."""
+    x = Array()
+    _, structure = core.flatten(registry, {"a": [x, 1], "b": x})
+    assert structure.paths == ("a.0", "b")
+    assert structure.combine({"b": 1, "a.0": 2}) == {"a": [2, 1], "b": 1}
+    f = make_jit(lambda a, b: a)
+    f([x, 1], b=x)
+    assert f._lookup([x, 1], b=x)[0].structure.paths == ("a.0", "b")
+
+
+def test_statics_tell_which_leaves_of_a_skeleton_are_open(registry: Any) -> None:
+    """The values in the places of the skeleton do not matter."""
+    hole = Value("hole")
+    structure = core.from_parts(registry, hole, [1, (2, 3)], [hole, "a", hole])
+    assert structure.unflatten([5, 6]) == [5, ("a", 6)]
+    assert core.from_parts(registry, hole, [1, 2], None).unflatten([5, 6]) == [5, 6]
+    assert core.from_parts(registry, hole, (), []).unflatten([]) == ()
+    with pytest.raises(ValueError, match="an item for each leaf"):
+        core.from_parts(registry, [], [[], 1], [[], []])

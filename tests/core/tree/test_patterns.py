@@ -1,0 +1,296 @@
+"""Path patterns, compared with a reference in Python."""
+
+import random
+import re
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from core_support import Array, Box, Linear, LoudPoint, Point, Record, core, identical
+from trees_support import children, random_tree
+
+ANY, DEEP = ("any",), ("deep",)
+
+
+def name(text: str) -> tuple[str, str]:
+    return "name", text
+
+
+def part(*numbers: int | None) -> tuple[Any, ...]:
+    return "slice", *numbers
+
+
+def index(number: int) -> tuple[str, int]:
+    return "index", number
+
+
+def glob(regex: str) -> tuple[str, Any]:
+    return "glob", re.compile(regex).fullmatch
+
+
+def forest() -> Any:
+    """A tree of each kind of node, most of them with two leaves."""
+    return {
+        "t": (1, 2, 3),
+        "l": [4, [5, 6], 7],
+        "p": Point(8, LoudPoint(9, 10)),
+        "o": OrderedDict(y=11, x=12),
+        "d": defaultdict(int, default=13),
+        "m": Linear(weight=14, bias=Linear(weight=15, bias=16, size=0), size=1),
+        "r": Record(17, [18], "tag"),
+        "b": Box([19, Box([20])]),
+        "n": None,
+        "i": {-1: 21, 0: 22, 7: 23},
+        "0": 24,
+    }
+
+
+def matched(registry: Any, tree: Any, *components: Any) -> list[str]:
+    structure, found, _ = core.partition_dict(registry, tree, True, (("path", components),), None)
+    assert len(structure.paths) > 0
+    return list(found)
+
+
+@pytest.mark.parametrize(
+    "components, expected",
+    [
+        ((name("t"), index(0)), "t.0"),
+        ((name("t"), index(-1)), "t.2"),
+        ((name("t"), index(-4)), ""),
+        ((name("t"), index(3)), ""),
+        ((name("t"), name("1")), "t.1"),
+        ((name("t"), name("01")), ""),
+        ((name("t"), name("-1")), ""),
+        ((name("t"), name("")), ""),
+        ((name("t"), name("\udc80")), ""),
+        ((name("t"), name("9" * 30)), ""),
+        ((name("t"), ANY), "t.0 t.1 t.2"),
+        ((name("t"), glob("[02]")), "t.0 t.2"),
+        ((name("t"), part(1, None, None)), "t.1 t.2"),
+        ((name("t"), part(None, None, -2)), "t.0 t.2"),
+        ((name("t"), part(-2, None, None)), "t.1 t.2"),
+        ((name("t"), part(None, -1, 2)), "t.0"),
+        ((name("t"), part(2, 1, None)), ""),
+        ((name("t"), part(-(10**30), 10**30, 10**30)), "t.0"),
+        ((name("l"), index(1), ANY), "l.1.0 l.1.1"),
+        ((name("l"), ANY), "l.0 l.2"),
+        ((name("l"), DEEP), "l.0 l.1.0 l.1.1 l.2"),
+        ((name("l"), part(0, 2, 1), index(-1)), "l.1.1"),
+        ((name("p"), name("x")), "p.x"),
+        ((name("p"), index(0)), ""),
+        ((name("p"), part(None, None, None)), ""),
+        ((name("p"), ANY, glob("[xy]")), "p.y.x p.y.y"),
+        ((name("o"), ANY), "o.y o.x"),
+        ((name("o"), name("x")), "o.x"),
+        ((name("d"), glob("def.*")), "d.default"),
+        ((name("d"), name("default_factory")), ""),
+        ((name("m"), name("weight")), "m.weight"),
+        ((name("m"), name("size")), ""),
+        ((name("m"), DEEP, name("weight")), "m.weight m.bias.weight"),
+        ((name("r"), name("tag")), ""),
+        ((name("r"), ANY), "r.data"),
+        ((name("r"), name("other"), index(-1)), "r.other.0"),
+        ((name("b"), index(0)), "b.0"),
+        ((name("b"), index(1), name("0")), "b.1.0"),
+        ((name("n"),), ""),
+        ((name("n"), DEEP), ""),
+        ((name("i"), index(-1)), "i.-1"),
+        ((name("i"), index(7)), "i.7"),
+        ((name("i"), name("7")), "i.7"),
+        ((name("i"), name("-1")), "i.-1"),
+        ((name("i"), index(2)), ""),
+        ((name("i"), part(0, 1, None)), ""),
+        ((name("i"), glob("[07]")), "i.0 i.7"),
+        ((name("0"),), "0"),
+        ((index(0),), ""),
+        ((DEEP, index(0)), "b.0 b.1.0 i.0 l.0 l.1.0 r.other.0 t.0"),
+        ((DEEP, name("0")), "0 b.0 b.1.0 i.0 l.0 l.1.0 r.other.0 t.0"),
+        ((ANY, ANY, ANY), "b.1.0 l.1.0 l.1.1 m.bias.weight m.bias.bias p.y.x p.y.y r.other.0"),
+        ((DEEP, name("bias"), DEEP, name("weight")), "m.bias.weight"),
+        ((DEEP, DEEP, name("y"), DEEP), "o.y p.y.x p.y.y"),
+        ((DEEP, ANY, ANY, ANY, DEEP, ANY), ""),
+        ((glob("[mr]"), ANY), "m.weight r.data"),
+    ],
+)
+def test_patterns(registry: Any, components: Any, expected: str) -> None:
+    assert matched(registry, forest(), *components) == expected.split()
+
+
+def test_the_empty_pattern_is_the_path_of_the_root(registry: Any) -> None:
+    assert matched(registry, Array()) == [""]
+    assert matched(registry, Array(), DEEP) == [""]
+    assert matched(registry, Array(), ANY) == []
+
+
+def component_matches(component: Any, key: Any, size: int | None) -> bool:
+    """The reference.  `size` is the size of a sequence, or None for any other node."""
+    op, *detail = component
+    if op == "any":
+        return True
+    if op == "name":
+        return str(key) == detail[0]
+    if op == "glob":
+        return detail[0](str(key)) is not None
+    if size is None:
+        return op == "index" and type(key) is int and key == detail[0]
+    if op == "index":
+        return key == detail[0] or key - size == detail[0]
+    return key in range(size)[slice(*detail)]
+
+
+def path_matches(components: Any, keys: Any) -> bool:
+    if not components:
+        return not keys
+    first, *rest = components
+    if first == DEEP:
+        return path_matches(rest, keys) or (bool(keys) and path_matches(components, keys[1:]))
+    return bool(keys) and component_matches(first, *keys[0]) and path_matches(rest, keys[1:])
+
+
+def keyed_places(x: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yields (keys, leaf); each key comes with the size of its sequence, or None."""
+    below = children(x)
+    if below is None:
+        yield keys, x
+        return
+    size = len(x) if type(x) in (tuple, list) else None
+    for key, child in below:
+        yield from keyed_places(child, (*keys, (key, size)))
+
+
+def test_random_patterns(registry: Any) -> None:
+    source = random.Random(2)
+
+    def component() -> Any:
+        number = lambda: source.choice([None, -2, -1, 0, 1, 2])
+        return source.choice(
+            [
+                ANY,
+                ANY,
+                DEEP,
+                name(source.choice(["weight", "k0", "x", "0", "1", "data"])),
+                glob(source.choice(["k.*", "[xy]|[01]", ".*t", ".*"])),
+                index(source.choice([-3, -1, 0, 1])),
+                part(number(), number(), source.choice([None, -2, -1, 1, 2])),
+            ]
+        )
+
+    hits = 0
+    for _ in range(1500):
+        tree = random_tree(source)
+        components = tuple(component() for _ in range(source.randrange(5)))
+        expected = [x for keys, x in keyed_places(tree) if path_matches(components, keys)]
+        try:
+            found, _ = core.tree_flatten(registry, tree, ("path", components), None)
+        except ValueError as e:
+            assert "takes no leaf" in str(e) and not expected
+            continue
+        assert identical(found, expected), (components, tree)
+        hits += len(found)
+    assert hits > 1000
+
+
+def test_a_pattern_that_takes_an_inner_node_only(registry: Any) -> None:
+    run = lambda *c: core.tree_flatten(registry, forest(), ("path", c), None)[0]
+    for components, where in (
+        ((name("l"),), "['l']"),
+        ((name("l"), index(1)), "['l'][1]"),
+        ((DEEP, name("bias")), "['m'].bias"),
+        ((ANY, glob("other")), "['r'].other"),
+    ):
+        if components[-1] == name("bias"):
+            assert run(*components) == [16], "it is a leaf too"
+            continue
+        with pytest.raises(ValueError, match="takes no leaf") as info:
+            run(*components)
+        assert f"`{where}`, which is an inner node: to take the leaves" in str(info.value)
+    with pytest.raises(ValueError, match="takes no leaf"):
+        core.tree_flatten(registry, forest(), ("or", True, ("path", (name("t"),))), None)
+
+
+@pytest.mark.parametrize("components", [(DEEP,), (name("a"), DEEP)])
+def test_all_leaves_below_a_node_without_leaves(registry: Any, components: Any) -> None:
+    tree = {"a": [None, ()]}
+    assert core.tree_flatten(registry, tree, ("path", components), None)[0] == []
+
+
+def test_number_of_components(registry: Any) -> None:
+    tree: Any = Array()
+    for _ in range(62):
+        tree = [tree]
+    run = lambda *c: len(core.tree_flatten(registry, tree, ("path", c), None)[0])
+    assert run(*[ANY] * 62) == run(*[index(0)] * 62) == run(*[DEEP] * 62) == 1
+    assert run(*[DEEP, name("0")] * 31) == 1
+    assert run(*[ANY] * 61, name("1")) == 0
+    with pytest.raises(ValueError, match="more than 62 components"):
+        run(*[ANY] * 63)
+
+
+def test_a_key_is_matched_once_for_all_leaves_below(registry: Any) -> None:
+    seen: list[str] = []
+    matches = ("glob", lambda text: seen.append(text) or text == "a")
+    tree = {"a": [{"x": 1, "y": 2}, 3], "b": [{"x": 4}] * 3}
+    assert core.tree_flatten(registry, tree, ("path", (matches, DEEP)), None)[0] == [1, 2, 3]
+    assert seen == ["a", "b"]
+    seen.clear()
+    assert core.tree_flatten(registry, tree, ("path", (name("b"), ANY, matches)), None)[0] == []
+    assert seen == ["x"] * 3, "only where all earlier components match"
+
+
+def test_a_pattern_matches_the_text_of_keys(registry: Any) -> None:
+    tree = {1.5: 1, 2: 2}
+    assert matched(registry, tree, name("1.5")) == ["1.5"]
+    assert matched(registry, tree, name("2")) == matched(registry, tree, index(2)) == ["2"]
+    assert matched(registry, {True: 1}, index(1)) == [], "True is no int here"
+    assert matched(registry, {True: 1}, name("True")) == ["True"]
+    assert matched(registry, {(1, 2): 1}, name("(1, 2)")) == ["(1, 2)"]
+
+
+class Color(str):
+    """A subclass of str with another text, as an Enum of str has."""
+
+    def __str__(self) -> str:
+        return f"Color.{str.__str__(self)}"
+
+
+def test_paths_and_patterns_use_the_same_text_of_keys(registry: Any) -> None:
+    tree = {Color("red"): 1}
+    (path,) = core.tree_paths(registry, tree, None)
+    assert path == "Color.red", "the text of jax.tree_util.keystr(simple=True)"
+    assert matched(registry, tree, name(path)) == [path]
+
+
+BAD_COMPONENTS: list[Any] = [
+    None,
+    "any",
+    (),
+    (3,),
+    ["any"],
+    ("unheard of",),
+    ("name",),
+    ("name", 3),
+    ("name", "a", "b"),
+    ("glob",),
+    ("glob", 3),
+    ("index",),
+    ("index", "a"),
+    ("index", None),
+    ("index", 1.0),
+    ("slice", 1, 2),
+    ("slice", None, None, 0),
+    ("slice", "a", None, None),
+]
+
+
+@pytest.mark.parametrize("component", BAD_COMPONENTS, ids=repr)
+def test_bad_components(registry: Any, component: Any) -> None:
+    for components in ((component,), (ANY, part(0, 1, 1), DEEP, component)):
+        with pytest.raises((TypeError, ValueError)):
+            core.tree_flatten(registry, [[[1]]], ("path", components), None)
+
+
+@pytest.mark.parametrize("number", [2**70, -(2**70)])
+def test_an_index_beyond_all_sequences(registry: Any, number: int) -> None:
+    assert matched(registry, [1], index(number)) == []
+    assert matched(registry, {number: 1}, index(number)) == [str(number)]

@@ -1,0 +1,256 @@
+"""The tree functions on each kind of node, compared with a reference in Python."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from core_support import Array, Maybe, Point, Value, core, identical, make_registry, same, testing
+from trees_support import children, random_tree, trees
+
+
+def never(x: Any) -> bool:
+    return False
+
+
+def text(path: tuple[Any, ...]) -> str:
+    return ".".join(map(str, path))
+
+
+def places(
+    x: Any, is_leaf: Callable[[Any], Any] = never, path: tuple[Any, ...] = ()
+) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yields (keys, leaf) of each leaf."""
+    below = None if is_leaf(x) else children(x)
+    if below is None:
+        yield path, x
+    else:
+        for key, child in below:
+            yield from places(child, is_leaf, (*path, key))
+
+
+LEAVES = {"array", "other_array", "maybe_array", "maybe_static", "static"}
+
+
+# ---- each kind ----
+
+
+@pytest.mark.parametrize("name", trees())
+def test_each_kind(registry: Any, name: str) -> None:
+    tree = trees()[name]
+    expected = list(places(tree))
+    paths = [text(path) for path, _ in expected]
+    leaves, structure = core.tree_flatten(registry, tree, True, None)
+    assert identical(leaves, [leaf for _, leaf in expected])
+    assert identical(core.tree_leaves(registry, tree, None), leaves)
+    assert core.tree_paths(registry, tree, None) == paths
+    assert structure.paths == tuple(paths) and structure.paths is structure.paths
+    assert structure.num_leaves == len(leaves)
+    assert same(structure.unflatten(leaves), tree)
+    assert same(structure.unflatten(iter(leaves)), tree)
+    assert identical(structure.flatten_up_to(tree), leaves)
+
+
+@pytest.mark.parametrize("name", trees())
+def test_map_of_each_kind(registry: Any, name: str) -> None:
+    tree = trees()[name]
+    leaves, structure = core.tree_flatten(registry, tree, True, None)
+    rows: list[tuple[Any, ...]] = []
+
+    def f(*row: Any) -> Any:
+        rows.append(row)
+        return Value(len(rows))
+
+    again = structure.unflatten([(leaf,) for leaf in leaves])  # a subtree in the place of each leaf
+    mapped = core.tree_map(registry, f, (tree, tree, again), None)
+    assert all(identical(row[:2], (leaf, leaf)) for row, leaf in zip(rows, leaves, strict=True))
+    assert all(row[2][0] is leaf for row, leaf in zip(rows, leaves, strict=True))
+    values, mapped_structure = core.tree_flatten(registry, mapped, True, None)
+    assert [v.value for v in values] == list(range(1, len(leaves) + 1))
+    assert mapped_structure == structure
+
+
+@pytest.mark.parametrize("name", trees())
+def test_partition_of_each_kind(registry: Any, name: str) -> None:
+    tree = trees()[name]
+    hole = Value("hole")
+    parts = core.partition(registry, tree, (("arrays",), ("leaf", never)), None, hole)
+    assert len(parts) == 3
+    for i, part in enumerate(parts):
+        for (path, found), (_, leaf) in zip(places(part), places(tree), strict=True):
+            is_array = isinstance(leaf, Array) or (isinstance(leaf, Maybe) and leaf.traced)
+            assert found is (leaf if i == (0 if is_array else 2) else hole), path
+    parts = core.partition(registry, tree, (("arrays",), ("leaf", never)), None, None)
+    for strict in (False, True):
+        assert same(core.combine(registry, parts, None, strict), tree)
+        assert same(core.combine(registry, parts[::-1], None, strict), tree)
+
+
+@pytest.mark.parametrize("name", trees())
+def test_partition_dict_of_each_kind(registry: Any, name: str) -> None:
+    tree = trees()[name]
+    everything = {text(path): leaf for path, leaf in places(tree)}
+    structure, arrays, rest = core.partition_dict(registry, tree, True, (("arrays",),), None)
+    assert list(structure.paths) == list(everything)
+    merged = {**rest, **arrays}
+    assert merged.keys() == everything.keys()
+    assert all(merged[path] is leaf for path, leaf in everything.items())
+    assert [p for p in everything if p in arrays] == list(arrays), "in the order of the tree"
+    backwards = dict(reversed(list(rest.items())))
+    assert same(structure.combine(backwards, arrays), tree)
+    with_statics, group = core.partition_dict(registry, tree, ("arrays",), (), None)
+    assert with_statics.paths == tuple(arrays) and list(group) == list(arrays)
+    assert same(with_statics.combine(group), tree)
+
+
+@pytest.mark.parametrize("name", trees())
+def test_parts_of_each_kind(registry: Any, name: str) -> None:
+    tree, hole = trees()[name], Value("hole")
+    for expression in (True, ("arrays",), False):
+        leaves, structure = core.tree_flatten(registry, tree, expression, None)
+        skeleton, statics = structure._parts(hole)
+        assert all(leaf is hole for leaf in core.tree_leaves(registry, skeleton, None))
+        everything = core.tree_leaves(registry, tree, None)
+        if len(leaves) == len(everything):
+            assert statics is None
+        else:
+            given = iter(leaves)
+            assert identical([next(given) if s is hole else s for s in statics], everything)
+        again = core.from_parts(registry, hole, skeleton, statics)
+        assert again == structure and hash(again) == hash(structure)
+        assert repr(again) == repr(structure) and again.paths == structure.paths
+        assert same(again.unflatten(leaves), tree)
+
+
+def test_all_kinds_are_told_apart(registry: Any) -> None:
+    """A leaf is a prefix of every tree; no other tree here is a prefix of another."""
+    everything = trees()
+    structures = {n: core.tree_flatten(registry, t, True, None)[1] for n, t in everything.items()}
+    for one, structure in structures.items():
+        for other, tree in everything.items():
+            alike = one == other or {one, other} <= LEAVES
+            assert (structures[other] == structure) == alike, (one, other)
+            assert (structures[other] != structure) != alike
+            if alike or one in LEAVES:
+                assert len(structure.flatten_up_to(tree)) == structure.num_leaves
+            else:
+                with pytest.raises(ValueError, match="the tree differs from the structure at"):
+                    structure.flatten_up_to(tree)
+
+
+def test_random_trees(registry: Any) -> None:
+    source = random.Random(0)
+    for _ in range(300):
+        tree = random_tree(source)
+        expected = list(places(tree))
+        assert core.tree_paths(registry, tree, None) == [text(p) for p, _ in expected]
+        group = {id(leaf): source.randrange(4) for _, leaf in expected}
+        filters = tuple(("leaf", lambda x, i=i, g=group: g[id(x)] == i) for i in range(3))
+        parts = core.partition(registry, tree, filters, None, None)
+        for i, part in enumerate(parts):
+            found = [leaf for _, leaf in places(part, lambda x: x is None)]
+            wanted = [
+                leaf if leaf is not None and group[id(leaf)] == i else None
+                for _, leaf in places(tree, lambda x: x is None)
+            ]
+            assert identical(found, wanted)
+        source.shuffle(shuffled := list(parts))
+        assert same(core.combine(registry, tuple(shuffled), None, True), tree)
+        leaves, structure = core.tree_flatten(registry, tree, ("or", *filters[:2]), None)
+        assert identical(leaves, [x for _, x in expected if group[id(x)] < 2])
+        assert same(structure.unflatten(leaves), tree)
+        is_leaf = lambda x: isinstance(x, (Point, list)) and len(x) == 2
+        expected = list(places(tree, is_leaf))
+        leaves, structure = core.tree_flatten(registry, tree, True, is_leaf)
+        assert identical(leaves, [leaf for _, leaf in expected])
+        assert structure.paths == tuple(text(p) for p, _ in expected)
+        assert same(structure.unflatten(leaves), tree)
+        assert identical(structure.flatten_up_to(tree), leaves)
+
+
+# ---- tuples and lists of leaves only ----
+
+
+@pytest.mark.parametrize("name", ["tuple", "list_of_leaves", "shared", "mixed", "deep"])
+def test_leaf_lists_have_one_structure_however_they_are_found(name: str) -> None:
+    """For types not met before, and with `is_leaf`, each leaf is a node at first."""
+    registry = make_registry()
+    tree = trees()[name]
+    leaves, first = core.tree_flatten(registry, tree, True, None)
+    second = core.tree_flatten(registry, tree, True, None)[1]
+    third = core.tree_flatten(registry, tree, True, never)[1]
+    for other in (second, third):
+        assert other == first and hash(other) == hash(first) and repr(other) == repr(first)
+        assert testing.num_nodes(other) == testing.num_nodes(first) and other.paths == first.paths
+        assert same(other.unflatten(leaves), tree)
+        assert same(other._parts(0), first._parts(0))
+    filters = (("path", (("deep",), ("index", -1))),)
+    parts = [core.partition(registry, tree, filters, leaf, 0) for leaf in (None, never)]
+    assert same(parts[0], parts[1])
+    assert same(core.partition(make_registry(), tree, filters, None, 0), parts[0])
+
+
+def test_a_subtree_taken_as_a_leaf_is_a_leaf_like_any_other(registry: Any) -> None:
+    is_leaf = lambda x: isinstance(x, list) and len(x) == 2
+    _, structure = core.tree_flatten(registry, ([1, 2], 3, [4, 5]), True, is_leaf)
+    assert structure == core.tree_flatten(registry, (1, 2, 3), True, None)[1]
+    assert structure.paths == ("0", "1", "2") and structure.num_leaves == 3
+
+
+def test_repr_and_paths_of_leaf_lists(registry: Any) -> None:
+    nested = core.tree_flatten(registry, [[1, 2], {"a": 3}], True, None)[1]
+    assert repr(nested) == "Structure([[*, *], {'a': *}])"
+    assert nested.paths == ("0.0", "0.1", "1.a")
+
+
+def test_methods_for_the_structures_of_calls_only(registry: Any) -> None:
+    _, structure = core.tree_flatten(registry, {"a": [1, 2], "b": 3}, True, None)
+    for call in (structure._array_paths, structure._span, lambda: structure._span(0, 1)):
+        with pytest.raises(ValueError, match="not one of a jitted call"):
+            call()
+
+
+# ---- None, is_leaf ----
+
+
+def test_none_is_a_node(registry: Any) -> None:
+    tree = [None, 1, (None, 2), {"a": None}]
+    assert core.tree_leaves(registry, tree, None) == [1, 2]
+    assert core.tree_map(registry, str, (tree,), None) == [None, "1", (None, "2"), {"a": None}]
+    leaves, structure = core.tree_flatten(registry, tree, True, lambda x: x is None)
+    assert leaves == [None, 1, None, 2, None]
+    assert structure.unflatten("abcde") == ["a", "b", ("c", "d"), {"a": "e"}]
+    assert structure.flatten_up_to([1, [2], (3, 4), {"a": ()}]) == [1, [2], 3, 4, ()]
+
+
+def test_is_leaf_is_called_with_each_node_before_its_children(registry: Any) -> None:
+    asked: list[Any] = []
+    tree = [(1, 2), {"a": [3]}, None]
+    inner = tree[1]
+
+    def is_leaf(x: Any) -> bool:
+        asked.append(x)
+        return x is inner
+
+    assert identical(core.tree_leaves(registry, tree, is_leaf), [1, 2, inner])
+    assert identical(asked, [tree, tree[0], 1, 2, inner, None])
+    assert core.tree_paths(registry, tree, lambda x: x is tree) == [""]
+    assert core.tree_map(registry, id, (tree,), lambda x: x is tree) == id(tree)
+
+
+@pytest.mark.parametrize("answer, is_leaf", [(1, True), ([0], True), ([], False), (None, False)])
+def test_is_leaf_may_return_anything_true_or_false(
+    registry: Any, answer: Any, is_leaf: bool
+) -> None:
+    assert core.tree_leaves(registry, [1, 2], lambda x: answer) == ([[1, 2]] if is_leaf else [1, 2])
+
+
+def test_is_leaf_of_partition_and_combine(registry: Any) -> None:
+    tree, is_list = {"a": [1, 2], "b": (3, [4])}, lambda x: isinstance(x, list)
+    longest = ("leaf", lambda x: x == [1, 2])
+    parts = core.partition(registry, tree, (longest,), is_list, None)
+    assert parts == ({"a": [1, 2], "b": (None, None)}, {"a": None, "b": (3, [4])})
+    assert core.combine(registry, parts, is_list, True) == tree
+    structure, one, rest = core.partition_dict(registry, tree, True, (longest,), is_list)
+    assert one == {"a": [1, 2]} and rest == {"b.0": 3, "b.1": [4]}
+    assert structure.combine(one, rest) == tree

@@ -1,0 +1,401 @@
+"""Flattening, matching and building each kind of node; the attributes of a Structure."""
+
+import collections
+import copy
+import sys
+import weakref
+from typing import Any
+
+import pytest
+from core_support import (
+    Array,
+    Box,
+    Linear,
+    LoudPoint,
+    Maybe,
+    OtherArray,
+    Point,
+    Record,
+    Value,
+    core,
+    make_registry,
+    missing,
+    same,
+    testing,
+)
+from trees_support import trees
+
+
+@pytest.mark.parametrize("name", trees())
+def test_round_trip(registry: Any, name: str) -> None:
+    tree = trees()[name]
+    arrays, structure = core.flatten(registry, tree)
+    assert structure.num_leaves == len(arrays)
+    assert same(structure.unflatten(arrays), tree)
+    found = testing.match(structure, tree)
+    assert len(found) == len(arrays) and all(map(lambda p, q: p is q, found, arrays))
+    _, other = core.flatten(registry, tree)
+    assert other == structure and hash(other) == hash(structure)
+    assert repr(other) == repr(structure)
+    assert structure._span() == (0, len(arrays))
+    assert len(structure._array_paths()) == len(arrays)
+
+
+def test_all_kinds_are_told_apart(registry: Any) -> None:
+    """Each tree matches its own structure and no other."""
+    everything = trees()
+    structures = {name: core.flatten(registry, t)[1] for name, t in everything.items()}
+    alike = {"array", "other_array", "maybe_array"}
+    for one, structure in structures.items():
+        for other, tree in everything.items():
+            expected = one == other or {one, other} <= alike
+            assert (testing.match(structure, tree) is not None) == expected, (one, other)
+            assert (structures[other] == structure) == expected
+            assert (structures[other] != structure) != expected
+
+
+def test_build_puts_new_arrays_in_their_places(registry: Any) -> None:
+    _, structure = core.flatten(registry, {"b": Array(), "a": [Array(), 5]})
+    assert structure.unflatten([1, "two"]) == {"a": [1, 5], "b": "two"}
+    assert list(structure.unflatten(iter((1, 2)))) == ["a", "b"]
+
+
+def test_build_refuses_another_number_of_arrays(registry: Any) -> None:
+    _, structure = core.flatten(registry, [Array()])
+    for arrays in ([], [1, 2]):
+        with pytest.raises(ValueError, match="takes 1 leaves"):
+            structure.unflatten(arrays)
+
+
+def test_arrays_of_any_type_match(registry: Any) -> None:
+    _, structure = core.flatten(registry, [Array(), 0])
+    for leaf in (Array(), OtherArray(), Maybe(True)):
+        assert testing.match(structure, [leaf, 0]) == (leaf,)
+    for leaf in (Maybe(False), 1, None, [Array()], "x"):
+        assert testing.match(structure, [leaf, 0]) is None
+
+
+def test_a_mismatch_late_in_the_walk_releases_the_arrays(registry: Any) -> None:
+    x = Array()
+    structure = core.flatten(registry, [[x] * 200, 1])[1]
+    before = sys.getrefcount(x)
+    assert testing.match(structure, [[x] * 200, 2]) is None
+    assert sys.getrefcount(x) == before
+
+
+@pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 2049, 20_000])
+def test_many_arrays(registry: Any, count: int) -> None:
+    tree = {str(i): Array(i) for i in range(count)}
+    arrays, structure = core.flatten(registry, tree)
+    assert len(arrays) == structure.num_leaves == count
+    assert testing.match(structure, tree) == arrays
+    assert structure.unflatten(arrays) == tree
+
+
+def test_other_lengths_and_nesting_do_not_match(registry: Any) -> None:
+    x = Array()
+    _, structure = core.flatten(registry, ([x, x], x))
+    for tree in (([x, x], x, x), ([x], x), ([x, x, x], x), ([x, x],), ((x, x), x), [[x, x], x]):
+        assert testing.match(structure, tree) is None
+
+
+def test_subclasses_are_other_types(registry: Any) -> None:
+    class MyList(list):
+        pass
+
+    class MyDict(dict):
+        pass
+
+    _, structure = core.flatten(registry, [[Array()], {"a": 1}])
+    assert testing.match(structure, [MyList([Array()]), {"a": 1}]) is None
+    assert testing.match(structure, [[Array()], MyDict(a=1)]) is None
+    assert registry.kind(MyList()) == "static"
+
+
+def test_namedtuples_that_are_filled_directly_are_not_called(registry: Any) -> None:
+    arrays, structure = core.flatten(registry, LoudPoint(Array(), 1))
+    before = LoudPoint.made
+    assert structure.unflatten(arrays) == LoudPoint(arrays[0], 1)
+    assert LoudPoint.made == before + 2
+    _, direct = core.flatten(registry, Point(Array(), 1))
+    assert type(direct.unflatten((5,))) is Point
+
+
+def test_paths(registry: Any) -> None:
+    tree = {
+        "m": Linear(weight=[Array(), Array()], bias=Array()),
+        "p": Point(1, (Array(),)),
+        "d": collections.defaultdict(list, k=Array()),
+        "r": Record(1, Array(), "tag"),
+        "b": Box([0, Array()]),
+    }
+    _, structure = core.flatten(registry, tree)
+    assert structure._array_paths() == [
+        [("b",), (1,)],
+        [("d",), ("k",)],
+        [("m",), "weight", (0,)],
+        [("m",), "weight", (1,)],
+        [("m",), "bias"],
+        [("p",), "y", (0,)],
+        [("r",), "other"],
+    ]
+    _, leaf = core.flatten(registry, Array())
+    assert leaf._array_paths() == [[]]
+
+
+def test_span(registry: Any) -> None:
+    tree = ([Array(), 1, Array()], Array(), None, {"b": (Array(),), "a": Array()})
+    _, structure = core.flatten(registry, tree)
+    assert structure._span(0) == (0, 2)
+    assert structure._span(0, 2) == (1, 1)
+    assert structure._span(1) == (2, 1)
+    assert structure._span(2) == (3, 0)
+    assert structure._span(3) == (3, 2)
+    assert structure._span(3, 1, 0) == (4, 1)
+    for path in ((4,), (-1,), (0, 3), (1, 0), (2, 0), (0, 1, 0)):
+        with pytest.raises(IndexError):
+            structure._span(*path)
+    with pytest.raises(TypeError):
+        structure._span("a")
+
+
+def test_repr(registry: Any) -> None:
+    tree = {"a": (Array(),), "b": [Point(1, None)], "c": Linear(weight=Array(), size=3)}
+    _, structure = core.flatten(registry, tree)
+    assert repr(structure) == (
+        "Structure({'a': (*,), 'b': [Point(x=1, y=None)], 'c': Linear(weight=*, size=3)})"
+    )
+    _, structure = core.flatten(registry, (Record(1, 2, 3), Box([Array()]), (), {}))
+    assert repr(structure) == ("Structure((Record(data=1, other=2, tag=3), Box(*), (), {}))")
+
+
+def test_repr_of_a_static_that_fails(registry: Any) -> None:
+    class Silent:
+        def __repr__(self) -> str:
+            raise ZeroDivisionError
+
+    _, structure = core.flatten(registry, [Silent()])
+    with pytest.raises(ZeroDivisionError):
+        repr(structure)
+
+
+def test_structures_are_compared_only_with_structures(registry: Any) -> None:
+    _, structure = core.flatten(registry, [1])
+    assert structure != 1 and structure != [1]
+    with pytest.raises(TypeError):
+        structure < structure  # noqa: B015
+    _, other = core.flatten(make_registry(), [1])
+    assert structure != other, "it is of another registry"
+    assert {structure: 1}[core.flatten(registry, [1])[1]] == 1
+
+
+def test_num_nodes(registry: Any) -> None:
+    _, structure = core.flatten(registry, [Array(), (1, None)])
+    assert testing.num_nodes(structure) == 5
+
+
+def test_structures_cannot_be_made_or_changed(registry: Any) -> None:
+    _, structure = core.flatten(registry, [1])
+    with pytest.raises(TypeError):
+        type(structure)()
+    with pytest.raises(AttributeError):
+        structure.num_leaves = 3
+    with pytest.raises(TypeError):
+        type(structure).num_leaves = 3
+    with pytest.raises(TypeError):
+        copy.copy(structure)
+
+
+def test_flatten_one_level_may_return_any_iterable_of_children() -> None:
+    registry = make_registry(flatten_one_level=lambda box: (iter(box.children), box.aux))
+    x = Array()
+    _, structure = core.flatten(registry, Box([x, 1]))
+    assert testing.match(structure, Box([x, 1])) == (x,)
+    assert testing.match(structure, Box([x, 1, 2])) is None
+    assert testing.match(structure, Box([x, 1], aux=1)) is None
+
+
+@pytest.mark.parametrize(
+    "answer, error",
+    [
+        (("unheard of",), ValueError),
+        ((), TypeError),
+        (None, TypeError),
+        ((3,), TypeError),
+        (("module",), TypeError),
+        (("module", ("a",), (), (1,)), TypeError),
+        (("dataclass", ["a"], (), ()), TypeError),
+        (("dataclass", ("a",), (), ("__doc__",)), TypeError),  # has no wrapper attributes
+    ],
+)
+def test_bad_answers_of_classify(answer: Any, error: type[Exception]) -> None:
+    registry = make_registry(classify=lambda cls, x: answer)
+    for _ in range(2):
+        with pytest.raises(error):
+            core.flatten(registry, 1)
+    assert testing.num_types(registry) == 0
+
+
+@pytest.mark.parametrize("answer", [None, 3, (), ([], None, id), ((), None)])
+def test_bad_answers_of_flatten_with_keys_and_flatten_one_level(answer: Any) -> None:
+    registry = make_registry(flatten_with_keys=lambda x: answer)
+    with pytest.raises(TypeError, match=r"flatten_with_keys\(\) must return"):
+        core.flatten(registry, Box([]))
+    registry = make_registry(flatten_one_level=lambda x: answer)
+    _, structure = core.flatten(registry, Box([]))
+    if answer == ((), None):  # the two parts that flatten_one_level returns
+        assert testing.match(structure, Box([])) == ()
+    else:
+        with pytest.raises(TypeError, match=r"flatten_one_level\(\) must return"):
+            testing.match(structure, Box([]))
+
+
+def test_classify_is_called_once_for_each_type() -> None:
+    asked: list[type] = []
+
+    def classify(cls: type, x: Any) -> tuple[Any, ...]:
+        asked.append(cls)
+        return ("list",) if cls is list else ("array",) if cls is Array else ("static", None)
+
+    registry = make_registry(classify=classify)
+    tree = [1, 2, Array(), "a", Array(), "b"]
+    _, structure = core.flatten(registry, tree)
+    testing.match(structure, tree)
+    core.flatten(registry, tree)
+    assert sorted(c.__name__ for c in asked) == ["Array", "int", "list", "str"]
+    assert testing.num_types(registry) == 4
+
+
+def test_registry_arguments() -> None:
+    with pytest.raises(TypeError):
+        make_registry(array_type=3)
+    with pytest.raises(TypeError):
+        core.Registry()
+    registry = make_registry()
+    assert registry.missing is missing
+    assert registry.kind(Linear()) == "module"
+    assert registry.kind(Maybe(True)) == "per_instance"
+
+
+def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
+    _, structure = core.flatten(registry, 1)
+    for call in (
+        lambda: core.flatten(registry),
+        lambda: core.flatten(structure, 1),
+        lambda: testing.match(registry, 1),
+        lambda: testing.match(structure),
+        lambda: structure.unflatten(),
+        lambda: core.tree_leaves(structure, 1, None),
+        lambda: structure.unflatten(3),
+        lambda: core.output_flatten(3),
+        lambda: core.output_unflatten(1),
+        lambda: core.output_unflatten("a", ()),
+        lambda: core.output_unflatten(1, 3),
+        lambda: core.rebuild(1, 2),
+    ):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_order_of_keys_does_not_matter(registry: Any) -> None:
+    keys = [f"key {i}" for i in range(6)]
+    x = [Array(i) for i in range(6)]
+    arrays, structure = core.flatten(registry, dict(zip(keys, x, strict=True)))
+    for order in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [0, 1, 5, 2, 4, 3], [1, 0, 2, 3, 4, 5]):
+        tree = {keys[i]: x[i] for i in order}
+        assert testing.match(structure, tree) == arrays == tuple(x)
+        copied = {"".join(list(keys[i])): x[i] for i in order}  # equal keys, other objects
+        assert testing.match(structure, copied) == arrays
+        assert testing.match(structure, {**tree, "other": 1}) is None
+        del tree[keys[3]]
+        assert testing.match(structure, tree) is None
+        assert testing.match(structure, {**tree, "other": x[3]}) is None
+        tree[keys[3]] = x[3]
+        assert testing.match(structure, tree) == arrays
+
+
+class TestConstantTuples:
+    """Tuples of inert statics are kept, and matched by identity."""
+
+    def test_kept_and_shared(self, registry: Any) -> None:
+        constant = (1, "two", (3.0, None, ()), same)
+        arrays, structure = core.flatten(registry, [Array(), constant, 4])
+        for tree in (structure.unflatten(arrays), structure.unflatten([Array()])):
+            assert tree[1] is constant and tree[2] == 4
+            assert len(testing.match(structure, tree)) == 1
+
+    def test_equal_ones_match(self, registry: Any) -> None:
+        make = lambda last: (1, "two", (3.0, None, last))
+        _, structure = core.flatten(registry, make("last"))
+        for same_one in (make("last"), make("".join(["la", "st"]))):
+            assert testing.match(structure, same_one) == ()
+            assert core.flatten(registry, same_one)[1] == structure
+        for other in (make("lost"), make(None), make(()), (1, "two"), [1, "two", (3.0, None)]):
+            assert testing.match(structure, other) is None
+            assert core.flatten(registry, other)[1] != structure
+        assert testing.match(structure, (True, "two", (3.0, None, "last"))) is None
+        assert testing.match(structure, (1, "two", (3, None, "last"))) is None
+
+    def test_mutable_nodes_in_tuples_are_compared(self, registry: Any) -> None:
+        for change in (
+            lambda: [1],
+            lambda: {"k": 1},
+            lambda: Linear(weight=1, bias=None, size=3, activation=len),
+        ):
+            inner = change()
+            tree = (0, (inner, "x"))
+            _, structure = core.flatten(registry, tree)
+            assert testing.match(structure, tree) == ()
+            if isinstance(inner, list):
+                inner[0] = 2
+            elif isinstance(inner, dict):
+                inner["k"] = 2
+            else:
+                object.__setattr__(inner, "weight", 2)
+            assert testing.match(structure, tree) is None
+
+    def test_mutable_values_in_tuples_are_compared(self, registry: Any) -> None:
+        value = Value(1)
+        tree = ((value,),)
+        _, structure = core.flatten(registry, tree)
+        hash(structure)
+        assert testing.match(structure, tree) == ()
+        value.value = 2
+        assert testing.match(structure, tree) is None
+
+    def test_arrays_are_not_kept(self, registry: Any) -> None:
+        tree = (1, (Array(), 2), 3)
+        dead = weakref.ref(tree[1][0])
+        structure = core.flatten(registry, tree)[1]
+        del tree
+        assert dead() is None and structure.num_leaves == 1
+
+
+def test_fields_of_a_module_that_is_never_built(registry: Any) -> None:
+    """Fields are built before the instance, and are released if one of them fails."""
+
+    class Refusing(Box):
+        def __init__(self, children: Any, aux: Any = None) -> None:
+            if refusing:
+                raise ValueError("refused")
+            super().__init__(children, aux)
+
+    refusing = False
+    tree = Linear(weight=[Array()], bias=Refusing([Array()]), size=3, activation=len)
+    arrays, structure = core.flatten(registry, tree)
+    first = weakref.ref(arrays[0])
+    refusing = True
+    with pytest.raises(ValueError, match="refused"):
+        structure.unflatten(arrays)
+    del tree, arrays
+    assert first() is None
+
+
+def test_missing_can_be_replaced_and_not_deleted(registry: Any) -> None:
+    arrays, structure = core.flatten(registry, Linear(weight=Array(), __name__="f"))
+    with pytest.raises(AttributeError, match="cannot be deleted"):
+        del registry.missing
+    assert registry.missing is missing
+    registry.missing = other = Array("missing")
+    assert registry.missing is other
+    assert structure.unflatten(arrays).__doc__ is other
