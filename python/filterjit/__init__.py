@@ -7,7 +7,8 @@ a name below does.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._aot._save import SavedInfo, load, saved_info
+    from ._aot._file import SavedInfo, saved_info
+    from ._aot._load import load
     from ._aot._warm_up import WarmUp
     from ._base._errors import MismatchError, StaticArgumentError
     from ._base._progress import show_progress
@@ -78,7 +79,8 @@ _HOMES = {
     "_base._progress": ("show_progress",),
     "_observe._report": ("CacheInfo", "clear_caches", "report", "time_calls"),
     "_observe._screens": ("Report",),
-    "_aot._save": ("SavedInfo", "load", "saved_info"),
+    "_aot._file": ("SavedInfo", "saved_info"),
+    "_aot._load": ("load",),
     "_aot._warm_up": ("WarmUp",),
     "_trees._tree_functions": (
         "Structure",

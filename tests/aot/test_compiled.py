@@ -402,7 +402,7 @@ def test_results_that_are_the_arguments() -> None:
 
 
 def test_attributes(first: Any) -> None:
-    assert repr(first) == f"<Compiled of {first.details.made.name}>"
+    assert repr(first) == f"<Compiled of {first.details.prepared.name}>"
     assert {"save", "as_text", "args_info", "in_tree"} <= set(dir(first))
     with pytest.raises(AttributeError, match="no_such"):
         _ = first.no_such

@@ -160,6 +160,29 @@ def test_other_formats(good: dict[str, Path], tmp_path: Path) -> None:
 # ---- headers with right checksums ----
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_old_names_of_node_kinds(kind: str, tmp_path: Path) -> None:
+    """Files written by earlier versions call two kinds of nodes otherwise."""
+    argument = jax.tree_util.Partial(aot_zoo.scale)  # registered with JAX: a custom node
+    compiled = filter_jit(lambda f, x: (f, f(x))).lower(argument, X).compile()
+    compiled.save(tmp_path / "file", portable=kind == "portable")
+    header, blobs = aot_files.read(tmp_path / "file")
+    old = {"custom": "generic", "arguments": "slots"}
+    found = set()
+    for nodes in (header["arguments"], header["result"]):
+        for node in nodes:
+            found.add(node[0])
+            node[0] = old.get(node[0], node[0])
+    assert found >= old.keys()
+    aot_files.write(tmp_path / "old", header, blobs)
+    assert (
+        filterjit.saved_info(tmp_path / "old").name == filterjit.saved_info(tmp_path / "file").name
+    )
+    same, result = filterjit.load(tmp_path / "old")(argument, X)
+    assert same.func is aot_zoo.scale
+    np.testing.assert_array_equal(result, X * 2)
+
+
 def _paths(json: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     if isinstance(json, (dict, list)):

@@ -152,7 +152,7 @@ def test_all_unsupported_paths_are_named(tmp_path: Path) -> None:
         text = str(raised.value)
         assert "`tree['a']`" in text and "`tree['b'][0]`" in text and "tree['c']" not in text
     result = filter_jit(lambda x: (x, Plain())).lower(X).compile()
-    with pytest.raises(ValueError, match="the result hold"):
+    with pytest.raises(ValueError, match="cannot hold these parts of the result"):
         result.save(tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
 
@@ -494,7 +494,7 @@ def test_a_crash_leaves_the_old_file(
         if where == "dumps":
             patch.setattr(json, "dumps", crash)
         elif where == "write":
-            patch.setattr(filterjit._aot._save.hashlib, "sha256", crash)  # type: ignore[attr-defined]
+            patch.setattr(filterjit._aot._file.hashlib, "sha256", crash)  # type: ignore[attr-defined]
         else:
             patch.setattr(os, where, crash)
         with pytest.raises(Crash):
@@ -513,13 +513,13 @@ def test_a_full_disk(compiled: Any) -> None:
 _KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from filterjit._aot import _save
+from filterjit._aot import _file
 real = os.fsync
 def kill(fd):
     real(fd)
     os.kill(os.getpid(), signal.SIGKILL)
 os.fsync = kill
-_save._write(sys.argv[2], {"a": 1}, [b"blob" * 1000])
+_file.write(sys.argv[2], {"a": 1}, [b"blob" * 1000])
 """
 
 
