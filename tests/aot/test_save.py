@@ -29,7 +29,7 @@ from filterjit._aot import _encode
 from filterjit._trees import _registry
 
 X = jnp.arange(3.0)
-old = jax.__version_info__ < (0, 5)  # whose jax.export knows no PRNG keys
+old = jax.__version_info__ < (0, 5)  # its jax.export does not support PRNG keys
 
 
 @pytest.fixture(params=[False, True], ids=["executable", "portable"])
@@ -38,7 +38,10 @@ def portable(request: pytest.FixtureRequest) -> bool:
 
 
 def through(path: Path, function: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """What was compiled, and what is loaded of it; ``portable`` among `kwargs` is for saving."""
+    """Compiles, saves and loads; returns the compiled and the loaded function.
+
+    ``portable`` in `kwargs` is an option of ``save``.
+    """
     portable = kwargs.pop("portable", False)
     f = function if hasattr(function, "lower") else filter_jit(function)
     compiled = f.lower(*args, **kwargs).compile()
@@ -47,7 +50,7 @@ def through(path: Path, function: Any, *args: Any, **kwargs: Any) -> tuple[Any, 
 
 
 def same(a: Any, b: Any) -> None:
-    """Asserts that two trees have one structure, statics and classes included, and equal arrays."""
+    """Asserts that two trees have the same structure, classes, static values and arrays."""
     (xs, one), (ys, other) = (_core.flatten(_registry.registry, t) for t in (a, b))
     assert one == other, f"{one!r}\n{other!r}"
     for x, y in zip(xs, ys, strict=True):
@@ -57,7 +60,7 @@ def same(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
-# ---- structures and statics, without a file ----
+# ---- structures and static values, without a file ----
 
 
 def encoded(tree: Any) -> Any:
@@ -354,12 +357,12 @@ def test_stdout_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert capfd.readouterr().out == ""
 
 
-# ---- what is not as it was ----
+# ---- code and machines that have changed ----
 
 
 @pytest.fixture
 def passing(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A module that is there for a while."""
+    """A module that exists only during the test."""
     module = types.ModuleType("aot_passing")
     source = """
 import dataclasses, equinox as eqx, enum
