@@ -1,18 +1,18 @@
-/* The only place that asks for the version of Python.
+/* All code that depends on the version of Python.
  *
- * Two things differ by version: names of API functions, and where an instance keeps its
- * attributes, or a dict its values.  The second is CPython's own business; we read it because
- * asking through the public API costs four times the rest of a walk.  The layouts come from
- * the internal headers of the very Python that we are built against, so they cannot be out of
- * step.  On a version that is not listed below FJ_HAVE_INSTANCE_VALUES is 0, and fields.c goes
- * through the instance's dict instead: slower, never wrong.
+ * Two things differ between versions: the names of API functions, and the places where an
+ * instance keeps its attributes and a dict its values.  These places are internal to CPython.
+ * The core reads them because the public API takes four times as long as the rest of a walk.
+ * Their layouts come from the internal headers of the Python that the core is built against,
+ * so the two always agree.  On a version for which FJ_HAVE_INSTANCE_VALUES is 0 below,
+ * fields.c reads the instance's dict instead, which is slower and gives the same results.
  *
- * Nothing in here runs Python code.
+ * Nothing in this file runs Python code.
  */
 #ifndef FJ_COMPAT_H
 #define FJ_COMPAT_H
 
-/* The version, before Python.h: the internal headers want to be announced. */
+/* PY_VERSION_HEX.  Python.h itself must come after Py_BUILD_CORE_MODULE is defined. */
 #include <patchlevel.h>
 
 #if PY_VERSION_HEX < 0x030B0000
@@ -34,7 +34,7 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #endif
-#define object fj_unused_object /* pycore_asdl.h has a typedef of this name */
+#define object fj_unused_object /* pycore_asdl.h has a typedef named `object` */
 #include "internal/pycore_dict.h"
 #include "internal/pycore_object.h"
 #undef object
@@ -43,8 +43,8 @@
 #endif
 #endif
 
-/* A strong reference to what a weak reference points to, NULL without an error when it is
- * gone. */
+/* A new reference to the object that a weak reference points to; NULL without an error when
+ * the object is dead. */
 static inline PyObject *
 fj_compat_weakref_get(PyObject *ref)
 {
@@ -60,7 +60,8 @@ fj_compat_weakref_get(PyObject *ref)
 #endif
 }
 
-/* The exception that is set, normalized and taken from the thread; NULL when none is. */
+/* Clears the exception that is set and returns it, normalized, as a new reference; NULL when
+ * none is set. */
 static inline PyObject *
 fj_compat_take_exception(void)
 {
@@ -82,7 +83,7 @@ fj_compat_take_exception(void)
 #endif
 }
 
-/* Sets `exception` (stolen) as the thread's; nothing where it is NULL. */
+/* Sets `exception`, which is stolen.  Does nothing when it is NULL. */
 static inline void
 fj_compat_give_exception(PyObject *exception)
 {
@@ -97,10 +98,13 @@ fj_compat_give_exception(PyObject *exception)
 #endif
 }
 
-/* Counts what may call again, and takes much of the stack, as three frames of Python's, where
- * `counts`: 3.12 and 3.13 count Python's frames and C's apart, and allow so many of either
- * that one of Python's for each of ours would use the stack up.  (3.11 has one count for
- * both, 3.14 looks at the stack itself.)  0, or -1 with RecursionError. */
+/* Counts a C function that may recurse by way of Python code as three Python frames, if
+ * `counts` is true.  0, or -1 with RecursionError.
+ *
+ * Such a function takes much of the C stack.  Python 3.12 and 3.13 count Python frames and C
+ * frames apart, and their limits are so high that a recursion with one Python frame for each
+ * call of such a function would overflow the stack.  (3.11 has one count for both; 3.14
+ * measures the stack itself.) */
 #define FJ_COMPAT_FRAMES 3
 
 static inline int
@@ -134,7 +138,7 @@ fj_compat_leave_frames(int counts)
 #endif
 }
 
-/* The same as `count` times Py_INCREF. */
+/* Has the effect of calling Py_INCREF(object) `count` times. */
 static inline void
 fj_compat_add_references(PyObject *object, Py_ssize_t count)
 {
@@ -146,7 +150,7 @@ fj_compat_add_references(PyObject *object, Py_ssize_t count)
     Py_SET_REFCNT(object, Py_REFCNT(object) + count);
 }
 
-/* 1 when every key of the dict is exactly a str, so that a look-up by str runs no Python
+/* 1 when every key of the dict is exactly a str, so that looking up a str runs no Python
  * code. */
 static inline int
 fj_compat_dict_is_unicode(PyObject *dict)
@@ -165,7 +169,8 @@ fj_compat_dict_is_unicode(PyObject *dict)
 #endif
 }
 
-/* PyDict_Next, without a call for dicts that have only ever had keys that are exactly str. */
+/* Does what PyDict_Next does.  It is inlined for dicts that have only ever had keys that are
+ * exactly str. */
 static inline int
 fj_compat_dict_next(PyObject *dict, Py_ssize_t *position, PyObject **key, PyObject **value)
 {
@@ -186,7 +191,7 @@ fj_compat_dict_next(PyObject *dict, Py_ssize_t *position, PyObject **key, PyObje
 
 #if FJ_HAVE_INSTANCE_VALUES
 
-/* The keys that the instances of a heap type share; NULL when they share none. */
+/* The keys that the instances of a heap type share, or NULL. */
 static inline PyDictKeysObject *
 fj_compat_shared_keys(PyTypeObject *type)
 {
@@ -197,8 +202,8 @@ fj_compat_shared_keys(PyTypeObject *type)
     return ((PyHeapTypeObject *)type)->ht_cached_keys;
 }
 
-/* Where `name` (interned) stands among the shared keys, -1 when it does not.  Keys are only
- * ever appended, so an index once found stays true. */
+/* The index of `name` (interned) in the shared keys, -1 when it is not among them.  Shared
+ * keys are only ever appended, so an index remains valid. */
 static inline Py_ssize_t
 fj_compat_shared_index(PyDictKeysObject *keys, PyObject *name)
 {
@@ -207,7 +212,7 @@ fj_compat_shared_index(PyDictKeysObject *keys, PyObject *name)
     }
     PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(keys);
     for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
-        /* By value too: a key that came in through a __dict__ need not be interned. */
+        /* Compare values too: a key that was added through a __dict__ need not be interned. */
         PyObject *key = entries[i].me_key;
         if (key == name || (key != NULL && PyUnicode_Compare(key, name) == 0)) {
             return i;
@@ -216,9 +221,9 @@ fj_compat_shared_index(PyDictKeysObject *keys, PyObject *name)
     return -1;
 }
 
-/* The instance's values, in the order of its type's shared keys, and how many are set.  NULL
- * when it does not keep them so; `*dict` is then its dict (borrowed), or NULL when it has
- * none yet. */
+/* The array of the instance's values, in the order of its type's shared keys; `*used` is how
+ * many of them are set.  NULL when the instance has no such array; `*dict` is then its dict
+ * (borrowed), or NULL when it has none yet. */
 static inline PyObject **
 fj_compat_instance_values(PyObject *object, PyDictKeysObject *keys, Py_ssize_t *used,
                           PyObject **dict)
@@ -264,8 +269,8 @@ fj_compat_instance_values(PyObject *object, PyDictKeysObject *keys, Py_ssize_t *
     return values == NULL ? NULL : values->values;
 }
 
-/* Where an instance that was just allocated keeps its values, at least `count` of them; NULL
- * when it does not keep them in an array. */
+/* The array of values of an instance that was just allocated, with room for at least `count`;
+ * NULL when the instance has no such array. */
 static inline PyDictValues *
 fj_compat_fresh_values(PyObject *object, Py_ssize_t count)
 {
@@ -276,7 +281,7 @@ fj_compat_fresh_values(PyObject *object, Py_ssize_t count)
     PyDictValues *values = _PyObject_InlineValues(object);
     return values->valid && count <= values->capacity ? values : NULL;
 #elif PY_VERSION_HEX >= 0x030C0000
-    (void)count; /* as many as its type's keys */
+    (void)count; /* the array has room for all shared keys */
     PyDictOrValues *home = _PyObject_DictOrValuesPointer(object);
     return _PyDictOrValues_IsValues(*home) ? _PyDictOrValues_GetValues(*home) : NULL;
 #else
@@ -285,9 +290,9 @@ fj_compat_fresh_values(PyObject *object, Py_ssize_t count)
 #endif
 }
 
-/* Stores `value` (stolen) in an instance that was just allocated and has nothing at `place`
- * yet.  1, or 0 when the instance does not keep its values in an array; nothing is stolen
- * then. */
+/* Stores `value`, which is stolen, in the array of values of an instance that was just
+ * allocated.  1, or 0 when the instance has no such array or a value at `place` already;
+ * nothing is stolen then. */
 static inline int
 fj_compat_set_fresh(PyObject *object, Py_ssize_t place, PyObject *value)
 {
@@ -300,11 +305,13 @@ fj_compat_set_fresh(PyObject *object, Py_ssize_t place, PyObject *value)
     return 1;
 }
 
-/* The same for `count` items, each at its place, all below `reach`, where nothing at all is
- * stored yet; NULL among `items` leaves a place empty.
+/* Stores `count` items (stolen) at once in an instance in which nothing is stored yet: item
+ * `i` at `places[i]`.  All places are below `reach`; a NULL item leaves its place empty.  1,
+ * or 0 as above.
  *
- * It writes down the order of insertion as _PyDictValues_AddToInsertionOrder does, but counts
- * in a register: through memory, each field would wait for the one before it. */
+ * The order of insertion is recorded as _PyDictValues_AddToInsertionOrder does it, except that
+ * the count is kept in a register.  A count in memory would make each store wait for the one
+ * before it. */
 static inline int
 fj_compat_fill_fresh(PyObject *object, PyObject *const *items, const Py_ssize_t *places,
                      Py_ssize_t count, Py_ssize_t reach)

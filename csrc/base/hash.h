@@ -1,18 +1,20 @@
-/* Mixing hashes, and hashing an object by its address.  Nothing in here runs Python code. */
+/* Mixing hashes, and hashing an object by its address.  Nothing in this file runs Python
+ * code. */
 #ifndef FJ_HASH_H
 #define FJ_HASH_H
 
 #include "base/common.h"
 
-/* The hash of an object that is compared by identity.  The low bits of an address are the same
- * for all objects. */
+/* The hash of an object that is compared by identity.  The lowest bits of the address are left
+ * out, because alignment makes them the same for all objects. */
 static inline Py_uhash_t
 fj_hash_address(const void *address)
 {
     return (Py_uhash_t)((uintptr_t)address >> 4);
 }
 
-/* Folds `value` into `hash`, in order (xxHash's round, as CPython's tuples use it). */
+/* Mixes `value` into `hash`; the order of the values matters.  This is the round of xxHash
+ * that CPython uses for tuples. */
 static inline Py_uhash_t
 fj_hash_mix(Py_uhash_t hash, Py_uhash_t value)
 {
@@ -27,7 +29,7 @@ fj_hash_mix(Py_uhash_t hash, Py_uhash_t value)
 #endif
 }
 
-/* The hash as CPython wants it: -1 means an error there. */
+/* The hash as tp_hash returns it, where -1 means an error. */
 static inline Py_hash_t
 fj_hash_finish(Py_uhash_t hash)
 {

@@ -1,7 +1,7 @@
-/* The slow half of the buffer of references; leafbuf.h describes it.
+/* The functions of leafbuf.h that are not inlined.
  *
- * Python code can run in fj_leafbuf_truncate and fj_leafbuf_clear (finalizers of what is
- * dropped); both take each reference out of the buffer before they drop it.
+ * Python code can run in fj_leafbuf_truncate and fj_leafbuf_clear, in the finalizers of the
+ * objects that they drop.  Both take each reference out of the buffer before they drop it.
  */
 #include "base/leafbuf.h"
 

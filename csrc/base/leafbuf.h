@@ -1,13 +1,16 @@
-/* A growable buffer of owned references: the arrays of one call, in order.
+/* A growable buffer of owned references, which holds the arrays of one call in order.
  *
- * The first of them live in an array of the caller's, on its stack.  A call has room for many
- * there: asking malloc for more than a few hundred bytes makes glibc first tidy up what was
- * freed since, all the buffers of the last step's arrays, say.  Whatever can be entered again
- * and again, by the user's functions that it calls, makes do with few.  One slot before the
- * first is kept free: it lets a callee prepend an argument (PY_VECTORCALL_ARGUMENTS_OFFSET)
- * without copying.
+ * The caller provides an array on its stack for the first references, and the buffer allocates
+ * one when that is full.  The array of a call has FJ_LEAFBUF_MANY items, because an allocation
+ * of more than a few hundred bytes makes glibc first consolidate all chunks that were freed
+ * before, for example the buffers of the arrays of the last training step.  Functions that can
+ * recurse by way of a user's function use FJ_LEAFBUF_FEW items, to save stack.
  *
- * Pushing runs no Python code.  Clearing drops references, so it may.
+ * The item before the first one is kept free.  It lets a callee prepend an argument without
+ * copying the others (PY_VECTORCALL_ARGUMENTS_OFFSET).
+ *
+ * Adding references runs no Python code.  Functions marked (P) drop references, so they may
+ * run finalizers.
  */
 #ifndef FJ_LEAFBUF_H
 #define FJ_LEAFBUF_H
@@ -18,14 +21,14 @@
 #define FJ_LEAFBUF_FEW 65
 
 typedef struct {
-    PyObject **items; /* items[-1] is the free slot */
+    PyObject **items; /* items[-1] is free */
     Py_ssize_t count;
     Py_ssize_t capacity;
-    PyObject **room; /* the caller's, of `size` */
-    Py_ssize_t size;
+    PyObject **room; /* the caller's array */
+    Py_ssize_t size; /* of `room` */
 } FjLeafBuf;
 
-/* `size` counts the free slot. */
+/* An empty buffer that uses `room`, an array of `size` items, of which one is kept free. */
 static inline void
 fj_leafbuf_init(FjLeafBuf *buf, PyObject **room, Py_ssize_t size)
 {
@@ -36,17 +39,17 @@ fj_leafbuf_init(FjLeafBuf *buf, PyObject **room, Py_ssize_t size)
     buf->size = size;
 }
 
-/* Makes room for `more` than it holds, at least twice what there was.  0, or -1 with
- * MemoryError and the buffer as it was. */
+/* Allocates an array with room for `more` references besides those in the buffer, and at least
+ * twice the capacity.  0, or -1 with MemoryError and the buffer unchanged. */
 int fj_leafbuf_grow(FjLeafBuf *buf, Py_ssize_t more);
 
-/* Drops the references from `count` on. */
+/* (P) Drops all references but the first `count`. */
 void fj_leafbuf_truncate(FjLeafBuf *buf, Py_ssize_t count);
 
-/* Drops all references and frees the room; the buffer may be used again. */
+/* (P) Drops all references and frees the allocated array.  The buffer can be used again. */
 void fj_leafbuf_clear(FjLeafBuf *buf);
 
-/* Takes a new reference to `object`.  0, or -1 with MemoryError. */
+/* Adds a new reference to `object`.  0, or -1 with MemoryError. */
 static inline int
 fj_leafbuf_push(FjLeafBuf *buf, PyObject *object)
 {
@@ -57,8 +60,8 @@ fj_leafbuf_push(FjLeafBuf *buf, PyObject *object)
     return 0;
 }
 
-/* Takes over a reference, of which NULL is an error that is passed on.  0, or -1 with an error
- * and nothing kept. */
+/* (P) Adds `object`, which is stolen; NULL is an error that is passed on.  0, or -1 with an
+ * error and the reference dropped. */
 static inline int
 fj_leafbuf_take(FjLeafBuf *buf, PyObject *object)
 {
@@ -70,17 +73,17 @@ fj_leafbuf_take(FjLeafBuf *buf, PyObject *object)
     return result;
 }
 
-/* Makes room for `more` references.  0, or -1 with MemoryError and the buffer as it was. */
+/* Makes room for `more` references.  0, or -1 with MemoryError and the buffer unchanged. */
 static inline int
 fj_leafbuf_reserve(FjLeafBuf *buf, Py_ssize_t more)
 {
     return buf->capacity - buf->count < more ? fj_leafbuf_grow(buf, more) : 0;
 }
 
-/* New references to all of `items`.  0, or -1 with MemoryError. */
+/* Adds new references to all `items`.  0, or -1 with MemoryError. */
 int fj_leafbuf_extend(FjLeafBuf *buf, PyObject *const *items, Py_ssize_t count);
 
-/* The references as a new tuple or list, NULL with an error. */
+/* A new tuple or list of the objects in the buffer; NULL with an error. */
 PyObject *fj_leafbuf_as_tuple(const FjLeafBuf *buf);
 PyObject *fj_leafbuf_as_list(const FjLeafBuf *buf);
 

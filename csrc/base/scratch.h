@@ -1,5 +1,5 @@
-/* A temporary array of object pointers: on the caller's stack where it is short, else
- * allocated.
+/* A temporary array of object pointers, which is on the caller's stack if it is short and
+ * allocated otherwise.
  *
  *     PyObject *room[8];
  *     PyObject **items = fj_scratch_new(room, 8, count);
@@ -9,16 +9,16 @@
  *     ...
  *     fj_scratch_free(items, room);
  *
- * The array is not initialized, and whether its items are owned is the caller's business.
- * Nothing in here runs Python code.
+ * The array is not initialized, and the functions below neither take nor drop references to
+ * its items.  Nothing in this file runs Python code.
  */
 #ifndef FJ_SCRATCH_H
 #define FJ_SCRATCH_H
 
 #include "base/common.h"
 
-/* An array of `count` items: `room`, which has `size` of them, or a new one; NULL with
- * MemoryError. */
+/* An array with room for `count` items: `room`, an array of `size` items, if that is enough,
+ * else a new one; NULL with MemoryError. */
 static inline PyObject **
 fj_scratch_new(PyObject **room, Py_ssize_t size, Py_ssize_t count)
 {
@@ -32,7 +32,7 @@ fj_scratch_new(PyObject **room, Py_ssize_t size, Py_ssize_t count)
     return items;
 }
 
-/* Frees what fj_scratch_new returned for this `room`; NULL is ignored. */
+/* Frees the array that fj_scratch_new returned for this `room`, or does nothing for NULL. */
 static inline void
 fj_scratch_free(PyObject **items, PyObject **room)
 {

@@ -1,6 +1,5 @@
-/* What belongs to one import of the module: its types, and
- * names.  There is no other state; nothing is
- * global to the process. */
+/* The module state: the objects that belong to one import of the module.  No object is global
+ * to the process, so each interpreter has its own. */
 #ifndef FJ_STATE_H
 #define FJ_STATE_H
 
@@ -38,7 +37,7 @@ typedef struct {
 #undef FJ_DECLARE
 } FjState;
 
-/* The state behind one of the module's own types. */
+/* The state of the module that `type`, one of the types in FjState, belongs to; borrowed. */
 static inline FjState *
 fj_state_of(PyTypeObject *type)
 {

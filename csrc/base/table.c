@@ -1,20 +1,21 @@
-/* Open addressing with the perturbed probe of CPython's dict, at most two thirds full.
+/* The hash table of table.h: open addressing with the perturbed probe of CPython's dict.
  *
- * Layout: one array of (hash, value).  A deleted entry keeps its place as DELETED, so that
- * probes go on past it; growing drops them.
+ * Layout: one array of (hash, value), at most two thirds full.  A deleted entry is marked
+ * DELETED, so that probes continue past it.  Growing the table removes these entries.
  *
- * Invariants: `mask + 1` is a power of two; at least one entry is unused, so that each probe
+ * Invariants: `mask + 1` is a power of two; at least one entry is unused, so that every probe
  * ends; `version` changes whenever an entry is added, removed or moved.
  *
  * Python code can run in the callback of fj_table_find, and where a reference is dropped
- * (fj_table_remove, fj_table_clear): there the table is consistent first.
+ * (fj_table_find, fj_table_remove and fj_table_clear).  The table is consistent at these
+ * points.
  */
 #include "base/table.h"
 
 #define FJ_TABLE_SMALLEST 8
 #define FJ_PERTURB_SHIFT 5
 
-/* Any address that is no Python object. */
+/* An address that no Python object has. */
 static char deleted_mark;
 #define DELETED ((PyObject *)&deleted_mark)
 

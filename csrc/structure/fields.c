@@ -1,7 +1,8 @@
-/* Reading and setting the attributes of an instance; compat.h knows where they are.
+/* Reading and setting the fields of a Module.  The layout of the storage is in compat.h.
  *
- * Python code can run only in a look-up in a __dict__ that somebody gave keys which are not
- * exactly str (FjFieldView.plain says so), and in a descriptor that is set.
+ * Python code can run in a look-up in a __dict__ with a key that is not exactly a str
+ * (FjFieldView.python_free is 0 then), in a data descriptor that is set, and, without
+ * FJ_HAVE_INSTANCE_VALUES, in finalizers, when the instance's dict is created.
  */
 #include "structure/fields.h"
 
@@ -18,11 +19,11 @@ fj_fields_view(PyObject *object, FjFieldView *view)
         view->values = fj_compat_instance_values(object, keys, &view->used, &view->dict);
     }
     else {
-        PyObject **place = _PyObject_GetDictPtr(object); /* allocates nothing here */
-        view->dict = place == NULL ? NULL : *place;
+        PyObject **pointer = _PyObject_GetDictPtr(object); /* does not create the dict */
+        view->dict = pointer == NULL ? NULL : *pointer;
     }
 #else
-    /* This may make the dict, hence start the garbage collector. */
+    /* May create the dict, which can start the garbage collector. */
     view->python_free = 0;
     view->dict = PyObject_GenericGetDict(object, NULL);
     if (view->dict == NULL) {
@@ -42,7 +43,7 @@ fj_fields_view(PyObject *object, FjFieldView *view)
 }
 
 Py_ssize_t
-fj_fields_learn_place(FjNodeKind *kind, Py_ssize_t i)
+fj_fields_find_place(FjNodeKind *kind, Py_ssize_t i)
 {
 #if FJ_HAVE_INSTANCE_VALUES
     PyDictKeysObject *keys = fj_compat_shared_keys(kind->type);
@@ -58,16 +59,17 @@ fj_fields_learn_place(FjNodeKind *kind, Py_ssize_t i)
     return kind->places[i];
 }
 
-/* Python code that ran before may have given the instance another class, whose values stand in
- * other places, and are fewer.  0, or -1 with an error. */
+/* fj_fields_view for an instance whose kind was looked up before Python code ran.  That code
+ * may have given the instance another class, which has other places and fewer values.  0, or
+ * -1 with an error. */
 static int
-check_class(PyObject *object, const FjNodeKind *kind)
+view_if_same_class(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
 {
     if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
         PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
         return -1;
     }
-    return 0;
+    return fj_fields_view(object, view);
 }
 
 int
@@ -75,10 +77,10 @@ fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missin
               PyObject **value)
 {
     FjFieldView view;
-    if (check_class(object, kind) < 0 || fj_fields_view(object, &view) < 0) {
+    if (view_if_same_class(object, kind, &view) < 0) {
         return -1;
     }
-    /* Where looking up runs Python code, that may give the instance another dict. */
+    /* Hold the dict, since code that runs in the look-up may give the instance another one. */
     PyObject *dict = Py_XNewRef(view.dict);
     PyObject *found = Py_XNewRef(fj_fields_peek(&view, kind, i));
     Py_XDECREF(dict);
@@ -98,7 +100,7 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
                   PyObject **values)
 {
     FjFieldView view;
-    if (check_class(object, kind) < 0 || fj_fields_view(object, &view) < 0) {
+    if (view_if_same_class(object, kind, &view) < 0) {
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -118,8 +120,8 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
 }
 
 #if FJ_HAVE_INSTANCE_VALUES
-/* Whether no field's name stands for a descriptor in the class, so that setting it is storing
- * it.  Remembered for as long as the class does not change. */
+/* Whether no field has a data descriptor in the class, so that a field can be set by storing
+ * its value.  The result is cached until the class changes. */
 static int
 stores_directly(FjNodeKind *kind, PyTypeObject *type)
 {
@@ -134,7 +136,7 @@ stores_directly(FjNodeKind *kind, PyTypeObject *type)
             return 0;
         }
     }
-    /* Looking up has given the class a version, unless versions have run out. */
+    /* The look-ups have assigned a version to the class; 0 if there are no more versions. */
     kind->direct_version = type->tp_version_tag;
     return 1;
 }
@@ -147,7 +149,7 @@ fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *
     if (FJ_LIKELY(stores_directly(kind, Py_TYPE(object)))) {
         Py_ssize_t place = kind->places[i];
         if (place < 0) {
-            place = fj_fields_learn_place(kind, i);
+            place = fj_fields_find_place(kind, i);
         }
         if (FJ_LIKELY(place >= 0 && fj_compat_set_fresh(object, place, value))) {
             return 0;

@@ -1,7 +1,10 @@
-/* The attributes of an instance, read where CPython keeps them.
+/* Reading and setting the fields of a Module directly in the storage of its attributes.
  *
- * An instance keeps its attributes either in an array, in the order of the keys that its type
- * shares, or in a dict.  A view says which; it holds as long as no Python code runs.
+ * An instance keeps its attributes either in an array of values, in the order of the keys that
+ * all instances of its type share, or in a dict.  The *place* of a field is its index in that
+ * array.
+ *
+ * Functions marked (P) may run Python code.
  */
 #ifndef FJ_FIELDS_H
 #define FJ_FIELDS_H
@@ -9,21 +12,24 @@
 #include "base/common.h"
 #include "structure/registry.h"
 
-/* As many attributes as CPython lets the instances of a type share. */
+/* The largest number of keys that CPython lets the instances of a type share. */
 #define FJ_FIELDS_INLINE 30
 
+/* The storage of an instance's attributes.  Valid until Python code runs. */
 typedef struct {
     PyObject **values; /* borrowed; NULL when the attributes are in `dict` */
     PyObject *dict;    /* borrowed; NULL when there are no attributes at all */
-    Py_ssize_t used;   /* how many attributes are set */
-    int python_free;   /* reading runs no Python code: all names are exactly str */
+    Py_ssize_t used;   /* the number of attributes that are set */
+    int python_free;   /* reading a field runs no Python code: all names are exactly str */
 } FjFieldView;
 
-/* 0, or -1 with MemoryError.  Runs no Python code. */
+/* (P) Fills in `view`.  0, or -1 with MemoryError.  Runs no Python code if
+ * FJ_HAVE_INSTANCE_VALUES; otherwise it may create the instance's dict, which can start the
+ * garbage collector. */
 int fj_fields_view(PyObject *object, FjFieldView *view);
 
-/* The values of an instance that keeps them in an array, borrowed, and how many are set; NULL
- * for others. */
+/* The array of the instance's values, borrowed; `*used` is how many of them are set.  NULL
+ * when the instance has no such array. */
 static inline PyObject *const *
 fj_fields_values(PyObject *object, Py_ssize_t *used)
 {
@@ -38,26 +44,25 @@ fj_fields_values(PyObject *object, Py_ssize_t *used)
 #endif
 }
 
-/* Looks for the place of field `i` among the keys that the type shares; -1 if it has none. */
-Py_ssize_t fj_fields_learn_place(FjNodeKind *kind, Py_ssize_t i);
+/* Looks up the place of name `i`, and stores it in the kind; -1 if it has none. */
+Py_ssize_t fj_fields_find_place(FjNodeKind *kind, Py_ssize_t i);
 
-/* Whether the fields stand first among the values, in their own order, for all that have been
- * looked for so far. */
+/* Whether the place of every field has been found, and is the index of the field. */
 static inline int
 fj_fields_in_order(const FjNodeKind *kind)
 {
     return kind->in_order == kind->dynamic + kind->statics;
 }
 
-/* Field `i`, borrowed; NULL without an error when it is not there.  Runs Python code only
- * where the view is not plain. */
+/* (P) The value of name `i`, borrowed; NULL when it is not set, or with an error.  Runs no
+ * Python code, and does not fail, if `view` is python_free. */
 static inline PyObject *
 fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
 {
     if (FJ_LIKELY(view->values != NULL)) {
         Py_ssize_t place = kind->places[i];
         if (FJ_UNLIKELY(place < 0)) {
-            place = fj_fields_learn_place(kind, i);
+            place = fj_fields_find_place(kind, i);
         }
         return place < 0 ? NULL : view->values[place];
     }
@@ -66,29 +71,30 @@ fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
                : PyDict_GetItemWithError(view->dict, PyTuple_GET_ITEM(kind->names, i));
 }
 
-/* Field `i` as a new reference: 1, or 0 when it is not there (or `missing` stands for it),
- * or -1 with an error. */
+/* (P) Sets `*value` to a new reference to the value of name `i`.  1, 0 when it is not set or
+ * is `missing`, or -1 with an error. */
 int fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
                   PyObject **value);
 
-/* The first `count` fields as new references, NULL for one that is not there.  0, or -1 with
- * an error and none of them. */
+/* (P) Sets `values` to new references to the values of the first `count` names, or NULL where
+ * one is not set or is `missing`.  0, or -1 with an error and no references. */
 int fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
                       PyObject **values);
 
-/* Sets all fields of an instance that was just allocated; steals `values`, where NULL stands
- * for a field that is not there.  Otherwise as fj_fields_set_fresh. */
+/* (P) Sets field `i` of an instance that was just allocated, as object.__setattr__ does;
+ * steals `value`.  0, or -1 with an error.  Runs Python code only if the class has a data
+ * descriptor of the field's name. */
+int fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *value);
+
+/* (P) Does the same for the first `count` fields; steals all `values`, where NULL leaves a
+ * field unset.  0, or -1 with an error. */
 int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                          Py_ssize_t count);
 
-/* Sets field `i` of an instance that was just allocated, as object.__setattr__ would; steals
- * `value`.  0, or -1 with an error.  Runs Python code only where the class has a descriptor in
- * the field's place. */
-int fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *value);
-
-/* 1 when the instance has another number of attributes than of fields: then, as in Equinox, it
- * counts as one that wraps something, and the attributes of what it wraps belong to it, those
- * that are not there included.  0, or -1 with MemoryError. */
+/* (P) Whether the instance counts as a wrapper, as after functools.update_wrapper: the number
+ * of its attributes is not the number of its fields.  The attributes of a wrapper
+ * (FjNodeKind.names) then belong to it as well, whether they are set or not, as in Equinox.
+ * 1, 0, or -1 with MemoryError.  Runs Python code only where fj_fields_view does. */
 int fj_fields_has_wrapper(PyObject *object, const FjNodeKind *kind);
 
 #endif

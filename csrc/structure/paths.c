@@ -1,31 +1,30 @@
-/* Paths, written in one pass over the nodes: a container hands its own path, and the dot after
- * it, down to its children.
+/* The paths are written in one pass over the nodes, in which each container passes its own
+ * path and a dot to its children as their prefix.
  *
- * Python code can run in the __str__ of a dict's keys and in a named tuple's `_fields`.  A
- * Structure does not change meanwhile.
+ * Python code can run in the __str__ of the keys of dicts and of custom nodes, and in the
+ * `_fields` of a named tuple.  It cannot change the Structure.
  */
 #include "structure/paths.h"
 
 typedef struct {
     FjStructure *structure;
-    uint32_t at;
-    Py_ssize_t leaf;
-    int all;
-    PyObject *paths; /* a list */
+    uint32_t at;     /* the index of the next node */
+    Py_ssize_t leaf; /* the number of leaves before it */
+    int all;         /* write the paths of static leaves too */
+    PyObject *paths; /* list */
 } Writer;
 
 static int write_node(Writer *w, PyObject *path);
 
-/* Whether the next leaf's path is asked for; it counts as passed. */
+/* Advances to the next leaf.  Returns whether to write the path of the one before. */
 static int
 is_wanted(Writer *w)
 {
-    PyObject **fixed = w->structure->static_leaves;
     Py_ssize_t leaf = w->leaf++;
-    return w->all || fixed == NULL || fixed[leaf] == NULL;
+    return w->all || fj_structure_static_leaf(w->structure, leaf) == NULL;
 }
 
-/* `prefix` and the simple text of `key`; a new reference. */
+/* (P) `prefix` followed by the str of `key`; a new reference. */
 static PyObject *
 join(PyObject *prefix, PyObject *key)
 {
@@ -35,6 +34,7 @@ join(PyObject *prefix, PyObject *key)
     return path;
 }
 
+/* The leaves of a node with FJ_NODE_LEAVES. */
 static int
 write_leaves(Writer *w, PyObject *prefix, uint32_t count)
 {
@@ -44,10 +44,8 @@ write_leaves(Writer *w, PyObject *prefix, uint32_t count)
         }
         PyObject *position = PyLong_FromUnsignedLong(i);
         PyObject *path = position == NULL ? NULL : join(prefix, position);
-        int result = path == NULL ? -1 : PyList_Append(w->paths, path);
         Py_XDECREF(position);
-        Py_XDECREF(path);
-        if (result < 0) {
+        if (fj_list_take(w->paths, path) < 0) {
             return -1;
         }
     }
@@ -97,7 +95,7 @@ write_node(Writer *w, PyObject *path)
     if (node->code == FJ_ARRAY) {
         return is_wanted(w) ? PyList_Append(w->paths, path) : 0;
     }
-    /* The root's path is empty, and no dot comes after it. */
+    /* The path of the root is empty and is not followed by a dot. */
     PyObject *prefix = index == 0 ? Py_NewRef(path) : PyUnicode_FromFormat("%U.", path);
     int result = prefix == NULL ? -1 : write_children(w, index, prefix);
     Py_XDECREF(prefix);
@@ -136,7 +134,7 @@ fj_paths_open(FjStructure *structure)
             structure->paths = paths;
         }
         else {
-            Py_DECREF(paths); /* written meanwhile, by what a key's __str__ did */
+            Py_DECREF(paths); /* a key's __str__ asked for the same paths */
         }
     }
     return structure->paths;

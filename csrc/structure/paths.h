@@ -1,5 +1,5 @@
-/* The paths of all leaves of a Structure, as `jax.tree_util.keystr(simple=True,
- * separator=".")` writes them: `layers.0.weight`.
+/* The paths of the leaves of a Structure as text, in the format of
+ * `jax.tree_util.keystr(simple=True, separator=".")`: `layers.0.weight`.
  *
  * Functions marked (P) may run Python code.
  */
@@ -9,11 +9,11 @@
 #include "base/common.h"
 #include "structure/structure.h"
 
-/* (P) Of the leaves that are given when a tree is built, in order: a tuple of str that the
- * Structure keeps, borrowed; NULL with an error. */
+/* (P) The paths of the open leaves, in order: a tuple of str that is cached in the Structure,
+ * borrowed; NULL with an error. */
 PyObject *fj_paths_open(FjStructure *structure);
 
-/* (P) Of all leaves: a new list of str. */
+/* (P) The paths of all leaves: a new list of str, or NULL with an error. */
 PyObject *fj_paths_all(FjStructure *structure);
 
 #endif

@@ -1,12 +1,12 @@
-/* The kinds of types, asked of Python once and remembered.
+/* The Python types NodeKind and Registry.
  *
- * Layout: a hash table from a type's address to its NodeKind.  A kind holds its type by a
- * weak reference, whose callback takes the kind out of the table, so an address is never
- * looked up after its type has died.
+ * Layout: a hash table from the address of a type to its NodeKind.  A NodeKind holds its type
+ * by a weak reference, whose callback removes the NodeKind from the table, so the table never
+ * holds the address of a type that has died.
  *
- * Python code can run in `classify`, `is_array` (fj_registry_kind, fj_registry_is_array) and,
- * by way of finalizers, wherever a reference is dropped.  fj_registry_cached_kind runs none:
- * the hot walk depends on that.
+ * Python code can run in `classify` (fj_registry_kind), in `is_array` (fj_registry_is_array)
+ * and, by way of finalizers, wherever a reference is dropped.  fj_registry_cached_kind runs no
+ * Python code, which the match of a call depends on.
  */
 #include "structure/registry.h"
 
@@ -49,7 +49,7 @@ kind_clear(PyObject *op)
     FjNodeKind *self = (FjNodeKind *)op;
     Py_CLEAR(self->weak);
     Py_CLEAR(self->key);
-    /* `names` stays: structures that are being cleared too may still be read. */
+    /* `names` is kept for Structures in the same reference cycle, which may still be read. */
     return 0;
 }
 
@@ -67,7 +67,7 @@ kind_dealloc(PyObject *op)
 }
 
 static PyType_Slot kind_slots[] = {
-    {Py_tp_doc, "What a type is to a walk. Made by Registry."},
+    {Py_tp_doc, "The kind of a type: how its instances are flattened. Made by Registry."},
     {Py_tp_traverse, kind_traverse},
     {Py_tp_clear, kind_clear},
     {Py_tp_dealloc, kind_dealloc},
@@ -82,7 +82,7 @@ PyType_Spec fj_node_kind_spec = {
     .slots = kind_slots,
 };
 
-/* The concatenation of up to three tuples of str, interned. */
+/* The concatenation of `count` tuples of str, with all items interned; a new tuple. */
 static PyObject *
 join_names(PyObject *const *groups, Py_ssize_t count)
 {
@@ -111,6 +111,7 @@ join_names(PyObject *const *groups, Py_ssize_t count)
     return names;
 }
 
+/* Reads the result of `classify` for a module or a dataclass.  0, or -1 with an error. */
 static int
 read_fields(FjNodeKind *kind, PyObject *answer)
 {
@@ -144,7 +145,7 @@ read_fields(FjNodeKind *kind, PyObject *answer)
     return 0;
 }
 
-/* Reads the details that `classify` gave along with the code. */
+/* Reads the result of `classify`.  0, or -1 with an error. */
 static int
 read_answer(FjNodeKind *kind, PyObject *answer)
 {
@@ -216,15 +217,16 @@ fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
     return registry->recent;
 }
 
+/* (P) Calls `classify`, and adds the kind to the table.  A new reference. */
 static FjNodeKind *
-learn_kind(FjRegistry *registry, PyObject *object)
+classify_type(FjRegistry *registry, PyObject *object)
 {
     PyObject *answer = NULL;
     FjNodeKind *kind = PyObject_GC_New(FjNodeKind, registry->state->kind);
     if (kind == NULL) {
         return NULL;
     }
-    /* Held, since classify() can give the instance another class. */
+    /* A new reference, since classify() can give the instance another class. */
     PyTypeObject *type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object));
     kind->code = FJ_STATIC;
     kind->type = type;
@@ -242,18 +244,18 @@ learn_kind(FjRegistry *registry, PyObject *object)
         goto error;
     }
     Py_CLEAR(answer);
-    if (Py_TYPE(object) != type) { /* the caller would take it apart as what it was */
+    if (Py_TYPE(object) != type) { /* the caller would flatten it by the wrong kind */
         PyErr_SetString(PyExc_RuntimeError,
-                        "an object changed its class while that was looked at");
+                        "an object changed its class while classify() was called for it");
         goto error;
     }
-    /* classify() may have walked an instance and learned this very type meanwhile. */
-    FjNodeKind *known = fj_registry_cached_kind(registry, type);
-    if (known != NULL) {
-        Py_INCREF(known);
+    /* classify() may have flattened another instance, which added a kind for this type. */
+    FjNodeKind *existing = fj_registry_cached_kind(registry, type);
+    if (existing != NULL) {
+        Py_INCREF(existing);
         Py_DECREF(kind);
         Py_DECREF(type);
-        return known;
+        return existing;
     }
     kind->weak = PyWeakref_NewRef((PyObject *)type, registry->forget);
     if (kind->weak == NULL ||
@@ -275,22 +277,16 @@ fj_registry_kind(FjRegistry *registry, PyObject *object)
 {
     FjNodeKind *kind = fj_registry_cached_kind(registry, Py_TYPE(object));
     return kind != NULL ? (FjNodeKind *)Py_NewRef((PyObject *)kind)
-                        : learn_kind(registry, object);
+                        : classify_type(registry, object);
 }
 
 int
 fj_registry_is_array(FjRegistry *registry, PyObject *object)
 {
-    PyObject *answer = PyObject_CallOneArg(registry->is_array, object);
-    if (answer == NULL) {
-        return -1;
-    }
-    int is_array = PyObject_IsTrue(answer);
-    Py_DECREF(answer);
-    return is_array;
+    return fj_take_truth(PyObject_CallOneArg(registry->is_array, object));
 }
 
-/* Callback of the weak references: a type has died, its kind goes. */
+/* (P) The callback of the weak references: removes the kind of a type that has died. */
 static PyObject *
 forget_kind(PyObject *self_ref, PyObject *weak)
 {
@@ -314,7 +310,8 @@ forget_kind(PyObject *self_ref, PyObject *weak)
 
 static PyMethodDef forget_definition = {"forget_kind", forget_kind, METH_O, NULL};
 
-/* 0, or -1 with the TypeError of what is no tuple of pairs of a type and a callable. */
+/* Checks that all items of the tuple `keyed` are pairs of a type and a key.  0, or -1 with
+ * TypeError. */
 static int
 check_keyed(PyObject *keyed)
 {
@@ -452,7 +449,7 @@ registry_set_missing(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 
 static PyGetSetDef registry_getset[] = {
     {"missing", registry_get_missing, registry_set_missing,
-     "stands for a field or an argument that is not there", NULL},
+     "a field with this value counts as absent", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -466,12 +463,13 @@ PyDoc_STRVAR(
     "Registry(*, array_type, classify, is_array, flatten_one_level, flatten_with_keys, "
     "missing, keyed=())\n"
     "--\n\n"
-    "What each type is to a walk. `classify(type, instance)` is asked once a type and\n"
-    "answers ('array',), ('per_instance',), ('static', key or None), ('namedtuple', "
-    "fill_directly),\n"
-    "('module' or 'dataclass', dynamic, static, wrapper names) or the name of a\n"
-    "built-in container or 'custom' alone. `keyed` are pairs of a type and a callable whose\n"
-    "result stands for its instances, where they are static.");
+    "The kind of each type. `classify(type, instance)` is called once for each type and\n"
+    "returns a tuple: ('array',), ('per_instance',), ('static', key or None),\n"
+    "('namedtuple', fill_directly), ('module' or 'dataclass', dynamic names, static names,\n"
+    "wrapper names), ('custom',) or the name of a built-in container alone, as in ('list',).\n"
+    "`keyed` are pairs of a type and a callable: for static instances of the type, the "
+    "result\n"
+    "of the callable is hashed and compared instead.");
 
 static PyType_Slot registry_slots[] = {
     {Py_tp_doc, (void *)registry_doc},

@@ -1,7 +1,7 @@
-/* What a type is to a walk: an array, a static leaf, or a node and how it comes apart.
+/* The kind of each type: an array, a static leaf, or a container and how to flatten it.
  *
- * A Registry asks Python once for each type (`classify`) and remembers the answer as a
- * NodeKind.  It holds types weakly: a class that dies takes its kind along.
+ * A Registry calls the Python function `classify` once for each type and stores the result as
+ * a NodeKind.  It holds types weakly: when a class dies, the Registry drops its kind.
  *
  * Functions marked (P) may run Python code.
  */
@@ -12,61 +12,86 @@
 #include "base/state.h"
 #include "base/table.h"
 
-/* The numbers are known to Python by the names in fj_node_kind_names.
- * NOLINTNEXTLINE(cert-int09-c): FJ_KIND_COUNT is a count, so its number goes to the next. */
+/* The code of a kind, and of a node in a Structure.  Python uses the names in
+ * fj_node_kind_names.
+ * NOLINTNEXTLINE(cert-int09-c): FJ_KIND_COUNT is a count, and FJ_ARGUMENTS has its number. */
 typedef enum {
-    FJ_ARRAY,        /* a leaf that is traced */
-    FJ_PER_INSTANCE, /* a leaf of which only the instance tells (tracers) */
-    FJ_STATIC,       /* a leaf that is not traced */
-    FJ_NONE,         /* None: a node without children */
+    /* Leaves. */
+    FJ_ARRAY,        /* traced */
+    FJ_PER_INSTANCE, /* an array or a static, depending on the instance: tracers */
+    FJ_STATIC,       /* not traced */
+
+    /* Containers that the core flattens and builds itself. */
+    FJ_NONE, /* None, which has no children */
     FJ_TUPLE,
     FJ_LIST,
-    FJ_DICT,         /* children in the order of the sorted keys */
-    FJ_ORDERED_DICT, /* children in their own order */
-    FJ_DEFAULT_DICT, /* as dict, with default_factory as a static */
+    FJ_DICT,         /* the children are in the order of the sorted keys */
+    FJ_ORDERED_DICT, /* the children are in the order of the dict */
+    FJ_DEFAULT_DICT, /* like FJ_DICT; the default_factory is a static */
     FJ_NAMEDTUPLE,
-    FJ_MODULE,    /* fields kept in the instance's __dict__: Equinox Modules */
-    FJ_DATACLASS, /* fields read by getattr, rebuilt by calling the class */
-    FJ_CUSTOM,    /* comes apart through a callback, one level at a time */
+    FJ_MODULE,    /* an Equinox Module: its fields are in the instance's __dict__ */
+    FJ_DATACLASS, /* its fields are read by getattr; built by calling the class */
+
+    /* Any other container: flattened one level at a time by a Python callback. */
+    FJ_CUSTOM,
+
     FJ_KIND_COUNT,
-    /* Only inside a Structure: */
+
+    /* Nodes of a Structure that no type has as its kind. */
     FJ_ARGUMENTS = FJ_KIND_COUNT, /* the root of a call: one child for each parameter */
-    FJ_MISSING                    /* a field or an argument that is not there */
+    FJ_MISSING                    /* an absent field, or an argument that was not given */
 } FjKindCode;
 
+/* The names by which Python knows the kinds of types. */
 extern const char *const fj_node_kind_names[FJ_KIND_COUNT];
 
 struct FjNodeKind {
     PyObject_HEAD FjKindCode code;
-    PyTypeObject *type; /* borrowed: the address alone, checked through `weak` */
-    PyObject *weak;     /* weak reference to the type */
-    PyObject *names;    /* tuple of interned field names: dynamic ones, then static ones, then
-                         * (modules) those of a wrapper */
-    Py_ssize_t dynamic; /* how many of each */
+    PyTypeObject *type; /* borrowed; valid while `weak` is alive */
+    PyObject *weak;     /* weak reference to `type` */
+
+    /* FJ_STATIC: a callable; its result is hashed and compared instead of the value.  Or
+     * NULL. */
+    PyObject *key;
+
+    /* FJ_NAMEDTUPLE: instances are built by filling in a tuple, without calling the class. */
+    int fill_directly;
+
+    /* FJ_MODULE, FJ_DATACLASS: the interned names of the dynamic fields, then of the static
+     * fields, then (modules only) of the attributes that a wrapper has besides; and the number
+     * of each. */
+    PyObject *names;
+    Py_ssize_t dynamic;
     Py_ssize_t statics;
     Py_ssize_t wrapper;
-    PyObject *key;     /* static: callable whose result stands for the value, or NULL */
-    int fill_directly; /* named tuple: made by filling in a tuple, without calling the class */
-    Py_ssize_t *places;  /* module: index of each field among the shared keys, -1 unknown */
-    Py_ssize_t placed;   /* module: how many fields' places are known... */
-    Py_ssize_t in_order; /* ... and how many of these are the field's own number */
-    Py_ssize_t reach;    /* module: one more than the last of these places */
-    unsigned int direct_version; /* module: the version of the class in which no field was
-                                  * found to be a descriptor; 0 unknown */
+
+    /* FJ_MODULE: where the attributes are in the array that CPython keeps them in, see
+     * fields.h. */
+    Py_ssize_t *places;  /* the index of each name in the array; -1 until it has been found */
+    Py_ssize_t placed;   /* the number of fields whose place has been found ... */
+    Py_ssize_t in_order; /* ... and of those whose place is the field's own index */
+    Py_ssize_t reach;    /* the largest place of a field + 1 */
+
+    /* FJ_MODULE: the version of the class for which it was checked that no field's name is a
+     * data descriptor; 0 if that has not been checked. */
+    unsigned int direct_version;
 };
 
 struct FjRegistry {
-    PyObject_HEAD FjTable kinds;
-    FjNodeKind *recent;          /* borrowed from `kinds`: the one found last, or NULL */
-    PyTypeObject *array_type;    /* the type that most arrays have */
-    FjState *state;              /* borrowed: our type keeps the module */
-    PyObject *classify;          /* (type, instance) -> (code, details...) */
-    PyObject *is_array;          /* (instance) -> bool */
-    PyObject *flatten_one_level; /* (instance) -> (children, aux) */
-    PyObject *flatten_with_keys; /* (instance) -> (children, aux, unflatten) */
-    PyObject *missing;           /* stands for a field that is not there */
-    PyObject *keyed;             /* tuple of (type, key), or NULL: see statics.h */
-    PyObject *forget;            /* callback of the weak references */
+    PyObject_HEAD FjTable kinds; /* from a type to its NodeKind */
+    FjNodeKind *recent;          /* borrowed from `kinds`: the kind found last, or NULL */
+    PyTypeObject *array_type;    /* the type of most arrays */
+    FjState *state;              /* borrowed: the Registry's type holds the module */
+
+    /* Callables given by Python. */
+    PyObject *classify;          /* (type, instance) -> (name of the kind, details...) */
+    PyObject *is_array;          /* (instance of an FJ_PER_INSTANCE type) -> bool */
+    PyObject *flatten_one_level; /* (FJ_CUSTOM instance) -> (children, aux data) */
+    PyObject *flatten_with_keys; /* the same -> (children, aux data, unflatten, keys) */
+
+    PyObject *missing; /* a field with this value counts as absent */
+    PyObject *keyed;   /* tuple of pairs (type, key), or NULL: see statics.h */
+    PyObject *forget;  /* the callback of the weak references to types */
     PyObject *weakrefs;
 };
 
@@ -76,10 +101,12 @@ extern PyType_Spec fj_registry_spec;
 /* (P) The kind of `object`'s type: a new reference, or NULL with an error. */
 FjNodeKind *fj_registry_kind(FjRegistry *registry, PyObject *object);
 
-/* The same where it is known already, else NULL without an error; borrowed. */
+/* The kind of a type, borrowed; NULL without an error when `classify` has not been called for
+ * the type.  Runs no Python code. */
 FjNodeKind *fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type);
 
-/* 1 when the type is always an array's, as far as is known. */
+/* Whether the kind of the type is FJ_ARRAY.  0 also when `classify` has not been called for
+ * the type.  Runs no Python code. */
 static inline int
 fj_registry_is_array_type(FjRegistry *registry, PyTypeObject *type)
 {

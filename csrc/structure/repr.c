@@ -1,39 +1,37 @@
-/* A Structure as text, node by node.
+/* The repr is written in one pass over the nodes.
  *
- * Python code can run in the reprs of keys and statics and in the `__name__` of classes.  A
- * Structure does not change meanwhile.
+ * Python code can run in the reprs of keys and static values, in the `__name__` of classes and
+ * in the `_fields` of named tuples.  It cannot change the Structure.
  */
 #include "structure/repr.h"
 
-#define MOST_CHILDREN 10 /* of one node that are written out, */
-#define MOST_NODES 120   /* and nodes of the whole */
-#define MOST_CHARACTERS 60
+#define MAX_CHILDREN 10   /* written for one node */
+#define MAX_NODES 120     /* written in all */
+#define MAX_CHARACTERS 60 /* written for one value */
 
 typedef struct {
     FjStructure *structure;
-    PyObject *pieces; /* a list of str */
-    uint32_t at;
-    Py_ssize_t leaf;
-    int written; /* nodes */
+    PyObject *pieces; /* list of str */
+    uint32_t at;      /* the index of the next node */
+    Py_ssize_t leaf;  /* the number of leaves before it */
+    int written;      /* the number of nodes written */
 } Repr;
 
 static int put_node(Repr *r);
 
-/* Appends `text`, which is stolen and may be NULL. */
+/* Appends `text`, which is stolen; NULL is an error that is passed on. */
 static int
 put(Repr *r, PyObject *text)
 {
-    int result = text == NULL ? -1 : PyList_Append(r->pieces, text);
-    Py_XDECREF(text);
-    return result;
+    return fj_list_take(r->pieces, text);
 }
 
 static int
 put_value(Repr *r, PyObject *value)
 {
     PyObject *text = PyObject_Repr(value);
-    if (text != NULL && PyUnicode_GET_LENGTH(text) > MOST_CHARACTERS) {
-        PyObject *start = PyUnicode_Substring(text, 0, MOST_CHARACTERS);
+    if (text != NULL && PyUnicode_GET_LENGTH(text) > MAX_CHARACTERS) {
+        PyObject *start = PyUnicode_Substring(text, 0, MAX_CHARACTERS);
         Py_SETREF(text, start == NULL ? NULL : PyUnicode_FromFormat("%U...", start));
         Py_XDECREF(start);
     }
@@ -43,13 +41,11 @@ put_value(Repr *r, PyObject *value)
 static int
 put_leaf(Repr *r)
 {
-    PyObject **fixed = r->structure->static_leaves;
-    Py_ssize_t leaf = r->leaf++;
-    return fixed != NULL && fixed[leaf] != NULL ? put_value(r, fixed[leaf])
-                                                : put(r, PyUnicode_FromString("*"));
+    PyObject *value = fj_structure_static_leaf(r->structure, r->leaf++);
+    return value != NULL ? put_value(r, value) : put(r, PyUnicode_FromString("*"));
 }
 
-/* `name=` or `key: `, or nothing for an item of a sequence. */
+/* Writes `name=` or `key: `; nothing for an item of a sequence or of a custom node. */
 static int
 put_key(Repr *r, uint32_t index, uint32_t child)
 {
@@ -76,21 +72,21 @@ put_key(Repr *r, uint32_t index, uint32_t child)
     return put(r, text);
 }
 
-/* Passes the nodes up to `end` without a word. */
+/* Skips nodes up to `end`, counting leaves. */
 static void
-pass(Repr *r, uint32_t end)
+skip_to(Repr *r, uint32_t end)
 {
     for (; r->at < end; r->at++) {
         r->leaf += fj_node_leaves(&r->structure->nodes[r->at]);
     }
 }
 
-/* Says how many children are left out, and passes them. */
+/* Skips the children from `child` on, and writes how many they are. */
 static int
-put_rest(Repr *r, uint32_t index, uint32_t child)
+put_omitted(Repr *r, uint32_t index, uint32_t child)
 {
     const FjNode *node = &r->structure->nodes[index];
-    pass(r, r->structure->info[index].subtree_end);
+    skip_to(r, r->structure->info[index].subtree_end);
     if (node->flags & FJ_NODE_LEAVES) {
         r->leaf += node->arity - child;
     }
@@ -105,8 +101,8 @@ put_children(Repr *r, uint32_t index)
     int first = 1;
     for (uint32_t child = 0; child < node->arity; child++) {
         int bare = (node->flags & FJ_NODE_LEAVES) != 0;
-        if (child == MOST_CHILDREN || r->written > MOST_NODES) {
-            return put_rest(r, index, child);
+        if (child == MAX_CHILDREN || r->written > MAX_NODES) {
+            return put_omitted(r, index, child);
         }
         if (!bare && r->structure->nodes[r->at].code == FJ_MISSING) {
             r->at++;

@@ -5,8 +5,8 @@
 #include "base/common.h"
 #include "structure/structure.h"
 
-/* A star stands for a leaf that is given when a tree is built.  Long ones are abbreviated.
- * Runs Python code: the reprs of keys and statics. */
+/* A new str, in which a star stands for each open leaf.  Large Structures are abbreviated.
+ * Runs Python code: the reprs of keys and static values, see repr.c. */
 PyObject *fj_structure_repr(PyObject *structure);
 
 #endif

@@ -1,36 +1,40 @@
-/* The rule by which two static values share a compiled program.
+/* Freezing, hashing and comparing static values; statics.h has the rule.
  *
- * A frozen value is the value itself where nothing in it needs to be frozen; else a Frozen: a
- * tuple of its type, as which it counts, and its parts, frozen.  Parts are elements, pairs of
- * key and value, or what the `key` of its type or kind gives.  An identity is a Frozen of the
- * type Frozen and an object that is not looked into.
+ * The frozen copy of a value is the value itself if nothing in it needs to be copied.
+ * Otherwise it is a Frozen, a tuple of the value's type and of its frozen parts:
  *
- * Python code can run in a type's own __hash__ and __eq__, in the `key` of its type or kind,
- * and in classify() where a type is met for the first time.  The caller holds references to
- * both values; what frozen values are made of is held by these, which are immutable, so it
- * lives as long.
+ *     [8, 4]                               Frozen(list, 8, 4)
+ *     (1, [2])                             Frozen(tuple, 1, Frozen(list, 2))
+ *     {"a": 1}                             Frozen(dict, ("a", 1))
+ *     a value v whose type has a key       Frozen(type(v), key(v))
+ *     fj_static_identity(v)                Frozen(Frozen, v); v is not frozen
+ *
+ * Python code can run in the __hash__ and __eq__ of values, in keys, and in classify() for a
+ * type that the Registry has no kind for.  The caller holds references to the values that are
+ * hashed or compared.  Frozen values hold their parts and are immutable, so the parts live as
+ * long.
  */
 #include "structure/statics.h"
 
 #include "base/hash.h"
 #include "structure/registry.h"
 
+/* How the values of a type are compared.  Values with the rules up to COMPLEX are inert. */
 typedef enum {
     BY_IDENTITY,
-    BY_VALUE, /* by ==, which is exact within the type */
+    BY_VALUE, /* by ==, which is exact for two values of the type */
     FLOAT,
     COMPLEX,
     TUPLE,
-    SET,
+    SET, /* sets and frozensets */
     LIST,
     DICT,
-    BY_TYPE /* by the key of its kind, or its own == */
+    BY_TYPE /* by the key of the type, or by the value's own __eq__ and __hash__ */
 } Rule;
 
-/* The callable whose result stands for values of this type, borrowed; NULL where the registry
- * names none. */
+/* The key of a type in FjRegistry.keyed, borrowed, or NULL. */
 static PyObject *
-given_key(const FjRegistry *registry, const PyTypeObject *type)
+registered_key(const FjRegistry *registry, const PyTypeObject *type)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(registry->keyed); i++) {
         PyObject *pair = PyTuple_GET_ITEM(registry->keyed, i);
@@ -41,7 +45,13 @@ given_key(const FjRegistry *registry, const PyTypeObject *type)
     return NULL;
 }
 
-/* How values of this type compare.  Subclasses that inherit hash and == follow their base. */
+/* Whether a type is `base`, or inherits its __eq__ and __hash__. */
+static inline int
+compares_like(const PyTypeObject *type, const PyTypeObject *base)
+{
+    return type->tp_richcompare == base->tp_richcompare && type->tp_hash == base->tp_hash;
+}
+
 static Rule
 rule_of(const FjRegistry *registry, PyTypeObject *type)
 {
@@ -49,33 +59,18 @@ rule_of(const FjRegistry *registry, PyTypeObject *type)
         type == &PyBytes_Type || type == Py_TYPE(Py_None)) {
         return BY_VALUE;
     }
-    if (FJ_UNLIKELY(registry->keyed != NULL) && given_key(registry, type) != NULL) {
+    if (FJ_UNLIKELY(registry->keyed != NULL) && registered_key(registry, type) != NULL) {
         return BY_TYPE;
     }
-    if (type->tp_hash == PyBaseObject_Type.tp_hash &&
-        type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
-        return BY_IDENTITY;
-    }
-    if (type->tp_richcompare == PyFloat_Type.tp_richcompare &&
-        type->tp_hash == PyFloat_Type.tp_hash) {
-        return FLOAT;
-    }
-    if (type->tp_richcompare == PyComplex_Type.tp_richcompare &&
-        type->tp_hash == PyComplex_Type.tp_hash) {
-        return COMPLEX;
-    }
-    if (type->tp_richcompare == PyTuple_Type.tp_richcompare &&
-        type->tp_hash == PyTuple_Type.tp_hash) {
-        return TUPLE;
-    }
-    if (type->tp_richcompare == PyFrozenSet_Type.tp_richcompare &&
-        type->tp_hash == PyFrozenSet_Type.tp_hash) {
-        return SET;
-    }
-    return type == &PyList_Type   ? LIST
-           : type == &PyDict_Type ? DICT
-           : type == &PySet_Type  ? SET
-                                  : BY_TYPE;
+    return compares_like(type, &PyBaseObject_Type)  ? BY_IDENTITY
+           : compares_like(type, &PyFloat_Type)     ? FLOAT
+           : compares_like(type, &PyComplex_Type)   ? COMPLEX
+           : compares_like(type, &PyTuple_Type)     ? TUPLE
+           : compares_like(type, &PyFrozenSet_Type) ? SET
+           : type == &PyList_Type                   ? LIST
+           : type == &PyDict_Type                   ? DICT
+           : type == &PySet_Type                    ? SET
+                                                    : BY_TYPE;
 }
 
 int
@@ -89,11 +84,9 @@ fj_static_is_inert(FjRegistry *registry, PyObject *value)
         return 1;
     case TUPLE:
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); i++) {
-            PyObject *item = PyTuple_GET_ITEM(value, i);
-            /* One level: deeper ones are rare, and would need a before_raising_call against
-             * depth. */
-            Rule rule = rule_of(registry, Py_TYPE(item));
-            if (rule > COMPLEX) {
+            /* A tuple in a tuple counts as not inert.  It is rare, and following it would need
+             * a recursion check, which can raise. */
+            if (rule_of(registry, Py_TYPE(PyTuple_GET_ITEM(value, i))) > COMPLEX) {
                 return 0;
             }
         }
@@ -111,8 +104,9 @@ hash_double(Py_uhash_t hash, double value)
     return fj_hash_mix(hash, (Py_uhash_t)(bits ^ (bits >> 32)));
 }
 
-/* An int's own hash takes -1 for -2, and 0 for 2**61 - 1: one that was changed into the other
- * in a list must not go unseen.  0, or -1 with an error. */
+/* Mixes the hash of an int into `hash`.  0, or -1 with an error.
+ *
+ * Python's hash is not used because hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1). */
 static int
 hash_int(PyObject *value, Py_uhash_t *hash)
 {
@@ -132,7 +126,7 @@ hash_int(PyObject *value, Py_uhash_t *hash)
 static int
 same_bits(double a, double b)
 {
-    return memcmp(&a, &b, sizeof(a)) == 0; /* NOLINT: this is what is asked */
+    return memcmp(&a, &b, sizeof(a)) == 0; /* NOLINT: 0.0 and -0.0 differ */
 }
 
 /* ---- freezing ---- */
@@ -145,7 +139,7 @@ frozen_traverse(PyObject *op, visitproc visit, void *arg)
 }
 
 static PyType_Slot frozen_slots[] = {
-    {Py_tp_doc, "What a static was at one moment; private."},
+    {Py_tp_doc, "The contents of a static value at one moment; private."},
     {Py_tp_traverse, frozen_traverse},
     {0, NULL},
 };
@@ -157,7 +151,7 @@ PyType_Spec fj_frozen_spec = {
     .slots = frozen_slots,
 };
 
-/* A Frozen with room for `count` parts. */
+/* A new Frozen with `first` as its first item and room for `count` parts. */
 static PyObject *
 new_frozen(FjState *state, PyObject *first, Py_ssize_t count)
 {
@@ -178,19 +172,20 @@ fj_static_identity(FjState *state, PyObject *value)
     return frozen;
 }
 
-/* Whether a Frozen stands for an object that is not looked into, its second item. */
+/* Whether fj_static_identity made a Frozen.  The object is its second item. */
 static int
 is_identity(const FjRegistry *registry, PyObject *frozen)
 {
     return PyTuple_GET_ITEM(frozen, 0) == (PyObject *)registry->state->frozen;
 }
 
-/* What stands for a value whose type or kind has a `key`: 1 with a new reference, 0 when it
- * has none, -1 with an error. */
+/* Calls the key of the value's type.  1 with a new reference in `*key`, 0 when the type has no
+ * key, -1 with an error. */
 static int
 key_of(FjRegistry *registry, PyObject *value, PyObject **key)
 {
-    PyObject *function = registry->keyed == NULL ? NULL : given_key(registry, Py_TYPE(value));
+    PyObject *function =
+        registry->keyed == NULL ? NULL : registered_key(registry, Py_TYPE(value));
     Py_XINCREF(function);
     if (function == NULL) {
         FjNodeKind *kind = fj_registry_kind(registry, value);
@@ -214,7 +209,7 @@ has_no_hash(PyObject *value)
     return Py_TYPE(value)->tp_hash == PyObject_HashNotImplemented;
 }
 
-/* A new reference to what stands for `value`, whose key this is, frozen. */
+/* The frozen copy of `value`, which has this key; a new reference. */
 static PyObject *
 freeze_key(FjRegistry *registry, PyObject *value, PyObject *key)
 {
@@ -233,6 +228,7 @@ freeze_key(FjRegistry *registry, PyObject *value, PyObject *key)
     return frozen;
 }
 
+/* fj_static_freeze for values with the rule BY_TYPE. */
 static PyObject *
 freeze_by_type(FjRegistry *registry, PyObject *value, int field)
 {
@@ -241,14 +237,15 @@ freeze_by_type(FjRegistry *registry, PyObject *value, int field)
     if (has_key <= 0) {
         return has_key < 0 ? NULL : Py_NewRef(value);
     }
-    /* The value's own hash says whether it may be a leaf; what its key holds need not. */
+    /* A leaf must be hashable itself; its key need not be. */
     int hashable = field || PyObject_Hash(value) != -1;
     PyObject *frozen = hashable ? freeze_key(registry, value, key) : NULL;
     Py_DECREF(key);
     return frozen;
 }
 
-/* What a container holds now, as a new tuple: freezing an element may change it. */
+/* The elements of a container, or the pairs of key and value of a dict: a new tuple, since
+ * code that runs while an element is frozen may change the container. */
 static PyObject *
 contents(PyObject *value, Rule rule)
 {
@@ -264,7 +261,8 @@ contents(PyObject *value, Rule rule)
     return tuple;
 }
 
-/* Itself, if it cannot change and each of its elements is frozen as it is. */
+/* fj_static_freeze for containers.  Returns `value` itself if it is immutable and no element
+ * needs to be copied. */
 static PyObject *
 freeze_elements(FjRegistry *registry, PyObject *value, Rule rule, int field)
 {
@@ -324,7 +322,7 @@ fj_static_freeze(FjRegistry *registry, PyObject *value, int field)
 
 /* ---- hash and equality of frozen values ---- */
 
-/* Whether the parts of a Frozen come in no order. */
+/* Whether a Frozen is that of a set, so that the order of its parts does not count. */
 static int
 is_set(PyObject *frozen)
 {
@@ -333,19 +331,16 @@ is_set(PyObject *frozen)
                                   PyType_IsSubtype((PyTypeObject *)type, &PyFrozenSet_Type));
 }
 
+/* Mixes the hashes of the items of a tuple, from `first` on, into `hash`.  0, or -1 with an
+ * error. */
 static int
-hash_frozen(FjRegistry *registry, PyObject *frozen, Py_uhash_t *hash)
+hash_items(FjRegistry *registry, PyObject *items, Py_ssize_t first, int ordered,
+           Py_uhash_t *hash)
 {
-    int ordered = !is_set(frozen);
     Py_uhash_t sum = 0;
-    if (is_identity(registry, frozen)) {
-        *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(frozen, 1)));
-        return 0;
-    }
-    *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(frozen, 0)));
-    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(frozen); i++) {
+    for (Py_ssize_t i = first; i < PyTuple_GET_SIZE(items); i++) {
         Py_hash_t part;
-        if (fj_static_hash(registry, PyTuple_GET_ITEM(frozen, i), &part) < 0) {
+        if (fj_static_hash(registry, PyTuple_GET_ITEM(items, i), &part) < 0) {
             return -1;
         }
         if (ordered) {
@@ -359,32 +354,30 @@ hash_frozen(FjRegistry *registry, PyObject *frozen, Py_uhash_t *hash)
     return 0;
 }
 
-/* Folds in the elements of a tuple or frozenset that is frozen as it is. */
+static int
+hash_frozen(FjRegistry *registry, PyObject *frozen, Py_uhash_t *hash)
+{
+    if (is_identity(registry, frozen)) {
+        *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(frozen, 1)));
+        return 0;
+    }
+    *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(frozen, 0)));
+    return hash_items(registry, frozen, 1, !is_set(frozen), hash);
+}
+
+/* For a tuple or frozenset that is its own frozen copy. */
 static int
 hash_elements(FjRegistry *registry, PyObject *value, Rule rule, Py_uhash_t *hash)
 {
-    Py_uhash_t sum = 0;
     PyObject *items = contents(value, rule);
     if (items == NULL) {
         return -1;
     }
-    int result = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items) && result == 0; i++) {
-        Py_hash_t part;
-        result = fj_static_hash(registry, PyTuple_GET_ITEM(items, i), &part);
-        if (rule == TUPLE) {
-            *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
-        }
-        else {
-            sum += fj_hash_mix(0, (Py_uhash_t)part);
-        }
-    }
-    *hash = rule == TUPLE ? *hash : fj_hash_mix(*hash, sum);
+    int result = hash_items(registry, items, 0, rule == TUPLE, hash);
     Py_DECREF(items);
     return result;
 }
 
-/* 0, or -1 with an error. */
 static int
 hash_by_type(PyObject *value, Py_uhash_t *hash)
 {
@@ -438,32 +431,33 @@ fj_static_hash(FjRegistry *registry, PyObject *value, Py_hash_t *result)
     return 0;
 }
 
-/* Two sets are the same when each element of `a` has its own, exactly equal, in `b`: both
- * tuples of elements, from `first` on. */
+/* Whether each item of `a` can be paired with an equal item of `b`.  Both are tuples of the
+ * same size, whose items before `first` are left out. */
 static int
 equal_sets(FjRegistry *registry, PyObject *a, PyObject *b, Py_ssize_t first)
 {
     int same = 1;
-    PyObject *rest = PySequence_List(b);
-    if (rest == NULL) {
+    PyObject *unpaired = PySequence_List(b);
+    if (unpaired == NULL) {
         return -1;
     }
     for (Py_ssize_t i = first; i < PyTuple_GET_SIZE(a) && same > 0; i++) {
-        /* Sets that were made alike iterate alike: the partner is mostly the first. */
+        /* Equal sets often iterate in the same order, so the first item is often equal. */
         Py_ssize_t k = first;
         same = 0;
-        for (; k < PyList_GET_SIZE(rest) && same == 0; k++) {
-            same = fj_static_equal(registry, PyTuple_GET_ITEM(a, i), PyList_GET_ITEM(rest, k));
+        for (; k < PyList_GET_SIZE(unpaired) && same == 0; k++) {
+            same = fj_static_equal(registry, PyTuple_GET_ITEM(a, i),
+                                   PyList_GET_ITEM(unpaired, k));
         }
-        if (same > 0 && PyList_SetSlice(rest, k - 1, k, NULL) < 0) {
+        if (same > 0 && PyList_SetSlice(unpaired, k - 1, k, NULL) < 0) {
             same = -1;
         }
     }
-    Py_DECREF(rest);
+    Py_DECREF(unpaired);
     return same;
 }
 
-/* Two tuples of elements, in order. */
+/* The same, with the items in order. */
 static int
 equal_sequences(FjRegistry *registry, PyObject *a, PyObject *b, Py_ssize_t first)
 {
@@ -474,7 +468,7 @@ equal_sequences(FjRegistry *registry, PyObject *a, PyObject *b, Py_ssize_t first
     return same;
 }
 
-/* Two tuples, two frozensets, or two Frozen. */
+/* Whether two tuples, two frozensets or two Frozen are equal. */
 static int
 equal_elements(FjRegistry *registry, PyObject *a, PyObject *b, Rule rule)
 {
@@ -509,20 +503,14 @@ equal_compound(FjRegistry *registry, PyObject *a, PyObject *b, Rule rule)
     return result;
 }
 
-/* By their own ==; without a hash, by identity. */
+/* Values without a hash are compared by identity; the caller has seen that they differ. */
 static int
 equal_by_type(PyObject *a, PyObject *b)
 {
     if (has_no_hash(a)) {
         return 0;
     }
-    PyObject *answer = PyObject_RichCompare(a, b, Py_EQ);
-    if (answer == NULL) {
-        return -1;
-    }
-    int result = PyObject_IsTrue(answer);
-    Py_DECREF(answer);
-    return result;
+    return fj_take_truth(PyObject_RichCompare(a, b, Py_EQ));
 }
 
 int

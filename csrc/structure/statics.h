@@ -1,21 +1,25 @@
-/* Hash and equality of static values: exact by type, then by value.
+/* Hash and equality of static values, which are exact: types are compared, then values.
  *
- * 1, True and 1.0 are three values here, and so are 0.0 and -0.0; a NaN equals itself.
- * Tuples and frozensets are compared element by element by the same rule; a type whose kind
- * has a `key` by its key; anything else by its own == and hash.
+ * Static values are the leaves of a pytree that are not arrays, the values of static fields,
+ * and aux data.  1, True and 1.0 are three different values, and so are 0.0 and -0.0; a NaN is
+ * equal to a NaN with the same bits.  Tuples and frozensets are compared element by
+ * element by the same rule.  Instances of a type that has a key (FjRegistry.keyed,
+ * FjNodeKind.key) are compared by the key of each.  All others are compared by their own
+ * __eq__ and __hash__, or by identity if these are inherited from object.
  *
- * A value is *inert* when neither hashing nor comparing it can run Python code and nothing
- * can change what it equals: then the same address is proof of equality.
+ * A value is *inert* when neither hashing nor comparing it can run Python code and nothing can
+ * change what it is equal to.  So inert values are equal if their addresses are.
  *
- * Any other may change later on, so it is *frozen* before it is looked at: what it is made of
- * at that moment, which nobody can change and which holds all that it was made of.  Frozen
- * values alone are hashed and compared, so that what a value was can be told from what it is,
- * also where it is the very same object.  What has an == of its own, and an inert value, is
- * frozen as it is.
+ * A value that is not inert may change later.  It is *frozen* before it is hashed or compared:
+ * fj_static_freeze returns a copy of its contents at that moment, which cannot change and
+ * which holds references to all of them.  Only frozen values are hashed and compared, so a
+ * value that was changed in place differs from what it was, even though it is the same object.
+ * An inert value is its own frozen copy.  So is a value with an __eq__ of its own and no key,
+ * because nothing is known of its contents.
  *
- * Leaves must be hashable, as they must for jax.jit.  Static fields and aux data need not be
- * (JAX does not hash aux data): in a *field*, lists, dicts and sets count by their contents,
- * and whatever else has no hash by its identity.
+ * Leaves must be hashable, as for jax.jit.  The values of static fields and aux data, both of
+ * which are called *fields* here, need not be (JAX does not hash aux data): lists, dicts and
+ * sets are compared by their contents, and all other values without a hash by identity.
  *
  * Functions marked (P) may run Python code; on inert values they do not.
  */
@@ -27,24 +31,27 @@
 
 extern PyType_Spec fj_frozen_spec;
 
-/* 1 when `value` is inert.  Runs no Python code. */
+/* Whether `value` is inert: 1 or 0.  Runs no Python code. */
 int fj_static_is_inert(FjRegistry *registry, PyObject *value);
 
-/* (P) A new reference to what `value` is now, frozen; NULL with the error that taking it apart
- * raised, or that it has no hash.  `field`: see above. */
+/* (P) The frozen copy of `value`, or `value` itself if it is frozen already; a new reference.
+ * NULL with an error, which is a TypeError if `value` is not hashable and `field`, whether it
+ * is a field as described above, is 0. */
 PyObject *fj_static_freeze(FjRegistry *registry, PyObject *value, int field);
 
-/* A new reference to what equals nothing but itself made of the very same object. */
+/* A new frozen value that is equal only to another one made from the same object. */
 PyObject *fj_static_identity(FjState *state, PyObject *value);
 
-/* (P) 0, or -1 with the error that hashing raised. */
+/* (P) The hash of a frozen value.  0, or -1 with an error. */
 int fj_static_hash(FjRegistry *registry, PyObject *frozen, Py_hash_t *hash);
 
-/* (P) 1, 0, or -1 with the error that comparing raised.  Where an object is in both that has
- * an == of its own, the caller compares hashes too: it may have changed since. */
+/* (P) Whether two frozen values are equal: 1, 0, or -1 with an error.  The caller compares
+ * their hashes too if they may have been frozen at different times: an object with an __eq__
+ * of its own may be in both, and may have changed in between. */
 int fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b);
 
-/* (P) The same of two values as they are now. */
+/* (P) Whether two values are equal now, each of which counts as a field: 1, 0, or -1 with an
+ * error. */
 int fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b);
 
 #endif

@@ -1,8 +1,8 @@
-/* Structures: making, hashing, comparing, and saying where something stands in them.
+/* Appending nodes to Structures, hashing and comparing Structures, and paths to their nodes.
  *
- * Python code can run where statics are hashed and compared (their own __hash__ and __eq__),
- * where a path is written down, and where references are dropped.  The nodes never change
- * meanwhile, so no index or pointer into them goes stale.
+ * Python code can run where static values are hashed and compared (their __hash__ and __eq__),
+ * where a path is computed or written, and where references are dropped.  It cannot change the
+ * nodes, so indices of nodes and pointers to them stay valid.
  */
 #include "structure/structure.h"
 
@@ -30,7 +30,7 @@ fj_structure_new(FjRegistry *registry)
     return self;
 }
 
-/* Both arrays are in one block, which malloc can often extend in place. */
+/* Both arrays are in one allocation, which realloc can often extend in place. */
 int
 fj_structure_grow(FjStructure *self)
 {
@@ -51,10 +51,10 @@ fj_structure_grow(FjStructure *self)
 }
 
 Py_ssize_t
-fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t children,
-                    PyTypeObject *type, PyObject *aux)
+fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t arity, PyTypeObject *type,
+                    PyObject *aux)
 {
-    if (children > UINT32_MAX) {
+    if (arity > UINT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "a node with more than 2**32 children");
         return -1;
     }
@@ -63,7 +63,7 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t children,
         return -1;
     }
     FjNodeInfo *info = &self->info[self->count - 1];
-    node->arity = (uint32_t)children;
+    node->arity = (uint32_t)arity;
     info->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
     info->subtree_end = 0;
     return self->count - 1;
@@ -97,7 +97,7 @@ fj_structure_value(const FjNode *node)
     }
 }
 
-/* (P) Freezes the static, keys or aux data of a node, and folds in their hash. */
+/* (P) Freezes the value of a node, and mixes its hash into `hash`.  0, or -1 with an error. */
 static int
 hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
 {
@@ -115,15 +115,15 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
     *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
     self->info[index].hash = part;
     if (frozen != value && result == 0) {
-        Py_XSETREF(self->info[index].kept, Py_NewRef(frozen));
+        Py_XSETREF(self->info[index].cached, Py_NewRef(frozen));
     }
     Py_XDECREF(frozen);
     return result;
 }
 
-/* (P) The hash of a leaf as it is now. */
+/* (P) 0, or -1 with an error. */
 static int
-hash_now(FjRegistry *registry, PyObject *value, Py_hash_t *hash)
+hash_static_leaf(FjRegistry *registry, PyObject *value, Py_hash_t *hash)
 {
     PyObject *frozen = fj_static_freeze(registry, value, 0);
     int result = frozen == NULL ? -1 : fj_static_hash(registry, frozen, hash);
@@ -131,14 +131,14 @@ hash_now(FjRegistry *registry, PyObject *value, Py_hash_t *hash)
     return result;
 }
 
-/* (P) Folds in the leaves that are not given. */
+/* (P) Mixes the hashes of the static leaves into `hash`.  0, or -1 with an error. */
 static int
 hash_static_leaves(FjStructure *self, Py_uhash_t *hash)
 {
     for (Py_ssize_t i = 0; i < self->all_leaves; i++) {
         Py_hash_t part = 0;
         if (self->static_leaves[i] != NULL &&
-            hash_now(self->registry, self->static_leaves[i], &part) < 0) {
+            hash_static_leaf(self->registry, self->static_leaves[i], &part) < 0) {
             fj_structure_note_leaf("while hashing the static", self, i);
             return -1;
         }
@@ -171,28 +171,30 @@ fj_structure_hash(FjStructure *self)
     return 0;
 }
 
-/* What the value of a node was when the Structure was hashed, borrowed; NULL where it is not
- * hashed, or where that is the value itself. */
+/* The copy of the node's value that was frozen when the Structure was hashed, borrowed; NULL
+ * when the Structure is not hashed, or when freezing the value made no copy. */
 static inline PyObject *
-kept_value(const FjStructure *self, const FjNode *node)
+cached_copy(const FjStructure *self, const FjNode *node)
 {
     return !self->hashed || node->flags & FJ_NODE_STR_KEYS
                ? NULL
-               : fj_structure_info(self, node)->kept;
+               : fj_structure_info(self, node)->cached;
 }
 
-/* (P) The same as a new reference; where the Structure is not hashed, what the value is. */
+/* (P) The node's value, frozen when the Structure was hashed, or now if it is not hashed.  A
+ * new reference, or NULL with an error. */
 static PyObject *
 frozen_value(const FjStructure *self, const FjNode *node)
 {
     if (!self->hashed) {
         return fj_static_freeze(self->registry, fj_structure_value(node), 1);
     }
-    PyObject *kept = kept_value(self, node);
-    return Py_NewRef(kept != NULL ? kept : fj_structure_value(node));
+    PyObject *copy = cached_copy(self, node);
+    return Py_NewRef(copy != NULL ? copy : fj_structure_value(node));
 }
 
-/* (P) Whether the value of a node still is `was`, its frozen_value. */
+/* (P) Whether the node's value still equals `was`, which frozen_value returned for it.  1, 0,
+ * or -1 with an error. */
 static int
 is_unchanged(const FjStructure *self, const FjNode *node, PyObject *was)
 {
@@ -210,7 +212,7 @@ int
 fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value,
                  PyObject *frozen)
 {
-    if (self->hashed && kept_value(self, node) == NULL) {
+    if (self->hashed && cached_copy(self, node) == NULL) {
         return fj_static_equal(self->registry, fj_structure_value(node), frozen);
     }
     PyObject *was = frozen_value(self, node);
@@ -222,8 +224,11 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value,
     return same;
 }
 
-/* Where both are hashed, the hashes are compared as well: one object that is in both and has
- * an == of its own may have changed between. */
+/* (P) Whether the values of the nodes `i` are equal.  1, 0, or -1 with an error.
+ *
+ * If both Structures are hashed, the hashes are compared too.  One object with an __eq__ of
+ * its own may be in both Structures and may have changed between the two hashings; it still
+ * equals itself. */
 static int
 equal_values(FjStructure *a, FjStructure *b, uint32_t i)
 {
@@ -236,7 +241,7 @@ equal_values(FjStructure *a, FjStructure *b, uint32_t i)
         if (a->info[i].hash != b->info[i].hash) {
             return 0;
         }
-        if (kept_value(a, x) == NULL && kept_value(b, y) == NULL) {
+        if (cached_copy(a, x) == NULL && cached_copy(b, y) == NULL) {
             return fj_static_equal(a->registry, fj_structure_value(x), value);
         }
     }
@@ -249,7 +254,7 @@ equal_values(FjStructure *a, FjStructure *b, uint32_t i)
     return same;
 }
 
-/* (P) Whether the leaves that are not given are equal. */
+/* (P) Whether the static leaves are equal.  1, 0, or -1 with an error. */
 static int
 equal_static_leaves(FjStructure *a, FjStructure *b)
 {
@@ -303,11 +308,21 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
 
 /* ---- paths ---- */
 
-/* (key,), a new reference. */
+/* The key of an item of a sequence: (position,), a new reference. */
 static PyObject *
 position_key(Py_ssize_t position)
 {
     return Py_BuildValue("(n)", position);
+}
+
+/* Appends `key`, which is stolen, to the list `*path`.  With an error, `*path` is set to NULL;
+ * `key` may be NULL with an error. */
+static void
+extend_path(PyObject **path, PyObject *key)
+{
+    if (fj_list_take(*path, key) < 0) {
+        Py_CLEAR(*path);
+    }
 }
 
 PyObject *
@@ -357,16 +372,12 @@ fj_structure_path(FjStructure *self, uint32_t target)
     while (path != NULL && at != target) {
         uint32_t child = 0;
         uint32_t start = at + 1;
-        /* A child that is still being filled has no end yet, and holds the target. */
+        /* A child that is not closed has subtree_end 0; the target is below it. */
         while (self->info[start].subtree_end != 0 && self->info[start].subtree_end <= target) {
             start = self->info[start].subtree_end;
             child++;
         }
-        PyObject *key = fj_structure_key(self, at, child);
-        if (key == NULL || PyList_Append(path, key) < 0) {
-            Py_CLEAR(path);
-        }
-        Py_XDECREF(key);
+        extend_path(&path, fj_structure_key(self, at, child));
         at = start;
     }
     return path;
@@ -384,14 +395,9 @@ fj_structure_leaf_path(FjStructure *self, Py_ssize_t leaf)
         leaf -= here;
     }
     PyObject *path = fj_structure_path(self, i);
-    if (path == NULL || self->nodes[i].code == FJ_ARRAY) {
-        return path;
+    if (path != NULL && self->nodes[i].code != FJ_ARRAY) {
+        extend_path(&path, position_key(leaf));
     }
-    PyObject *key = position_key(leaf);
-    if (key == NULL || PyList_Append(path, key) < 0) {
-        Py_CLEAR(path);
-    }
-    Py_XDECREF(key);
     return path;
 }
 
@@ -415,10 +421,10 @@ fj_structure_write_path(PyObject *path)
     return text;
 }
 
-/* Adds "(what `path`)" to an exception, which is the thread's again then; steals both, and
- * `path` may be NULL with an error. */
+/* Adds the note "(what `path`)" to an exception, and sets the exception.  Steals `exception`
+ * and `path`; `path` may be NULL with an error. */
 static void
-give_with_note(PyObject *exception, const char *what, PyObject *path)
+set_with_note(PyObject *exception, const char *what, PyObject *path)
 {
     PyObject *text = path == NULL ? NULL : fj_structure_write_path(path);
     const char *at = path != NULL && PyList_GET_SIZE(path) == 0 ? "at " : "";
@@ -426,7 +432,7 @@ give_with_note(PyObject *exception, const char *what, PyObject *path)
     PyObject *done =
         note == NULL ? NULL : PyObject_CallMethod(exception, "add_note", "O", note);
     if (done == NULL) {
-        PyErr_Clear(); /* the exception itself matters more */
+        PyErr_Clear(); /* the exception matters more than its note */
     }
     Py_XDECREF(done);
     Py_XDECREF(note);
@@ -438,9 +444,9 @@ give_with_note(PyObject *exception, const char *what, PyObject *path)
 void
 fj_structure_note_leaf(const char *what, FjStructure *structure, Py_ssize_t leaf)
 {
-    /* Taken first: a path can hold what Python code makes of it. */
+    /* Computing the path may run Python code, for which no exception may be set. */
     PyObject *exception = fj_compat_take_exception();
-    give_with_note(exception, what, fj_structure_leaf_path(structure, leaf));
+    set_with_note(exception, what, fj_structure_leaf_path(structure, leaf));
 }
 
 void
@@ -450,16 +456,16 @@ fj_structure_note_error_context(void)
         {"hash", "while hashing the static"},
         {"compare", "while comparing the static"},
         {"sort", "while sorting the keys of the dict"},
-        {"flatten", "while taking apart"},
+        {"flatten", "while flattening"},
     };
     PyObject *exception = fj_compat_take_exception();
-    PyObject *blame = PyObject_GetAttrString(exception, "__filterjit_error_context__");
+    PyObject *context = PyObject_GetAttrString(exception, "__filterjit_error_context__");
     PyObject *path = NULL;
     const char *what = NULL, *operation = NULL;
-    if (blame == NULL ||
+    if (context == NULL ||
         PyObject_DelAttrString(exception, "__filterjit_error_context__") < 0 ||
-        !PyTuple_Check(blame) ||
-        !PyArg_ParseTuple(blame, "sO!O", &operation, &PyList_Type, &path,
+        !PyTuple_Check(context) ||
+        !PyArg_ParseTuple(context, "sO!O", &operation, &PyList_Type, &path,
                           &(PyObject *){NULL})) {
         PyErr_Clear();
         path = NULL;
@@ -468,12 +474,12 @@ fj_structure_note_error_context(void)
         what = strcmp(operations[i][0], operation) == 0 ? operations[i][1] : what;
     }
     if (what != NULL) {
-        give_with_note(exception, what, Py_NewRef(path));
+        set_with_note(exception, what, Py_NewRef(path));
     }
     else {
         fj_compat_give_exception(exception);
     }
-    Py_XDECREF(blame);
+    Py_XDECREF(context);
 }
 
 void
@@ -481,18 +487,17 @@ fj_structure_add_error_context(FjStructure *self, uint32_t index, const char *op
 {
     PyObject *exception = fj_compat_take_exception();
     if (PyErr_GivenExceptionMatches(exception, PyExc_RecursionError)) {
-        /* Its path is as deep as the tree, and there is no stack left to write it down. */
+        /* Its path may be as deep as the tree, and too little stack is left to compute it. */
         fj_compat_give_exception(exception);
         return;
     }
     PyObject *path = fj_structure_path(self, index);
     PyObject *value = self->nodes[index].aux != NULL ? self->nodes[index].aux : Py_None;
-    PyObject *blame = path == NULL ? NULL : Py_BuildValue("(sNO)", operation, path, value);
-    if (blame == NULL ||
-        PyObject_SetAttrString(exception, "__filterjit_error_context__", blame) < 0) {
-        /* The exception itself matters more than its path. */
-        PyErr_Clear();
+    PyObject *context = path == NULL ? NULL : Py_BuildValue("(sNO)", operation, path, value);
+    if (context == NULL ||
+        PyObject_SetAttrString(exception, "__filterjit_error_context__", context) < 0) {
+        PyErr_Clear(); /* the exception matters more than its path */
     }
-    Py_XDECREF(blame);
+    Py_XDECREF(context);
     fj_compat_give_exception(exception);
 }

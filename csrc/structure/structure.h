@@ -1,10 +1,122 @@
-/* A Structure: the shape of a tree and its static leaves, as one flat program.
+/* A Structure: a treedef together with its static leaves.
  *
- * The nodes stand in an array in the order in which a walk meets them, parent before child,
- * so matching and building go straight through memory.  A Structure never changes once
- * flatten.c has sealed it.
+ * Static values are the values in a pytree that are not arrays: leaves such as 0.1, and the
+ * values of static fields.  So a Structure holds everything of a pytree but its arrays.
+ * flatten.c splits a pytree into its arrays and its Structure, build.c makes a pytree from the
+ * two, and match.c compares a pytree with a Structure and collects the arrays.
  *
  * Functions marked (P) may run Python code.
+ *
+ * An example
+ * ==========
+ * Net is a Module with the dynamic fields `layers`, `rates` and `shape` and the static fields
+ * `sizes` and `name`; w0, w1, r and x are arrays.
+ *
+ *     def f(model, x, key=None): ...
+ *
+ *     net = Net(layers=[w0, w1], rates={"b": 0.1, "a": r}, shape=(2, 3),
+ *               sizes=[8, 4], name="net")
+ *     f(net, x)
+ *
+ * The arguments of this call are the tree
+ *
+ *     arguments
+ *     |-- model: Net
+ *     |   |-- layers: list
+ *     |   |   |-- [0]: w0
+ *     |   |   `-- [1]: w1
+ *     |   |-- rates: dict
+ *     |   |   |-- ['a']: r
+ *     |   |   `-- ['b']: 0.1
+ *     |   |-- shape: tuple
+ *     |   |   |-- [0]: 2
+ *     |   |   `-- [1]: 3
+ *     |   |-- sizes: [8, 4]           (a static field)
+ *     |   `-- name: "net"             (a static field)
+ *     |-- x: x
+ *     `-- key                         (not given)
+ *
+ * flatten.c pushes the arrays w0, w1, r, x and returns a Structure with these nodes.  `code`
+ * to `aux` are in its array `nodes`, `type` to `hash` in its array `info`; empty places are 0
+ * or NULL.  The codes are indented by depth; `hash` says what the hash is of.
+ *
+ *                                                                 subtree
+ *  i code       arity flags             aux                  type    _end cached hash
+ * -- ---------- ----- ----------------- -------------------- ---- ------- ------ ------
+ *  0 ARGUMENTS      3                   ("model", "x", "key")           15
+ *  1  MODULE        5                   the NodeKind of Net  Net       13
+ *  2   LIST         2 SHALLOW                                           5
+ *  3    ARRAY       0                                                   4
+ *  4    ARRAY       0                                                   5
+ *  5   DICT         2 STR_KEYS, SHALLOW ("a", "b")           dict       8        aux
+ *  6    ARRAY       0                                                   7
+ *  7    STATIC      0 INERT             0.1                             8        aux
+ *  8   TUPLE        2 SHALLOW           (2, 3)                         11
+ *  9    STATIC      0 INERT             2                              10        aux
+ * 10    STATIC      0 INERT             3                              11        aux
+ * 11   STATIC       0 FIELD             [8, 4]                         12 frozen cached
+ * 12   STATIC       0 INERT, FIELD      "net"                          13        aux
+ * 13  ARRAY         0                                                  14
+ * 14  MISSING       0                                                  15
+ *
+ *     count = 15, all_leaves = open_leaves = 4, static_leaves = NULL, may_run_python = 1
+ *
+ * Order.  A node comes before its children, and the whole subtree of a child comes before the
+ * next child.  flatten.c, match.c and build.c walk a tree in this order, so they go through
+ * the arrays from start to end.  The children of a dict are in the order of its sorted keys;
+ * the children of a Module are its dynamic fields and then its static fields.
+ *
+ * subtree_end.  The index of the first node after the subtree.  The subtree of node 2 consists
+ * of the nodes 2 to 4, so the next child of node 1 is node 5.
+ *
+ * Leaves.  An ARRAY node is a leaf, and the n-th ARRAY node stands for the n-th array.  A
+ * STATIC node holds its value in `aux`; it is a leaf or, with FIELD, the value of a static
+ * field.  NONE and MISSING nodes have no children and are not leaves.
+ *
+ * Inert and frozen values.  0.1 is INERT: it cannot change, and comparing it runs no Python
+ * code (statics.h defines both words).  [8, 4] can be changed in place.  Therefore
+ * fj_structure_hash, which fills in the column `hash`, freezes it: `cached` is a copy of the
+ * contents at that moment, and the hash is the hash of that copy.  Later comparisons use the
+ * copy.  The keys of a dict and the aux data of a CUSTOM node are treated in the same way.
+ * may_run_python is set because comparing lists may run the __eq__ of their items.
+ *
+ * Constant tuples.  The tuple (2, 3) holds nothing but inert statics, so it can never change.
+ * Its node keeps the tuple itself in `aux`: where match.c meets this very object, it skips the
+ * subtree, and build.c returns it instead of a new tuple.  None and other constant tuples may
+ * be elements too.  `aux` is NULL for all other tuples.
+ *
+ * Every leaf an array
+ * ===================
+ * The functions on trees (tree_map, partition, ...) use fj_flatten_leaves, for which every
+ * leaf counts as an array.  The values of static fields are not leaves here either.  For `net`
+ * it pushes the leaves w0, w1, r, 0.1, 2, 3 and returns a Structure with these nodes:
+ *
+ *                                                                 subtree
+ *  i code       arity flags             aux                  type    _end
+ * -- ---------- ----- ----------------- -------------------- ---- -------
+ *  0 MODULE         5                   the NodeKind of Net  Net        8
+ *  1  LIST          2 LEAVES, SHALLOW                                   2
+ *  2  DICT          2 STR_KEYS, SHALLOW ("a", "b")           dict       5
+ *  3   ARRAY        0                                                   4
+ *  4   ARRAY        0                                                   5
+ *  5  TUPLE         2 LEAVES, SHALLOW                                   6
+ *  6  STATIC        0 FIELD             [8, 4]                          7
+ *  7  STATIC        0 INERT, FIELD      "net"                           8
+ *
+ *     count = 8, all_leaves = open_leaves = 6, static_leaves = NULL, every_leaf = 1
+ *
+ * LEAVES.  A tuple or list that has at least one child, and only leaves as children, is a
+ * single node: its leaves have no nodes of their own.  So a list of 100,000 leaves is one
+ * node.
+ *
+ * Open and static leaves.  A filter selects some of the leaves: one that selects arrays
+ * returns w0, w1 and r.  The Structure then has the same nodes, and the leaves that were not
+ * selected are its static leaves:
+ *
+ *     all_leaves = 6, open_leaves = 3, static_leaves = {NULL, NULL, NULL, 0.1, 2, 3}
+ *
+ * The leaves w0, w1 and r are open: their values are given when a tree is built.  The hash and
+ * the equality of a Structure include its static leaves.
  */
 #ifndef FJ_STRUCTURE_H
 #define FJ_STRUCTURE_H
@@ -12,99 +124,116 @@
 #include "base/common.h"
 #include "structure/registry.h"
 
+/* The flags of a node. */
 enum {
-    FJ_NODE_INERT = 1,    /* static: inert, see statics.h */
-    FJ_NODE_STR_KEYS = 2, /* dict: each key is exactly a str */
-    FJ_NODE_WRAPPER = 4,  /* module: the attributes of what it wraps belong to it */
-    FJ_NODE_FIELD = 8,    /* static: not a leaf, so it may have no hash, see statics.h */
-    FJ_NODE_LEAVES =
-        16, /* tuple, list: every child is an array leaf without a node of its own */
-    FJ_NODE_SHALLOW = 32 /* no child has children */
+    FJ_NODE_INERT = 1,    /* STATIC: the value is inert, see statics.h */
+    FJ_NODE_STR_KEYS = 2, /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str */
+    FJ_NODE_WRAPPER = 4,  /* MODULE: it counts as a wrapper (fj_fields_has_wrapper), whose
+                           * attributes are children, after the fields */
+    FJ_NODE_FIELD = 8,    /* STATIC: not a leaf, so it need not be hashable, see statics.h */
+    FJ_NODE_LEAVES = 16,  /* TUPLE, LIST: all children are leaves, and have no nodes */
+    FJ_NODE_SHALLOW = 32  /* no child has child nodes */
 };
 
-/* One node, as small as it goes: a large tree's nodes are read from end to end on each call.
- * `aux` is owned.
+/* A node, which is kept as small as possible: every call reads all nodes of a large tree.
  *
- *   code             aux                          FjNodeInfo.type    FjNodeInfo.hash
- *   array, missing   -                            -                  -
- *   static           the value                    -                  of the value
- *   tuple            see below, or NULL           -                  -
- *   list             -                            -                  -
- *   dict family      tuple of the keys            the class          -
- *   namedtuple       its kind                     the class          -
- *   module, ...      its kind                     the class          -
- *   generic          (aux data, unflatten)        the class          of the aux data
- *   slots            tuple of parameter names     -                  -
+ *   code                    aux                            FjNodeInfo.type  .hash
+ *   ----                    ---                            ---------------  -----
+ *   ARRAY, NONE, MISSING    -                              -                -
+ *   STATIC                  the value                      -                of the value
+ *   TUPLE                   the tuple if it is constant    -                -
+ *   LIST                    -                              -                -
+ *   DICT, ORDERED_DICT,
+ *     DEFAULT_DICT          tuple of the keys              the class        of the keys
+ *   NAMEDTUPLE, MODULE,
+ *     DATACLASS             its NodeKind                   the class        -
+ *   CUSTOM                  (aux data, unflatten, keys)    the class        of the aux data
+ *   ARGUMENTS               tuple of parameter names       -                -
  *
- * The children of a default_dict are its factory, as a static, and then its values; those of
- * a module are its dynamic fields, its static fields as statics and, with FJ_NODE_WRAPPER,
- * the wrapper's attributes as statics.
+ * The keys of a CUSTOM node are a tuple with one key for each child, see fj_structure_key.
  *
- * Where every leaf counts as an array (fj_flatten_leaves), a tuple or list of nothing but
- * leaves says so by FJ_NODE_LEAVES: 100,000 of them are one node.
- *
- * A tuple that holds nothing but inert statics and other such tuples can never change, so its
- * node keeps the very tuple: where it is met again, nothing in it needs to be looked at. */
+ * The children of a DEFAULT_DICT are its default_factory, as a STATIC with FJ_NODE_FIELD, and
+ * then its values.  The children of a MODULE or DATACLASS are its dynamic fields, then its
+ * static fields and, with FJ_NODE_WRAPPER, the attributes of a wrapper, all of these as STATIC
+ * with FJ_NODE_FIELD.  A field or attribute that is not set is a MISSING child. */
 typedef struct {
     uint8_t code; /* an FjKindCode */
     uint8_t flags;
-    uint32_t arity;
-    PyObject *aux;
+    uint32_t arity; /* the number of children */
+    PyObject *aux;  /* owned, or NULL */
 } FjNode;
 
-/* What is seldom asked of a node.  `type` and `kept` are owned. */
+/* The part of a node that is seldom read. */
 typedef struct {
-    PyTypeObject *type;
-    PyObject *kept; /* dict with FJ_NODE_STR_KEYS, once it has been built: a dict of these
-                     * keys to make copies of.  Any other node of a hashed Structure: what its
-                     * static, keys or aux data were then, frozen (statics.h), where that is
-                     * not the thing itself.  Else NULL */
-    Py_hash_t hash;
-    uint32_t subtree_end; /* index of the node after this subtree */
+    PyTypeObject *type; /* owned, or NULL */
+
+    /* An object that is made when it is first needed; owned, or NULL:
+     *
+     * - DICT with FJ_NODE_STR_KEYS: a dict with the keys of the node, each mapped to None.
+     *   build.c makes new dicts by copying it.
+     * - Any other node, once the Structure has been hashed: the frozen copy of the value that
+     *   fj_structure_value returns (statics.h), if freezing it made a copy. */
+    PyObject *cached;
+
+    Py_hash_t hash;       /* see FjNode; 0 until the Structure has been hashed */
+    uint32_t subtree_end; /* the index of the first node after the subtree; 0 until the node
+                           * has been closed (fj_structure_close) */
 } FjNodeInfo;
 
+/* The kind of a NAMEDTUPLE, MODULE or DATACLASS node; borrowed. */
 static inline FjNodeKind *
 fj_node_kind(const FjNode *node)
 {
     return (FjNodeKind *)node->aux;
 }
 
+/* A Structure does not change after flatten.c has made it and, where there is a filter,
+ * fj_tree_make_static has set its static leaves.  Only cached results are added to it:
+ * `hashed`, `hash`, `paths`, FjNodeInfo.hash and FjNodeInfo.cached. */
 struct FjStructure {
     PyObject_HEAD FjRegistry *registry; /* owned */
     FjNode *nodes;
-    FjNodeInfo *info; /* by the same index; part of the block that `nodes` is */
+    FjNodeInfo *info; /* of the node with the same index; in the same allocation as `nodes` */
     uint32_t count;
     uint32_t capacity;
-    Py_ssize_t all_leaves; /* how many array leaves */
-    Py_ssize_t
-        open_leaves; /* how many of them are given when a tree is built: all, unless... */
-    PyObject **static_leaves; /* ... this is not NULL: what stands in each leaf, NULL where it
-                               * is given; owned */
-    PyObject
-        *paths;     /* tuple of the paths of the leaves that are given, or NULL: see paths.c */
-    int every_leaf; /* made by fj_flatten_leaves */
-    int may_run_python; /* matching may run Python code: a static that is not inert, a node
-                         * that comes apart in Python */
-    int hashed;
+    Py_ssize_t all_leaves;  /* the number of ARRAY nodes and of leaves without a node */
+    Py_ssize_t open_leaves; /* the number of those whose value is given to build a tree */
+    /* An array of all_leaves items: the value (owned) of each static leaf, NULL for each open
+     * leaf.  Or NULL if all leaves are open. */
+    PyObject **static_leaves;
+    PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
+    int every_leaf;  /* made by fj_flatten_leaves, for which every leaf is an array */
+    int may_run_python; /* there is a node whose match runs Python code: a STATIC that is not
+                         * inert, a DATACLASS or CUSTOM, an ORDERED_DICT, or a dict with a key
+                         * that is not exactly a str */
+    int hashed;         /* fj_structure_hash has succeeded */
     Py_hash_t hash;
     PyObject *weakrefs;
 };
 
-/* What is seldom asked of one of its nodes. */
+/* The FjNodeInfo of a node. */
 static inline const FjNodeInfo *
 fj_structure_info(const FjStructure *structure, const FjNode *node)
 {
     return &structure->info[node - structure->nodes];
 }
 
-/* The node after all that belongs to this one. */
+/* The first node after the subtree of `node`. */
 static inline const FjNode *
 fj_structure_skip(const FjStructure *structure, const FjNode *node)
 {
     return structure->nodes + fj_structure_info(structure, node)->subtree_end;
 }
 
-/* How many leaves a node is, or holds without a node of their own. */
+/* The value of a leaf that is not open, borrowed; NULL for an open leaf. */
+static inline PyObject *
+fj_structure_static_leaf(const FjStructure *structure, Py_ssize_t leaf)
+{
+    return structure->static_leaves == NULL ? NULL : structure->static_leaves[leaf];
+}
+
+/* The number of leaves of this node alone: 1 for an ARRAY, and with FJ_NODE_LEAVES the leaves
+ * that have no nodes. */
 static inline Py_ssize_t
 fj_node_leaves(const FjNode *node)
 {
@@ -113,14 +242,14 @@ fj_node_leaves(const FjNode *node)
                                           : 0;
 }
 
-/* An empty Structure to be filled by flatten.c. */
+/* A new Structure without nodes, to which flatten.c appends them. */
 FjStructure *fj_structure_new(FjRegistry *registry);
 
-/* Doubles the room for nodes.  0, or -1 with MemoryError and the Structure as it was. */
+/* Doubles the capacity for nodes.  0, or -1 with MemoryError and the Structure unchanged. */
 int fj_structure_grow(FjStructure *structure);
 
-/* Appends a node without children; a new reference to `aux`, which may be NULL, is taken. NULL
- * with an error. */
+/* Appends a node without children, with a new reference to `aux`, which may be NULL.  Returns
+ * the node, or NULL with an error. */
 static inline FjNode *
 fj_structure_add(FjStructure *structure, FjKindCode code, PyObject *aux)
 {
@@ -135,54 +264,60 @@ fj_structure_add(FjStructure *structure, FjKindCode code, PyObject *aux)
     return node;
 }
 
-/* Appends a node whose children are to be appended next, `children` of them; `type` and `aux`
- * may be NULL, new references are taken.  The index of the node, or -1 with an error. */
-Py_ssize_t fj_structure_append(FjStructure *structure, FjKindCode code, Py_ssize_t children,
+/* Appends a node whose children are appended after it, with new references to `type` and
+ * `aux`, which may be NULL.  Returns the index of the node, or -1 with an error. */
+Py_ssize_t fj_structure_append(FjStructure *structure, FjKindCode code, Py_ssize_t arity,
                                PyTypeObject *type, PyObject *aux);
 
-/* Says that all that belongs to the node at `index` has been appended. */
+/* Closes the node at `index`, after its whole subtree has been appended. */
 void fj_structure_close(FjStructure *structure, Py_ssize_t index);
 
-/* (P) Hashes the statics and the whole.  0, or -1 with the error of a static's __hash__, to
- * which the path has been added (fj_structure_add_error_context).  Doing it again is free. */
+/* (P) Hashes the Structure, which freezes its static values.  0, or -1 with an error of a
+ * static value's __hash__, to which the path has been added (fj_structure_add_error_context).
+ * Does nothing if the Structure has been hashed. */
 int fj_structure_hash(FjStructure *structure);
 
-/* (P) 1, 0, or -1 with an error of a static's __eq__ that names the path. */
+/* (P) Whether two Structures are equal.  1, 0, or -1 with an error of a static value's __eq__,
+ * to which the path has been added. */
 int fj_structure_equal(FjStructure *a, FjStructure *b);
 
-/* The static, keys or aux data of a node, borrowed; NULL for a node without. */
+/* The part of a node that is compared by the rule for static values: the value of a STATIC,
+ * the keys of a dict, the aux data of a CUSTOM node.  Borrowed; NULL for other nodes. */
 PyObject *fj_structure_value(const FjNode *node);
 
-/* (P) Whether `value` is what that of a node was when the Structure was hashed, and the node's
- * own has not changed since: it goes into the next trace.  1, 0 or -1 with an error.  `frozen`
- * is what `value` is now. */
+/* (P) Whether `value`, of which `frozen` is a frozen copy, equals the node's value as it was
+ * when the Structure was hashed, and the node's value, which the next trace will use, has not
+ * changed since.  In a Structure that is not hashed, the two are compared as they are now.  1,
+ * 0, or -1 with an error. */
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value,
                      PyObject *frozen);
 
-/* (P) The key under which child `child` hangs below the node at `index`: str for a name,
+/* (P) The key of a child of the node at `index`: a str for a name (a parameter or a field),
  * (key,) for an item.  A new reference. */
 PyObject *fj_structure_key(const FjStructure *structure, uint32_t index, uint32_t child);
 
-/* (P) The path to a node, as a new list of keys from the root: str for a name (a parameter
- * or a field), (key,) for an item.  Works on a Structure that is still being filled. */
+/* (P) The path to a node: a new list of the keys from the root.  The Structure may still have
+ * nodes that are not closed. */
 PyObject *fj_structure_path(FjStructure *structure, uint32_t index);
 
-/* (P) The same to the array leaf of this number. */
+/* (P) The path to a leaf, which is counted from 0 among all leaves: a new list. */
 PyObject *fj_structure_leaf_path(FjStructure *structure, Py_ssize_t leaf);
 
-/* (P) A path as people write it, "`model.layers[2].activation`" or "the root": a new str. */
+/* (P) A path as it is shown to users, "`model.layers[2].activation`" or "the root": a new
+ * str. */
 PyObject *fj_structure_write_path(PyObject *path);
 
-/* (P) Adds the path of a node to the exception that is set, as attribute
- * `__filterjit_error_context__`: the Python side makes the message. */
+/* (P) Sets the attribute `__filterjit_error_context__` of the exception that is set to
+ * (operation, path of the node, its aux or None), from which the Python side makes a message.
+ * `operation` is "hash", "compare", "sort" or "flatten". */
 void fj_structure_add_error_context(FjStructure *structure, uint32_t index,
                                     const char *operation);
 
-/* (P) Where the exception that is set has been given a path, makes a note of it instead: for
- * what is not on the road of a jitted call. */
+/* (P) Replaces the `__filterjit_error_context__` of the exception that is set, if it has one,
+ * by an exception note.  For errors that are not raised by a call of a jitted function. */
 void fj_structure_note_error_context(void);
 
-/* (P) Adds a note "(what `path`)" to the exception that is set: the path of a leaf. */
+/* (P) Adds the exception note "(`what` `path of the leaf`)" to the exception that is set. */
 void fj_structure_note_leaf(const char *what, FjStructure *structure, Py_ssize_t leaf);
 
 #endif

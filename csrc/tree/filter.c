@@ -1,34 +1,38 @@
-/* Filters, one after the other, each over all the leaves that are left.
+/* Evaluates filter expressions: one after the other, each for all leaves that remain.
  *
- * A expression works on masks: which leaves it is asked about, which it takes.  `and` asks its
- * second part only about what the first takes, `or` about what it does not.
+ * An expression is evaluated on masks, with one byte for each leaf: `asked` has the leaves
+ * that the expression is evaluated for, and `taken` receives the leaves that it takes.  The
+ * second operand of `and` is evaluated only for the leaves that the first takes, that of `or`
+ * only for those that the first does not take.
  *
- * Python code can run in predicates, in classify and is_array, in the comparison of a filter
- * tree with the tree, and in what pattern.c says.  The caller holds the leaves.  The tree may
- * change meanwhile: it is only looked at again to be held against a filter tree, carefully.
+ * Python code can run in predicates, in `expression_of`, in `classify` and `is_array`, and
+ * where flatten.c, flatten_up_to.c and pattern.c say.  It may change the tree.  The leaves are
+ * safe, since the caller holds them; only a tree of filters looks at the tree again, and it
+ * checks that the tree still has the same leaves.
  */
 #include "tree/filter.h"
 
-#include "walk/flatten.h"
 #include "tree/pattern.h"
+#include "walk/flatten.h"
 #include "walk/flatten_up_to.h"
 
-/* A tree, or a part of it. */
+/* The tree or subtree that expressions are evaluated for.  All pointers are borrowed. */
 typedef struct {
     FjStructure *structure; /* of the whole tree */
     PyObject *tree;
-    PyObject *is_leaf; /* borrowed, or NULL */
+    PyObject *is_leaf; /* or NULL */
     PyObject *const *leaves;
-    Py_ssize_t first; /* the number of the first of them in the whole tree */
+    Py_ssize_t first; /* index of the first of the leaves in the whole tree */
     Py_ssize_t count;
     int depth; /* of trees of filters inside trees of filters */
 } FilterRun;
 
-#define DEEPEST 50
+#define MAX_DEPTH 50
 
-static int run(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t *taken);
+static int run_expression(FilterRun *s, PyObject *expression, const uint8_t *asked,
+                          uint8_t *taken);
 
-/* Room for a mask; NULL with an error. */
+/* A new mask of zeros, to be freed by PyMem_Free; NULL with an error. */
 static uint8_t *
 new_mask(FilterRun *s)
 {
@@ -45,7 +49,7 @@ static int
 run_arrays(FilterRun *s, const uint8_t *asked, uint8_t *taken)
 {
     FjRegistry *registry = s->structure->registry;
-    const PyTypeObject *last = NULL; /* NULL after Python code has run */
+    const PyTypeObject *last = NULL; /* a type of which all instances have `last_answer` */
     int last_answer = 0;
     for (Py_ssize_t i = 0; i < s->count; i++) {
         PyObject *leaf = s->leaves[i];
@@ -73,9 +77,10 @@ run_arrays(FilterRun *s, const uint8_t *asked, uint8_t *taken)
     return 0;
 }
 
-/* 1, 0, or -1 with an error that names the leaf. */
+/* Whether a predicate takes leaf `i`.  1, 0, or -1 with an error that has a note of the leaf.
+ */
 static int
-ask(FilterRun *s, PyObject *predicate, Py_ssize_t i)
+call_predicate(FilterRun *s, PyObject *predicate, Py_ssize_t i)
 {
     PyObject *answer = PyObject_CallOneArg(predicate, s->leaves[i]);
     int taken = answer == NULL ? -1 : PyObject_IsTrue(answer);
@@ -96,7 +101,7 @@ run_predicate(FilterRun *s, PyObject *predicate, const uint8_t *asked, uint8_t *
 {
     for (Py_ssize_t i = 0; i < s->count; i++) {
         if (asked[i]) {
-            int answer = ask(s, predicate, i);
+            int answer = call_predicate(s, predicate, i);
             if (answer < 0) {
                 return -1;
             }
@@ -106,13 +111,26 @@ run_predicate(FilterRun *s, PyObject *predicate, const uint8_t *asked, uint8_t *
     return 0;
 }
 
-/* ---- filters made of filters ---- */
+static int
+run_array(FilterRun *s, PyObject *predicate, const uint8_t *asked, uint8_t *taken)
+{
+    uint8_t *arrays = new_mask(s);
+    int result = arrays == NULL || run_arrays(s, asked, arrays) < 0
+                     ? -1
+                     : run_predicate(s, predicate, arrays, taken);
+    PyMem_Free(arrays);
+    return result;
+}
+
+/* ---- combinations of filters, path patterns ---- */
 
 static int
 run_and(FilterRun *s, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
 {
     uint8_t *first = new_mask(s);
-    int result = first == NULL || run(s, p, asked, first) < 0 ? -1 : run(s, q, first, taken);
+    int result = first == NULL || run_expression(s, p, asked, first) < 0
+                     ? -1
+                     : run_expression(s, q, first, taken);
     PyMem_Free(first);
     return result;
 }
@@ -120,24 +138,24 @@ run_and(FilterRun *s, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *t
 static int
 run_or(FilterRun *s, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
 {
-    uint8_t *rest = new_mask(s), *more = new_mask(s);
+    uint8_t *remaining = new_mask(s), *second = new_mask(s);
     int result = -1;
-    if (rest == NULL || more == NULL || run(s, p, asked, taken) < 0) {
+    if (remaining == NULL || second == NULL || run_expression(s, p, asked, taken) < 0) {
         goto done;
     }
     for (Py_ssize_t i = 0; i < s->count; i++) {
-        rest[i] = asked[i] && !taken[i];
+        remaining[i] = asked[i] && !taken[i];
     }
-    if (run(s, q, rest, more) < 0) {
+    if (run_expression(s, q, remaining, second) < 0) {
         goto done;
     }
     for (Py_ssize_t i = 0; i < s->count; i++) {
-        taken[i] |= more[i];
+        taken[i] |= second[i];
     }
     result = 0;
 done:
-    PyMem_Free(rest);
-    PyMem_Free(more);
+    PyMem_Free(remaining);
+    PyMem_Free(second);
     return result;
 }
 
@@ -145,7 +163,7 @@ static int
 run_not(FilterRun *s, PyObject *p, const uint8_t *asked, uint8_t *taken)
 {
     uint8_t *refused = new_mask(s);
-    int result = refused == NULL ? -1 : run(s, p, asked, refused);
+    int result = refused == NULL ? -1 : run_expression(s, p, asked, refused);
     for (Py_ssize_t i = 0; result == 0 && i < s->count; i++) {
         taken[i] = asked[i] && !refused[i];
     }
@@ -173,8 +191,8 @@ run_path(FilterRun *s, PyObject *components, const uint8_t *asked, uint8_t *take
 
 /* ---- a tree of filters ---- */
 
-/* Sets `count` to how many of the leaves that are left from `first` on are those of a subtree.
- * 1, 0 where they are not the next ones, or -1 with an error. */
+/* Flattens a subtree again and sets `*count` to the number of its leaves.  1 if they are the
+ * leaves from index `first` on, 0 if they are not, or -1 with an error. */
 static int
 count_leaves(FilterRun *s, PyObject *subtree, Py_ssize_t first, Py_ssize_t *count)
 {
@@ -193,35 +211,37 @@ count_leaves(FilterRun *s, PyObject *subtree, Py_ssize_t first, Py_ssize_t *coun
     return result;
 }
 
-/* Runs what stands in one place of the tree of filters over a part of the leaves. */
+/* Evaluates one filter of a tree of filters for the subtree in its place. */
 static int
-run_part(FilterRun *part, PyObject *expression_of, PyObject *filter, const uint8_t *asked,
-         uint8_t *taken)
+run_subtree(FilterRun *part, PyObject *expression_of, PyObject *filter, const uint8_t *asked,
+            uint8_t *taken)
 {
     if (filter == Py_True || filter == Py_False) {
-        return run(part, filter, asked, taken);
+        return run_expression(part, filter, asked, taken);
     }
     PyObject *expression = PyObject_CallOneArg(expression_of, filter);
-    int result = expression == NULL ? -1 : run(part, expression, asked, taken);
+    int result = expression == NULL ? -1 : run_expression(part, expression, asked, taken);
     Py_XDECREF(expression);
     return result;
 }
 
 static int
-run_tree(FilterRun *s, PyObject *spec, PyObject *expression_of, const uint8_t *asked,
+run_tree(FilterRun *s, PyObject *filter_tree, PyObject *expression_of, const uint8_t *asked,
          uint8_t *taken)
 {
     PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW];
     FjLeafBuf filters, subtrees;
     Py_ssize_t first = 0, count = 0;
     int result = -1, fits = 1;
-    if (s->depth == DEEPEST) { /* each level takes more of the stack than Python counts with */
-        PyErr_SetString(PyExc_RecursionError, "trees of filters inside trees of filters");
+    if (s->depth ==
+        MAX_DEPTH) { /* a level uses more stack than Python's own limit allows for */
+        PyErr_SetString(PyExc_RecursionError, "trees of filters are nested too deeply");
         return -1;
     }
     fj_leafbuf_init(&filters, room, FJ_LEAFBUF_FEW);
     fj_leafbuf_init(&subtrees, more_room, FJ_LEAFBUF_FEW);
-    FjStructure *prefix = fj_flatten_leaves(s->structure->registry, spec, NULL, 0, &filters);
+    FjStructure *prefix =
+        fj_flatten_leaves(s->structure->registry, filter_tree, NULL, 0, &filters);
     if (prefix == NULL ||
         fj_flatten_up_to(prefix, s->tree, "the tree", "the filter", &subtrees) < 0) {
         goto done;
@@ -232,9 +252,14 @@ run_tree(FilterRun *s, PyObject *spec, PyObject *expression_of, const uint8_t *a
         if (fits <= 0) {
             break;
         }
-        FilterRun part = {s->structure,     subtree, s->is_leaf,  s->leaves + first,
-                          s->first + first, count,   s->depth + 1};
-        if (run_part(&part, expression_of, filters.items[i], asked + first, taken + first) <
+        FilterRun part = {.structure = s->structure,
+                          .tree = subtree,
+                          .is_leaf = s->is_leaf,
+                          .leaves = s->leaves + first,
+                          .first = s->first + first,
+                          .count = count,
+                          .depth = s->depth + 1};
+        if (run_subtree(&part, expression_of, filters.items[i], asked + first, taken + first) <
             0) {
             goto done;
         }
@@ -245,8 +270,8 @@ run_tree(FilterRun *s, PyObject *spec, PyObject *expression_of, const uint8_t *a
     }
     if (!fits || first != s->count) {
         PyErr_SetString(PyExc_ValueError,
-                        "a tree of filters goes deeper than `is_leaf` lets the "
-                        "tree go, or the tree changed meanwhile");
+                        "a tree of filters goes deeper than `is_leaf` lets the tree go, "
+                        "or the tree changed meanwhile");
         goto done;
     }
     result = 0;
@@ -259,56 +284,67 @@ done:
 
 /* ---- expressions ---- */
 
-static int
-is_op(PyObject *expression, const char *name, Py_ssize_t size)
-{
-    return PyTuple_GET_SIZE(expression) == size &&
-           PyUnicode_Check(PyTuple_GET_ITEM(expression, 0)) &&
-           PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(expression, 0), name) == 0;
-}
+typedef enum { ARRAYS, ARRAY, LEAF, PATH, AND, OR, NOT, TREE } Operation;
 
+static const struct {
+    const char *name;
+    Py_ssize_t size; /* of the expression */
+    Operation operation;
+} operations[] = {
+    {"arrays", 1, ARRAYS}, {"array", 2, ARRAY}, {"leaf", 2, LEAF}, {"path", 2, PATH},
+    {"and", 3, AND},       {"or", 3, OR},       {"not", 2, NOT},   {"tree", 3, TREE},
+};
+
+/* Decodes the operation of an expression that is not a bool.  0, or -1 with a ValueError. */
 static int
-run_op(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t *taken)
+decode_operation(PyObject *expression, Operation *operation)
 {
-    PyObject *p = PyTuple_GET_SIZE(expression) > 1 ? PyTuple_GET_ITEM(expression, 1) : Py_None;
-    PyObject *q = PyTuple_GET_SIZE(expression) > 2 ? PyTuple_GET_ITEM(expression, 2) : Py_None;
-    if (is_op(expression, "arrays", 1)) {
-        return run_arrays(s, asked, taken);
+    PyObject *name = PyTuple_Check(expression) && PyTuple_GET_SIZE(expression) > 0
+                         ? PyTuple_GET_ITEM(expression, 0)
+                         : NULL;
+    if (name != NULL && PyUnicode_Check(name)) {
+        for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
+            if (operations[i].size == PyTuple_GET_SIZE(expression) &&
+                PyUnicode_CompareWithASCIIString(name, operations[i].name) == 0) {
+                *operation = operations[i].operation;
+                return 0;
+            }
+        }
     }
-    if (is_op(expression, "array", 2)) {
-        uint8_t *arrays = new_mask(s);
-        int result = arrays == NULL || run_arrays(s, asked, arrays) < 0
-                         ? -1
-                         : run_predicate(s, p, arrays, taken);
-        PyMem_Free(arrays);
-        return result;
-    }
-    if (is_op(expression, "leaf", 2)) {
-        return run_predicate(s, p, asked, taken);
-    }
-    if (is_op(expression, "path", 2)) {
-        return run_path(s, p, asked, taken);
-    }
-    if (is_op(expression, "and", 3)) {
-        return run_and(s, p, q, asked, taken);
-    }
-    if (is_op(expression, "or", 3)) {
-        return run_or(s, p, q, asked, taken);
-    }
-    if (is_op(expression, "not", 2)) {
-        return run_not(s, p, asked, taken);
-    }
-    if (is_op(expression, "tree", 3)) {
-        return run_tree(s, p, q, asked, taken);
-    }
-    PyErr_Format(PyExc_ValueError, "not a filter's expression: %R", expression);
+    PyErr_Format(PyExc_ValueError, "not a filter expression: %R", expression);
     return -1;
 }
 
-/* `taken` is all zeros. */
 static int
-run(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t *taken)
+run_operation(FilterRun *s, Operation operation, PyObject *const *operands,
+              const uint8_t *asked, uint8_t *taken)
 {
+    switch (operation) {
+    case ARRAYS:
+        return run_arrays(s, asked, taken);
+    case ARRAY:
+        return run_array(s, operands[0], asked, taken);
+    case LEAF:
+        return run_predicate(s, operands[0], asked, taken);
+    case PATH:
+        return run_path(s, operands[0], asked, taken);
+    case AND:
+        return run_and(s, operands[0], operands[1], asked, taken);
+    case OR:
+        return run_or(s, operands[0], operands[1], asked, taken);
+    case NOT:
+        return run_not(s, operands[0], asked, taken);
+    default:
+        return run_tree(s, operands[0], operands[1], asked, taken);
+    }
+}
+
+/* Evaluates an expression: sets `taken[i]` to 1 for each leaf in `asked` that it takes.
+ * `taken` is a mask of zeros.  0, or -1 with an error. */
+static int
+run_expression(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t *taken)
+{
+    Operation operation;
     if (expression == Py_True) {
         memcpy(taken, asked, (size_t)s->count);
         return 0;
@@ -316,56 +352,71 @@ run(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t *taken)
     if (expression == Py_False) {
         return 0;
     }
-    if (!PyTuple_Check(expression) || PyTuple_GET_SIZE(expression) == 0) {
-        PyErr_Format(PyExc_ValueError, "not a filter's expression: %R", expression);
+    if (decode_operation(expression, &operation) < 0 ||
+        Py_EnterRecursiveCall(" in a filter made of filters")) {
         return -1;
     }
-    if (Py_EnterRecursiveCall(" in a filter made of filters")) {
-        return -1;
-    }
-    int result = run_op(s, expression, asked, taken);
+    int result =
+        run_operation(s, operation, ((PyTupleObject *)expression)->ob_item + 1, asked, taken);
     Py_LeaveRecursiveCall();
     return result;
 }
 
-int
-fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
-                 PyObject *const *leaves, PyObject *candidates, PyObject *expressions,
-                 int16_t *groups)
+static int
+run_filters(FilterRun *s, PyObject *candidates, PyObject *expressions, int16_t *groups)
 {
-    FilterRun s = {.structure = structure,
-                   .tree = tree,
-                   .is_leaf = is_leaf == Py_None ? NULL : is_leaf,
-                   .leaves = leaves,
-                   .count = structure->all_leaves};
-    size_t size = (size_t)s.count;
-    uint8_t *left = new_mask(&s), *taken = new_mask(&s);
+    size_t size = (size_t)s->count;
+    uint8_t *remaining = new_mask(s), *taken = new_mask(s);
     int result = -1;
-    if (left == NULL || taken == NULL) {
+    if (remaining == NULL || taken == NULL) {
         goto done;
     }
     memset(taken, 1, size);
-    if (run(&s, candidates == NULL ? Py_True : candidates, taken, left) < 0) {
+    if (run_expression(s, candidates == NULL ? Py_True : candidates, taken, remaining) < 0) {
         goto done;
     }
     int16_t count = (int16_t)PyTuple_GET_SIZE(expressions);
     for (size_t i = 0; i < size; i++) {
-        groups[i] = left[i] ? count : -1;
+        groups[i] = remaining[i] ? count : -1;
     }
     for (int16_t group = 0; group < count; group++) {
         memset(taken, 0, size);
-        if (run(&s, PyTuple_GET_ITEM(expressions, group), left, taken) < 0) {
+        if (run_expression(s, PyTuple_GET_ITEM(expressions, group), remaining, taken) < 0) {
             goto done;
         }
-        for (size_t i = 0; i < size;
-             i++) { /* without a branch: the compiler takes many at once */
-            left[i] &= (uint8_t)!taken[i];
+        /* Without a branch, so that the compiler can vectorize the loop. */
+        for (size_t i = 0; i < size; i++) {
+            remaining[i] &= (uint8_t)!taken[i];
             groups[i] = taken[i] ? group : groups[i];
         }
     }
     result = 0;
 done:
-    PyMem_Free(left);
+    PyMem_Free(remaining);
     PyMem_Free(taken);
     return result;
+}
+
+int16_t *
+fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
+                 PyObject *const *leaves, PyObject *candidates, PyObject *expressions)
+{
+    if (!PyTuple_Check(expressions) || PyTuple_GET_SIZE(expressions) >= INT16_MAX) {
+        PyErr_SetString(PyExc_TypeError, "expressions must be a tuple of less than 32,767");
+        return NULL;
+    }
+    FilterRun s = {.structure = structure,
+                   .tree = tree,
+                   .is_leaf = is_leaf == Py_None ? NULL : is_leaf,
+                   .leaves = leaves,
+                   .count = structure->all_leaves};
+    int16_t *groups = PyMem_New(int16_t, (size_t)s.count + 1);
+    if (groups == NULL) {
+        PyErr_NoMemory();
+    }
+    else if (run_filters(&s, candidates, expressions, groups) < 0) {
+        PyMem_Free(groups);
+        groups = NULL;
+    }
+    return groups;
 }

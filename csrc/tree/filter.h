@@ -1,15 +1,21 @@
-/* Which of several filters takes each leaf of a tree.
+/* Filters: which of several filters takes each leaf of a tree.
  *
- * A filter is a *expression* that the Python side has made of what the user gave:
+ * The Python side (_filters.py) translates each filter that the user gives into a filter
+ * expression, which is one of
  *
- *   True, False
- *   ("arrays",)                arrays
- *   ("array", predicate)       arrays of which predicate(leaf) is true; not asked of others
- *   ("leaf", predicate)        leaves of which predicate(leaf) is true
- *   ("path", components)       leaves by their path: see pattern.h
- *   ("and", p, q), ("or", p, q), ("not", p)
- *   ("tree", spec, expression_of) a tree that stops at or above the leaves, of what
- * expression_of makes a expression of
+ *   True, False             all leaves, no leaf
+ *   ("arrays",)             the arrays
+ *   ("array", predicate)    the arrays for which predicate(leaf) is true; the predicate is not
+ *                           called for other leaves
+ *   ("leaf", predicate)     the leaves for which predicate(leaf) is true
+ *   ("path", components)    the leaves whose path matches a pattern: see pattern.h
+ *   ("and", p, q)           the leaves that both expressions take
+ *   ("or", p, q)            the leaves that at least one of two expressions takes
+ *   ("not", p)              the leaves that an expression does not take
+ *   ("tree", filters, expression_of)
+ *                           `filters` is a prefix of the tree, and each of its leaves is a
+ *                           filter for the subtree in its place: True, False, or an object of
+ *                           which expression_of(filter) returns the expression
  */
 #ifndef FJ_FILTER_H
 #define FJ_FILTER_H
@@ -18,13 +24,16 @@
 #include "base/leafbuf.h"
 #include "structure/structure.h"
 
-/* Of a tree that fj_flatten_leaves took apart: sets `groups[i]` to the number of the first
- * expression that takes leaf `i`, or to how many expressions there are.  Where `candidates` is
- * not NULL it is a expression too, and a leaf that it does not take is of group -1.  0, or -1
- * with an error, which names the leaf that a predicate failed on.  `is_leaf` is what the tree
- * was taken apart with, or None.  Runs Python code: see filter.c. */
-int fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
-                     PyObject *const *leaves, PyObject *candidates, PyObject *expressions,
-                     int16_t *groups);
+/* The group of each leaf of a tree that fj_flatten_leaves has flattened, as a new array to be
+ * freed by PyMem_Free; NULL with an error, which has a note of the leaf if a predicate raised
+ * it.  May run Python code: see filter.c.
+ *
+ * The group of a leaf is the index of the first item of `expressions`, a tuple, that takes the
+ * leaf, or the number of expressions if none does.  If `candidates` is not NULL, it is an
+ * expression too, and each leaf that it does not take is in group -1.  `is_leaf` is the one
+ * that the tree was flattened with, or None. */
+int16_t *fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
+                          PyObject *const *leaves, PyObject *candidates,
+                          PyObject *expressions);
 
 #endif

@@ -1,49 +1,34 @@
-/* A tree comes apart once, and is built once for each part, with other leaves left in.
+/* Splitting a tree into parts and combining parts into a tree.
  *
- * Python code can run in filters and `is_leaf`, in what tree_functions.c and filter.c say, in
- * the == of keys of a group that are not str, and where references are dropped.  Leaves are
- * held meanwhile.
+ * A tree is flattened once, and a tree is built for each part from the same Structure.
+ *
+ * Python code can run in filters and `is_leaf`, where tree_functions.c, filter.c and paths.c
+ * say, in the __eq__ of keys that are not str in a group, in the repr of such keys, and where
+ * references are dropped.  A buffer holds the leaves meanwhile.
  */
 #include "tree/partition.h"
 
-#include "walk/build.h"
+#include "structure/path_text.h"
 #include "structure/paths.h"
 #include "tree/filter.h"
 #include "tree/tree_functions.h"
+#include "walk/build.h"
 
-#define MOST_LISTED 10 /* paths in an error */
-
-/* The groups of all leaves; NULL with an error.  To be freed by PyMem_Free. */
-static int16_t *
-select_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
-              const FjLeafBuf *leaves, PyObject *candidates, PyObject *expressions)
-{
-    if (!PyTuple_Check(expressions) || PyTuple_GET_SIZE(expressions) >= INT16_MAX) {
-        PyErr_SetString(PyExc_TypeError, "the expressions are a tuple of less than 32,767");
-        return NULL;
-    }
-    int16_t *groups = PyMem_New(int16_t, (size_t)structure->all_leaves + 1);
-    if (groups == NULL) {
-        PyErr_NoMemory();
-    }
-    else if (fj_filter_groups(structure, tree, is_leaf, leaves->items, candidates, expressions,
-                              groups) < 0) {
-        PyMem_Free(groups);
-        groups = NULL;
-    }
-    return groups;
-}
+#define MAX_PATHS_SHOWN 10 /* in an error */
 
 /* ---- partition ---- */
 
-/* The trees, one for each group, as a new tuple. */
+/* A new tuple with the tree of each group. */
 static PyObject *
 build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *groups,
             Py_ssize_t count, PyObject *replace)
 {
     PyObject *parts = PyTuple_New(count);
     for (Py_ssize_t group = 0; parts != NULL && group < count; group++) {
-        FjPart part = {leaves->items, groups, (int16_t)group, replace};
+        FjPart part = {.leaves = leaves->items,
+                       .groups = groups,
+                       .group = (int16_t)group,
+                       .replace = replace};
         PyObject *tree = fj_build_part(structure, &part);
         if (tree == NULL) {
             Py_CLEAR(parts);
@@ -58,7 +43,8 @@ build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *grou
 static PyObject *
 partition(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
-    int16_t *groups = select_groups(structure, args[0], args[2], leaves, NULL, args[1]);
+    int16_t *groups =
+        fj_filter_groups(structure, args[0], args[2], leaves->items, NULL, args[1]);
     PyObject *parts = groups == NULL ? NULL
                                      : build_parts(structure, leaves, groups,
                                                    PyTuple_GET_SIZE(args[1]) + 1, args[3]);
@@ -69,32 +55,37 @@ partition(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 PyObject *
 fj_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const FjTreeUse use = {
-        "(registry, tree, expressions, is_leaf, replace)", 4, 0, 2, 0, 0, partition};
-    return fj_tree_call(module, args, nargs, &use);
+    static const FjTreeFunction function = {
+        .usage = "(registry, tree, expressions, is_leaf, replace)",
+        .argument_count = 4,
+        .tree_argument = 0,
+        .is_leaf_argument = 2,
+        .apply = partition};
+    return fj_tree_call(module, args, nargs, &function);
 }
 
 /* ---- combine ---- */
 
+/* Raises a ValueError: the trees of two indices have a leaf in the same place.  Always -1. */
 static int
-complain_of_doubled(FjStructure *structure, Py_ssize_t leaf, Py_ssize_t first,
-                    Py_ssize_t second)
+raise_leaf_in_two_trees(FjStructure *structure, Py_ssize_t leaf, Py_ssize_t first,
+                        Py_ssize_t second)
 {
-    PyObject *path = fj_structure_leaf_path(structure, leaf);
-    PyObject *text = path == NULL ? NULL : fj_structure_write_path(path);
-    if (text != NULL) {
-        PyErr_Format(PyExc_ValueError, "%U is in tree %zd and in tree %zd", text, first + 1,
+    PyObject *path = fj_path_text(fj_structure_leaf_path(structure, leaf));
+    if (path != NULL) {
+        PyErr_Format(PyExc_ValueError, "%U is in tree %zd and in tree %zd", path, first + 1,
                      second + 1);
     }
     Py_XDECREF(path);
-    Py_XDECREF(text);
     return -1;
 }
 
-/* Moves what is not None to the front: `leaves[i]` is then the one that counts.  It stays
- * owned by the buffer. */
+/* Chooses the leaves of the combined tree.  The buffer holds the leaves of `width` trees, tree
+ * after tree; of the leaves in one place, the first that is not None is swapped into the first
+ * tree's part of the buffer, which still owns all of them.  0, or -1 with an error: with
+ * `strict`, a ValueError if two trees have a leaf in the same place. */
 static int
-choose(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
+choose_leaves(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
 {
     Py_ssize_t count = structure->all_leaves;
     PyObject **items = leaves->items;
@@ -105,7 +96,7 @@ choose(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
                 continue;
             }
             if (found >= 0) {
-                return complain_of_doubled(structure, i, found, j);
+                return raise_leaf_in_two_trees(structure, i, found, j);
             }
             found = j;
         }
@@ -123,7 +114,7 @@ static PyObject *
 combine(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
     int strict = args[2] == Py_True;
-    return choose(structure, leaves, PyTuple_GET_SIZE(args[0]), strict) < 0
+    return choose_leaves(structure, leaves, PyTuple_GET_SIZE(args[0]), strict) < 0
                ? NULL
                : fj_build_tree(structure, leaves->items);
 }
@@ -131,19 +122,24 @@ combine(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 PyObject *
 fj_partition_combine(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const FjTreeUse use = {
-        "(registry, trees, is_leaf, strict)", 3, 0, 1, 1, 1, combine};
-    return fj_tree_call(module, args, nargs, &use);
+    static const FjTreeFunction function = {.usage = "(registry, trees, is_leaf, strict)",
+                                            .argument_count = 3,
+                                            .tree_argument = 0,
+                                            .is_leaf_argument = 1,
+                                            .takes_trees = 1,
+                                            .none_is_leaf = 1,
+                                            .apply = combine};
+    return fj_tree_call(module, args, nargs, &function);
 }
 
-/* ---- dicts of paths ---- */
+/* ---- dicts from path to leaf ---- */
 
-/* The leaves of each group under their paths: (structure, dict, ...), a new tuple. */
+/* A new tuple (structure, dict, ...), with a dict from path to leaf for each group. */
 static PyObject *
 build_dicts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *groups,
             Py_ssize_t count)
 {
-    PyObject *paths = fj_paths_open(structure); /* borrowed from it */
+    PyObject *paths = fj_paths_open(structure); /* borrowed from the structure */
     PyObject *result = paths == NULL ? NULL : PyTuple_New(count + 1);
     if (result == NULL) {
         return NULL;
@@ -170,9 +166,9 @@ build_dicts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *grou
     return result;
 }
 
-/* 0, or -1 with a ValueError where two leaves have one path. */
+/* 0, or -1 with a ValueError if two open leaves have the same path. */
 static int
-check_paths(FjStructure *structure)
+check_paths_differ(FjStructure *structure)
 {
     PyObject *paths = fj_paths_open(structure);
     PyObject *seen = paths == NULL ? NULL : PySet_New(NULL);
@@ -197,9 +193,10 @@ static PyObject *
 partition_dict(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
     PyObject *result = NULL;
-    int16_t *groups = select_groups(structure, args[0], args[3], leaves, args[1], args[2]);
+    int16_t *groups =
+        fj_filter_groups(structure, args[0], args[3], leaves->items, args[1], args[2]);
     if (groups != NULL && fj_tree_make_static(structure, leaves->items, groups) == 0 &&
-        check_paths(structure) == 0) {
+        check_paths_differ(structure) == 0) {
         result = build_dicts(structure, leaves, groups, PyTuple_GET_SIZE(args[2]) + 1);
     }
     PyMem_Free(groups);
@@ -209,64 +206,69 @@ partition_dict(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 PyObject *
 fj_partition_dict(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const FjTreeUse use = {
-        "(registry, tree, candidates, expressions, is_leaf)", 4, 0, 3, 0, 0, partition_dict};
-    return fj_tree_call(module, args, nargs, &use);
+    static const FjTreeFunction function = {
+        .usage = "(registry, tree, candidates, expressions, is_leaf)",
+        .argument_count = 4,
+        .tree_argument = 0,
+        .is_leaf_argument = 3,
+        .apply = partition_dict};
+    return fj_tree_call(module, args, nargs, &function);
 }
 
-/* Which paths are wrong, and how: three lists. */
+/* The paths with which the groups do not fit the Structure: three owned lists. */
 typedef struct {
-    PyObject *missing;
-    PyObject *unknown;
-    PyObject *doubled;
-} Complaint;
+    PyObject *missing;    /* in no group */
+    PyObject *unknown;    /* keys of a group that are no path */
+    PyObject *duplicates; /* in more than one group */
+} PathErrors;
 
-/* `; missing: a, b and 3 more`, or nothing; NULL with an error. */
+/* "; missing: ['a', 'b'] and 3 more", or "" if there are no paths; NULL with an error. */
 static PyObject *
-list_paths(const char *what, PyObject *paths)
+format_paths(const char *what, PyObject *paths)
 {
     Py_ssize_t count = PyList_GET_SIZE(paths);
     if (count == 0) {
         return PyUnicode_FromString("");
     }
-    PyObject *shown = PyList_GetSlice(paths, 0, MOST_LISTED);
+    PyObject *shown = PyList_GetSlice(paths, 0, MAX_PATHS_SHOWN);
     PyObject *text = NULL;
     if (shown != NULL) {
-        text = count > MOST_LISTED ? PyUnicode_FromFormat("; %s: %R and %zd more", what, shown,
-                                                          count - MOST_LISTED)
-                                   : PyUnicode_FromFormat("; %s: %R", what, shown);
+        text = count > MAX_PATHS_SHOWN ? PyUnicode_FromFormat("; %s: %R and %zd more", what,
+                                                              shown, count - MAX_PATHS_SHOWN)
+                                       : PyUnicode_FromFormat("; %s: %R", what, shown);
     }
     Py_XDECREF(shown);
     return text;
 }
 
-/* Raises ValueError if there is anything to complain of.  0 if not, else -1. */
+/* 0 if there are no errors, or -1 with a ValueError that lists them. */
 static int
-complain(const Complaint *c)
+raise_path_errors(const PathErrors *errors)
 {
-    if (PyList_GET_SIZE(c->missing) + PyList_GET_SIZE(c->unknown) +
-            PyList_GET_SIZE(c->doubled) ==
+    if (PyList_GET_SIZE(errors->missing) + PyList_GET_SIZE(errors->unknown) +
+            PyList_GET_SIZE(errors->duplicates) ==
         0) {
         return 0;
     }
-    /* One after the other: the reprs of unknown keys are Python code. */
-    PyObject *missing = list_paths("missing", c->missing);
-    PyObject *unknown = missing == NULL ? NULL : list_paths("unknown", c->unknown);
-    PyObject *doubled =
-        unknown == NULL ? NULL : list_paths("in more than one group", c->doubled);
-    if (doubled != NULL) {
+    /* The reprs of unknown keys are Python code, which must not run after an error. */
+    PyObject *missing = format_paths("missing", errors->missing);
+    PyObject *unknown = missing == NULL ? NULL : format_paths("unknown", errors->unknown);
+    PyObject *duplicates =
+        unknown == NULL ? NULL : format_paths("in more than one group", errors->duplicates);
+    if (duplicates != NULL) {
         PyErr_Format(PyExc_ValueError, "the groups do not fit the structure%U%U%U", missing,
-                     unknown, doubled);
+                     unknown, duplicates);
     }
     Py_XDECREF(missing);
     Py_XDECREF(unknown);
-    Py_XDECREF(doubled);
+    Py_XDECREF(duplicates);
     return -1;
 }
 
-/* Pushes the leaf under `path`, None if there is none.  How many groups have it, or -1. */
+/* Pushes the leaf of `path`, or None if no group has it.  The number of groups that have it,
+ * or -1 with an error. */
 static int
-find_leaf(PyObject *path, PyObject *const *groups, Py_ssize_t count, FjLeafBuf *leaves)
+push_leaf(PyObject *path, PyObject *const *groups, Py_ssize_t count, FjLeafBuf *leaves)
 {
     PyObject *found = NULL;
     int times = 0;
@@ -286,36 +288,38 @@ find_leaf(PyObject *path, PyObject *const *groups, Py_ssize_t count, FjLeafBuf *
     return result < 0 ? -1 : times;
 }
 
-/* Lists the keys of all groups that are no paths. */
+/* Appends to `unknown` each key of a group that is not in `paths`.  0, or -1 with an error. */
 static int
 find_unknown(PyObject *paths, PyObject *const *groups, Py_ssize_t count, PyObject *unknown)
 {
-    PyObject *known = PySet_New(paths);
-    int result = known == NULL ? -1 : 0;
+    PyObject *path_set = PySet_New(paths);
+    int result = path_set == NULL ? -1 : 0;
     for (Py_ssize_t j = 0; result == 0 && j < count; j++) {
         PyObject *keys = PyDict_Keys(groups[j]);
         result = keys == NULL ? -1 : 0;
         for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(keys); i++) {
-            int is_known = PySet_Contains(known, PyList_GET_ITEM(keys, i));
-            result = is_known != 0 ? (is_known < 0 ? -1 : 0)
-                                   : PyList_Append(unknown, PyList_GET_ITEM(keys, i));
+            int is_path = PySet_Contains(path_set, PyList_GET_ITEM(keys, i));
+            result = is_path != 0 ? (is_path < 0 ? -1 : 0)
+                                  : PyList_Append(unknown, PyList_GET_ITEM(keys, i));
         }
         Py_XDECREF(keys);
     }
-    Py_XDECREF(known);
+    Py_XDECREF(path_set);
     return result;
 }
 
+/* Pushes the leaf of each path.  0, or -1 with an error: a ValueError if the groups do not
+ * have exactly one leaf for each path. */
 static int
-gather(PyObject *paths, PyObject *const *groups, Py_ssize_t count, FjLeafBuf *leaves,
-       const Complaint *c)
+push_leaves(PyObject *paths, PyObject *const *groups, Py_ssize_t count, FjLeafBuf *leaves,
+            const PathErrors *errors)
 {
     Py_ssize_t total = 0, found = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(paths); i++) {
         PyObject *path = PyTuple_GET_ITEM(paths, i);
-        int times = find_leaf(path, groups, count, leaves);
-        if (times < 0 || (times == 0 && PyList_Append(c->missing, path) < 0) ||
-            (times > 1 && PyList_Append(c->doubled, path) < 0)) {
+        int times = push_leaf(path, groups, count, leaves);
+        if (times < 0 || (times == 0 && PyList_Append(errors->missing, path) < 0) ||
+            (times > 1 && PyList_Append(errors->duplicates, path) < 0)) {
             return -1;
         }
         found += times;
@@ -323,10 +327,10 @@ gather(PyObject *paths, PyObject *const *groups, Py_ssize_t count, FjLeafBuf *le
     for (Py_ssize_t j = 0; j < count; j++) {
         total += PyDict_GET_SIZE(groups[j]);
     }
-    if (total != found && find_unknown(paths, groups, count, c->unknown) < 0) {
+    if (total != found && find_unknown(paths, groups, count, errors->unknown) < 0) {
         return -1;
     }
-    return complain(c);
+    return raise_path_errors(errors);
 }
 
 PyObject *
@@ -345,18 +349,20 @@ fj_partition_combine_dicts(PyObject *op, PyObject *const *groups, Py_ssize_t cou
         }
     }
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    /* First of all: the Python code that it may run must not find an error that is set. */
+    /* The paths come first, since writing them may run Python code, which must not run after
+     * an error. */
     PyObject *paths = Py_XNewRef(fj_paths_open(structure));
-    Complaint c = {NULL, NULL, NULL};
-    if (paths != NULL && (c.missing = PyList_New(0)) != NULL &&
-        (c.unknown = PyList_New(0)) != NULL && (c.doubled = PyList_New(0)) != NULL &&
-        gather(paths, groups, count, &leaves, &c) == 0) {
+    PathErrors errors = {NULL, NULL, NULL};
+    if (paths != NULL && (errors.missing = PyList_New(0)) != NULL &&
+        (errors.unknown = PyList_New(0)) != NULL &&
+        (errors.duplicates = PyList_New(0)) != NULL &&
+        push_leaves(paths, groups, count, &leaves, &errors) == 0) {
         tree = fj_build_open(structure, leaves.items);
     }
     Py_XDECREF(paths);
-    Py_XDECREF(c.missing);
-    Py_XDECREF(c.unknown);
-    Py_XDECREF(c.doubled);
+    Py_XDECREF(errors.missing);
+    Py_XDECREF(errors.unknown);
+    Py_XDECREF(errors.duplicates);
     fj_leafbuf_clear(&leaves);
     return tree;
 }

@@ -1,16 +1,17 @@
-/* A tree in several parts, and together again. */
+/* Splitting a tree into parts by filters, and combining the parts again. */
 #ifndef FJ_PARTITION_H
 #define FJ_PARTITION_H
 
 #include "base/common.h"
 
-/* The functions of the module; each is METH_FASTCALL.  They run Python code: see partition.c.
- */
+/* The functions of the module; each is METH_FASTCALL.  They may run Python code: see
+ * partition.c. */
 PyObject *fj_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_partition_dict(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_partition_combine(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
-/* The tree of a Structure with the leaves of these dicts from path to leaf. */
+/* The tree of a Structure with the leaves of `count` groups, which are dicts from path to
+ * leaf: a new reference, or NULL with an error.  May run Python code: see partition.c. */
 PyObject *fj_partition_combine_dicts(PyObject *structure, PyObject *const *groups,
                                      Py_ssize_t count);
 

@@ -1,45 +1,47 @@
-/* Path patterns as a machine with a set of states, which goes down the tree with the walk.
+/* Matches path patterns: a nondeterministic finite automaton that moves down the tree.
  *
- * State i means that the first i components have matched the path so far; a set of states is a
- * word of bits.  A node's set comes from its parent's and the key between them, so each key
- * is looked at once for all the leaves below it, a subtree that cannot match any more is
- * passed without looking at its keys, and nothing needs to be remembered from call to call.
+ * State i means that the first i components match the path so far; a set of states is a word
+ * of bits.  The set of a node follows from the set of its parent and from the key between
+ * them.  So each key is looked at once for all leaves below it, the keys below a node with an
+ * empty set are not looked at, and nothing is kept from call to call.
  *
- * Python code can run in `matches` of a glob, in the __str__ of a dict's keys, and in a named
- * tuple's `_fields`.  A Structure does not change meanwhile.
+ * Python code can run in `matches` of a glob, in the __str__ of a dict's keys, in the
+ * `_fields` of a named tuple, and in the repr of a key or a component in an error message. The
+ * Structure cannot change meanwhile.
  */
 #include "tree/pattern.h"
 
-#define MOST_COMPONENTS 62
+#include "structure/path_text.h"
 
-typedef enum { ANY, DEEP, NAME, GLOB, INDEX, SLICE } Op;
+#define MAX_COMPONENTS 62
 
-static const char *const op_names[] = {"any", "deep", "name", "glob", "index", "slice"};
+typedef enum { ANY, DEEP, NAME, GLOB, INDEX, SLICE } Operation;
+
+static const char *const operation_names[] = {"any", "deep", "name", "glob", "index", "slice"};
 
 typedef struct {
-    Op op;
-    PyObject *detail;  /* borrowed: the text, or the callable */
-    Py_ssize_t number; /* of an index */
-    Py_ssize_t digits; /* name: the number that its text is, -1 if it is none */
-    PyObject *slice;   /* owned */
+    Operation operation;
+    PyObject *detail;  /* name, glob, index: what follows the operation; borrowed */
+    Py_ssize_t number; /* name: the number that its text spells, or -1; index: the index */
+    PyObject *slice;   /* slice: a slice object; owned */
 } Component;
 
 typedef struct {
     FjStructure *structure;
-    Component components[MOST_COMPONENTS];
+    Component components[MAX_COMPONENTS];
     int count;
-    uint32_t at;
+    uint32_t at; /* index of the next node */
     uint8_t *taken;
-    Py_ssize_t leaf;
-    int matched;    /* some leaf */
-    uint32_t inner; /* the first inner node that matched, plus 1; 0 for none */
+    Py_ssize_t leaf;     /* index of the next leaf */
+    int has_match;       /* whether a leaf has matched */
+    uint32_t inner_node; /* 1 + index of the first inner node that matched, or 0 */
 } Match;
 
 /* ---- the components ---- */
 
-/* The number that a text of digits writes, as `str` does; -1 where it is none. */
+/* The number n for which str(n) is `text`, or -1 if there is none below 10**9. */
 static Py_ssize_t
-number_of(PyObject *text)
+parse_number(PyObject *text)
 {
     Py_ssize_t size, number = 0;
     const char *digits = PyUnicode_AsUTF8AndSize(text, &size);
@@ -59,9 +61,10 @@ number_of(PyObject *text)
     return number;
 }
 
-/* The detail of a component, borrowed; NULL with an error. */
+/* The item after the operation in a component of `size` items, borrowed; NULL with an error.
+ */
 static PyObject *
-detail_of(PyObject *parts, Py_ssize_t size)
+get_detail(PyObject *parts, Py_ssize_t size)
 {
     if (PyTuple_GET_SIZE(parts) != size) {
         PyErr_SetString(PyExc_ValueError, "a component of a path pattern has the wrong size");
@@ -71,44 +74,45 @@ detail_of(PyObject *parts, Py_ssize_t size)
 }
 
 static int
-read_component(Component *component, PyObject *parts)
+decode_component(Component *component, PyObject *parts)
 {
     PyObject *name = NULL;
     if (!PyTuple_Check(parts) || PyTuple_GET_SIZE(parts) < 1 ||
         !PyUnicode_Check(name = PyTuple_GET_ITEM(parts, 0))) {
         PyErr_SetString(PyExc_TypeError,
-                        "a component of a path pattern is (name, details...)");
+                        "a component of a path pattern must be a tuple (operation, ...)");
         return -1;
     }
-    int op = ANY;
-    while (op <= SLICE && PyUnicode_CompareWithASCIIString(name, op_names[op]) != 0) {
-        op++;
+    int operation = ANY;
+    while (operation <= SLICE &&
+           PyUnicode_CompareWithASCIIString(name, operation_names[operation]) != 0) {
+        operation++;
     }
-    *component = (Component){.op = (Op)op, .digits = -1};
-    switch (op) {
+    *component = (Component){.operation = (Operation)operation, .number = -1};
+    switch (operation) {
     case ANY:
     case DEEP:
         return 0;
     case NAME:
-        component->detail = detail_of(parts, 2);
+        component->detail = get_detail(parts, 2);
         if (component->detail == NULL || !PyUnicode_Check(component->detail)) {
             break;
         }
-        component->digits = number_of(component->detail);
+        component->number = parse_number(component->detail);
         return 0;
     case GLOB:
-        component->detail = detail_of(parts, 2);
+        component->detail = get_detail(parts, 2);
         return component->detail == NULL ? -1 : 0;
     case INDEX:
-        component->detail = detail_of(parts, 2);
-        /* One that is too large is clipped, and is no position; a dict may have it as a key.
-         */
+        component->detail = get_detail(parts, 2);
+        /* An int that is too large is clipped, so it is no position in a sequence; it can
+         * still be the key of a dict. */
         component->number =
             component->detail == NULL ? -1 : PyNumber_AsSsize_t(component->detail, NULL);
         return component->number == -1 && PyErr_Occurred() ? -1 : 0;
     case SLICE:
         component->slice =
-            detail_of(parts, 4) == NULL
+            get_detail(parts, 4) == NULL
                 ? NULL
                 : PySlice_New(PyTuple_GET_ITEM(parts, 1), PyTuple_GET_ITEM(parts, 2),
                               PyTuple_GET_ITEM(parts, 3));
@@ -124,12 +128,12 @@ read_component(Component *component, PyObject *parts)
 
 /* ---- the machine ---- */
 
-/* A "deep" may match no key at all, so the state before it is also the one after it. */
+/* Adds to each state before a "deep" the state after it, since a "deep" may match no key. */
 static uint64_t
-close_set(const Match *m, uint64_t set)
+add_states_after_deep(const Match *m, uint64_t set)
 {
     for (int i = 0; i < m->count; i++) {
-        if ((set >> i & 1) && m->components[i].op == DEEP) {
+        if ((set >> i & 1) && m->components[i].operation == DEEP) {
             set |= (uint64_t)1 << (i + 1);
         }
     }
@@ -154,55 +158,58 @@ in_slice(const Component *component, Py_ssize_t position, Py_ssize_t size)
     return offset % step == 0 && offset / step >= 0 && offset / step < count;
 }
 
-/* Whether a component matches an item of a sequence.  1, 0, -1 with an error. */
+/* Whether a glob matches `text`, which is stolen; NULL is an error that is passed on.  1, 0,
+ * or -1 with an error. */
+static int
+matches_glob(const Component *component, PyObject *text)
+{
+    PyObject *answer = text == NULL ? NULL : PyObject_CallOneArg(component->detail, text);
+    int matches = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(text);
+    Py_XDECREF(answer);
+    return matches;
+}
+
+/* Whether a component other than "deep" matches an item of a sequence.  1, 0, or -1 with an
+ * error. */
 static int
 matches_position(const Component *component, Py_ssize_t position, Py_ssize_t size)
 {
-    switch (component->op) {
+    switch (component->operation) {
     case NAME:
-        return component->digits == position;
+        return component->number == position;
     case INDEX:
         return position ==
                (component->number < 0 ? component->number + size : component->number);
     case SLICE:
         return in_slice(component, position, size);
-    case GLOB: {
-        PyObject *text = PyUnicode_FromFormat("%zd", position);
-        PyObject *answer = text == NULL ? NULL : PyObject_CallOneArg(component->detail, text);
-        int matches = answer == NULL ? -1 : PyObject_IsTrue(answer);
-        Py_XDECREF(text);
-        Py_XDECREF(answer);
-        return matches;
-    }
+    case GLOB:
+        return matches_glob(component, PyUnicode_FromFormat("%zd", position));
     default:
         return 1;
     }
 }
 
-/* The same for any other key: `key` is the name of a field, or the key of an item. */
+/* Whether a component other than "deep" matches any other key: the name of a field, or the key
+ * of an item.  1, 0, or -1 with an error. */
 static int
 matches_key(const Component *component, PyObject *key)
 {
-    int matches = -1;
-    if (component->op == INDEX) {
+    if (component->operation == INDEX) {
         return PyLong_CheckExact(key) ? PyObject_RichCompareBool(component->detail, key, Py_EQ)
                                       : 0;
     }
-    if (component->op != NAME && component->op != GLOB) {
-        return component->op != SLICE;
+    if (component->operation != NAME && component->operation != GLOB) {
+        return component->operation != SLICE;
     }
     PyObject *text = PyUnicode_CheckExact(key) ? Py_NewRef(key) : PyObject_Str(key);
     if (text == NULL) {
         return -1;
     }
-    if (component->op == NAME) {
-        matches = text == component->detail || PyUnicode_Compare(text, component->detail) == 0;
+    if (component->operation == GLOB) {
+        return matches_glob(component, text);
     }
-    else {
-        PyObject *answer = PyObject_CallOneArg(component->detail, text);
-        matches = answer == NULL ? -1 : PyObject_IsTrue(answer);
-        Py_XDECREF(answer);
-    }
+    int matches = text == component->detail || PyUnicode_Compare(text, component->detail) == 0;
     Py_DECREF(text);
     return matches;
 }
@@ -213,9 +220,10 @@ is_sequence(const FjNode *node)
     return node->code == FJ_TUPLE || node->code == FJ_LIST;
 }
 
-/* The set of states below child `child` of the node at `index`.  0, or -1 with an error. */
+/* Sets `*below` to the states of child `child` of the node at `index`, which has the states
+ * `set`.  0, or -1 with an error. */
 static int
-step(Match *m, uint32_t index, uint32_t child, uint64_t set, uint64_t *below)
+find_states_below(Match *m, uint32_t index, uint32_t child, uint64_t set, uint64_t *below)
 {
     const FjNode *node = &m->structure->nodes[index];
     PyObject *key = NULL;
@@ -226,11 +234,11 @@ step(Match *m, uint32_t index, uint32_t child, uint64_t set, uint64_t *below)
         if (!(set >> i & 1)) {
             continue;
         }
-        if (component->op == DEEP) {
+        if (component->operation == DEEP) {
             *below |= (uint64_t)1 << i;
             continue;
         }
-        if (component->op == ANY) {
+        if (component->operation == ANY) {
             result = 1;
         }
         else if (is_sequence(node)) {
@@ -248,7 +256,7 @@ step(Match *m, uint32_t index, uint32_t child, uint64_t set, uint64_t *below)
         }
     }
     Py_XDECREF(key);
-    *below = close_set(m, *below);
+    *below = add_states_after_deep(m, *below);
     return result < 0 ? -1 : 0;
 }
 
@@ -256,7 +264,7 @@ static void
 match_leaf(Match *m, uint64_t set)
 {
     m->taken[m->leaf++] = (uint8_t)accepts(m, set);
-    m->matched |= accepts(m, set);
+    m->has_match |= accepts(m, set);
 }
 
 static int
@@ -268,8 +276,8 @@ match_node(Match *m, uint64_t set)
         match_leaf(m, set);
         return 0;
     }
-    if (m->inner == 0 && accepts(m, set) && node->arity > 0) {
-        m->inner = index + 1;
+    if (m->inner_node == 0 && accepts(m, set) && node->arity > 0) {
+        m->inner_node = index + 1;
     }
     if (Py_EnterRecursiveCall(" while matching a path pattern")) {
         return -1;
@@ -278,7 +286,7 @@ match_node(Match *m, uint64_t set)
     for (uint32_t child = 0; result == 0 && child < node->arity; child++) {
         uint64_t below = 0;
         if (set != 0) {
-            result = step(m, index, child, set, &below);
+            result = find_states_below(m, index, child, set, &below);
         }
         if (result == 0 && node->flags & FJ_NODE_LEAVES) {
             match_leaf(m, below);
@@ -291,20 +299,18 @@ match_node(Match *m, uint64_t set)
     return result;
 }
 
+/* Raises a ValueError about the first inner node that matched. */
 static void
-complain(Match *m)
+raise_inner_node_matches(Match *m)
 {
-    PyObject *path = fj_structure_path(m->structure, m->inner - 1);
-    PyObject *text = path == NULL ? NULL : fj_structure_write_path(path);
-    if (text != NULL) {
-        PyErr_Format(
-            PyExc_ValueError,
-            "a path pattern takes no leaf, but %U, which is a node: for what lies below "
-            "it, add `.**` to the pattern",
-            text);
+    PyObject *path = fj_path_text(fj_structure_path(m->structure, m->inner_node - 1));
+    if (path != NULL) {
+        PyErr_Format(PyExc_ValueError,
+                     "a path pattern takes no leaf, only %U, which is an inner node: "
+                     "to take the leaves below it, add `.**` to the pattern",
+                     path);
     }
     Py_XDECREF(path);
-    Py_XDECREF(text);
 }
 
 int
@@ -312,21 +318,21 @@ fj_pattern_match(FjStructure *structure, PyObject *components, uint8_t *taken)
 {
     int result = -1;
     Match m = {.structure = structure, .taken = taken};
-    if (PyTuple_GET_SIZE(components) > MOST_COMPONENTS) {
+    if (PyTuple_GET_SIZE(components) > MAX_COMPONENTS) {
         PyErr_Format(PyExc_ValueError, "a path pattern of more than %d components",
-                     MOST_COMPONENTS);
+                     MAX_COMPONENTS);
         return -1;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(components); i++) {
-        if (read_component(&m.components[m.count], PyTuple_GET_ITEM(components, i)) < 0) {
+        if (decode_component(&m.components[m.count], PyTuple_GET_ITEM(components, i)) < 0) {
             goto done;
         }
         m.count++;
     }
-    result = match_node(&m, close_set(&m, 1));
-    int is_deep = m.count > 0 && m.components[m.count - 1].op == DEEP;
-    if (result == 0 && !m.matched && m.inner != 0 && !is_deep) {
-        complain(&m);
+    result = match_node(&m, add_states_after_deep(&m, 1));
+    int is_deep = m.count > 0 && m.components[m.count - 1].operation == DEEP;
+    if (result == 0 && !m.has_match && m.inner_node != 0 && !is_deep) {
+        raise_inner_node_matches(&m);
         result = -1;
     }
 done:

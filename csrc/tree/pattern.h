@@ -1,14 +1,18 @@
-/* A path pattern, such as `layers[*].weight`, held against the paths of a Structure's leaves.
+/* Path patterns such as `layers[*].weight`: which leaves of a Structure have a path that
+ * matches.
  *
- * The Python side has taken the pattern apart: a tuple of components, each a tuple
+ * The Python side (_filters.py) parses a pattern into a tuple of components, each of which is
+ * one of
  *
- *   ("any",)                one key, whatever it is
- *   ("deep",)               any number of keys, none too
- *   ("name", text)          the key whose simple text this is
- *   ("glob", matches)       a key by its simple text: matches(text) is true
- *   ("index", number)       an item of a sequence, from its end where negative; a dict's int
- * key
- *   ("slice", a, b, c)      items of a sequence: a slice's indices, or None
+ *   ("any",)                      any one key
+ *   ("deep",)                     any number of keys, including none
+ *   ("name", text)                the key whose str() is `text`
+ *   ("glob", matches)             a key for which matches(str(key)) is true
+ *   ("index", number)             the item of a sequence at this index, which counts from the
+ *                                 end if it is negative, or the item of a dict with this int
+ *                                 as key
+ *   ("slice", start, stop, step)  the items of a sequence in this slice; each number may be
+ *                                 None
  */
 #ifndef FJ_PATTERN_H
 #define FJ_PATTERN_H
@@ -16,9 +20,9 @@
 #include "base/common.h"
 #include "structure/structure.h"
 
-/* Sets `taken[i]` to 1 for each leaf of the Structure whose whole path matches, else to 0.  0,
- * or -1 with an error: ValueError where no leaf matches but an inner node does, which is an
- * easy mistake to make.  Runs Python code: see pattern.c. */
+/* Sets `taken[i]` to 1 if the whole path of leaf i matches, else to 0.  0, or -1 with an
+ * error, which is a ValueError if no leaf matches but an inner node does: an easy mistake to
+ * make.  May run Python code: see pattern.c. */
 int fj_pattern_match(FjStructure *structure, PyObject *components, uint8_t *taken);
 
 #endif

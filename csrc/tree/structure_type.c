@@ -1,18 +1,20 @@
-/* The Python type Structure: what is asked of a Structure by its methods and operators.
+/* The Python type Structure: its methods, operators and attributes.
  *
- * Python code can run in what its statics and keys are asked (==, hash, repr, str), in the
- * iterator of the leaves that it is given, in what build.c and flatten_up_to.c say, and where
+ * Python code can run in the __hash__, __eq__, __repr__ and __str__ of static values (all
+ * leaves and fields that are not arrays) and of keys, in the iterator of the leaves that
+ * `unflatten` is given, where build.c, flatten_up_to.c, paths.c and partition.c say, and where
  * references are dropped.
  */
 #include "tree/structure_type.h"
 
 #include <structmember.h>
 
-#include "walk/build.h"
-#include "tree/partition.h"
 #include "structure/paths.h"
-#include "structure/structure.h"
 #include "structure/repr.h"
+#include "structure/structure.h"
+#include "tree/partition.h"
+#include "tree/tree_functions.h"
+#include "walk/build.h"
 #include "walk/flatten_up_to.h"
 
 static int
@@ -26,7 +28,7 @@ structure_traverse(PyObject *op, visitproc visit, void *arg)
     }
     for (uint32_t i = 0; i < self->count; i++) {
         Py_VISIT(self->info[i].type);
-        Py_VISIT(self->info[i].kept);
+        Py_VISIT(self->info[i].cached);
         Py_VISIT(self->nodes[i].aux);
     }
     return 0;
@@ -41,7 +43,7 @@ structure_dealloc(PyObject *op)
     PyObject_ClearWeakRefs(op);
     for (uint32_t i = 0; i < self->count; i++) {
         Py_XDECREF(self->info[i].type);
-        Py_XDECREF(self->info[i].kept);
+        Py_XDECREF(self->info[i].cached);
         Py_XDECREF(self->nodes[i].aux);
     }
     for (Py_ssize_t i = 0; self->static_leaves != NULL && i < self->all_leaves; i++) {
@@ -55,14 +57,22 @@ structure_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
+/* Adds a note with the path to the error of a static's __hash__ or __eq__.  For the Structures
+ * of jitted calls, the Python side adds the path. */
+static void
+note_path(const FjStructure *self)
+{
+    if (self->every_leaf) {
+        fj_structure_note_error_context();
+    }
+}
+
 static Py_hash_t
 structure_tp_hash(PyObject *op)
 {
     FjStructure *self = (FjStructure *)op;
     if (fj_structure_hash(self) < 0) {
-        if (self->every_leaf) {
-            fj_structure_note_error_context();
-        }
+        note_path(self);
         return -1;
     }
     return self->hash;
@@ -76,18 +86,16 @@ structure_richcompare(PyObject *a, PyObject *b, int operation)
     }
     int same = fj_structure_equal((FjStructure *)a, (FjStructure *)b);
     if (same < 0) {
-        if (((FjStructure *)a)->every_leaf) {
-            fj_structure_note_error_context();
-        }
+        note_path((FjStructure *)a);
         return NULL;
     }
     return PyBool_FromLong(same == (operation == Py_EQ));
 }
 
-/* The index of the node that `path`, a tuple of child numbers from the root, leads to; -1 with
- * an error. */
+/* The index of the node at `path`, a tuple of child numbers from the root down; -1 with an
+ * error. */
 static Py_ssize_t
-follow(FjStructure *self, PyObject *path)
+find_node(FjStructure *self, PyObject *path)
 {
     uint32_t at = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(path); i++) {
@@ -106,9 +114,10 @@ follow(FjStructure *self, PyObject *path)
     return at;
 }
 
-/* 0, or -1 with a ValueError where a Structure was made in the other of the two ways. */
+/* 0, or -1 with a ValueError if `self->every_leaf` is not `every_leaf`: fj_flatten_leaves sets
+ * it, and the Structures of jitted calls have it unset. */
 static int
-expect(const FjStructure *self, int every_leaf)
+check_every_leaf(const FjStructure *self, int every_leaf)
 {
     if (self->every_leaf != every_leaf) {
         PyErr_SetString(PyExc_ValueError, every_leaf
@@ -119,23 +128,24 @@ expect(const FjStructure *self, int every_leaf)
     return 0;
 }
 
-/* The same where the root is that of a call, whose arguments are no tree. */
+/* 0, or -1 with a ValueError if the Structure is that of a call's arguments, which are no
+ * tree.
+ */
 static int
-expect_tree(const FjStructure *self)
+check_is_tree(const FjStructure *self)
 {
     if (self->nodes[0].code == FJ_ARGUMENTS) {
-        PyErr_SetString(PyExc_ValueError, "this structure is that of a call's arguments");
+        PyErr_SetString(PyExc_ValueError, "this is the structure of a call's arguments");
         return -1;
     }
     return 0;
 }
 
-/* _span(*path) -> (first, count) */
 static PyObject *
 structure_span(PyObject *op, PyObject *path)
 {
     FjStructure *self = (FjStructure *)op;
-    Py_ssize_t at = expect(self, 0) < 0 ? -1 : follow(self, path);
+    Py_ssize_t at = check_every_leaf(self, 0) < 0 ? -1 : find_node(self, path);
     if (at < 0) {
         return NULL;
     }
@@ -149,12 +159,11 @@ structure_span(PyObject *op, PyObject *path)
     return Py_BuildValue("(nn)", first, count);
 }
 
-/* _array_paths() -> list of paths */
 static PyObject *
 structure_array_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjStructure *self = (FjStructure *)op;
-    PyObject *paths = expect(self, 0) < 0 ? NULL : PyList_New(0);
+    PyObject *paths = check_every_leaf(self, 0) < 0 ? NULL : PyList_New(0);
     for (uint32_t i = 0; paths != NULL && i < self->count; i++) {
         if (self->nodes[i].code == FJ_ARRAY) {
             PyObject *path = fj_structure_path(self, i);
@@ -167,13 +176,12 @@ structure_array_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
     return paths;
 }
 
-/* unflatten(leaves) -> tree */
 static PyObject *
 structure_unflatten(PyObject *op, PyObject *leaves)
 {
     FjStructure *self = (FjStructure *)op;
     PyObject *tree = NULL;
-    PyObject *given = expect_tree(self) < 0 ? NULL : PySequence_Tuple(leaves);
+    PyObject *given = check_is_tree(self) < 0 ? NULL : PySequence_Tuple(leaves);
     if (given == NULL) {
         return NULL;
     }
@@ -188,7 +196,6 @@ structure_unflatten(PyObject *op, PyObject *leaves)
     return tree;
 }
 
-/* flatten_up_to(tree) -> list */
 static PyObject *
 structure_flatten_up_to(PyObject *op, PyObject *tree)
 {
@@ -196,30 +203,24 @@ structure_flatten_up_to(PyObject *op, PyObject *tree)
     PyObject *list = NULL;
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    if (expect(self, 1) < 0) {
+    if (check_every_leaf(self, 1) < 0) {
         return NULL;
     }
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    if (fj_flatten_up_to(self, tree, "the tree", "the structure", &leaves) == 0 &&
-        (list = PyList_New(self->open_leaves)) != NULL) {
-        for (Py_ssize_t i = 0, given = 0; i < self->all_leaves; i++) {
-            if (self->static_leaves == NULL || self->static_leaves[i] == NULL) {
-                PyList_SET_ITEM(list, given++, Py_NewRef(leaves.items[i]));
-            }
-        }
+    if (fj_flatten_up_to(self, tree, "the tree", "the structure", &leaves) == 0) {
+        list = fj_tree_open_leaves(self, &leaves);
     }
     fj_leafbuf_clear(&leaves);
     return list;
 }
 
-/* _parts(hole) -> (skeleton, statics or None) */
 static PyObject *
 structure_parts(PyObject *op, PyObject *hole)
 {
     FjStructure *self = (FjStructure *)op;
     PyObject *statics = NULL, *skeleton = NULL, *result = NULL;
     PyObject **holes = NULL;
-    if (expect(self, 1) < 0) {
+    if (check_every_leaf(self, 1) < 0) {
         return NULL;
     }
     holes = PyMem_New(PyObject *, (size_t)self->all_leaves + 1);
@@ -245,7 +246,7 @@ done:
     return result;
 }
 
-/* What is to be known of a node; a new reference. */
+/* The detail of a node for `_nodes`: a new reference. */
 static PyObject *
 node_detail(const FjNode *node)
 {
@@ -266,7 +267,6 @@ node_detail(const FjNode *node)
     }
 }
 
-/* _nodes() -> list of (kind, children, type, detail, hash) */
 static PyObject *
 structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -291,12 +291,12 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* combine(*groups) -> tree */
 static PyObject *
 structure_combine(PyObject *op, PyObject *const *groups, Py_ssize_t count)
 {
-    return expect_tree((FjStructure *)op) < 0 ? NULL
-                                              : fj_partition_combine_dicts(op, groups, count);
+    return check_is_tree((FjStructure *)op) < 0
+               ? NULL
+               : fj_partition_combine_dicts(op, groups, count);
 }
 
 static PyObject *
@@ -305,63 +305,166 @@ structure_paths(PyObject *op, void *Py_UNUSED(closure))
     return Py_XNewRef(fj_paths_open((FjStructure *)op));
 }
 
+/* ---- the type ---- */
+
+PyDoc_STRVAR(structure_doc,
+             "The structure of a pytree: its treedef together with its static leaves.\n"
+             "\n"
+             "`flatten` and `partition_dict` return a structure and the open leaves of a\n"
+             "tree, which must be given again to build a tree.  All other leaves are static:\n"
+             "the structure holds them.\n"
+             "\n"
+             "A structure is immutable.  It is hashable if its static leaves are.  Two\n"
+             "structures are equal if they have the same nodes and their static values are\n"
+             "equal, exactly by type and value, as the static arguments of `filter_jit`.");
+
+PyDoc_STRVAR(structure_unflatten_doc,
+             "unflatten($self, leaves, /)\n"
+             "--\n"
+             "\n"
+             "Build a tree from its open leaves.\n"
+             "\n"
+             "Parameters\n"
+             "----------\n"
+             "leaves : iterable\n"
+             "    The `num_leaves` open leaves, in the order of `paths`.\n"
+             "\n"
+             "Returns\n"
+             "-------\n"
+             "pytree\n"
+             "    A new tree of this structure with these leaves and the static leaves.\n"
+             "\n"
+             "Raises\n"
+             "------\n"
+             "ValueError\n"
+             "    If the number of leaves is not `num_leaves`.");
+
+PyDoc_STRVAR(structure_flatten_up_to_doc,
+             "flatten_up_to($self, tree, /)\n"
+             "--\n"
+             "\n"
+             "List the subtrees of a tree in the places of the open leaves.\n"
+             "\n"
+             "Parameters\n"
+             "----------\n"
+             "tree : pytree\n"
+             "    A tree of which this structure is a prefix.\n"
+             "\n"
+             "Returns\n"
+             "-------\n"
+             "list\n"
+             "    A leaf or subtree of `tree` for each open leaf of this structure, in the\n"
+             "    order of `paths`.  The places of static leaves are left out.\n"
+             "\n"
+             "Raises\n"
+             "------\n"
+             "ValueError\n"
+             "    If this structure is no prefix of `tree`.  The message says where they\n"
+             "    differ.");
+
+PyDoc_STRVAR(structure_combine_doc,
+             "combine($self, /, *groups)\n"
+             "--\n"
+             "\n"
+             "Build a tree from dicts of its open leaves, as `partition_dict` returns them.\n"
+             "\n"
+             "Parameters\n"
+             "----------\n"
+             "*groups : dict\n"
+             "    Dicts from path to leaf, in any order.  Together they must have each of\n"
+             "    `paths` exactly once.\n"
+             "\n"
+             "Returns\n"
+             "-------\n"
+             "pytree\n"
+             "    A new tree of this structure with these leaves and the static leaves.\n"
+             "\n"
+             "Raises\n"
+             "------\n"
+             "ValueError\n"
+             "    If a path is missing, unknown, or in more than one group.  The message\n"
+             "    lists these paths.\n"
+             "TypeError\n"
+             "    If a group is not a dict.");
+
+PyDoc_STRVAR(structure_paths_doc,
+             "The path of each open leaf, in order: a tuple of str such as\n"
+             "``'layers.0.weight'``.");
+
+PyDoc_STRVAR(structure_num_leaves_doc,
+             "The number of open leaves: how many leaves `unflatten` takes, as `num_leaves`\n"
+             "of the treedefs of JAX and optree.  Static leaves are not counted.");
+
+/* Methods whose name starts with an underscore are for filterjit's own Python modules. */
+
+PyDoc_STRVAR(structure_span_doc,
+             "_span($self, /, *path)\n"
+             "--\n"
+             "\n"
+             "Return (first, count): which of the arrays are below the node at `path`.\n"
+             "\n"
+             "A path consists of child numbers, from the root down.");
+
+PyDoc_STRVAR(structure_array_paths_doc,
+             "_array_paths($self, /)\n"
+             "--\n"
+             "\n"
+             "Return a list with the path of each array.\n"
+             "\n"
+             "A path is a list of keys: str for a name and (key,) for an item.");
+
+PyDoc_STRVAR(
+    structure_nodes_doc,
+    "_nodes($self, /)\n"
+    "--\n"
+    "\n"
+    "Return a list of (kind, arity, type, detail, hash), one for each node.\n"
+    "\n"
+    "Each node comes before its children.  The type may be None.  The detail is the\n"
+    "value of a static; the keys of a dict; the names of the children of a Module, a\n"
+    "dataclass or a call; (aux data, keys) of a custom node; else None.  The hash is\n"
+    "that of the static, keys or aux data once the structure has been hashed.");
+
+PyDoc_STRVAR(
+    structure_parts_doc,
+    "_parts($self, hole, /)\n"
+    "--\n"
+    "\n"
+    "Return (skeleton, statics), from which `from_parts` makes this structure.\n"
+    "\n"
+    "The skeleton is the tree with `hole` as each leaf.  The statics are a list with\n"
+    "each static leaf, and `hole` for an open one; or None if all leaves are open.");
+
 static PyMethodDef structure_methods[] = {
-    {"_span", structure_span, METH_VARARGS,
-     "_span(*path) -> (first, count): which of the arrays lie below the node that the child\n"
-     "numbers of `path` lead to"},
-    {"_array_paths", structure_array_paths, METH_NOARGS,
-     "_array_paths() -> a path for each array, in order: a list of str for names and (key,)\n"
-     "for items"},
-    {"_nodes", structure_nodes, METH_NOARGS,
-     "_nodes() -> a list of (kind, number of children, type or None, detail, hash), each "
-     "node\n"
-     "before its children. The detail is a static's value, a dict's keys, the names of a\n"
-     "Module's, a dataclass's or a call's children, or (aux data, keys); the hash is the\n"
-     "static's, once the structure has been hashed"},
-    {"unflatten", structure_unflatten, METH_O,
-     "unflatten(leaves) -> the tree with these leaves, an iterable; ValueError where they "
-     "are\n"
-     "too few or too many"},
-    {"flatten_up_to", structure_flatten_up_to, METH_O,
-     "flatten_up_to(tree) -> a list of what `tree`, of which this structure is a prefix, has "
-     "in\n"
-     "the place of each leaf; ValueError that says where, if it is not one"},
+    {"unflatten", structure_unflatten, METH_O, structure_unflatten_doc},
+    {"flatten_up_to", structure_flatten_up_to, METH_O, structure_flatten_up_to_doc},
     {"combine", (PyCFunction)(void (*)(void))structure_combine, METH_FASTCALL,
-     "combine(*groups) -> the tree with the leaves of these dicts from path to leaf, "
-     "whatever\n"
-     "their order; ValueError that lists the paths which are missing, unknown or doubled"},
-    {"_parts", structure_parts, METH_O,
-     "_parts(hole) -> (skeleton, statics): the tree with `hole` for each leaf, and what "
-     "stands "
-     "in\n"
-     "each leaf, `hole` where it is given, or None where all are; `from_parts` undoes it"},
+     structure_combine_doc},
+    {"_span", structure_span, METH_VARARGS, structure_span_doc},
+    {"_array_paths", structure_array_paths, METH_NOARGS, structure_array_paths_doc},
+    {"_nodes", structure_nodes, METH_NOARGS, structure_nodes_doc},
+    {"_parts", structure_parts, METH_O, structure_parts_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef structure_getset[] = {
-    {"paths", structure_paths, NULL,
-     "the path of each leaf, a tuple of str such as 'layers.0.weight'", NULL},
+    {"paths", structure_paths, NULL, structure_paths_doc, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef structure_members[] = {
     {"num_leaves", T_PYSSIZET, offsetof(FjStructure, open_leaves), READONLY,
-     "how many leaves a tree of this structure is made of, statics not counted"},
+     structure_num_leaves_doc},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjStructure, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot structure_slots[] = {
-    {Py_tp_doc, "The shape of a tree and its static leaves: hashable, comparable, immutable."},
-    {Py_tp_traverse, structure_traverse},
-    {Py_tp_dealloc, structure_dealloc},
-    {Py_tp_hash, structure_tp_hash},
-    {Py_tp_richcompare, structure_richcompare},
-    {Py_tp_repr, fj_structure_repr},
-    {Py_tp_methods, structure_methods},
-    {Py_tp_getset, structure_getset},
-    {Py_tp_members, structure_members},
-    {0, NULL},
+    {Py_tp_doc, (void *)structure_doc},         {Py_tp_traverse, structure_traverse},
+    {Py_tp_dealloc, structure_dealloc},         {Py_tp_hash, structure_tp_hash},
+    {Py_tp_richcompare, structure_richcompare}, {Py_tp_repr, fj_structure_repr},
+    {Py_tp_methods, structure_methods},         {Py_tp_getset, structure_getset},
+    {Py_tp_members, structure_members},         {0, NULL},
 };
 
 PyType_Spec fj_structure_spec = {

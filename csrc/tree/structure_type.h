@@ -1,4 +1,4 @@
-/* The Python type Structure. */
+/* The Python type Structure: a treedef together with its static leaves. */
 #ifndef FJ_STRUCTURE_TYPE_H
 #define FJ_STRUCTURE_TYPE_H
 

@@ -1,58 +1,69 @@
-/* Functions over trees: apart, something with the leaves, and together again.
+/* Functions over trees: they flatten, do something with the leaves, and build.
  *
- * The leaves are all held, in a buffer of ours, before anything is done with them, as in
- * jax.tree_util: what the user's functions do to the tree meanwhile changes nothing.
+ * As in jax.tree_util, a buffer holds all leaves before anything is done with them.  So a
+ * user's function that changes the tree meanwhile has no effect on the result.
  *
- * Python code can run in the user's functions, filters and `is_leaf`, in what flatten.c,
- * flatten_up_to.c, filter.c and build.c say, and where references are dropped.
+ * Python code can run in the user's functions, filters and `is_leaf`, where flatten.c,
+ * flatten_up_to.c, filter.c, paths.c and build.c say, and where references are dropped.
  */
 #include "tree/tree_functions.h"
 
-#include "walk/build.h"
-#include "walk/flatten.h"
 #include "base/scratch.h"
 #include "structure/paths.h"
 #include "tree/filter.h"
+#include "walk/build.h"
+#include "walk/flatten.h"
 #include "walk/flatten_up_to.h"
 
-/* With every leaf an array.  NULL with an error. */
+/* Flattens the tree, or the trees, of a call and pushes the leaves: the Structure, or NULL
+ * with an error. */
 static FjStructure *
-take_apart(FjRegistry *registry, PyObject *const *args, const FjTreeUse *use,
-           FjLeafBuf *leaves)
+flatten_argument(FjRegistry *registry, PyObject *const *args, const FjTreeFunction *function,
+                 FjLeafBuf *leaves)
 {
-    PyObject *tree = args[use->tree];
-    PyObject *is_leaf = use->is_leaf < 0 ? Py_None : args[use->is_leaf];
-    if (use->all && (!PyTuple_Check(tree) || PyTuple_GET_SIZE(tree) == 0)) {
-        PyErr_SetString(PyExc_TypeError, "the trees are a tuple of at least one");
-        return NULL;
+    PyObject *trees = args[function->tree_argument], *tree = trees;
+    PyObject *is_leaf =
+        function->is_leaf_argument < 0 ? Py_None : args[function->is_leaf_argument];
+    if (function->takes_trees) {
+        if (!PyTuple_Check(trees) || PyTuple_GET_SIZE(trees) == 0) {
+            PyErr_SetString(PyExc_TypeError, "trees must be a non-empty tuple");
+            return NULL;
+        }
+        tree = PyTuple_GET_ITEM(trees, 0);
     }
-    FjStructure *structure =
-        fj_flatten_leaves(registry, use->all ? PyTuple_GET_ITEM(tree, 0) : tree,
-                          is_leaf == Py_None ? NULL : is_leaf, use->none_is_leaf, leaves);
-    for (Py_ssize_t i = 1; use->all && structure != NULL && i < PyTuple_GET_SIZE(tree); i++) {
+    FjStructure *structure = fj_flatten_leaves(
+        registry, tree, is_leaf == Py_None ? NULL : is_leaf, function->none_is_leaf, leaves);
+    if (structure == NULL || !function->takes_trees) {
+        return structure;
+    }
+    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(trees); i++) {
         char name[32];
         PyOS_snprintf(name, sizeof(name), "tree %zd", i + 1);
-        if (fj_flatten_up_to(structure, PyTuple_GET_ITEM(tree, i), name, "tree 1", leaves) <
+        if (fj_flatten_up_to(structure, PyTuple_GET_ITEM(trees, i), name, "tree 1", leaves) <
             0) {
-            Py_CLEAR(structure);
+            Py_DECREF(structure);
+            return NULL;
         }
     }
     return structure;
 }
 
 PyObject *
-fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const FjTreeUse *use)
+fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+             const FjTreeFunction *function)
 {
     FjState *state = PyModule_GetState(module);
-    if (nargs != use->count + 1 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_Format(PyExc_TypeError, "this takes %s", use->usage);
+    if (nargs != function->argument_count + 1 || Py_TYPE(args[0]) != state->registry) {
+        PyErr_Format(PyExc_TypeError, "the arguments must be %s", function->usage);
         return NULL;
     }
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = take_apart((FjRegistry *)args[0], args + 1, use, &leaves);
-    PyObject *result = structure == NULL ? NULL : use->function(structure, &leaves, args + 1);
+    FjStructure *structure =
+        flatten_argument((FjRegistry *)args[0], args + 1, function, &leaves);
+    PyObject *result =
+        structure == NULL ? NULL : function->apply(structure, &leaves, args + 1);
     if (result == NULL) {
         fj_structure_note_error_context();
     }
@@ -83,9 +94,24 @@ fj_tree_make_static(FjStructure *structure, PyObject *const *leaves, const int16
     return 0;
 }
 
+PyObject *
+fj_tree_open_leaves(const FjStructure *structure, const FjLeafBuf *leaves)
+{
+    PyObject *list = PyList_New(structure->open_leaves);
+    for (Py_ssize_t i = 0, given = 0; list != NULL && i < structure->all_leaves; i++) {
+        if (structure->static_leaves == NULL || structure->static_leaves[i] == NULL) {
+            PyList_SET_ITEM(list, given++, Py_NewRef(leaves->items[i]));
+        }
+    }
+    return list;
+}
+
+/* ---- the functions ---- */
+
+/* (tree, is_leaf) */
 static PyObject *
-leaves_of(FjStructure *Py_UNUSED(structure), FjLeafBuf *leaves,
-          PyObject *const *Py_UNUSED(args))
+list_leaves(FjStructure *Py_UNUSED(structure), FjLeafBuf *leaves,
+            PyObject *const *Py_UNUSED(args))
 {
     return fj_leafbuf_as_list(leaves);
 }
@@ -93,13 +119,18 @@ leaves_of(FjStructure *Py_UNUSED(structure), FjLeafBuf *leaves,
 PyObject *
 fj_tree_leaves(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const FjTreeUse use = {"(registry, tree, is_leaf)", 2, 0, 1, 0, 0, leaves_of};
-    return fj_tree_call(module, args, nargs, &use);
+    static const FjTreeFunction function = {.usage = "(registry, tree, is_leaf)",
+                                            .argument_count = 2,
+                                            .tree_argument = 0,
+                                            .is_leaf_argument = 1,
+                                            .apply = list_leaves};
+    return fj_tree_call(module, args, nargs, &function);
 }
 
+/* (tree, is_leaf) */
 static PyObject *
-paths_of(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves),
-         PyObject *const *Py_UNUSED(args))
+list_paths(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves),
+           PyObject *const *Py_UNUSED(args))
 {
     return fj_paths_all(structure);
 }
@@ -107,20 +138,25 @@ paths_of(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves),
 PyObject *
 fj_tree_paths(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const FjTreeUse use = {"(registry, tree, is_leaf)", 2, 0, 1, 0, 0, paths_of};
-    return fj_tree_call(module, args, nargs, &use);
+    static const FjTreeFunction function = {.usage = "(registry, tree, is_leaf)",
+                                            .argument_count = 2,
+                                            .tree_argument = 0,
+                                            .is_leaf_argument = 1,
+                                            .apply = list_paths};
+    return fj_tree_call(module, args, nargs, &function);
 }
 
-#define ROW_INLINE 9
+#define ROW_ROOM 9 /* for 8 trees */
 
-/* What `function` makes of each row of leaves; the rows are columns of `leaves`, `count` long.
- */
+/* Calls `function` for each leaf of the first tree, with this leaf and what the other trees
+ * have in its place, and pushes the results.  `leaves` holds `count` objects of each of the
+ * `width` trees, tree after tree.  0, or -1 with an error. */
 static int
 map_rows(PyObject *function, const FjLeafBuf *leaves, Py_ssize_t count, Py_ssize_t width,
          FjLeafBuf *results)
 {
-    PyObject *room[ROW_INLINE];
-    PyObject **row = fj_scratch_new(room, ROW_INLINE, width + 1);
+    PyObject *room[ROW_ROOM];
+    PyObject **row = fj_scratch_new(room, ROW_ROOM, width + 1);
     int result = 0;
     if (row == NULL) {
         return -1;
@@ -155,39 +191,26 @@ map_trees(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 PyObject *
 fj_tree_map(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const FjTreeUse use = {
-        "(registry, function, trees, is_leaf)", 3, 1, 2, 1, 0, map_trees};
-    return fj_tree_call(module, args, nargs, &use);
+    static const FjTreeFunction function = {.usage = "(registry, function, trees, is_leaf)",
+                                            .argument_count = 3,
+                                            .tree_argument = 1,
+                                            .is_leaf_argument = 2,
+                                            .takes_trees = 1,
+                                            .apply = map_trees};
+    return fj_tree_call(module, args, nargs, &function);
 }
 
-/* The leaves that are given, as a new list. */
-static PyObject *
-open_leaves_of(const FjStructure *structure, const FjLeafBuf *leaves)
-{
-    PyObject *list = PyList_New(structure->open_leaves);
-    for (Py_ssize_t i = 0, given = 0; list != NULL && i < structure->all_leaves; i++) {
-        if (structure->static_leaves == NULL || structure->static_leaves[i] == NULL) {
-            PyList_SET_ITEM(list, given++, Py_NewRef(leaves->items[i]));
-        }
-    }
-    return list;
-}
-
-/* Fixes the leaves that a expression does not take.  0, or -1 with an error. */
+/* Makes the leaves static that an expression does not take; `args` are those of `flatten`.  0,
+ * or -1 with an error. */
 static int
 make_others_static(FjStructure *structure, const FjLeafBuf *leaves, PyObject *const *args)
 {
     PyObject *no_expressions = PyTuple_New(0);
-    int16_t *groups = PyMem_New(int16_t, (size_t)structure->all_leaves + 1);
-    int result = -1;
-    if (groups == NULL) {
-        PyErr_NoMemory();
-    }
-    else if (no_expressions != NULL &&
-             fj_filter_groups(structure, args[0], args[2], leaves->items, args[1],
-                              no_expressions, groups) == 0) {
-        result = fj_tree_make_static(structure, leaves->items, groups);
-    }
+    int16_t *groups = no_expressions == NULL
+                          ? NULL
+                          : fj_filter_groups(structure, args[0], args[2], leaves->items,
+                                             args[1], no_expressions);
+    int result = groups == NULL ? -1 : fj_tree_make_static(structure, leaves->items, groups);
     PyMem_Free(groups);
     Py_XDECREF(no_expressions);
     return result;
@@ -200,7 +223,7 @@ flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
     if (args[1] != Py_True && make_others_static(structure, leaves, args) < 0) {
         return NULL;
     }
-    PyObject *list = open_leaves_of(structure, leaves);
+    PyObject *list = fj_tree_open_leaves(structure, leaves);
     PyObject *result = list == NULL ? NULL : PyTuple_Pack(2, list, structure);
     Py_XDECREF(list);
     return result;
@@ -209,12 +232,16 @@ flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 PyObject *
 fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const FjTreeUse use = {
-        "(registry, tree, expression, is_leaf)", 3, 0, 2, 0, 0, flatten};
-    return fj_tree_call(module, args, nargs, &use);
+    static const FjTreeFunction function = {.usage = "(registry, tree, expression, is_leaf)",
+                                            .argument_count = 3,
+                                            .tree_argument = 0,
+                                            .is_leaf_argument = 2,
+                                            .apply = flatten};
+    return fj_tree_call(module, args, nargs, &function);
 }
 
-/* (hole, skeleton, statics) */
+/* (hole, skeleton, statics): the Structure of `skeleton`, in which each leaf is static whose
+ * item of `statics` is not `hole`. */
 static PyObject *
 from_parts(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const *args)
 {
@@ -223,7 +250,8 @@ from_parts(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const
         return Py_NewRef((PyObject *)structure);
     }
     if (!PyList_Check(statics) || PyList_GET_SIZE(statics) != structure->all_leaves) {
-        PyErr_SetString(PyExc_ValueError, "statics are None, or a list of as many as leaves");
+        PyErr_SetString(PyExc_ValueError,
+                        "statics must be None or a list with an item for each leaf");
         return NULL;
     }
     int16_t *groups = PyMem_New(int16_t, (size_t)structure->all_leaves + 1);
@@ -241,7 +269,10 @@ from_parts(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const
 PyObject *
 fj_tree_from_parts(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const FjTreeUse use = {
-        "(registry, hole, skeleton, statics)", 3, 1, -1, 0, 0, from_parts};
-    return fj_tree_call(module, args, nargs, &use);
+    static const FjTreeFunction function = {.usage = "(registry, hole, skeleton, statics)",
+                                            .argument_count = 3,
+                                            .tree_argument = 1,
+                                            .is_leaf_argument = -1,
+                                            .apply = from_parts};
+    return fj_tree_call(module, args, nargs, &function);
 }

@@ -1,5 +1,4 @@
-/* Whole trees at once, as in jax.tree_util: their leaves, their paths, a function over them.
- */
+/* Functions over whole trees, as in jax.tree_util: leaves, paths, map, flatten. */
 #ifndef FJ_TREE_FUNCTIONS_H
 #define FJ_TREE_FUNCTIONS_H
 
@@ -7,7 +6,7 @@
 #include "base/leafbuf.h"
 #include "structure/structure.h"
 
-/* The functions of the module; each is METH_FASTCALL.  They run Python code: see
+/* The functions of the module; each is METH_FASTCALL.  They may run Python code: see
  * tree_functions.c. */
 PyObject *fj_tree_leaves(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_paths(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
@@ -15,26 +14,35 @@ PyObject *fj_tree_map(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 PyObject *fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_from_parts(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
-/* A function of the module that takes a tree apart and looks at it. */
+/* A function of the module that flattens one of its arguments and works on the leaves.  Its
+ * first argument is the registry; the other arguments are numbered from 0. */
 typedef struct {
-    const char *usage; /* its arguments, "(registry, ...)", of which there are ... */
-    int count;   /* ... so many after the registry; and which of them, from 0 on, is... */
-    int tree;    /* ... the tree, */
-    int is_leaf; /* ... `is_leaf` or None; -1 if there is none */
-    int all;     /* the tree is a tuple of trees: the leaves of the first are followed by
-                  * what the others have in their places */
-    int none_is_leaf;
-    /* What it does; `args` are those after the registry. */
-    PyObject *(*function)(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args);
-} FjTreeUse;
+    const char *usage;    /* all arguments, for error messages: "(registry, tree, ...)" */
+    int argument_count;   /* without the registry */
+    int tree_argument;    /* number of the argument that is flattened */
+    int is_leaf_argument; /* number of `is_leaf`, which is a callable or None; -1 if the
+                           * function has no such argument */
+    int takes_trees;      /* whether the argument is not a tree but a non-empty tuple of trees:
+                           * then the first is flattened, and its leaves are followed, for each
+                           * other tree, by the subtrees in the places of these leaves */
+    int none_is_leaf;     /* whether None counts as a leaf */
+    /* The function itself: a new reference, or NULL with an error.  `args` leaves out the
+     * registry. */
+    PyObject *(*apply)(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args);
+} FjTreeFunction;
 
-/* Does it.  An error is given a note of where in the tree it happened. */
+/* Checks the arguments of a call, flattens the tree and applies the function.  An error gets a
+ * note of the place in the tree. */
 PyObject *fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
-                       const FjTreeUse *use);
+                       const FjTreeFunction *function);
 
-/* Fixes the leaves whose group is negative: they are no longer given when a tree is built.  0,
- * or -1 with MemoryError. */
+/* Makes each leaf static whose group is negative: the Structure then holds it, and it is no
+ * longer given when a tree is built.  0, or -1 with MemoryError. */
 int fj_tree_make_static(FjStructure *structure, PyObject *const *leaves,
                         const int16_t *groups);
+
+/* A new list of the open leaves, those that are not static, among `leaves`, which are all
+ * leaves of the Structure; NULL with MemoryError. */
+PyObject *fj_tree_open_leaves(const FjStructure *structure, const FjLeafBuf *leaves);
 
 #endif

@@ -1,13 +1,13 @@
-/* Trees from Structures: one pass over the nodes, in the order in which they stand.
+/* Builds trees from Structures, in one pass over the nodes in their order.
  *
- * Python code can run where nodes are made by calling something: `unflatten` of generic nodes,
- * dataclasses, named tuples with a __new__ of their own, defaultdict and OrderedDict, and a
- * descriptor that stands in the place of a Module's field.  Until it is returned, nobody else
- * knows a tree but the garbage collector; half-made tuples and lists hold NULL, as CPython's
- * own do.
+ * Python code can run where a node is built by a call: `unflatten` of custom nodes, the class
+ * of a dataclass or of a named tuple with a __new__ of its own, defaultdict and OrderedDict
+ * (and its __setitem__), and a descriptor in the place of a Module's field.
+ * Until a tree is returned, only the garbage collector can find its parts; incomplete tuples
+ * and lists hold NULL, as CPython's own do.
  *
- * Modules are made without __init__, by object.__new__ and object.__setattr__, which is what
- * Equinox's own unflatten does.
+ * Modules are created without __init__, by object.__new__ and object.__setattr__, as Equinox
+ * does in its own unflatten.
  */
 #include "walk/build.h"
 
@@ -16,19 +16,19 @@
 typedef struct {
     FjStructure *structure;
     const FjNode *next;
-    PyObject *const *arrays;
+    PyObject *const *arrays; /* the next array */
     PyObject *registry;
     PyObject *missing;
     PyObject *no_arguments; /* the empty tuple */
-    /* Of fj_build_part, where `arrays` are those leaves that have a node of their own: */
+    /* For fj_build_part, where `arrays` are the leaves that have a node of their own: */
     const FjPart *part;       /* or NULL */
     PyObject *const *singles; /* the first of `arrays` */
-    Py_ssize_t taken;         /* how many others have been built */
+    Py_ssize_t taken;         /* number of leaves without a node that have been built */
 } Build;
 
 static PyObject *build_container(Build *b);
 
-/* The next node of the Structure as a new reference. */
+/* Builds the subtree at the next node of the Structure: a new reference. */
 static inline PyObject *
 build_node(Build *b)
 {
@@ -44,7 +44,7 @@ build_node(Build *b)
     return build_container(b);
 }
 
-/* The leaves of a node with FJ_NODE_LEAVES, into the places of its items. */
+/* Stores new references to the leaves of a node with FJ_NODE_LEAVES in `items`. */
 static void
 take_leaves(Build *b, PyObject **items, uint32_t count)
 {
@@ -56,8 +56,8 @@ take_leaves(Build *b, PyObject **items, uint32_t count)
         b->arrays += count;
         return;
     }
-    /* Of 100,000 leaves most are often of one group, so all the others are one object:
-     * counting these references one by one takes as long as all the rest. */
+    /* Of 100,000 leaves, most are often of another group and all become `replace`.
+     * Incrementing its reference count once for each would take as long as all else here. */
     Py_ssize_t first = b->arrays - b->singles + b->taken, replaced = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (part->groups[first + i] == part->group) {
@@ -91,7 +91,8 @@ build_list(Build *b, const FjNode *node)
     return list;
 }
 
-/* Fills a tuple, or an instance of a subclass, that was just allocated; steals it. */
+/* Fills a new tuple, or a new instance of a subclass of tuple; steals it.  NULL with an
+ * error. */
 static PyObject *
 fill_tuple(Build *b, const FjNode *node, PyObject *tuple)
 {
@@ -123,8 +124,8 @@ build_namedtuple(Build *b, const FjNode *node)
     return result;
 }
 
-/* A dict with the keys of the node, each to None: a copy, which is made without looking at a
- * key, of one that is kept. */
+/* A new dict to be filled.  If all keys are str, it already has them, each with the value
+ * None: it is a copy of a dict that the Structure keeps, and copying hashes no key. */
 static PyObject *
 new_dict(Build *b, const FjNode *node)
 {
@@ -132,16 +133,16 @@ new_dict(Build *b, const FjNode *node)
         return PyDict_New();
     }
     FjNodeInfo *info = &b->structure->info[node - b->structure->nodes];
-    if (info->kept == NULL) {
+    if (info->cached == NULL) {
         PyObject *model = PyDict_New();
         for (Py_ssize_t i = 0; model != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
             if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i), Py_None) < 0) {
                 Py_CLEAR(model);
             }
         }
-        Py_XSETREF(info->kept, model); /* the garbage collector may have come by here */
+        Py_XSETREF(info->cached, model); /* a finalizer may have set it meanwhile */
     }
-    return info->kept == NULL ? NULL : PyDict_Copy(info->kept);
+    return info->cached == NULL ? NULL : PyDict_Copy(info->cached);
 }
 
 static PyObject *
@@ -162,7 +163,7 @@ build_dict(Build *b, const FjNode *node)
     for (Py_ssize_t i = 0; dict != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
         PyObject *value = build_node(b);
         PyObject *key = PyTuple_GET_ITEM(node->aux, i);
-        /* OrderedDict keeps its order in its own __setitem__. */
+        /* OrderedDict records the order of its keys in its own __setitem__. */
         if (value == NULL ||
             (node->code == FJ_ORDERED_DICT ? PyObject_SetItem(dict, key, value)
                                            : PyDict_SetItem(dict, key, value)) < 0) {
@@ -173,7 +174,7 @@ build_dict(Build *b, const FjNode *node)
     return dict;
 }
 
-/* Steals `value`. */
+/* Sets an attribute of a wrapper in its __dict__; steals `value`.  0, or -1 with an error. */
 static int
 set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
 {
@@ -184,15 +185,16 @@ set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
     return result;
 }
 
-/* object.__new__ gives the instance its array of values, where allocation alone would leave it
- * to make a dict. */
+/* Calls object.__new__, which gives the instance its array of values.  An instance that is
+ * only allocated would create a dict for its attributes later. */
 static PyObject *
 new_module(Build *b, const FjNode *node)
 {
     return PyBaseObject_Type.tp_new(fj_node_kind(node)->type, b->no_arguments, NULL);
 }
 
-/* Field by field: what build_module cannot do at once. */
+/* Builds a Module and sets its fields one by one: wrappers, and Modules with more fields than
+ * build_module has room for. */
 static PyObject *
 build_module_by_field(Build *b, const FjNode *node)
 {
@@ -203,8 +205,8 @@ build_module_by_field(Build *b, const FjNode *node)
             b->next++;
             continue;
         }
-        /* A wrapper's attribute that is not there is `missing`, so that the instance still has
-         * more attributes than fields: Equinox does the same. */
+        /* An absent attribute of a wrapper is set to `missing`, as Equinox does, so that the
+         * instance still has more attributes than fields. */
         PyObject *value = build_node(b);
         if (value == NULL ||
             (i < kind->dynamic + kind->statics
@@ -217,8 +219,8 @@ build_module_by_field(Build *b, const FjNode *node)
     return object;
 }
 
-/* The fields first and then the instance: nobody can see it half-made, so they are stored in
- * one go. */
+/* Builds the values of the fields first and the instance last.  No other code can see the
+ * instance before it is complete, so all its fields are stored at once. */
 static PyObject *
 build_module(Build *b, const FjNode *node)
 {
@@ -277,7 +279,7 @@ build_custom(Build *b, const FjNode *node)
 }
 
 static PyObject *
-build_kind(Build *b, const FjNode *node)
+build_by_code(Build *b, const FjNode *node)
 {
     switch (node->code) {
     case FJ_TUPLE:
@@ -307,7 +309,7 @@ build_container(Build *b)
     case FJ_MISSING:
         return Py_NewRef(b->missing);
     case FJ_TUPLE:
-        if (node->aux != NULL) { /* it can never change: one does for all */
+        if (node->aux != NULL) { /* a tuple that can never change, shared by all trees */
             b->next = fj_structure_skip(b->structure, node);
             return Py_NewRef(node->aux);
         }
@@ -315,30 +317,30 @@ build_container(Build *b)
     default:
         break;
     }
-    if (node->flags & FJ_NODE_SHALLOW) { /* it goes no deeper than this */
-        return build_kind(b, node);
+    if (node->flags & FJ_NODE_SHALLOW) { /* has no grandchildren: no recursion */
+        return build_by_code(b, node);
     }
     if (Py_EnterRecursiveCall(" while building a pytree")) {
         return NULL;
     }
-    PyObject *result = build_kind(b, node);
+    PyObject *result = build_by_code(b, node);
     Py_LeaveRecursiveCall();
     return result;
 }
 
 static PyObject *
-build_all(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
+run_build(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
           PyObject *(*build)(Build *))
 {
-    Build b = {structure,
-               structure->nodes,
-               arrays,
-               (PyObject *)structure->registry,
-               structure->registry->missing,
-               PyTuple_New(0),
-               part,
-               arrays,
-               0};
+    Build b = {.structure = structure,
+               .next = structure->nodes,
+               .arrays = arrays,
+               .registry = (PyObject *)structure->registry,
+               .missing = structure->registry->missing,
+               .no_arguments = PyTuple_New(0),
+               .part = part,
+               .singles = arrays,
+               .taken = 0};
     PyObject *result = b.no_arguments == NULL ? NULL : build(&b);
     Py_XDECREF(b.no_arguments);
     return result;
@@ -347,7 +349,7 @@ build_all(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
 PyObject *
 fj_build_tree(FjStructure *structure, PyObject *const *arrays)
 {
-    return build_all(structure, arrays, NULL, build_node);
+    return run_build(structure, arrays, NULL, build_node);
 }
 
 PyObject *
@@ -365,7 +367,7 @@ fj_build_part(FjStructure *structure, const FjPart *part)
         }
         leaf += fj_node_leaves(node);
     }
-    PyObject *tree = build_all(structure, singles, part, build_node);
+    PyObject *tree = run_build(structure, singles, part, build_node);
     PyMem_Free(singles);
     return tree;
 }
@@ -389,7 +391,8 @@ fj_build_open(FjStructure *structure, PyObject *const *given)
     return tree;
 }
 
-/* The registry stands for an argument that was not given: `missing` could be one that was. */
+/* Builds the arguments of a call as a new list.  The registry stands for an argument that was
+ * not given, because `missing` could have been given as one. */
 static PyObject *
 build_root(Build *b)
 {
@@ -416,5 +419,5 @@ build_root(Build *b)
 PyObject *
 fj_build_arguments(FjStructure *structure, PyObject *const *arrays)
 {
-    return build_all(structure, arrays, NULL, build_root);
+    return run_build(structure, arrays, NULL, build_root);
 }

@@ -1,10 +1,13 @@
-/* The walk that knows nothing yet: it asks for kinds and writes a Structure.
+/* The walk of a cache miss, and of all tree functions: flattens a tree of any structure.
  *
- * Python code can run anywhere in here: in classify and is_array for a type or an instance
- * that is met, in the caller's is_leaf, in the comparisons of sorting keys, in `describe` and
- * in the getattr of dataclasses, in finalizers.  So each object is held by a strong reference
- * while it is walked, sizes are asked again after each child, and nodes are named by index,
- * since the array of nodes moves as it grows.
+ * It asks the registry for the kind of each type that it meets, and writes the nodes of a new
+ * Structure.
+ *
+ * Python code can run anywhere in this file: `classify` and `is_array` for a type or an
+ * instance that is met, the caller's `is_leaf`, comparisons of dict keys that are sorted,
+ * `flatten_with_keys` of custom nodes, getattr for dataclasses, and finalizers.  So the walk
+ * holds a strong reference to each object while it walks it, and checks sizes again after each
+ * child.  It refers to nodes by their index, since the array of nodes moves when it grows.
  */
 #include "walk/flatten.h"
 
@@ -15,7 +18,7 @@
 typedef struct {
     FjStructure *structure;
     FjLeafBuf *arrays;
-    int all; /* every leaf counts as an array */
+    int every_leaf; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
     PyObject *is_leaf; /* borrowed, or NULL */
 } Walk;
@@ -39,14 +42,15 @@ add_array(Walk *w, PyObject *object)
     return fj_leafbuf_push(w->arrays, object);
 }
 
-/* None, or what is not there. */
+/* Adds a node for None, or for an absent field or argument. */
 static int
 add_nothing(Walk *w, FjKindCode code)
 {
     return fj_structure_add(w->structure, code, NULL) == NULL ? -1 : 0;
 }
 
-/* `field`: FJ_NODE_FIELD, or 0 for a leaf. */
+/* Adds a static: a value that is not an array.  `field` is FJ_NODE_FIELD for a static field,
+ * or 0 for a leaf. */
 static int
 add_static(Walk *w, PyObject *object, int field)
 {
@@ -64,26 +68,28 @@ add_static(Walk *w, PyObject *object, int field)
     return 0;
 }
 
+/* Appends a node whose children are walked next; fj_structure_close ends it.  Its index, or -1
+ * with an error. */
 static Py_ssize_t
 open_node(Walk *w, FjKindCode code, Py_ssize_t children, PyTypeObject *type, PyObject *aux)
 {
     return fj_structure_append(w->structure, code, children, type, aux);
 }
 
-/* (P) Gives the exception that is set the path at which `object` would have stood. */
+/* (P) Adds the path of `object`, which gets no node of its own, to the current exception. */
 static void
 add_error_context_here(Walk *w, PyObject *object, const char *operation)
 {
     PyObject *exception = fj_compat_take_exception();
     Py_ssize_t index = fj_structure_append(w->structure, FJ_MISSING, 0, NULL, object);
-    PyErr_Clear(); /* no memory for a path: the exception itself matters more */
+    PyErr_Clear(); /* without memory for the path, the exception goes without it */
     fj_compat_give_exception(exception);
     if (index >= 0) {
         fj_structure_add_error_context(w->structure, (uint32_t)index, operation);
     }
 }
 
-/* Whether a tuple, whose node has just been closed, can never change: see structure.h. */
+/* Whether the tuple whose node has just been closed can never change: see structure.h. */
 static int
 is_constant(const FjStructure *structure, uint32_t index)
 {
@@ -101,8 +107,9 @@ is_constant(const FjStructure *structure, uint32_t index)
     return 1;
 }
 
-/* Pushes `items` if every one of them is a leaf, as far as is known without Python code: then
- * there is no need for a node for each.  1, 0, or -1 with an error. */
+/* Pushes all `items` if the registry already knows each of them to be a leaf, so that they
+ * need no nodes; runs no Python code.  1 if it has pushed them, 0 if not, or -1 with an error.
+ */
 static int
 add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
 {
@@ -118,7 +125,7 @@ add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
             if (kind == NULL || !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC ||
                                   kind->code == FJ_PER_INSTANCE ||
                                   (kind->code == FJ_NONE && w->none_is_leaf))) {
-                /* The tree still holds them, so this runs no Python code. */
+                /* The tree holds the items too, so that dropping them runs no Python code. */
                 fj_leafbuf_truncate(w->arrays, before);
                 return 0;
             }
@@ -136,10 +143,11 @@ add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
     return 1;
 }
 
-/* Says of a tuple or list that all its children are leaves, whose nodes may have been appended
- * one by one: a tree has one Structure, however its leaves came to be known. */
+/* Removes the children's nodes of a tuple or list if all its children are leaves, and sets
+ * FJ_NODE_LEAVES.  The children have nodes if add_leaves did not know their types yet, or if
+ * there is an `is_leaf`; equal trees must have equal Structures in any case. */
 static void
-forget_leaf_nodes(Walk *w, Py_ssize_t index)
+remove_leaf_nodes(Walk *w, Py_ssize_t index)
 {
     FjStructure *structure = w->structure;
     FjNode *node = &structure->nodes[index];
@@ -156,12 +164,12 @@ forget_leaf_nodes(Walk *w, Py_ssize_t index)
     node->flags |= FJ_NODE_LEAVES;
 }
 
-/* All children of a tuple or list have been walked. */
+/* Ends the node of a tuple or list, all of whose children have been walked. */
 static void
 close_sequence(Walk *w, Py_ssize_t index)
 {
-    if (w->all) {
-        forget_leaf_nodes(w, index);
+    if (w->every_leaf) {
+        remove_leaf_nodes(w, index);
     }
     fj_structure_close(w->structure, index);
 }
@@ -176,7 +184,7 @@ walk_tuple(Walk *w, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
     if (index < 0) {
         return -1;
     }
-    if (w->all && code == FJ_TUPLE) {
+    if (w->every_leaf && code == FJ_TUPLE) {
         int all_leaves = add_leaves(w, ((PyTupleObject *)tuple)->ob_item, size);
         if (all_leaves != 0) {
             w->structure->nodes[index].flags |= FJ_NODE_LEAVES;
@@ -208,7 +216,7 @@ walk_list(Walk *w, PyObject *list)
     if (index < 0) {
         return -1;
     }
-    int all_leaves = w->all ? add_leaves(w, ((PyListObject *)list)->ob_item, size) : 0;
+    int all_leaves = w->every_leaf ? add_leaves(w, ((PyListObject *)list)->ob_item, size) : 0;
     if (all_leaves != 0) {
         w->structure->nodes[index].flags |= FJ_NODE_LEAVES;
         fj_structure_close(w->structure, index);
@@ -230,7 +238,8 @@ walk_list(Walk *w, PyObject *list)
     return 0;
 }
 
-/* The keys of a dict as a new tuple: sorted as JAX sorts them, or in their own order. */
+/* The keys of a dict as a new tuple: sorted, as in JAX, or in their own order for an
+ * OrderedDict. */
 static PyObject *
 dict_keys(Walk *w, FjKindCode code, PyObject *dict)
 {
@@ -279,8 +288,8 @@ walk_dict(Walk *w, FjKindCode code, PyObject *dict)
         return -1;
     }
     Py_ssize_t size = PyTuple_GET_SIZE(keys);
-    int extra = code == FJ_DEFAULT_DICT;
-    Py_ssize_t index = open_node(w, code, size + extra, Py_TYPE(dict), keys);
+    int has_factory = code == FJ_DEFAULT_DICT;
+    Py_ssize_t index = open_node(w, code, size + has_factory, Py_TYPE(dict), keys);
     if (index < 0) {
         goto done;
     }
@@ -294,7 +303,7 @@ walk_dict(Walk *w, FjKindCode code, PyObject *dict)
     if (!all_str || code == FJ_ORDERED_DICT) {
         w->structure->may_run_python = 1;
     }
-    if (extra) {
+    if (has_factory) {
         factory = PyObject_GetAttrString(dict, "default_factory");
         if (factory == NULL || add_static(w, factory, FJ_NODE_FIELD) < 0) {
             goto done;
@@ -310,7 +319,7 @@ done:
     return result;
 }
 
-/* `value` is NULL where the field is not there. */
+/* Walks field `i` of a Module; `value` is NULL if it is absent. */
 static int
 walk_field(Walk *w, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
 {
@@ -377,7 +386,8 @@ walk_dataclass(Walk *w, PyObject *object, FjNodeKind *kind)
     return 0;
 }
 
-/* Whether these are the keys of `count` children, as fj_structure_key gives them. */
+/* Whether `keys` are the keys of `count` children, in the form that fj_structure_key returns.
+ */
 static int
 are_keys(PyObject *keys, Py_ssize_t count)
 {
@@ -398,7 +408,7 @@ static int
 walk_custom(Walk *w, PyObject *object)
 {
     int result = -1;
-    PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *kept = NULL;
+    PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *details = NULL;
     PyObject *parts = PyObject_CallOneArg(registry_of(w)->flatten_with_keys, object);
     if (parts == NULL) {
         add_error_context_here(w, object, "flatten");
@@ -415,12 +425,12 @@ walk_custom(Walk *w, PyObject *object)
                         "flatten_with_keys() must return a key for each child");
         goto done;
     }
-    kept = PyTuple_Pack(3, aux, unflatten, keys);
-    if (kept == NULL) {
+    details = PyTuple_Pack(3, aux, unflatten, keys);
+    if (details == NULL) {
         goto done;
     }
     Py_ssize_t index =
-        open_node(w, FJ_CUSTOM, PyTuple_GET_SIZE(children), Py_TYPE(object), kept);
+        open_node(w, FJ_CUSTOM, PyTuple_GET_SIZE(children), Py_TYPE(object), details);
     if (index < 0) {
         goto done;
     }
@@ -433,7 +443,7 @@ walk_custom(Walk *w, PyObject *object)
     fj_structure_close(w->structure, index);
     result = 0;
 done:
-    Py_XDECREF(kept);
+    Py_XDECREF(details);
     Py_DECREF(parts);
     return result;
 }
@@ -463,7 +473,7 @@ walk_node(Walk *w, PyObject *object, FjNodeKind *kind)
 
 /* 1, 0, or -1 with the error of `is_leaf`. */
 static int
-ask_is_leaf(Walk *w, PyObject *object)
+call_is_leaf(Walk *w, PyObject *object)
 {
     PyObject *answer = PyObject_CallOneArg(w->is_leaf, object);
     int is_leaf = answer == NULL ? -1 : PyObject_IsTrue(answer);
@@ -476,16 +486,16 @@ static int
 walk(Walk *w, PyObject *object)
 {
     if (w->is_leaf != NULL) {
-        int is_leaf = ask_is_leaf(w, object);
+        int is_leaf = call_is_leaf(w, object);
         if (is_leaf != 0) {
             return is_leaf < 0 ? -1 : add_array(w, object);
         }
     }
-    /* Nothing that a plain leaf needs runs Python code, so its kind need not be held. */
+    /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
     FjNodeKind *kind = fj_registry_cached_kind(registry_of(w), Py_TYPE(object));
     if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
-        return kind->code == FJ_ARRAY || w->all ? add_array(w, object)
-                                                : add_static(w, object, 0);
+        return kind->code == FJ_ARRAY || w->every_leaf ? add_array(w, object)
+                                                       : add_static(w, object, 0);
     }
     kind = fj_registry_kind(registry_of(w), object);
     if (kind == NULL) {
@@ -497,13 +507,13 @@ walk(Walk *w, PyObject *object)
         result = add_array(w, object);
         break;
     case FJ_STATIC:
-        result = w->all ? add_array(w, object) : add_static(w, object, 0);
+        result = w->every_leaf ? add_array(w, object) : add_static(w, object, 0);
         break;
     case FJ_NONE:
         result = w->none_is_leaf ? add_array(w, object) : add_nothing(w, FJ_NONE);
         break;
     case FJ_PER_INSTANCE:
-        result = w->all ? 1 : fj_registry_is_array(registry_of(w), object);
+        result = w->every_leaf ? 1 : fj_registry_is_array(registry_of(w), object);
         if (result >= 0) {
             result = result ? add_array(w, object) : add_static(w, object, 0);
         }
@@ -520,6 +530,7 @@ walk(Walk *w, PyObject *object)
     return result;
 }
 
+/* Walks `tree` and returns `w->structure`, or NULL with an error. */
 static FjStructure *
 walk_tree(Walk *w, PyObject *tree)
 {
@@ -540,7 +551,11 @@ FjStructure *
 fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int none_is_leaf,
                   FjLeafBuf *leaves)
 {
-    Walk w = {fj_structure_new(registry), leaves, 1, none_is_leaf, is_leaf};
+    Walk w = {.structure = fj_structure_new(registry),
+              .arrays = leaves,
+              .every_leaf = 1,
+              .none_is_leaf = none_is_leaf,
+              .is_leaf = is_leaf};
     if (w.structure != NULL) {
         w.structure->every_leaf = 1;
     }

@@ -1,119 +1,120 @@
-/* A walk of a tree side by side with a Structure whose leaves may stand for subtrees.
+/* Flattens a tree up to the leaves of a Structure: walks both side by side, and takes the
+ * subtree of the tree that is in the place of each leaf.
  *
- * It follows jax.tree_util: types are compared exactly, static fields and aux data by ==,
- * dicts by their keys, which may come in any order but in an OrderedDict.
+ * The comparison is that of jax.tree_util: types must be identical; static fields, aux data
+ * and keys must be equal by ==; the keys of a dict may be in any order, those of an
+ * OrderedDict may not.
  *
- * Python code can run in `split`, in the getattr of dataclasses, in the == of static fields,
- * aux data and keys, and in finalizers.  So each object is held while it is walked, and sizes
- * are asked again.
+ * Python code can run in `flatten_one_level` of custom nodes, in getattr for dataclasses, in
+ * the __eq__ of static fields, aux data and keys, in the repr of those that go into an error
+ * message, and in finalizers.  So the walk holds a reference to each object while it walks it,
+ * and checks sizes again after each child.
  */
 #include "walk/flatten_up_to.h"
 
 #include "structure/fields.h"
+#include "structure/path_text.h"
 
 typedef struct {
     FjStructure *structure;
     const FjNode *next;
     FjLeafBuf *leaves;
-    const char *name;
-    const char *model;
+    const char *name;  /* of the tree, in errors */
+    const char *model; /* of the Structure, in errors */
 } FlattenUpTo;
 
 static int walk(FlattenUpTo *u, PyObject *object);
 
 /* ---- the error ---- */
 
-/* `a list of 3`; a new reference. */
+/* "a `list` of 3", or "a `list`" if `size` is negative; a new reference. */
 static PyObject *
-say(const char *type, Py_ssize_t size)
+describe_type(const char *type, Py_ssize_t size)
 {
     return size < 0 ? PyUnicode_FromFormat("a `%s`", type)
                     : PyUnicode_FromFormat("a `%s` of %zd", type, size);
 }
 
 static PyObject *
-say_node(FlattenUpTo *u, const FjNode *node)
+describe_node(FlattenUpTo *u, const FjNode *node)
 {
     switch (node->code) {
     case FJ_NONE:
         return PyUnicode_FromString("None");
     case FJ_TUPLE:
-        return say("tuple", node->arity);
+        return describe_type("tuple", node->arity);
     case FJ_LIST:
-        return say("list", node->arity);
+        return describe_type("list", node->arity);
     default:
-        return say(fj_structure_info(u->structure, node)->type->tp_name, -1);
+        return describe_type(fj_structure_info(u->structure, node)->type->tp_name, -1);
     }
 }
 
 static PyObject *
-say_object(PyObject *object)
+describe_object(PyObject *object)
 {
     return object == Py_None            ? PyUnicode_FromString("None")
-           : PyTuple_CheckExact(object) ? say("tuple", PyTuple_GET_SIZE(object))
-           : PyList_CheckExact(object)  ? say("list", PyList_GET_SIZE(object))
-                                        : say(Py_TYPE(object)->tp_name, -1);
+           : PyTuple_CheckExact(object) ? describe_type("tuple", PyTuple_GET_SIZE(object))
+           : PyList_CheckExact(object)  ? describe_type("list", PyList_GET_SIZE(object))
+                                        : describe_type(Py_TYPE(object)->tp_name, -1);
 }
 
-/* Raises: what stands at `node` is another.  Steals `found` and `expected`, which may be NULL
- * with an error.  Always -1. */
+/* Raises a ValueError: the tree has `found` at the place of `node`, the Structure `expected`.
+ * Steals both; one that is NULL is an error that is passed on.  Always -1. */
 static int
-differ(FlattenUpTo *u, const FjNode *node, PyObject *found, PyObject *expected)
+raise_difference(FlattenUpTo *u, const FjNode *node, PyObject *found, PyObject *expected)
 {
-    PyObject *path = NULL, *where = NULL;
-    if (found == NULL || expected == NULL) {
-        goto done;
-    }
-    path = fj_structure_path(u->structure, (uint32_t)(node - u->structure->nodes));
-    where = path == NULL ? NULL : fj_structure_write_path(path);
+    uint32_t index = (uint32_t)(node - u->structure->nodes);
+    PyObject *where = found == NULL || expected == NULL
+                          ? NULL
+                          : fj_path_text(fj_structure_path(u->structure, index));
     if (where != NULL) {
         PyErr_Format(PyExc_ValueError, "%s differs from %s at %U: it has %U, where %s has %U",
                      u->name, u->model, where, found, u->model, expected);
     }
-done:
     Py_XDECREF(found);
     Py_XDECREF(expected);
-    Py_XDECREF(path);
     Py_XDECREF(where);
     return -1;
 }
 
 static int
-differ_in_kind(FlattenUpTo *u, const FjNode *node, PyObject *object)
+raise_type_differs(FlattenUpTo *u, const FjNode *node, PyObject *object)
 {
-    return differ(u, node, say_object(object), say_node(u, node));
+    return raise_difference(u, node, describe_object(object), describe_node(u, node));
 }
 
 static int
-differ_in_static(FlattenUpTo *u, const FjNode *node, PyObject *name, PyObject *value,
-                 PyObject *expected)
+raise_static_differs(FlattenUpTo *u, const FjNode *node, PyObject *name, PyObject *value,
+                     PyObject *expected)
 {
     PyObject *found = PyUnicode_FromFormat("%S=%R", name, value);
     PyObject *other = found == NULL ? NULL : PyUnicode_FromFormat("%S=%R", name, expected);
-    return differ(u, node, found, other);
+    return raise_difference(u, node, found, other);
 }
 
-/* The reprs are Python code: the second is not asked for where the first has raised. */
+/* The reprs are Python code, so the second is not called if the first has raised. */
 static int
-differ_in_value(FlattenUpTo *u, const FjNode *node, const char *before, PyObject *value,
-                const char *before_expected, PyObject *expected)
+raise_value_differs(FlattenUpTo *u, const FjNode *node, const char *before, PyObject *value,
+                    const char *before_expected, PyObject *expected)
 {
     PyObject *found = PyUnicode_FromFormat("%s%R", before, value);
     PyObject *other =
         found == NULL ? NULL : PyUnicode_FromFormat("%s%R", before_expected, expected);
-    return differ(u, node, found, other);
+    return raise_difference(u, node, found, other);
 }
 
 /* ---- the nodes ---- */
 
-/* As in a tuple's ==: the same object, or equal.  1, 0, -1 with an error. */
+/* Whether two objects are identical or equal, as elements of a tuple are compared.  1, 0, or
+ * -1 with an error. */
 static int
 equal(PyObject *a, PyObject *b)
 {
     return PyObject_RichCompareBool(a, b, Py_EQ);
 }
 
-/* Children of an exact tuple or list, or of a named tuple. */
+/* Walks the items of an exact tuple or list, or of a named tuple. */
 static int
 walk_items(FlattenUpTo *u, const FjNode *node, PyObject *sequence)
 {
@@ -137,19 +138,19 @@ walk_items(FlattenUpTo *u, const FjNode *node, PyObject *sequence)
 }
 
 static int
-differ_in_keys(FlattenUpTo *u, const FjNode *node, PyObject *dict)
+raise_keys_differ(FlattenUpTo *u, const FjNode *node, PyObject *dict)
 {
     PyObject *keys = PyDict_Keys(dict);
     PyObject *found = keys == NULL ? NULL : PyUnicode_FromFormat("the keys %R", keys);
     PyObject *expected = found == NULL ? NULL : PyUnicode_FromFormat("%R", node->aux);
     Py_XDECREF(keys);
-    return differ(u, node, found, expected);
+    return raise_difference(u, node, found, expected);
 }
 
-/* Whether an OrderedDict has its keys in the order of the Structure; 1, 0, -1 with an error.
- */
+/* Whether an OrderedDict has the keys of the node in the same order.  1, 0, or -1 with an
+ * error. */
 static int
-has_order(const FjNode *node, PyObject *dict)
+has_keys_in_order(const FjNode *node, PyObject *dict)
 {
     PyObject *keys = PySequence_Tuple(dict);
     int same = keys == NULL ? -1 : equal(keys, node->aux);
@@ -167,24 +168,24 @@ walk_dict(FlattenUpTo *u, const FjNode *node, PyObject *dict)
         PyObject *factory = PyObject_GetAttrString(dict, "default_factory");
         same = factory == NULL ? -1 : equal(factory, expected->aux);
         if (same == 0) {
-            same = differ_in_value(u, node, "default_factory=", factory,
-                                   "default_factory=", expected->aux);
+            same = raise_value_differs(u, node, "default_factory=", factory,
+                                       "default_factory=", expected->aux);
         }
         Py_XDECREF(factory);
     }
     else if (node->code == FJ_ORDERED_DICT) {
-        same = has_order(node, dict);
+        same = has_keys_in_order(node, dict);
     }
     if (same < 0) {
         return -1;
     }
     if (same == 0 || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) {
-        return differ_in_keys(u, node, dict);
+        return raise_keys_differ(u, node, dict);
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         PyObject *value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
         if (value == NULL) {
-            return PyErr_Occurred() ? -1 : differ_in_keys(u, node, dict);
+            return PyErr_Occurred() ? -1 : raise_keys_differ(u, node, dict);
         }
         Py_INCREF(value);
         int result = walk(u, value);
@@ -196,16 +197,17 @@ walk_dict(FlattenUpTo *u, const FjNode *node, PyObject *dict)
     return 0;
 }
 
-/* A field, which is NULL where it is not there: a subtree, or a static that is to be equal. */
+/* Walks a field, which is a subtree or a static that must be equal; `value` is NULL if the
+ * field is absent. */
 static int
 walk_field(FlattenUpTo *u, const FjNode *node, PyObject *name, PyObject *value)
 {
     const FjNode *field = u->next;
     if (field->code == FJ_MISSING || value == NULL) {
         if (field->code != FJ_MISSING || value != NULL) {
-            return differ(u, node,
-                          PyUnicode_FromFormat("%s `%U`", value == NULL ? "no" : "a", name),
-                          PyUnicode_FromString(value == NULL ? "one" : "none"));
+            return raise_difference(
+                u, node, PyUnicode_FromFormat("%s `%U`", value == NULL ? "no" : "a", name),
+                PyUnicode_FromString(value == NULL ? "one" : "none"));
         }
         u->next++;
         return 0;
@@ -215,7 +217,9 @@ walk_field(FlattenUpTo *u, const FjNode *node, PyObject *name, PyObject *value)
     }
     u->next++;
     int same = equal(field->aux, value);
-    return same > 0 ? 0 : same == 0 ? differ_in_static(u, node, name, value, field->aux) : -1;
+    return same > 0    ? 0
+           : same == 0 ? raise_static_differs(u, node, name, value, field->aux)
+                       : -1;
 }
 
 static int
@@ -228,10 +232,10 @@ walk_fields(FlattenUpTo *u, const FjNode *node, PyObject *object)
             return -1;
         }
         if (wrapper != ((node->flags & FJ_NODE_WRAPPER) != 0)) {
-            return differ(
+            return raise_difference(
                 u, node,
                 PyUnicode_FromFormat("a `%s` of other attributes", kind->type->tp_name),
-                say(kind->type->tp_name, -1));
+                describe_type(kind->type->tp_name, -1));
         }
     }
     for (uint32_t i = 0; i < node->arity; i++) {
@@ -275,11 +279,12 @@ walk_custom(FlattenUpTo *u, const FjNode *node, PyObject *object)
         goto done;
     }
     if (!same) {
-        differ_in_value(u, node, "aux data ", aux, "", expected);
+        raise_value_differs(u, node, "aux data ", aux, "", expected);
     }
     else if (PyTuple_GET_SIZE(items) != node->arity) {
-        differ(u, node, PyUnicode_FromFormat("%zd children", PyTuple_GET_SIZE(items)),
-               PyUnicode_FromFormat("%u", (unsigned)node->arity));
+        raise_difference(u, node,
+                         PyUnicode_FromFormat("%zd children", PyTuple_GET_SIZE(items)),
+                         PyUnicode_FromFormat("%u", (unsigned)node->arity));
     }
     else {
         result = walk_items(u, node, items);
@@ -297,21 +302,21 @@ walk_node(FlattenUpTo *u, const FjNode *node, PyObject *object)
     case FJ_TUPLE:
         return PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == node->arity
                    ? walk_items(u, node, object)
-                   : differ_in_kind(u, node, object);
+                   : raise_type_differs(u, node, object);
     case FJ_LIST:
         return PyList_CheckExact(object) && PyList_GET_SIZE(object) == node->arity
                    ? walk_items(u, node, object)
-                   : differ_in_kind(u, node, object);
+                   : raise_type_differs(u, node, object);
     default:
         break;
     }
     if (Py_TYPE(object) != fj_structure_info(u->structure, node)->type) {
-        return differ_in_kind(u, node, object);
+        return raise_type_differs(u, node, object);
     }
     switch (node->code) {
     case FJ_NAMEDTUPLE:
         return PyTuple_GET_SIZE(object) == node->arity ? walk_items(u, node, object)
-                                                       : differ_in_kind(u, node, object);
+                                                       : raise_type_differs(u, node, object);
     case FJ_DICT:
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
@@ -333,7 +338,7 @@ walk(FlattenUpTo *u, PyObject *object)
     case FJ_ARRAY:
         return fj_leafbuf_push(u->leaves, object);
     case FJ_NONE:
-        return object == Py_None ? 0 : differ_in_kind(u, node, object);
+        return object == Py_None ? 0 : raise_type_differs(u, node, object);
     default:
         break;
     }

@@ -1,4 +1,4 @@
-/* A tree comes apart as far as a Structure goes: what stands in the places of its leaves. */
+/* Flattening a tree up to the leaves of a Structure that is a prefix of it. */
 #ifndef FJ_FLATTEN_UP_TO_H
 #define FJ_FLATTEN_UP_TO_H
 
@@ -6,9 +6,10 @@
 #include "base/leafbuf.h"
 #include "structure/structure.h"
 
-/* Pushes, for each leaf of the Structure, what `tree` has in its place, a leaf or a whole
- * subtree.  0, or -1 with an error, ValueError where the tree is another: it says where, and
- * calls the two trees by `name` and `model`.  Runs Python code: see flatten_up_to.c. */
+/* Pushes the subtree of `tree` that is in the place of each leaf of the Structure.  0, or -1
+ * with an error: a ValueError with the path if the Structure is no prefix of the tree, whose
+ * message calls the tree `name` and the Structure `model`.  May run Python code: see
+ * flatten_up_to.c. */
 int fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name,
                      const char *model, FjLeafBuf *leaves);
 

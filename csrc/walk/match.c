@@ -1,17 +1,24 @@
-/* The walk that knows what to expect.  It goes through the Structure's nodes and the tree side
- * by side, pushes the arrays as they are met, and gives up at the first difference.  Nothing
- * is hashed or allocated while the guess holds.
+/* The walk of a cache hit: compares a tree with a Structure and collects the tree's arrays.
  *
- * It walks in one of two manners:
+ * It goes through the nodes of the Structure and through the tree side by side, pushes each
+ * array when it meets it, and stops at the first difference.  There are two kinds of walk:
  *
- * plain     No Python code can run: every static is inert, every container is read directly.
- *           So nothing can change or die during the walk, and borrowed references are safe.
- *           Whatever would need Python makes it stop with NEEDS_PYTHON.
- * careful   Each object is held while it is looked at, sizes are asked again after each child,
- *           and Python code may run: the __eq__ and __hash__ of statics, is_array for tracers,
- *           `split` for nodes that come apart in Python, getattr for dataclasses.
+ * python_free       The walk runs no Python code: every static (a leaf or field that is not an
+ *                   array) is inert (statics.h), and every container is read directly.  So
+ *                   nothing can change or be freed during the walk, and borrowed references
+ *                   are safe.  For the common containers nothing is allocated as long as the
+ *                   buffer is large enough.  An object that cannot be compared without Python
+ *                   code ends the walk with NEEDS_PYTHON.
+ * holds_references  The walk may run Python code: `key` functions, __hash__ and __eq__ of
+ *                   mutable statics, comparisons of a dict's keys, `classify` for a new type,
+ *                   `is_array` for tracers, `flatten_one_level` for custom nodes, and getattr
+ *                   for dataclasses.  So it holds a reference to each object that it looks at,
+ *                   and checks sizes again after each child.
  *
- * Invariant: on anything but FJ_MATCH_YES the buffer is truncated to what it held before.
+ * match_all starts with the python_free walk unless the Structure has `may_run_python` set.
+ * After NEEDS_PYTHON it starts over with the holds_references walk.
+ *
+ * Invariant: unless the result is FJ_MATCH_YES, the buffer is truncated to its former size.
  */
 #include "walk/match.h"
 
@@ -19,7 +26,7 @@
 #include "structure/statics.h"
 
 #define NEEDS_PYTHON (-2)
-#define VALUES_AT_ONCE 32 /* of a dict */
+#define VALUES_AT_ONCE 32 /* how many values of a dict match_values passes on together */
 
 typedef struct {
     FjStructure *structure;
@@ -60,8 +67,9 @@ match_array(Match *m, PyObject *object)
     return is_array;
 }
 
-/* What is not inert may have changed since, also where it is the very object: statics and aux
- * data.  What has an == of its own tells by its hash. */
+/* A static or aux data that is not inert may have changed in place, even if it is the same
+ * object, so its frozen copy is compared with the Structure's.  A value with an __eq__ of its
+ * own is its own frozen copy: a changed hash shows that it has changed. */
 static int
 match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
 {
@@ -88,7 +96,8 @@ match_static(Match *m, const FjNode *node, PyObject *object)
     if (Py_TYPE(object) != Py_TYPE(node->aux)) {
         return FJ_MATCH_NO;
     }
-    /* Asked again, not read off the flag: a class can be given an __eq__ later on. */
+    /* FJ_NODE_INERT is not enough here: the class may have been given an __eq__ since the flag
+     * was set. */
     if (fj_static_is_inert(m->registry, node->aux)) {
         return fj_static_equal(m->registry, node->aux, object);
     }
@@ -103,7 +112,7 @@ match_missing(Match *m, PyObject *object)
     return object == NULL || object == m->registry->missing;
 }
 
-/* A child that may be absent. */
+/* Matches a child, which is NULL if it is absent. */
 static inline int
 match_child(Match *m, PyObject *object)
 {
@@ -114,8 +123,9 @@ match_child(Match *m, PyObject *object)
     return object == NULL ? FJ_MATCH_NO : match_node(m, object);
 }
 
-/* Children that stand in an array, on a plain walk: what nearly all of them are, statics that
- * are the very object and arrays of the usual type, is dealt with on the spot. */
+/* Matches the children in an array, on a python_free walk.  Nearly all children are either
+ * inert statics that are the same object or arrays of the most common type: both are matched
+ * here, without a function call. */
 static int
 match_items(Match *m, PyObject *const *items, uint32_t count)
 {
@@ -181,8 +191,8 @@ match_list(Match *m, const FjNode *node, PyObject *object)
     return PyList_GET_SIZE(object) == (Py_ssize_t)node->arity;
 }
 
-/* Whether the dict's keys are the expected ones, exactly, for dicts whose keys are not all str
- * and for those whose order counts. */
+/* Whether the keys of a dict are exactly those of the node.  Used for dicts whose keys are not
+ * all str and for OrderedDicts, whose order counts. */
 static int
 match_keys(Match *m, const FjNode *node, PyObject *object)
 {
@@ -194,7 +204,7 @@ match_keys(Match *m, const FjNode *node, PyObject *object)
     }
     if (node->code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
         if (PyErr_ExceptionMatches(PyExc_Exception)) {
-            PyErr_Clear(); /* flatten.c meets it again and names the path */
+            PyErr_Clear(); /* flatten.c raises it again, with the path */
             result = FJ_MATCH_NO;
         }
     }
@@ -208,8 +218,9 @@ match_keys(Match *m, const FjNode *node, PyObject *object)
     return result;
 }
 
-/* The values of a dict on a plain walk, for as long as its keys come in the expected order:
- * that is seen without a look-up.  `*count` is how many there are. */
+/* Matches values of a dict on a python_free walk.  It goes on as long as the dict's next key
+ * is the same object as the node's next key, so that no key is looked up, and adds the number
+ * of values to `*count`. */
 static int
 match_values(Match *m, const FjNode *node, PyObject *object, Py_ssize_t *count)
 {
@@ -424,7 +435,8 @@ match_node(Match *m, PyObject *object)
     default:
         break;
     }
-    /* The depth is the Structure's, which flatten.c has kept within bounds. */
+    /* No recursion check: the walk goes no deeper than the Structure, whose depth flatten.c
+     * has limited. */
     return match_container(m, node, object);
 }
 
@@ -444,7 +456,7 @@ static int
 match_argument(Match *m, PyObject *object, Py_ssize_t parameter, const FjCapture *captures,
                Py_ssize_t count)
 {
-    /* Not match_child: what stands for a missing field can be an argument. */
+    /* Not match_child, which takes registry->missing for absent: a caller may pass it. */
     if (m->next->code == FJ_MISSING) {
         m->next++;
         return object == NULL;
@@ -478,7 +490,7 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
         }
         m.next = first;
         m.holds_references = 1;
-        captured = 0; /* what is known of them may not hold for long */
+        captured = 0; /* Python code may change the captured arguments during the walk */
     }
 }
 

@@ -1,4 +1,4 @@
-/* A tree against a Structure that it is likely to have: the hot before_raising_call. */
+/* Matching: whether a tree has an expected Structure, and which arrays it holds. */
 #ifndef FJ_MATCH_H
 #define FJ_MATCH_H
 
@@ -12,23 +12,24 @@ typedef enum {
     FJ_MATCH_YES = 1
 } FjMatch;
 
-/* An argument that needs not be looked at, in its slot: see partial.c and memo.c.  All that it
- * points to is borrowed. */
+/* An argument that need not be walked, because its structure and arrays have been found
+ * before: see partial.c and memo.c.  All members are borrowed. */
 typedef struct {
-    Py_ssize_t parameter;
-    PyObject *object;
-    PyObject *const *arrays; /* those in it, in order */
-    Py_ssize_t count;
+    Py_ssize_t parameter;    /* index of the parameter */
+    PyObject *object;        /* the argument */
+    PyObject *const *arrays; /* the arrays in it, in order */
+    Py_ssize_t count;        /* number of arrays */
 } FjCapture;
 
-/* Pushes the arrays of the arguments (or of the tree) when they have exactly this Structure,
- * which must have been hashed; otherwise leaves `arrays` as it was.  The caller holds the
- * objects and the Structure.  Runs Python code only where the Structure is `careful` or a leaf
- * is of a kind that must be asked (tracers).
+/* Pushes the arrays of the arguments (or of the tree) and returns FJ_MATCH_YES if they have
+ * exactly this Structure, which must have been hashed; otherwise leaves `arrays` unchanged.
+ * The caller holds the objects and the Structure.  Runs Python code only if the Structure has
+ * `may_run_python` set, or if the python_free walk of match.c cannot compare an object.
  *
- * `captures`, `count`: arguments that are known to have the Structure's part of it; where the
- * slot still holds that object, its arrays are pushed unseen.  Once Python code may have run
- * that did not have to from the start, they are walked like the others. */
+ * `captures` are `count` arguments of which it is known that they have the Structure of their
+ * parameter.  If an argument is still the captured object, its arrays are pushed and it is not
+ * walked.  A walk that has to begin again because it needs Python code ignores the captures.
+ */
 FjMatch fj_match_arguments(FjStructure *structure, PyObject *const *arguments,
                            const FjCapture *captures, Py_ssize_t count, FjLeafBuf *arrays);
 FjMatch fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays);

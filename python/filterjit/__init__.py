@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from ._core import Compiled
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
-    from ._observe._explain import Explanation, RetraceError, RetraceWarning, log_retraces
-    from ._observe._report import CacheInfo, clear_caches, report, time_calls
+    from ._observe._causes import Explanation
+    from ._observe._functions import clear_caches
+    from ._observe._report import CacheInfo, report, time_calls
+    from ._observe._retraces import RetraceError, RetraceWarning, log_retraces
     from ._observe._screens import Report
     from ._trees._filters import Filter, is_array, is_inexact_array
     from ._trees._partition import combine, partition, partition_dict
@@ -71,13 +73,15 @@ __all__ = [
 _HOMES = {
     "_core": ("Compiled",),
     "_base._errors": ("MismatchError", "StaticArgumentError"),
-    "_observe._explain": ("Explanation", "RetraceError", "RetraceWarning", "log_retraces"),
+    "_observe._causes": ("Explanation",),
+    "_observe._functions": ("clear_caches",),
+    "_observe._retraces": ("RetraceError", "RetraceWarning", "log_retraces"),
     "_trees._filters": ("Filter", "is_array", "is_inexact_array"),
     "_install": ("install", "installed", "uninstall"),
     "_jit._decorator": ("filter_jit",),
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_base._progress": ("show_progress",),
-    "_observe._report": ("CacheInfo", "clear_caches", "report", "time_calls"),
+    "_observe._report": ("CacheInfo", "report", "time_calls"),
     "_observe._screens": ("Report",),
     "_aot._file": ("SavedInfo", "saved_info"),
     "_aot._load": ("load",),

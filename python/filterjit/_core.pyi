@@ -7,6 +7,8 @@ from typing import Any, final
 from . import CacheInfo, Explanation, Report, WarmUp
 from ._aot._stages import CompiledDetails, Lowered, Traced
 from ._base._hooks import CallHooks
+from ._observe._functions import FunctionRecord
+from ._observe._records import VariantRecord
 
 _IsLeaf = Callable[[Any], Any] | None
 _Program = bool | tuple[Any, ...]  # csrc/tree/filter.h
@@ -94,7 +96,7 @@ class Variant:
     def hit_time(self) -> int: ...
     @property
     def outputs(self) -> tuple[Structure, ...]: ...
-    record: Any  # whatever the Python side keeps there
+    record: VariantRecord | None
     def arguments(self, arrays: tuple[Any, ...], /) -> tuple[Any, list[Any]]: ...
     def finish(self, tree: Any, marker: Callable[[], Any], /) -> Output: ...
     def result(self, output: Output, /) -> Any: ...
@@ -120,7 +122,7 @@ class Cache:
     @property
     def hit_time(self) -> int: ...
     timed: int
-    record: Any  # whatever the Python side keeps there
+    record: FunctionRecord  # None until it is set
     def __new__(
         cls,
         registry: Registry,

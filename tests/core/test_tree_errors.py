@@ -252,7 +252,7 @@ def test_what_fails_to_come_apart_is_named() -> None:
     tree = Linear(weight=[1, (2, Box([Box([], aux="bad")]))])
     with pytest.raises(ZeroDivisionError) as info:
         core.tree_leaves(registry, tree, None)
-    assert info.value.__notes__ == ["(while taking apart `weight[1][1][0]`)"]
+    assert info.value.__notes__ == ["(while flattening `weight[1][1][0]`)"]
 
 
 def test_unflatten_that_fails(registry: Any) -> None:

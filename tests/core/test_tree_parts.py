@@ -201,5 +201,5 @@ def test_a_skeleton_that_is_no_skeleton(registry: Any) -> None:
     assert structure.unflatten([5, 6]) == [5, ("a", 6)]
     assert core.from_parts(registry, hole, [1, 2], None).unflatten([5, 6]) == [5, 6]
     assert core.from_parts(registry, hole, (), []).unflatten([]) == ()
-    with pytest.raises(ValueError, match="as many as leaves"):
+    with pytest.raises(ValueError, match="an item for each leaf"):
         core.from_parts(registry, [], [[], 1], [[], []])

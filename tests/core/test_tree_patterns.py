@@ -204,7 +204,7 @@ def test_a_pattern_that_takes_an_inner_node_only(registry: Any) -> None:
             continue
         with pytest.raises(ValueError, match="takes no leaf") as info:
             run(*components)
-        assert f"`{where}`, which is a node: for what lies below it, add" in str(info.value)
+        assert f"`{where}`, which is an inner node: to take the leaves" in str(info.value)
     with pytest.raises(ValueError, match="takes no leaf"):
         core.tree_flatten(registry, forest(), ("or", True, ("path", (name("t"),))), None)
 

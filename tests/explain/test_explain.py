@@ -1,17 +1,12 @@
-"""Why a call compiles again: each cause provoked by a real program, and found, placed and remedied.
+"""Why a call compiles again: each cause is provoked by a real program, and must be explained.
 
-Every case is a function that is called twice; what `explain` says of the second call beforehand is
-held against what it then does.
+Each case calls a function twice. The test compares the explanation of the second call, made before
+it, with what the call then does.
 """
 
 import collections
 import dataclasses
 import functools
-import logging
-import subprocess
-import sys
-import threading
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,9 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from explain_support import jitted
 
 import filterjit
-from filterjit import Explanation, RetraceError, RetraceWarning, filter_jit
+from filterjit import Explanation, filter_jit
 
 KEY = jax.random.key(0)
 X = jnp.ones(2)
@@ -36,7 +32,7 @@ def mlp(activation: Any = jax.nn.relu, depth: int = 1) -> eqx.nn.MLP:
     return eqx.nn.MLP(2, 2, 4, depth, activation=activation, key=KEY)
 
 
-def made_anew() -> Any:
+def recreated() -> Any:
     return mlp(lambda x: x * 2)
 
 
@@ -49,7 +45,7 @@ def scale(x: Any, by: float) -> Any:
 
 
 class Plain:
-    """Equal to itself alone."""
+    """Compares by identity."""
 
     def method(self, x: Any) -> Any:
         return x
@@ -81,27 +77,21 @@ def local_module() -> Any:
     return Local(X)
 
 
-def changed_in_place() -> tuple[Any, Any]:
-    """The same object twice; the second time is after a change."""
-    settings = Settings([1, 2])
-    return settings, settings
-
-
-# First call, second call, and what is said of it: kind, path, a word of what it was, of what it is,
-# and of the remedy.
+# The arguments of the first and of the second call; and of the cause: kind, path, and a word each
+# of `was`, `now` and `remedy`.
 A = tuple[Any, ...]
 CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "static int": ((X, 1), (X, 2), ("static", "b", "int 1", "int 2", "jnp.asarray")),
     "static str": ((X, "sum"), (X, "mean"), ("static", "b", "'sum'", "'mean'", "jnp.asarray")),
     "negative zero": ((X, 0.0), (X, -0.0), ("static", "b", "float 0.0", "float -0.0", "array")),
-    "int to float": ((X, 1), (X, 1.0), ("type", "b", "int 1", "float 1.0", "one type")),
-    "int to bool": ((X, 1), (X, True), ("type", "b", "int 1", "bool True", "one type")),
+    "int to float": ((X, 1), (X, 1.0), ("type", "b", "int 1", "float 1.0", "same type")),
+    "int to bool": ((X, 1), (X, True), ("type", "b", "int 1", "bool True", "same type")),
     "array to float": ((X, X), (X, 1.0), ("type", "b", "float32[2]", "float 1.0", "jnp.asarray")),
     "float to array": ((X, 1.0), (X, X), ("type", "b", "float 1.0", "float32[2]", "jnp.asarray")),
     "NumPy to list": (
         (X, np.ones(3, np.float32)),
         (X, [1.0, 1.0, 1.0]),
-        ("structure", "b", "float32[3]", "list of 3", "makes one array"),
+        ("structure", "b", "float32[3]", "list of 3", "one array"),
     ),
     "tuple to list": ((X, (1,)), (X, [1]), ("structure", "b", "tuple of 1", "list of 1", "same")),
     "longer list": ((X, [X]), (X, [X, X]), ("structure", "b", "of 1", "of 2", "length")),
@@ -121,8 +111,16 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
         ("structure", "b", "'a', 'c'", "'c', 'a'", "same keys"),
     ),
     "None to array": ((X, None), (X, X), ("structure", "b", "None", "float32[2]", "None")),
-    "argument given": ((X,), (X, 2), ("given", "b", "not given", "int 2", "always or never")),
-    "argument left out": ((X, 2), (X,), ("given", "b", "int 2", "not given", "always or never")),
+    "argument given": (
+        (X,),
+        (X, 2),
+        ("given", "b", "not given", "int 2", "on every call or on none"),
+    ),
+    "argument left out": (
+        (X, 2),
+        (X,),
+        ("given", "b", "int 2", "not given", "on every call or on none"),
+    ),
     "more layers": (
         (X, mlp()),
         (X, mlp(depth=2)),
@@ -131,12 +129,12 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "another Module": (
         (X, mlp()),
         (X, eqx.nn.Linear(2, 2, key=KEY)),
-        ("class", "b", "MLP", "Linear", "one on each call"),
+        ("class", "b", "MLP", "Linear", "same class"),
     ),
     "class defined again": (
         (X, local_module()),
         (X, local_module()),
-        ("class", "b", "Local", "class of the same name", "define it once"),
+        ("class", "b", "Local", "class of the same name", "Define the class once"),
     ),
     "static field": (
         (X, eqx.nn.Dropout(0.5, inference=False)),
@@ -154,31 +152,31 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
         ("static", "b", "features = 2", "features = 3", "jnp.asarray"),
     ),
     "lambda in a Module": (
-        (X, made_anew()),
-        (X, made_anew()),
-        ("made anew", "b.activation", "<lambda>", "made anew", 'functions="structure"'),
+        (X, recreated()),
+        (X, recreated()),
+        ("recreated", "b.activation", "<lambda>", "new function", 'functions="structure"'),
     ),
     "closure": (
         (X, closing_over(1)),
         (X, closing_over(1)),
-        ("made anew", "b", "closing_over", "made anew", "test_explain.py"),
+        ("recreated", "b", "closing_over", "new function", "test_explain.py"),
     ),
     "partial": (
         (X, functools.partial(scale, by=2.0)),
         (X, functools.partial(scale, by=2.0)),
-        ("made anew", "b", "scale", "made anew", "define it once"),
+        ("recreated", "b", "scale", "new function", "Define it once"),
     ),
-    "optimizer made anew": (
+    "recreated optimizer": (
         (X, optax.sgd(0.1)),
         (X, optax.sgd(0.1)),
-        ("made anew", "b.init", "init_fn", "made anew", "define it once"),
+        ("recreated", "b.init", "init_fn", "new function", "Define it once"),
     ),
     "bound method": (
         (X, Plain().method),
         (X, Plain().method),
         ("bound method", "b", "Plain.method", "Plain.method", "Module"),
     ),
-    "object equal to itself alone": (
+    "object that compares by identity": (
         (X, Plain()),
         (X, Plain()),
         ("identity", "b", "Plain", "Plain", "`__eq__`"),
@@ -218,18 +216,6 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
 }
 
 
-def jitted(**options: Any) -> tuple[Any, list[None]]:
-    """A function of two arguments, and a list that grows with each of its traces."""
-    traces: list[None] = []
-
-    @filter_jit(**options)
-    def f(a: Any, b: Any = None) -> Any:
-        traces.append(None)
-        return a
-
-    return f, traces
-
-
 def only(explanation: Explanation) -> Any:
     [cause] = explanation.causes
     return cause
@@ -254,21 +240,21 @@ def test_causes(name: str) -> None:
     assert text.index(expected[1]) < text.index(explanation.causes[0].remedy)
     assert "compiles again because" in text and "f`" in text.splitlines()[0]
     f(*second)
-    assert len(traces) == 2, "and so it was"
+    assert len(traces) == 2, "the call did not do as explained"
     assert f.explain(*second).hit and f.explain(*first).hit
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_causes_are_said_at_the_trace(name: str) -> None:
+def test_causes_at_the_trace(name: str) -> None:
     first, second, expected = CASES[name]
-    said: list[Explanation] = []
-    f, traces = jitted(on_retrace=said.append)
+    explanations: list[Explanation] = []
+    f, traces = jitted(on_retrace=explanations.append)
     f(*first)
     f(*first)
-    assert said == []
+    assert explanations == []
     f(*second)
-    check(said.pop().causes[0], expected)
-    assert not said and len(traces) == 2
+    check(explanations.pop().causes[0], expected)
+    assert not explanations and len(traces) == 2
 
 
 def test_a_static_changed_in_place() -> None:
@@ -277,7 +263,7 @@ def test_a_static_changed_in_place() -> None:
     f(X, settings)
     settings.sizes.append(3)
     cause = only(f.explain(X, settings))
-    check(cause, ("changed in place", "b.sizes", "then", "[1, 2, 3]", "Make anew"))
+    check(cause, ("changed in place", "b.sizes", "at that time", "[1, 2, 3]", "new object"))
     f(X, settings)
     assert len(traces) == 2
 
@@ -314,7 +300,9 @@ def test_another_function() -> None:
     first = make()
     first(X)
     cause = only(make().explain(X))
-    check(cause, ("function", "the function", "make.<locals>.f", "made anew", "Apply `filter_jit`"))
+    check(
+        cause, ("function", "the function", "make.<locals>.f", "new function", "Apply `filter_jit`")
+    )
 
 
 def test_other_options() -> None:
@@ -337,13 +325,13 @@ def test_cleared() -> None:
     assert len(traces) == 3 and len(f.variants) == 1
 
 
-def test_the_first_call_is_no_retrace() -> None:
-    said: list[Explanation] = []
-    f = filter_jit(lambda a: a, on_retrace=said.append)
+def test_the_first_call_is_not_a_retrace() -> None:
+    explanations: list[Explanation] = []
+    f = filter_jit(lambda a: a, on_retrace=explanations.append)
     explanation = f.explain(X)
     assert only(explanation).kind == "first" and "compiles because" in str(explanation)
     f(X)
-    assert said == []
+    assert explanations == []
 
 
 def test_the_closest_variant_is_compared_with() -> None:
@@ -353,7 +341,7 @@ def test_the_closest_variant_is_compared_with() -> None:
     assert only(explanation).path == "b[1]" and "closest of 3" in str(explanation)
 
 
-def test_many_differences_are_cut_short() -> None:
+def test_many_differences_are_shortened() -> None:
     f, _ = jitted()
     f(X, list(range(50)))
     explanation = f.explain(X, list(range(1, 51)))
@@ -361,7 +349,7 @@ def test_many_differences_are_cut_short() -> None:
     assert "and 44 more" in str(explanation) and len(str(explanation).splitlines()) < 12
 
 
-def test_the_causes_are_in_an_order_worth_reading() -> None:
+def test_the_order_of_causes() -> None:
     f, _ = jitted()
     f(X, [1, mlp(), 2])
     kinds = [cause.kind for cause in f.explain(X, [5, mlp(depth=2), 2.0]).causes]
@@ -369,7 +357,7 @@ def test_the_causes_are_in_an_order_worth_reading() -> None:
 
 
 Y = jnp.arange(2.0)
-SHARED = made_anew()
+SHARED = recreated()
 HITS: dict[str, tuple[A, A]] = {
     "other values": ((X,), (Y,)),
     "NumPy for JAX": ((X,), (np.ones(2, np.float32),)),
@@ -390,13 +378,13 @@ HITS: dict[str, tuple[A, A]] = {
 @pytest.mark.parametrize("name", HITS)
 def test_hits(name: str) -> None:
     first, second = HITS[name]
-    said: list[Explanation] = []
-    f, traces = jitted(on_retrace=said.append)
+    explanations: list[Explanation] = []
+    f, traces = jitted(on_retrace=explanations.append)
     f(*first)
     explanation = f.explain(*second)
     assert explanation and explanation.hit and str(explanation).endswith("hit")
     f(*second)
-    assert len(traces) == 1 and said == []
+    assert len(traces) == 1 and explanations == []
 
 
 def test_nothing_runs_and_nothing_is_kept() -> None:
@@ -430,127 +418,3 @@ def test_wrong_arguments() -> None:
         f.explain(1, 2, 3)
     with pytest.raises(filterjit.StaticArgumentError, match=r"`b`"):
         f.explain(X, {1, 2})
-
-
-# ---- where it is said ----
-
-
-def test_log(caplog: pytest.LogCaptureFixture) -> None:
-    f, _ = jitted(on_retrace="log")
-    with caplog.at_level(logging.WARNING, "filterjit"):
-        f(X), f(X, 1), f(X, 2)
-    assert [record.name for record in caplog.records] == ["filterjit"] * 2
-    assert "`b`" in caplog.text and "int 2" in caplog.text
-
-
-def test_log_retraces(caplog: pytest.LogCaptureFixture) -> None:
-    f, _ = jitted()
-    filterjit.log_retraces()
-    try:
-        with caplog.at_level(logging.WARNING, "filterjit"):
-            f(X)
-            caplog.clear()
-            f(jnp.ones(3))
-    finally:
-        filterjit.log_retraces(False)
-    f(jnp.ones(4))
-    assert len(caplog.records) == 1 and "float32[3]" in caplog.text
-
-
-def test_warn() -> None:
-    f, _ = jitted(on_retrace="warn")
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        f(X)
-        f(X, 1)
-    [warning] = found
-    assert warning.category is RetraceWarning and warning.filename == __file__
-    assert "`b`" in str(warning.message)
-
-
-def test_raise_leaves_the_cache_as_it_was() -> None:
-    f, traces = jitted(on_retrace="raise")
-    f(X)
-    for args in ((X, 1), (jnp.ones(3),)):
-        for _ in range(2):
-            with pytest.raises(RetraceError, match="compiles again because"):
-                f(*args)
-    assert len(traces) == 1 and len(f.variants) == 1
-    f(X)
-    assert len(traces) == 1
-
-
-def test_max_traces() -> None:
-    f, traces = jitted(max_traces=2)
-    f(X), f(X, 1)
-    with pytest.raises(
-        RetraceError, match=r"max_traces=2[^`]*`.*f`: compiles again because\n.*`b`"
-    ):
-        f(X, 2)
-    assert len(traces) == 2
-    assert f(X, 1) is not None
-
-
-def test_a_callable_that_raises() -> None:
-    def refuse(explanation: Explanation) -> None:
-        raise ZeroDivisionError(explanation.causes[0].path)
-
-    f, _ = jitted(on_retrace=refuse)
-    f(X)
-    with pytest.raises(ZeroDivisionError, match="b"):
-        f(X, 1)
-    assert len(f.variants) == 1
-
-
-@pytest.mark.parametrize(
-    "options", [{"on_retrace": "shout"}, {"max_traces": 0}, {"max_traces": True}]
-)
-def test_bad_options(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        filter_jit(lambda: 0, **options)
-
-
-def test_wrappers_that_watch_differently_are_apart() -> None:
-    said: list[Explanation] = []
-
-    def f(a: Any, b: Any = None) -> Any:
-        return a
-
-    quiet, loud = filter_jit(f), filter_jit(f, on_retrace=said.append)
-    quiet(X), quiet(X, 1)
-    loud(X)
-    assert said == []
-    loud(X, 1)
-    assert len(said) == 1
-
-
-def test_threads() -> None:
-    said: list[Explanation] = []
-    f, traces = jitted(on_retrace=said.append)
-    f(X)
-    threads = [threading.Thread(target=f, args=(X, n)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(traces) == 9 and len(said) == 8
-
-
-def test_run_explain(tmp_path: Any) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import equinox as eqx, jax.numpy as jnp\n"
-        "@eqx.filter_jit\n"
-        "def step(x, n):\n"
-        "    return x * n\n"
-        "for n in (1, 1, 2):\n"
-        "    print(step(jnp.ones(()), n))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "filterjit", "run", "--explain", str(script)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["1.0", "1.0", "2.0"]
-    assert done.stderr.count("compiles again because") == 1 and "`n`" in done.stderr

@@ -1,4 +1,4 @@
-"""Three stories that users tell, and what they are told now."""
+"""Three problems that users report, and what filterjit tells them."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ KEY = jax.random.key(0)
 
 
 def test_a_first_call_that_takes_minutes() -> None:
-    """A Python loop unrolls into the program, whose compiling is taken for the running: the report
-    tells the two apart, and names the line."""
+    """A trace unrolls a Python loop, and the time to compile looks like run time. The report shows
+    the two apart and names the line of the loop."""
 
     @filter_jit
     def simulate(x: Any) -> Any:
@@ -34,8 +34,8 @@ def test_a_first_call_that_takes_minutes() -> None:
 
 
 @pytest.mark.parametrize(("functions", "expected"), [("identity", 5), ("structure", 1)])
-def test_lambdas_made_anew(functions: str, expected: int) -> None:
-    """A model that is made anew for each member of an ensemble compiles each time."""
+def test_recreated_lambdas(functions: str, expected: int) -> None:
+    """A model that is recreated for each member of an ensemble compiles each time."""
     traces = []
 
     @filter_jit(functions=functions)
@@ -57,28 +57,28 @@ def test_lambdas_made_anew(functions: str, expected: int) -> None:
     assert explanation.hit == (functions == "structure")
     if not explanation.hit:
         (cause,) = explanation.causes
-        assert (cause.kind, cause.path) == ("made anew", "model.activation")
+        assert (cause.kind, cause.path) == ("recreated", "model.activation")
         assert 'functions="structure"' in cause.remedy and "test_stories.py" in cause.remedy
 
 
 def test_a_weak_type_that_changes() -> None:
-    """The state that goes into the first step was made of a Python number, the one that comes out
-    of it was not: the second step compiles again, though nothing seems to have changed."""
-    said: list[filterjit.Explanation] = []
+    """The first state is made from a Python number and has a weak type; the state that the first
+    step returns does not. So the second step compiles again."""
+    explanations: list[filterjit.Explanation] = []
 
-    @filter_jit(on_retrace=said.append)
+    @filter_jit(on_retrace=explanations.append)
     def step(state: Any, x: Any) -> Any:
         return {"mean": state["mean"] * 0.9 + x.mean()}
 
     state = {"mean": jnp.asarray(0.0)}
     for _ in range(4):
         state = step(state, jnp.ones(3))
-    (explanation,) = said
+    (explanation,) = explanations
     (cause,) = explanation.causes
     assert (cause.kind, cause.path) == ("weak type", "state['mean']")
     assert "weak type" in cause.was and "weak type" not in cause.now and "dtype=" in cause.remedy
 
-    said.clear()
+    explanations.clear()
     state = {"mean": jnp.asarray(0.0, dtype=jnp.float32)}
     step(state, jnp.ones(3))
-    assert said == []
+    assert explanations == []

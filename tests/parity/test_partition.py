@@ -616,7 +616,7 @@ def test_patterns_that_cannot_be_read(pattern: str, at: str) -> None:
 
 def test_a_pattern_that_names_an_inner_node() -> None:
     for pattern in ("layers", "layers[0]", "layers.*"):
-        with pytest.raises(ValueError, match=r"`layers(\[0\])?`, which is a node.*\*\*`"):
+        with pytest.raises(ValueError, match=r"`layers(\[0\])?`, which is an inner node.*\*\*`"):
             fj.partition(MODEL, pattern)
     # It may name one as long as it takes leaves too.
     assert taken(MODEL, "*")[:2] == ["activation", "final_activation"]

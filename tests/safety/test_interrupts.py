@@ -23,7 +23,8 @@ import pytest
 import filterjit
 from filterjit._base import _progress
 from filterjit._call import _running
-from filterjit._observe._report import recorder
+from filterjit._observe._functions import functions
+from filterjit._observe._recorder import recorder
 
 PACKAGE = str(Path(filterjit.__file__).parent)
 X = jnp.arange(3.0)
@@ -105,7 +106,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def _fresh_locks() -> Iterator[None]:
     """One that a test has left held makes it fail, and not the others wait for ever."""
     yield
-    recorder._forked()
+    functions._after_fork()
 
 
 class State:
@@ -119,12 +120,12 @@ class State:
         assert list(warnings.filters) == self.filters
         assert _callback_filters() == self.callback_filters
         assert recorder._thread.stack == []
-        assert recorder._thread.idle is False and recorder._thread.job is None
+        assert recorder._thread.refuses_to_compile is False and recorder._thread.job is None
         watcher = _progress.watcher
         assert watcher._jobs == [] and watcher._silent == set()
         for quiet in (_running._quiet_callbacks, _running._quiet_donation):
             assert quiet._calls == set()
-        for lock in (recorder._lock, watcher._lock):
+        for lock in (functions.lock, watcher._lock):
             assert lock.acquire(blocking=False)
             lock.release()
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit._observe._report import recorder
+from filterjit._observe._recorder import recorder
 
 X = jnp.arange(3.0)
 CORE = Path(__file__).parents[1] / "core"
@@ -402,12 +402,12 @@ import jax.numpy as jnp, filterjit
 from filterjit import _install
 from filterjit._base import _progress
 from filterjit._call import _running
-from filterjit._observe._report import recorder
+from filterjit._observe._functions import functions
 import threading
 f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
 x = jnp.arange(3.0)
 f(jnp.arange(3.0), 1)
-locks = [recorder._lock, _progress.watcher._lock, _install._lock,
+locks = [functions.lock, _progress.watcher._lock, _install._lock,
          _running._quiet_donation._lock, _running._quiet_callbacks._lock]
 held, done = threading.Event(), threading.Event()
 def hold():

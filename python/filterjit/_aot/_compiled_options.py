@@ -11,8 +11,8 @@ from .._base import _errors, _jax_compat
 from .._base._errors import MismatchError
 from .._base._hooks import CallHooks
 from .._call import _running, _signature
-from .._observe import _explain
-from .._observe._explain import Cause
+from .._observe import _causes, _compare
+from .._observe._causes import Cause
 from .._observe._records import Aval
 from ._prepared import is_spec
 
@@ -73,11 +73,9 @@ class CompiledOptions(_running.RunningHooks, CallHooks):
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
         lines = [f"`{self.name}` was compiled for other arguments:"]
-        for cause in causes[: _explain.MOST_CAUSES]:
-            place = f"`{cause.path}`" if cause.path else "the call"
-            lines.append(f"  {place}: compiled for {cause.was}, called with {cause.now}")
-        if len(causes) > _explain.MOST_CAUSES:
-            lines.append(f"  and {len(causes) - _explain.MOST_CAUSES} more differences")
+        lines += _causes.lines_of(
+            causes, lambda c: f"{c.place}: compiled for {c.was}, called with {c.now}"
+        )
         lines.append("Compile it for these arguments too, or call the function itself.")
         return MismatchError("\n".join(lines))
 
@@ -93,7 +91,9 @@ class CompiledOptions(_running.RunningHooks, CallHooks):
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Raises MismatchError: the structure or the static values of the arguments differ."""
         first_array = variant.function.num_leaves
-        causes = _explain.compare(self.registry, self._structure, variant.structure, first_array)
+        causes = _compare.compare_structures(
+            self.registry, self._structure, variant.structure, first_array
+        )
         raise self._mismatch(causes)
 
     def raise_binding_error(
@@ -133,7 +133,7 @@ class CompiledOptions(_running.RunningHooks, CallHooks):
             if (was.shape, was.dtype) != (now.shape, now.dtype):
                 causes.append(Cause("shape", _errors.format_path(path), str(was), str(now), ""))
                 continue
-            placed = _explain.placed_otherwise(sharding, x)
+            placed = _compare.compare_sharding(sharding, x)
             if placed is not None:
                 causes.append(Cause("sharding", _errors.format_path(path), *placed, ""))
         return causes

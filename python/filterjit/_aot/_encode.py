@@ -24,7 +24,7 @@ import numpy as np
 from .. import _core
 from .._base import _jax_compat
 from .._base._errors import format_path, short
-from .._observe import _explain
+from .._observe import _nodes
 
 Json = Any
 _PYTHON = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
@@ -369,7 +369,7 @@ def encode_structure(registry: _core.Registry, structure: _core.Structure, what:
     """
     nodes: list[Json] = []
     problems: list[str] = []
-    for node, path in _explain.walk(structure):
+    for node, path in _nodes.walk(structure):
         try:
             nodes.append([node.kind, len(node.children), _encode_node(registry, node)])
         except (Unsupported, RecursionError) as e:
@@ -384,7 +384,7 @@ def encode_structure(registry: _core.Registry, structure: _core.Structure, what:
     return nodes
 
 
-def _encode_node(registry: _core.Registry, node: _explain.Node) -> Json:
+def _encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
     match node.kind:
         case "array" | "none" | "missing" | "tuple" | "list":
             return None

@@ -17,8 +17,8 @@ from .._base import _jax_compat
 from .._call import _running, _signature
 from .._call._options import CallOptions
 from .._observe import _records
+from .._observe._recorder import recorder
 from .._observe._records import Aval
-from .._observe._report import recorder
 from .._trees import _registry
 
 

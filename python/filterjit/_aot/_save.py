@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import __version__, _core
 from .._base._errors import format_path
-from .._observe import _explain, _records
+from .._observe import _nodes, _records
 from .._observe._records import Aval
 from . import _encode, _executable, _file
 from ._compiled_options import CompiledOptions
@@ -72,7 +72,7 @@ def _contents(
     arrays = [_encode_array(x) for x in prepared.function_arrays]
     if portable:
         program, blob, header["platforms"] = _export(prepared, platforms)
-    elif _records.notes_of(variant).spent.from_disk:
+    elif _records.record_of(variant).spent.from_disk:
         raise Unsupported(
             "JAX loaded it from its persistent compilation cache, and XLA cannot serialize such "
             "an executable again. Set `jax_enable_compilation_cache` to False first, or pass "
@@ -94,9 +94,9 @@ def _describe_arguments(prepared: PreparedCall) -> list[list[str]]:
     """Pairs of a path and a description of the array or static value, for `SavedInfo`."""
     found: list[list[str]] = []
     avals = [Aval.of(x) for x in prepared.arrays[len(prepared.function_arrays) :]]
-    for node, path in _explain.walk(prepared.variant.structure):
+    for node, path in _nodes.walk(prepared.variant.structure):
         if not node.children and node.kind != "arguments":
-            found.append([format_path(path), node.words(avals)])
+            found.append([format_path(path), node.describe(avals)])
     return found
 
 

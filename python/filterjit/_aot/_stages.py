@@ -15,7 +15,7 @@ import jax
 from .. import _core
 from .._base import _errors
 from .._observe import _program
-from .._observe._report import recorder
+from .._observe._recorder import recorder
 from . import _save
 from ._compiled_options import CompiledOptions
 from ._prepared import PreparedCall, prepare
@@ -162,7 +162,7 @@ def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         with contextlib.suppress(Exception):
             found = _program.contents(traced.jaxpr)
             may_raise = found.callbacks
-            recorder.look_at(prepared.variant, prepared.arrays, found)
+            recorder.record_program(prepared.variant, prepared.arrays, found)
     return Traced(traced, prepared.without_arrays(), may_raise)
 
 

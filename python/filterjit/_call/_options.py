@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from .. import _core
 from .._base import _errors, _jax_compat
 from .._base._hooks import CallHooks
-from .._observe import _explain, _program, _records
-from .._observe._report import recorder
+from .._observe import _explain, _program, _records, _retraces
+from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _running, _signature
 from ._caches import MAXSIZE, anchor_of, caches_of, names_of
@@ -63,14 +63,14 @@ class CallOptions(_running.RunningHooks, CallHooks):
         self,
         donate: str,
         jitkwargs: Mapping[str, Any],
-        watch: _explain.Watch | None = None,
+        watch: _retraces.Watch | None = None,
         functions: str = "identity",
         maxsize: int = MAXSIZE,
     ) -> None:
         self.donate = donate
         self.maxsize = maxsize
         self.functions = functions
-        self.watch = watch or _explain.Watch()
+        self.watch = watch or _retraces.Watch()
         self.jitkwargs = dict(jitkwargs)
         self.registry = registry_for(functions)
         self._tracing = _tracing_for(functions)
@@ -115,8 +115,8 @@ class CallOptions(_running.RunningHooks, CallHooks):
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.maxsize, dict(f.__dict__)
             )
-            recorder.watch(cache, names_of(fun)[0], fun)
-            _explain.watch(anchor_of(fun), cache)
+            recorder.register(cache, names_of(fun)[0], fun)
+            _explain.register(anchor_of(fun), cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
@@ -169,7 +169,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
                 fun, arguments = variant.arguments(arrays)
                 cache = cache_ref()
                 if cache is not None:
-                    self.watch.traced(cache, anchor_of(fun), variant, trace)
+                    self.watch.before_trace(cache, anchor_of(fun), variant, trace)
                 out = _signature.call_with_arguments(fun, signature, arguments, registry)
                 return variant.finish(out, lambda: jnp.array(0))
 
@@ -222,12 +222,12 @@ class CallOptions(_running.RunningHooks, CallHooks):
         """
         if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
             return None
-        recorder.settled(variant, outputs)
-        _records.settled(variant, arrays)
+        recorder.record_first_run(outputs)
+        _records.record_placements(variant, arrays)
         try:
             found = _program.contents(variant.call.trace(*arrays).jaxpr)
             raises = found.callbacks
         except Exception:
             return True  # JAX does not tell; waiting is always correct
-        recorder.look_at(variant, arrays, found)
+        recorder.record_program(variant, arrays, found)
         return raises

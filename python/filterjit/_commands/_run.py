@@ -20,7 +20,7 @@ def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> No
     """
     install()
     if explain:
-        from .._observe._explain import log_retraces
+        from .._observe._retraces import log_retraces
 
         log_retraces()
     if report:

@@ -7,7 +7,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._signature import inspect_signature
-from .._observe._explain import OnRetrace, check_on_retrace
+from .._observe._retraces import OnRetrace, check_on_retrace
 from ._options import DONATE, make_filter_jit, make_watch
 
 _P = ParamSpec("_P")

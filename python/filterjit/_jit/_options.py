@@ -14,7 +14,7 @@ from .._base._hooks import MethodHooks
 from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, anchor_of
 from .._call._options import CallOptions
 from .._call._signature import inspect_signature
-from .._observe import _explain, _report, _screens
+from .._observe import _causes, _explain, _functions, _report, _retraces, _screens
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -62,7 +62,7 @@ class Options(CallOptions, MethodHooks):
     ) -> _warm_up.WarmUp:
         return _warm_up.warm_up(f, signatures, threads=threads)
 
-    def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _explain.Explanation:
+    def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
         return _explain.explain(f, anchor_of(f.__wrapped__), args, kwargs)
 
     def report(self, f: _core.FilterJit, /) -> _screens.Report:
@@ -72,7 +72,7 @@ class Options(CallOptions, MethodHooks):
         return _report.cache_info(f._parts()[0])
 
     def clear_cache(self, f: _core.FilterJit, /) -> None:
-        _report.clear(f._parts()[0])
+        _functions.clear(f._parts()[0])
 
     def variants(self, f: _core.FilterJit, /) -> list[_core.Variant]:
         return f._parts()[0].variants()
@@ -99,7 +99,7 @@ def make_filter_jit(
     donate: str,
     jitkwargs: Mapping[str, Any],
     signature: inspect.Signature | None,
-    watch: _explain.Watch | None = None,
+    watch: _retraces.Watch | None = None,
     functions: str = "identity",
     maxsize: int = MAXSIZE,
 ) -> _core.FilterJit:
@@ -111,11 +111,11 @@ def make_filter_jit(
     return _core.FilterJit(fun, options, signature, _attributes(fun))
 
 
-def make_watch(on_retrace: _explain.OnRetrace, max_traces: int | None) -> _explain.Watch | None:
+def make_watch(on_retrace: _retraces.OnRetrace, max_traces: int | None) -> _retraces.Watch | None:
     """Returns None if nothing is to be done when a function is traced again."""
     if on_retrace is None and max_traces is None:
         return None
-    return _explain.Watch(on_retrace, max_traces)
+    return _retraces.Watch(on_retrace, max_traces)
 
 
 def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _core.FilterJit:

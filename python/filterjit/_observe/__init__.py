@@ -1,1 +1,4 @@
-"""Why a function compiles again, and where its time goes."""
+"""Observation of jitted functions: why a call compiles again, and how long each stage takes.
+
+No code in this package runs on a hit.
+"""

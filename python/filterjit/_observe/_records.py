@@ -1,6 +1,7 @@
-"""What is written down of each trace of a variant, for those who ask why and how long.
+"""The records of a variant: what each trace depended on, and the cost and contents of its programs.
 
-A trace takes milliseconds, so its notes are always taken; a hit writes nothing here.
+Records serve explanations and reports. They are written when a variant is traced or compiled,
+which takes milliseconds; a hit writes none.
 """
 
 import contextlib
@@ -12,8 +13,9 @@ import jax
 
 from .. import _core
 from .._base import _jax_compat
+from ._program import Program
 
-# What of JAX's configuration is part of the key of a compiled program, and has a public name.
+# The options of JAX that are part of the key of a compiled program and have a public name.
 _CONFIG = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
@@ -31,7 +33,7 @@ _CONFIG = (
 
 @dataclasses.dataclass(frozen=True)
 class Aval:
-    """What a program was traced for, of one array."""
+    """The abstract value of an array: what a trace depends on."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -49,14 +51,14 @@ class Aval:
 
 
 def placement(x: Any) -> tuple[Any, bool] | None:
-    """The sharding of an array, and whether it is committed to it; None where it has none."""
+    """The sharding of a JAX array, and whether it is committed to it; None for anything else."""
     if isinstance(x, jax.core.Tracer) or not isinstance(x, jax.Array):
         return None
     return x.sharding, bool(getattr(x, "committed", getattr(x, "_committed", False)))
 
 
 def config_context() -> dict[str, Any]:
-    """What of JAX's configuration a trace depends on, and the mesh in force."""
+    """The configuration of JAX that a trace depends on, and the current mesh."""
     found = {name: getattr(jax.config, name, None) for name in _CONFIG}
     get_mesh = getattr(jax.sharding, "get_abstract_mesh", None)
     found["mesh"] = None if get_mesh is None else get_mesh()
@@ -64,26 +66,41 @@ def config_context() -> dict[str, Any]:
 
 
 @dataclasses.dataclass
-class TraceNotes:
-    """One trace. Times in seconds; None where it was not measured."""
+class TraceRecord:
+    """What one trace of a variant depended on.
+
+    Attributes:
+        avals: of the arrays.
+        context: the configuration of JAX.
+        placements: of the arrays of the call that traced; None until the program has run.
+    """
 
     avals: tuple[Aval, ...]
     context: dict[str, Any]
-    placements: tuple[Any, ...] | None = None  # of the arrays of the call that traced
+    placements: tuple[Any, ...] | None = None
 
 
 @dataclasses.dataclass
 class Spent:
-    """What a program, or all of a function's, took to make; seconds, each counted once."""
+    """The cost of a program, of all programs of a variant, or of all programs of a function.
+
+    Attributes:
+        traces, compiles: how many there were.
+        from_disk: how many of the compiles JAX read from its persistent cache.
+        tracing, lowering, compiling: seconds. Each second is counted for one function only.
+        first_run: seconds of the first execution; None if it was not measured.
+        in_hits: the seconds of lowering and compiling that passed in timed calls that traced
+            nothing.
+    """
 
     traces: int = 0
     compiles: int = 0
-    from_disk: int = 0  # of the compiles: taken out of JAX's persistent cache
+    from_disk: int = 0
     tracing: float = 0.0
     lowering: float = 0.0
     compiling: float = 0.0
-    first_run: float | None = None  # where it was waited for
-    in_hits: float = 0.0  # of lowering and compiling: in calls that traced nothing, and were timed
+    first_run: float | None = None
+    in_hits: float = 0.0
 
     def add(self, other: "Spent") -> None:
         for name, value in vars(other).items():
@@ -96,29 +113,38 @@ class Spent:
 
 
 @dataclasses.dataclass
-class VariantNotes:
-    """All traces of one variant, in order; what it cost (`_report`), and what the last program
-    that was made of it consists of (`_program.Program`)."""
+class VariantRecord:
+    """The record of one variant.
 
-    traces: list[TraceNotes] = dataclasses.field(default_factory=list)
+    Attributes:
+        traces: its traces, in order.
+        spent: what they and their programs cost.
+        program: what the last program that was traced contains.
+        cached_size: the bytes of the executables, with the numbers of traces and compiles at
+            which they were determined.
+    """
+
+    traces: list[TraceRecord] = dataclasses.field(default_factory=list)
     spent: Spent = dataclasses.field(default_factory=Spent)
-    program: Any = None
-    size: tuple[Any, int | None] = (None, None)  # bytes of executables, and when that was
+    program: Program | None = None
+    cached_size: tuple[Any, int | None] = (None, None)
 
 
-def notes_of(variant: _core.Variant) -> VariantNotes:
-    notes = variant.record
-    if notes is None:
-        notes = variant.record = VariantNotes()
-    assert isinstance(notes, VariantNotes)
-    return notes
+def record_of(variant: _core.Variant) -> VariantRecord:
+    """The record of a variant, created by the first use."""
+    record = variant.record
+    if record is None:
+        record = variant.record = VariantRecord()
+    assert isinstance(record, VariantRecord)
+    return record
 
 
 @contextlib.contextmanager
-def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceNotes]:
-    """Around a trace: its notes, which are dropped again if it fails."""
-    trace = TraceNotes(tuple(map(Aval.of, arrays)), config_context())
-    traces = notes_of(variant).traces
+def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceRecord]:
+    """A context for the time of a trace. Yields the record of the trace, and removes it if the
+    trace fails."""
+    trace = TraceRecord(tuple(map(Aval.of, arrays)), config_context())
+    traces = record_of(variant).traces
     traces.append(trace)
     try:
         yield trace
@@ -127,8 +153,8 @@ def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceNote
         raise
 
 
-def settled(variant: _core.Variant, arrays: Sequence[Any]) -> None:
-    """After the first call of a program that was just traced: where its arrays were."""
-    traces = notes_of(variant).traces
+def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:
+    """Records where the arrays of a call are placed, after the call traced the variant and ran."""
+    traces = record_of(variant).traces
     if traces:
         traces[-1].placements = tuple(map(placement, arrays))

@@ -1,4 +1,4 @@
-"""The screens of a report: a table for people, in colours on a terminal, and a picture."""
+"""The class `Report`: the figures of a report, and their output as a table and as a plot."""
 
 import contextlib
 import os
@@ -6,21 +6,23 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import _program
+from .._base._package import public
+from ._words import show_bytes
 
-MAKING = ("tracing", "lowering", "compiling", "first_run")
-_TIMES = ("dispatch", *MAKING)
+STAGES = ("tracing", "lowering", "compiling", "first_run")
+_TIMES = ("dispatch", *STAGES)
 
 
 def total(row: dict[str, Any]) -> float:
+    """All seconds of a function or variant."""
     return sum(row[name] or 0.0 for name in _TIMES)
 
 
+@public
 class Report:
-    """Where the time of jitted functions went, the most expensive first.
+    """Where the time of jitted functions went, most expensive function first.
 
-    ``str()`` is a table, `as_dict` the same and more, seconds and bytes as numbers; None is what
-    was not measured (`time_calls`) or is not known.
+    ``str()`` of a report is a table. `as_dict` returns the same figures and more, as numbers.
     """
 
     def __init__(
@@ -31,8 +33,15 @@ class Report:
         self._others = others
 
     def as_dict(self) -> dict[str, Any]:
-        """``functions``, each with its ``variants``; ``timed``, whether calls are timed now; and
-        ``others``, what JAX compiled that was of no function of ours."""
+        """The figures of the report; times in seconds, sizes in bytes.
+
+        A figure that is not known, or was not measured (see `time_calls`), is None.
+
+        Returns:
+            A dict: ``functions``, a list of dicts, each with its ``variants``; ``timed``, whether
+            calls are timed now; ``others``, the cost of the programs that JAX compiled for
+            functions that filterjit did not jit, or None in the report of one function.
+        """
         return {"functions": self._functions, "timed": self._timed, "others": self._others}
 
     def __str__(self) -> str:
@@ -41,11 +50,12 @@ class Report:
     __repr__ = __str__
 
     def text(self, file: Any) -> str:
-        """As it is to be shown on `file`: in colours on a terminal that `rich` can write to."""
+        """The table for output to `file`: with colours if `file` is a terminal and `rich` is
+        installed."""
         columns, rows = self._table()
         if file is not None and file.isatty():
             with contextlib.suppress(ImportError):
-                return self._rich(file, columns, rows)
+                return self._rich_text(file, columns, rows)
         cells = [columns, *rows]
         widths = [_widest(column) for column in zip(*cells, strict=True)]
         lines = [_HEADING]
@@ -54,7 +64,7 @@ class Report:
             lines.append("  ".join((row[0].ljust(widths[0]), *padded)).rstrip())
         return "\n".join((*lines, *self._remarks()))
 
-    def _rich(self, file: Any, columns: list[str], rows: list[list[str]]) -> str:
+    def _rich_text(self, file: Any, columns: list[str], rows: list[list[str]]) -> str:
         import rich.box
         from rich.console import Console
         from rich.table import Table
@@ -67,13 +77,13 @@ class Report:
             table = Table(box=rich.box.ROUNDED, title=_HEADING, title_justify="left")
         else:
             table = Table(box=None, title=_HEADING, title_justify="left", padding=(0, 2, 0, 0))
-            widest = widths.pop("function")
-            for dispensable in _DISPENSABLE:
+            name_width = widths.pop("function")
+            for column in _DISPENSABLE:
                 if sum(widths.values()) + 2 * len(widths) + 18 <= console.width:
                     break
-                widths.pop(dispensable, None)
+                widths.pop(column, None)
             left = console.width - sum(widths.values()) - 2 * len(widths) - 2
-            widths = {"function": max(8, min(widest, left)), **widths}
+            widths = {"function": max(8, min(name_width, left)), **widths}
         for i, (column, width) in enumerate(widths.items()):
             table.add_column(
                 column,
@@ -93,10 +103,11 @@ class Report:
         return text.rstrip("\n")
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
+        """The columns' heads, and the cells of each row."""
         rows: list[tuple[str, dict[str, Any]]] = []
         for function in self._functions:
             many = f" (x{function['functions']:,})" if function["functions"] > 1 else ""
-            rows.append((_short(function["name"]) + many, function))
+            rows.append((_shorten_name(function["name"]) + many, function))
             variants = function["variants"]
             if len(variants) > 1:
                 labels = _labels([v["arguments"] for v in variants[:_VARIANTS]])
@@ -104,7 +115,7 @@ class Report:
             if len(variants) > _VARIANTS:
                 rows.append((f"  {len(variants) - _VARIANTS:,} other variants", {}))
         if self._others is not None and self._others["compiles"]:
-            rows.append(("(programs of others)", self._others))
+            rows.append(("(not jitted by filterjit)", self._others))
         if not self._functions:
             rows.insert(0, ("(no jitted function was called)", {}))
         shown = [
@@ -121,19 +132,27 @@ class Report:
     def _remarks(self) -> list[str]:
         found = [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
         if self._functions and not any(f["dispatch"] is not None for f in self._functions):
-            found.append("Dispatch and first runs were not measured: filterjit.time_calls() does.")
+            found.append(
+                "Dispatch and first runs were not measured: call filterjit.time_calls() first."
+            )
         return found
 
     def plot(self, path: str | os.PathLike[str]) -> str:
-        """Draws the seconds of each function, up to twelve of them. The format is that of the
-        suffix, ``.svg`` or ``.png`` say. Returns the path; needs Matplotlib."""
+        """Draws a bar chart of the seconds of the twelve most expensive functions.
+
+        Needs Matplotlib. The suffix of `path`, such as ``.svg`` or ``.png``, selects the format. An
+        existing file is replaced only when the new one is complete.
+
+        Returns:
+            The path.
+        """
         from matplotlib.figure import Figure
 
         path = os.fspath(path)
         functions = self._functions[:12]
         figure = Figure(figsize=(9, 1.4 + 0.4 * max(1, len(functions))), layout="constrained")
         axes = figure.subplots()
-        names = [f"{i}: {_short(f['name'])}" for i, f in enumerate(functions, 1)]
+        names = [f"{i}: {_shorten_name(f['name'])}" for i, f in enumerate(functions, 1)]
         left = [0.0] * len(functions)
         for name, colour in zip(_TIMES, _COLOURS, strict=True):
             values = [f[name] or 0.0 for f in functions]
@@ -150,11 +169,11 @@ class Report:
         return path
 
 
-_HEADING = "filterjit: where the time of jitted functions went, most first"
-# Columns that a narrow terminal does without, in this order, before names are cut short.
+_HEADING = "filterjit: where the time of jitted functions went, most expensive first"
+# Columns to leave out on a narrow terminal, in this order, before names are shortened.
 _DISPENSABLE = ("from disk", "size", "first run", "hits", "lowering", "traces")
-_VARIANTS = 5  # shown of a function
-# Okabe and Ito's, told apart by the colour-blind too.
+_VARIANTS = 5  # rows of variants of one function
+# The palette of Okabe and Ito, which colour-blind people can distinguish.
 _COLOURS = ("#999999", "#56B4E9", "#E69F00", "#0072B2", "#009E73")
 
 
@@ -162,13 +181,13 @@ def _widest(texts: Iterable[str]) -> int:
     return max(map(len, texts))
 
 
-def _short(name: str) -> str:
+def _shorten_name(name: str) -> str:
     return name if len(name) <= 40 else "..." + name[-37:]
 
 
 def _labels(texts: list[str]) -> list[str]:
-    """The texts without what is the same at their beginning, if that is much."""
-    common = os.path.commonprefix(texts)  # noqa: RUF071 (it is one of texts here)
+    """The texts, shortened, without a long common prefix."""
+    common = os.path.commonprefix(texts)  # noqa: RUF071 (these are not paths)
     cut = 1 + max(common.rfind(", "), common.rfind("(")) if len(common) > 20 else 0
     if len(set(texts)) < len(texts):
         cut = 0
@@ -182,6 +201,7 @@ def _seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 0.9995 else f"{1e3 * value:.1f} ms"
 
 
+# Head, key in the row, how to write the figure, and whether the column is shown without figures.
 _COLUMNS: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
     ("calls", "calls", "{:,}".format, True),
     ("hits", "hits", "{:,}".format, True),
@@ -192,12 +212,12 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
     ("compiling", "compiling", _seconds, True),
     ("first run", "first_run", _seconds, False),
     ("from disk", "from_disk", "{:,}".format, False),
-    ("size", "bytes", _program.show_bytes, False),
+    ("size", "bytes", show_bytes, False),
 )
 
 
 def _save(figure: Any, path: str) -> None:
-    """Writes the file in full before it appears."""
+    """Writes a temporary file and renames it to `path`."""
     unfinished = f"{path}.{os.getpid()}.tmp"
     try:
         figure.savefig(unfinished, format=os.path.splitext(path)[1][1:].lower() or "png", dpi=160)

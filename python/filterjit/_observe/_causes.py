@@ -1,0 +1,109 @@
+"""What an explanation consists of: `Cause`, one difference, and `Explanation`, all of them."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from .._base._package import public
+
+_MOST_CAUSES = 6  # more are counted, not written out
+
+# The title of each kind of cause. The order is that of an explanation: a cause that comes later
+# is often a consequence of an earlier one.
+_TITLES = {
+    "first": "nothing is compiled yet",
+    "function": "the function was recreated",
+    "given": "argument added or left out",
+    "class": "different class",
+    "structure": "different structure",
+    "type": "different type",
+    "recreated": "recreated function",
+    "bound method": "bound method of a different instance",
+    "changed in place": "static value changed in place",
+    "static": "different static value",
+    "identity": "different object, which is equal only to itself",
+    "shape": "different shape",
+    "dtype": "different dtype",
+    "weak type": "different weak type",
+    "config": "different configuration of JAX",
+    "sharding": "different sharding",
+    "device": "different device, or committed to one",
+    "options": "different options of `filter_jit`",
+    "cleared": "the compiled program was dropped",
+}
+_ORDER = {kind: i for i, kind in enumerate(_TITLES)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """One difference between a call and a compiled program.
+
+    Attributes:
+        kind: the kind of difference, such as ``"static"`` or ``"shape"``.
+        path: the place in the arguments, such as ``model.layers[2].activation``; empty if the
+            difference is not in an argument.
+        was: the value that the program was compiled for, in words.
+        now: the value in the call, in words.
+        remedy: how to avoid the difference; may be empty.
+    """
+
+    kind: str
+    path: str
+    was: str
+    now: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {_TITLES[self.kind]}: was {self.was}, is {self.now}"
+
+    @property
+    def place(self) -> str:
+        return f"`{self.path}`" if self.path else "the call"
+
+
+def in_order(causes: Sequence[Cause]) -> list[Cause]:
+    """The causes, most important first."""
+    return sorted(causes, key=lambda cause: _ORDER[cause.kind])
+
+
+def lines_of(causes: Sequence[Cause], write: Callable[[Cause], str] = str) -> list[str]:
+    """An indented line for each of the first causes, and one that counts the rest."""
+    lines = [f"  {write(cause)}" for cause in causes[:_MOST_CAUSES]]
+    if len(causes) > _MOST_CAUSES:
+        lines.append(f"  and {len(causes) - _MOST_CAUSES} more differences")
+    return lines
+
+
+@public
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """Whether a call is a hit, and if not, why it compiles again.
+
+    ``str()`` of an explanation is a text of several lines. ``bool()`` of it is `hit`.
+
+    Attributes:
+        name: the function.
+        hit: whether a compiled program exists for the call.
+        causes: the differences between the call and the closest compiled program, the most
+            important first.
+        variants: how many compiled programs the call was compared with.
+    """
+
+    name: str
+    hit: bool
+    causes: tuple[Cause, ...] = ()
+    variants: int = 0
+
+    def __bool__(self) -> bool:
+        return self.hit
+
+    def __str__(self) -> str:
+        if self.hit:
+            return f"{self.name}: hit"
+        is_first = any(cause.kind == "first" for cause in self.causes)
+        lines = [f"{self.name}: compiles {'' if is_first else 'again '}because"]
+        lines += lines_of(self.causes)
+        if self.variants > 1:
+            lines.append(f"  (compared with the closest of {self.variants} compiled programs)")
+        remedies = dict.fromkeys(c.remedy for c in self.causes[:_MOST_CAUSES] if c.remedy)
+        lines += [f"  -> {remedy}" for remedy in remedies]
+        return "\n".join(lines)

@@ -1,0 +1,305 @@
+"""The differences between two structures, between two lists of arrays, and between placements."""
+
+import functools
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from .. import _core
+from .._base._errors import format_path
+from .._trees import _registry
+from . import _records
+from ._causes import Cause, in_order
+from ._nodes import Node, tree_of
+from ._records import Aval, TraceRecord
+from ._words import class_name, describe, shorten, source_of
+
+_STATIC_REMEDY = (
+    "Make it an array (`jnp.asarray`) if it changes often: each static value has its own program."
+)
+
+# ---- two structures ----
+
+
+class StructureComparison:
+    """Collects the differences between two structures: `was`, of a compiled program, and `now`,
+    of a call.
+
+    `avals_was` and `avals_now` are the avals of their arrays, where known.
+    """
+
+    def __init__(
+        self,
+        registry: _core.Registry,
+        avals_was: Sequence[Aval] | None = None,
+        avals_now: Sequence[Aval] | None = None,
+    ) -> None:
+        self.registry = registry
+        self.avals_was, self.avals_now = avals_was, avals_now
+        self.causes: list[Cause] = []
+
+    def compare(self, was: Node, now: Node) -> None:
+        todo: list[tuple[Node, Node, list[Any]]] = [(was, now, [])]
+        while todo:
+            was, now, path = todo.pop()
+            children = self._compare_nodes(was, now, path)
+            todo.extend(reversed([(x, y, [*path, key]) for x, y, key in children]))
+
+    def distance(self) -> int:
+        """How different the two structures are. A node of another container or class weighs more
+        than a static value, because the nodes below it are not compared."""
+        weights = {"class": 20, "structure": 10, "given": 5, "type": 2}
+        return sum(weights.get(cause.kind, 1) for cause in self.causes)
+
+    def causes_in_order(self) -> list[Cause]:
+        """The differences, most important first; never an empty list.
+
+        Two structures without a visible difference are unequal because the ``__eq__`` of a static
+        value says so.
+        """
+        hidden = Cause("static", "", "not shown", "not shown", _STATIC_REMEDY)
+        return in_order(self.causes or [hidden])
+
+    def _add(self, kind: str, path: list[Any], was: str, now: str, remedy: str = "") -> None:
+        self.causes.append(Cause(kind, format_path(path), was, now, remedy))
+
+    def _add_nodes(self, kind: str, path: list[Any], was: Node, now: Node, remedy: str) -> None:
+        words = was.describe(self.avals_was), now.describe(self.avals_now)
+        self._add(kind, path, *words, remedy)
+
+    def _compare_nodes(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node, Any]]:
+        """Adds the differences of two nodes themselves. Returns the pairs of children to compare,
+        with the key of each pair."""
+        if was.kind != now.kind:
+            self._add_other_kind(was, now, path)
+            return []
+        match was.kind:
+            case "array" | "none" | "missing":
+                return []
+            case "static":
+                self._compare_statics(was, now, path)
+                return []
+            case "arguments":
+                return list(zip(was.children, now.children, was.keys(), strict=True))
+        if was.type is not now.type:
+            self._add_other_class(was, now, path)
+            return []
+        if was.kind in ("dict", "ordered_dict", "default_dict"):
+            return self._compare_dicts(was, now, path)
+        if len(was.children) != len(now.children):
+            remedy = "Keep its length the same, or put its items into one array."
+            self._add_nodes("structure", path, was, now, remedy)
+            return []
+        if was.kind == "custom" and not self._same(was.detail[0], now.detail[0]):
+            aux_data = shorten(was.detail[0]), shorten(now.detail[0])
+            self._add("static", path, f"aux data {aux_data[0]}", aux_data[1], _STATIC_REMEDY)
+            return []
+        return list(zip(was.children, now.children, was.keys(), strict=True))
+
+    def _same(self, x: Any, y: Any) -> bool:
+        try:
+            return _core.same_static(self.registry, x, y)
+        except Exception:
+            return False
+
+    def _compare_dicts(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node, Any]]:
+        first = len(was.children) - len(was.detail)  # 1 for a defaultdict: its factory comes first
+        items_was = dict(zip(was.detail, was.children[first:], strict=True))
+        items_now = dict(zip(now.detail, now.children[first:], strict=True))
+        removed = [key for key in items_was if key not in items_now]
+        added = [key for key in items_now if key not in items_was]
+        changes = [f"one without {_list_keys(removed)}"] * bool(removed)
+        changes += [f"one with {_list_keys(added)}"] * bool(added)
+        remedy = "Give the dict the same keys on every call."
+        if not changes and not self._same(was.detail, now.detail):
+            changes = [f"one in the order {_list_keys(now.detail)}"]
+            remedy = "Give the dict the same keys in the same order on every call."
+        if changes:
+            words = f"a dict of {_list_keys(was.detail)}"
+            self._add("structure", path, words, " and ".join(changes), remedy)
+        pairs: list[tuple[Node, Node, Any]] = list(
+            zip(was.children[:first], now.children[:first], ["default_factory"], strict=False)
+        )
+        common = (key for key in items_now if key in items_was)
+        return pairs + [(items_was[key], items_now[key], (key,)) for key in common]
+
+    def _add_other_kind(self, was: Node, now: Node, path: list[Any]) -> None:
+        kinds = {was.kind, now.kind}
+        if "missing" in kinds:
+            kind = "given"
+            remedy = (
+                "Pass the argument on every call or on none: an argument that is left out is not "
+                "equal to its default value."
+            )
+        elif kinds == {"array", "static"}:
+            kind = "type"
+            static = (was if was.kind == "static" else now).detail
+            if isinstance(static, (int, float, complex)):
+                remedy = (
+                    "Pass an array (`jnp.asarray`) on every call: Python numbers are static, arrays "
+                    "are traced."
+                )
+            else:
+                remedy = "Pass an array on every call, or on none."
+        elif "none" in kinds:
+            kind = "structure"
+            remedy = "Pass None on every call, or on none: None and a value differ in structure."
+        elif {"array", "static"} & kinds and {"list", "tuple"} & kinds:
+            kind = "structure"
+            remedy = (
+                "Make one array of the list (`jnp.asarray`): each number in a list is a static value "
+                "of its own."
+            )
+        else:
+            kind, remedy = "structure", "Pass the same type of container on every call."
+        self._add_nodes(kind, path, was, now, remedy)
+
+    def _add_other_class(self, was: Node, now: Node, path: list[Any]) -> None:
+        name_was, name_now = class_name(was.type), class_name(now.type)
+        if name_was == name_now:
+            remedy = "Define the class once, outside the loop: each definition is a new class."
+            self._add("class", path, f"a {name_was}", "a new class of the same name", remedy)
+        else:
+            remedy = "Pass the same class on every call: each class has its own program."
+            self._add("class", path, f"a {name_was}", f"a {name_now}", remedy)
+
+    def _compare_statics(self, was: Node, now: Node, path: list[Any]) -> None:
+        x, y = was.detail, now.detail
+        if x is y and (was.hash == now.hash or was.hash == 0 or now.hash == 0):
+            return
+        if x is y:
+            remedy = (
+                "Create a new object instead of changing this one, or make it an array if it changes "
+                "often."
+            )
+            self._add("changed in place", path, "its value at that time", describe(y), remedy)
+        elif type(x) is not type(y):
+            numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
+            remedy = "Pass the same type on every call" + (
+                ", or an array (`jnp.asarray`), whose value may change." if numbers else "."
+            )
+            self._add_nodes("type", path, was, now, remedy)
+        elif not self._same(x, y):
+            self._add_other_value(x, y, path)
+
+    def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
+        place = _where_recreated(x, y)
+        kind, was, now, remedy = "static", describe(x), describe(y), _STATIC_REMEDY
+        if place and self.registry is not _registry.registry:  # functions="structure"
+            now = "a function with the same code"
+            remedy = (
+                "Make the closures, defaults, attributes and global variables of the two functions "
+                "equal, and keep mutable objects out of them."
+            )
+        elif place:
+            kind, now = "recreated", "a new function with the same code"
+            remedy = (
+                f"It is recreated {place}. Define it once, outside the loop, or pass "
+                'functions="structure" to `filter_jit`.'
+            )
+        elif isinstance(x, types.MethodType) and x.__func__ is y.__func__:
+            kind = "bound method"
+            remedy = (
+                "Pass the instance and call its method inside the jitted function, make its class an "
+                "equinox.Module, or define `__eq__` and `__hash__` in the class."
+            )
+        elif getattr(type(x), "__eq__", None) is object.__eq__ and not isinstance(x, type):
+            kind = "identity"
+            remedy = (
+                "Create it once and pass the same object, or define `__eq__` and `__hash__` in its "
+                "class."
+            )
+        self._add(kind, path, was, now, remedy)
+
+
+def _list_keys(keys: Sequence[Any]) -> str:
+    shown = ", ".join(repr(key) for key in keys[:4])
+    return shown + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+
+
+def _where_recreated(x: Any, y: Any) -> str:
+    """Where the program creates functions of the code that `x` and `y` share, in words; empty if
+    they do not share their code."""
+    if isinstance(x, functools.partial) and isinstance(y, functools.partial):
+        return "on each call" if x.func is y.func else _where_recreated(x.func, y.func)
+    code = getattr(x, "__code__", None)
+    if code is None or code is not getattr(y, "__code__", None):
+        wrapped = getattr(x, "__wrapped__", None)
+        other = getattr(y, "__wrapped__", None)
+        if wrapped is None or other is None:
+            return ""
+        return "on each call" if wrapped is other else _where_recreated(wrapped, other)
+    return f"at {source_of(x)}" if isinstance(x, types.FunctionType) else ""
+
+
+def compare_structures(
+    registry: _core.Registry, was: _core.Structure, now: _core.Structure, first_array: int
+) -> list[Cause]:
+    """The differences between two structures of arguments, whose arrays are numbered from
+    `first_array` on."""
+    comparison = StructureComparison(registry)
+    comparison.compare(tree_of(was, first_array), tree_of(now, first_array))
+    return comparison.causes_in_order()
+
+
+# ---- two lists of arrays ----
+
+
+def compare_traces(
+    paths: Sequence[list[Any]],
+    was: TraceRecord,
+    avals: Sequence[Aval],
+    context: dict[str, Any],
+) -> list[Cause]:
+    """Why JAX traces a call of these avals and this configuration, given an earlier trace of the
+    same static structure."""
+    causes = []
+    for path, a, b in zip(paths, was.avals, avals, strict=True):
+        if a.shape != b.shape:
+            kind, remedy = "shape", "Pad it to one shape, or to one of a few."
+        elif a.dtype != b.dtype:
+            kind, remedy = "dtype", "Convert it before the call: `x.astype(...)`."
+        elif a.weak_type != b.weak_type:
+            kind = "weak type"
+            remedy = (
+                "Give it a dtype, `jnp.asarray(x, dtype=...)`: an array made from a Python number "
+                "has a weak type."
+            )
+        else:
+            continue
+        causes.append(Cause(kind, format_path(path), str(a), str(b), remedy))
+    for name, value in context.items():
+        before = was.context.get(name)
+        if before != value:
+            remedy = "Set it once, before the first call."
+            causes.append(Cause("config", "", f"{name}={before!r}", f"{value!r}", remedy))
+    return causes
+
+
+def compare_placements(
+    paths: Sequence[list[Any]], was: Sequence[Any], now: Sequence[Any]
+) -> list[Cause]:
+    """Why JAX compiles a call again that it need not trace again."""
+    causes = []
+    for path, a, b in zip(paths, was, now, strict=True):
+        if a is None or b is None or a == b:
+            continue
+        (sharding, committed), (other, other_committed) = a, b
+        same_devices = sharding.device_set == other.device_set
+        kind = "sharding" if same_devices and committed == other_committed else "device"
+        before = f"{shorten(sharding)}{', committed' if committed else ''}"
+        after = f"{shorten(other)}{', committed' if other_committed else ''}"
+        remedy = "Place it the same way on every call: `jax.device_put(x, sharding)`."
+        causes.append(Cause(kind, format_path(path), before, after, remedy))
+    return causes
+
+
+def compare_sharding(sharding: Any, x: Any) -> tuple[str, str] | None:
+    """The sharding that a compiled program expects and that of the array `x`, in words; None if
+    the program accepts `x` as it is placed."""
+    placed = _records.placement(x)
+    if sharding is None or placed is None or not placed[1]:
+        return None
+    if sharding.is_equivalent_to(placed[0], x.ndim):
+        return None
+    return shorten(sharding), shorten(placed[0])

@@ -1,0 +1,229 @@
+"""The jitted functions of the process: a record of each, and the clearing of their programs.
+
+A `FunctionRecord` holds its function's Cache weakly. When a Cache has been garbage collected, its
+record is added to the total of its name and place, so reports still count it.
+"""
+
+import collections
+import dataclasses
+import os
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .. import _core
+from .._base import _jax_compat
+from .._base._package import public
+from ._program import Captured
+from ._records import Spent
+from ._words import file_and_line
+
+_KEPT_ALIVE = 1000  # caches
+
+
+@dataclasses.dataclass
+class FunctionRecord:
+    """The record of one jitted function, or the total of several with the same name and place.
+
+    Attributes:
+        name: module and qualified name.
+        label: the name that JAX has for its programs.
+        place: file and line of the function.
+        spent: the cost of all its programs, including those no longer in its cache.
+        functions: how many functions the record adds up.
+        calls, hits: the counters of the cache at the last `refresh`.
+        dispatch: seconds that hits took; None if they were never timed.
+        captured: the arrays that its last program captured.
+        cache: returns the cache, or None if that has been collected.
+    """
+
+    name: str
+    label: str
+    place: tuple[str, int] | None = None
+    spent: Spent = dataclasses.field(default_factory=Spent)
+    functions: int = 1
+    calls: int = 0
+    hits: int = 0
+    dispatch: float | None = None
+    captured: Captured | None = None
+    cache: Callable[[], _core.Cache | None] = lambda: None
+
+    @property
+    def name_and_place(self) -> str:
+        return self.name if self.place is None else f"{self.name} ({file_and_line(*self.place)})"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the function was neither called nor compiled: two threads may both create a
+        cache for one function, and one of the two is dropped."""
+        return not self.calls and not self.spent.total
+
+    def refresh(self) -> _core.Cache | None:
+        """Reads the counters of the cache. Returns the cache, or None if that was collected."""
+        cache = self.cache()
+        if cache is not None:
+            self.calls, self.hits = cache.calls, cache.hits
+            if cache.timed or cache.hit_time:
+                self.dispatch = dispatch_seconds(cache.hit_time, self.spent)
+        return cache
+
+    def add(self, other: "FunctionRecord") -> None:
+        self.spent.add(other.spent)
+        self.functions += other.functions
+        self.calls += other.calls
+        self.hits += other.hits
+        if other.dispatch is not None:
+            self.dispatch = (self.dispatch or 0.0) + other.dispatch
+        self.captured = other.captured or self.captured
+
+
+def dispatch_seconds(nanoseconds: int, spent: Spent) -> float:
+    """The time of timed hits, in seconds, without the time that JAX compiled in them."""
+    return max(0.0, nanoseconds * 1e-9 - spent.in_hits)
+
+
+class _CacheRef(weakref.ref[_core.Cache]):
+    """A weak reference to a Cache. It owns the record, which outlives the Cache."""
+
+    __slots__ = ("record",)
+    record: FunctionRecord
+
+
+class _Functions:
+    """The jitted functions of the process.
+
+    Attributes:
+        timed: whether their calls are timed.
+        kept_alive: caches that are not to be collected before the report of `filterjit run`.
+        lock: held while a `Spent` of a function or variant, or a total, changes.
+    """
+
+    def __init__(self) -> None:
+        self.timed = False
+        self.kept_alive: collections.deque[_core.Cache] | None = None
+        self.lock = threading.Lock()
+        self._refs: set[_CacheRef] = set()
+        self._collected: collections.deque[Any] = collections.deque()  # refs not yet in a total
+        self._totals: dict[Any, FunctionRecord] = {}  # of collected caches, by name and place
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        self.lock = threading.Lock()
+
+    def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
+        """Begins the record of a new cache, of the function `fun`."""
+        self._add_collected_to_totals()
+        code = _code_of(fun)
+        module = cache.attributes.get("__module__", "?")
+        name = cache.attributes.get("__qualname__") or label
+        place = None if code is None else (code.co_filename, code.co_firstlineno)
+        # The garbage collector may run the callback at any moment. It is a C function and takes
+        # no lock: Python code could deadlock here, or be interrupted by a signal.
+        ref = _CacheRef(cache, self._collected.append)
+        cache.record = ref.record = FunctionRecord(f"{module}.{name}", label, place, cache=ref)
+        cache.timed = int(self.timed)
+        self._refs.add(ref)
+        if self.kept_alive is not None:
+            self.kept_alive.append(cache)
+
+    def _add_collected_to_totals(self) -> None:
+        with self.lock:
+            while self._collected:
+                ref = self._collected.popleft()
+                try:
+                    self._refs.discard(ref)
+                    record: FunctionRecord = ref.record
+                except (AttributeError, TypeError):
+                    continue  # `register` was interrupted before it set the record
+                if record.is_empty:
+                    continue
+                key = record.name, record.place
+                if key in self._totals:
+                    self._totals[key].add(record)
+                else:
+                    self._totals[key] = record
+
+    def live(self) -> list[tuple[_core.Cache, FunctionRecord]]:
+        """The caches that exist, with their records."""
+        pairs = ((ref(), ref.record) for ref in list(self._refs))
+        return [(cache, record) for cache, record in pairs if cache is not None]
+
+    def groups(self) -> list[list[FunctionRecord]]:
+        """The records of functions that were called or compiled, grouped by name and place; in
+        each group the total of the collected caches comes first."""
+        self._add_collected_to_totals()
+        found: dict[Any, list[FunctionRecord]] = {}
+        with self.lock:
+            totals = [
+                dataclasses.replace(record, spent=dataclasses.replace(record.spent))
+                for record in self._totals.values()
+            ]
+        for record in (*totals, *(record for _, record in self.live())):
+            record.refresh()
+            if not record.is_empty:
+                found.setdefault((record.name, record.place), []).append(record)
+        return list(found.values())
+
+    def time_calls(self, on: bool) -> None:
+        self.timed = on
+        for cache, _ in self.live():
+            cache.timed = int(on)
+
+    def keep_alive(self) -> None:
+        """From now on, keeps the caches registered last from being collected."""
+        self.kept_alive = collections.deque(maxlen=_KEPT_ALIVE)
+
+
+functions = _Functions()
+
+
+def _code_of(fun: Any) -> types.CodeType | None:
+    """The code of the function at the bottom of wrappers, partials and methods."""
+    for _ in range(100):
+        for name in ("__wrapped__", "__func__", "func"):
+            inner = getattr(fun, name, None)
+            if callable(inner):
+                fun = inner
+                break
+        else:
+            break
+    code = getattr(fun, "__code__", None) or getattr(
+        getattr(type(fun), "__call__", None),  # noqa: B004
+        "__code__",
+        None,
+    )
+    return code if isinstance(code, types.CodeType) else None
+
+
+def clear(cache: _core.Cache) -> None:
+    """Drops the compiled programs of one function.
+
+    The programs that JAX holds for the variants are dropped too: a wrapper keeps the variant that
+    it predicts for its next call.
+    """
+    variants = cache.variants()
+    cache.clear()
+    for variant in variants:
+        clear_jax = getattr(variant.call, "clear_cache", None)
+        if clear_jax is not None:
+            clear_jax()
+
+
+@public
+def clear_caches() -> None:
+    """Drops the compiled programs of all jitted functions.
+
+    ``jax.clear_caches`` and ``equinox.clear_caches`` do this too.
+    """
+    for cache, _ in functions.live():
+        clear(cache)
+
+
+def clear_with_equinox() -> None:
+    """Makes ``equinox.clear_caches`` call `clear_caches`, if the program has imported Equinox."""
+    clears = _jax_compat.equinox_cache_clears()
+    if clears is not None and clear_caches not in clears:
+        clears.append(clear_caches)

@@ -1,0 +1,301 @@
+"""The recorder: measures what JAX does for each jitted function while it traces and compiles.
+
+JAX's monitoring events tell how long it traced, lowered and compiled, but not for which function of
+filterjit. The recorder therefore keeps a stack of the traces that are under way in each thread.
+From the beginning of a trace to the end of the call, an event is attributed to the innermost trace
+on the stack, and each second is counted once. A program that JAX compiles without a trace, for a
+new sharding for example, is attributed by its name if only one function has that name.
+
+A hit does not reach this code. If `time_calls` is on, the C core times hits itself.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+
+from .. import _core
+from .._base import _jax_compat
+from .._base._progress import Job, watcher
+from . import _program, _records
+from ._functions import FunctionRecord, clear_caches, clear_with_equinox, functions
+from ._records import Spent
+
+logger = logging.getLogger("filterjit")
+
+_TRACED = "/jax/core/compile/jaxpr_trace_duration"
+_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+_FROM_DISK = "/jax/compilation_cache/cache_hits"
+
+_MOST_OTHER_NAMES = 10_000
+
+
+class _Work:
+    """A trace, and what JAX does for its variant until the call is over.
+
+    Attributes:
+        record: of the function.
+        spent: of the variant.
+        tracing: whether the user's function is running.
+        counted: seconds of the trace that are counted elsewhere.
+        traced: the seconds that the trace took; None before its end, and after JAX has told its
+            own measure.
+        compiled_at: when JAX last compiled after the trace.
+        job: what a terminal shows meanwhile.
+        started_at: when the trace began.
+    """
+
+    __slots__ = (
+        "compiled_at",
+        "counted",
+        "job",
+        "record",
+        "spent",
+        "started_at",
+        "traced",
+        "tracing",
+    )
+
+    def __init__(self, record: FunctionRecord, spent: Spent) -> None:
+        self.record = record
+        self.spent = spent
+        self.tracing = False
+        self.counted = 0.0
+        self.traced: float | None = None
+        self.compiled_at: float | None = None
+        self.job: Job | None = None
+        self.started_at = time.perf_counter()
+
+
+class _Thread(threading.local):
+    """The state of a thread.
+
+    Attributes:
+        stack: the traces under way, the innermost last.
+        from_disk: programs that JAX has read from its persistent cache since it last compiled.
+        job: what a terminal shows while JAX compiles without a trace.
+        refuses_to_compile: whether JAX must not trace, lower or compile; see `without_compiling`.
+    """
+
+    def __init__(self) -> None:
+        self.stack: list[_Work] = []
+        self.from_disk = 0
+        self.job: Job | None = None
+        self.refuses_to_compile = False
+
+
+class _WouldCompileError(Exception):
+    """JAX would trace, lower or compile inside `without_compiling`."""
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.other_programs = Spent()  # of programs that are not filterjit's
+        self._other_names: set[str] = set()  # the names of such programs
+        self._listening = False
+        self._thread = _Thread()
+
+    def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
+        """Begins the record of a new cache, of the function `fun`, whose programs JAX knows as
+        `label`."""
+        self._listen()
+        clear_with_equinox()
+        functions.register(cache, label, fun)
+
+    # ---- JAX's events ----
+
+    def _listen(self) -> None:
+        if self._listening:
+            return
+        self._listening = True
+        jax.monitoring.register_event_duration_secs_listener(self._on_duration)
+        jax.monitoring.register_event_listener(self._on_event)
+        register_scalar_listener = getattr(jax.monitoring, "register_scalar_listener", None)
+        if register_scalar_listener is not None:  # JAX 0.7.1 and later
+            register_scalar_listener(self._on_begin)
+        _jax_compat.clears_with_jax(clear_caches)
+
+    def _on_event(self, event: str, **_: Any) -> None:
+        if event == _FROM_DISK:
+            self._thread.from_disk += 1
+
+    def _on_begin(self, event: str, _value: Any = None, *, fun_name: str = "", **_: Any) -> None:
+        """JAX begins to trace, lower or compile."""
+        thread = self._thread
+        if thread.refuses_to_compile and event in (_TRACED, _LOWERED, _COMPILED):
+            raise _WouldCompileError
+        if event not in (_LOWERED, _COMPILED):
+            return
+        if thread.stack:
+            work = thread.stack[-1]
+            if work.job is None:
+                work.job = watcher.job(work.record.name_and_place)
+                watcher.begin(work.job)
+        elif thread.job is None and (record := self._find_by_name(fun_name)[0]) is not None:
+            thread.job = watcher.job(record.name_and_place)
+            watcher.begin(thread.job)
+
+    def _on_duration(self, event: str, duration: float, *, fun_name: str = "", **_: Any) -> None:
+        """JAX has traced, lowered or compiled."""
+        if event == _TRACED:
+            self._on_traced(duration, fun_name)
+        elif event in (_LOWERED, _COMPILED):
+            thread = self._thread
+            work = thread.stack[-1] if thread.stack else None
+            attributed: Sequence[Spent] = (self.other_programs,)
+            if work is not None:
+                attributed = work.record.spent, work.spent
+            elif (found := self._find_by_name(fun_name))[0] is not None:
+                attributed = found[0].spent, *(() if found[1] is None else (found[1],))
+            spent = Spent(in_hits=duration if work is None and functions.timed else 0.0)
+            if event == _LOWERED:
+                spent.lowering = duration
+            else:
+                spent.compiles, spent.compiling = 1, duration
+                spent.from_disk, thread.from_disk = thread.from_disk, 0
+                if work is not None and not work.tracing:
+                    work.compiled_at = time.perf_counter()
+            with functions.lock:
+                for one in attributed:
+                    one.add(spent)
+            self._exclude_from_trace(duration)
+            job = thread.job if work is None else work.job
+            if event == _COMPILED or work is None or work.tracing:
+                watcher.end(job)
+                if work is None:
+                    thread.job = None
+                else:
+                    work.job = None
+
+    def _on_traced(self, duration: float, fun_name: str) -> None:
+        """Adds the part of a trace that JAX did after the user's function, which JAX's own measure
+        of an outermost trace includes. Remembers the name of any other trace: a program of this
+        name may not be filterjit's."""
+        stack = self._thread.stack
+        work = stack[-1] if stack else None
+        if work is not None and work.traced is not None and work.record.label == fun_name:
+            rest = max(0.0, duration - work.traced)
+            work.traced = None
+            self._add(work, Spent(tracing=rest))
+        elif fun_name and len(self._other_names) < _MOST_OTHER_NAMES:
+            self._other_names.add(fun_name)
+
+    def _exclude_from_trace(self, seconds: float) -> None:
+        """Leaves seconds that have been counted out of the innermost trace that is open."""
+        for work in reversed(self._thread.stack):
+            if work.tracing:
+                work.counted += seconds
+                break
+
+    def _add(self, work: _Work, spent: Spent) -> None:
+        with functions.lock:
+            work.record.spent.add(spent)
+            work.spent.add(spent)
+
+    def _find_by_name(self, fun_name: str) -> tuple[FunctionRecord | None, Spent | None]:
+        """The record of the only function whose programs have this name, and the `Spent` of its
+        variant if it has only one; None for each of them otherwise."""
+        name = fun_name[4:-1] if fun_name.startswith("jit(") else fun_name
+        if not name or name in self._other_names:
+            return None, None
+        found = [pair for pair in functions.live() if pair[1].label == name]
+        if len(found) != 1:
+            return None, None
+        cache, record = found[0]
+        variants = cache.variants()
+        return record, _records.record_of(variants[0]).spent if len(variants) == 1 else None
+
+    # ---- the traces ----
+
+    def work(self, record: FunctionRecord, variant: _core.Variant) -> _Work:
+        """Attributes what JAX does in this thread to `variant`, until the call under way is
+        over."""
+        stack = self._thread.stack
+        work = _Work(record, _records.record_of(variant).spent)
+        variant.defer(lambda: self._end(stack, work))
+        stack.append(work)
+        return work
+
+    @contextlib.contextmanager
+    def tracing(self, record: FunctionRecord, variant: _core.Variant) -> Iterator[None]:
+        """A context for the time of a trace. What JAX does after it, until the end of the call,
+        is attributed to the variant as well."""
+        if self._thread.refuses_to_compile:
+            raise _WouldCompileError
+        stack = self._thread.stack
+        work = self.work(record, variant)
+        work.tracing = True
+        traces = 0
+        try:
+            yield
+            traces = 1
+        finally:
+            work.traced = time.perf_counter() - work.started_at
+            work.tracing = False
+            self._exclude_from_trace(work.traced)
+            self._add(work, Spent(traces=traces, tracing=max(0.0, work.traced - work.counted)))
+            if traces and len(stack) == 1:
+                work.job = watcher.job(record.name_and_place)
+                watcher.begin(work.job)
+
+    def _end(self, stack: list[_Work], work: _Work) -> None:
+        with contextlib.suppress(ValueError):
+            stack.remove(work)
+        work.record.refresh()
+        watcher.end(work.job)
+        work.job = None
+
+    def record_first_run(self, outputs: Sequence[Any]) -> None:
+        """Measures the first execution of a program that was just compiled, if calls are timed:
+        waits for its outputs."""
+        stack = self._thread.stack
+        if functions.timed and stack and stack[-1].compiled_at is not None:
+            try:
+                jax.block_until_ready(outputs)
+            except Exception:
+                return  # the call itself waits too, and raises it there
+            self._add(stack[-1], Spent(first_run=time.perf_counter() - stack[-1].compiled_at))
+
+    def record_program(
+        self, variant: _core.Variant, arrays: Sequence[Any], contents: _program.Contents
+    ) -> None:
+        """Records what a program that was just traced contains, and logs what it captured."""
+        stack = self._thread.stack
+        if not stack:
+            return
+        record = stack[-1].record
+        try:
+            program = _program.summarize(contents)
+            if program.captured is not None:
+                names = _program.names_of_captured(variant.arguments(tuple(arrays))[0])
+                named = dataclasses.replace(program.captured, names=names)
+                program = dataclasses.replace(program, captured=named)
+        except Exception:  # an unexpected jaxpr must not make the call fail
+            logger.debug("a program could not be inspected", exc_info=True)
+            return
+        if (captured := program.captured) is not None:
+            logged, record.captured = record.captured, captured
+            if logged is None:
+                logger.warning("%s %s", record.name_and_place, captured.warning())
+        _records.record_of(variant).program = program
+
+    @contextlib.contextmanager
+    def without_compiling(self) -> Iterator[None]:
+        """A context in which this thread raises instead of tracing, lowering or compiling."""
+        thread = self._thread
+        try:
+            thread.refuses_to_compile = True
+            yield
+            thread.refuses_to_compile = False
+        except BaseException:
+            thread.refuses_to_compile = False
+            raise
+
+
+recorder = _Recorder()

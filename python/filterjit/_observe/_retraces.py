@@ -1,0 +1,133 @@
+"""What happens when a function is traced again: `on_retrace`, `max_traces`, `log_retraces`."""
+
+import dataclasses
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+
+from .. import _core
+from .._base._package import PACKAGE, public
+from . import _records
+from ._causes import Explanation
+from ._explain import explain_trace
+from ._records import TraceRecord
+
+logger = logging.getLogger("filterjit")
+
+OnRetrace = Literal["log", "warn", "raise"] | Callable[[Explanation], Any] | None
+
+# Kinds of causes of the first trace of a function: no program of this very function is compiled.
+_FIRST_TRACE = ("first", "function", "options")
+
+_log_all = False
+
+
+@public
+class RetraceError(RuntimeError):
+    """A function was traced again, which ``on_retrace="raise"`` or ``max_traces`` forbids."""
+
+
+@public
+class RetraceWarning(UserWarning):
+    """A function was traced again, with ``on_retrace="warn"``."""
+
+
+@public
+def log_retraces(on: bool = True) -> None:
+    """Logs why a function is traced again, for each retrace of every jitted function.
+
+    The messages go to the logger ``"filterjit"`` with level WARNING. Python shows them on stderr
+    if the program does not configure logging.
+
+    Arguments:
+        on: False stops the logging.
+    """
+    global _log_all
+    _log_all = bool(on)
+
+
+def check_on_retrace(on_retrace: Any, max_traces: Any) -> None:
+    """Raises ValueError if `filter_jit` does not accept one of these options."""
+    if not (on_retrace is None or on_retrace in ("log", "warn", "raise") or callable(on_retrace)):
+        raise ValueError(
+            "`filter_jit(..., on_retrace=...)` must be 'log', 'warn', 'raise', a callable that "
+            f"takes an explanation, or None, not {on_retrace!r}."
+        )
+    if max_traces is not None and (
+        not isinstance(max_traces, int) or isinstance(max_traces, bool) or max_traces < 1
+    ):
+        raise ValueError(
+            f"`filter_jit(..., max_traces=...)` must be a positive int or None, not {max_traces!r}."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """The options `on_retrace` and `max_traces` of one function."""
+
+    on_retrace: OnRetrace = None
+    max_traces: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return _log_all or self.on_retrace is not None or self.max_traces is not None
+
+    def before_trace(
+        self, cache: _core.Cache, fun: Any, variant: _core.Variant, trace: TraceRecord
+    ) -> None:
+        """Logs, warns or raises if this trace is a retrace. Called before the user's function
+        runs, with the record of the trace that begins.
+
+        Raises:
+            RetraceError: if `on_retrace` or `max_traces` forbids the trace.
+        """
+        if not self.is_active:
+            return
+        earlier = [t for t in _records.record_of(variant).traces if t is not trace]
+        explanation = explain_trace(
+            cache,
+            fun,
+            variant,
+            variant.structure,
+            trace.avals,
+            None,
+            trace.context,
+            earlier,
+            cache.calls - 1,
+        )
+        variants = {id(v): v for v in (*cache.variants(), variant)}
+        num_traces = sum(len(_records.record_of(v).traces) for v in variants.values())
+        if self.max_traces is not None and num_traces > self.max_traces:
+            raise RetraceError(
+                f"traced more than max_traces={self.max_traces} times\n{explanation}"
+            )
+        kind = explanation.causes[0].kind if explanation.causes else "first"
+        if _log_all and kind not in ("first", "options"):
+            logger.warning("%s", explanation)
+        if kind in _FIRST_TRACE:
+            return
+        if self.on_retrace == "log" and not _log_all:
+            logger.warning("%s", explanation)
+        if self.on_retrace == "warn":
+            warnings.warn(str(explanation), RetraceWarning, stacklevel=_stack_level())
+        elif self.on_retrace == "raise":
+            raise RetraceError(str(explanation))
+        elif callable(self.on_retrace):
+            self.on_retrace(explanation)
+
+
+_FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
+
+
+def _stack_level() -> int:
+    """The `stacklevel` with which `Watch.before_trace` warns at the line that called the jitted
+    function: the innermost frame that is neither filterjit's nor JAX's."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -1,0 +1,77 @@
+"""`cache_info`, and the four ways to clear caches."""
+
+import gc
+import weakref
+from typing import Any
+
+import equinox as eqx
+import jax
+import pytest
+from explain_support import X, needs_names, row_of
+
+import filterjit
+from filterjit import filter_jit
+
+
+@needs_names
+def test_cache_info() -> None:
+    f = filter_jit(lambda x, n: x * n)
+    for n in (1, 2, 2, 2):
+        f(X, n)
+    info = f.cache_info()
+    assert info[:4] == (2, 2, 2, 4096) and info.bytes > 0
+    f.clear_cache()
+    assert f.cache_info() == (2, 2, 0, 4096, None)
+
+
+@pytest.mark.parametrize(
+    "clear", [jax.clear_caches, eqx.clear_caches, filterjit.clear_caches, "clear_cache"]
+)
+def test_all_is_traced_again_after_clearing(clear: Any) -> None:
+    traces = []
+
+    @filter_jit
+    def f(x: Any, static: Any) -> Any:
+        traces.append(1)
+        return x * 2
+
+    partial = f.partial(X)
+    for i in range(3):
+        f(X, "static"), f(X, "static"), partial("static")
+        assert (f(X, "static") == 2).all()
+        assert len(traces) == i + 1
+        assert len(f.variants) == 1 and len(f.variants[0].record.traces) == 1
+        (getattr(f, clear) if isinstance(clear, str) else clear)()
+        assert f.variants == []
+    row = row_of(f)
+    assert [row[k] for k in ("calls", "hits", "traces", "compiles")] == [12, 9, 3, 3]
+
+
+def test_clearing_while_tracing() -> None:
+    @filter_jit
+    def f(x: Any, clear: bool) -> Any:
+        if clear:
+            jax.clear_caches()
+        return x * 2
+
+    assert (f(X, True) == 2).all()
+    assert (f(X, True) == 2).all()
+    assert (f(X, False) == 2).all()
+
+
+def test_cleared_programs_are_freed() -> None:
+    class Static:
+        pass
+
+    @filter_jit
+    def f(x: Any, static: Any) -> Any:
+        return x
+
+    static = Static()
+    ref = weakref.ref(static)
+    f(X, static)
+    filterjit.clear_caches()
+    f(X, None)  # the wrapper predicts another variant from now on
+    del static
+    gc.collect()
+    assert ref() is None

@@ -1,0 +1,171 @@
+"""What a terminal shows while a program compiles."""
+
+import os
+import pty
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from explain_support import environment, run_python
+
+from filterjit._base import _progress
+
+SLOW = """
+    import sys, threading, time
+    import jax, jax.numpy as jnp
+    import filterjit
+    from filterjit._base import _progress
+    _progress._PATIENCE = float(sys.argv[1]) if len(sys.argv) > 1 else 0.02
+    {setup}
+
+    @filterjit.filter_jit
+    def slow(x):
+        for _ in range(40):
+            x = jnp.sin(x) @ jnp.cos(x) + jnp.sort(x)
+        {inside}
+        return x
+
+    try:
+        slow(jnp.ones((20, 20)))
+    except KeyError as e:
+        print("failed", e)
+    assert threading.active_count() == 1, threading.enumerate()
+    print("done")
+"""
+
+
+def on_a_terminal(
+    cwd: Path, setup: str = "", inside: str = "", *args: str, **env: str
+) -> tuple[int, str]:
+    """Runs SLOW on a terminal. Returns the exit status and the output."""
+    (cwd / "slow.py").write_text(textwrap.dedent(SLOW.format(setup=setup, inside=inside)))
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "slow.py", *args],
+        cwd=cwd,
+        env=environment(**env),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    chunks = []
+    try:
+        while chunk := os.read(master, 65536):
+            chunks.append(chunk)
+    except OSError:  # the process has closed the terminal
+        pass
+    os.close(master)
+    return process.wait(timeout=240), b"".join(chunks).decode()
+
+
+def test_a_long_compile_is_shown_and_removed(tmp_path: Path) -> None:
+    pytest.importorskip("rich")
+    status, shown = on_a_terminal(tmp_path)
+    assert status == 0, shown
+    assert "compiling __main__.slow (slow.py:9): 0 s" in shown or ": 1 s" in shown
+    assert shown.index("\x1b[?25l") < shown.index("\x1b[?25h")  # the cursor is shown again
+    last = shown.rsplit("\x1b[2K", 1)[1]
+    assert last.strip() == "done"
+
+
+def test_without_rich_a_line_is_printed(tmp_path: Path) -> None:
+    status, shown = on_a_terminal(tmp_path, "sys.modules['rich.console'] = None")
+    assert status == 0, shown
+    assert shown.split("\r\n") == [
+        "filterjit: compiling __main__.slow (slow.py:9) ...",
+        "done",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setup", "inside", "args", "env"),
+    [
+        ("filterjit.show_progress(False)", "", (), {}),
+        ("", "", (), {"FILTERJIT_PROGRESS": "0"}),
+        ("", "", ("60",), {}),  # too short
+    ],
+)
+def test_nothing_is_shown(tmp_path: Path, setup: str, inside: str, args: Any, env: Any) -> None:
+    status, shown = on_a_terminal(tmp_path, setup, inside, *args, **env)
+    assert (status, shown) == (0, "done\r\n")
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    """A failing trace is not shown: only JAX's own work is."""
+    inside = "time.sleep(1); raise KeyError('on purpose')"
+    status, shown = on_a_terminal(tmp_path, inside=inside)
+    assert (status, shown) == (0, "failed 'on purpose'\r\ndone\r\n")
+
+
+def test_nothing_is_shown_in_a_pipe(tmp_path: Path) -> None:
+    done = run_python("-c", SLOW.format(setup="", inside=""), cwd=tmp_path, FORCE_COLOR="1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+class Terminal:
+    def __init__(self) -> None:
+        self.text = ""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+def test_jobs_of_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(_progress, "_PATIENCE", 0.02)
+    monkeypatch.setattr(_progress, "_REFRESH", 0.01)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("FILTERJIT_PROGRESS", raising=False)
+    watcher = _progress._Watcher()
+
+    def work(i: int) -> None:
+        for k in range(10):
+            job = watcher.job(f"job {i}")
+            watcher.begin(job)
+            time.sleep(0.005 * ((i + k) % 8))
+            watcher.end(job)
+            watcher.end(job)  # a second end does nothing
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert watcher._jobs == [] and watcher._thread is None and watcher._shown is None
+    assert not any(t.name == "filterjit-progress" for t in threading.enumerate())
+    assert "compiling job" in terminal.text
+    assert terminal.text.count("\x1b[?25l") == terminal.text.count("\x1b[?25h") > 0
+
+
+def test_a_failing_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(_progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(terminal, "write", lambda text: 1 / 0)
+    watcher = _progress._Watcher()
+    job = watcher.job("job")
+    watcher.begin(job)
+    time.sleep(0.2)
+    watcher.end(job)
+    assert watcher._thread is None
+
+
+def test_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert _progress.watcher.job("job") is None

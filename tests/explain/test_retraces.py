@@ -1,0 +1,158 @@
+"""What happens at a retrace: `on_retrace`, `max_traces`, `log_retraces` and ``run --explain``."""
+
+import logging
+import pickle
+import pydoc
+import threading
+import warnings
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from explain_support import jitted, run_python
+
+import filterjit
+from filterjit import Explanation, RetraceError, RetraceWarning, filter_jit
+
+X = jnp.ones(2)
+
+
+def test_log(caplog: pytest.LogCaptureFixture) -> None:
+    f, _ = jitted(on_retrace="log")
+    with caplog.at_level(logging.WARNING, "filterjit"):
+        f(X), f(X, 1), f(X, 2)
+    assert [record.name for record in caplog.records] == ["filterjit"] * 2
+    assert "`b`" in caplog.text and "int 2" in caplog.text
+
+
+def test_log_retraces(caplog: pytest.LogCaptureFixture) -> None:
+    f, _ = jitted()
+    filterjit.log_retraces()
+    try:
+        with caplog.at_level(logging.WARNING, "filterjit"):
+            f(X)
+            caplog.clear()
+            f(jnp.ones(3))
+    finally:
+        filterjit.log_retraces(False)
+    f(jnp.ones(4))
+    assert len(caplog.records) == 1 and "float32[3]" in caplog.text
+
+
+def test_warn() -> None:
+    f, _ = jitted(on_retrace="warn")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        f(X)
+        f(X, 1)
+    [warning] = found
+    assert warning.category is RetraceWarning and warning.filename == __file__
+    assert "`b`" in str(warning.message)
+
+
+def test_raise_leaves_the_cache_as_it_was() -> None:
+    f, traces = jitted(on_retrace="raise")
+    f(X)
+    for args in ((X, 1), (jnp.ones(3),)):
+        for _ in range(2):
+            with pytest.raises(RetraceError, match="compiles again because"):
+                f(*args)
+    assert len(traces) == 1 and len(f.variants) == 1
+    f(X)
+    assert len(traces) == 1
+
+
+def test_max_traces() -> None:
+    f, traces = jitted(max_traces=2)
+    f(X), f(X, 1)
+    with pytest.raises(
+        RetraceError, match=r"max_traces=2[^`]*`.*f`: compiles again because\n.*`b`"
+    ):
+        f(X, 2)
+    assert len(traces) == 2
+    assert f(X, 1) is not None
+
+
+def test_a_callable_that_raises() -> None:
+    def refuse(explanation: Explanation) -> None:
+        raise ZeroDivisionError(explanation.causes[0].path)
+
+    f, _ = jitted(on_retrace=refuse)
+    f(X)
+    with pytest.raises(ZeroDivisionError, match="b"):
+        f(X, 1)
+    assert len(f.variants) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"on_retrace": "shout"}, {"max_traces": 0}, {"max_traces": True}]
+)
+def test_bad_options(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        filter_jit(lambda: 0, **options)
+
+
+def test_wrappers_with_different_options_do_not_share_traces() -> None:
+    explanations: list[Explanation] = []
+
+    def f(a: Any, b: Any = None) -> Any:
+        return a
+
+    quiet, loud = filter_jit(f), filter_jit(f, on_retrace=explanations.append)
+    quiet(X), quiet(X, 1)
+    loud(X)
+    assert explanations == []
+    loud(X, 1)
+    assert len(explanations) == 1
+
+
+def test_threads() -> None:
+    explanations: list[Explanation] = []
+    f, traces = jitted(on_retrace=explanations.append)
+    f(X)
+    threads = [threading.Thread(target=f, args=(X, n)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(traces) == 9 and len(explanations) == 8
+
+
+def test_run_explain(tmp_path: Any) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import equinox as eqx, jax.numpy as jnp\n"
+        "@eqx.filter_jit\n"
+        "def step(x, n):\n"
+        "    return x * n\n"
+        "for n in (1, 1, 2):\n"
+        "    print(step(jnp.ones(()), n))\n"
+    )
+    done = run_python("-m", "filterjit", "run", "--explain", str(script), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1.0", "1.0", "2.0"]
+    assert done.stderr.count("compiles again because") == 1 and "`n`" in done.stderr
+
+
+@pytest.mark.parametrize("cls", [RetraceError, RetraceWarning])
+def test_pickling_of_exceptions(cls: type[Exception]) -> None:
+    copy = pickle.loads(pickle.dumps(cls("the text")))
+    assert type(copy) is cls and copy.args == ("the text",)
+
+
+def test_pickling_of_explanations() -> None:
+    f, _ = jitted()
+    f(X)
+    explanation = f.explain(X, 1)
+    assert pickle.loads(pickle.dumps(explanation)) == explanation
+
+
+OBSERVING = ["CacheInfo", "Explanation", "Report", "RetraceError", "RetraceWarning"]
+OBSERVING += ["clear_caches", "log_retraces", "report", "time_calls"]
+
+
+@pytest.mark.parametrize("name", OBSERVING)
+def test_public_names_belong_to_filterjit(name: str) -> None:
+    public = getattr(filterjit, name)
+    assert (public.__module__, public.__qualname__) == ("filterjit", name)
+    assert "in module filterjit\n" in pydoc.render_doc(public)
