@@ -18,7 +18,7 @@ from filterjit import __main__ as cli
 from filterjit._commands import _demo
 
 FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "CLICOLOR_FORCE", "COLUMNS")
-ROWS = ["steps a second", "a call, µs", "dispatch, µs", "final loss", "test accuracy", "traces"]
+ROWS = ["steps per second", "call, µs", "dispatch, µs", "final loss", "test accuracy", "traces"]
 
 
 def environment(**more):
@@ -196,7 +196,10 @@ def test_differing_filter_jit_fails_the_demo(monkeypatch, capsys, tmp_path):
     assert cli.main(arguments) == 1
     out, err = capsys.readouterr()
     assert "DIFFERENT" in out
-    assert err.startswith("demo: the two differ in the number of traces") and err.count("\n") == 1
+    assert (
+        err.startswith("demo: the trainings differ in the number of traces")
+        and err.count("\n") == 1
+    )
     assert os.listdir(tmp_path) == []
 
 

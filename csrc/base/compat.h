@@ -19,7 +19,7 @@
 #error "filterjit needs CPython 3.11 or newer"
 #endif
 
-#if !defined(FJ_NO_INTERNALS) && PY_VERSION_HEX < 0x030E0000
+#if !defined(FJ_NO_INTERNALS) && PY_VERSION_HEX < 0x030F0000
 #define FJ_HAVE_INSTANCE_VALUES 1
 #define Py_BUILD_CORE_MODULE 1
 #else

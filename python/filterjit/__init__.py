@@ -1,7 +1,7 @@
 """`equinox.filter_jit` with its dispatch in C.
 
-Importing this imports neither JAX nor Equinox: their options can still be set. The first use of
-a name below does.
+Importing filterjit imports neither JAX nor Equinox, so that their options can still be set. Each
+name below is imported from its module when it is first used.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ __all__ = [
     "uninstall",
 ]
 
-_HOMES = {
+_MODULES = {
     "_core": ("Compiled",),
     "_base._errors": ("MismatchError", "StaticArgumentError"),
     "_observe._causes": ("Explanation",),
@@ -99,12 +99,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    home = next((home for home, names in _HOMES.items() if name in names), None)
-    if home is None:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f".{home}", __name__), name)
+    value = getattr(import_module(f".{module}", __name__), name)
     globals()[name] = value
     return value
 

@@ -1,6 +1,6 @@
 """The command line: ``python -m filterjit``.
 
-What a command needs is imported when it runs.
+The modules that a command uses are imported when it runs.
 """
 
 import argparse
@@ -21,55 +21,66 @@ def _count(text: str) -> int:
 def _add_demo(commands: Any) -> None:
     parser = commands.add_parser(
         "demo",
-        help="train a classifier with equinox.filter_jit and with ours, and compare",
+        help="train a classifier with equinox.filter_jit and filterjit.filter_jit, and compare",
         description=(
-            "Trains one small classifier of handwritten digits twice, with equinox.filter_jit "
-            "and with filterjit.filter_jit, by turns. Prints a table, draws a picture, and fails "
-            "if the two do not learn the very same numbers."
+            "Trains a small classifier of handwritten digits twice, alternately with "
+            "equinox.filter_jit and filterjit.filter_jit. Prints a table, draws a picture, and "
+            "exits with status 1 if the two trainings differ in any bit of the results."
         ),
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--steps", type=_count, default=6000, help="training steps of each")
-    parser.add_argument("--batch-size", type=_count, default=32, help="digits a step")
-    parser.add_argument("--seed", type=int, default=0, help="of parameters, batches and split")
+    parser.add_argument(
+        "--steps", type=_count, default=6000, help="number of training steps with each filter_jit"
+    )
+    parser.add_argument(
+        "--batch-size", type=_count, default=32, help="number of digits in a training step"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="random seed of the parameters, the batches and the test set",
+    )
     parser.add_argument(
         "--output",
         metavar="PREFIX",
         default="./demo",
-        help="the picture goes to PREFIX.svg and PREFIX.png",
+        help="write the picture to PREFIX.svg and PREFIX.png",
     )
-    parser.add_argument("--no-plot", action="store_true", help="draw no picture")
+    parser.add_argument("--no-plot", action="store_true", help="do not draw a picture")
     parser.set_defaults(run=_run_demo)
 
 
 def _run_demo(options: argparse.Namespace) -> int:
     from ._commands import _demo
 
-    return _politely(_demo.run, options)
+    return _with_exit_status(_demo.run, options)
 
 
 def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
-        help="run a program with ours in the place of equinox.filter_jit",
+        help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
         description=(
-            "Runs a script or a module as python itself would, with filterjit.filter_jit in the "
-            "place of equinox.filter_jit, also in the libraries that the program uses."
+            "Runs a script or a module as python does, but replaces equinox.filter_jit by "
+            "filterjit.filter_jit, also in the libraries that the program uses."
         ),
     )
     parser.add_argument(
         "--report",
         action="store_true",
-        help="at the end, tell on stderr where the time of the jitted functions went",
+        help="print at the end to stderr where the time of the jitted functions went",
     )
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="tell on stderr, whenever a jitted function is traced again, why",
+        help="print to stderr why, whenever a jitted function is traced again",
     )
-    parser.add_argument("-m", dest="module", action="store_true", help="run a module")
-    parser.add_argument("program", help="the script, or the name of the module")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
+    parser.add_argument(
+        "-m", dest="module", action="store_true", help="run a module instead of a script"
+    )
+    parser.add_argument("program", help="path of the script, or name of the module")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the program")
     parser.set_defaults(run=_run_program)
 
 
@@ -88,11 +99,11 @@ def _run_program(options: argparse.Namespace) -> int:
 def _add_show(commands: Any) -> None:
     parser = commands.add_parser(
         "show",
-        help="tell what a file of `compiled.save` is",
-        description="Tells what a file of `compiled.save` is, without loading it.",
+        help="describe a file that `compiled.save` wrote",
+        description="Describes a file that `compiled.save` wrote, without loading its program.",
     )
-    parser.add_argument("file", help="the file")
-    parser.set_defaults(run=lambda options: _politely(_show, options))
+    parser.add_argument("file", help="path of the file")
+    parser.set_defaults(run=lambda options: _with_exit_status(_show, options))
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -109,15 +120,16 @@ def _show(options: argparse.Namespace) -> int:
 def _add_bench(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
-        help="time calls of ours, of equinox.filter_jit, of jax.jit and of others",
+        help="time calls with filterjit, equinox.filter_jit, jax.jit and other libraries",
         description=(
-            "Times what a call costs on many pytrees, by turns, and prints a table of ratios. "
-            "Needs a source checkout: benchmarks/dispatch.py has more options."
+            "Times calls with many kinds of pytrees, alternately with each library, and prints a "
+            "table of ratios. Needs a source checkout, where benchmarks/dispatch.py has more "
+            "options."
         ),
     )
-    parser.add_argument("--quick", action="store_true", help="a rough look")
+    parser.add_argument("--quick", action="store_true", help="measure less, with rougher results")
     parser.add_argument(
-        "--plot", metavar="FILE", help="draw how the cost grows with the number of arrays"
+        "--plot", metavar="FILE", help="draw how the time grows with the number of arrays"
     )
     parser.set_defaults(run=_run_bench)
 
@@ -145,9 +157,9 @@ def _parser() -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def _no_lost_interrupt() -> Iterator[None]:
-    """Raises a KeyboardInterrupt again that came where none can be raised.
+    """Repeats each KeyboardInterrupt that occurs where Python cannot raise exceptions.
 
-    JAX has the garbage collector call Python. Ctrl-C there would be printed and forgotten.
+    JAX registers a Python callback of the garbage collector. An interrupt in there is only printed.
     """
     import _thread
     import threading
@@ -167,8 +179,13 @@ def _no_lost_interrupt() -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def _politely(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Runs a command of ours: Ctrl-C is one line, and a reader that has enough is no error."""
+def _with_exit_status(
+    command: Callable[[argparse.Namespace], int], options: argparse.Namespace
+) -> int:
+    """Runs a command and returns its exit status, without a traceback after Ctrl-C.
+
+    The status is 130 after Ctrl-C, and 141 if the reader of stdout has closed it, as of ``| head``.
+    """
     try:
         with _no_lost_interrupt():
             status = command(options)
@@ -183,7 +200,10 @@ def _politely(command: Callable[[argparse.Namespace], int], options: argparse.Na
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit status: 2 if it could not start, 130 after Ctrl-C."""
+    """Runs the command that `argv` names and returns its exit status.
+
+    The status is 2 if the command could not start, and 130 after Ctrl-C.
+    """
     options = _parser().parse_args(argv)
     status: int = options.run(options)
     return status
@@ -192,8 +212,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     status = main()
     if status == 130:
-        # At once: where JAX was compiling, a thread of its still is, and an orderly exit would
-        # take the device away from under it, and crash.
+        # A thread of JAX may still be compiling. A regular exit would destroy the device that the
+        # thread uses, and crash.
         sys.stdout.flush()
         os._exit(status)
     sys.exit(status)

@@ -11,7 +11,7 @@ from ._observe._functions import FunctionRecord
 from ._observe._records import VariantRecord
 
 _IsLeaf = Callable[[Any], Any] | None
-_Program = bool | tuple[Any, ...]  # csrc/tree/filter.h
+_Expression = bool | tuple[Any, ...]  # csrc/tree/filter.h
 
 @final
 class NodeKind: ...
@@ -251,7 +251,7 @@ def tree_map(
     /,
 ) -> Any: ...
 def tree_flatten(
-    registry: Registry, tree: Any, program: _Program, is_leaf: _IsLeaf, /
+    registry: Registry, tree: Any, expression: _Expression, is_leaf: _IsLeaf, /
 ) -> tuple[list[Any], Structure]: ...
 def from_parts(
     registry: Registry, hole: Any, skeleton: Any, statics: list[Any] | None, /
@@ -259,7 +259,7 @@ def from_parts(
 def partition(
     registry: Registry,
     tree: Any,
-    programs: tuple[_Program, ...],
+    expressions: tuple[_Expression, ...],
     is_leaf: _IsLeaf,
     replace: Any,
     /,
@@ -267,8 +267,8 @@ def partition(
 def partition_dict(
     registry: Registry,
     tree: Any,
-    candidates: _Program,
-    programs: tuple[_Program, ...],
+    candidates: _Expression,
+    expressions: tuple[_Expression, ...],
     is_leaf: _IsLeaf,
     /,
 ) -> tuple[Any, ...]: ...

@@ -1,11 +1,13 @@
-"""Taking the place of ``equinox.filter_jit`` in a whole program.
+"""Replacing ``equinox.filter_jit`` in a whole program.
 
-Two doors are entered. ``equinox.filter_jit`` becomes ours. And calls of the wrappers that
-Equinox's own has made, before or through a reference kept elsewhere (Diffrax's module bodies),
-are led to a FilterJit of the same function. Neither imports Equinox: where the program has not
-done so yet, we enter when it does.
+`install` changes two things. ``equinox.filter_jit`` becomes `filterjit.filter_jit`. Functions that
+Equinox's filter_jit has returned call a FilterJit of the same function: those that exist already,
+and those that libraries make later with a reference to Equinox's filter_jit that they took before
+(Diffrax does).
 
-JAX is not imported here either, so that installing comes before any option is set.
+`install` does not import Equinox. If the program has not imported it yet, an import hook makes the
+changes when it does. JAX is not imported either, so that the program can set JAX's options after
+`install`.
 """
 
 import contextlib
@@ -22,6 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
+from ._base._package import public
+
 _lock = threading.RLock()
 
 
@@ -35,7 +39,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _ImportHook(importlib.abc.MetaPathFinder):
-    """Enters Equinox right after the program has imported it."""
+    """Replaces Equinox's filter_jit right after the program has imported Equinox."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -47,10 +51,10 @@ class _ImportHook(importlib.abc.MetaPathFinder):
         try:
             spec = importlib.util.find_spec(name)
         except BaseException:
-            _put_hook()
+            _add_hook()
             raise
         if spec is None or spec.loader is None:
-            _put_hook()
+            _add_hook()
             return None
         execute: Callable[[ModuleType], None] = spec.loader.exec_module
 
@@ -58,11 +62,11 @@ class _ImportHook(importlib.abc.MetaPathFinder):
             try:
                 execute(module)
             except BaseException:
-                _put_hook()  # for the next attempt
+                _add_hook()  # for the next attempt
                 raise
             with _lock:
                 if _wanted:
-                    _enter()
+                    _replace()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -70,10 +74,10 @@ class _ImportHook(importlib.abc.MetaPathFinder):
 
 _hook = _ImportHook()
 _wanted = False
-_entered: "_Entered | None" = None
+_replacement: "_Replacement | None" = None
 
 
-def _put_hook() -> None:
+def _add_hook() -> None:
     with _lock:
         if _wanted and _hook not in sys.meta_path:
             sys.meta_path.insert(0, _hook)
@@ -85,13 +89,16 @@ def _remove_hook() -> None:
 
 
 class _Counterparts:
-    """For each of Equinox's wrappers the FilterJit that runs in its place, while it lives."""
+    """Maps each function that Equinox's filter_jit returned to a FilterJit of the same function.
+
+    An entry is removed when Equinox's function dies.
+    """
 
     def __init__(self) -> None:
         self._by_id: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
     def of(self, wrapper: Any) -> Any:
-        """The counterpart; None where there can be none."""
+        """Returns the FilterJit for `wrapper`; None if its options cannot be read."""
         entry = self._by_id.get(id(wrapper))
         if entry is not None and entry[0]() is wrapper:
             return entry[1]
@@ -118,8 +125,8 @@ class _Counterparts:
         return make_filter_jit(fun, donate, jitkwargs, signature)
 
 
-class _Entered:
-    """What was changed in Equinox, and how to change it back."""
+class _Replacement:
+    """The changes to Equinox, which can be made and undone."""
 
     def __init__(self, equinox: ModuleType, wrapper_type: type) -> None:
         from ._jit._decorator import filter_jit
@@ -145,10 +152,10 @@ class _Entered:
         self._changes = changes
         self._before = tuple((owner, name, getattr(owner, name)) for owner, name, _ in changes)
 
-    def enter(self) -> None:
+    def apply(self) -> None:
         self._set(self._changes)
 
-    def leave(self) -> None:
+    def undo(self) -> None:
         self._set(self._before)
 
     @staticmethod
@@ -157,9 +164,9 @@ class _Entered:
             setattr(owner, name, value)
 
 
-def _enter() -> None:
-    global _entered
-    if _entered is not None:
+def _replace() -> None:
+    global _replacement
+    if _replacement is not None:
         return
     from ._base import _jax_compat
 
@@ -168,61 +175,74 @@ def _enter() -> None:
     wrapper_type = _jax_compat.equinox_wrapper_type()
     if wrapper_type is None:
         warnings.warn(
-            f"filterjit does not know how to take the place of filter_jit in Equinox "
-            f"{getattr(equinox, '__version__', '(unknown version)')}; the program runs without "
-            "it. `filterjit.filter_jit` itself works.",
+            "filterjit cannot replace filter_jit in Equinox "
+            f"{getattr(equinox, '__version__', '(unknown version)')}, whose internals it does not "
+            "support; the program runs on Equinox's own. `filterjit.filter_jit` itself works.",
             stacklevel=3,
         )
         return
-    entered = _Entered(equinox, wrapper_type)
+    replacement = _Replacement(equinox, wrapper_type)
     try:
-        entered.enter()
-        _entered = entered
+        replacement.apply()
+        _replacement = replacement
     except BaseException:
-        entered.leave()
+        replacement.undo()
         raise
 
 
+@public
 def install() -> None:
-    """Puts `filterjit.filter_jit` in the place of ``equinox.filter_jit``.
+    """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit` in the whole program.
 
-    Functions that Equinox has wrapped already gain as well. Before Equinox is imported, it takes
-    effect when it is. Doing it twice is harmless. With a version of Equinox that is not known,
-    it warns and changes nothing.
+    Functions that Equinox's filter_jit has returned before run on filterjit too. If the
+    program has not imported Equinox yet, the replacement happens when it does. A second call does
+    nothing.
+
+    With a version of Equinox that filterjit does not support, it issues a ``UserWarning`` and
+    changes nothing.
     """
     global _wanted
     if "equinox" in sys.modules:
-        importlib.import_module("equinox")  # another thread may be at it: not with the lock
+        # Waits if another thread is importing it, so it has to come before taking the lock.
+        importlib.import_module("equinox")
     with _lock:
         _wanted = True
         if "equinox" in sys.modules:
-            _enter()
+            _replace()
         else:
-            _put_hook()
+            _add_hook()
 
 
+@public
 def uninstall() -> None:
-    """Takes back what `install` did. Functions jitted meanwhile go on as they are; those that
-    Equinox wrapped run on Equinox again. Doing it twice is harmless."""
-    global _entered, _wanted
+    """Undoes `install`.
+
+    Functions that `filterjit.filter_jit` has returned in the meantime remain as they are. Those
+    that Equinox's filter_jit has returned run on Equinox again. A second call does nothing.
+    """
+    global _replacement, _wanted
     with _lock:
         _wanted = False
         _remove_hook()
-        entered = _entered
-        if entered is None:
+        replacement = _replacement
+        if replacement is None:
             return
         try:
-            entered.leave()
-            _entered = None
+            replacement.undo()
+            _replacement = None
         except BaseException:
-            entered.leave()
-            _entered = None
+            replacement.undo()
+            _replacement = None
             raise
 
 
+@public
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """A context in which `install` is in force; outside it is as it was before."""
+    """A context manager that calls `install`, and at the end `uninstall`.
+
+    If filterjit was installed before, it remains installed.
+    """
     before = _wanted
     try:
         install()

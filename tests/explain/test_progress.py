@@ -147,7 +147,7 @@ def test_jobs_of_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert watcher._jobs == [] and watcher._thread is None and watcher._shown is None
+    assert _progress._display._tasks == {}
     assert not any(t.name == "filterjit-progress" for t in threading.enumerate())
     assert "compiling job" in terminal.text
     assert terminal.text.count("\x1b[?25l") == terminal.text.count("\x1b[?25h") > 0
@@ -163,7 +163,7 @@ def test_a_failing_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     watcher.begin(job)
     time.sleep(0.2)
     watcher.end(job)
-    assert watcher._thread is None
+    assert not any(t.name == "filterjit-progress" for t in threading.enumerate())
 
 
 def test_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import dis
 import logging
 import os
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -98,7 +99,7 @@ def _callback_filters() -> list[Any]:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are watched as on a terminal, and never old enough to be shown."""
-    monkeypatch.setattr(_progress, "_shown", lambda: True)
+    monkeypatch.setattr(_progress, "_enabled", lambda: True)
     monkeypatch.setattr(_progress, "_PATIENCE", 60.0)
 
 
@@ -121,11 +122,14 @@ class State:
         assert _callback_filters() == self.callback_filters
         assert recorder._thread.stack == []
         assert recorder._thread.refuses_to_compile is False and recorder._thread.job is None
-        watcher = _progress.watcher
-        assert watcher._jobs == [] and watcher._silent == set()
+        assert _progress.watcher._silent == set()
+        for thread in threading.enumerate():
+            if thread.name == "filterjit-progress":
+                thread.join(10)
+                assert not thread.is_alive()
         for quiet in (_running._quiet_callbacks, _running._quiet_donation):
             assert quiet._calls == set()
-        for lock in (functions.lock, watcher._lock):
+        for lock in (functions.lock, _progress._display._lock):
             assert lock.acquire(blocking=False)
             lock.release()
 

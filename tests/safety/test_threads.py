@@ -407,7 +407,7 @@ import threading
 f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
 x = jnp.arange(3.0)
 f(jnp.arange(3.0), 1)
-locks = [functions.lock, _progress.watcher._lock, _install._lock,
+locks = [functions.lock, _progress._display._lock, _install._lock,
          _running._quiet_donation._lock, _running._quiet_callbacks._lock]
 held, done = threading.Event(), threading.Event()
 def hold():

@@ -1,1 +1,1 @@
-"""What every other package builds on: JAX's private names, errors, progress."""
+"""Modules that every other package uses: JAX's private names, errors, files, progress displays."""

@@ -1,4 +1,4 @@
-"""The errors that a jitted call raises before, while and after its program runs."""
+"""The errors that a jitted call raises, and what is added to the errors of others."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,17 +7,23 @@ import jax
 
 from .. import _core
 from . import _jax_compat
+from ._package import public
 
 
+@public
 class StaticArgumentError(TypeError, ValueError):
-    """An argument cannot be part of the key under which a compiled program is kept.
+    """A static argument, or a part of one, cannot be used as a key of compiled programs.
+
+    `filter_jit` compiles a program for each combination of static values. It raises this error
+    for a static value that cannot be hashed, and for a dict whose keys cannot be sorted.
 
     It is a ``TypeError``, as ``hash`` raises, and a ``ValueError``, as ``jax.jit`` raises.
     """
 
 
+@public
 class MismatchError(TypeError, ValueError):
-    """What is compiled was called with other arguments than those that it was compiled for.
+    """A compiled function was called with other arguments than it was compiled for.
 
     It is a ``TypeError``, as ``jax.stages.Compiled`` raises for shapes and dtypes, and a
     ``ValueError``, as it raises for shardings.
@@ -25,7 +31,7 @@ class MismatchError(TypeError, ValueError):
 
 
 def format_path(path: Sequence[Any]) -> str:
-    """``["model", "layers", (2,), "activation"]`` as ``model.layers[2].activation``."""
+    """Formats ``["model", "layers", (2,), "activation"]`` as ``model.layers[2].activation``."""
     text = ""
     for key in path:
         if isinstance(key, tuple):
@@ -36,13 +42,13 @@ def format_path(path: Sequence[Any]) -> str:
 
 
 def array_paths(function: _core.Structure, arguments: _core.Structure) -> list[list[Any]]:
-    """The path of each array, those in the function itself first."""
+    """Returns the path of each array, first of those in the function itself."""
     own = [["the function", *path] for path in function._array_paths()]
     return own + arguments._array_paths()
 
 
 def short(x: Any, most: int = 80) -> str:
-    """The repr of any value, cut off after so many characters."""
+    """Returns the repr of any value, cut to `most` characters."""
     try:
         text = repr(x)
     except Exception:
@@ -50,27 +56,30 @@ def short(x: Any, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def explain(exception: BaseException) -> BaseException:
-    """`exception` with the place in the arguments that it is about.
+def add_path(exception: BaseException) -> BaseException:
+    """Returns an exception that tells where in the arguments `exception` occurred.
 
-    The C core leaves ``__filterjit_error_context__ = (deed, path, value)`` on what a static's
-    ``__hash__`` or ``__eq__``, the sorting of keys, or a registered flatten function raised.
+    This is `exception` itself with a note, or a StaticArgumentError in its place.
+
+    The C core sets ``__filterjit_error_context__ = (operation, path, value)`` on an exception
+    that a ``__hash__`` or ``__eq__`` of a static value, the sorting of keys, or a registered
+    flatten function raised. Without it, `exception` is returned as it is.
     """
-    blame = exception.__dict__.pop("__filterjit_error_context__", None)
-    if blame is None:
+    context = exception.__dict__.pop("__filterjit_error_context__", None)
+    if context is None:
         return exception
-    deed, path, value = blame
+    operation, path, value = context
     where = format_path(path)
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    if deed == "hash" and type(exception) is TypeError and "unhashable" in str(exception):
-        better: BaseException = StaticArgumentError(
+    if operation == "hash" and type(exception) is TypeError and "unhashable" in str(exception):
+        error: BaseException = StaticArgumentError(
             f"argument `{where}` is static, but it cannot be hashed: {short(value)} of type "
             f"`{kind}`. Everything that is not an array is part of the key of the compiled "
-            "program. Make it an array (`jnp.asarray`), make it hashable (a tuple in the place "
-            "of a list, a frozen dataclass), or register its type as a pytree."
+            "program. Make it an array (`jnp.asarray`), make it hashable (a tuple instead of a "
+            "list, a frozen dataclass), or register its type as a pytree."
         )
-        return better.with_traceback(None)
-    if deed == "sort":
+        return error.with_traceback(None)
+    if operation == "sort":
         return StaticArgumentError(
             f"the keys of the dict at `{where}` cannot be sorted, which a pytree needs: "
             f"{exception}. Use keys of one type."
@@ -78,22 +87,22 @@ def explain(exception: BaseException) -> BaseException:
     what = {
         "hash": f"while hashing the static `{where}` of type `{kind}`",
         "compare": f"while comparing the static `{where}` of type `{kind}` with an earlier one",
-        "flatten": f"while taking apart `{where}` of type `{kind}`",
-    }[deed]
+        "flatten": f"while flattening `{where}` of type `{kind}`",
+    }[operation]
     exception.add_note(f"({what})")
     return exception
 
 
 def jit_id_of(variant: _core.Variant | None) -> bytes:
-    """What `equinox_runtime_error` knows the frame of a variant's function by."""
-    found: bytes = getattr(getattr(variant, "call", None), "__dict__", {}).get("jit_id", b"")
-    return found
+    """Returns the `jit_id` of a variant for `equinox_runtime_error`; empty without one."""
+    jit_id: bytes = getattr(getattr(variant, "call", None), "__dict__", {}).get("jit_id", b"")
+    return jit_id
 
 
 def name_deleted(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any]
 ) -> BaseException:
-    """`exception` with a note on which arguments are arrays that were deleted."""
+    """Adds a note to `exception` that names the arguments whose arrays were deleted."""
     paths = array_paths(variant.function, variant.structure)
     deleted = [
         format_path(path)
@@ -110,15 +119,19 @@ def name_deleted(
 def translate(
     exception: BaseException, variant: _core.Variant | None, arrays: Sequence[Any], jit_id: bytes
 ) -> BaseException:
-    """The error to raise in the place of `exception`, which a jitted call met."""
-    exception = explain(exception)
+    """Returns the exception that a jitted call raises when it meets `exception`.
+
+    `variant` and `arrays` are the variant that was called and its arrays; None and an empty
+    sequence if the call did not get so far.
+    """
+    exception = add_path(exception)
     if variant is None:
         return exception
     if isinstance(exception, (_jax_compat.JaxRuntimeError, ValueError)):
-        better = _jax_compat.equinox_runtime_error(exception, jit_id)
-        if better is not None:
-            better.__suppress_context__ = True  # as `from None` would
-            return better
+        error = _jax_compat.equinox_runtime_error(exception, jit_id)
+        if error is not None:
+            error.__suppress_context__ = True  # as `from None` does
+            return error
     if isinstance(exception, (RuntimeError, ValueError)) and "deleted" in str(exception):
         return name_deleted(exception, variant, arrays)
     return exception

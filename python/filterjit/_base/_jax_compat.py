@@ -1,6 +1,7 @@
-"""The only imports of private names of JAX and of Equinox, each with its fallback.
+"""All private names of JAX and Equinox that filterjit uses, each with a fallback.
 
-A name that is not there makes filterjit slower or its messages plainer, never wrong.
+If a version of JAX or Equinox lacks a name, filterjit is slower or its messages say less, but its
+results are the same.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ import numpy as np
 
 
 def private(module: str, *names: str) -> Any:
-    """The object at ``module.names[0].names[1]...``, or None where there is none."""
+    """Returns ``module.names[0].names[1]...``, or None if there is no such object."""
     try:
         found = __import__(module, fromlist=["_"])
         for name in names:
@@ -25,22 +26,22 @@ def private(module: str, *names: str) -> Any:
     return found
 
 
-# The types of equinox.is_array: arrays, NumPy's, and JAX's typed literals (JAX 0.7.2 and on).
-# Fallback: without the literals, which then are static, as they are in Equinox.
+# The types that equinox.is_array accepts: arrays of NumPy and JAX, and JAX's typed literals (since
+# JAX 0.7.2). Fallback: without the literals, which then are static, as they are in Equinox.
 _LITERALS = (
     private("jax._src.literals", "LiteralArray"),
     private("jax._src.literals", "TypedNdArray"),
 )
 ARRAY_TYPES: tuple[type, ...] = (np.ndarray, np.generic, jax.Array, *filter(None, _LITERALS))
 
-# The type that nearly all arrays have: the first that a walk compares with. (Asking an array
-# for it would start JAX's backends at import, after which some options cannot be set.)
-# Fallback: any type of array; the others are found by a look-up.
+# The type of nearly all arrays, which the C core compares with first. It is not taken from an
+# array, because creating one at import starts JAX's backends, after which some of JAX's options
+# cannot be set. Fallback: any type of array; the C core looks up all others.
 ARRAY_IMPL: type = private("jax._src.array", "ArrayImpl") or np.ndarray
 
 
 def hide_from_tracebacks(file: str) -> None:
-    """Asks JAX to leave frames of `file` out of the tracebacks that it shows.
+    """Makes JAX omit the frames of `file` from the tracebacks that it shows.
 
     Fallback: the frames are shown.
     """
@@ -52,10 +53,10 @@ def hide_from_tracebacks(file: str) -> None:
 def registered_dataclass_fields(
     cls: type,
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The data and meta fields that a class was registered with by
-    ``jax.tree_util.register_dataclass``; None where it was not, or where JAX does not tell.
+    """Returns the names of the data and meta fields of a class that was registered by
+    ``jax.tree_util.register_dataclass``; None for other classes.
 
-    Fallback: the class is handled by its registered functions.
+    Fallback: None, and the class is handled by its registered functions.
     """
     registry = private("jax._src.tree_util", "_registry")
     flatten: Any = getattr(registry.get(cls), "to_iter", None) if registry else None
@@ -71,9 +72,9 @@ def registered_dataclass_fields(
 
 
 def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
-    """The function ``(aux data, children) -> node`` that a class was registered with.
+    """Returns the function ``(aux data, children) -> node`` that a class was registered with.
 
-    Fallback: None, and a treedef does it.
+    Fallback: None, and nodes are rebuilt by a treedef.
     """
     registry = private("jax._src.tree_util", "_registry")
     unflatten: Any = getattr(registry.get(cls), "from_iter", None) if registry else None
@@ -81,13 +82,13 @@ def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
 
 
 def equinox() -> ModuleType | None:
-    """Equinox, where the program has imported it."""
+    """Returns the module ``equinox`` if the program has imported it, otherwise None."""
     return sys.modules.get("equinox")
 
 
 def module_layout() -> tuple[Any, tuple[str, ...]] | None:
-    """What Equinox puts in the place of a field that is not set, and the names of the
-    attributes that a wrapper module carries.
+    """Returns Equinox's sentinel for a field that is not set, and the names of the attributes
+    that a Module has if it wraps a function.
 
     Fallback: None, and Modules are handled by their registered functions.
     """
@@ -97,9 +98,9 @@ def module_layout() -> tuple[Any, tuple[str, ...]] | None:
 
 
 def module_getattribute() -> FunctionType | None:
-    """The ``__getattribute__`` of equinox.Module.
+    """Returns the ``__getattribute__`` of equinox.Module.
 
-    Fallback: None, and methods are looked up by it.
+    Fallback: None, and the C core does not replace it, so that looking up methods is slower.
     """
     module = getattr(equinox(), "Module", None)
     found = getattr(module, "__dict__", {}).get("__getattribute__")
@@ -114,12 +115,12 @@ JaxRuntimeError: type[Exception] = (
 
 
 def equinox_runtime_error(exception: Exception, jit_id: bytes) -> Exception | None:
-    """The error that ``equinox.filter_jit`` would raise in the place of `exception`.
+    """Returns the error that ``equinox.filter_jit`` raises when a program raises `exception`.
 
-    `exception` is what a program raised while it ran, `jit_id` what the frame of the jitted
-    function holds under ``__equinox_jit_id__``. None where ``eqx.error_if`` is not the cause.
+    `jit_id` is the value of the local variable ``__equinox_jit_id__`` in the frame of the jitted
+    function. Returns None if the exception does not come from ``eqx.error_if``.
 
-    Fallback: None, and JAX's own error is raised, which holds the message as well.
+    Fallback: None, and JAX's own error is raised, which contains the message too.
     """
     if "_EquinoxRuntimeError: " not in str(exception):
         return None
@@ -135,14 +136,14 @@ def equinox_runtime_error(exception: Exception, jit_id: bytes) -> Exception | No
             break
         if isinstance(piece, str):
             inside.append(piece)
-    better: Exception = error(message.format(msg=text, stack="".join(reversed(inside))))
-    return better
+    found: Exception = error(message.format(msg=text, stack="".join(reversed(inside))))
+    return found
 
 
 def compiled_call(compiled: Any) -> Any:
-    """What runs a ``jax.stages.Compiled``, without its Python wrapper.
+    """Returns the C++ callable that runs a ``jax.stages.Compiled``.
 
-    Fallback: the wrapper.
+    Fallback: `compiled` itself, which calls it from Python.
     """
     create = private_attribute(compiled, "_executable", "create_cpp_call")
     parameters = getattr(compiled, "_params", None)
@@ -151,7 +152,7 @@ def compiled_call(compiled: Any) -> Any:
         try:
             if isinstance(parameters, tuple):
                 call = create(parameters)
-            else:  # older ones
+            else:  # older versions of JAX
                 call = create(compiled._no_kwargs, compiled.in_tree, compiled.out_tree)
         except (AttributeError, TypeError):
             pass
@@ -159,18 +160,19 @@ def compiled_call(compiled: Any) -> Any:
 
 
 def jaxlib_version() -> str:
-    """Fallback: JAX's own."""
+    """Returns the version of jaxlib. Fallback: the version of JAX."""
     return str(private("jaxlib", "__version__") or jax.__version__)
 
 
 def layout_type() -> Any:
-    """The class of an array's layout: ``(major_to_minor, tiling, sub-byte bits)``."""
-    older = private("jax.experimental.layout", "DeviceLocalLayout")  # where Layout is another
+    """Returns the class of an array's layout: ``(major_to_minor, tiling, sub-byte bits)``."""
+    # Versions of JAX that have a DeviceLocalLayout have another class by the name Layout.
+    older = private("jax.experimental.layout", "DeviceLocalLayout")
     return older or private("jax.experimental.layout", "Layout")
 
 
 def executable_parts(compiled: Any) -> dict[str, Any] | None:
-    """The fields of what JAX makes a ``jax.stages.Compiled`` of.
+    """Returns the fields of the object from which JAX builds a ``jax.stages.Compiled``.
 
     Fallback: None, and executables cannot be saved.
     """
@@ -188,7 +190,7 @@ def _unloaded_type() -> Any:
 
 
 def serialize_executable(client: Any, executable: Any) -> bytes:
-    """The bytes that XLA makes of an executable."""
+    """Returns an executable as XLA serializes it."""
     serialize = getattr(executable, "serialize", None)
     data: bytes = client.serialize_executable(executable) if serialize is None else serialize()
     return data
@@ -197,7 +199,10 @@ def serialize_executable(client: Any, executable: Any) -> bytes:
 def load_executable(
     data: bytes, devices: Sequence[Any], parts: dict[str, Any], args_info: Any, out_tree: Any
 ) -> Any:
-    """A ``jax.stages.Compiled`` of `executable_parts`, without those that are said here.
+    """Builds a ``jax.stages.Compiled`` from an executable that `serialize_executable` returned.
+
+    `parts` are those of `executable_parts`; the executable, the backend and the devices among
+    them are replaced.
 
     Fallback: None, and saved executables cannot be loaded.
     """
@@ -210,7 +215,7 @@ def load_executable(
     options = inspect.signature(jax.stages.Compiled).parameters
     try:
         executable = client.deserialize_executable(data, executable_devices=on)
-    except TypeError:  # older ones
+    except TypeError:  # older versions of jaxlib
         executable = client.deserialize_executable(data)
     parts = {
         **parts,
@@ -228,16 +233,17 @@ def load_executable(
 
 
 def private_attribute(x: Any, *names: str) -> Any:
-    """``x.names[0].names[1]...``, or None where there is none."""
+    """Returns ``x.names[0].names[1]...``, or None if there is no such attribute."""
     for name in names:
         x = getattr(x, name, None)
     return x
 
 
 def raw_stack(equation: Any) -> tuple[Sequence[CodeType], Sequence[int]]:
-    """Where an equation was made: code objects and the offsets in them, the innermost first.
+    """Returns the frames that created an equation, the innermost first: their code objects, and
+    the offsets in these.
 
-    Fallback: nowhere.
+    Fallback: two empty sequences.
     """
     traceback = stack_key(equation)
     frames = getattr(traceback, "raw_frames", None)
@@ -245,32 +251,33 @@ def raw_stack(equation: Any) -> tuple[Sequence[CodeType], Sequence[int]]:
 
 
 def stack_key(equation: Any) -> Any:
-    """What is equal and hashable for equations that were made in the same place."""
+    """Returns a hashable value that is equal for equations with the same call stack."""
     return getattr(getattr(equation, "source_info", None), "traceback", None)
 
 
 def clears_with_jax(clear: Callable[[], None]) -> None:
-    """Asks ``jax.clear_caches`` to call a function, which it holds weakly.
+    """Makes ``jax.clear_caches`` call a function, to which JAX holds a weak reference.
 
-    Fallback: it does not, but JAX's own programs are gone, so that ours are traced anew.
+    Fallback: it is not called. JAX's own caches are cleared, so filterjit's functions are traced
+    again in any case.
     """
     register = private("jax._src.util", "register_cache")
-    known = private("jax._src.util", "cache_clearing_funs")  # the older ones'
+    functions = private("jax._src.util", "cache_clearing_funs")  # in older versions
     if register is not None:
         clear.cache_clear = clear  # type: ignore[attr-defined]
         register(clear, "filterjit")
-    elif isinstance(known, MutableSet):
-        known.add(clear)
+    elif isinstance(functions, MutableSet):
+        functions.add(clear)
 
 
 def equinox_cache_clears() -> list[Callable[[], object]] | None:
-    """What ``equinox.clear_caches`` calls. Fallback: None."""
+    """Returns the list of the functions that ``equinox.clear_caches`` calls. Fallback: None."""
     found = private("equinox._caches", "cache_clears") if equinox() is not None else None
     return found if isinstance(found, list) else None
 
 
 def aval(x: Any) -> Any:
-    """What ``jax.jit`` knows of an array while it traces: its shape, dtype and weak type.
+    """Returns the aval of an array: its shape, dtype and weak type, as ``jax.jit`` traces it.
 
     Fallback: the array itself, which has a shape and a dtype.
     """
@@ -279,15 +286,18 @@ def aval(x: Any) -> Any:
 
 
 def spec_of(aval: Any, sharding: Any) -> jax.ShapeDtypeStruct:
-    """The ShapeDtypeStruct of an aval. Fallback: without its weak type, for older ones."""
+    """Returns the ShapeDtypeStruct of an aval.
+
+    Fallback: in older versions of JAX, it has no weak type.
+    """
     options = {"sharding": sharding, "weak_type": bool(getattr(aval, "weak_type", False))}
-    known = inspect.signature(jax.ShapeDtypeStruct).parameters
-    options = {name: value for name, value in options.items() if name in known}
+    parameters = inspect.signature(jax.ShapeDtypeStruct).parameters
+    options = {name: value for name, value in options.items() if name in parameters}
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, **options)
 
 
 def flatten_one_level() -> Callable[[Any], Any]:
-    """JAX's function that takes a node apart: ``x -> (children, aux data)``, None for a leaf."""
+    """Returns JAX's function ``node -> (children, aux data)``, which returns None for a leaf."""
     function: Callable[[Any], Any] = jax.tree_util.default_registry.flatten_one_level
     return function
 
@@ -295,31 +305,31 @@ def flatten_one_level() -> Callable[[Any], Any]:
 _WRAPPER_FIELDS = frozenset(
     {"_signature", "_cached", "filter_warning", "donate_first", "donate_rest"}
 )
-# What ``jax.jit`` was given for a wrapper, by the field of its record that holds it, with what
-# is there where it was not given.
+# The options of ``jax.jit`` that JAX records as fields of a jitted function, with their defaults.
 _JIT_INFO = {"keep_unused": False, "inline": False, "device": None, "backend": None}
 
 
 def equinox_wrapper_type() -> type | None:
-    """The class of what ``equinox.filter_jit`` returns.
+    """Returns the class of the functions that ``equinox.filter_jit`` returns.
 
-    Fallback: None where it is not as we know it, and `install` changes nothing.
+    Fallback: None if the class lacks an attribute that filterjit uses, and `install` changes
+    nothing.
     """
     cls = private("equinox._jit", "_JitWrapper")
     fields = getattr(cls, "__dataclass_fields__", {})
-    known = (
+    usable = (
         isinstance(cls, type)
         and fields.keys() >= _WRAPPER_FIELDS
         and isinstance(getattr(cls, "__wrapped__", None), property)
         and callable(getattr(cls, "lower", None))
     )
-    return cls if known else None
+    return cls if usable else None
 
 
 def equinox_wrapper_parts(wrapper: Any) -> tuple[Any, Any, str, dict[str, Any]] | None:
-    """Function, signature, `donate` and jitkwargs that one of Equinox's wrappers was made with.
+    """Returns the function, signature, `donate` and jitkwargs of one of Equinox's wrappers.
 
-    Fallback: None where JAX does not tell the jitkwargs, and the wrapper runs as it is.
+    Fallback: None if JAX does not record the jitkwargs, and the wrapper runs as it is.
     """
     info = getattr(wrapper._cached, "_jit_info", None)
     options = getattr(info, "compiler_options_kvs", None)

@@ -1,4 +1,4 @@
-"""The package itself: where it lies, and what it shows as its own."""
+"""Where the package ``filterjit`` lies, and what belongs to its public API."""
 
 import os
 from typing import TypeVar
@@ -10,6 +10,6 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def public(x: _T) -> _T:
-    """Marks a class or function as part of the public API: its ``__module__`` is ``filterjit``."""
+    """Decorates a class or function of the public API: sets its ``__module__`` to ``filterjit``."""
     x.__module__ = "filterjit"
     return x

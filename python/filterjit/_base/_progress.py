@@ -1,7 +1,7 @@
-"""While it waits: what is compiling, and for how long, on a terminal.
+"""Shows on a terminal which functions have been compiling for more than two seconds.
 
-There is a thread as long as something compiles, and no longer. What is on the terminal is gone
-before the call that waited goes on.
+Each compilation has a thread while it lasts. Only these threads write to the terminal, so neither
+an interrupt nor an error of the terminal reaches the program.
 """
 
 import contextlib
@@ -10,195 +10,173 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
-_PATIENCE = 2.0  # seconds without a word
-_REFRESH = 0.125
+from . import _terminal
+from ._package import public
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+_PATIENCE = 2.0  # seconds that a compilation takes before it is shown
+_REFRESH = 0.125  # seconds
 
 _wanted: bool | None = None
 
 
+@public
 def show_progress(on: bool) -> None:
-    """Whether a compile that takes long is shown on a terminal. It is unless this says
-    otherwise, or the environment by ``FILTERJIT_PROGRESS=0``."""
+    """Turns the display of long compilations on or off.
+
+    On a terminal, filterjit shows the name of each function that has been compiling for more than
+    two seconds, and for how long. This is on by default, unless the environment variable
+    ``FILTERJIT_PROGRESS`` is ``0``. A call of this function overrides the variable.
+    """
     global _wanted
     _wanted = bool(on)
 
 
-def _shown() -> bool:
-    if _wanted is False or sys.stderr is None:
+def _enabled() -> bool:
+    if _wanted is False or (_wanted is None and os.environ.get("FILTERJIT_PROGRESS") == "0"):
         return False
-    if _wanted is None and os.environ.get("FILTERJIT_PROGRESS", "") == "0":
-        return False
-    try:
-        return sys.stderr.isatty()
-    except Exception:  # closed, or not quite a file
-        return False
+    return _terminal.stderr_is_terminal()
 
 
 class Job:
-    """Something that compiles."""
+    """A compilation, shown as `what`."""
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.start = time.monotonic()
+        # Released when the job ends. An interrupt in a method of threading.Event could leave the
+        # lock of the event held.
+        self._running = threading.Lock()
+        self._running.acquire()
+        self._thread = threading.Thread(target=self._show, name="filterjit-progress", daemon=True)
 
-
-class _Line:
-    """One line of text on stderr, which comes and goes; a lasting one without `rich`."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.live: Any = None
+    def begin(self) -> None:
         try:
-            from rich.console import Console
-            from rich.live import Live
-            from rich.spinner import Spinner
-        except ImportError:
-            Console = None
-        console = None if Console is None else Console(stderr=True)
-        if console is None or not console.is_terminal or console.is_dumb_terminal:
-            print(f"filterjit: compiling {job.what} ...", file=sys.stderr, flush=True)
+            self._thread.start()
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        with contextlib.suppress(RuntimeError):  # a second call
+            self._running.release()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _show(self) -> None:
+        """Runs in the thread."""
+        if self._running.acquire(timeout=_PATIENCE):
             return
-        self.spinner = Spinner("dots", self._text(), style="cyan")
-        # Others may have put theirs in the place of sys.stdout by the time that it is given
-        # back, so it is left where it is.
-        self.live = Live(
-            self.spinner,
-            console=console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self.live.start(refresh=True)
+        # `rich` raises SystemExit if stderr is closed at the other end.
+        with contextlib.suppress(BaseException):
+            try:
+                _display.add(self)
+                while not self._running.acquire(timeout=_REFRESH):
+                    _display.refresh()
+            finally:
+                _display.remove(self)
 
-    def _text(self) -> Any:
-        from rich.text import Text
 
-        seconds = time.monotonic() - self.job.start
-        text = f"compiling {self.job.what}: {seconds:.0f} s"
-        return Text(text, no_wrap=True, overflow="ellipsis")
+class _Display:
+    """The lines on the terminal, one for each job; without ``rich``, a message for each."""
+
+    def __init__(self) -> None:
+        self._reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._progress: Progress | None = None
+        self._tasks: dict[Job, TaskID] = {}
+
+    def add(self, job: Job) -> None:
+        with self._lock:
+            if not self._tasks:
+                self._progress = _terminal.progress(
+                    lambda rich: (
+                        rich.SpinnerColumn(style="cyan"),
+                        rich.TextColumn(
+                            "compiling {task.description}: {task.elapsed:.0f} s", markup=False
+                        ),
+                    ),
+                    auto_refresh=False,  # an error in a thread of rich would be printed
+                    get_time=time.monotonic,
+                )
+            if self._progress is None:
+                print(f"filterjit: compiling {job.what} ...", file=sys.stderr, flush=True)
+                return
+            self._tasks[job] = self._progress.add_task(job.what, total=None)
+            self._progress.tasks[-1].start_time = job.start
+            self._progress.start()
 
     def refresh(self) -> None:
-        if self.live is not None:
-            self.spinner.update(text=self._text())
-            self.live.refresh()
+        with self._lock:
+            if self._progress is not None:
+                self._progress.refresh()
 
-    def remove(self) -> None:
-        if self.live is not None:
-            self.live.stop()
+    def remove(self, job: Job) -> None:
+        with self._lock:
+            task = self._tasks.pop(job, None)
+            if self._progress is None or task is None:
+                return
+            if self._tasks:
+                self._progress.remove_task(task)
+                self._progress.refresh()
+            else:
+                self._progress.stop()
+
+
+_display = _Display()
 
 
 class _Watcher:
-    """Shows the job that has waited longest."""
+    """Begins and ends jobs, if there is a terminal to show them on."""
 
     def __init__(self) -> None:
-        self._begin()
+        self._reset()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._begin)
+            os.register_at_fork(after_in_child=self._reset)
 
-    def _begin(self) -> None:
-        self._lock = threading.RLock()  # its `with` cannot be interrupted, unlike a Condition's
-        self._changed = threading.Condition(self._lock)
-        self._jobs: list[Job] = []
-        self._shown: Job | None = None
-        self._thread: threading.Thread | None = None
-        self._silent: set[object] = set()  # who asked for it
+    def _reset(self) -> None:
+        self._silent: set[object] = set()  # one for each `with watcher.silent()` block
 
     @staticmethod
     def shown() -> bool:
-        """Whether there is a terminal that wants to be told."""
-        return _shown()
+        """Whether stderr is a terminal and the user has not turned the display off."""
+        return _enabled()
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
-        """While others write to the terminal."""
-        who = object()
+        """A block in which no jobs are shown, because something else writes to the terminal."""
+        block = object()
         try:
-            self._silent.add(who)
+            self._silent.add(block)
             yield
-            self._silent.discard(who)
+            self._silent.discard(block)
         except BaseException:
-            self._silent.discard(who)
+            self._silent.discard(block)
             raise
 
     def job(self, what: str) -> Job | None:
-        """To begin and to end; None where nothing is to be shown."""
-        return None if self._silent or not _shown() else Job(what)
+        """Returns a job for `begin` and `end`; None if nothing is to be shown."""
+        return None if self._silent or not _enabled() else Job(what)
 
-    def begin(self, job: Job | None) -> None:
-        if job is None:
-            return
-        with self._lock:
-            try:
-                self._jobs.append(job)
-                if self._thread is None:
-                    thread = threading.Thread(
-                        target=self._watch, name="filterjit-progress", daemon=True
-                    )
-                    self._thread = thread
-                    thread.start()
-            except BaseException:
-                with contextlib.suppress(ValueError):
-                    self._jobs.remove(job)
-                if self._thread is not None and not self._thread.is_alive():
-                    self._thread = None
-                raise
+    @staticmethod
+    def begin(job: Job | None) -> None:
+        """Shows `job` if it is not over within two seconds."""
+        if job is not None:
+            job.begin()
 
-    def end(self, job: Job | None) -> None:
-        """When this returns nothing of the job is on the terminal, and, if it was the last one,
-        there is no thread."""
-        if job is None:
-            return
-        with self._lock:
-            if job not in self._jobs:
-                return
-            self._jobs.remove(job)
-            thread = self._thread
-            self._changed.notify_all()
-            self._changed.wait_for(
-                lambda: self._shown is not job and (bool(self._jobs) or self._thread is not thread)
-            )
-            gone = self._thread is not thread
-        if gone and thread is not None:
-            thread.join()
-
-    def _watch(self) -> None:
-        while (job := self._next()) is not None:
-            try:
-                self._show(job)
-            except Exception:  # the terminal is gone, say: the program is not to suffer
-                while not self._over(job):
-                    pass
-            with self._lock:
-                self._shown = None
-                self._changed.notify_all()
-
-    def _next(self) -> Job | None:
-        """Waits for a job that has taken long enough; None, and the thread's end, without any."""
-        with self._lock:
-            while self._jobs:
-                left = self._jobs[0].start + _PATIENCE - time.monotonic()
-                if left <= 0:
-                    self._shown = self._jobs[0]
-                    return self._shown
-                self._changed.wait(left)
-            self._thread = None
-            self._changed.notify_all()
-            return None
-
-    def _show(self, job: Job) -> None:
-        line = _Line(job)
-        try:
-            while not self._over(job):
-                line.refresh()
-        finally:
-            line.remove()
-
-    def _over(self, job: Job) -> bool:
-        with self._lock:
-            return self._changed.wait_for(lambda: job not in self._jobs, _REFRESH)
+    @staticmethod
+    def end(job: Job | None) -> None:
+        """Ends `job`, and removes it from the terminal. A second call does nothing."""
+        if job is not None:
+            job.end()
 
 
 watcher = _Watcher()

@@ -103,7 +103,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
             context = e.__dict__.get("__filterjit_error_context__")
             if context is not None:
                 context[1].insert(0, "the function")
-            raise _errors.explain(e) from None
+            raise _errors.add_path(e) from None
         caches = caches_of(fun)
         key = self._key(structure)
         try:

@@ -13,7 +13,7 @@ _SCRIPT = _PACKAGE.parents[1] / "benchmarks" / "dispatch.py"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Becomes the benchmark, or returns 2 if it could not start."""
+    """Replaces this process by the benchmark, or returns 2 if it cannot start."""
     problem = None
     if not _SCRIPT.is_file():
         problem = f"needs a source checkout: there is no {_SCRIPT}"
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     arguments = ["--quick"] if options.quick else []
     if options.plot:
         arguments += ["--plot", options.plot]
-    # What is timed shall be this very package.
+    # The benchmark has to time this copy of the package.
     path = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     sys.stdout.flush()
     os.execve(

@@ -1,4 +1,4 @@
-"""``python -m filterjit demo``: one model, trained twice, by Equinox's filter_jit and by ours."""
+"""``python -m filterjit demo``: trains a model with equinox.filter_jit and filterjit.filter_jit."""
 
 import argparse
 import contextlib
@@ -13,21 +13,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-# What to install, by the name that it is imported under.
+from .._base import _terminal
+from .._base._files import replacing
+
+# Maps the name of each required module to the package to install.
 _NEEDED = {"equinox": "equinox", "optax": "optax", "rich": "rich", "sklearn": "scikit-learn"}
 _NEEDED_TO_DRAW = {**_NEEDED, "matplotlib": "matplotlib"}
 
-_THEIRS, _OURS = "equinox.filter_jit", "filterjit.filter_jit"
-_EPOCHS = 20  # so many are made of batches; then the same ones come again
-_BLOCK = 100  # steps until the other one has its turn
-_ROUNDS, _CALLS = 400, 5  # turns in which calls are timed, and calls in each
+_EQUINOX, _FILTERJIT = "equinox.filter_jit", "filterjit.filter_jit"
+_EPOCHS = 20  # epochs with different batches, which are then repeated
+_BLOCK = 100  # steps with one filter_jit before those with the other
+_ROUNDS, _CALLS = 400, 5  # rounds in which calls are timed, and calls in a round
 
 _CAPTION = (
-    "Both start from the same parameters, take the same batches and work by turns. "
-    "A call is one training step until its results are there, the best of {rounds} turns. "
-    "Dispatch is what of it goes beyond jax.jit of the same step on a flat list of arrays, "
-    "which takes {floor:.0f} µs and is the floor. Results are waited for in all three, because "
-    "equinox.filter_jit always waits; in training, filterjit.filter_jit does not have to."
+    "Both trainings start from the same parameters, take the same batches, and run alternately. "
+    "A call is one training step including the wait for its results, the best of {rounds} rounds. "
+    "Dispatch is the time of a call above the floor of {floor:.0f} µs, which is the time of the "
+    "same step by jax.jit on a flat list of arrays. All three wait for their results, because "
+    "equinox.filter_jit always does; in the training, filterjit.filter_jit need not wait."
 )
 
 Step = Callable[[Any, Any, Any, Any], tuple[Any, Any, Any]]
@@ -36,7 +39,7 @@ Advance = Callable[[int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What is learnt: a model with its optimizer's state, a step, batches, and a test."""
+    """A learning task: a model, its optimizer's state, a training step, batches and test data."""
 
     model: Any
     state: Any
@@ -46,27 +49,28 @@ class Task:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """Of the first step."""
+        """The arguments of the first step."""
         return self.model, self.state, *self.batches[0]
 
 
 class Trainee:
-    """One ``filter_jit`` and what became of it.
+    """One ``filter_jit`` and the results of the training with it.
 
     Attributes:
-        name: of the ``filter_jit``.
-        step: the step, jitted by it.
-        traces: how often the step's Python code ran.
-        losses: one a step.
-        parameters: the bytes of the trained arrays.
-        accuracy: on the test digits, after the last step.
-        seconds: how long the steps took.
-        call: microseconds a call takes, results awaited.
+        name: the name of the ``filter_jit``.
+        jit: the ``filter_jit``.
+        step: the jitted training step.
+        traces: how often the step was traced.
+        losses: the loss of each step.
+        parameters: the bytes of each array of the trained model.
+        accuracy: the accuracy on the test digits after the last step.
+        seconds: the time of all steps.
+        call: the time of a call in microseconds, including the wait for its results.
     """
 
     def __init__(self, name: str, jit: Callable[..., Any], step: Step) -> None:
         def counted(model: Any, state: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
-            self.traces += 1  # Python runs while JAX traces, and only then
+            self.traces += 1  # this runs only while JAX traces
             return step(model, state, x, y)
 
         self.name = name
@@ -81,12 +85,12 @@ class Trainee:
 
     @property
     def rate(self) -> float:
-        """Steps a second."""
+        """Steps per second."""
         return len(self.losses) / self.seconds
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the demo. Returns the exit status: 1 if the two differ, 2 if it could not start."""
+    """Runs the demo and returns its exit status: 1 if the trainings differ, 2 if it cannot start."""
     prefix = _prefix(options.output)
     folder = os.path.dirname(prefix) or "."
     problem = _missing(_NEEDED if options.no_plot else _NEEDED_TO_DRAW)
@@ -96,31 +100,31 @@ def run(options: argparse.Namespace) -> int:
         print(f"demo: {problem}", file=sys.stderr)
         return 2
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # not every encoding has a µ
+        sys.stdout.reconfigure(errors="replace")  # some encodings lack "µ"
 
     print(
-        f"Training a classifier of digits: {options.steps:,} steps of each filter_jit", flush=True
+        f"Training a classifier of digits: {options.steps:,} steps with each filter_jit", flush=True
     )
     import equinox
 
     from .. import filter_jit
 
     task = make_task(options.batch_size, options.seed)
-    theirs = Trainee(_THEIRS, equinox.filter_jit, task.step)
-    ours = Trainee(_OURS, filter_jit, task.step)
+    equinox_run = Trainee(_EQUINOX, equinox.filter_jit, task.step)
+    filterjit_run = Trainee(_FILTERJIT, filter_jit, task.step)
     with _progress() as bar:
-        train(task, (theirs, ours), options.steps, bar("training", 2 * options.steps))
-        floor = time_calls(task, (theirs, ours), bar("timing", _ROUNDS))
+        train(task, (equinox_run, filterjit_run), options.steps, bar("training", 2 * options.steps))
+        floor = time_calls(task, (equinox_run, filterjit_run), bar("timing", _ROUNDS))
 
-    _print_table(theirs, ours, floor)
-    differences = compare(theirs, ours)
+    _print_table(equinox_run, filterjit_run, floor)
+    differences = compare(equinox_run, filterjit_run)
     for difference in differences:
-        print(f"demo: the two differ in {difference}", file=sys.stderr)
+        print(f"demo: the trainings differ in {difference}", file=sys.stderr)
     if not options.no_plot:
         try:
-            paths = draw(prefix, theirs, ours, floor)
+            paths = draw(prefix, equinox_run, filterjit_run, floor)
         except OSError as e:
-            print(f"demo: the picture could not be written: {e}", file=sys.stderr)
+            print(f"demo: cannot write the picture: {e}", file=sys.stderr)
             return 1
         print(f"Picture: {', '.join(paths)}")
     return 1 if differences else 0
@@ -132,7 +136,7 @@ def _missing(packages: Mapping[str, str]) -> str | None:
 
 
 def _prefix(output: str) -> str:
-    """Where the picture goes, without ``.svg`` and ``.png``."""
+    """Returns the path of the picture without ``.svg`` and ``.png``."""
     if os.path.isdir(output):
         return os.path.join(output, "demo")
     root, suffix = os.path.splitext(output)
@@ -143,7 +147,7 @@ def _prefix(output: str) -> str:
 
 
 def make_task(batch_size: int, seed: int) -> Task:
-    """scikit-learn's digits, and a small MLP that learns them by Adam."""
+    """Returns the task to train a small MLP on scikit-learn's digits with Adam."""
     import equinox as eqx
     import jax
     import jax.numpy as jnp
@@ -191,11 +195,11 @@ def make_task(batch_size: int, seed: int) -> Task:
 
 
 def train(task: Task, trainees: Sequence[Trainee], num_steps: int, advance: Advance) -> None:
-    """Trains the model with each, by turns, and notes in the trainees what came of it."""
+    """Trains the model alternately with each trainee, and stores the results in these."""
     import jax
     import numpy as np
 
-    for trainee in trainees:  # traced and compiled before the clock runs
+    for trainee in trainees:  # the steps are compiled before they are timed
         jax.block_until_ready(trainee.step(*task.arguments)[2])
     progress: dict[str, tuple[Any, Any]] = {t.name: (task.model, task.state) for t in trainees}
     losses: dict[str, list[Any]] = {t.name: [] for t in trainees}
@@ -215,7 +219,7 @@ def train(task: Task, trainees: Sequence[Trainee], num_steps: int, advance: Adva
             trainee.seconds += time.perf_counter() - start
             progress[trainee.name] = model, state
             advance(len(block))
-        order.reverse()  # neither is always the first
+        order.reverse()  # so that each trainee is first in half of the blocks
 
     def num_correct(model: Any, x: Any, y: Any) -> Any:
         return (jax.vmap(model)(x).argmax(axis=1) == y).sum()
@@ -236,8 +240,11 @@ def _arrays_in(tree: Any) -> list[Any]:
 
 
 def time_calls(task: Task, trainees: Sequence[Trainee], advance: Advance) -> float:
-    """Times single steps of each, results awaited. Returns the microseconds of the floor: the
-    same step, jitted by ``jax.jit`` on a flat list of arrays."""
+    """Times single steps with each trainee, including the wait for their results.
+
+    Returns the floor in microseconds: the time of the same step by ``jax.jit`` on a flat list of
+    arrays.
+    """
     import equinox as eqx
     import jax
 
@@ -248,7 +255,7 @@ def time_calls(task: Task, trainees: Sequence[Trainee], advance: Advance) -> flo
         return _arrays_in(task.step(*eqx.combine(jax.tree.unflatten(treedef, arrays), static)))
 
     flat: Any = jax.jit(function)
-    # The loss comes last in each; with it, all the rest is there too.
+    # The loss is the last result of each. When it is ready, so are the others.
     callables: list[Any] = [flat, *(t.step for t in trainees)]
     arguments = [tuple(arrays), *(task.arguments for _ in trainees)]
     best = [float("inf")] * len(callables)
@@ -271,75 +278,75 @@ def time_calls(task: Task, trainees: Sequence[Trainee], advance: Advance) -> flo
     return 1e6 * best[0]
 
 
-def compare(theirs: Trainee, ours: Trainee) -> list[str]:
-    """In what two trainings differ. They should in nothing, down to the last bit."""
+def compare(equinox_run: Trainee, filterjit_run: Trainee) -> list[str]:
+    """Returns in what two trainings differ; they are expected to be equal in every bit."""
     found = []
 
     def check(what: str, x: Any, y: Any) -> None:
-        if repr(x) != repr(y):  # a NaN is a NaN
-            found.append(f"{what}: {theirs.name} {x!r}, {ours.name} {y!r}")
+        if repr(x) != repr(y):  # not x != y: a NaN equals a NaN here
+            found.append(f"{what}: {equinox_run.name} {x!r}, {filterjit_run.name} {y!r}")
 
-    for i, (x, y) in enumerate(itertools.zip_longest(theirs.losses, ours.losses)):
+    for i, (x, y) in enumerate(itertools.zip_longest(equinox_run.losses, filterjit_run.losses)):
         check(f"the loss of step {i + 1}", x, y)
         if found:
             break
-    check("the test accuracy", theirs.accuracy, ours.accuracy)
-    check("the number of traces", theirs.traces, ours.traces)
-    if theirs.parameters != ours.parameters:
+    check("the test accuracy", equinox_run.accuracy, filterjit_run.accuracy)
+    check("the number of traces", equinox_run.traces, filterjit_run.traces)
+    if equinox_run.parameters != filterjit_run.parameters:
         found.append("the trained parameters")
     return found
 
 
-# ---- what is shown ----
+# ---- output ----
 
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str, int], Advance]]:
-    """A progress bar for each task that is begun, on a terminal; nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    """Shows a progress bar for each task that is begun on a terminal, and nothing elsewhere."""
+    progress = _terminal.progress(
+        lambda rich: (
+            "{task.description:<8}",
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            rich.TimeRemainingColumn(),
+        ),
+        auto_refresh=False,  # a thread would work while calls are timed
+    )
+    if progress is None:
+        yield lambda description, total: lambda count: None
+        return
 
-    with Progress(
-        "{task.description:<8}",
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        auto_refresh=False,  # which would be a thread, at work while we measure
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as progress:
+    def begin(description: str, total: int) -> Advance:
+        task = progress.add_task(description, total=total)
+        progress.refresh()
+        shown = time.monotonic()
 
-        def begin(description: str, total: int) -> Advance:
-            task = progress.add_task(description, total=total)
-            progress.refresh()
-            shown = time.monotonic()
+        def advance(count: int) -> None:
+            nonlocal shown
+            progress.advance(task, count)
+            if time.monotonic() - shown > 0.1:
+                progress.refresh()
+                shown = time.monotonic()
 
-            def advance(count: int) -> None:
-                nonlocal shown
-                progress.advance(task, count)
-                if time.monotonic() - shown > 0.1:
-                    progress.refresh()
-                    shown = time.monotonic()
+        return advance
 
-            return advance
-
+    with progress:
         yield begin
 
 
-def _times(theirs: float, ours: float) -> str:
-    """How many times as much; where there is next to nothing to compare with, at least."""
-    ratio = theirs / max(ours, 1.0)
+def _times(most: float, least: float) -> str:
+    """Formats ``most / least``, both in microseconds; a lower bound if `least` is below 1."""
+    ratio = most / max(least, 1.0)
     text = f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.1f}x"
-    return text if ours >= 1.0 else f"> {text}"
+    return text if least >= 1.0 else f"> {text}"
 
 
-def _print_table(theirs: Trainee, ours: Trainee, floor: float) -> None:
+def _print_table(equinox_run: Trainee, filterjit_run: Trainee, floor: float) -> None:
     import rich.box
     from rich.console import Console
     from rich.table import Table
 
-    both = theirs, ours
+    both = equinox_run, filterjit_run
     a_call = [t.call for t in both]
     dispatch = [t.call - floor for t in both]
 
@@ -347,10 +354,18 @@ def _print_table(theirs: Trainee, ours: Trainee, floor: float) -> None:
         return "equal" if repr(x) == repr(y) else "DIFFERENT"
 
     rows = [
-        ("steps a second", *(f"{t.rate:,.0f}" for t in both), _times(ours.rate, theirs.rate)),
-        ("a call, µs", *(f"{x:.0f}" for x in a_call), _times(*a_call)),
+        (
+            "steps per second",
+            *(f"{t.rate:,.0f}" for t in both),
+            _times(filterjit_run.rate, equinox_run.rate),
+        ),
+        ("call, µs", *(f"{x:.0f}" for x in a_call), _times(*a_call)),
         ("dispatch, µs", *(f"{x:.1f}" for x in dispatch), _times(*dispatch)),
-        ("final loss", *(f"{t.losses[-1]:.9g}" for t in both), same(theirs.losses, ours.losses)),
+        (
+            "final loss",
+            *(f"{t.losses[-1]:.9g}" for t in both),
+            same(equinox_run.losses, filterjit_run.losses),
+        ),
         ("test accuracy", *(f"{t.accuracy:.2%}" for t in both), same(*(t.accuracy for t in both))),
         ("traces", *(str(t.traces) for t in both), same(*(t.traces for t in both))),
     ]
@@ -359,8 +374,8 @@ def _print_table(theirs: Trainee, ours: Trainee, floor: float) -> None:
         console = Console(width=100, color_system=None)
     table = Table(box=rich.box.ROUNDED if console.is_terminal else rich.box.MARKDOWN)
     table.add_column("")
-    table.add_column(theirs.name, justify="right")
-    table.add_column(ours.name, justify="right", style="bold")
+    table.add_column(equinox_run.name, justify="right")
+    table.add_column(filterjit_run.name, justify="right", style="bold")
     table.add_column("ratio", justify="right", style="green")
     for row in rows:
         table.add_row(*row, style="red" if row[-1] == "DIFFERENT" else None)
@@ -376,12 +391,12 @@ def _print_table(theirs: Trainee, ours: Trainee, floor: float) -> None:
     print()
 
 
-# The colours are Okabe and Ito's, told apart by the colour-blind too.
+# The palette of Okabe and Ito, which colour-blind people can distinguish.
 _BLUE, _ORANGE, _GREY, _INK = "#0072B2", "#E69F00", "#999999", "#333333"
 
 
 def _smooth(values: Sequence[float], window: int) -> tuple[list[float], list[float]]:
-    """The mean of each `window` values on end, at the middle of them."""
+    """Returns the middles and the means of overlapping windows over the values."""
     at, means = [], []
     for start in range(0, len(values) - window + 1, max(1, window // 2)):
         at.append(start + window / 2)
@@ -389,8 +404,8 @@ def _smooth(values: Sequence[float], window: int) -> tuple[list[float], list[flo
     return at, means
 
 
-def draw(prefix: str, theirs: Trainee, ours: Trainee, floor: float) -> list[str]:
-    """Draws the losses and the time a call takes, as SVG and PNG. Returns their paths."""
+def draw(prefix: str, equinox_run: Trainee, filterjit_run: Trainee, floor: float) -> list[str]:
+    """Draws the losses and the times of a call as SVG and PNG, and returns their paths."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -416,46 +431,40 @@ def draw(prefix: str, theirs: Trainee, ours: Trainee, floor: float) -> list[str]
         )
         curves, bars = figure.subplots(1, 2, width_ratios=(1.1, 1))
 
-        window = max(1, min(45, len(ours.losses) // 10))
+        window = max(1, min(45, len(filterjit_run.losses) // 10))
         for trainee, look in (
-            (theirs, {"color": _ORANGE, "linewidth": 5.0, "alpha": 0.6}),
-            (ours, {"color": _BLUE, "linewidth": 1.6, "linestyle": (0, (4, 2))}),
+            (equinox_run, {"color": _ORANGE, "linewidth": 5.0, "alpha": 0.6}),
+            (filterjit_run, {"color": _BLUE, "linewidth": 1.6, "linestyle": (0, (4, 2))}),
         ):
             curves.plot(*_smooth(trainee.losses, window), label=trainee.name, **look)
         curves.set_yscale("log")
-        curves.set_xlim(0, len(ours.losses))
+        curves.set_xlim(0, len(filterjit_run.losses))
         curves.xaxis.set_major_formatter("{x:,.0f}")
         curves.set_xlabel("training step")
         curves.set_ylabel(f"cross-entropy, nats\n(mean of {window} steps)")
-        same = theirs.losses == ours.losses
+        same = equinox_run.losses == filterjit_run.losses
         curves.set_title("The same losses, bit for bit" if same else "The losses differ")
         curves.grid(axis="y", color="#dddddd", linewidth=0.8)
         curves.legend()
 
-        names = [theirs.name, ours.name, "jax.jit, flat arrays\n(the floor)"]
-        values = [theirs.call, ours.call, floor]
+        names = [equinox_run.name, filterjit_run.name, "jax.jit, flat arrays\n(the floor)"]
+        values = [equinox_run.call, filterjit_run.call, floor]
         drawn = bars.barh(names, values, color=[_ORANGE, _BLUE, _GREY], height=0.62)
         bars.bar_label(drawn, [f"{value:.0f} µs" for value in values], padding=5)
         bars.invert_yaxis()
         bars.set_xlim(0, 1.2 * max(values))
         bars.tick_params(axis="y", length=0)
         bars.spines["left"].set_visible(False)
-        bars.set_xlabel("microseconds a training step, results awaited")
+        bars.set_xlabel("microseconds per training step, including the wait for results")
         bars.set_title("Time of a call")
         return _save(figure, prefix)
 
 
 def _save(figure: Any, prefix: str) -> list[str]:
-    """Writes both files in full before either appears."""
+    """Writes both pictures completely before either replaces an older one. Returns their paths."""
     paths = [f"{prefix}.svg", f"{prefix}.png"]
-    unfinished = [f"{path}.{os.getpid()}.tmp" for path in paths]
-    try:
-        figure.savefig(unfinished[0], format="svg", metadata={"Date": None})
-        figure.savefig(unfinished[1], format="png", dpi=160)
-        for temporary, path in zip(unfinished, paths, strict=True):
-            os.replace(temporary, path)
-    finally:
-        for temporary in unfinished:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(temporary)
+    with replacing(paths[0]) as svg, replacing(paths[1]) as png:
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+        figure.savefig(png, format="png", dpi=160)
+        svg.flush()  # an error has to occur before the PNG is replaced
     return paths

@@ -1,4 +1,4 @@
-"""``python -m filterjit run``: a whole program with `install` in force, else as without us."""
+"""``python -m filterjit run``: runs a program after `install`, otherwise as python does."""
 
 import os
 import runpy
@@ -12,11 +12,15 @@ from .._install import install
 
 
 def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> None:
-    """Runs ``argv[0]``, a script or (`module`) a module, as ``python [-m]`` would.
+    """Runs a script, or a module if `module` is true, as ``python [-m]`` does.
 
-    Exceptions, ``SystemExit`` and signals pass through, so the exit status is the program's.
-    With `report`, the table of `_report` goes to stderr at the end; with `explain`, each retrace is
-    explained on stderr when it happens.
+    Exceptions, including ``SystemExit``, are passed on, so the exit status is that of the program.
+
+    Arguments:
+        argv: the path of the script or the name of the module, then the program's arguments.
+        module: whether ``argv[0]`` is a module.
+        report: whether to print a report of the jitted functions to stderr at the end.
+        explain: whether to print an explanation of each retrace to stderr.
     """
     install()
     if explain:
@@ -28,7 +32,7 @@ def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> No
 
         keep_functions()
         time_calls()
-    sys.excepthook = _without_our_frames(sys.excepthook)
+    sys.excepthook = _without_own_frames(sys.excepthook)
     try:
         if module:
             _run_module(argv)
@@ -59,7 +63,7 @@ def _run_script(argv: Sequence[str]) -> None:
         with open(path, "rb") as file:
             source = file.read()
     except OSError as e:
-        # Python's own words and exit status.
+        # The message and the exit status are those of python.
         print(
             f"{sys.executable}: can't open file {os.path.abspath(path)!r}: "
             f"[Errno {e.errno}] {e.strerror}",
@@ -77,16 +81,15 @@ def _run_script(argv: Sequence[str]) -> None:
 _Hook = Callable[[type[BaseException], BaseException, types.TracebackType | None], Any]
 
 
-def _without_our_frames(hook: _Hook) -> _Hook:
-    """A ``sys.excepthook`` that starts tracebacks where the program starts."""
-    here = PACKAGE
+def _without_own_frames(hook: _Hook) -> _Hook:
+    """Returns an excepthook that omits the frames of this command from tracebacks."""
 
     def excepthook(
         kind: type[BaseException], value: BaseException, tb: types.TracebackType | None
     ) -> None:
         while tb is not None:
             file = tb.tb_frame.f_code.co_filename
-            if not (file.startswith((here, "<frozen runpy>")) or file == runpy.__file__):
+            if not (file.startswith((PACKAGE, "<frozen runpy>")) or file == runpy.__file__):
                 break
             tb = tb.tb_next
         hook(kind, value.with_traceback(tb), tb)

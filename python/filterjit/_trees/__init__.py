@@ -1,1 +1,1 @@
-"""What a pytree is to the C core, and trees without a call."""
+"""Pytrees: the registry of node types, filters, and functions of trees."""

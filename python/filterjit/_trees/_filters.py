@@ -1,7 +1,7 @@
-"""Filters: which leaves of a tree are meant.
+"""Filters, which select leaves of a tree.
 
-What a user gives becomes a *program*, which the C core runs over all leaves at once
-(``csrc/tree/filter.h`` lists its parts). That happens once a call and a filter, not once a leaf.
+Each filter that a user passes is translated into a filter *expression*, a tuple that
+``csrc/tree/filter.h`` describes. The C core evaluates it for all leaves of a tree.
 """
 
 import functools
@@ -14,86 +14,90 @@ import numpy as np
 
 from .. import _core
 from .._base import _jax_compat
+from .._base._package import public
 from . import _registry
 
-Program = bool | tuple[Any, ...]
+Expression = bool | tuple[Any, ...]
 
 
+@public
 class Filter:
-    """A filter that can be combined with others by ``&``, ``|`` and ``~``.
+    """A filter of leaves that can be combined with others by ``&``, ``|`` and ``~``.
 
     Arguments:
-        spec: what the partition functions take as a filter, one of
+        spec: any filter that the partition functions take:
 
             - a function ``leaf -> bool``;
-            - ``True`` or ``False``;
-            - a dtype or a scalar type (``jnp.float32``, ``jnp.floating``): arrays of that dtype or
-              a kind of it; a type of arrays (``jax.Array``, ``np.ndarray``): its instances;
-            - a path pattern, a ``str``, see below;
+            - ``True`` or ``False``, which take every leaf or none;
+            - a dtype or a scalar type (``jnp.float32``, ``jnp.floating``), which takes the arrays
+              whose dtype is that type or a subtype of it;
+            - a type of arrays (``jax.Array``, ``np.ndarray``), which takes its instances;
+            - a ``str``, which is a path pattern (see below);
             - another ``Filter``;
-            - a tree prefix of these (patterns excepted), as ``equinox.partition`` takes.
+            - a tree prefix of these filters, path patterns excepted, as ``equinox.partition``
+              takes.
 
     The other operand of ``&`` and ``|`` may be any of these too: ``"encoder.**" & is_array``.
 
-    A *path pattern* is matched against the whole path of a leaf. It reads as paths are written,
-    ``layers[0].weight`` or ``layers.0.weight``:
+    A *path pattern* has to match the whole path of a leaf. It is written as paths are, as
+    ``layers[0].weight`` or ``layers.0.weight``, and consists of:
 
     ========================  ==========================================================
-    ``weight``, ``0``         a field, a key or an index of that name
-    ``w*``, ``layer_?``       the same, where ``*`` stands for any text and ``?`` for a character
-    ``*``, ``[*]``            any one field, key or index
-    ``**``                    any number of them, none too
-    ``[3]``, ``[-1]``         an index, from the end where negative; an ``int`` key
+    ``weight``, ``0``         the field, key or index of that name
+    ``w*``, ``layer_?``       the same, where ``*`` matches any text and ``?`` any character
+    ``*``, ``[*]``            any single field, key or index
+    ``**``                    any number of fields, keys and indices, including none
+    ``[3]``, ``[-1]``         the index, counted from the end if negative; or an ``int`` key
     ``[1:3]``                 the indices of a slice
-    ``['a.b']``               a key as it is, dots and stars included
+    ``['a.b']``               the key as it is written, including dots and stars
     ========================  ==========================================================
 
     Raises:
-        ValueError: a pattern that cannot be read, or a spec that is none of the above.
+        ValueError: the pattern cannot be read, or `spec` is none of the above.
     """
 
-    __slots__ = ("__weakref__", "program")
+    __slots__ = ("__weakref__", "expression")
 
     def __init__(self, spec: Any) -> None:
-        self.program: Program = as_program(spec)
+        self.expression: Expression = as_expression(spec)
 
     def __call__(self, leaf: Any) -> bool:
-        """Whether the filter takes `leaf`, seen by itself.
+        """Returns whether the filter takes a leaf that is not part of a tree.
 
         Raises:
-            ValueError: the filter asks for the path of the leaf.
+            ValueError: the filter depends on the place of the leaf in a tree.
         """
-        return _take(self.program, leaf)
+        return _evaluate(self.expression, leaf)
 
     def __and__(self, other: Any) -> "Filter":
-        return _made_of("and", self, other)
+        return _combined("and", self, other)
 
     def __rand__(self, other: Any) -> "Filter":
-        return _made_of("and", other, self)
+        return _combined("and", other, self)
 
     def __or__(self, other: Any) -> "Filter":
-        return _made_of("or", self, other)
+        return _combined("or", self, other)
 
     def __ror__(self, other: Any) -> "Filter":
-        return _made_of("or", other, self)
+        return _combined("or", other, self)
 
     def __invert__(self) -> "Filter":
-        return _made_of("not", self)
+        return _combined("not", self)
 
     def __repr__(self) -> str:
-        return f"Filter({_describe(self.program)})"
+        return f"Filter({_format(self.expression)})"
 
 
-def _made_of(op: str, *specs: Any) -> Filter:
-    made = object.__new__(Filter)
-    made.program = (op, *map(as_program, specs))
-    return made
+def _combined(op: str, *specs: Any) -> Filter:
+    combined = object.__new__(Filter)
+    combined.expression = (op, *map(as_expression, specs))
+    return combined
 
 
-def _take(program: Program, leaf: Any) -> bool:
-    match program:
+def _evaluate(expression: Expression, leaf: Any) -> bool:
+    match expression:
         case bool():
-            return program
+            return expression
         case ("arrays",):
             return _registry.is_array(leaf)
         case ("array", predicate):
@@ -101,61 +105,72 @@ def _take(program: Program, leaf: Any) -> bool:
         case ("leaf", predicate):
             return bool(predicate(leaf))
         case ("and", p, q):
-            return _take(p, leaf) and _take(q, leaf)
+            return _evaluate(p, leaf) and _evaluate(q, leaf)
         case ("or", p, q):
-            return _take(p, leaf) or _take(q, leaf)
+            return _evaluate(p, leaf) or _evaluate(q, leaf)
         case ("not", p):
-            return not _take(p, leaf)
+            return not _evaluate(p, leaf)
         case _:
-            raise ValueError(f"{_describe(program)} is about a place in a tree, not about a leaf")
+            raise ValueError(
+                f"the filter {_format(expression)} cannot be called with a leaf: it depends on the "
+                "place of the leaf in a tree"
+            )
 
 
-def _describe(program: Program) -> str:
-    match program:
+def _format(expression: Expression) -> str:
+    match expression:
         case ("arrays",):
             return "is_array"
         case ("array" | "leaf", predicate):
             return str(getattr(predicate, "__qualname__", None) or repr(predicate))
         case ("path", components):
-            return repr(_write_pattern(components))
+            return repr(_format_pattern(components))
         case ("and" | "or" as op, p, q):
-            return f"({_describe(p)} {'&' if op == 'and' else '|'} {_describe(q)})"
+            return f"({_format(p)} {'&' if op == 'and' else '|'} {_format(q)})"
         case ("not", p):
-            return f"~{_describe(p)}"
+            return f"~{_format(p)}"
         case ("tree", spec, _):
             return repr(spec)
         case _:
-            return repr(program)
+            return repr(expression)
 
 
-# ---- from a spec to a program ----
+# ---- from filters to expressions ----
 
 
-def as_program(spec: Any) -> Program:
-    """The program of any filter; see `Filter` for what there is."""
+def as_expression(spec: Any) -> Expression:
+    """Returns the expression of any filter that `Filter` describes.
+
+    Raises:
+        ValueError: `spec` is not a filter.
+    """
     if isinstance(spec, str):
         return "path", parse_pattern(spec)
     if isinstance(spec, bool):
         return spec
     if isinstance(spec, Filter):
-        return spec.program
+        return spec.expression
     below = _core.tree_leaves(_registry.registry, spec, lambda x: x is not spec)
     if not any(x is spec for x in below):
-        return "tree", spec, part_program
-    return _leaf_program(spec)
+        return "tree", spec, entry_expression
+    return _simple_expression(spec)
 
 
-def part_program(spec: Any) -> Program:
-    """The program of what stands in one place of a tree of filters."""
-    if isinstance(spec, str) or (isinstance(spec, Filter) and _has_path(spec.program)):
+def entry_expression(spec: Any) -> Expression:
+    """Returns the expression of one leaf of a tree of filters.
+
+    Raises:
+        ValueError: `spec` is not a filter, or it contains a path pattern.
+    """
+    if isinstance(spec, str) or (isinstance(spec, Filter) and _has_path(spec.expression)):
         raise ValueError(
-            f"a path pattern cannot stand inside a tree of filters: {spec!r}. It is a filter of a "
-            "whole tree; combine the two by `&` or `|`."
+            f"a tree of filters cannot contain a path pattern: {spec!r}. A pattern filters a whole "
+            "tree; combine the two by `&` or `|`."
         )
-    return _leaf_program(spec)
+    return _simple_expression(spec)
 
 
-def _bad(spec: Any) -> ValueError:
+def _not_a_filter(spec: Any) -> ValueError:
     if isinstance(spec, jax.core.Tracer):
         return ValueError("a filter cannot be a traced array")
     return ValueError(
@@ -164,18 +179,18 @@ def _bad(spec: Any) -> ValueError:
     )
 
 
-def _has_path(program: Program) -> bool:
-    return isinstance(program, tuple) and (
-        program[0] == "path" or any(_has_path(p) for p in program[1:] if isinstance(p, tuple))
+def _has_path(expression: Expression) -> bool:
+    return isinstance(expression, tuple) and (
+        expression[0] == "path" or any(_has_path(p) for p in expression[1:] if isinstance(p, tuple))
     )
 
 
-def _leaf_program(spec: Any) -> Program:
-    """The program of a filter that is no tree and no pattern."""
+def _simple_expression(spec: Any) -> Expression:
+    """Returns the expression of a filter that is neither a tree nor a path pattern."""
     if isinstance(spec, bool):
         return spec
     if isinstance(spec, Filter):
-        return spec.program
+        return spec.expression
     if isinstance(spec, type) and issubclass(spec, (jax.Array, np.ndarray)):
         return "array", functools.partial(_is_instance, spec)
     if isinstance(spec, np.dtype) or (
@@ -186,8 +201,8 @@ def _leaf_program(spec: Any) -> Program:
     if spec is _registry.is_array:
         return ("arrays",)
     if callable(spec) and not isinstance(spec, jax.core.Tracer):
-        return _of_equinox(spec) or ("leaf", spec)
-    raise _bad(spec)
+        return _equinox_expression(spec) or ("leaf", spec)
+    raise _not_a_filter(spec)
 
 
 def _is_instance(cls: type, leaf: Any) -> bool:
@@ -195,29 +210,29 @@ def _is_instance(cls: type, leaf: Any) -> bool:
 
 
 class _HasDtype:
-    """Whether an array has a dtype, or one of a kind such as ``jnp.floating``."""
+    """A predicate: whether an array has this dtype or a subtype of it, as of ``jnp.floating``."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
-        self.known: dict[Any, bool] = {}
+        self.answers: dict[Any, bool] = {}  # by the dtype of the array
 
     def __call__(self, leaf: Any) -> bool:
-        known = self.known.get(leaf.dtype)
-        if known is None:
-            known = self.known[leaf.dtype] = bool(jnp.issubdtype(leaf.dtype, self.dtype))
-        return known
+        answer = self.answers.get(leaf.dtype)
+        if answer is None:
+            answer = self.answers[leaf.dtype] = bool(jnp.issubdtype(leaf.dtype, self.dtype))
+        return answer
 
     def __repr__(self) -> str:
         return repr(self.dtype)
 
 
-def _of_equinox(predicate: Any) -> Program | None:
-    """The program of a predicate of Equinox's that is known to be about arrays only."""
+def _equinox_expression(predicate: Any) -> Expression | None:
+    """Returns an expression for a predicate of Equinox that takes only arrays; else None."""
     equinox = _jax_compat.equinox()
     if equinox is None:
         return None
     if predicate is equinox.is_array:
-        # Older ones leave NumPy's arrays out.
+        # In older versions of Equinox it does not take NumPy's arrays.
         return ("arrays",) if equinox.is_array(np.zeros(())) else None
     return ("array", predicate) if predicate is equinox.is_inexact_array else None
 
@@ -234,31 +249,32 @@ _TOKEN = re.compile(
 
 @functools.lru_cache(maxsize=1024)
 def parse_pattern(pattern: str) -> tuple[tuple[Any, ...], ...]:
-    """The components of a path pattern, as ``csrc/tree/pattern.h`` has them.
+    """Returns the components of a path pattern, which ``csrc/tree/pattern.h`` describes.
 
     Raises:
-        ValueError: the pattern cannot be read; the message points at the place.
+        ValueError: the pattern cannot be read; the message says from which character on.
     """
     components: list[tuple[Any, ...]] = []
     at = 0
     while at < len(pattern):
-        # A dot stands between components, but not before a bracket.
+        # Components are separated by dots, but there is no dot before a bracket.
         if components and pattern[at] == "." and pattern[at + 1 : at + 2] != "[":
             at += 1
         elif components and pattern[at] != "[":
-            raise _unreadable(pattern, at)
+            raise _pattern_error(pattern, at)
         token = _TOKEN.match(pattern, at)
         if token is None:
-            raise _unreadable(pattern, at)
+            raise _pattern_error(pattern, at)
         components.append(_component(token, pattern))
         at = token.end()
     return tuple(components)
 
 
-def _unreadable(pattern: str, at: int) -> ValueError:
+def _pattern_error(pattern: str, at: int) -> ValueError:
     return ValueError(
         f"cannot read the path pattern {pattern!r} from character {at + 1} on: {pattern[at:]!r}. "
-        "It is made of names, `[index]`, `*` and `**`, with dots between: `layers[*].weight`."
+        "A pattern consists of names, `[index]`, `*` and `**`, separated by dots: "
+        "`layers[*].weight`."
     )
 
 
@@ -270,7 +286,7 @@ def _component(token: re.Match[str], pattern: str) -> tuple[Any, ...]:
     if (indices := token["slice"]) is not None:
         start, stop, step, *_ = (int(n) if n else None for n in [*indices.split(":"), ""])
         if step == 0:
-            raise _unreadable(pattern, token.start())
+            raise _pattern_error(pattern, token.start())
         return "slice", start, stop, step
     text = token["name"] or token["item"]
     if text == "*":
@@ -278,14 +294,14 @@ def _component(token: re.Match[str], pattern: str) -> tuple[Any, ...]:
     if text == "**":
         return ("deep",)
     if "**" in text:
-        raise _unreadable(pattern, token.start())
+        raise _pattern_error(pattern, token.start())
     if "*" in text or "?" in text:
         regex = re.escape(text).replace(r"\*", ".*").replace(r"\?", ".")
         return "glob", re.compile(regex, re.DOTALL).fullmatch
     return "name", text
 
 
-def _write_pattern(components: tuple[tuple[Any, ...], ...]) -> str:
+def _format_pattern(components: tuple[tuple[Any, ...], ...]) -> str:
     text = ""
     for component in components:
         match component:
@@ -305,7 +321,7 @@ def _write_pattern(components: tuple[tuple[Any, ...], ...]) -> str:
 
 
 is_array: Filter = Filter(_registry.is_array)
-"""Takes JAX's and NumPy's arrays, tracers included, as ``equinox.is_array`` does."""
+"""Takes the arrays of JAX and NumPy, including tracers, as ``equinox.is_array`` does."""
 
 is_inexact_array: Filter = Filter(jnp.inexact)
 """Takes arrays of floating-point or complex numbers, as ``equinox.is_inexact_array`` does."""

@@ -1,16 +1,29 @@
-"""``functions="structure"``: functions that cannot behave differently share a variant.
+"""The keys of functions for ``functions="structure"``.
 
-For a function stands a key: all that its code can reach without asking an object for an
-attribute. The C core freezes the key when it looks for a variant, and takes it again on each
-call, of the function that comes in and, where that is another, of the one that the variant
-holds: so a hit means that neither is other than what was traced.
+By default, a function among the static values (the values in a pytree that are not arrays) equals
+only itself. With ``functions="structure"``, two functions share a variant if they cannot behave
+differently. A *key* stands for each static function: a tuple of all that its code can use without
+reading an attribute of an object, which are its code, globals, defaults, closure and attributes.
+Functions with equal keys are equal.
 
-The functions that one static leads to are numbered as they are met, and named by their numbers,
-so recursion is no matter; their cells likewise, so two that share a cell are not taken for two
-that do not. What is not known to be harmless leaves a function *in doubt*: then it is itself a
-part of its key, and equals no other. What a trace changes in the functions that it is given
-(one counts its traces, say) is left out from then on, for all functions of that code, and they
-are in doubt: `tracing`.
+The C core computes and freezes the key when it looks for a variant. It computes the key again on
+each later call, for the function that is passed, and also for the function that the variant
+holds if that is another object. On a hit, therefore, neither function has changed since the
+trace.
+
+A key covers also the functions that the static function refers to by its closure, defaults or
+attributes, directly or through others. They are numbered in the order in which they are found, and
+a reference to a function is its number, so recursive functions need no special case. Cells are
+numbered too, so two functions that share a cell do not equal two functions with a cell each. A
+function that is the value of a global variable is compared by identity.
+
+A function is *in doubt* if it refers to a value that may change in a way that the key does not
+show, such as a global list. A function in doubt is a part of its own key and equals only itself.
+
+A trace may change the functions that it is given, for example a counter of traces in a closure.
+`tracing` compares the functions before and after the trace. The parts of the key that changed are
+*distrusted*: they are left out of the keys of all functions with that code, and these functions are
+in doubt.
 """
 
 import collections
@@ -34,15 +47,20 @@ _ATOMS: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}
 )
 _MUTABLE = list, dict, set, bytearray, collections.deque, np.ndarray
-_OURS = "__filterjit_"  # attributes that we keep in functions
-_ALWAYS = 8  # parts of a function that are never distrusted
+_OWN_ATTRIBUTES = "__filterjit_"  # the prefix of attributes that filterjit sets on functions
+_TRUSTED = 8  # the number of parts, at the beginning of a key, that are never distrusted
 _identity = _core.identity
-_DROPPED = _identity(object())  # stands for a part that is distrusted
+_OMITTED = _identity(object())  # takes the place of a distrusted part
 
 
 class _Code:
-    """What is known of a code object: the names of the globals that it reads, itself or in
-    functions that it makes; and which parts of its functions' keys are not to be trusted."""
+    """Facts about a code object.
+
+    Attributes:
+        globals: the names of the globals that it reads, or that functions defined in it read.
+        distrusted: the indices of the parts to leave out of the keys of its functions.
+        ref: a weak reference to the code object.
+    """
 
     __slots__ = ("distrusted", "globals", "ref")
 
@@ -53,14 +71,14 @@ class _Code:
         self.distrusted: frozenset[int] = frozenset()
 
 
-_codes: dict[int, _Code] = {}  # by address: a code object's own hash reads all of it
+_codes: dict[int, _Code] = {}  # by address, because hashing a code object reads all of it
 
 
-def _code(code: types.CodeType) -> _Code:
-    known = _codes.get(id(code))
-    if known is None or known.ref() is not code:
-        known = _codes[id(code)] = _Code(code)
-    return known
+def _facts_of(code: types.CodeType) -> _Code:
+    facts = _codes.get(id(code))
+    if facts is None or facts.ref() is not code:
+        facts = _codes[id(code)] = _Code(code)
+    return facts
 
 
 def _globals_of(code: types.CodeType) -> set[str]:
@@ -76,10 +94,12 @@ def _globals_of(code: types.CodeType) -> set[str]:
 
 
 class _Walk:
-    """Writes down a static that is a function, and all functions that it leads to.
+    """Computes the key of one static function, and of the functions that it refers to.
 
-    Each part of a key that is not an atom is a tuple headed by a word, so that none is taken for
-    another.
+    Each part of a key is an atom or a tuple that starts with the name of its kind, so that parts
+    of different kinds are never equal.
+
+    `functions` lists the functions found so far, in the order of their numbers.
     """
 
     def __init__(self) -> None:
@@ -97,15 +117,15 @@ class _Walk:
         return tuple(parts)
 
     def function(self, f: Any) -> tuple[Any, ...]:
-        """What `f` is made of: always as many parts for the same code."""
+        """Returns the parts of one function's key: equally many for functions of equal code."""
         code = f.__code__
-        known = _code(code)
+        facts = _facts_of(code)
         names: dict[str, Any] = f.__globals__
         built_in: dict[str, Any] = f.__builtins__
-        self._doubt = bool(known.distrusted)
+        self._doubt = bool(facts.distrusted)
         parts = [
             code,
-            code.co_filename,  # == of code leaves it out
+            code.co_filename,  # which the == of code objects ignores
             _identity(names),
             _identity(built_in),
             f.__name__,
@@ -113,15 +133,15 @@ class _Walk:
             self.part(f.__module__),
             self.part(f.__doc__),
         ]
-        skip = known.distrusted
+        skip = facts.distrusted
         kinds = getattr(f, "__type_params__", None)
         for x in f.__defaults__, f.__kwdefaults__, f.__dict__, self._annotations(f), kinds:
-            parts.append(None if not x else _DROPPED if len(parts) in skip else self._own(x))
+            parts.append(None if not x else _OMITTED if len(parts) in skip else self._own(x))
         for cell in f.__closure__ or ():
-            parts.append(_DROPPED if len(parts) in skip else self._cell(cell))
-        for k in known.globals:
+            parts.append(_OMITTED if len(parts) in skip else self._cell(cell))
+        for k in facts.globals:
             value = names.get(k, built_in.get(k, _identity))
-            parts.append(_DROPPED if len(parts) in skip else self._global(value))
+            parts.append(_OMITTED if len(parts) in skip else self._global(value))
         if self._doubt:
             parts.append(_identity(f))
         return tuple(parts)
@@ -129,18 +149,21 @@ class _Walk:
     def _annotations(self, f: Any) -> Any:
         try:
             return f.__annotations__
-        except Exception:  # from Python 3.14 on they are computed here, and may fail
+        except Exception:  # since Python 3.14, reading them runs code
             self._doubt = True
             return {}
 
     def _own(self, x: Any) -> Any:
-        """What belongs to a function or a partial, so that a dict is no cause for doubt."""
+        """Returns the part for an object that no other function uses, such as ``__dict__``.
+
+        A dict here does not put the function in doubt.
+        """
         if type(x) is not dict:
             return self.part(x)
         items = [
             (self.part(k), self.part(v))
             for k, v in list(x.items())
-            if not (type(k) is str and k.startswith(_OURS))
+            if not (type(k) is str and k.startswith(_OWN_ATTRIBUTES))
         ]
         return tuple(items) or None
 
@@ -152,7 +175,7 @@ class _Walk:
             return "empty", number
 
     def _global(self, value: Any) -> Any:
-        """The value of a global variable; a name that is not there has `_identity`'s."""
+        """Returns the part for the value of a global variable; `_identity` if it is not set."""
         cls = type(value)
         if cls is types.ModuleType or cls is types.FunctionType:
             return _identity(value)
@@ -163,6 +186,7 @@ class _Walk:
         return _identity(value)
 
     def part(self, x: Any) -> Any:
+        """Returns the part for any value."""
         cls = type(x)
         if cls in _ATOMS:
             return x
@@ -186,20 +210,24 @@ class _Walk:
         return self._leaf(x)
 
     def _mutable(self, x: Any) -> Any:
-        """By what it holds now. Of NumPy's arrays only by which it is."""
+        """Returns the part for a mutable value: its contents, or its identity for a NumPy array."""
         match x:
             case bytearray():
-                held: Any = (bytes(x),)
+                contents: Any = (bytes(x),)
             case dict():
-                held = self._own(dict(x)) or ()
+                contents = self._own(dict(x)) or ()
             case np.ndarray():
                 return _identity(x)
             case _:
-                held = map(self.part, list(x))
-        return "mutable", _identity(type(x)), *held
+                contents = map(self.part, list(x))
+        return "mutable", _identity(type(x)), *contents
 
     def _leaf(self, x: Any) -> Any:
-        """By the rule for statics where that says more than identity, and is safe to ask."""
+        """Returns the part for a value of any other type.
+
+        The value is compared as static values are if its type defines ``__hash__`` and ``__eq__``,
+        and by identity otherwise.
+        """
         cls: Any = type(x)
         if cls in (range, slice):
             return cls.__name__, self.part((x.start, x.stop, x.step))
@@ -215,7 +243,7 @@ class _Walk:
         if registry.kind(x) != "static":
             return _identity(x)
         try:
-            key = _registry._static_key(cls)
+            key = _registry.static_key(cls)
             if key is not None:
                 return "dataclass", _identity(cls), self.part(key(x))
             hash(x)
@@ -233,7 +261,7 @@ def _key(static: Any) -> Any:
 
 
 class _Contents(_Walk):
-    """What one function holds, other functions by their identity."""
+    """Computes the parts of one function; other functions are compared by identity."""
 
     def part(self, x: Any) -> Any:
         return _identity(x) if type(x) is types.FunctionType else super().part(x)
@@ -248,10 +276,10 @@ def _contents(f: types.FunctionType) -> tuple[Any, ...]:
 
 @contextlib.contextmanager
 def tracing(variant: _core.Variant) -> Iterator[None]:
-    """Around a trace: what it changes in the functions that it is given is distrusted."""
+    """A context around a trace, which distrusts the parts of functions that the trace changes."""
     walk = _Walk()
     for _, _, _, detail, _ in variant.structure._nodes():
-        with contextlib.suppress(Exception):  # the C core meets it as well
+        with contextlib.suppress(Exception):  # the C core raises the error
             walk.part(detail)
     with contextlib.suppress(Exception):
         walk.key(None)
@@ -260,8 +288,8 @@ def tracing(variant: _core.Variant) -> Iterator[None]:
     for f, code, parts in before:
         if f.__code__ is code:
             pairs = zip(parts, _contents(f), strict=False)
-            changed = {i for i, (x, y) in enumerate(pairs) if i >= _ALWAYS and not _same(x, y)}
-            _code(code).distrusted |= changed
+            changed = {i for i, (x, y) in enumerate(pairs) if i >= _TRUSTED and not _same(x, y)}
+            _facts_of(code).distrusted |= changed
 
 
 def _same(x: Any, y: Any) -> bool:
@@ -272,7 +300,7 @@ def _same(x: Any, y: Any) -> bool:
 
 
 def _classify(cls: type, x: Any) -> tuple[Any, ...]:
-    answer = _registry._classify(cls, x)
+    answer = _registry.classify(cls, x)
     registry.missing = _registry.registry.missing
     return answer
 
@@ -281,8 +309,8 @@ registry: _core.Registry = _core.Registry(
     array_type=_jax_compat.ARRAY_IMPL,
     classify=_classify,
     is_array=_registry.is_array,
-    flatten_one_level=_registry._split,
-    flatten_with_keys=_registry._describe,
+    flatten_one_level=_registry.flatten_one_level,
+    flatten_with_keys=_registry.flatten_with_keys,
     missing=_registry.registry.missing,
     keyed=tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial)),
 )

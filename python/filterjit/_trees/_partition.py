@@ -1,87 +1,101 @@
-"""A tree in several parts by what its leaves are or where they stand, and together again."""
+"""Splitting a tree into several by filters, and combining trees into one."""
 
 from typing import Any
 
 from .. import _core
-from ._filters import as_program, part_program
+from .._base._package import public
+from ._filters import as_expression, entry_expression
 from ._registry import registry
 from ._tree_functions import IsLeaf, flatten
 
 
+@public
 def partition(
     tree: Any, *filters: Any, is_leaf: IsLeaf = None, replace: Any = None
 ) -> tuple[Any, ...]:
-    """A tree in parts: each leaf goes to the first filter that takes it, the rest to the last.
+    """Splits a tree: each leaf goes to the tree of the first filter that takes it.
+
+    With one filter, this is ``equinox.partition``.
 
     Arguments:
         tree: any pytree.
-        filters: see `Filter` for what a filter may be. With one it is ``equinox.partition``.
-        is_leaf: a function of a node that says whether it counts as a leaf, though it is none.
-        replace: what stands in the other parts in a leaf's place.
+        filters: the filters; see `Filter` for what a filter can be.
+        is_leaf: a function ``node -> bool``. A node for which it returns True is a leaf.
+        replace: the value that takes the place of a leaf in all trees but one.
 
     Returns:
-        ``len(filters) + 1`` trees of the structure of `tree`. `combine` undoes it.
+        A tuple of ``len(filters) + 1`` trees with the structure of `tree`. The last one has the
+        leaves that no filter takes. `combine` restores `tree` from them.
 
     Raises:
-        ValueError: something is no filter, a tree of filters is no prefix of `tree`, or a path
-            pattern names an inner node.
-        TypeError: a function returned None. Whatever else a filter raises is passed on, with a
-            note of the leaf it was asked about.
+        ValueError: one of `filters` is not a filter, a tree of filters is not a prefix of `tree`,
+            or a path pattern matches an inner node.
+        TypeError: a function among the filters returned None. Other exceptions of a filter are
+            passed on, with a note that names the leaf.
     """
-    programs = tuple(map(as_program, filters))
-    if is_leaf is not None and len(programs) == 1 and _is_tree(programs[0]):
+    expressions = tuple(map(as_expression, filters))
+    if is_leaf is not None and len(expressions) == 1 and _is_tree(expressions[0]):
         return _partition_by_tree(tree, filters[0], is_leaf, replace)
-    return _core.partition(registry, tree, programs, is_leaf, replace)
+    return _core.partition(registry, tree, expressions, is_leaf, replace)
 
 
-def _is_tree(program: Any) -> bool:
-    return isinstance(program, tuple) and program[0] == "tree"
+def _is_tree(expression: Any) -> bool:
+    return isinstance(expression, tuple) and expression[0] == "tree"
 
 
 def _partition_by_tree(tree: Any, spec: Any, is_leaf: IsLeaf, replace: Any) -> tuple[Any, Any]:
-    """By a tree of filters, where `is_leaf` is only asked from the leaves of that tree on down."""
+    """Partitions by a tree of filters; `is_leaf` is called only for nodes below its leaves."""
     specs, structure = flatten(spec, True)
     subtrees = structure.flatten_up_to(tree)
     parts = [
-        _core.partition(registry, subtree, (part_program(spec),), is_leaf, replace)
+        _core.partition(registry, subtree, (entry_expression(spec),), is_leaf, replace)
         for spec, subtree in zip(specs, subtrees, strict=True)
     ]
     return structure.unflatten(p[0] for p in parts), structure.unflatten(p[1] for p in parts)
 
 
+@public
 def combine(*trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any:
-    """One tree of several: each leaf is the first that is not None, as in ``equinox.combine``.
+    """Combines trees into one, which has the first leaf that is not None, for each leaf.
+
+    This is ``equinox.combine``.
 
     Arguments:
-        trees: at least one, of one structure; what has a leaf in one may have None in another.
+        trees: at least one tree. All have the same structure, except that a leaf of one may be
+            None in another.
         is_leaf: as in `partition`.
-        strict: refuse a leaf that is in more than one tree.
+        strict: whether to refuse trees of which two have a leaf in the same place.
+
+    Returns:
+        The combined tree.
 
     Raises:
         ValueError: the structures differ, or, with `strict`, two trees have a leaf in the same
-            place; the message says where.
-        TypeError: there is no tree.
+            place. The message names the path.
+        TypeError: `trees` is empty.
     """
     return _core.combine(registry, trees, is_leaf, bool(strict))
 
 
+@public
 def partition_dict(tree: Any, *filters: Any, is_leaf: IsLeaf = None) -> tuple[Any, ...]:
-    """The arrays of a tree as flat dicts, and a structure that holds everything else.
+    """Splits a tree into flat dicts of its arrays and a structure with everything else.
 
     Arguments:
         tree: any pytree.
-        filters: as in `partition`, but they are asked about arrays only: whatever is no array is
-            in the structure.
+        filters: as in `partition`, but they are applied to arrays only. All other leaves belong
+            to the structure.
         is_leaf: as in `partition`.
 
     Returns:
-        ``(structure, *groups)``: ``len(filters) + 1`` dicts from path (``"layers.0.weight"``, see
-        `tree_paths`) to array, in the order of the tree. ``structure.combine(*groups)`` is the
-        tree again, with whatever arrays the dicts then hold.
+        ``(structure, *groups)``, where `groups` are ``len(filters) + 1`` dicts from the path of an
+        array (``"layers.0.weight"``, see `tree_paths`) to the array, in the order of the tree.
+        ``structure.combine(*groups)`` restores the tree, with the arrays that the dicts have then.
 
     Raises:
-        ValueError: as `partition`, or two arrays have the same path (``{"a.b": x, "a": {"b":
-            y}}``).
+        ValueError: as `partition`, or two arrays have the same path, as in ``{"a.b": x, "a": {"b":
+            y}}``.
+        TypeError: as `partition`.
     """
-    programs = tuple(map(as_program, filters))
-    return _core.partition_dict(registry, tree, ("arrays",), programs, is_leaf)
+    expressions = tuple(map(as_expression, filters))
+    return _core.partition_dict(registry, tree, ("arrays",), expressions, is_leaf)

@@ -1,4 +1,7 @@
-"""What JAX and Equinox know of a type, told to the C core once a type."""
+"""The registry of the node types of JAX and Equinox, which the C core asks once for each type.
+
+It also registers with JAX the types of the C core that are pytrees.
+"""
 
 import collections
 import dataclasses
@@ -24,29 +27,33 @@ _BUILTIN: dict[type, str] = {
     collections.OrderedDict: "ordered_dict",
     collections.defaultdict: "default_dict",
 }
-# Leaves of which no instance can be anything but static.
+# Types of leaves whose instances are static, all of them.
 _STATIC: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type, type(print), type(lambda: None)}
 )
 
-_DICT = type("_", (), {}).__dict__["__dict__"]  # the usual descriptor
-_split = _jax_compat.flatten_one_level()
+_DICT = type("_", (), {}).__dict__["__dict__"]  # the descriptor of `__dict__` in usual classes
+flatten_one_level = _jax_compat.flatten_one_level()
 
 
 class _Missing:
-    """Stands for an argument or a field that is not there."""
+    """The type of the sentinel for a missing argument or field."""
 
     def __repr__(self) -> str:
         return "missing"
 
 
 def is_array(x: Any) -> bool:
-    """Whether `x` is traced, as ``equinox.is_array`` says: JAX and NumPy arrays, tracers."""
+    """Whether `x` is an array of JAX or NumPy, or a tracer, as ``equinox.is_array`` says.
+
+    `filter_jit` traces these leaves. All others are static.
+    """
     return isinstance(x, _jax_compat.ARRAY_TYPES)
 
 
 def _key(entry: Any) -> str | tuple[Any]:
-    """A key of one of JAX's paths, as the C core has them: a name, or (the key of an item,)."""
+    """Converts a key of JAX to the C core's format: the name of an attribute, or ``(key,)`` for
+    the key or index of an item."""
     match entry:
         case jtu.GetAttrKey(name=name) if type(name) is str:
             return name
@@ -58,27 +65,27 @@ def _key(entry: Any) -> str | tuple[Any]:
             return str(entry)
 
 
-def _describe(
+def flatten_with_keys(
     x: Any,
 ) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any], tuple[str | tuple[Any], ...]]:
-    """One level of a node: its children, its aux data, how it is put together again, and the keys
-    of the children."""
+    """Flattens one level of a node: returns its children, its aux data, a function that rebuilds
+    the node from children, and the keys of the children."""
     pairs, treedef = jtu.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
     children = tuple(child for _, child in pairs)
     keys = tuple(_key(path[0]) for path, _ in pairs)
     aux = treedef.node_data()[1]
-    # Rather than treedef.unflatten: the garbage collector does not see what a treedef holds, and
-    # a function that is kept in the aux data would never die.
+    # Not treedef.unflatten: the garbage collector does not see what a treedef references, so a
+    # cycle through a function in the aux data would never be freed.
     registered = _jax_compat.registered_unflatten(type(x))
     unflatten = treedef.unflatten if registered is None else functools.partial(registered, aux)
     return children, aux, unflatten, keys
 
 
 def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """The native handling of an Equinox Module; None where it would not do.
+    """Returns how the C core flattens a class of Equinox Modules itself; None if it cannot.
 
-    It has to agree with the functions that the class is registered with: this instance is
-    taken apart and put together by them and by us.
+    The C core has to agree with the functions that the class is registered with. This is checked
+    by flattening and rebuilding the instance `x` with these functions.
     """
     equinox = _jax_compat.equinox()
     layout = _jax_compat.module_layout() if equinox is not None else None
@@ -87,23 +94,23 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
     if object.__getattribute__(x, "__dict__") is not x.__dict__ or any(
         type(c.__dict__.get("__dict__", _DICT)) is not type(_DICT) for c in cls.__mro__
     ):
-        return None  # what it says of its attributes is not what it keeps
+        return None  # its attributes may be stored elsewhere than in `x.__dict__`
     missing, wrapper = layout
     fields = dataclasses.fields(cls)
     dynamic = tuple(f.name for f in fields if not f.metadata.get("static", False))
     static = tuple(f.name for f in fields if f.metadata.get("static", False))
 
-    children, aux, unflatten, _ = _describe(x)
+    children, aux, unflatten, _ = flatten_with_keys(x)
     attributes = x.__dict__
 
-    def ours(names: tuple[str, ...]) -> list[Any]:
+    def values(names: tuple[str, ...]) -> list[Any]:
         return [attributes.get(name, missing) for name in names]
 
-    wrapped = missing if len(attributes) == len(fields) else tuple(ours(wrapper))
+    wrapped = missing if len(attributes) == len(fields) else tuple(values(wrapper))
     if not (
-        _same_objects(children, ours(dynamic))
+        _same_objects(children, values(dynamic))
         and isinstance(aux, tuple)
-        and _same_objects(aux[1:], ours(static))
+        and _same_objects(aux[1:], values(static))
         and (aux[0] is wrapped or (wrapped is not missing and _same_objects(aux[0], wrapped)))
     ):
         return None
@@ -123,38 +130,43 @@ def _same_objects(xs: Any, ys: Any) -> bool:
 
 
 def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """The native handling of a class registered by ``jax.tree_util.register_dataclass``."""
+    """Returns how the C core flattens a class that was registered by
+    ``jax.tree_util.register_dataclass``; None for other classes."""
     fields = _jax_compat.registered_dataclass_fields(cls)
     if fields is None:
         return None
     data, meta = fields
-    children, aux, _, _ = _describe(x)
+    children, aux, _, _ = flatten_with_keys(x)
     try:
-        ours = [getattr(x, name) for name in data], [getattr(x, name) for name in meta]
+        values = [getattr(x, name) for name in data], [getattr(x, name) for name in meta]
     except AttributeError:
         return None
-    same = _same_objects(children, ours[0]) and _same_objects(aux, ours[1])
+    same = _same_objects(children, values[0]) and _same_objects(aux, values[1])
     return ("dataclass", data, meta, ()) if same else None
 
 
-def _is_plain_namedtuple(cls: Any) -> bool:
-    """Whether calling the class does nothing but fill in the tuple."""
-    made_by = getattr(getattr(cls.__new__, "__globals__", None), "get", lambda _: "")("__name__")
+def _is_made_by_namedtuple(cls: Any) -> bool:
+    """Whether a call of the class runs only the ``__new__`` of ``collections.namedtuple``.
+
+    The C core then creates the tuple without a call.
+    """
+    module = getattr(getattr(cls.__new__, "__globals__", None), "get", lambda _: "")("__name__")
     return (
-        str(made_by).startswith("namedtuple_")
+        str(module).startswith("namedtuple_")
         and cls.__init__ is object.__init__
         and type(cls) is type
     )
 
 
 def _treedef_key(treedef: Any) -> Any:
-    """A value that tells treedefs apart exactly: ``==`` of two takes 1 and True for the same."""
+    """Returns a value to compare a treedef by, as the ``==`` of treedefs takes 1 for True."""
     data = treedef.node_data()
     return data, tuple(_treedef_key(child) for child in treedef.children())
 
 
-# ``range(0, 3, 2) == range(0, 4, 2)``, ``Decimal("1.0") == Decimal("1.00")``, and times are equal
-# in all time zones.
+# Types whose ``==`` is too coarse, with functions that return what to compare instead:
+# ``range(0, 3, 2) == range(0, 4, 2)``, ``Decimal("1.0") == Decimal("1.00")``, and equal times can
+# be in different time zones.
 _PARTS: dict[type, Callable[[Any], Any]] = {
     range: operator.attrgetter("start", "stop", "step"),
     slice: operator.attrgetter("start", "stop", "step"),
@@ -165,11 +177,13 @@ _PARTS: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _static_key(cls: Any) -> Callable[[Any], Any] | None:
-    """What stands for a static of this type, where its own ``==`` is too coarse.
+def static_key(cls: Any) -> Callable[[Any], Any] | None:
+    """Returns a function from a static value of type `cls` to the value that it is compared by.
 
-    The ``==`` of a dataclass compares its fields by theirs, so ``C(1) == C(True)``: we compare
-    the fields by our rule instead, and so with others of which equal ones behave differently.
+    Returns None if values of the type are compared by their own ``==``. It is too coarse for
+    some types. The ``==`` of a dataclass uses that of its fields, so ``C(1) == C(True)``, although
+    a function may return different results for the two. Instead, the fields are compared as all
+    static values are: by type and value.
     """
     if cls is jtu.PyTreeDef:
         return _treedef_key
@@ -183,7 +197,11 @@ def _static_key(cls: Any) -> Callable[[Any], Any] | None:
     return operator.attrgetter(*names) if names else lambda _: ()
 
 
-def _classify(cls: type, x: Any) -> tuple[Any, ...]:
+def classify(cls: type, x: Any) -> tuple[Any, ...]:
+    """Returns the node kind of a type, and how the C core flattens it, given an instance.
+
+    The docstring of `_core.Registry` describes the tuples.
+    """
     if (builtin := _BUILTIN.get(cls)) is not None:
         return (builtin,)
     if cls in _STATIC:
@@ -191,23 +209,23 @@ def _classify(cls: type, x: Any) -> tuple[Any, ...]:
     if not jtu.all_leaves((x,)):
         if (native := _classify_module(cls, x) or _classify_dataclass(cls, x)) is not None:
             return native
-        if issubclass(cls, tuple) and _split(x)[1] is cls:
-            return "namedtuple", _is_plain_namedtuple(cls)
+        if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
+            return "namedtuple", _is_made_by_namedtuple(cls)
         return ("custom",)
-    # Tracers are arrays or not by their aval; a type that gives its own __class__ can lie
-    # differently each time.
+    # Some tracers are arrays and others of the same type are not. `isinstance` believes a type
+    # that defines `__class__`, which may have another value for each instance.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
     if issubclass(cls, jax.core.Tracer) or own_class:
         return ("per_instance",)
-    return ("array",) if is_array(x) else ("static", _static_key(cls))
+    return ("array",) if is_array(x) else ("static", static_key(cls))
 
 
 registry: _core.Registry = _core.Registry(
     array_type=_jax_compat.ARRAY_IMPL,
-    classify=_classify,
+    classify=classify,
     is_array=is_array,
-    flatten_one_level=_split,
-    flatten_with_keys=_describe,
+    flatten_one_level=flatten_one_level,
+    flatten_with_keys=flatten_with_keys,
     missing=_Missing(),
 )
 

@@ -1,6 +1,6 @@
-"""Trees apart and together again: what ``jax.tree_util`` does, by the C core.
+"""The functions of ``jax.tree_util``, computed by the C core.
 
-What is a node, and in which order its children come, is as JAX has it registered.
+The types registered with JAX, and only they, are nodes. Their children are in JAX's order.
 """
 
 import copyreg
@@ -10,88 +10,110 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import _core
-from ._filters import as_program, is_array
+from .._base._package import public
+from ._filters import as_expression, is_array
 from ._registry import registry
 
 Structure = _core.Structure
 IsLeaf = Callable[[Any], Any] | None
 
 
+@public
 def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """The leaves of a tree, in order: ``jax.tree_util.tree_leaves``.
+    """Returns the leaves of a tree, in order. This is ``jax.tree_util.tree_leaves``.
 
     Arguments:
         tree: any pytree.
-        is_leaf: a function of a node that says whether it counts as a leaf, though it is none.
+        is_leaf: a function ``node -> bool``. A node for which it returns True is a leaf.
     """
     return _core.tree_leaves(registry, tree, is_leaf)
 
 
+@public
 def tree_paths(tree: Any, is_leaf: IsLeaf = None) -> list[str]:
-    """The path of each leaf, in order, such as ``"layers.0.weight"``.
+    """Returns the path of each leaf, in order, such as ``"layers.0.weight"``.
 
-    They are what ``jax.tree_util.keystr(path, simple=True, separator=".")`` gives for the paths
-    of ``jax.tree_util.tree_leaves_with_path``.
+    A path is formatted as ``jax.tree_util.keystr(path, simple=True, separator=".")`` formats it.
+
+    Arguments:
+        tree: any pytree.
+        is_leaf: as in `tree_leaves`.
     """
     return _core.tree_paths(registry, tree, is_leaf)
 
 
+@public
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
-    """A tree of the same structure with ``f(leaf)`` for each leaf: ``jax.tree_util.tree_map``.
+    """Applies a function to each leaf of a tree. This is ``jax.tree_util.tree_map``.
 
     Arguments:
-        f: called with a leaf of `tree` and what each of `rest` has in its place.
+        f: a function of a leaf of `tree` and, for each of `rest`, the leaf or subtree in the same
+            place.
         tree: any pytree.
-        rest: trees that `tree`'s structure is a prefix of.
-        is_leaf: as in `tree_leaves`, for `tree`.
+        rest: trees of which the structure of `tree` is a prefix.
+        is_leaf: as in `tree_leaves`; it is called for nodes of `tree` only.
+
+    Returns:
+        A tree with the structure of `tree`, whose leaves are the results of `f`.
 
     Raises:
-        ValueError: one of `rest` is another tree; the message says where.
+        ValueError: the structure of `tree` is not a prefix of one of `rest`. The message says
+            where they differ.
     """
     return _core.tree_map(registry, f, (tree, *rest), is_leaf)
 
 
+@public
 def flatten(
     tree: Any, filter: Any = is_array, *, is_leaf: IsLeaf = None
 ) -> tuple[list[Any], Structure]:
-    """The leaves that a filter takes, and a structure that holds everything else.
+    """Returns the leaves of a tree that a filter takes, and a structure with everything else.
+
+    ``unflatten(structure, leaves)`` restores the tree.
 
     Arguments:
         tree: any pytree.
-        filter: any filter, see `Filter`; ``True`` takes all leaves, as ``jax.tree_util`` does.
+        filter: any filter that `Filter` describes. ``True`` takes all leaves, as
+            ``jax.tree_util.tree_flatten`` does.
         is_leaf: as in `tree_leaves`.
 
     Returns:
-        ``(leaves, structure)``. The structure is hashable where the leaves in it are, it compares
-        exactly by type and value as the statics of `filter_jit` do, it can be pickled where they
-        can, and ``unflatten(structure, leaves)`` is the tree again.
-    """
-    program = True if filter is True else as_program(filter)
-    return _core.tree_flatten(registry, tree, program, is_leaf)
-
-
-def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
-    """The tree of a structure with these leaves.
+        ``(leaves, structure)``. The structure is a treedef together with its static leaves, which
+        are those that the filter does not take. Two structures are equal if their static leaves
+        have the same types and values, as static arguments of `filter_jit` compare. A structure
+        can be hashed or pickled if its static leaves can.
 
     Raises:
-        ValueError: they are too few or too many.
+        ValueError: `filter` is not a filter, or a tree of filters is not a prefix of `tree`.
+        TypeError: a function among the filters returned None.
+    """
+    return _core.tree_flatten(registry, tree, as_expression(filter), is_leaf)
+
+
+@public
+def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
+    """Returns the tree with this structure and these leaves. It is the inverse of `flatten`.
+
+    Raises:
+        ValueError: there are too few or too many leaves.
     """
     return structure.unflatten(leaves)
 
 
+@public
 def flatten_up_to(structure: Structure, tree: Any) -> list[Any]:
-    """What `tree` has in the place of each leaf of a structure: a leaf, or a whole subtree.
+    """Returns the leaf or subtree of `tree` in the place of each leaf that `flatten` returned.
 
-    What it has in the places of statics is not looked at.
+    The values in the places of the static leaves of `structure` are ignored.
 
     Raises:
-        ValueError: the structure is no prefix of the tree; the message says where.
+        ValueError: `structure` is not a prefix of `tree`. The message says where they differ.
     """
     return structure.flatten_up_to(tree)
 
 
 class _Hole:
-    """Stands for each leaf while a structure is pickled."""
+    """Takes the place of each leaf while a structure is pickled."""
 
     def __reduce__(self) -> str:
         return "_HOLE"
@@ -101,7 +123,7 @@ _HOLE = _Hole()
 
 
 class _Pickler(pickle.Pickler):
-    """Equinox's sentinel for a field that is not there would be pickled by value, and be another."""
+    """Pickles Equinox's sentinel for a missing field so that it is unpickled as the same object."""
 
     def reducer_override(self, x: Any) -> Any:
         return (_missing, ()) if x is registry.missing else NotImplemented

@@ -1,0 +1,53 @@
+"""Writing files so that nobody ever sees half of one."""
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[BinaryIO]:
+    """Opens a new binary file in the folder of `path` that replaces `path` at the end.
+
+    If the block raises, the new file is removed and `path` is as it was. A symbolic link stays a
+    link: the file that it points to is replaced. The new file gets the permissions of the old
+    one. With `durable`, the data is on the disk before `path` is replaced, so that a crash of the
+    machine leaves either the old or the new file.
+
+    Raises:
+        IsADirectoryError: `path` is a folder.
+        OSError: the file cannot be written.
+    """
+    path = os.path.realpath(path)
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f".filterjit-{secrets.token_hex(8)}")
+    try:
+        with open(temporary, "xb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if durable:
+        with contextlib.suppress(OSError):  # some systems cannot open a folder
+            _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
