@@ -14,19 +14,16 @@ Nothing in a file is a pickle, and reading one imports nothing. The digests dete
 not authenticate the author. A loaded program does whatever its author wrote when it is called.
 """
 
-import contextlib
 import dataclasses
-import errno
 import hashlib
 import json
 import os
-import secrets
-import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO
 
 from .. import __version__
+from .._base._files import replacing
 from .._base._package import public
 from ._encode import Json
 
@@ -63,40 +60,12 @@ _MALFORMED_ERRORS = (
 # ---- writing ----
 
 
-@contextlib.contextmanager
-def _replacing(path: str) -> Iterator[BinaryIO]:
-    """Yields a new file, which takes the place of `path` once all of it is on the disk."""
-    path = os.path.realpath(path)  # a link stays a link
-    if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f".filterjit-{secrets.token_hex(8)}")
-    try:
-        with open(temporary, "xb") as file:
-            with contextlib.suppress(FileNotFoundError):
-                os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    with contextlib.suppress(OSError):  # sync the folder too, on systems that can open it
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def write(path: str, header: dict[str, Json], blobs: Sequence[bytes]) -> None:
     """Writes a file in the place of `path`. Adds the key ``"blobs"`` to `header`."""
     header["blobs"] = [[len(blob), hashlib.sha256(blob).hexdigest()] for blob in blobs]
     text = json.dumps(header, separators=(",", ":")).encode()
     start = _MAGIC + struct.pack("<HQ", _FORMAT, len(text))
-    with _replacing(path) as file:
+    with replacing(path, durable=True) as file:
         file.write(start + hashlib.sha256(start + text).digest() + text)
         for blob in blobs:
             file.write(blob)
