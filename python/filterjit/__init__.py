@@ -7,7 +7,8 @@ name below is imported from its module when it is first used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._aot._save import SavedInfo, load, saved_info
+    from ._aot._file import SavedInfo, saved_info
+    from ._aot._load import load
     from ._aot._warm_up import WarmUp
     from ._base._errors import MismatchError, StaticArgumentError
     from ._base._progress import show_progress
@@ -82,7 +83,8 @@ _MODULES = {
     "_base._progress": ("show_progress",),
     "_observe._report": ("CacheInfo", "report", "time_calls"),
     "_observe._screens": ("Report",),
-    "_aot._save": ("SavedInfo", "load", "saved_info"),
+    "_aot._file": ("SavedInfo", "saved_info"),
+    "_aot._load": ("load",),
     "_aot._warm_up": ("WarmUp",),
     "_trees._tree_functions": (
         "Structure",

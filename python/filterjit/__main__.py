@@ -107,7 +107,7 @@ def _add_show(commands: Any) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from ._aot._save import saved_info
+    from ._aot._file import saved_info
 
     try:
         print(saved_info(options.file))

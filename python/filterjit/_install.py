@@ -116,7 +116,7 @@ class _Counterparts:
     @staticmethod
     def _make(wrapper: Any) -> Any:
         from ._base import _jax_compat
-        from ._jit._decorator import make_filter_jit
+        from ._jit._options import make_filter_jit
 
         parts = _jax_compat.equinox_wrapper_parts(wrapper)
         if parts is None:

@@ -1,4 +1,4 @@
-"""Files of ``compiled.save`` taken apart and put together again, with right checksums."""
+"""Reads and writes files of ``compiled.save``, with correct checksums, without filterjit."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def write(path: Path, header: Any, blobs: Sequence[bytes]) -> None:
-    """`header` may be anything that JSON can say; or bytes."""
+    """`header` is any JSON value, or bytes."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     start = b"\x89FJIT\r\n\x1a" + struct.pack("<HQ", 1, len(text))
     digest = hashlib.sha256(start + text).digest()

@@ -1,10 +1,10 @@
-"""What the tests of what is compiled ahead of time share."""
+"""Shared by the tests of ahead-of-time compilation."""
 
 from typing import Any
 
 
 class Compiles:
-    """Counts what XLA compiles: `since` starts anew."""
+    """Counts the compilations of XLA; `since` returns the count and resets it."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""What files name: classes and functions of a module that every process can import."""
+"""Classes and functions that files refer to, in a module that every process can import."""
 
 import collections
 import dataclasses
@@ -49,7 +49,7 @@ class Slotted:
 
 
 class Plain:
-    """No value: equal only to itself."""
+    """An object without ``==``: it is equal only to itself."""
 
 
 @dataclasses.dataclass
@@ -62,7 +62,7 @@ jax.tree_util.register_dataclass(Record, data_fields=["data"], meta_fields=["tag
 
 
 class Pair:
-    """Registered by functions."""
+    """A pytree node that is registered by a pair of functions."""
 
     def __init__(self, left: Any, right: Any, note: Any = None) -> None:
         self.left, self.right, self.note = left, right, note
@@ -110,7 +110,7 @@ class Inner:
             return x
 
 
-# Static values that a file holds.
+# Static values that a file can hold.
 VALUES: list[Any] = [
     True, False, 0, -1, 1 << 5000, -(1 << 5000), 0.0, -0.0, 1e-320, float("inf"), float("-inf"),
     float("nan"), 1j, complex(-0.0, float("nan")), "", "a\x00\ud800\U0001f600'\"", b"", b"\x00\xff",

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of what is compiled ahead of time; `aot_zoo` is found by its name."""
+"""Fixtures of the tests of ahead-of-time compilation; makes `aot_zoo` importable by its name."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Calls of what was compiled: what fits, what is said of what does not, and how long it lives."""
+"""Calls of compiled functions: which arguments fit, the errors for others, and lifetimes."""
 
 import collections
 import copy
@@ -199,7 +199,7 @@ def test_wider_numpy_arrays_are_narrowed_as_by_jax() -> None:
 
 
 def test_weak_types_as_in_jax() -> None:
-    """A compiled program does not ask for them."""
+    """A compiled program does not check weak types."""
     weak = jnp.asarray(1.0)
     for function in (jax.jit(lambda x: x * 2), filter_jit(lambda x: x * 2)):
         assert function.lower(weak).compile()(jnp.ones(())) == 2.0
@@ -243,7 +243,7 @@ def test_numpy_scalars(value: Any) -> None:
     assert compiled(value) == value * 2
 
 
-# ---- transformations, errors while it runs ----
+# ---- transformations, errors while the program runs ----
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_numpy_scalars(value: Any) -> None:
     ids=["grad", "vmap", "jit", "filter_jit", "eval_shape"],
 )
 def test_under_a_transformation(transform: Any) -> None:
-    """A program cannot be transformed; JAX says so, and so do we."""
+    """A compiled program cannot be transformed: JAX raises, and filterjit passes the error on."""
     x = jnp.ones((3, 3))
     for make in (jax.jit, filter_jit):
         compiled = make(lambda x: x * 2).lower(x).compile()
@@ -323,7 +323,7 @@ def test_a_function_that_holds_arrays() -> None:
 
 
 def test_a_function_of_specs_cannot_be_called(tmp_path: Path) -> None:
-    """There is no array to compute with: the error tells which."""
+    """A function with a spec in it has no array to compute with; the error names the spec."""
     compiled = filter_jit(Layer(jax.ShapeDtypeStruct((3,), jnp.float32))).lower(X).compile()
     (line,) = mismatch(compiled, X)
     assert line.startswith(says("the function.weight", "float32[3]", "a ShapeDtypeStruct"))
@@ -402,7 +402,7 @@ def test_results_that_are_the_arguments() -> None:
 
 
 def test_attributes(first: Any) -> None:
-    assert repr(first) == f"<Compiled of {first.details.made.name}>"
+    assert repr(first) == f"<Compiled of {first.details.prepared.name}>"
     assert {"save", "as_text", "args_info", "in_tree"} <= set(dir(first))
     with pytest.raises(AttributeError, match="no_such"):
         _ = first.no_such
@@ -420,7 +420,7 @@ def test_its_signature(first: Any) -> None:
 
 
 def test_copies_and_pickles(first: Any) -> None:
-    """As of ``jax.stages.Compiled``, which cannot be pickled."""
+    """It cannot be pickled, like ``jax.stages.Compiled``."""
     for work in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError):
             work(first)
@@ -440,7 +440,7 @@ def test_reports_and_explanations() -> None:
     assert f.cache_info().misses == 0 and "lambda" in str(f.report())
 
 
-# ---- lives ----
+# ---- lifetimes ----
 
 
 def test_it_outlives_the_function() -> None:
@@ -486,7 +486,7 @@ def test_the_variant_of_a_mismatch_is_not_kept() -> None:
 
 
 def test_eviction_of_the_variant() -> None:
-    """The function's cache may drop what was compiled: the compiled object keeps its own."""
+    """The function's cache may drop the variant; the compiled object keeps a cache of its own."""
     f = filter_jit(lambda x, n: x * n)
     compiled = f.lower(X, 3).compile()
     jax.clear_caches()

@@ -1,4 +1,4 @@
-"""Files that are not what they were: damaged ones, others' ones, and ones made to do harm."""
+"""Files that must be refused: damaged ones, other formats, and malicious ones."""
 
 import builtins
 import json
@@ -16,7 +16,7 @@ import aot_zoo
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.random  # Hypothesis would, later on
+import numpy.random  # now, since Hypothesis would import it during a test
 import pytest
 from aot_zoo import Point, Setting, layer, use
 from hypothesis import HealthCheck, given, settings
@@ -33,7 +33,7 @@ KINDS = ["executable", "portable"]
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A file of each kind, with statics and an array of its own."""
+    """A file of each kind, with static values and with an array in the function itself."""
     folder = tmp_path_factory.mktemp("files")
     arguments = {
         "layer": layer(X), "point": Point(X, Setting(0.5, ("a",))), "function": aot_zoo.scale,
@@ -54,7 +54,7 @@ class Happened(BaseException):
 
 @pytest.fixture
 def nothing_happens(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Whatever runs or imports something raises; asserts that no module has come."""
+    """Makes functions that run programs raise; checks that no module was imported."""
 
     def happened(*args: Any, **kwargs: Any) -> Any:
         raise Happened(args)
@@ -85,10 +85,10 @@ def refuse(path: Path) -> str:
 
 
 def _damaged(data: bytes, other: bytes, random: random.Random) -> bytes:
-    """`data`, changed in one of the ways in which files change."""
+    """Returns `data` damaged in one of the ways in which files get damaged."""
     at, end = sorted(random.randrange(len(data)) for _ in range(2))
     byte = random.randrange(8)
-    near = random.randrange(60) if random.random() < 0.3 else at  # the head, more often
+    near = random.randrange(60) if random.random() < 0.3 else at  # often the head
     changes: list[Callable[[], bytes]] = [
         lambda: data[:near] + bytes([data[near] ^ 1 << byte]) + data[near + 1 :],
         lambda: data[:near],
@@ -150,14 +150,37 @@ def test_other_formats(good: dict[str, Path], tmp_path: Path) -> None:
     for data in [
         b"", b"\x89", b"\x89FJIT\r\n\x1a", b"{}", b"\x80\x04N.", b"PK\x03\x04" + b"\0" * 100,
         b"\x7fELF" + b"\0" * 100, (tmp_path / "array.npy").read_bytes(), bytes(exported),
-        b"\x89FJIT\n\x1a" + good["executable"].read_bytes()[8:],  # as text files are mangled
+        b"\x89FJIT\n\x1a" + good["executable"].read_bytes()[8:],  # as a conversion of line ends does it
     ]:  # fmt: skip
         path.write_bytes(data)
         refuse(path)
     assert "not written by filterjit" in refuse(tmp_path / "array.npy")
 
 
-# ---- headers with right checksums ----
+# ---- malformed headers with correct checksums ----
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_old_names_of_node_kinds(kind: str, tmp_path: Path) -> None:
+    """Files written by earlier versions have other names for two kinds of nodes."""
+    argument = jax.tree_util.Partial(aot_zoo.scale)  # registered with JAX: a custom node
+    compiled = filter_jit(lambda f, x: (f, f(x))).lower(argument, X).compile()
+    compiled.save(tmp_path / "file", portable=kind == "portable")
+    header, blobs = aot_files.read(tmp_path / "file")
+    old = {"custom": "generic", "arguments": "slots"}
+    found = set()
+    for nodes in (header["arguments"], header["result"]):
+        for node in nodes:
+            found.add(node[0])
+            node[0] = old.get(node[0], node[0])
+    assert found >= old.keys()
+    aot_files.write(tmp_path / "old", header, blobs)
+    assert (
+        filterjit.saved_info(tmp_path / "old").name == filterjit.saved_info(tmp_path / "file").name
+    )
+    same, result = filterjit.load(tmp_path / "old")(argument, X)
+    assert same.func is aot_zoo.scale
+    np.testing.assert_array_equal(result, X * 2)
 
 
 def _paths(json: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -187,7 +210,7 @@ def _removed(json: Any, path: tuple[Any, ...]) -> Any:
 
 
 def _write(path: Path, header: Any, blobs: list[bytes]) -> None:
-    """With the text ``@n@`` as a list that is nested n times: too deep to be handled here."""
+    """Writes a file; a text ``@n@`` becomes a list nested n deep, which `json.dumps` refuses."""
     text = re.sub(r'"@(\d+)@"', lambda m: "[" * int(m[1]) + "]" * int(m[1]), json.dumps(header))
     aot_files.write(path, text.encode(), blobs)
 
@@ -202,7 +225,7 @@ REFERENCES = [
 
 
 def _reference(place: list[str]) -> Any:
-    """With the right traits, where there is such a thing."""
+    """Returns a reference with correct traits, if the object exists."""
     try:
         return [*place, _encode._traits(_encode._find(*place))]
     except Exception:
@@ -230,7 +253,8 @@ VALUES = st.one_of(
 
 def _mutated(data: st.DataObject, header: Any) -> Any:
     for _ in range(data.draw(st.integers(1, 3))):
-        # Down from the top, at each level with the same chance: the header is mostly one list.
+        # Descends from the top and stops at each level with the same chance: most entries of the
+        # header are in one list, so choosing among all paths would rarely choose the others.
         path: tuple[Any, ...] = ()
         at = header
         while isinstance(at, (dict, list)) and at and data.draw(st.integers(0, 5)):
@@ -249,7 +273,7 @@ def _mutated(data: st.DataObject, header: Any) -> Any:
 
 
 class _Lazy:
-    """An object that does something when it is asked for attributes, but for what it is."""
+    """An object that raises when any attribute except ``__class__`` is read."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "__class__":
@@ -280,7 +304,7 @@ def test_mutated_headers(
     lazy: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Most of them fail before the program is of any interest, which takes long to read."""
+    """Leaves the program as it is: reading it takes long, and most files fail before that."""
     header, blobs = aot_files.read(good[kind])
     path = tmp_path / "file"
     loaded = []
@@ -331,7 +355,7 @@ def test_mutated_programs(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mutated_blobs(kind: str, good: dict[str, Path], tmp_path: Path) -> None:
-    """Programs that are none, with right checksums: JAX's errors arrive as a ValueError."""
+    """Programs that are malformed, with correct checksums: JAX's errors become a ValueError."""
     header, (program, *own) = aot_files.read(good[kind])
     path = tmp_path / "file"
     for blob in (b"", b"nonsense", b"\0" * 1000, program[: len(program) // 2]):
@@ -360,7 +384,7 @@ def test_headers_that_are_none(text: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", REFERENCES, ids=".".join)
 def test_references(place: list[str], nothing_happens: Callable[[], None], lazy: None) -> None:
-    """They are looked up, and neither called nor asked."""
+    """Objects are looked up, but not called, and none of their attributes is read."""
     reference = _reference(place)
     nodes = [
         ["static", 0, ["object", reference]],
@@ -382,7 +406,7 @@ def test_references(place: list[str], nothing_happens: Callable[[], None], lazy:
 
 
 class Watched:
-    """A class whose attributes tell when they are set or read."""
+    """A class that raises when its attributes are set or read, or when it is called."""
 
     __dataclass_fields__ = Setting.__dataclass_fields__
 
@@ -410,7 +434,7 @@ def test_fields_that_are_none(name: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(aot_zoo, "Watched", Watched, raising=False)
     fields = [[_encode.encode_value(name), ["none", None]]]
     json_ = ["dataclass", [_reference(["aot_zoo", "Watched"]), fields]]
-    if name == "names":  # a field; no constructor and no __setattr__ has run
+    if name == "names":  # a field, set without calling the constructor or __setattr__
         assert _encode.decode_value(json_).names is None
     else:
         with pytest.raises((ValueError, TypeError)):

@@ -1,4 +1,4 @@
-"""Between processes: files, JAX's persistent cache, several devices."""
+"""Several processes: files, JAX's persistent cache, several devices."""
 
 import json
 import os
@@ -60,7 +60,7 @@ _END = "\nprint('\\n' + json.dumps(answers))\n"
 
 
 def answers(folder: Path, script: str, devices: int = 1, **environment: str) -> dict[str, Any]:
-    """What a process finds that asks the questions of `script`."""
+    """Runs `script` in a new process and returns its answers."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     text = _START.format(here=str(HERE), folder=str(folder)) + script + _END
     done = subprocess.run(
@@ -84,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def saved(folder: Path) -> dict[str, Any]:
-    """By a process with two devices."""
+    """Files saved by a process with two devices."""
     return answers(
         folder,
         """
@@ -134,7 +134,7 @@ def test_wrong_shardings_are_named(saved: dict[str, Any]) -> None:
     assert "SingleDeviceSharding" in text
     text = saved["second device"]
     assert text.startswith("MismatchError") and "`x`: compiled for" in text
-    assert saved["replicated"] == 12.0  # not committed: JAX moves it, as it does for its own
+    assert saved["replicated"] == 12.0  # not committed, so JAX moves it, as it does for jax.jit
     assert (saved["spec"], saved["spec hit"]) == (["a"], 12.0)
     assert saved["warmed"] == [None, None, 0]
     assert saved["a hit"] == 0 or jax.__version_info__ < (0, 5)
@@ -142,7 +142,7 @@ def test_wrong_shardings_are_named(saved: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def loaded(folder: Path, saved: dict[str, Any]) -> dict[str, Any]:
-    """By another one, where the same functions have other globals."""
+    """Loads in another process, in which the same functions have other globals."""
     return answers(
         folder,
         """
@@ -173,7 +173,7 @@ def test_loading_in_another_process(
     names += ["explicit"] * ("explicit" in saved)
     for name in names:
         assert loaded[name + kind] == saved[name], name
-    # An executable is for a device, a portable program for one.
+    # An executable runs on the device that it was compiled for, a portable program on the default.
     assert loaded[("on the second" if kind == "" else "on the first") + kind] == [0, 2, 4, 6]
     assert loaded["other" + kind].startswith("MismatchError: `times` was compiled for other")
     assert loaded["spec" + kind] == ["a"]
@@ -226,12 +226,12 @@ ask("load", lambda: load("p", x, 9))
 
 
 def test_the_persistent_cache(tmp_path: Path) -> None:
-    """What one process compiled, another finds, as under jax.jit."""
+    """A process finds what another process compiled, as with jax.jit."""
     first = answers(tmp_path, "SEED = 10" + _CACHED)
     second = answers(tmp_path, "SEED = 11" + _CACHED)
     assert [first[name] for name in ("jit", "call", "lower", "other")] == [0, 0, 0, 0]
     assert [second[name] for name in ("jit", "call", "lower", "other")] == [1, 1, 1, 0]
     assert first["save"] == "saved"
-    text = second["save"]  # XLA cannot serialize what it read
+    text = second["save"]  # XLA cannot serialize an executable that it deserialized
     assert "persistent compilation cache" in text and "portable=True" in text
     assert second["portable"] is None and second["load"] == first["load"]

@@ -29,7 +29,7 @@ from filterjit._aot import _encode
 from filterjit._trees import _registry
 
 X = jnp.arange(3.0)
-old = jax.__version_info__ < (0, 5)  # whose jax.export knows no PRNG keys
+old = jax.__version_info__ < (0, 5)  # its jax.export does not support PRNG keys
 
 
 @pytest.fixture(params=[False, True], ids=["executable", "portable"])
@@ -38,7 +38,10 @@ def portable(request: pytest.FixtureRequest) -> bool:
 
 
 def through(path: Path, function: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """What was compiled, and what is loaded of it; ``portable`` among `kwargs` is for saving."""
+    """Compiles, saves and loads; returns the compiled and the loaded function.
+
+    ``portable`` in `kwargs` is an option of ``save``.
+    """
     portable = kwargs.pop("portable", False)
     f = function if hasattr(function, "lower") else filter_jit(function)
     compiled = f.lower(*args, **kwargs).compile()
@@ -47,7 +50,7 @@ def through(path: Path, function: Any, *args: Any, **kwargs: Any) -> tuple[Any, 
 
 
 def same(a: Any, b: Any) -> None:
-    """Asserts that two trees have one structure, statics and classes included, and equal arrays."""
+    """Asserts that two trees have the same structure, classes, static values and arrays."""
     (xs, one), (ys, other) = (_core.flatten(_registry.registry, t) for t in (a, b))
     assert one == other, f"{one!r}\n{other!r}"
     for x, y in zip(xs, ys, strict=True):
@@ -57,7 +60,7 @@ def same(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
-# ---- structures and statics, without a file ----
+# ---- structures and static values, without a file ----
 
 
 def encoded(tree: Any) -> Any:
@@ -152,7 +155,7 @@ def test_all_unsupported_paths_are_named(tmp_path: Path) -> None:
         text = str(raised.value)
         assert "`tree['a']`" in text and "`tree['b'][0]`" in text and "tree['c']" not in text
     result = filter_jit(lambda x: (x, Plain())).lower(X).compile()
-    with pytest.raises(ValueError, match="the result hold"):
+    with pytest.raises(ValueError, match="cannot hold these parts of the result"):
         result.save(tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
 
@@ -354,12 +357,12 @@ def test_stdout_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert capfd.readouterr().out == ""
 
 
-# ---- what is not as it was ----
+# ---- code and machines that have changed ----
 
 
 @pytest.fixture
 def passing(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A module that is there for a while."""
+    """A module that exists only during the test."""
     module = types.ModuleType("aot_passing")
     source = """
 import dataclasses, equinox as eqx, enum
@@ -494,7 +497,7 @@ def test_a_crash_leaves_the_old_file(
         if where == "dumps":
             patch.setattr(json, "dumps", crash)
         elif where == "write":
-            patch.setattr(filterjit._aot._save.hashlib, "sha256", crash)  # type: ignore[attr-defined]
+            patch.setattr(filterjit._aot._file.hashlib, "sha256", crash)  # type: ignore[attr-defined]
         else:
             patch.setattr(os, where, crash)
         with pytest.raises(Crash):
@@ -513,13 +516,13 @@ def test_a_full_disk(compiled: Any) -> None:
 _KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from filterjit._aot import _save
+from filterjit._aot import _file
 real = os.fsync
 def kill(fd):
     real(fd)
     os.kill(os.getpid(), signal.SIGKILL)
 os.fsync = kill
-_save._write(sys.argv[2], {"a": 1}, [b"blob" * 1000])
+_file.write(sys.argv[2], {"a": 1}, [b"blob" * 1000])
 """
 
 

@@ -1,4 +1,4 @@
-"""`trace`, `lower`, `compile` and `eval_shape` against jax.jit's of the same function."""
+"""`trace`, `lower`, `compile` and `eval_shape`, compared with those of jax.jit."""
 
 import inspect
 import re
@@ -42,7 +42,8 @@ def ours(request: pytest.FixtureRequest) -> dict[str, Any]:
     return stages(filter_jit(work), x, {"right": x})
 
 
-# Those that are compared otherwise: objects without a ``==``, and text with stack frames in it.
+# Attributes that the tests compare separately: objects without ``==``, and text that contains stack
+# frames.
 _OTHERWISE = {"jaxpr", "lojax", "call", "lower", "compile", "as_text", "compiler_ir"}
 _OTHERWISE |= {"cost_analysis", "memory_analysis", "runtime_executable"}
 
@@ -58,13 +59,13 @@ def test_what_a_stage_says_of_itself(
             continue
         try:
             expected = getattr(theirs[stage], name)
-        except Exception:  # JAX's own do not all work everywhere
+        except Exception:  # some of JAX's attributes do not work on every platform
             continue
         assert str(getattr(ours[stage], name)) == str(expected), name
 
 
 def test_the_programs(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    def program(text: str) -> list[Any]:  # the names of arguments differ, and what the lines are
+    def program(text: str) -> list[Any]:  # names of arguments and line numbers differ
         return re.findall(r"stablehlo\.\w+|= (\S+ [\w-]+)\(", text)
 
     assert str(ours["traced"].jaxpr) == str(theirs["traced"].jaxpr)
@@ -315,7 +316,7 @@ def test_a_method(compiles: Compiles) -> None:
     scale, y = Scale(jnp.asarray(2.0)), jnp.ones(7)
     compiled = scale.__call__.lower(y).compile()
     compiles.since()
-    np.testing.assert_array_equal(scale(y), compiled(scale, y))  # of any instance
+    np.testing.assert_array_equal(scale(y), compiled(scale, y))  # any instance fits
     assert compiles.since() == 0
     assert scale.__call__.eval_shape(y).shape == (7,)
     assert scale.__call__.trace(y).lower().compile()(scale, y).shape == (7,)
@@ -376,7 +377,7 @@ def test_the_wrapper_is_one_of_jax_stages() -> None:
     assert isinstance(filter_jit(work), jax.stages.Wrapped)
 
 
-# ---- the hole in Equinox ----
+# ---- a wrong result in Equinox ----
 
 
 def test_other_statics_after_lowering() -> None:

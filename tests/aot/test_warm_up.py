@@ -154,7 +154,7 @@ def test_methods_and_modules(compiles: Compiles) -> None:
 
 
 def test_the_last_argument_interrupts() -> None:
-    """What is no error stops the others and is raised."""
+    """A BaseException that is not an Exception stops the others and is raised."""
 
     class Stop(BaseException):
         pass
@@ -204,14 +204,14 @@ def test_donation_is_quiet(recwarn: pytest.WarningsRecorder) -> None:
 
 @contextlib.contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """A terminal in the place of stderr; what was written to it."""
+    """Replaces stderr by a terminal; yields a list of what was written to it."""
     master, slave = pty.openpty()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     found: list[bytes] = []
 
     def drain() -> None:
-        with contextlib.suppress(OSError):  # Linux's word for the end
+        with contextlib.suppress(OSError):  # how Linux reports the end
             while data := os.read(master, 4096):
                 found.append(data)
 
@@ -241,7 +241,7 @@ def test_a_bar_on_a_terminal(
         assert _warm_some().errors == ()
     text = b"".join(found).decode()
     assert "compiling" in text and "3/3" in text and "traced" not in text
-    assert text.endswith("\x1b[2K")  # it is gone at the end
+    assert text.endswith("\x1b[2K")  # the bar is erased at the end
     assert capsys.readouterr().out == "traced\n" * 3
 
 

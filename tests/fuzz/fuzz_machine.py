@@ -34,7 +34,7 @@ from fuzz_pretend import PretendOptions
 
 import filterjit
 from filterjit import _core
-from filterjit._call import _options
+from filterjit._call import _signature
 
 
 class Boom(Exception):
@@ -119,7 +119,7 @@ class Machine:
     ) -> None:
         if self.pretend:
             options = PretendOptions(donate, {}, None, functions, model.maxsize)
-            signature = _options._signature.inspect_signature(fun)
+            signature = _signature.inspect_signature(fun)
             f = _core.FilterJit(fun, options, signature, {})
         else:
             f = filterjit.filter_jit(

@@ -13,7 +13,7 @@ import numpy as np
 from fuzz_oracle import aval
 
 from filterjit import _core
-from filterjit._call import _options
+from filterjit._jit import _options
 
 
 class Pretend:

@@ -15,7 +15,7 @@ import pytest
 
 import filterjit
 from filterjit._base import _errors, _jax_compat
-from filterjit._call import _options
+from filterjit._call import _running
 from filterjit._observe import _program
 from modules.zoo import ONE, TWO, kind, unset
 from parity.support import Jit, Traces, check, picture, runtime_message
@@ -436,7 +436,7 @@ def test_no_such_module() -> None:
 def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a program cannot be looked into, each call of it waits."""
     waits: list[int] = []
-    wait = _options.Options.wait
+    wait = _running.RunningHooks.wait
 
     def counted(self: Any, outputs: Any) -> None:
         waits.append(len(outputs))
@@ -447,7 +447,7 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(_program, "contents", refuse)
     f = filterjit.filter_jit(lambda x: x + 1, inline=False)
-    monkeypatch.setattr(_options.Options, "wait", counted)
+    monkeypatch.setattr(_running.RunningHooks, "wait", counted)
     assert [f(ONE), f(ONE), f(TWO)] == [2, 2, 3]
     assert len(waits) == 3
     # And one that does raise is still noticed.

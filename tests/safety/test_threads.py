@@ -99,7 +99,7 @@ def test_wrappers_of_one_function_share_it() -> None:
 
 def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The race for the place in the function's __dict__, over and over."""
-    from filterjit._call import _options
+    from filterjit._call import _caches
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -109,8 +109,10 @@ def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
             def fun() -> None:
                 pass
 
-            fun.__dict__["__filterjit_caches__"] = _options._Caches(len.__class__)  # another's
-            found = at_once(4, lambda i, fun=fun: _options._caches_of(fun))
+            fun.__dict__["__filterjit_caches__"] = _caches.FunctionCaches(
+                len.__class__
+            )  # another's
+            found = at_once(4, lambda i, fun=fun: _caches.caches_of(fun))
             assert len({id(x) for x in found}) == 1
     finally:
         sys.setswitchinterval(before)

@@ -1,1 +1,1 @@
-"""Ahead of time: stages, warming up, saving and loading."""
+"""Ahead of time: tracing, lowering, compiling, warming up, saving and loading."""

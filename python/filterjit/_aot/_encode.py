@@ -1,9 +1,10 @@
 """Structures and static values as plain JSON, and back.
 
-Values are ``[tag, ...]``; a structure is the list of its nodes, each before its children. Classes
-and functions go by the module and the name that they are found under, with what was known of them
-then, and are only ever looked up, in modules that the program has imported: decoding imports
-nothing. What it runs is what taking such a tree apart and putting it together runs in any call.
+Static values are all that is not an array. A value is ``[tag, content]``; a structure is the list
+of its nodes, each before its children. Classes and functions are stored as module and qualified
+name, with traits that are compared when they are looked up again: the names of fields, and a
+digest of the code. They are only looked up in modules that the program has imported, so decoding
+imports nothing. Decoding runs the same code as flattening and building such a tree in any call.
 """
 
 import collections
@@ -30,14 +31,14 @@ _PYTHON = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info
 
 
 class Unsupported(ValueError):
-    """A value that a file cannot hold; says why."""
+    """A value cannot be stored, or cannot be found again; the message gives the reason."""
 
 
-# ---- classes and functions, by where they are found ----
+# ---- classes and functions, by module and name ----
 
 
 def _find(module: str, qualname: str) -> Any:
-    """What stands there. Nothing is imported, and no ``__getattr__`` is asked."""
+    """Looks an object up by its name, without imports and without calling any ``__getattr__``."""
     found: Any = sys.modules.get(module)
     if found is None:
         raise Unsupported(f"`{module}` is not imported; import it first")
@@ -50,9 +51,11 @@ def _find(module: str, qualname: str) -> Any:
 
 
 def _members(x: Any) -> Iterator[tuple[str, Any]]:
-    """What a module or a class has by a name, and a function for a default: lambdas are often
-    that."""
-    cls = type(x)  # `isinstance` asks the object, which may answer by importing
+    """Yields names and members of a module or class, and names and defaults of a function.
+
+    Defaults are included because a lambda, which has no name of its own, is often one.
+    """
+    cls = type(x)  # `isinstance` would read `__class__`, which may import something
     if issubclass(cls, types.ModuleType):
         yield from object.__getattribute__(x, "__dict__").items()
     elif issubclass(cls, type):
@@ -67,12 +70,13 @@ def _members(x: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _search(module: str, x: Any) -> str | None:
-    """The name that leads to an object in a module, a class of it or a function's defaults."""
+    """Returns the qualified name of an object in a module, its classes and its functions' defaults,
+    or None."""
     root = sys.modules.get(module)
     todo: list[tuple[Any, list[str]]] = [(root, [])]
     while todo:
-        place, path = todo.pop()
-        for name, value in _members(place):
+        parent, path = todo.pop()
+        for name, value in _members(parent):
             if value is x:
                 return ".".join([*path, name])
             own = getattr(value, "__module__", None) == module
@@ -82,13 +86,16 @@ def _search(module: str, x: Any) -> str | None:
 
 
 def _code_digest(x: Any) -> str | None:
-    """Of what a Python function does, as far as its code and plain defaults tell; of what it
-    wraps, too. Nothing is asked of an object that may answer by running Python."""
+    """Returns a digest of the code and the constant defaults of a Python function and of the
+    functions that it wraps, or None if there is no Python code.
+
+    It reads no attribute that could run Python code.
+    """
     found: list[str] = []
     for _ in range(100):
         if type(x) is types.FunctionType:
             found += _code_parts(x.__code__)
-            found += map(_plain, (x.__defaults__, x.__kwdefaults__))
+            found += map(_constant_text, (x.__defaults__, x.__kwdefaults__))
         x = _wrapped(x)
         if x is None:
             break
@@ -98,7 +105,7 @@ def _code_digest(x: Any) -> str | None:
 
 
 def _wrapped(x: Any) -> Any:
-    """The function below a decorator of ours, JAX's or functools'; None where there is none."""
+    """Returns the function that a decorator of filterjit, JAX or functools wraps, or None."""
     for name in ("__wrapped__", "fun"):
         found = inspect.getattr_static(x, name, None)
         if isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):
@@ -112,31 +119,34 @@ def _code_parts(code: types.CodeType) -> list[str]:
     constants = []
     for constant in code.co_consts:
         constants += _code_parts(constant) if isinstance(constant, types.CodeType) else []
-        constants.append(_plain(constant))
+        constants.append(_constant_text(constant))
     return [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), *constants]
 
 
-def _plain(x: Any) -> str:
-    """What a constant is, and no more than the type of what is none."""
+def _constant_text(x: Any) -> str:
+    """Returns a text that is equal for equal constants; of other objects, the name of the type."""
     cls = type(x)
     if isinstance(x, frozenset):
-        return repr(sorted(map(_plain, x)))
+        return repr(sorted(map(_constant_text, x)))
     if cls is tuple:
-        return repr(list(map(_plain, x)))
+        return repr(list(map(_constant_text, x)))
     if cls is dict:
-        return repr([(_plain(key), _plain(value)) for key, value in x.items()])
-    known = (type(None), bool, int, float, complex, str, bytes, type(...))
-    return repr(x) if cls in known else f"<{cls.__qualname__}>"
+        return repr([(_constant_text(key), _constant_text(value)) for key, value in x.items()])
+    constants = (type(None), bool, int, float, complex, str, bytes, type(...))
+    return repr(x) if cls in constants else f"<{cls.__qualname__}>"
 
 
 def _methods_digest(cls: type) -> str | None:
-    """Of what the methods of a class do, inherited ones too; not those of Equinox's base."""
+    """Returns a digest of the methods of a class, with inherited ones, or None if it has none.
+
+    The methods of ``equinox.Module`` and of builtin bases do not count.
+    """
     equinox = _jax_compat.equinox()
-    base = (object, tuple) if equinox is None else (object, tuple, *equinox.Module.__mro__)
+    ignored = (object, tuple) if equinox is None else (object, tuple, *equinox.Module.__mro__)
     found = []
-    for place in type.__dict__["__mro__"].__get__(cls):
-        if place not in base:
-            for name, value in sorted(_members(place), key=lambda item: item[0]):
+    for base in type.__dict__["__mro__"].__get__(cls):
+        if base not in ignored:
+            for name, value in sorted(_members(base), key=lambda item: item[0]):
                 method = value.fget if type(value) is property else value
                 if type(method) is types.FunctionType:
                     found.append(f"{name} {_code_digest(method)}")
@@ -144,7 +154,7 @@ def _methods_digest(cls: type) -> str | None:
 
 
 def _traits(x: Any) -> dict[str, Json]:
-    """What of a class or function is checked when it is found again."""
+    """Returns what must be unchanged in a class or function when it is looked up again."""
     traits: dict[str, Json] = {"type": f"{type(x).__module__}.{type(x).__qualname__}"}
     if issubclass(type(x), type):
         if dataclasses.is_dataclass(x):
@@ -161,7 +171,7 @@ def _encode_reference(x: Any) -> Json:
     module = getattr(x, "__module__", None)
     qualname = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
     if type(module) is not str or type(qualname) is not str:
-        raise Unsupported(f"{short(x)} has no name to find it by")
+        raise Unsupported(f"{short(x)} has no module or name to look it up by")
     try:
         found = _find(module, qualname) is x
     except Unsupported:
@@ -169,7 +179,7 @@ def _encode_reference(x: Any) -> Json:
     if not found:
         name = _search(module, x)
         if name is None:
-            raise Unsupported(f"`{qualname}` is not to be found in `{module}`; define it there")
+            raise Unsupported(f"`{qualname}` cannot be found in `{module}`; define it there")
         qualname = name
     return [module, qualname, _traits(x)]
 
@@ -181,10 +191,10 @@ def _decode_reference(json: Json) -> Any:
     found = _find(module, qualname)
     now = _traits(found)
     code, code_now = traits.get("code"), now.get("code")
-    if code is not None and code_now is not None and code[0] != code_now[0]:  # another Python's
-        now["code"] = code
+    if code is not None and code_now is not None and code[0] != code_now[0]:
+        now["code"] = code  # bytecode of different versions of Python cannot be compared
     if traits != now:
-        raise Unsupported(f"`{module}.{qualname}` is not what it was when the file was written")
+        raise Unsupported(f"`{module}.{qualname}` has changed since the file was written")
     return found
 
 
@@ -192,7 +202,7 @@ def _decode_reference(json: Json) -> Any:
 
 
 def encode_value(x: Any) -> Json:
-    """Raises Unsupported."""
+    """Returns a static value as JSON. Raises Unsupported."""
     cls = type(x)
     if (codec := _BY_TYPE.get(cls)) is not None:
         return [codec.tag, codec.encode(x)]
@@ -215,7 +225,11 @@ def encode_value(x: Any) -> Json:
 
 
 def decode_value(json: Json) -> Any:
-    """Raises Unsupported for what is not there any more, and anything for what is malformed."""
+    """Returns the value that `encode_value` encoded.
+
+    Raises Unsupported if a class or function is missing or has changed, and any exception if the
+    JSON is malformed.
+    """
     tag, content = json
     return _BY_TAG[tag](content)
 
@@ -231,7 +245,7 @@ def _decode_items(json: Json) -> list[Any]:
 
 
 def _encode_member(x: enum.Enum) -> Json:
-    """The value of a member, where it is a plain one, to see whether it has changed."""
+    """The value of a member, to notice whether it has changed; None if it cannot be encoded."""
     try:
         return encode_value(x._value_)
     except Unsupported:
@@ -246,7 +260,7 @@ def _decode_enum(json: Json) -> Any:
     x: Any = cls.__members__.get(name)
     if x is None or _encode_member(x) != value:
         where = f"{reference[0]}.{reference[1]}.{name}"
-        raise Unsupported(f"`{where}` is not what it was when the file was written")
+        raise Unsupported(f"`{where}` has changed since the file was written")
     return x
 
 
@@ -269,14 +283,14 @@ def _new_namedtuple(cls: Any, items: Sequence[Any]) -> Any:
 
 
 def _new(cls: Any, fields: dict[Any, Any]) -> Any:
-    """An instance whose attributes are these, without its constructor."""
+    """Returns an instance of a dataclass with these fields, without calling its constructor."""
     if not (issubclass(type(cls), type) and dataclasses.is_dataclass(cls)):
         raise TypeError("not a dataclass")
     layout = _jax_compat.module_layout() if _jax_compat.equinox() is not None else None
-    known = {field.name for field in dataclasses.fields(cls)}.union(*(layout or ((), ()))[1:])
+    names = {field.name for field in dataclasses.fields(cls)}.union(*(layout or ((), ()))[1:])
     x: Any = object.__new__(cls)  # type: ignore[arg-type]
     for name, value in fields.items():
-        if name not in known:
+        if name not in names:
             raise ValueError(f"a field {name!r}")
         object.__setattr__(x, name, value)
     return x
@@ -288,16 +302,18 @@ def _decode_dict(json: Json) -> dict[Any, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Codec:
+    """How values of one builtin type are stored."""
+
     tag: str
     encode: Callable[[Any], Json]
     decode: Callable[[Json], Any]
 
 
-def _float(x: float) -> str:
+def _encode_float(x: float) -> str:
     return struct.pack(">d", x).hex()
 
 
-def _unfloat(json: str) -> float:
+def _decode_float(json: str) -> float:
     (x,) = struct.unpack(">d", bytes.fromhex(json))
     return float(x)
 
@@ -306,11 +322,11 @@ _BY_TYPE = {
     type(None): _Codec("none", lambda _: None, lambda _: None),
     bool: _Codec("bool", bool, bool),
     int: _Codec("int", hex, lambda json: int(json, 16)),
-    float: _Codec("float", _float, _unfloat),
+    float: _Codec("float", _encode_float, _decode_float),
     complex: _Codec(
         "complex",
-        lambda x: [_float(x.real), _float(x.imag)],
-        lambda json: complex(*map(_unfloat, json)),
+        lambda x: [_encode_float(x.real), _encode_float(x.imag)],
+        lambda json: complex(*map(_decode_float, json)),
     ),
     str: _Codec("str", str, str),
     bytes: _Codec("bytes", bytes.hex, bytes.fromhex),
@@ -345,24 +361,25 @@ _BY_TAG: dict[str, Callable[[Json], Any]] = {
 
 
 def encode_structure(registry: _core.Registry, structure: _core.Structure, what: str) -> Json:
-    """The nodes of a structure.
+    """Returns the nodes of a structure: for each its kind, its number of children, and details.
 
     Raises:
-        ValueError: naming the paths, below `what`, of the statics that a file cannot hold.
+        ValueError: if a file cannot hold some of the static values; the message gives their paths.
+            `what` names the whole structure.
     """
     nodes: list[Json] = []
-    wrong: list[str] = []
+    problems: list[str] = []
     for node, path in _nodes.walk(structure):
         try:
             nodes.append([node.kind, len(node.children), _encode_node(registry, node)])
         except (Unsupported, RecursionError) as e:
             why = "it is nested too deeply" if isinstance(e, RecursionError) else e
-            wrong.append(f"  `{format_path(path) or what}`: {why}")
-    if wrong:
+            problems.append(f"  `{format_path(path) or what}`: {why}")
+    if problems:
         raise ValueError(
-            f"{what} hold what a file cannot:\n" + "\n".join(wrong) + "\n"
-            "A file holds numbers, strings, containers, enums, dataclasses, dtypes, and functions "
-            "and classes that a module has by their names."
+            f"a file cannot hold these parts of {what}:\n" + "\n".join(problems) + "\n"
+            "A file can hold numbers, strings, containers, enums, dataclasses, dtypes, and "
+            "functions and classes that are found in a module by their names."
         )
     return nodes
 
@@ -378,7 +395,7 @@ def _encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
             except Exception:
                 same = False
             if not same:
-                raise Unsupported(f"{short(node.detail)} is equal only to itself")
+                raise Unsupported(f"{short(node.detail)} would not be equal after loading")
             return json
         case "arguments":
             return list(node.detail)
@@ -394,16 +411,23 @@ def _encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
             raise Unsupported(f"a node of kind {kind}")
 
 
-def decode_tree(nodes: Json, array: Any, missing: Any) -> Any:
-    """The tree of these nodes, with `array` in the place of each array and `missing` where an
-    argument was not given; that of a call's arguments is a dict by parameter.
+# The names that files written by earlier versions have for kinds of nodes.
+_OLD_KINDS = {"generic": "custom", "slots": "arguments"}
 
-    Raises Unsupported for what is not there any more, and anything for what is malformed.
+
+def decode_tree(nodes: Json, array: Any, missing: Any) -> Any:
+    """Builds the tree of these nodes, with `array` in the place of each array.
+
+    `missing` stands for arguments and fields that were not given. The arguments of a call are a
+    dict by parameter.
+
+    Raises Unsupported if a class or function is missing or has changed, and any exception if the
+    nodes are malformed.
     """
     stack: list[Any] = []
     for kind, count, detail in reversed(nodes):
         if type(count) is not int or not 0 <= count <= len(stack):
-            raise ValueError("more children than there are")
+            raise ValueError("a node has more children than follow it")
         children = [stack.pop() for _ in range(count)]
         stack.append(_decode_node(kind, children, detail, array, missing))
     (tree,) = stack
@@ -411,7 +435,7 @@ def decode_tree(nodes: Json, array: Any, missing: Any) -> Any:
 
 
 def _decode_node(kind: str, children: Sequence[Any], detail: Json, array: Any, missing: Any) -> Any:
-    match kind:
+    match _OLD_KINDS.get(kind, kind):
         case "array":
             return array
         case "none":

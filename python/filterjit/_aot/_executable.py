@@ -1,8 +1,8 @@
 """JAX's executables as bytes and plain JSON, and back.
 
-JAX's own ``serialize_executable`` writes a pickle, and to read one is to run it. Here its parts are
-written one by one, as JAX has them in a dataclass; where that is not the one that we know, there
-is no executable to be stored, and a portable program does instead.
+JAX's own ``serialize_executable`` writes a pickle, and reading a pickle runs it. This module stores
+the fields of JAX's dataclass of an executable one by one. If a version of JAX has other fields,
+executables cannot be saved, and the error message names the alternative, a portable file.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from ._encode import Json, Unsupported
 
 
 def machine(device: jax.Device) -> dict[str, Json]:
-    """What an executable depends on. Another machine may know other instructions."""
+    """Returns what an executable depends on; the processor counts for its instruction set."""
     found = {
         "jax": jax.__version__,
         "jaxlib": _jax_compat.jaxlib_version(),
@@ -35,7 +35,7 @@ def machine(device: jax.Device) -> dict[str, Json]:
 
 
 def _processor() -> str:
-    """A digest of what the processor can do, where the system tells."""
+    """Returns a digest of the processor's features, as far as the system lists them."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
             lines = {line.partition(":")[0].strip(): line.strip() for line in f}
@@ -48,6 +48,7 @@ def _processor() -> str:
 # ---- dtypes, avals, shardings, layouts ----
 
 
+# The dtypes of PRNG keys, and JAX's names of their implementations.
 _KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 
 
@@ -71,7 +72,7 @@ def decode_dtype(name: str) -> Any:
 
 
 def key_impl(name: str) -> str:
-    """Of the PRNG keys of this dtype, what JAX calls their implementation."""
+    """Returns JAX's name of the implementation of PRNG keys with this dtype."""
     return _KEYS[name]
 
 
@@ -105,7 +106,7 @@ def _axis_options(json: Json) -> dict[str, Any]:
 
 
 def _memory(sharding: Any) -> str | None:
-    """The kind of memory, None for the usual one, whose name changes with JAX."""
+    """Returns the memory kind, or None for the default, whose name depends on the version of JAX."""
     kind: str | None = sharding.memory_kind
     if isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh):
         return kind
@@ -113,7 +114,7 @@ def _memory(sharding: Any) -> str | None:
 
 
 def encode_sharding(sharding: Any) -> Json:
-    """Raises Unsupported. Devices go by their ids."""
+    """Returns a sharding as JSON, with devices by their ids. Raises Unsupported."""
     match sharding:
         case None:
             return None
@@ -186,8 +187,8 @@ def _decode_layout(json: Json) -> Any:
 
 # ---- the executable ----
 
-# How each field of JAX's dataclass is stored, and read again. What is not stored has to be empty.
-_LISTS = {
+# The fields of JAX's dataclass. Lists, with the functions that encode and decode an element:
+_LIST_FIELDS = {
     "input_avals": (encode_aval, decode_aval),
     "output_avals": (encode_aval, decode_aval),
     "input_shardings": (encode_sharding, decode_sharding),
@@ -196,8 +197,10 @@ _LISTS = {
     "dispatch_in_layouts": (_encode_layout, _decode_layout),
     "xla_out_layouts": (_encode_layout, _decode_layout),
 }
-_PLAIN = ("committed", "name")
-_EMPTY: dict[str, Callable[[], Any]] = {
+# Fields that are stored as they are:
+_JSON_FIELDS = ("committed", "name")
+# Fields that are not stored and must be empty, with the value that they get when loaded:
+_EMPTY_FIELDS: dict[str, Callable[[], Any]] = {
     "unordered_effects": list,
     "ordered_effects": list,
     "host_callbacks": list,
@@ -206,44 +209,55 @@ _EMPTY: dict[str, Callable[[], Any]] = {
     "pgle_profiler": lambda: None,
     "auto_spmd_lowering": lambda: False,
 }
-_UNKNOWN = "this version of JAX keeps its executables in a way that is not known"
-_DEVICES = ("device_list", "device_assignment")
-_HANDLED = {"xla_executable", "backend", "kept_var_idx", "all_args_info"}
-_KNOWN = {*_LISTS, *_PLAIN, *_EMPTY, *_DEVICES, *_HANDLED}
+# The devices; older versions of JAX use the second name:
+_DEVICE_FIELDS = ("device_list", "device_assignment")
+# Fields that the functions below convert:
+_CONVERTED_FIELDS = {"xla_executable", "backend", "kept_var_idx", "all_args_info"}
+_ALL_FIELDS = {
+    *_LIST_FIELDS,
+    *_JSON_FIELDS,
+    *_EMPTY_FIELDS,
+    *_DEVICE_FIELDS,
+    *_CONVERTED_FIELDS,
+}
+_OTHER_FIELDS = "filterjit does not know the executables of this version of JAX"
 
 
 def encode_executable(compiled: Any) -> tuple[Json, bytes]:
-    """The parts of a ``jax.stages.Compiled``, and the executable's bytes. Raises Unsupported."""
+    """Returns the fields of a ``jax.stages.Compiled``, and the bytes of its executable.
+
+    Raises Unsupported.
+    """
     parts = _jax_compat.executable_parts(compiled)
-    if parts is None or parts.keys() - _KNOWN or {*_LISTS, *_PLAIN} - parts.keys():
-        raise Unsupported(f"{_UNKNOWN}; pass portable=True")
+    if parts is None or parts.keys() - _ALL_FIELDS or {*_LIST_FIELDS, *_JSON_FIELDS} - parts.keys():
+        raise Unsupported(f"{_OTHER_FIELDS}; pass portable=True")
     if parts["mut"] is not None:
         raise Unsupported("JAX cannot serialize it: it holds a mutable array")
-    for name in _EMPTY:
+    for name in _EMPTY_FIELDS:
         if parts.get(name):
             raise Unsupported(f"JAX cannot serialize it: it has {name.replace('_', ' ')}")
-    (devices,) = (list(parts[name]) for name in _DEVICES if name in parts)
-    json: dict[str, Json] = {name: parts[name] for name in _PLAIN}
+    (devices,) = (list(parts[name]) for name in _DEVICE_FIELDS if name in parts)
+    json: dict[str, Json] = {name: parts[name] for name in _JSON_FIELDS}
     json["kept"] = sorted(map(int, parts["kept_var_idx"]))
     json["devices"] = [device.id for device in devices]
-    for name, (encode, _) in _LISTS.items():
+    for name, (encode, _) in _LIST_FIELDS.items():
         json[name] = [encode(x) for x in parts[name]]
     return json, _jax_compat.serialize_executable(parts["backend"], parts["xla_executable"])
 
 
 def decode_executable(json: Json, data: bytes, args_info: Any, out_tree: Any) -> Any:
-    """A ``jax.stages.Compiled`` again.
+    """Returns a ``jax.stages.Compiled`` from the result of `encode_executable`.
 
-    Raises Unsupported where JAX is not as it was, KeyError for devices that are not there, and
-    anything for what is malformed.
+    Raises Unsupported if the version of JAX has other fields, KeyError if a device is missing, and
+    any exception if the JSON is malformed.
     """
     by_id = {device.id: device for device in jax.devices()}
     devices = [by_id[id] for id in json["devices"]]
-    parts: dict[str, Any] = {name: json[name] for name in _PLAIN}
+    parts: dict[str, Any] = {name: json[name] for name in _JSON_FIELDS}
     if type(parts["committed"]) is not bool or type(parts["name"]) is not str:
         raise TypeError("not an executable")
-    parts |= {name: empty() for name, empty in _EMPTY.items()}
-    for name, (_, decode) in _LISTS.items():
+    parts |= {name: empty() for name, empty in _EMPTY_FIELDS.items()}
+    for name, (_, decode) in _LIST_FIELDS.items():
         parts[name] = [decode(x) for x in json[name]]
     parts["kept_var_idx"] = set(json["kept"])
     parts["all_args_info"] = None
@@ -256,5 +270,5 @@ def decode_executable(json: Json, data: bytes, args_info: Any, out_tree: Any) ->
         raise ValueError("not an executable of these arguments")
     compiled = _jax_compat.load_executable(data, devices, parts, args_info, out_tree)
     if compiled is None:
-        raise Unsupported(_UNKNOWN)
+        raise Unsupported(_OTHER_FIELDS)
     return compiled

@@ -1,4 +1,4 @@
-"""Compiling many signatures before the first call, several at once."""
+"""Compiling a function for many signatures before the first call, several at once."""
 
 import concurrent.futures
 import contextlib
@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import _core
 from .._base import _errors
+from .._base._package import public
 from .._base._progress import watcher
 from .._observe._records import Aval
 
@@ -21,14 +22,14 @@ logger = logging.getLogger("filterjit")
 
 @dataclasses.dataclass
 class Warmed:
-    """One signature; times in seconds.
+    """What ``warm_up`` did for one signature; times are in seconds.
 
     Attributes:
-        signature: its arguments, in words.
-        tracing: what tracing and lowering took.
-        compiling: what XLA took, waiting for a core included.
-        error: what it failed with, or None.
-        same_as: the number of an earlier one that is the same, or None.
+        signature: a description of the arguments.
+        tracing: the time of tracing and lowering.
+        compiling: the time of XLA, including the wait for a free core.
+        error: the exception if it failed, or None.
+        same_as: the number of an earlier signature with the same program, or None.
     """
 
     signature: str
@@ -45,14 +46,15 @@ class Warmed:
         return f"{self.signature}: traced {self.tracing:.3f} s, compiled {self.compiling:.3f} s"
 
 
+@public
 @dataclasses.dataclass(frozen=True)
 class WarmUp:
-    """What ``warm_up`` did; ``str()`` is a list to be read.
+    """What ``warm_up`` did; ``str()`` gives a readable list.
 
     Attributes:
-        signatures: one `Warmed` for each that was given, in order.
-        seconds: from beginning to end.
-        threads: how many compiled at once.
+        signatures: one `Warmed` for each signature, in order.
+        seconds: the time from beginning to end.
+        threads: how many signatures were compiled at once.
     """
 
     signatures: tuple[Warmed, ...]
@@ -61,13 +63,13 @@ class WarmUp:
 
     @property
     def errors(self) -> tuple[Exception, ...]:
-        """Of those that failed."""
+        """The exceptions of the signatures that failed."""
         return tuple(one.error for one in self.signatures if one.error is not None)
 
     def __str__(self) -> str:
-        made = sum(one.error is None and one.same_as is None for one in self.signatures)
+        compiled = sum(one.error is None and one.same_as is None for one in self.signatures)
         failed = len(self.errors)
-        head = f"compiled {made} of {len(self.signatures)} in {self.seconds:.3f} s"
+        head = f"compiled {compiled} of {len(self.signatures)} in {self.seconds:.3f} s"
         head += f", {self.threads} at once" + (f"; {failed} failed" if failed else "")
         return "\n".join([head, *(f"  {i}: {one}" for i, one in enumerate(self.signatures))])
 
@@ -76,14 +78,14 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def _words(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    def word(x: Any) -> str:
+def _describe_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def describe(x: Any) -> str:
         try:
             return str(Aval.of(x)) if hasattr(x, "shape") and hasattr(x, "dtype") else _short(x)
         except Exception:
             return _short(x)
 
-    return ", ".join([*map(word, args), *(f"{key}={word(x)}" for key, x in kwargs.items())])
+    return ", ".join([*map(describe, args), *(f"{key}={describe(x)}" for key, x in kwargs.items())])
 
 
 def _short(x: Any) -> str:
@@ -92,7 +94,7 @@ def _short(x: Any) -> str:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A bar on a terminal; a function that moves it on by one."""
+    """Shows a progress bar on a terminal; yields a function that advances the bar by one."""
     if watcher.shown() and total > 0:
         try:
             from rich.console import Console
@@ -107,7 +109,7 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
                 *columns,
                 console=console,
                 transient=True,
-                redirect_stdout=False,  # what is traced may print
+                redirect_stdout=False,  # the traced function may print
                 redirect_stderr=False,
             )
             with watcher.silent(), progress:
@@ -117,7 +119,7 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def _check(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     found = []
     for i, one in enumerate(signatures):
         match one:
@@ -137,31 +139,32 @@ def warm_up(
     *,
     threads: int | None = None,
 ) -> WarmUp:
-    """Compiles `f` for each ``(args, kwargs)``, where any array may be a ShapeDtypeStruct.
+    """Compiles `f` for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
 
-    Tracing is Python and goes on one thread at a time; XLA compiles in `threads` at once.
+    Tracing is Python code and runs in one thread at a time; XLA compiles in `threads` threads.
+    A signature that fails is logged and kept in the result; the others are compiled.
 
     Raises:
-        TypeError: for a signature that is not such a pair.
-        ValueError: for `threads` below 1.
+        TypeError: if a signature is not such a pair.
+        ValueError: if `threads` is below 1.
     """
-    pairs = _check(signatures)
+    pairs = _check_signatures(signatures)
     if threads is None:
         threads = os.cpu_count() or 1
     elif not isinstance(threads, int) or threads < 1:
         raise ValueError(f"`warm_up(..., threads=...)` must be a positive int, not {threads!r}.")
     threads = max(1, min(threads, len(pairs)))
     start = time.perf_counter()
-    results = [Warmed(_words(*pair)) for pair in pairs]
+    results = [Warmed(_describe_call(*pair)) for pair in pairs]
     tracing = threading.Lock()
     seen: dict[Any, int] = {}
 
-    def make(i: int) -> None:
+    def compile_one(i: int) -> None:
         with tracing:
             begin = time.perf_counter()
             try:
                 traced = f.trace(*pairs[i][0], **pairs[i][1])
-                same = seen.setdefault(_key(traced), i)
+                same = seen.setdefault(_program_key(traced), i)
                 if same != i:
                     results[i].same_as = same
                     return
@@ -176,7 +179,7 @@ def warm_up(
         _progress(len(pairs)) as advance,
         concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool,
     ):
-        futures = {pool.submit(make, i): i for i in range(len(pairs))}
+        futures = {pool.submit(compile_one, i): i for i in range(len(pairs))}
         try:
             for future in concurrent.futures.as_completed(futures):
                 error = future.exception()
@@ -194,11 +197,11 @@ def warm_up(
     return WarmUp(tuple(results), time.perf_counter() - start, threads)
 
 
-def _key(traced: Any) -> Any:
-    """What is the same for signatures that share an executable."""
-    made = traced.made
+def _program_key(traced: Any) -> Any:
+    """Returns a key that is equal for signatures that share an executable."""
+    prepared = traced.prepared
     placed = tuple(
         (Aval.of(x), getattr(x, "sharding", None), bool(getattr(x, "committed", True)))
-        for x in made.arrays
+        for x in prepared.arrays
     )
-    return made.variant, placed
+    return prepared.variant, placed

@@ -1,1 +1,1 @@
-"""A jitted call off the hot path: signatures, compiling, running."""
+"""What a jitted call needs besides the C core: signatures, compiling, errors, running."""

@@ -1,11 +1,10 @@
-"""While a program runs: what JAX is not to say of it, and waiting for it."""
+"""What a call does around a running program: silencing JAX's messages, and waiting."""
 
 import contextlib
 import logging
 import os
 import threading
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,83 +12,83 @@ import jax
 from .. import _core
 
 
-class _WhileAny:
-    """Something that is in force while any call of several threads needs it.
+class _SharedSetting:
+    """A global setting that is on while at least one call, of any thread, needs it.
 
-    An interrupt may come between any two lines: `begin` and `end` do no harm when they are
-    called once more, and what ends it is deferred before it begins.
+    A KeyboardInterrupt may arrive between any two lines. So `switch_on` and `switch_off` do no
+    harm if they run twice, and `hold` defers the end before it begins.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: set[tuple[int, object]] = set()  # by thread
+        self._calls: set[tuple[int, object]] = set()  # (thread, a token for each call)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
+            os.register_at_fork(after_in_child=self._after_fork)
 
-    def during(self, variant: _core.Variant) -> None:
-        """From now on, until the call of `variant` that is under way is over."""
+    def hold(self, variant: _core.Variant) -> None:
+        """Keeps the setting on until the current call of `variant` is over."""
         call = threading.get_ident(), object()
-        variant.defer(lambda: self._leave(call))
+        variant.defer(lambda: self._release(call))
         with self._lock:
             self._calls.add(call)
-            self.begin()
+            self.switch_on()
 
-    def _leave(self, call: tuple[int, object]) -> None:
+    def _release(self, call: tuple[int, object]) -> None:
         with self._lock:
             self._calls.discard(call)
             if not self._calls:
-                self.end()
+                self.switch_off()
 
-    def _forked(self) -> None:
-        """The other threads' calls are not in this process."""
+    def _after_fork(self) -> None:
+        # Other threads, and so their calls, do not exist in the child.
         self._lock = threading.Lock()
         self._calls = {call for call in self._calls if call[0] == threading.get_ident()}
         if not self._calls:
-            self.end()
+            self.switch_off()
 
-    def begin(self) -> None:
+    def switch_on(self) -> None:
         raise NotImplementedError
 
-    def end(self) -> None:
+    def switch_off(self) -> None:
         raise NotImplementedError
 
 
-class _QuietCallbacks(_WhileAny):
-    """Keeps JAX from logging the failure of a callback whose error we raise, as Equinox does."""
+class _QuietCallbacks(_SharedSetting):
+    """Keeps JAX from logging a failed callback, whose error filterjit raises, as Equinox does."""
 
-    def begin(self) -> None:
-        logging.getLogger("jax._src.callback").addFilter(_is_news)
+    def switch_on(self) -> None:
+        logging.getLogger("jax._src.callback").addFilter(_is_not_callback_failure)
 
-    def end(self) -> None:
-        logging.getLogger("jax._src.callback").removeFilter(_is_news)
+    def switch_off(self) -> None:
+        logging.getLogger("jax._src.callback").removeFilter(_is_not_callback_failure)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def _is_not_callback_failure(record: logging.LogRecord) -> bool:
     return record.getMessage() != "jax.pure_callback failed"
 
 
-class _QuietDonation(_WhileAny):
-    """Keeps JAX from warning that a donated buffer was of no use.
+class _QuietDonation(_SharedSetting):
+    """Keeps JAX from warning that a donated buffer could not be used.
 
-    Not by ``warnings.catch_warnings``, which puts back all filters as they were: of two threads
-    that use it at once, one leaves behind the filters of the other.
+    ``warnings.catch_warnings`` would restore all filters as they were: of two threads that use it
+    at once, one leaves the filters of the other behind.
     """
 
-    # The comment in it makes it another filter than the user's.
+    # The comment in the pattern distinguishes this filter from one that the user may have set.
     _MESSAGE = "(?#filterjit)Some donated buffers were not usable"
 
     @classmethod
-    def _ours(cls) -> list[Any]:
+    def _installed(cls) -> list[Any]:
         return [x for x in list(warnings.filters) if getattr(x[1], "pattern", "") == cls._MESSAGE]
 
-    def begin(self) -> None:
-        if not self._ours():
+    def switch_on(self) -> None:
+        if not self._installed():
             warnings.filterwarnings("ignore", message=self._MESSAGE)
 
-    def end(self) -> None:
-        for ours in self._ours():
+    def switch_off(self) -> None:
+        for entry in self._installed():
             with contextlib.suppress(ValueError):
-                warnings.filters.remove(ours)  # type: ignore[attr-defined]
+                warnings.filters.remove(entry)  # type: ignore[attr-defined]
 
 
 _quiet_callbacks = _QuietCallbacks()
@@ -97,19 +96,19 @@ _quiet_donation = _QuietDonation()
 
 
 def ignore_donation(variant: _core.Variant) -> None:
-    """Drops the warning on donated buffers until the call under way is over."""
-    _quiet_donation.during(variant)
+    """Silences the warning about donated buffers until the current call of `variant` is over."""
+    _quiet_donation.hold(variant)
 
 
-class Running:
-    """What the C core asks for while a program runs that can raise."""
+class RunningHooks:
+    """The hooks around a program that can raise while it runs; see `_base._hooks.CallHooks`."""
 
-    def before_raising_call(self, variant: _core.Variant) -> None:
-        """Before a call of a program that can raise, and at each trace, which may be of one."""
-        _quiet_callbacks.during(variant)
+    def before_raising_call(self, variant: _core.Variant, /) -> None:
+        """Silences JAX's log of failed callbacks until the current call of `variant` is over."""
+        _quiet_callbacks.hold(variant)
 
-    def wait(self, outputs: Sequence[object]) -> None:
-        """Until the device is done: then a program that raises has raised."""
+    def wait(self, outputs: tuple[Any, ...], /) -> None:
+        """Waits until the device is done, so that a program that raises has raised."""
         for x in outputs:
             if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer):
                 x.block_until_ready()

@@ -1,4 +1,8 @@
-"""Signatures: how a function's arguments become the slots of the C core, and back."""
+"""Signatures: the parameters of a function for the C core, which binds arguments to them.
+
+The C core binds the arguments of a call to one object per parameter, in the order of the
+signature; `call_with_arguments` is the way back.
+"""
 
 import inspect
 import types
@@ -11,10 +15,11 @@ _P = inspect.Parameter
 
 
 def inspect_signature(fun: Any) -> inspect.Signature | None:
-    """The signature to bind by; None for a function whose code object says all.
+    """Returns the signature to bind by, or None if the code object of `fun` tells all of it.
 
-    Raises what ``inspect.signature`` raises: TypeError for what cannot be called, ValueError
-    for what has no signature.
+    Raises:
+        TypeError: if `fun` is not callable.
+        ValueError: if `fun` has no signature.
     """
     if type(fun) is types.FunctionType and not (
         fun.__dict__ and ("__wrapped__" in fun.__dict__ or "__signature__" in fun.__dict__)
@@ -24,6 +29,7 @@ def inspect_signature(fun: Any) -> inspect.Signature | None:
 
 
 def _from_code(fun: types.FunctionType) -> _core.Signature:
+    """Reads the parameters from the code object, which is faster than ``inspect.signature``."""
     code = fun.__code__
     positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
     varargs = bool(code.co_flags & inspect.CO_VARARGS)
@@ -34,7 +40,7 @@ def _from_code(fun: types.FunctionType) -> _core.Signature:
         required[i] = False
     for i in range(positional, positional + keyword_only):
         required[i] = names[i] not in (fun.__kwdefaults__ or ())
-    if varargs:  # the code object names *args after the keyword-only ones
+    if varargs:  # in `co_varnames`, *args follows the keyword-only parameters
         names.insert(positional, names.pop(positional + keyword_only))
         required.insert(positional, False)
     if varkw:
@@ -45,7 +51,7 @@ def _from_code(fun: types.FunctionType) -> _core.Signature:
 
 
 def core_signature(fun: Any, signature: inspect.Signature | None) -> _core.Signature:
-    """The parameters of `fun`, for binding in C."""
+    """Returns the parameters of `fun`; `signature` is the result of `inspect_signature`."""
     if signature is None:
         return _from_code(fun)
     parameters = list(signature.parameters.values())
@@ -65,15 +71,19 @@ def core_signature(fun: Any, signature: inspect.Signature | None) -> _core.Signa
 
 
 def call_with_arguments(
-    fun: Callable[..., Any], signature: _core.Signature, slots: Sequence[Any], missing: Any
+    fun: Callable[..., Any], signature: _core.Signature, arguments: Sequence[Any], missing: Any
 ) -> Any:
-    """Calls `fun` with the arguments in `slots`, as ``inspect.BoundArguments`` would: by
-    position until one is missing, then by keyword. Defaults are the function's business."""
+    """Calls `fun` with one argument per parameter of `signature`.
+
+    Arguments that are `missing` were not given, and are left to the defaults of `fun`. Those
+    before the first missing one go by position, those after it by keyword, as
+    ``inspect.BoundArguments`` does.
+    """
     __tracebackhide__ = True
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     by_position = True
-    for i, (name, value) in enumerate(zip(signature.names, slots, strict=True)):
+    for i, (name, value) in enumerate(zip(signature.names, arguments, strict=True)):
         if value is missing:
             by_position = by_position and i >= signature.positional
         elif i == signature.varargs:
@@ -90,7 +100,7 @@ def call_with_arguments(
 def _called_function(
     fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The Python function that a call of `fun` arrives at, with the arguments it gets."""
+    """Returns the Python function that a call of `fun` ends in, and the arguments it receives."""
     if isinstance(fun, type):
         init = getattr(fun, "__init__")  # noqa: B009 (mypy)
         if isinstance(init, types.FunctionType):
@@ -101,7 +111,7 @@ def _called_function(
         return _called_function(fun.__func__, (fun.__self__, *args), kwargs)
     if hasattr(fun, "func") and hasattr(fun, "keywords") and hasattr(fun, "args"):
         return _called_function(fun.func, (*fun.args, *args), {**fun.keywords, **kwargs})
-    if hasattr(fun, "__func__") and hasattr(fun, "__self__"):  # Equinox's bound methods
+    if hasattr(fun, "__func__") and hasattr(fun, "__self__"):  # a bound method of Equinox
         return _called_function(fun.__func__, (fun.__self__, *args), kwargs)
     call = getattr(type(fun), "__call__", None)  # noqa: B004
     if not isinstance(fun, types.FunctionType) and isinstance(call, types.FunctionType):
@@ -115,9 +125,9 @@ def raise_binding_error(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Raises the TypeError that ``fun(*args, **kwargs)`` would, without running `fun`.
+    """Raises the TypeError that ``fun(*args, **kwargs)`` would raise, without running `fun`.
 
-    A stand-in with the same name and parameters and no body is called in its place.
+    It calls a function with the name and parameters of `fun` and an empty body instead.
     """
     function, full_args, full_kwargs = _called_function(fun, args, kwargs)
     try:
@@ -126,13 +136,16 @@ def raise_binding_error(
         own = None
     if isinstance(function, types.FunctionType) and own is not None:
         stand_in(function.__name__, function.__qualname__, own)(*full_args, **full_kwargs)
-    # A signature that is not the function's own (functools.wraps): its own words.
+    # The signature is not that of the function itself, because of functools.wraps for example.
     (signature or inspect.signature(fun)).bind(*args, **kwargs)
 
 
 def stand_in(name: str, qualname: str, signature: inspect.Signature) -> Callable[..., None]:
-    """A function without a body, whose parameters are these."""
-    plain = signature.replace(
+    """Returns a function with the parameters of `signature` and an empty body.
+
+    Defaults become None and annotations are left out, so that the source text has only names.
+    """
+    simplified = signature.replace(
         parameters=[
             p.replace(annotation=_P.empty, default=_P.empty if p.default is _P.empty else None)
             for p in signature.parameters.values()
@@ -140,7 +153,7 @@ def stand_in(name: str, qualname: str, signature: inspect.Signature) -> Callable
         return_annotation=inspect.Signature.empty,
     )
     namespace: dict[str, Any] = {}
-    exec(f"def stand_in{plain}: pass", namespace)
-    made: types.FunctionType = namespace["stand_in"]
-    made.__name__, made.__qualname__ = name, qualname
-    return made
+    exec(f"def stand_in{simplified}: pass", namespace)
+    function: types.FunctionType = namespace["stand_in"]
+    function.__name__, function.__qualname__ = name, qualname
+    return function

@@ -1,1 +1,1 @@
-"""The decorator, and all that a jitted function can be asked."""
+"""The decorator `filter_jit`, and the methods of a jitted function."""

@@ -1,14 +1,14 @@
-"""The decorator."""
+"""The decorator `filter_jit`."""
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from .. import _core
-from .._call._options import _CACHES, MAXSIZE, Options
+from .._base._package import public
+from .._call._caches import MAXSIZE
 from .._call._signature import inspect_signature
-from .._observe._retraces import OnRetrace, Watch, check_on_retrace
+from .._observe._retraces import OnRetrace, check_on_retrace
+from ._options import DONATE, make_filter_jit, make_watch
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -23,7 +23,8 @@ class _NotGiven:
 
 _NOT_GIVEN = _NotGiven()
 _FUNCTIONS = ("identity", "structure")
-_DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
+# Options of jax.jit that name arguments by position or by name: the flat function that JAX sees
+# has other arguments.
 _REFUSED = (
     "static_argnums",
     "static_argnames",
@@ -31,23 +32,8 @@ _REFUSED = (
     "in_shardings",
     "out_shardings",
 )
+# Options of Equinox before version 0.10.
 _DEPRECATED = ("default", "fn", "args", "kwargs", "out")
-_PLAIN = {donate: Options(donate, {}) for donate in _DONATE}
-
-
-def _attributes(fun: Any) -> dict[str, Any]:
-    """What ``functools.update_wrapper`` would copy."""
-    found: dict[str, Any] = dict(getattr(fun, "__dict__", None) or {}) if callable(fun) else {}
-    if not isinstance(fun, type(lambda: None)):
-        found = {}  # of other objects the __dict__ is their state, not attributes of a function
-    found.pop(_CACHES, None)
-    found.pop("__wrapped__", None)
-    for name in functools.WRAPPER_ASSIGNMENTS:
-        try:
-            found[name] = getattr(fun, name)
-        except AttributeError:
-            pass
-    return found
 
 
 @overload
@@ -73,6 +59,7 @@ def filter_jit(
 ) -> Callable[_P, _T]: ...
 
 
+@public
 def filter_jit(
     fun: Any = _NOT_GIVEN,
     *,
@@ -83,41 +70,68 @@ def filter_jit(
     maxsize: int = MAXSIZE,
     **jitkwargs: Any,
 ) -> Any:
-    """Jits a function over any pytrees: arrays are traced, all else is static.
+    """Compiles a function of pytrees with ``jax.jit``.
 
-    A drop-in replacement for ``equinox.filter_jit``, dispatched in C.
+    The arguments and the result may be any pytrees. JAX and NumPy arrays in the arguments are
+    traced. Everything else is static: Python numbers, strings, functions, the configuration of a
+    model. The function is traced and compiled once for each structure of the arguments with its
+    static values, and for each combination of shapes and dtypes of the arrays. The result may hold
+    static values too.
+
+    This is a drop-in replacement for ``equinox.filter_jit`` whose dispatch is written in C. ::
+
+        @filter_jit
+        def step(model, x, training):
+            return model(x, dropout=training)
+
+        step(model, x, True)   # traces, compiles and runs
+        step(model, x, True)   # runs
+        step(model, x, False)  # another static value: traces, compiles and runs
+
+    Static values are compared exactly, by type and value: ``1``, ``True`` and ``1.0`` are three
+    different values, each with its own compiled program. Static values must be hashable, except
+    in static fields of Modules: there, lists, dicts and sets are compared by their contents, and
+    other unhashable objects by identity.
+
+    The jitted function has methods to inspect it: ``f.explain(...)`` tells why a call would be
+    traced again, ``f.report()`` where the time went, ``f.cache_info()`` how many calls were hits.
+    ``f.lower(...)``, ``f.trace(...)``, ``f.eval_shape(...)`` and ``f.warm_up(...)`` trace and
+    compile before the first call. ``f.partial(...)`` binds arguments once for many calls.
 
     Arguments:
-        fun: the function; any callable, itself a pytree or not. Without it, a decorator is
-            returned.
-        donate: which arrays' memory the program may reuse: ``"all"``, ``"all-except-first"``
-            (all but those in the first argument), the same with warnings where a buffer could
-            not be used (``"warn"``, ``"warn-except-first"``), or ``"none"``.
-        functions: when two functions among the static values, lambdas, ``functools.partial`` and
-            bound methods included, share a program. ``"identity"``: when they are one object.
-            ``"structure"``: also when they cannot behave differently, so that Modules that are
-            made anew with the same lambdas are not traced anew. They need the same code and
-            globals, and equal defaults, closures, attributes and global variables that they read;
-            a change of these is seen, in the very same function too. What is reached through an
-            object or by calling a global function is not looked at, and a traced ``is`` between
-            functions sees those that were traced.
-        on_retrace: what to do when the function is traced again: ``"log"`` why, to the logger
-            ``"filterjit"``; ``"warn"`` with a ``RetraceWarning``; ``"raise"`` a ``RetraceError``; or
-            a function that is called with the `Explanation`. The first trace is none again.
-        max_traces: how many traces there may be, the first included; the next one raises a
-            ``RetraceError`` that says why it would have been needed.
-        maxsize: how many programs there may be for different static values; of more, the one used
-            longest ago is dropped.
-        jitkwargs: passed on to ``jax.jit``.
+        fun: the function: any callable, which may itself be a pytree with arrays in it. If it is
+            left out, a decorator is returned.
+        donate: which arrays give their memory to the compiled program; they are deleted by the
+            call. ``"all"``: all of them. ``"all-except-first"``: all except those in the first
+            argument. ``"warn"`` and ``"warn-except-first"``: the same, and JAX warns of memory
+            that the program could not use. ``"none"``: no array.
+        functions: when two functions among the static values (lambdas, ``functools.partial`` and
+            bound methods included) count as equal. ``"identity"``: when they are the same object.
+            ``"structure"``: also when they cannot behave differently, so that a Module that is
+            created again with the same lambdas is not traced again. Their code and globals must be
+            the same, and their defaults, closures, attributes and the global variables that they
+            read must be equal; if one of these changes, the function is traced again. Values that
+            a function reaches through an object's attribute, or by calling a global function, are
+            not compared. If functions are compared with ``is`` while they are traced, the program
+            keeps the answer for the functions that it was traced with.
+        on_retrace: what to do when the function is traced again. ``"log"`` logs the reason to the
+            logger ``"filterjit"``, ``"warn"`` issues a `RetraceWarning`, ``"raise"`` raises a
+            `RetraceError`, and a function is called with the `Explanation`. The first trace is not
+            a retrace.
+        max_traces: how many traces are allowed, the first included. The next one raises a
+            `RetraceError` that tells the reason for it.
+        maxsize: how many combinations of static values are kept. When there are more, the program
+            that was used least recently is dropped.
+        jitkwargs: further options, passed on to ``jax.jit``.
 
     Returns:
-        A callable with the parameters of `fun`. Static values compare exactly, by type and
-        value: ``1``, ``True`` and ``1.0`` are compiled apart.
+        A callable with the parameters of `fun`, or a decorator if `fun` is left out.
 
     Raises:
-        ValueError: for jitkwargs that only make sense for positional arguments of ``jax.jit``,
-            and for an unknown `donate` or `functions`.
-        TypeError: where `fun` cannot be called.
+        ValueError: if an option has a value that is not described above, or if `jitkwargs` has one
+            of ``static_argnums``, ``static_argnames``, ``donate_argnums``, ``in_shardings`` and
+            ``out_shardings``, which do not apply to pytrees.
+        TypeError: if `fun` is not callable, or ``jax.jit`` does not know one of `jitkwargs`.
     """
     if fun is _NOT_GIVEN:
         return functools.partial(
@@ -142,7 +156,7 @@ def filter_jit(
                 "`jitkwargs` cannot contain 'static_argnums', 'static_argnames', "
                 "'donate_argnums', 'in_shardings', or 'out_shardings'."
             )
-    if donate not in _DONATE:
+    if donate not in DONATE:
         raise ValueError(
             "`filter_jit(..., donate=...)` must be one of 'all', 'all-except-first', "
             "'warn', 'warn-except-first', or 'none'."
@@ -153,25 +167,9 @@ def filter_jit(
         )
     if not isinstance(maxsize, int) or isinstance(maxsize, bool) or maxsize < 1:
         raise ValueError(f"`filter_jit(..., maxsize=...)` must be a positive int, not {maxsize!r}.")
-    watch = None
     if on_retrace is not None or max_traces is not None:
         check_on_retrace(on_retrace, max_traces)
-        watch = Watch(on_retrace, max_traces)
+    watch = make_watch(on_retrace, max_traces)
     return make_filter_jit(
         fun, donate, jitkwargs, inspect_signature(fun), watch, functions, maxsize
     )
-
-
-def make_filter_jit(
-    fun: Any,
-    donate: str,
-    jitkwargs: dict[str, Any],
-    signature: inspect.Signature | None,
-    watch: Watch | None = None,
-    functions: str = "identity",
-    maxsize: int = MAXSIZE,
-) -> _core.FilterJit:
-    """A FilterJit from checked options; `signature` as `inspect_signature` gives it."""
-    plain = not jitkwargs and (watch, functions, maxsize) == (None, "identity", MAXSIZE)
-    options = _PLAIN[donate] if plain else Options(donate, jitkwargs, watch, functions, maxsize)
-    return _core.FilterJit(fun, options, signature, _attributes(fun))

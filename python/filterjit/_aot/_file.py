@@ -1,0 +1,208 @@
+"""The format of the files of ``compiled.save``.
+
+A file is a head of fixed size, a header of JSON, and blobs of bytes:
+
+    8 bytes   the magic
+    2 bytes   the version of this format, little-endian
+    8 bytes   the length of the header, little-endian
+    32 bytes  SHA-256 of the header and the 18 bytes above
+    header    what the file is, structures and static values (`_encode`), the lengths and SHA-256
+              of the blobs
+    blobs     the program, then the arrays in the function itself
+
+Nothing in a file is a pickle, and reading one imports nothing. The digests detect damage; they do
+not authenticate the author. A loaded program does whatever its author wrote when it is called.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from .. import __version__
+from .._base._files import replacing
+from .._base._package import public
+from ._encode import Json
+
+_MAGIC = b"\x89FJIT\r\n\x1a"
+_FORMAT = 1
+_HEAD = struct.Struct("<8sHQ32s")
+
+# The keys of a header, and the types of their values.
+_SCHEMA: dict[str, type] = {
+    "kind": str,  # "executable" or "portable"
+    "name": str,
+    "filterjit": str,
+    "python": str,
+    "machine": dict,
+    "platforms": list,
+    "devices": list,
+    "words": list,  # the arguments for `SavedInfo`
+    "functions": str,
+    "signature": list,
+    "arguments": list,
+    "result": list,
+    "specs": list,  # of all arrays, those in the function itself first
+    "own": list,  # the arrays in the function itself
+    "program": dict,
+    "blobs": list,
+}
+# What reading a malformed header may raise.
+_MALFORMED_ERRORS = (
+    AssertionError, AttributeError, IndexError, KeyError, LookupError, MemoryError, OverflowError,
+    RecursionError, TypeError, ValueError, struct.error,
+)  # fmt: skip
+
+
+# ---- writing ----
+
+
+def write(path: str, header: dict[str, Json], blobs: Sequence[bytes]) -> None:
+    """Writes a file in the place of `path`. Adds the key ``"blobs"`` to `header`."""
+    header["blobs"] = [[len(blob), hashlib.sha256(blob).hexdigest()] for blob in blobs]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    start = _MAGIC + struct.pack("<HQ", _FORMAT, len(text))
+    with replacing(path, durable=True) as file:
+        file.write(start + hashlib.sha256(start + text).digest() + text)
+        for blob in blobs:
+            file.write(blob)
+
+
+# ---- reading ----
+
+
+def damaged(path: str, what: str) -> ValueError:
+    return ValueError(f"`{path}` is damaged: {what}. Write it again with `compiled.save`.")
+
+
+def read(path: str) -> tuple[dict[str, Json], list[bytes]]:
+    """Returns the header and the blobs of a file, all of them checked against their digests.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if it is not a file of this format, or is damaged.
+    """
+    with open(path, "rb") as file:
+        header = _read_header(file, path)
+        return header, _read_blobs(file, path, header)
+
+
+def _read_header(file: BinaryIO, path: str) -> dict[str, Json]:
+    head = file.read(_HEAD.size)
+    if head[:8] != _MAGIC:
+        raise ValueError(f"`{path}` was not written by filterjit's `compiled.save`.")
+    if len(head) < _HEAD.size:
+        raise damaged(path, "it ends within its head")
+    _, version, length, digest = _HEAD.unpack(head)
+    if version != _FORMAT:
+        raise ValueError(
+            f"`{path}` is of format {version}; filterjit {__version__} reads format {_FORMAT}."
+        )
+    if length > os.fstat(file.fileno()).st_size:
+        raise damaged(path, "it ends within its header")
+    text = file.read(length)
+    if hashlib.sha256(head[:18] + text).digest() != digest:
+        raise damaged(path, "the checksum of its header is wrong")
+    try:
+        header = json.loads(text)
+        for key, kind in _SCHEMA.items():
+            if type(header[key]) is not kind:
+                raise TypeError(key)
+        if header["kind"] not in ("executable", "portable"):
+            raise ValueError("kind")
+        for length, digest in header["blobs"]:
+            if type(length) is not int or length < 0 or type(digest) is not str:
+                raise TypeError("blobs")
+    except _MALFORMED_ERRORS as e:
+        raise damaged(path, f"its header is malformed ({type(e).__name__}: {e})") from None
+    return dict(header)
+
+
+def _read_blobs(file: BinaryIO, path: str, header: dict[str, Json]) -> list[bytes]:
+    blobs = []
+    for length, digest in header["blobs"]:
+        blob = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
+        if len(blob) != length:
+            raise damaged(path, "it is too short")
+        if hashlib.sha256(blob).hexdigest() != digest:
+            raise damaged(path, "a checksum is wrong")
+        blobs.append(blob)
+    if file.read(1):
+        raise damaged(path, "it is too long")
+    return blobs
+
+
+# ---- what a file is ----
+
+
+@public
+@dataclasses.dataclass(frozen=True)
+class SavedInfo:
+    """What the header of a file says.
+
+    The header's checksum and the types of its entries are checked. The program and the arrays are
+    not read, and classes, functions and devices that the header names are not looked up.
+
+    Attributes:
+        name: of the function.
+        kind: ``"executable"``, or ``"portable"`` for StableHLO.
+        filterjit, python: the versions that wrote the file.
+        machine: what an executable depends on: JAX and jaxlib, platform, device, processor.
+        platforms: the platforms that the program runs on.
+        devices: how many devices the program runs on.
+        arguments: pairs of a path and what the program was compiled for, for each array and each
+            static value.
+        nbytes: the size of the file.
+    """
+
+    name: str
+    kind: str
+    filterjit: str
+    python: str
+    machine: dict[str, str]
+    platforms: tuple[str, ...]
+    devices: int
+    arguments: tuple[tuple[str, str], ...]
+    nbytes: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}: {self.kind} for {', '.join(self.platforms)}, {self.devices} "
+            f"device{'s' * (self.devices != 1)}, {self.nbytes:,} bytes",
+            f"written by filterjit {self.filterjit} on Python {self.python}",
+            *(f"  {key}: {value}" for key, value in self.machine.items()),
+            "arguments:",
+            *(f"  {path}: {words}" for path, words in self.arguments),
+        ]
+        return "\n".join(lines)
+
+
+@public
+def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
+    """Returns what a file of ``compiled.save`` holds, without loading it.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if it was not written by ``compiled.save``, or its header is damaged.
+    """
+    path = os.fsdecode(path)
+    with open(path, "rb") as file:
+        header = _read_header(file, path)
+        size = os.fstat(file.fileno()).st_size
+    try:
+        return SavedInfo(
+            header["name"],
+            header["kind"],
+            header["filterjit"],
+            header["python"],
+            {str(key): str(value) for key, value in header["machine"].items()},
+            tuple(map(str, header["platforms"])),
+            len(header["devices"]),
+            tuple((str(where), str(words)) for where, words in header["words"]),
+            size,
+        )
+    except _MALFORMED_ERRORS as e:
+        raise damaged(path, f"its header is malformed ({e})") from None

@@ -1,0 +1,163 @@
+"""Calls that are prepared and not run: the function, the variant, and arrays or their specs.
+
+A spec is a ``jax.ShapeDtypeStruct``; it may stand in the place of any array.
+"""
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .. import _core
+from .._base import _jax_compat
+from .._call import _running, _signature
+from .._call._options import CallOptions
+from .._observe import _records
+from .._observe._recorder import recorder
+from .._observe._records import Aval
+from .._trees import _registry
+
+
+class _Placeholder(np.ndarray):
+    """Stands for a spec while the arguments are flattened.
+
+    It is an array of the same shape that takes no memory, so the Structure is that of a call with
+    arrays.
+    """
+
+    spec: jax.ShapeDtypeStruct
+
+    @classmethod
+    def of(cls, spec: jax.ShapeDtypeStruct) -> "_Placeholder":
+        dtype = np.dtype(np.uint8)
+        with contextlib.suppress(TypeError):
+            dtype = np.dtype(spec.dtype)  # fails for PRNG keys
+        strides = (0,) * len(spec.shape)
+        self = cls.__new__(cls, spec.shape, dtype, bytes(dtype.itemsize), 0, strides)
+        self.spec = spec
+        return self
+
+
+def is_spec(x: Any) -> bool:
+    return isinstance(x, jax.ShapeDtypeStruct)
+
+
+def _spec_of(x: Any) -> jax.ShapeDtypeStruct:
+    """Returns the spec of an array; it has the sharding that the array is committed to."""
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return x
+    placed = _records.placement(x)
+    sharding = placed[0] if placed is not None and placed[1] else None
+    return _jax_compat.spec_of(Aval.of(x), sharding)
+
+
+def _with_placeholders(registry: _core.Registry, tree: Any) -> Any:
+    """Returns `tree` with a placeholder for each spec; `tree` itself if it holds no spec."""
+    if not any(map(is_spec, _core.tree_leaves(registry, tree, None))):
+        return tree
+    return _core.tree_map(
+        registry, lambda x: _Placeholder.of(x) if is_spec(x) else x, (tree,), None
+    )
+
+
+def unbind(
+    signature: _core.Signature, arguments: Sequence[Any], missing: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns ``(args, kwargs)`` of a call with one argument per parameter of `signature`."""
+    found: tuple[tuple[Any, ...], dict[str, Any]] = _signature.call_with_arguments(
+        lambda *args, **kwargs: (args, kwargs), signature, arguments, missing
+    )
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedCall:
+    """A call of a jitted function, before it runs.
+
+    Attributes:
+        name: of the function, for messages.
+        signature: of the function.
+        f: the jitted function.
+        variant: the variant of the arguments.
+        arrays: an array or a spec for each array of the call; those in the function itself first.
+        functions: filter_jit's option `functions`.
+        quiet: whether to silence JAX's warning about donated buffers.
+    """
+
+    name: str
+    signature: inspect.Signature
+    f: _core.FilterJit
+    variant: _core.Variant
+    arrays: tuple[Any, ...]
+    functions: str = "identity"
+    quiet: bool = False
+
+    @property
+    def cache(self) -> _core.Cache:
+        return self.f._parts()[0]
+
+    @property
+    def registry(self) -> _core.Registry:
+        return self.cache.options.registry
+
+    @property
+    def function_arrays(self) -> tuple[Any, ...]:
+        """The arrays or specs in the function itself."""
+        return self.arrays[: self.variant.function.num_leaves]
+
+    def without_arrays(self) -> "PreparedCall":
+        """Returns the same call with specs for the arrays of the arguments, so that these are not
+        kept alive."""
+        own = self.function_arrays
+        specs = map(_spec_of, self.arrays[len(own) :])
+        return dataclasses.replace(self, arrays=(*own, *specs))
+
+    def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns ``(args, kwargs)`` of the call, with `leaves` in the place of the arrays."""
+        arguments = self.variant.arguments(tuple(leaves))[1]
+        return unbind(self.cache.signature, arguments, self.registry)
+
+    def result(self, tree: Any) -> Any:
+        """Returns the user's tree for an Output, and anything else as it is."""
+        return self.variant.result(tree) if isinstance(tree, _core.Output) else tree
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Surrounds JAX's tracing, lowering or compiling for the variant.
+
+        If the variant has been traced in the end, it is in the cache of `f`.
+        """
+        cache, variant = self.cache, self.variant
+        deferred_before = variant.num_deferred
+        # Cleans up in both branches rather than in a `finally`, which a KeyboardInterrupt could
+        # interrupt although the work has succeeded.
+        try:
+            recorder.work(cache.record, variant)
+            if self.quiet:
+                _running.ignore_donation(variant)
+            yield
+            variant.run_deferred(deferred_before)
+            cache.insert_traced(variant)
+        except BaseException:
+            variant.run_deferred(deferred_before)
+            cache.insert_traced(variant)
+            raise
+
+
+def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedCall:
+    """Prepares a call of `f`; compiles a variant if the cache has none for these arguments."""
+    fun, options = f.__wrapped__, f._options
+    assert isinstance(options, CallOptions)
+    with_placeholders = _with_placeholders(_registry.registry, fun)
+    if with_placeholders is not fun:  # shares its cache with a function that holds arrays
+        f = _core.FilterJit(with_placeholders, options, f._given_signature, dict(f.__dict__))
+    args, kwargs = _with_placeholders(options.registry, (args, kwargs))
+    variant, arrays = f._lookup(*args, **kwargs)
+    specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
+    name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))
+    signature = f._given_signature or inspect.signature(fun)
+    return PreparedCall(name, signature, f, variant, specs, options.functions, options.quiet)

@@ -1,0 +1,189 @@
+"""The methods of an ``options`` object that the C core calls by name.
+
+Each FilterJit and each Cache holds an object ``options``, the Python side of its calls. The C
+core passes all arguments by position, calls every hook with no exception set, and holds no lock
+while a hook runs: a hook may run any Python code, the same FilterJit included. Where a hook
+raises, the operation that needed it fails, and with the same exception unless the hook's
+docstring says otherwise.
+
+`_call._options.CallOptions` and `_aot._compiled_options.CompiledOptions` implement `CallHooks`;
+`_jit._options.Options` implements `MethodHooks` too.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from .. import _core
+
+
+class CallHooks(Protocol):
+    """What the C core asks for on the path of a call (csrc/call/call.c).
+
+    A hit calls none of these hooks, except `before_raising_call` and `wait` where the program can
+    raise while it runs. "The call" is a call of a FilterJit, and also `_lookup` and `_peek`,
+    which bind and flatten as a call does.
+
+    An exception of a hook other than `prepare`, `became_method` and `translate_error` goes
+    through `translate_error`, as all exceptions of a call do.
+    """
+
+    registry: _core.Registry
+    """The registry that classifies the arguments. Python code reads it; the C core does not."""
+
+    def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
+        """Returns the cache of `f`, and the arrays in the function that `f` wraps.
+
+        When: before the first operation that needs the cache: a call, ``_parts()``, ``hash(f)``
+        or ``==``. It is called again if it raised, and by each of several threads that arrive
+        before the first one is done; `f` keeps the first answer. It is not called for a FilterJit
+        that ``_core.rebuild`` made, which has its cache already.
+
+        Returns: as many arrays as ``cache.function`` has. Anything else is a TypeError or a
+        ValueError of the C core.
+
+        Raises: anything; `translate_error` does not see it.
+        """
+        ...
+
+    def became_method(self, f: _core.FilterJit, owner: type, /) -> None:
+        """`f` is an attribute of the new class `owner`.
+
+        When: from ``f.__set_name__``, while the class is created.
+
+        Raises: anything; the class statement fails with it.
+        """
+        ...
+
+    def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
+        """Returns the callable of a new variant; it takes arrays by position.
+
+        When: the arguments have a Structure for which the cache of `f` has no variant. `variant`
+        is not in the cache yet, and ``variant.call`` is not set. Several threads that miss at
+        once may each call this hook with a variant of the same Structure; the variant that enters
+        the cache first is used by all, and the others are dropped.
+
+        Returns: a callable. Each call of it checks that it returned an Output.
+
+        Raises: anything.
+        """
+        ...
+
+    def raise_binding_error(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> None:
+        """Raises the TypeError of arguments that do not fit the signature of `f`.
+
+        When: the C core could not bind the arguments. If the hook returns, the C core raises a
+        TypeError with a general message.
+        """
+        ...
+
+    def translate_error(
+        self,
+        f: _core.FilterJit,
+        exception: BaseException,
+        variant: _core.Variant | None,
+        arrays: tuple[Any, ...],
+        /,
+    ) -> BaseException:
+        """Returns the exception to raise in the place of `exception`, often `exception` itself.
+
+        When: a call failed, in any of its steps, with an instance of Exception. It is not called
+        for KeyboardInterrupt and other BaseExceptions, nor for exceptions of `prepare`.
+        `exception` is not set while the hook runs. `variant` is None where the call failed before
+        it had one. `arrays` are the arrays collected so far; all arrays of the call where there is
+        a variant.
+
+        Returns: an exception. Anything else is ignored, and `exception` is raised.
+
+        Raises: an Exception is dropped, and `exception` is raised; any other BaseException takes
+        the place of `exception`.
+        """
+        ...
+
+    def before_raising_call(self, variant: _core.Variant, /) -> None:
+        """Prepares for a program that can raise while it runs.
+
+        When: before each call of a variant of which `inspect_new_trace` returned True for any
+        trace. What the hook sets up for the call, it undoes in a function that it gives to
+        ``variant.defer``; the C core runs such functions when the call is over, also if the hook
+        raised.
+
+        Raises: anything; the program does not run.
+        """
+        ...
+
+    def inspect_new_trace(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
+    ) -> bool | None:
+        """Returns whether the program of a new trace can raise while it runs.
+
+        When: after the first call of each trace of `variant` that returns; `arrays` are the
+        arrays of the call, `outputs` the arrays that the program returned. The hook is not called
+        where JAX ran the function without compiling it (``jax_disable_jit``), nor for variants of
+        ``Cache.insert_compiled``, which is told the answer.
+
+        Returns: the answer, which the C core keeps for the trace; None where it cannot be known
+        yet, and then the next call of the trace asks again.
+
+        Raises: anything; the next call of the trace asks again.
+        """
+        ...
+
+    def wait(self, outputs: tuple[Any, ...], /) -> None:
+        """Returns when the device has computed `outputs`.
+
+        When: after each call of a trace that can raise, before the result is built. `outputs` are
+        the arrays that the program returned.
+
+        Raises: what the program raised.
+        """
+        ...
+
+
+class MethodHooks(Protocol):
+    """What the methods of a FilterJit and of a bound method forward to (csrc/call/hook_method.c).
+
+    ``f.lower(*args, **kwargs)`` calls ``options.lower(f, *args, **kwargs)``. For a bound method
+    with the instance ``x``, ``lower``, ``trace``, ``eval_shape`` and ``explain`` do the same with
+    the FilterJit that it binds, and with ``x`` as the first argument; its ``warm_up`` passes the
+    bound method itself. The C core returns results and passes on exceptions as they are; the types
+    of the results are those of the methods in ``_core.pyi``.
+
+    `f` is positional-only, so that a user's argument may be called ``f`` or ``self``.
+    """
+
+    def lower(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> object: ...
+
+    def trace(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> object: ...
+
+    def eval_shape(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> Any: ...
+
+    def warm_up(
+        self,
+        f: _core.FilterJit | _core.BoundFilterJit,
+        /,
+        signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        threads: int | None = None,
+    ) -> object: ...
+
+    def partial(
+        self, f: _core.FilterJit, /, *args: Any, **kwargs: Any
+    ) -> _core.PartialFilterJit: ...
+
+    def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> object: ...
+
+    def report(self, f: _core.FilterJit, /) -> object: ...
+
+    def cache_info(self, f: _core.FilterJit, /) -> object: ...
+
+    def clear_cache(self, f: _core.FilterJit, /) -> None: ...
+
+    def variants(self, f: _core.FilterJit, /) -> list[_core.Variant]:
+        """The value of the attribute ``f.variants``."""
+        ...
+
+    def reduce(self, f: _core.FilterJit, /) -> str | tuple[Any, ...]:
+        """The result of ``f.__reduce__()``, for pickle and copy."""
+        ...

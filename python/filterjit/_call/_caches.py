@@ -1,0 +1,96 @@
+"""Where the caches of a function are kept: on the function itself."""
+
+import threading
+import types
+import weakref
+from typing import Any
+
+import jax
+
+from .. import _core
+
+MAXSIZE = 4096
+"""How many variants a cache holds at most, by default: as many as JAX's own cache of compiled
+functions."""
+
+CACHES_ATTRIBUTE = "__filterjit_caches__"
+
+# Held for one look-up and one store. It is an RLock because the garbage collector may run while it
+# is held, and a finalizer may call a jitted function.
+_lock = threading.RLock()
+
+
+class FunctionCaches:
+    """The caches of one function, by the function's Structure and the options.
+
+    It is kept in the function's ``__dict__``, so that the caches die with the function.
+    ``functools.wraps`` copies a ``__dict__``, so a function may have the FunctionCaches of another
+    function, which `owner` tells. Copies and pickles are empty.
+    """
+
+    __slots__ = ("by_key", "owner")
+
+    def __init__(self, owner: Any = None) -> None:
+        self.owner = None if owner is None else weakref.ref(owner)
+        self.by_key: dict[Any, _core.Cache] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FunctionCaches, ()
+
+
+def anchor_of(fun: Any) -> Any:
+    """Returns the object whose ``__dict__`` keeps the caches of `fun`, or None if there is none.
+
+    That is `fun` itself if it is a leaf, else the function at the bottom of its wrappers.
+    """
+    for _ in range(100):
+        if type(fun) is types.FunctionType:
+            return fun
+        if isinstance(fun, (types.MethodType, staticmethod)):
+            fun = fun.__func__
+        elif jax.tree_util.all_leaves((fun,)):
+            break
+        else:
+            for name in ("__wrapped__", "__func__", "func"):
+                inner = getattr(fun, name, None)
+                if inner is not None and inner is not fun:
+                    fun = inner
+                    break
+            else:
+                break
+    call = getattr(type(fun), "__call__", None)  # noqa: B004
+    if type(call) is types.FunctionType:
+        return call
+    if type(fun).__weakrefoffset__ and isinstance(getattr(fun, "__dict__", None), dict):
+        return fun
+    return None
+
+
+def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
+    """Returns the caches of a function, or None if there is no object to keep them on."""
+    anchor = anchor_of(fun)
+    if anchor is None:
+        return None
+    caches = FunctionCaches(anchor)
+    while True:
+        # `setdefault` is atomic: threads that arrive at once all find the same object.
+        found: FunctionCaches = anchor.__dict__.setdefault(CACHES_ATTRIBUTE, caches)
+        if found.owner is not None and found.owner() is anchor:
+            return found.by_key
+        with _lock:
+            if anchor.__dict__.get(CACHES_ATTRIBUTE) is found:
+                anchor.__dict__[CACHES_ATTRIBUTE] = caches
+
+
+def names_of(fun: Any) -> tuple[str, str]:
+    """Returns the ``__name__`` and ``__qualname__`` of the function below wrappers and partials."""
+    while True:
+        if hasattr(fun, "__wrapped__"):
+            fun = fun.__wrapped__
+        elif hasattr(fun, "func") and hasattr(fun, "keywords"):
+            fun = fun.func
+        else:
+            break
+    if hasattr(fun, "__name__") and hasattr(fun, "__qualname__"):
+        return fun.__name__, fun.__qualname__
+    return type(fun).__name__, type(fun).__qualname__

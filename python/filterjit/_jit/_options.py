@@ -1,0 +1,147 @@
+"""`Options`: how a function is jitted, with the methods of a jitted function."""
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .. import _core
+from .._aot import _stages, _warm_up
+from .._base import _jax_compat
+from .._base._hooks import MethodHooks
+from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, anchor_of
+from .._call._options import CallOptions
+from .._call._signature import inspect_signature
+from .._observe import _causes, _explain, _functions, _report, _retraces, _screens
+
+_jax_compat.hide_from_tracebacks(__file__)
+
+DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
+
+
+class Options(CallOptions, MethodHooks):
+    """How a function is jitted, and the hooks of its calls and methods.
+
+    The C core forwards the methods of a FilterJit `f` to the methods below; see `MethodHooks`.
+    """
+
+    def partial(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit:
+        """Returns `f` with some arguments given; these must not be arrays that it donates."""
+        partial = _core.PartialFilterJit(f, args, kwargs)
+        if self.donate != "none":
+            given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
+            if self.donate.endswith("-except-first"):
+                signature = f._parts()[0].signature
+                first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
+                given = given[1:] if args else [x for x in given if x not in first]
+            if given:
+                raise ValueError(
+                    f"{given[0]} of `partial` would be donated by the first call, and be deleted "
+                    f"before the second: this function was jitted with donate={self.donate!r}."
+                )
+        return partial
+
+    def trace(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Traced:
+        return _stages.trace(f, args, kwargs)
+
+    def lower(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Lowered:
+        return _stages.trace(f, args, kwargs).lower()
+
+    def eval_shape(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> Any:
+        return _stages.eval_shape(f, args, kwargs)
+
+    def warm_up(
+        self,
+        f: _core.FilterJit | _core.BoundFilterJit,
+        /,
+        signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        threads: int | None = None,
+    ) -> _warm_up.WarmUp:
+        return _warm_up.warm_up(f, signatures, threads=threads)
+
+    def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
+        return _explain.explain(f, anchor_of(f.__wrapped__), args, kwargs)
+
+    def report(self, f: _core.FilterJit, /) -> _screens.Report:
+        return _report.report_of(f._parts()[0])
+
+    def cache_info(self, f: _core.FilterJit, /) -> _report.CacheInfo:
+        return _report.cache_info(f._parts()[0])
+
+    def clear_cache(self, f: _core.FilterJit, /) -> None:
+        _functions.clear(f._parts()[0])
+
+    def variants(self, f: _core.FilterJit, /) -> list[_core.Variant]:
+        return f._parts()[0].variants()
+
+    def reduce(self, f: _core.FilterJit, /) -> str | tuple[Any, ...]:
+        """Pickles `f` by its name if that leads to `f`, as functions are pickled, else by what it
+        wraps."""
+        module = sys.modules.get(getattr(f, "__module__", None) or "")
+        found: Any = module
+        for name in getattr(f, "__qualname__", "").split("."):
+            found = getattr(found, name, None)
+        if found is f:
+            return f.__qualname__  # type: ignore[no-any-return]
+        options = {"donate": self.donate, "functions": self.functions, "maxsize": self.maxsize}
+        return _rebuild, (f.__wrapped__, self.jitkwargs, options | vars(self.watch))
+
+
+_DEFAULT_OPTIONS = {donate: Options(donate, {}) for donate in DONATE}
+"""The options of functions that are given no other option than `donate`; they share one object."""
+
+
+def make_filter_jit(
+    fun: Any,
+    donate: str,
+    jitkwargs: Mapping[str, Any],
+    signature: inspect.Signature | None,
+    watch: _retraces.Watch | None = None,
+    functions: str = "identity",
+    maxsize: int = MAXSIZE,
+) -> _core.FilterJit:
+    """Returns a FilterJit of checked options; `signature` is the result of `inspect_signature`."""
+    if not jitkwargs and (watch, functions, maxsize) == (None, "identity", MAXSIZE):
+        options = _DEFAULT_OPTIONS[donate]
+    else:
+        options = Options(donate, jitkwargs, watch, functions, maxsize)
+    return _core.FilterJit(fun, options, signature, _attributes(fun))
+
+
+def make_watch(on_retrace: _retraces.OnRetrace, max_traces: int | None) -> _retraces.Watch | None:
+    """Returns None if nothing is to be done when a function is traced again."""
+    if on_retrace is None and max_traces is None:
+        return None
+    return _retraces.Watch(on_retrace, max_traces)
+
+
+def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _core.FilterJit:
+    """Makes the FilterJit that `Options.reduce` took apart."""
+    watch = make_watch(options["on_retrace"], options["max_traces"])
+    return make_filter_jit(
+        fun,
+        options["donate"],
+        jitkwargs,
+        inspect_signature(fun),
+        watch,
+        options["functions"],
+        options["maxsize"],
+    )
+
+
+def _attributes(fun: Any) -> dict[str, Any]:
+    """Returns the attributes that ``functools.update_wrapper`` would copy."""
+    found: dict[str, Any] = {}
+    if isinstance(fun, types.FunctionType):  # of other objects, the __dict__ is their state
+        found.update(fun.__dict__)
+    found.pop(CACHES_ATTRIBUTE, None)
+    found.pop("__wrapped__", None)
+    for name in functools.WRAPPER_ASSIGNMENTS:
+        try:
+            found[name] = getattr(fun, name)
+        except AttributeError:
+            pass
+    return found
