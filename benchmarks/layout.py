@@ -2,13 +2,14 @@
 
 import os
 import platform
-import sys
 from collections.abc import Iterator, Sequence
 
 import equinox as eqx
 import jax
 
 import filterjit
+from filterjit._base import _terminal
+from filterjit._base._text import align, widths_of
 
 
 def lay_out(lines: Sequence[Sequence[str]], *, markdown: bool) -> str:
@@ -17,11 +18,7 @@ def lay_out(lines: Sequence[Sequence[str]], *, markdown: bool) -> str:
     if not markdown:
         for row in rows:
             row[0] = row[0].replace("`", "")
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = [
-        [row[0].ljust(widths[0])] + [x.rjust(w) for x, w in zip(row[1:], widths[1:], strict=True)]
-        for row in rows
-    ]
+    padded, widths = align(rows), widths_of(rows)
     if not markdown:
         rule = ["-" * w for w in widths]
         return "\n".join("  ".join(row) for row in (padded[0], rule, *padded[1:]))
@@ -40,23 +37,20 @@ def machine() -> str:
 
 def progress(names: Sequence[str]) -> Iterator[str]:
     """The names, one by one, with a bar and the time left on a terminal; nothing elsewhere."""
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-    except ImportError:
+    bar = _terminal.progress(
+        lambda rich: (
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            rich.TimeRemainingColumn(),
+            "{task.description}",
+        ),
+        auto_refresh=False,  # a thread of it would run while calls are timed
+        speed_estimate_period=3600.0,
+    )
+    if bar is None:
         yield from names
         return
-    with Progress(
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        "{task.description}",
-        console=Console(stderr=True),
-        auto_refresh=False,  # which would be a thread, at work while we measure
-        speed_estimate_period=3600.0,
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as bar:
+    with bar:
         task = bar.add_task("", total=len(names))
         for name in names:
             bar.update(task, description=name, refresh=True)

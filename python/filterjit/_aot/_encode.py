@@ -24,6 +24,7 @@ import numpy as np
 from .. import _core
 from .._base import _jax_compat
 from .._base._errors import format_path, short
+from .._base._unwrap import layers
 from .._observe import _nodes
 
 Json = Any
@@ -92,27 +93,21 @@ def _code_digest(x: Any) -> str | None:
     It reads no attribute that could run Python code.
     """
     found: list[str] = []
-    for _ in range(100):
-        if type(x) is types.FunctionType:
-            found += _code_parts(x.__code__)
-            found += map(_constant_text, (x.__defaults__, x.__kwdefaults__))
-        x = _wrapped(x)
-        if x is None:
-            break
+    for inner in layers(x, "__wrapped__", "fun", lookup=_look_up):
+        if type(inner) is types.FunctionType:
+            found += _code_parts(inner.__code__)
+            found += map(_constant_text, (inner.__defaults__, inner.__kwdefaults__))
     if not found:
         return None
     return hashlib.sha256("\n".join(found).encode("utf-8", "replace")).hexdigest()
 
 
-def _wrapped(x: Any) -> Any:
-    """Returns the function that a decorator of filterjit, JAX or functools wraps, or None."""
-    for name in ("__wrapped__", "fun"):
-        found = inspect.getattr_static(x, name, None)
-        if isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):
-            found = found.__get__(x)
-        if callable(found) and found is not x:
-            return found
-    return None
+def _look_up(x: Any, name: str, default: Any) -> Any:
+    """Reads an attribute without running Python code of its class."""
+    found = inspect.getattr_static(x, name, default)
+    if isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+        found = found.__get__(x)
+    return found
 
 
 def _code_parts(code: types.CodeType) -> list[str]:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import _core
-from .._base import _errors
+from .._base import _errors, _terminal
+from .._base._checks import positive_int
 from .._base._package import public
 from .._base._progress import watcher
 from .._observe._records import Aval
@@ -96,26 +97,20 @@ def _short(x: Any) -> str:
 def _progress(total: int) -> Iterator[Callable[[], None]]:
     """Shows a progress bar on a terminal; yields a function that advances the bar by one."""
     if watcher.shown() and total > 0:
-        try:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-            from rich.progress import TimeElapsedColumn as Elapsed
-        except ImportError:
-            print(f"filterjit: compiling {total} signatures ...", file=sys.stderr, flush=True)
-        else:
-            columns = TextColumn("compiling"), BarColumn(), MofNCompleteColumn(), Elapsed()
-            console = Console(stderr=True)
-            progress = Progress(
-                *columns,
-                console=console,
-                transient=True,
-                redirect_stdout=False,  # the traced function may print
-                redirect_stderr=False,
+        progress = _terminal.progress(
+            lambda rich: (
+                rich.TextColumn("compiling"),
+                rich.BarColumn(),
+                rich.MofNCompleteColumn(),
+                rich.TimeElapsedColumn(),
             )
+        )
+        if progress is not None:
             with watcher.silent(), progress:
                 task = progress.add_task("", total=total)
                 yield lambda: progress.advance(task)
             return
+        print(f"filterjit: compiling {total} signatures ...", file=sys.stderr, flush=True)
     yield lambda: None
 
 
@@ -149,11 +144,8 @@ def warm_up(
         ValueError: if `threads` is below 1.
     """
     pairs = _check_signatures(signatures)
-    if threads is None:
-        threads = os.cpu_count() or 1
-    elif not isinstance(threads, int) or threads < 1:
-        raise ValueError(f"`warm_up(..., threads=...)` must be a positive int, not {threads!r}.")
-    threads = max(1, min(threads, len(pairs)))
+    positive_int("warm_up(..., threads=...)", threads, or_none=True)
+    threads = max(1, min(threads or os.cpu_count() or 1, len(pairs)))
     start = time.perf_counter()
     results = [Warmed(_describe_call(*pair)) for pair in pairs]
     tracing = threading.Lock()

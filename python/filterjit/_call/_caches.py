@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._base._unwrap import layers
 
 MAXSIZE = 4096
 """How many variants a cache holds at most, by default: as many as JAX's own cache of compiled
@@ -43,26 +44,17 @@ def anchor_of(fun: Any) -> Any:
 
     That is `fun` itself if it is a leaf, else the function at the bottom of its wrappers.
     """
-    for _ in range(100):
-        if type(fun) is types.FunctionType:
-            return fun
-        if isinstance(fun, (types.MethodType, staticmethod)):
-            fun = fun.__func__
-        elif jax.tree_util.all_leaves((fun,)):
+    for inner in layers(fun, "__func__", "__wrapped__", "func"):
+        if type(inner) is types.FunctionType:
+            return inner
+        is_method = isinstance(inner, (types.MethodType, staticmethod))
+        if not is_method and jax.tree_util.all_leaves((inner,)):
             break
-        else:
-            for name in ("__wrapped__", "__func__", "func"):
-                inner = getattr(fun, name, None)
-                if inner is not None and inner is not fun:
-                    fun = inner
-                    break
-            else:
-                break
-    call = getattr(type(fun), "__call__", None)  # noqa: B004
+    call = getattr(type(inner), "__call__", None)  # noqa: B004
     if type(call) is types.FunctionType:
         return call
-    if type(fun).__weakrefoffset__ and isinstance(getattr(fun, "__dict__", None), dict):
-        return fun
+    if type(inner).__weakrefoffset__ and isinstance(getattr(inner, "__dict__", None), dict):
+        return inner
     return None
 
 
@@ -84,13 +76,10 @@ def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
 
 def names_of(fun: Any) -> tuple[str, str]:
     """Returns the ``__name__`` and ``__qualname__`` of the function below wrappers and partials."""
-    while True:
-        if hasattr(fun, "__wrapped__"):
-            fun = fun.__wrapped__
-        elif hasattr(fun, "func") and hasattr(fun, "keywords"):
-            fun = fun.func
-        else:
+    for inner in layers(fun, "__wrapped__", "func"):
+        is_partial = hasattr(inner, "func") and hasattr(inner, "keywords")
+        if not hasattr(inner, "__wrapped__") and not is_partial:
             break
-    if hasattr(fun, "__name__") and hasattr(fun, "__qualname__"):
-        return fun.__name__, fun.__qualname__
-    return type(fun).__name__, type(fun).__qualname__
+    if hasattr(inner, "__name__") and hasattr(inner, "__qualname__"):
+        return inner.__name__, inner.__qualname__
+    return type(inner).__name__, type(inner).__qualname__

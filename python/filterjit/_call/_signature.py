@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _core
+from .._base._unwrap import layers
 
 _P = inspect.Parameter
 
@@ -101,22 +102,23 @@ def _called_function(
     fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Returns the Python function that a call of `fun` ends in, and the arguments it receives."""
-    if isinstance(fun, type):
-        init = getattr(fun, "__init__")  # noqa: B009 (mypy)
-        if isinstance(init, types.FunctionType):
-            return init, (None, *args), kwargs
-    if isinstance(fun, (staticmethod, classmethod)):
-        return _called_function(fun.__func__, args, kwargs)
-    if isinstance(fun, types.MethodType):
-        return _called_function(fun.__func__, (fun.__self__, *args), kwargs)
-    if hasattr(fun, "func") and hasattr(fun, "keywords") and hasattr(fun, "args"):
-        return _called_function(fun.func, (*fun.args, *args), {**fun.keywords, **kwargs})
-    if hasattr(fun, "__func__") and hasattr(fun, "__self__"):  # a bound method of Equinox
-        return _called_function(fun.__func__, (fun.__self__, *args), kwargs)
-    call = getattr(type(fun), "__call__", None)  # noqa: B004
-    if not isinstance(fun, types.FunctionType) and isinstance(call, types.FunctionType):
-        return call, (fun, *args), kwargs
-    return fun, args, kwargs
+    for inner in layers(fun, "__func__", "func"):
+        if isinstance(inner, type):
+            init = getattr(inner, "__init__")  # noqa: B009 (mypy)
+            if isinstance(init, types.FunctionType):
+                return init, (None, *args), kwargs
+        if isinstance(inner, (staticmethod, classmethod)):
+            continue
+        if hasattr(inner, "func") and hasattr(inner, "keywords") and hasattr(inner, "args"):
+            args, kwargs = (*inner.args, *args), {**inner.keywords, **kwargs}
+        elif hasattr(inner, "__func__") and hasattr(inner, "__self__"):
+            args = (inner.__self__, *args)
+        else:
+            break
+    call = getattr(type(inner), "__call__", None)  # noqa: B004
+    if not isinstance(inner, types.FunctionType) and isinstance(call, types.FunctionType):
+        return call, (inner, *args), kwargs
+    return inner, args, kwargs
 
 
 def raise_binding_error(

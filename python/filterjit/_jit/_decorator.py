@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
+from .._base._checks import positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._signature import inspect_signature
@@ -165,8 +166,7 @@ def filter_jit(
         raise ValueError(
             "`filter_jit(..., functions=...)` must be one of 'identity' or 'structure'."
         )
-    if not isinstance(maxsize, int) or isinstance(maxsize, bool) or maxsize < 1:
-        raise ValueError(f"`filter_jit(..., maxsize=...)` must be a positive int, not {maxsize!r}.")
+    positive_int("filter_jit(..., maxsize=...)", maxsize)
     if on_retrace is not None or max_traces is not None:
         check_on_retrace(on_retrace, max_traces)
     watch = make_watch(on_retrace, max_traces)

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _core
 from .._base._errors import format_path
+from .._base._unwrap import layers
 from .._trees import _registry
 from . import _records
 from ._causes import Cause, in_order
@@ -220,16 +221,25 @@ def _list_keys(keys: Sequence[Any]) -> str:
 def _where_recreated(x: Any, y: Any) -> str:
     """Where the program creates functions of the code that `x` and `y` share, in words; empty if
     they do not share their code."""
-    if isinstance(x, functools.partial) and isinstance(y, functools.partial):
-        return "on each call" if x.func is y.func else _where_recreated(x.func, y.func)
-    code = getattr(x, "__code__", None)
-    if code is None or code is not getattr(y, "__code__", None):
-        wrapped = getattr(x, "__wrapped__", None)
-        other = getattr(y, "__wrapped__", None)
-        if wrapped is None or other is None:
+    pairs = zip(
+        layers(x, "__wrapped__", lookup=_look_up),
+        layers(y, "__wrapped__", lookup=_look_up),
+        strict=False,
+    )
+    for i, (a, b) in enumerate(pairs):
+        if i > 0 and a is b:
+            return "on each call"
+        if isinstance(a, functools.partial) != isinstance(b, functools.partial):
             return ""
-        return "on each call" if wrapped is other else _where_recreated(wrapped, other)
-    return f"at {source_of(x)}" if isinstance(x, types.FunctionType) else ""
+        code = getattr(a, "__code__", None)
+        if code is not None and code is getattr(b, "__code__", None):
+            return f"at {source_of(a)}" if isinstance(a, types.FunctionType) else ""
+    return ""
+
+
+def _look_up(x: Any, name: str, default: Any) -> Any:
+    """What a partial wraps is its `func`."""
+    return getattr(x, "func" if isinstance(x, functools.partial) else name, default)
 
 
 def compare_structures(

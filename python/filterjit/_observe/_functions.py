@@ -16,6 +16,7 @@ from typing import Any
 from .. import _core
 from .._base import _jax_compat
 from .._base._package import public
+from .._base._unwrap import layers
 from ._program import Captured
 from ._records import Spent
 from ._words import file_and_line
@@ -182,14 +183,7 @@ functions = _Functions()
 
 def _code_of(fun: Any) -> types.CodeType | None:
     """The code of the function at the bottom of wrappers, partials and methods."""
-    for _ in range(100):
-        for name in ("__wrapped__", "__func__", "func"):
-            inner = getattr(fun, name, None)
-            if callable(inner):
-                fun = inner
-                break
-        else:
-            break
+    *_, fun = layers(fun, "__wrapped__", "__func__", "func")
     code = getattr(fun, "__code__", None) or getattr(
         getattr(type(fun), "__call__", None),  # noqa: B004
         "__code__",

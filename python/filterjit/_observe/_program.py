@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from .._base import _jax_compat
+from .._base._unwrap import layers
 from ._loops import Loop, lines_and_loop
 from ._words import show_bytes
 
@@ -148,22 +149,18 @@ def names_of_captured(fun: Any) -> tuple[str, ...]:
     """The variables of a function (cells and globals) that hold large arrays, and ``self`` if the
     object that a method is bound to does."""
     held: list[tuple[str, Any]] = []
-    for _ in range(100):
-        if isinstance(fun, types.MethodType):
-            held.append(("self", fun.__self__))
-        inner = getattr(fun, "__wrapped__", None) or getattr(fun, "__func__", None)
-        if inner is None:
-            break
-        fun = inner
-    if not isinstance(fun, types.FunctionType):
+    for inner in layers(fun, "__wrapped__", "__func__"):
+        if isinstance(inner, types.MethodType):
+            held.append(("self", inner.__self__))
+    if not isinstance(inner, types.FunctionType):
         return ()
-    code = fun.__code__
-    for name, cell in zip(code.co_freevars, fun.__closure__ or (), strict=True):
+    code = inner.__code__
+    for name, cell in zip(code.co_freevars, inner.__closure__ or (), strict=True):
         try:
             held.append((name, cell.cell_contents))
         except ValueError:  # empty
             pass
-    held += [(n, fun.__globals__[n]) for n in code.co_names if n in fun.__globals__]
+    held += [(n, inner.__globals__[n]) for n in code.co_names if n in inner.__globals__]
     found = []
     for name, value in held:
         if isinstance(value, types.ModuleType):

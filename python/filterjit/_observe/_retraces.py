@@ -11,6 +11,7 @@ from typing import Any, Literal
 import jax
 
 from .. import _core
+from .._base._checks import positive_int
 from .._base._package import PACKAGE, public
 from . import _records
 from ._causes import Explanation
@@ -58,12 +59,7 @@ def check_on_retrace(on_retrace: Any, max_traces: Any) -> None:
             "`filter_jit(..., on_retrace=...)` must be 'log', 'warn', 'raise', a callable that "
             f"takes an explanation, or None, not {on_retrace!r}."
         )
-    if max_traces is not None and (
-        not isinstance(max_traces, int) or isinstance(max_traces, bool) or max_traces < 1
-    ):
-        raise ValueError(
-            f"`filter_jit(..., max_traces=...)` must be a positive int or None, not {max_traces!r}."
-        )
+    positive_int("filter_jit(..., max_traces=...)", max_traces, or_none=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,10 +3,12 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
+from .._base._files import replacing
 from .._base._package import public
+from .._base._text import align, widths_of
 from ._words import show_bytes
 
 STAGES = ("tracing", "lowering", "compiling", "first_run")
@@ -56,12 +58,8 @@ class Report:
         if file is not None and file.isatty():
             with contextlib.suppress(ImportError):
                 return self._rich_text(file, columns, rows)
-        cells = [columns, *rows]
-        widths = [_widest(column) for column in zip(*cells, strict=True)]
-        lines = [_HEADING]
-        for row in cells:
-            padded = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-            lines.append("  ".join((row[0].ljust(widths[0]), *padded)).rstrip())
+        table = align([columns, *rows])
+        lines = [_HEADING, *("  ".join(row).rstrip() for row in table)]
         return "\n".join((*lines, *self._remarks()))
 
     def _rich_text(self, file: Any, columns: list[str], rows: list[list[str]]) -> str:
@@ -71,7 +69,7 @@ class Report:
         from rich.text import Text
 
         console = Console(file=file)
-        widths = dict(zip(columns, map(_widest, zip(columns, *rows, strict=True)), strict=True))
+        widths = dict(zip(columns, widths_of([columns, *rows]), strict=True))
         framed = sum(widths.values()) + 3 * len(widths) < console.width
         if framed:
             table = Table(box=rich.box.ROUNDED, title=_HEADING, title_justify="left")
@@ -165,7 +163,9 @@ class Report:
         axes.set_title("Where the time of jitted functions went", loc="left", weight="bold")
         if any(left):
             axes.legend(frameon=False, loc="lower right")
-        _save(figure, path)
+        with replacing(path) as file:
+            kind = os.path.splitext(path)[1][1:].lower()
+            figure.savefig(file, format=kind or "png", dpi=160)
         return path
 
 
@@ -175,10 +175,6 @@ _DISPENSABLE = ("from disk", "size", "first run", "hits", "lowering", "traces")
 _VARIANTS = 5  # rows of variants of one function
 # The palette of Okabe and Ito, which colour-blind people can distinguish.
 _COLOURS = ("#999999", "#56B4E9", "#E69F00", "#0072B2", "#009E73")
-
-
-def _widest(texts: Iterable[str]) -> int:
-    return max(map(len, texts))
 
 
 def _shorten_name(name: str) -> str:
@@ -214,14 +210,3 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
     ("from disk", "from_disk", "{:,}".format, False),
     ("size", "bytes", show_bytes, False),
 )
-
-
-def _save(figure: Any, path: str) -> None:
-    """Writes a temporary file and renames it to `path`."""
-    unfinished = f"{path}.{os.getpid()}.tmp"
-    try:
-        figure.savefig(unfinished, format=os.path.splitext(path)[1][1:].lower() or "png", dpi=160)
-        os.replace(unfinished, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(unfinished)
