@@ -9,7 +9,8 @@
  * Everything that is not this road is the Python side's, reached through methods of `options`:
  * prepare, compile, raise_binding_error, translate_error, before_raising_call,
  * inspect_new_trace and wait.  On a hit none of them is called, but
- * for before_raising_call and wait where the program can raise while it runs.
+ * for before_raising_call and wait where the program can raise while it runs, or where
+ * inspect_new_trace has not found out yet.
  *
  * Python code can run in each step: see the files named above; in the call itself, anything
  * at all, this very FilterJit included.  So a call keeps its own references to the variant
@@ -311,11 +312,8 @@ inspect_new_trace(Call *call, FjOutput *output)
             return -1;
         }
         if (answer != Py_None) {
-            variant->traces[output->trace].may_raise =
-                answer == Py_True ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO;
-            if (answer == Py_True) {
-                variant->alerts |= FJ_ALERT_RAISES;
-            }
+            fj_variant_set_may_raise(variant, output->trace,
+                                     answer == Py_True ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO);
         }
         Py_DECREF(answer);
     }
@@ -395,7 +393,9 @@ remember(FjVariant **last, FjVariant *variant)
     }
 }
 
-/* Where the program can raise, the Python side is told.  0, or -1 with an error. */
+/* Tells the Python side of a call whose program can raise, or of which that is not known yet:
+ * a program that was traced inside another one, or by `lower`, is first inspected after its
+ * first call.  0, or -1 with an error. */
 static int
 before_raising_call(Call *call)
 {

@@ -38,6 +38,9 @@ add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
     }
     self->traces[self->count].structure = (FjStructure *)Py_NewRef((PyObject *)structure);
     self->traces[self->count].may_raise = may_raise;
+    if (may_raise != FJ_MAY_RAISE_NO) {
+        self->alerts |= FJ_ALERT_RAISES;
+    }
     return self->count++;
 }
 
@@ -56,10 +59,19 @@ fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
             return -1;
         }
     }
-    if (may_raise == FJ_MAY_RAISE_YES) {
-        self->alerts |= FJ_ALERT_RAISES;
-    }
     return 0;
+}
+
+void
+fj_variant_set_may_raise(FjVariant *self, Py_ssize_t trace, FjMayRaise may_raise)
+{
+    self->traces[trace].may_raise = may_raise;
+    self->alerts &= ~(unsigned)FJ_ALERT_RAISES;
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        if (self->traces[i].may_raise != FJ_MAY_RAISE_NO) {
+            self->alerts |= FJ_ALERT_RAISES;
+        }
+    }
 }
 
 FjStructure *

@@ -24,7 +24,7 @@ typedef struct {
 } FjTrace;
 
 typedef enum {
-    FJ_ALERT_RAISES = 1,  /* one of its traces waits */
+    FJ_ALERT_RAISES = 1,  /* the program of a trace can raise, or it is not known yet */
     FJ_ALERT_DEFERRED = 2 /* something is deferred, in this thread or another */
 } FjAlert;
 
@@ -76,6 +76,9 @@ FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *st
  * Structures, `waits` whether their programs can raise while they run.  0, or -1 with an
  * error. */
 int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjMayRaise may_raise);
+
+/* Says of a trace whether its program can raise while it runs, and updates the alerts. */
+void fj_variant_set_may_raise(FjVariant *variant, Py_ssize_t trace, FjMayRaise may_raise);
 
 /* How much this thread has deferred, which belongs to calls that are under way. */
 Py_ssize_t fj_variant_count_deferred(const FjVariant *variant);

@@ -77,10 +77,25 @@ def test_error_points_into_the_function() -> None:
     check(body)
 
 
-def test_failure_of_a_callback_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+# Where the function is traced before the call that fails.
+TRACED: dict[str, Callable[[Any], Any]] = {
+    "in the same call": lambda f: None,
+    "in an earlier call": lambda f: f(ONE),
+    "inside another function": lambda f: jax.jit(f)(ONE),
+    "by lower": lambda f: f.lower(ONE),
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_failure_of_a_callback_is_not_logged(name: str, caplog: pytest.LogCaptureFixture) -> None:
     def body(jit: Jit) -> Any:
+        def fun(x: Any) -> Any:  # a new function, which no other test has traced
+            return positive(x)
+
+        f = jit(fun)
+        TRACED[name](f)
         caplog.clear()
-        fails(lambda: jit(positive)(MINUS))
+        fails(lambda: f(MINUS))
         return [r.getMessage() for r in caplog.records if r.name == "jax._src.callback"]
 
     assert check(body) == []
