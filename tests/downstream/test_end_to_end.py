@@ -5,7 +5,7 @@ import jax.tree_util as jtu
 import pytest
 
 from end_to_end import HEADERS, PROGRAMS, WAYS, Row, main, start, table
-from parity.support import picture
+from support.comparison import comparable
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -16,7 +16,7 @@ def test_same_results(name: str) -> None:
     for way, step in steps.items():
         with WAYS[way]():
             found[way] = [step() for _ in range(5)]
-    assert picture(found["ours"]) == picture(found["equinox"])
+    assert comparable(found["ours"]) == comparable(found["equinox"])
     assert jtu.tree_structure(found["ours"]) == jtu.tree_structure(found["equinox"])
     assert any(eqx.is_array(x) for x in jtu.tree_leaves(found["ours"]))
 

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from modules.features_support import Guard, X, fails, printed
-from modules.zoo import ONE, TWO
-from parity.support import Jit, check, first_line, runtime_message
+from support.comparison import Jit, check, first_line, runtime_message
+from support.features import Guard, X, fails, printed
+from support.trees import ONE, TWO
 
 
 def test_announce_transform() -> None:

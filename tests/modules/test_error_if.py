@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from modules.features_support import MINUS, Guard, X, fails, positive
-from modules.zoo import ONE, TWO
-from parity.support import Jit, Traces, check, check_error, first_line
+from support.comparison import Jit, Traces, check, check_error, first_line
+from support.features import MINUS, Guard, X, fails, positive
+from support.trees import ONE, TWO
 
 FAILING: dict[str, Callable[[Jit], Any]] = {
     "plain": lambda jit: jit(positive)(MINUS),

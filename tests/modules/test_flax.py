@@ -11,7 +11,7 @@ import pytest
 
 import filterjit
 from filterjit._trees import _registry
-from parity.support import Traces, picture
+from support.comparison import Traces, comparable
 
 pytest.importorskip("flax")
 optax = pytest.importorskip("optax")
@@ -29,8 +29,8 @@ ONE = jnp.array(1.0)
 def same_everywhere(body: Callable[[Any], Any]) -> Any:
     """Runs `body` with ``jax.jit``, Equinox's and ours, and returns what all return."""
     theirs = body(jax.jit)
-    assert picture(body(eqx.filter_jit)) == picture(theirs)
-    assert picture(body(filterjit.filter_jit)) == picture(theirs)
+    assert comparable(body(eqx.filter_jit)) == comparable(theirs)
+    assert comparable(body(filterjit.filter_jit)) == comparable(theirs)
     return theirs
 
 
@@ -39,7 +39,7 @@ def same_leaves(body: Callable[[Any], Any]) -> Any:
 
     def pictured(jit: Any) -> Any:
         out = body(jit)
-        return picture(jtu.tree_leaves(out)), str(jtu.tree_structure(out)), type(out).__name__
+        return comparable(jtu.tree_leaves(out)), str(jtu.tree_structure(out)), type(out).__name__
 
     theirs = pictured(jax.jit)
     assert pictured(eqx.filter_jit) == theirs
@@ -132,7 +132,9 @@ def test_struct_as_the_function() -> None:
         return apply(Node(ONE), X), apply(Node(ONE, fn=jnp.sin), X)
 
     same_everywhere(body)
-    assert picture(filterjit.filter_jit(Node(ONE))(X)) == picture(eqx.filter_jit(Node(ONE))(X))
+    assert comparable(filterjit.filter_jit(Node(ONE))(X)) == comparable(
+        eqx.filter_jit(Node(ONE))(X)
+    )
 
 
 def test_statics_in_data_fields() -> None:
@@ -149,7 +151,7 @@ def test_statics_in_data_fields() -> None:
         values = [Struct(ONE), Struct(ONE, "text"), Struct(ONE, ONE), Struct(3, None), Struct(X)]
         return [f(x) for x in values * 2], traces.count
 
-    assert picture(body(filterjit.filter_jit)) == picture(body(eqx.filter_jit))
+    assert comparable(body(filterjit.filter_jit)) == comparable(body(eqx.filter_jit))
 
 
 def test_struct_is_frozen_inside() -> None:
@@ -224,7 +226,7 @@ def test_linen_module_as_an_argument() -> None:
 
         return [apply(Network(4), params, X) for _ in range(3)], traces.count
 
-    assert picture(body(filterjit.filter_jit)) == picture(body(eqx.filter_jit))
+    assert comparable(body(filterjit.filter_jit)) == comparable(body(eqx.filter_jit))
     assert body(filterjit.filter_jit)[1] == 1
 
 
@@ -235,7 +237,7 @@ def test_linen_init_and_apply_as_the_function() -> None:
         variables = jit(model.init)(KEY, X)
         return variables, jit(model.apply)(variables, X)
 
-    assert picture(body(filterjit.filter_jit)) == picture(body(eqx.filter_jit))
+    assert comparable(body(filterjit.filter_jit)) == comparable(body(eqx.filter_jit))
 
 
 OPTIMISERS: dict[str, Callable[[], Any]] = {

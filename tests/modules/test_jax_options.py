@@ -8,9 +8,9 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from modules.features_support import MINUS, X
-from modules.zoo import ONE, TWO
-from parity.support import Jit, Traces, check, first_line, picture
+from support.comparison import Jit, Traces, check, comparable, first_line
+from support.features import MINUS, X
+from support.trees import ONE, TWO
 
 
 def test_disable_jit() -> None:
@@ -94,4 +94,4 @@ def test_transfer_guard() -> None:
 
 def test_no_tracer_is_left_behind() -> None:
     """After all of these, an ordinary call."""
-    assert picture(check(lambda jit: jit(lambda x: x + 1)(ONE))) == picture(TWO)
+    assert comparable(check(lambda jit: jit(lambda x: x + 1)(ONE))) == comparable(TWO)

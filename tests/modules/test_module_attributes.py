@@ -9,27 +9,21 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 import filterjit
-from modules.zoo import (
-    KEY,
-    NATIVE,
-    ONE,
-    TWO,
-    Base,
+from support.comparison import Jit, Traces, check, check_calls, check_error, comparable
+from support.features import kind
+from support.modules import (
     Child,
     Concrete,
     GenericModule,
     Intercepting,
+    Module,
     OfMissing,
     OwnEquality,
     Shadowed,
     Weekday,
     Wrapper,
-    check_calls,
-    kind,
-    scale,
-    unset,
 )
-from parity.support import Jit, Traces, check, check_error, picture
+from support.trees import KEY, MODULES, ONE, TWO, scale, unset
 
 
 def test_wrapper_attributes_come_back() -> None:
@@ -120,7 +114,7 @@ def test_attributes_set_past_the_freeze() -> None:
             traces.tick()
             return x, hasattr(x, "extra")
 
-        x = Base(ONE)
+        x = Module(ONE)
         object.__setattr__(x, "extra", TWO)
         first = f(x)
         object.__setattr__(x, "extra", 5)
@@ -149,7 +143,7 @@ def test_reading_through_getattribute() -> None:
         out, a = f(Intercepting(TWO))
         return out.__dict__["a"], a, f(out)[1]
 
-    assert picture(check(body)[1]) == picture(jnp.array(200.0))
+    assert comparable(check(body)[1]) == comparable(jnp.array(200.0))
 
 
 def test_equality_of_modules_is_not_asked() -> None:
@@ -160,7 +154,7 @@ def test_equality_of_modules_is_not_asked() -> None:
 def test_equality_of_modules_in_static_fields() -> None:
     """There it is asked: a static is what compares as one."""
 
-    make = lambda: [Base(ONE, OwnEquality(1, name)) for name in "xyx"]  # type: ignore[arg-type]
+    make = lambda: [Module(ONE, OwnEquality(1, name)) for name in "xyx"]  # type: ignore[arg-type]
     assert check_calls(lambda x: x.a, make) == 1
 
 
@@ -314,7 +308,7 @@ def test_a_record_of_modules() -> None:
             return jtu.tree_map(lambda v: v * 2 if eqx.is_inexact_array(v) else v, x)
 
         x: Any = record(
-            {name: make() for name, make in NATIVE.items() if name != "state"}, [Child(ONE)]
+            {name: make() for name, make in MODULES.items() if name != "state"}, [Child(ONE)]
         )
         for _ in range(3):
             x = f(x)

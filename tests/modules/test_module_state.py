@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
-from modules.zoo import KEY, ONE, TWO, share
-from parity.support import Jit, Traces, check
+from support.comparison import Jit, Traces, check
+from support.trees import KEY, ONE, TWO, shared_layer
 
 
 class Counter(eqx.Module):
@@ -139,7 +139,7 @@ def test_shared_layers() -> None:
             grads = eqx.filter_grad(loss)(shared)
             return eqx.apply_updates(shared, jtu.tree_map(lambda g: -0.1 * g, grads))
 
-        shared = share()
+        shared = shared_layer()
         for _ in range(3):
             shared = step(shared, jnp.ones(2))
         one, two = shared()

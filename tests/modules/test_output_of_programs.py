@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import filterjit
-from modules.features_support import Guard, Pair, X, positive, printed
-from modules.zoo import ONE, TWO
-from parity.support import Jit, check
+from support.comparison import Jit, check
+from support.features import Guard, TwoFields, X, positive, printed
+from support.trees import ONE, TWO
 
 
 def test_debug_print() -> None:
@@ -65,7 +65,7 @@ def test_io_callback() -> None:
 def test_printing_of_tracers() -> None:
     def body(jit: Jit) -> Any:
         f = jit(lambda m, n: print(eqx.tree_pformat(m), n))
-        return printed(lambda: f(Pair(X, "static"), 3))
+        return printed(lambda: f(TwoFields(X, "static"), 3))
 
     check(body)
 

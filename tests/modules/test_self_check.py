@@ -17,8 +17,9 @@ import filterjit
 from filterjit._base import _errors, _jax_compat
 from filterjit._call import _options
 from filterjit._observe import _program
-from modules.zoo import ONE, TWO, kind, unset
-from parity.support import Jit, Traces, check, picture, runtime_message
+from support.comparison import Jit, Traces, check, comparable, runtime_message
+from support.features import kind
+from support.trees import ONE, TWO, unset
 
 T = typing.TypeVar("T")
 
@@ -57,7 +58,7 @@ def fresh() -> Classes:
 
         @property
         def __wrapped__(self) -> Any:
-            return picture
+            return comparable
 
     @jtu.register_dataclass
     @dataclasses.dataclass
@@ -415,7 +416,7 @@ def test_errors_in_plainer_words(module: str, name: str, monkeypatch: pytest.Mon
     plainer, *again = raises_with_message(filterjit.filter_jit)
     assert isinstance(plainer.value, (_jax_compat.JaxRuntimeError, ValueError))
     assert type(plainer.value).__name__ != "EquinoxRuntimeError"
-    assert picture(again) == picture(results) == picture([ONE, TWO])
+    assert comparable(again) == comparable(results) == comparable([ONE, TWO])
 
 
 def test_frames_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ import jax
 import pytest
 
 import filterjit
-
-from .support import Jit
+from support.comparison import Jit
 
 _IMPLEMENTATIONS = {"equinox": equinox.filter_jit, "filterjit": filterjit.filter_jit}
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import filterjit
-
-from .nodes import Custom, FlaxStruct, Module, Point, Registered
-from .support import Jit, Traces, check
+from support.comparison import Jit, Traces, check
+from support.modules import Module
+from support.nodes import Custom, FlaxStruct, Point, Registered
 
 ONE = jnp.array(1.0)
 

@@ -11,8 +11,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-
-from .support import Jit, Traces, check
+from support.comparison import Jit, Traces, check
 
 ONE = jnp.array(1.0)
 TWO = jnp.array(2.0)

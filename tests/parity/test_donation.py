@@ -11,8 +11,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-
-from .support import Jit, Traces, check, picture
+from support.comparison import Jit, Traces, check, comparable
 
 MODES = ["all", "all-except-first", "warn", "warn-except-first", "none"]
 UNUSABLE = "Some donated buffers were not usable"
@@ -289,7 +288,7 @@ def test_donated_arrays_cannot_be_used_again(jit: Jit, ours: bool, donate: str) 
         f(array(1), y)
     if ours:
         assert any("y['a']" in note for note in info.value.__notes__)
-    assert picture(f(array(1), {"a": array(5)})[1]) == picture({"a": array(6)})
+    assert comparable(f(array(1), {"a": array(5)})[1]) == comparable({"a": array(6)})
     assert traces.count == 1
 
 

@@ -15,8 +15,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-
-from .support import Jit, Traces, check, check_error, picture
+from support.comparison import Jit, Traces, check, check_error, comparable
 
 ONE = jnp.array(1.0)
 TWO = jnp.array(2.0)
@@ -126,7 +125,9 @@ def test_decorator_with_options(jit: Jit, donate: str) -> None:
         return x + y, y * 2
 
     assert f.__name__ == "f"
-    assert picture(f(jnp.array(1.0), jnp.array(2.0))) == picture((jnp.array(3.0), jnp.array(4.0)))
+    assert comparable(f(jnp.array(1.0), jnp.array(2.0))) == comparable(
+        (jnp.array(3.0), jnp.array(4.0))
+    )
 
 
 def test_empty_parentheses(jit: Jit) -> None:
@@ -637,7 +638,7 @@ def test_deepcopy_of_a_model_with_jitted_methods(jit: Jit) -> None:
 
     m = M(TWO, jit(scale))
     twin = copy.deepcopy(m)
-    assert picture(twin(ONE)) == picture(m(ONE)) == picture(jnp.array(4.0))
+    assert comparable(twin(ONE)) == comparable(m(ONE)) == comparable(jnp.array(4.0))
     assert eqx.tree_equal(m.a, twin.a)
 
 
@@ -655,7 +656,7 @@ def test_pickle_of_a_wrapper(name: str) -> None:
     fun = CALLABLES[name]
     f = filterjit.filter_jit(fun, donate="all")
     twin = pickle.loads(pickle.dumps(f))
-    assert picture(twin(jnp.array(1.0))) == picture(fun(ONE))
+    assert comparable(twin(jnp.array(1.0))) == comparable(fun(ONE))
     assert twin._options.donate == "all"
     assert str(inspect.signature(twin)) == str(inspect.signature(f))
 

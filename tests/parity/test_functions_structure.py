@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 
 import filterjit
-
-from .support import Traces, picture
+from support.comparison import Traces, comparable
 
 X = jnp.arange(3.0)
 SLOPE = 2.0
@@ -154,10 +153,10 @@ def _set(x: Any, **attributes: Any) -> Any:
 @pytest.mark.parametrize("name", SHARED)
 def test_made_anew(apply: Counted, name: str) -> None:
     make = SHARED[name]
-    expected = picture(make()(X))
+    expected = comparable(make()(X))
     assert make() is not make() or name == "a jitted function in a cell"
     for _ in range(4):
-        assert picture(apply(make())) == expected
+        assert comparable(apply(make())) == expected
     act = make()
     for _ in range(3):
         apply(act)
@@ -237,7 +236,7 @@ def test_modules_made_in_a_loop() -> None:
             for _ in range(3):
                 expected = plain(expected, x)
             traces.count = before
-            assert picture(eqx.filter(model, eqx.is_array)) == picture(
+            assert comparable(eqx.filter(model, eqx.is_array)) == comparable(
                 eqx.filter(expected, eqx.is_array)
             )
             assert model.final_activation(2.0) == expected.final_activation(2.0)
@@ -248,7 +247,7 @@ def test_in_a_loop_of_one_scope(apply: Counted) -> None:
     """All these lambdas have one cell, whose content is another each time."""
     for _ in range(2):
         for s in (1.0, 2.0, 3.0, 1.0, 2.0):
-            assert picture(apply(lambda x: x * s)) == picture(X * s)  # noqa: B023
+            assert comparable(apply(lambda x: x * s)) == comparable(X * s)  # noqa: B023
     assert apply.count == 3
 
 
@@ -484,7 +483,7 @@ def test_change_of_a_cell(apply: Counted, how: str) -> None:
     for values in ([1.0, 2.0, 3.0], [1.0, 2.0, 1.0, 3.0]):
         for value in values:
             change(value)
-            assert picture(apply(act)) == picture(X * value)
+            assert comparable(apply(act)) == comparable(X * value)
     assert apply.count == 3
 
 
@@ -499,8 +498,8 @@ def test_change_to_what_is_hard_to_tell(values: list[Any]) -> None:
     for _ in range(2):
         for v in values:
             _fill(act, v)
-            assert picture(f(act, X)[1]) == picture(v)
-            assert picture(f(holding(v), X)[1]) == picture(v)
+            assert comparable(f(act, X)[1]) == comparable(v)
+            assert comparable(f(holding(v), X)[1]) == comparable(v)
 
 
 def test_another_object_at_the_same_address() -> None:
@@ -511,7 +510,7 @@ def test_another_object_at_the_same_address() -> None:
     for scale in range(40):
         del plain
         plain = Plain(float(scale))
-        assert picture(f(act, X)) == picture(X * float(scale))
+        assert comparable(f(act, X)) == comparable(X * float(scale))
 
 
 def test_change_of_the_rest(apply: Counted) -> None:
@@ -520,7 +519,7 @@ def test_change_of_the_rest(apply: Counted) -> None:
 
     def check(count: int) -> None:
         for _ in range(2):
-            assert picture(apply(act)) == picture(act(X))
+            assert comparable(apply(act)) == comparable(act(X))
         assert apply.count == count
 
     check(1)
@@ -546,11 +545,11 @@ def test_change_of_the_rest(apply: Counted) -> None:
 
 def test_change_of_a_partial(apply: Counted) -> None:
     p = functools.partial(lambda x, s=1.0: x * s, s=2.0)
-    assert picture(apply(p)) == picture(X * 2.0)
+    assert comparable(apply(p)) == comparable(X * 2.0)
     p.keywords["s"] = 3.0
-    assert picture(apply(p)) == picture(X * 3.0)
+    assert comparable(apply(p)) == comparable(X * 3.0)
     p.__setstate__((p.func, (), {"s": 4.0}, {}))
-    assert picture(apply(p)) == picture(X * 4.0)
+    assert comparable(apply(p)) == comparable(X * 4.0)
     assert apply.count == 3
 
 
@@ -559,7 +558,7 @@ def test_change_of_an_inner_function(apply: Counted) -> None:
     act = functools.partial(lambda f, x: (lambda: f(x))(), inner)
     for s in (1.0, 2.0, 1.0):
         change(s)
-        assert picture(apply(act)) == picture(X * s)
+        assert comparable(apply(act)) == comparable(X * s)
     assert apply.count == 2
 
 
@@ -570,11 +569,11 @@ def test_empty_cells(apply: Counted) -> None:
         except NameError:
             return x
 
-    assert picture(apply(act)) == picture(X)
+    assert comparable(apply(act)) == comparable(X)
     later = 2.0
-    assert picture(apply(act)) == picture(X * 2.0)
+    assert comparable(apply(act)) == comparable(X * 2.0)
     del later
-    assert picture(apply(act)) == picture(X)
+    assert comparable(apply(act)) == comparable(X)
     assert apply.count == 2
 
 
@@ -584,7 +583,7 @@ def test_change_of_a_global(apply: Counted, monkeypatch: pytest.MonkeyPatch) -> 
     for s in (2.0, 3.0, 2.0, 2, True):
         monkeypatch.setitem(globals(), "SLOPE", s)
         for _ in range(2):
-            assert picture(apply(make())) == picture(X * s)
+            assert comparable(apply(make())) == comparable(X * s)
     assert apply.count == 4
     monkeypatch.delitem(globals(), "SLOPE")
     with pytest.raises(NameError):
@@ -599,22 +598,22 @@ def test_globals_that_can_change(apply: Counted) -> None:
     make = lambda: lambda x: x * TABLE.get("scale", 1.0)
     for s in (1.0, 2.0, 1.0):
         TABLE["scale"] = s
-        assert picture(apply(make())) == picture(X * s)
+        assert comparable(apply(make())) == comparable(X * s)
     assert apply.count == 3
 
 
 def test_retrace_after_a_change(apply: Counted) -> None:
     """For a new shape the caller's function counts, not the one that the variant was made for."""
     act, change = settable(2.0)
-    assert picture(apply(act)) == picture(X * 2.0)
+    assert comparable(apply(act)) == comparable(X * 2.0)
     change(5.0)
     longer = jnp.arange(7.0)
     for x in (longer, X, longer.astype(int)):
-        assert picture(apply(scaled_like(2.0), x)) == picture(x * 2.0)
-        assert picture(apply(act, x)) == picture(x * 5.0)
+        assert comparable(apply(scaled_like(2.0), x)) == comparable(x * 2.0)
+        assert comparable(apply(act, x)) == comparable(x * 5.0)
     change(2.0)
     other = jnp.arange(9.0)
-    assert picture(apply(act, other)) == picture(other * 2.0)
+    assert comparable(apply(act, other)) == comparable(other * 2.0)
 
 
 def scaled_like(s: Any) -> Callable[[Any], Any]:
@@ -658,7 +657,7 @@ def test_counting_traces_settles(apply: Counted) -> None:
 
     act, count = make()
     for _ in range(5):
-        assert picture(apply(act)) == picture(X * 2)
+        assert comparable(apply(act)) == comparable(X * 2)
     assert count() == apply.count == 2
     other, count = make()
     for _ in range(5):
@@ -707,7 +706,7 @@ def test_only_what_changes_is_distrusted(apply: Counted) -> None:
 
     for s in (1.0, 2.0, 1.0, 1, 2.0):
         for _ in range(3):
-            assert picture(apply(act)) == picture(X * s)
+            assert comparable(apply(act)) == comparable(X * s)
     assert len(seen) == apply.count == 4  # 1.0 once more, after what was learnt
 
 
@@ -738,8 +737,8 @@ def test_what_changes_while_tracing_is_not_shared(apply: Counted) -> None:
 
     one, step = make(0)
     other, _ = make(0, step)
-    assert picture(apply(one)) == picture(X + 1)
-    assert picture(apply(other)) == picture(X + 0)
+    assert comparable(apply(one)) == comparable(X + 1)
+    assert comparable(apply(other)) == comparable(X + 0)
     assert apply.count == 2
 
 
@@ -750,7 +749,7 @@ def test_donation() -> None:
     apply = Counted(donate="all")
     for s in (2.0, 2.0, 3.0):
         x = jnp.arange(4.0) + 0
-        assert picture(apply(scaled(s), x)) == picture(jnp.arange(4.0) * s)
+        assert comparable(apply(scaled(s), x)) == comparable(jnp.arange(4.0) * s)
         assert x.is_deleted()
     assert apply.count == 2
 
@@ -759,17 +758,17 @@ def test_partial(apply: Counted) -> None:
     act, change = settable(2.0)
     p = apply.call.partial(act)
     for _ in range(2):
-        assert picture(p(X)) == picture(X * 2.0)
-        assert picture(apply.call.partial(scaled_like(2.0))(X)) == picture(X * 2.0)
+        assert comparable(p(X)) == comparable(X * 2.0)
+        assert comparable(apply.call.partial(scaled_like(2.0))(X)) == comparable(X * 2.0)
     assert apply.count == 1
     change(3.0)
-    assert picture(p(X)) == picture(X * 3.0)
+    assert comparable(p(X)) == comparable(X * 3.0)
     assert apply.count == 2
 
 
 def test_ahead_of_time(apply: Counted) -> None:
     compiled = apply.call.lower(scaled(2.0), X).compile()
-    assert picture(compiled(scaled(2.0), X)) == picture(X * 2.0)
+    assert comparable(compiled(scaled(2.0), X)) == comparable(X * 2.0)
     with pytest.raises(TypeError, match="other arguments"):
         compiled(scaled(2), X)
 
@@ -777,7 +776,7 @@ def test_ahead_of_time(apply: Counted) -> None:
 def test_transforms(apply: Counted) -> None:
     for _ in range(2):
         got = jax.vmap(lambda x: apply(scaled(2.0), x))(X)
-        assert picture(got) == picture(X * 2.0)
+        assert comparable(got) == comparable(X * 2.0)
         assert jax.grad(lambda x: apply(scaled(3.0), x))(1.0) == 3.0
 
 
@@ -790,8 +789,8 @@ def test_missing_arguments_and_fields() -> None:
     partly = object.__new__(Layer)
     object.__setattr__(partly, "weight", X)
     for _ in range(2):
-        assert picture(f(Layer(X, lambda x: x))[1]) == picture(-X)
-        assert picture(f(1, scaled(3.0))[1]) == picture(X * 3.0)
+        assert comparable(f(Layer(X, lambda x: x))[1]) == comparable(-X)
+        assert comparable(f(1, scaled(3.0))[1]) == comparable(X * 3.0)
         assert not hasattr(f(partly)[0], "act") or f(partly)[0].act is not None
     assert traces.count == 3
 
@@ -825,7 +824,7 @@ def test_decorator_methods_and_copies() -> None:
             return self.act(x)
 
     for _ in range(3):
-        assert picture(Model(scaled(2.0))(X)) == picture(X * 2.0)
+        assert comparable(Model(scaled(2.0))(X)) == comparable(X * 2.0)
     assert traces.count == 1
     f = filterjit.filter_jit(scaled, functions="structure")
     assert copy.copy(f)._options.functions == "structure"  # type: ignore[attr-defined]

@@ -12,19 +12,10 @@ import optax
 import pytest
 
 import filterjit
-
-from .nodes import (
-    ARRAY,
-    KEY,
-    LAYER,
-    MLP,
-    ONE,
-    Child,
-    Childless,
-    Module,
-    bare,
-)
-from .support import Jit, Traces, check, picture
+from support.comparison import Jit, Traces, check, comparable
+from support.modules import Module, WithFactories
+from support.nodes import Childless
+from support.trees import ARRAY, KEY, LAYER, MLP, ONE, unset
 
 
 def test_missing_fields(jit: Jit) -> None:
@@ -36,7 +27,7 @@ def test_missing_fields(jit: Jit) -> None:
         return sorted(k for k in m.__dict__ if not k.startswith("__")), m
 
     for _ in range(2):
-        names, back = f(bare())
+        names, back = f(unset(Module, a=ARRAY))
         assert names == ["a"]
         assert "b" not in back.__dict__
         assert f(Module(ARRAY))[0] == ["a", "b", "name"]
@@ -99,10 +90,10 @@ def test_lists_and_dicts_changed_between_calls(jit: Jit) -> None:
 
     values: list[Any] = [ONE]
     table: dict[str, Any] = {"a": ONE}
-    assert picture(f([values, table])) == picture([[ONE + 1], {"a": ONE + 1}])
+    assert comparable(f([values, table])) == comparable([[ONE + 1], {"a": ONE + 1}])
     values.append("x")
     table["b"] = "y"
-    assert picture(f([values, table])) == picture([[ONE + 1, "x"], {"a": ONE + 1, "b": "y"}])
+    assert comparable(f([values, table])) == comparable([[ONE + 1, "x"], {"a": ONE + 1, "b": "y"}])
     values[0], table["a"] = "z", 5
     assert f([values, table]) == [["z", "x"], {"a": 6, "b": "y"}]
     values.clear()
@@ -293,11 +284,11 @@ def test_a_field_that_becomes_static_and_back(jit: Jit) -> None:
         traces.tick()
         return m
 
-    combinations = [Child(a, "n", b, c) for a in (ONE, 1, None, [ONE]) for b in (ARRAY, "s")
+    combinations = [WithFactories(a, "n", b, c) for a in (ONE, 1, None, [ONE]) for b in (ARRAY, "s")
                     for c in ((), {"k": ONE})]  # fmt: skip
     for _ in range(2):
         for m in combinations:
-            assert picture(f(m)) == picture(m)
+            assert comparable(f(m)) == comparable(m)
     assert traces.count == len(combinations)
 
 

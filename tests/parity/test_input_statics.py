@@ -13,17 +13,10 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from .nodes import (
-    ARRAY,
-    MLP,
-    ONE,
-    Custom,
-    Module,
-    Plain,
-    Point,
-    Static,
-)
-from .support import Jit, Traces, picture
+from support.comparison import Jit, Traces, comparable
+from support.modules import Module
+from support.nodes import Custom, Plain, Point, Static
+from support.trees import ARRAY, MLP, ONE
 
 
 def test_equal_statics_share(jit: Jit) -> None:
@@ -177,7 +170,7 @@ def test_a_model_in_two_parts(jit: Jit) -> None:
     x = jnp.ones(2)
     for _ in range(3):
         params, static = eqx.partition(MLP, eqx.is_inexact_array)
-        assert picture(f(params, static, x)) == picture(f(MLP, static, x))
+        assert comparable(f(params, static, x)) == comparable(f(MLP, static, x))
     assert traces.count == 2
 
 

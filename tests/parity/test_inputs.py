@@ -10,33 +10,23 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from .nodes import (
-    ARRAY,
-    MAKERS,
-    ONE,
-    Custom,
-    FlaxStruct,
-    Frozen,
-    Module,
-    Point,
-    Registered,
-    Static,
-    identity,
-)
-from .support import Jit, Traces, check, check_error, picture
+from support.comparison import Jit, Traces, check, check_error, comparable
+from support.modules import Module
+from support.nodes import Custom, FlaxStruct, FrozenRegistered, Point, Registered, Static
+from support.trees import ARRAY, ONE, TREES, identity
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_any_tree_is_taken(name: str) -> None:
     """By position, by keyword, made anew, copied, and as it came back: what the function sees,
     what it returns, and how often it is traced."""
-    make = MAKERS[name]
+    make = TREES[name]
     duplicate = (lambda x: x) if name in ("module", "device") else copy.copy
 
     def show(leaf: Any) -> Any:
         if isinstance(leaf, jax.Array):
             return "array", leaf.shape, str(leaf.dtype), leaf.weak_type
-        return picture(leaf)
+        return comparable(leaf)
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -76,7 +66,7 @@ def test_one_function_for_all_trees() -> None:
             return x
 
         # A dtype is == to what stands for it, so that Equinox takes it for a ShapeDtypeStruct.
-        values = [make() for name, make in MAKERS.items() if name != "dtype"]
+        values = [make() for name, make in TREES.items() if name != "dtype"]
         results = [f(x) for x in values]
         count = traces.count
         again = [f(x) for x in reversed(values)]
@@ -229,9 +219,9 @@ def test_arrays_between_different_types(jit: Jit) -> None:
         return x["a"] + 1
 
     for x in (jnp.ones(3), np.ones(3, np.float32), jnp.ones(3)):
-        assert picture(f({"a": x})) == picture(jnp.ones(3) + 1)
-    assert picture(jax.jit(lambda x: f({"a": x}))(jnp.ones(3))) == picture(jnp.ones(3) + 1)
-    assert picture(jax.vmap(lambda x: f({"a": x}))(jnp.ones((2, 3)))).__class__ is tuple
+        assert comparable(f({"a": x})) == comparable(jnp.ones(3) + 1)
+    assert comparable(jax.jit(lambda x: f({"a": x}))(jnp.ones(3))) == comparable(jnp.ones(3) + 1)
+    assert comparable(jax.vmap(lambda x: f({"a": x}))(jnp.ones((2, 3)))).__class__ is tuple
     assert traces.count == 1
 
 
@@ -270,8 +260,8 @@ def test_dataclasses_keep_their_order_of_fields() -> None:
     """`data_fields` in another order than the class has them."""
     check(
         lambda jit: [
-            jit(lambda x: x)(Frozen(ONE, 2, "k")),
-            jit(lambda x: x.b)(Frozen(1, ARRAY, "k")),
+            jit(lambda x: x)(FrozenRegistered(ONE, 2, "k")),
+            jit(lambda x: x.b)(FrozenRegistered(1, ARRAY, "k")),
         ]
     )
 

@@ -16,25 +16,18 @@ import optax
 import pytest
 
 import filterjit as fj
-
-from .nodes import (
-    ARRAY,
-    KEY,
-    MAKERS,
-    MLP,
-    ONE,
-    PARAMS,
-    Checked,
-    Child,
+from support.comparison import comparable, outcome, same
+from support.modules import Module, WithFactories
+from support.nodes import (
     Custom,
     FlaxStruct,
     ListSubclass,
-    Module,
     Point,
+    PointWithNew,
     Registered,
     WithKeys,
 )
-from .support import picture
+from support.trees import ARRAY, KEY, MLP, ONE, PARAMS, TREES
 
 IS_LEAF: list[Callable[[Any], bool] | None] = [
     None,
@@ -46,20 +39,6 @@ IS_LEAF: list[Callable[[Any], bool] | None] = [
 # Where JAX makes a tree of filters for the first level, a field that is not there gets one too, and
 # the arguments of a Partial have to be a tuple.
 NO_PREFIX = ("Module with missing fields", "tree_util.Partial")
-
-
-def outcome(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a call returns, or the type of what it raises."""
-    try:
-        return f(*args, **kwargs)
-    except Exception as e:
-        return type(e)
-
-
-def same(ours: Any, theirs: Any) -> bool:
-    """Trees of one structure, static fields included, with the very same leaves."""
-    (xs, one), (ys, two) = jtu.tree_flatten(ours), jtu.tree_flatten(theirs)
-    return one == two and len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
 
 
 def is_text(x: Any) -> bool:
@@ -106,10 +85,10 @@ SPECS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_one_filter_is_as_in_equinox(name: str) -> None:
     """The parts, or the type of what is raised."""
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     for spec, make in SPECS.items():
         if name in NO_PREFIX and spec.startswith("prefix"):
             continue
@@ -120,9 +99,9 @@ def test_one_filter_is_as_in_equinox(name: str) -> None:
             assert same(ours, theirs), spec
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_our_filters_are_predicates_for_equinox(name: str) -> None:
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     for ours, theirs in (
         (fj.is_array, eqx.is_array),
         (fj.is_inexact_array, eqx.is_inexact_array),
@@ -211,10 +190,10 @@ def test_a_tree_of_filters_that_is_no_prefix(tree: Any, filter: Any) -> None:
 # ---- combine ----
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_combine_is_as_in_equinox(name: str) -> None:
     """For any two trees, and for the parts of one."""
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     for other, second in all_trees().items():
         for is_leaf in (None, lambda x: isinstance(x, list)):
             theirs = outcome(eqx.combine, tree, second, is_leaf=is_leaf)
@@ -228,7 +207,7 @@ def test_combine_is_as_in_equinox(name: str) -> None:
 
 @functools.cache
 def all_trees() -> dict[str, Any]:
-    return {name: make() for name, make in MAKERS.items()}
+    return {name: make() for name, make in TREES.items()}
 
 
 @pytest.mark.parametrize(
@@ -543,8 +522,8 @@ MANY = {"l": list(range(6)), "t": (0, 1), "none": [None, 1], "p": Point(1, 2), "
         (flax.core.freeze({"params": {"w": 1}}), "params.*", ["params.w"]),
         (FlaxStruct([1, 2], 3), "a[1]", ["a.1"]),
         (Registered({"k": 1}), "a.k", ["a.k"]),
-        (Child(1, b=2), "c[1]", ["c.1"]),
-        (Checked([1], 2), "a.**", ["a.0"]),
+        (WithFactories(1, b=2), "c[1]", ["c.1"]),
+        (PointWithNew([1], 2), "a.**", ["a.0"]),
         (7, "", [""]),
         (7, "**", [""]),
         (7, "*", []),
@@ -572,10 +551,10 @@ def test_a_dot_in_a_key_is_no_dot_between_keys() -> None:
         assert fj.tree_leaves(fj.partition(tree, pattern)[0]) == expected, pattern
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_each_path_is_the_pattern_of_its_leaf(name: str) -> None:
     """Where keys hold no dots, what `tree_paths` writes is read."""
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     paths = fj.tree_paths(tree)
     for path in paths if name != "dict of mixed numbers" else ():
         assert taken(tree, path) == [path]
@@ -656,9 +635,9 @@ def test_long_patterns() -> None:
 # ---- dicts ----
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_partition_dict(name: str) -> None:
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     structure, *groups = fj.partition_dict(tree, fj.is_inexact_array, jax.Array)
     leaves = dict(zip(fj.tree_paths(tree), fj.tree_leaves(tree), strict=True))
     floats = {k: x for k, x in leaves.items() if eqx.is_inexact_array(x)}
@@ -748,7 +727,7 @@ def test_dicts_of_paths_are_what_others_take() -> None:
     file.seek(0)
     with np.load(file) as loaded:
         again = structure.combine(dict(loaded))
-    assert picture(jtu.tree_map(jnp.asarray, eqx.filter(again, eqx.is_array))) == picture(
+    assert comparable(jtu.tree_map(jnp.asarray, eqx.filter(again, eqx.is_array))) == comparable(
         jtu.tree_map(jnp.asarray, eqx.filter(model, eqx.is_array))
     )
 
@@ -854,7 +833,7 @@ def test_partition_inside_jit() -> None:
         combined = fj.combine(jtu.tree_map(lambda x: 2 * x, floats), ints, rest, strict=True)
         return {k: combined[k] for k in tree}
 
-    assert picture(f(tree)) == picture({"n": jnp.arange(2), "w": 2 * jnp.ones(2)})
+    assert comparable(f(tree)) == comparable({"n": jnp.arange(2), "w": 2 * jnp.ones(2)})
 
 
 def test_training_what_a_mask_says() -> None:
@@ -881,6 +860,6 @@ def test_training_what_a_mask_says() -> None:
     theirs = train(eqx.partition, eqx.combine, mask)
     for filter in (mask, "layers[-1].*", fj.Filter(mask) & fj.is_inexact_array):
         ours = train(fj.partition, fj.combine, filter)
-        assert picture(ours) == picture(theirs)
+        assert comparable(ours) == comparable(theirs)
         assert ours.layers[0].weight is MLP.layers[0].weight
         assert not np.allclose(ours.layers[-1].weight, MLP.layers[-1].weight)

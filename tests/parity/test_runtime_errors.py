@@ -12,8 +12,7 @@ import pytest
 
 import filterjit
 from filterjit._observe import _program
-
-from .support import Jit, Traces, check, runtime_message
+from support.comparison import Jit, Traces, check, runtime_message
 
 ONE = jnp.array(1.0)
 BAD = jnp.array(-1.0)

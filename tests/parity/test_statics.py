@@ -18,9 +18,8 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-
-from .nodes import Custom, FlaxStruct, Registered, Static
-from .support import Jit, Traces, picture
+from support.comparison import Jit, Traces, comparable
+from support.nodes import Custom, FlaxStruct, Registered, Static
 
 ONE = jnp.array(1.0)
 NUMBERS = [1, True, 1.0, 0.0, -0.0]
@@ -290,7 +289,7 @@ def test_dict_order_and_insertion_do_not_matter(jit: Jit) -> None:
     three = {"x": 0, "b": ONE, "a": 1}
     del three["x"]
     for d in (one, two, three):
-        assert picture(f(d)) == picture(one)
+        assert comparable(f(d)) == comparable(one)
     assert traces.count == 1
 
 
@@ -331,7 +330,7 @@ def test_compiled_results_of_any_structure(jit: Jit) -> None:
     f = jit(lambda x, k: {"x": Holder(x + 1, "s"), "k": k, "n": None})
     compiled = f.lower(ONE, "key").compile()
     for x in (ONE, ONE * 5):
-        assert picture(compiled(x, "key")) == picture(f(x, "key"))
+        assert comparable(compiled(x, "key")) == comparable(f(x, "key"))
 
 
 def test_lowering_shape_dtype_structs(ours: bool, jit: Jit) -> None:

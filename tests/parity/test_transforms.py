@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
-from .support import Jit, Traces, check
+from support.comparison import Jit, Traces, check
 
 ONE = jnp.array(1.0)
 TWO = jnp.array(2.0)

@@ -19,9 +19,10 @@ import optax
 import pytest
 
 import filterjit as fj
-
-from .nodes import ARRAY, KEY, MAKERS, ONE, PARAMS, Custom, FlaxStruct, Module, Point, Registered
-from .support import picture
+from support.comparison import comparable, outcome, same
+from support.modules import Module
+from support.nodes import Custom, FlaxStruct, Point, Registered
+from support.trees import ARRAY, KEY, ONE, PARAMS, TREES
 
 IS_LEAF: list[Callable[[Any], bool] | None] = [
     None,
@@ -47,20 +48,6 @@ UNPICKLABLE = (
 )
 
 
-def outcome(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a call returns, or the type of what it raises."""
-    try:
-        return f(*args, **kwargs)
-    except Exception as e:
-        return type(e)
-
-
-def same(ours: Any, theirs: Any) -> bool:
-    """Trees of one structure, static fields included, with the very same leaves."""
-    (xs, one), (ys, two) = jtu.tree_flatten(ours), jtu.tree_flatten(theirs)
-    return one == two and len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
-
-
 def jax_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[str]:
     found = jtu.tree_leaves_with_path(tree, is_leaf)
     return [jtu.keystr(path, simple=True, separator=".") for path, _ in found]
@@ -69,9 +56,9 @@ def jax_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[s
 # ---- one tree ----
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_leaves_and_paths(name: str) -> None:
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     for is_leaf in IS_LEAF:
         leaves = fj.tree_leaves(tree, is_leaf)
         assert same(leaves, jtu.tree_leaves(tree, is_leaf))
@@ -79,10 +66,10 @@ def test_leaves_and_paths(name: str) -> None:
         assert fj.tree_paths(tree, is_leaf) == jax_paths(tree, is_leaf)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_tree_map(name: str) -> None:
     """The result, and how often and in which order the function is called."""
-    tree = MAKERS[name]()
+    tree = TREES[name]()
 
     def run(tree_map: Callable[..., Any], is_leaf: Any) -> tuple[Any, list[Any]]:
         calls: list[Any] = []
@@ -101,12 +88,12 @@ def test_tree_map(name: str) -> None:
         assert same(our_calls, their_calls)
         assert type(ours) is type(theirs)
         assert jtu.tree_structure(ours) == jtu.tree_structure(theirs)
-        assert picture(ours) == picture(theirs)
+        assert comparable(ours) == comparable(theirs)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_flatten_and_unflatten(name: str) -> None:
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     for is_leaf in IS_LEAF:
         theirs, treedef = jtu.tree_flatten(tree, is_leaf)
         leaves, structure = fj.flatten(tree, True, is_leaf=is_leaf)
@@ -120,9 +107,9 @@ def test_flatten_and_unflatten(name: str) -> None:
         assert same(outcome(fj.unflatten, structure, iter(fresh)), expected)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_flatten_takes_arrays_only_if_not_told_otherwise(name: str) -> None:
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     arrays, structure = fj.flatten(tree)
     assert same(arrays, [x for x in jtu.tree_leaves(tree) if eqx.is_array(x)])
     taken = zip(jax_paths(tree), jtu.tree_leaves(tree), strict=True)
@@ -130,14 +117,14 @@ def test_flatten_takes_arrays_only_if_not_told_otherwise(name: str) -> None:
     assert same(fj.unflatten(structure, arrays), jtu.tree_map(lambda x: x, tree))
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_is_leaf_is_asked_of_the_same_nodes(name: str) -> None:
     def asked(tree_leaves: Callable[..., Any]) -> list[Any]:
         seen: list[Any] = []
         tree_leaves(tree, is_leaf=lambda x: seen.append(x) or False)
         return seen
 
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     ours, theirs = asked(fj.tree_leaves), asked(jtu.tree_leaves)
     if name == WITH_MISSING_FIELDS:
         theirs = [x for x in theirs if type(x).__qualname__ != "_Missing"]
@@ -156,10 +143,10 @@ def test_is_leaf_may_return_a_bool_of_numpy() -> None:
 # ---- two trees and more ----
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_any_two_trees(name: str) -> None:
     """Which is a prefix of which, what stands in its places, and which are the same."""
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     treedef, structure = jtu.tree_structure(tree), fj.flatten(tree, True)[1]
     second = lambda x, y: y
     for other, (rest, their_structure, our_structure) in all_trees().items():
@@ -174,7 +161,7 @@ def test_any_two_trees(name: str) -> None:
 
 @functools.cache
 def all_trees() -> dict[str, tuple[Any, Any, fj.Structure]]:
-    trees = {name: make() for name, make in MAKERS.items()}
+    trees = {name: make() for name, make in TREES.items()}
     return {n: (t, jtu.tree_structure(t), fj.flatten(t, True)[1]) for n, t in trees.items()}
 
 
@@ -192,7 +179,7 @@ def test_tree_map_over_many_trees(count: int) -> None:
     for leaves in ([], [ONE, ONE]):
         many = [tree, *rest, {"a": [leaves, None, ({},)], "b": Point(leaves, None)}]
         ours = fj.tree_map(lambda *xs: [xs], *many)
-        assert picture(ours) == picture(jtu.tree_map(lambda *xs: [xs], *many))
+        assert comparable(ours) == comparable(jtu.tree_map(lambda *xs: [xs], *many))
 
 
 @pytest.mark.parametrize(
@@ -322,7 +309,7 @@ def test_unflatten_under_transformations() -> None:
 
     dynamic, static = eqx.partition(model, eqx.is_array)
     grads = jax.grad(lambda d: eqx.combine(d, static)(x))(dynamic)
-    assert picture(jax.jit(jax.grad(loss))(arrays)) == picture(
+    assert comparable(jax.jit(jax.grad(loss))(arrays)) == comparable(
         jax.jit(lambda _: jtu.tree_leaves(grads))(0)
     )
     assert jax.eval_shape(loss, arrays).shape == ()
@@ -346,7 +333,7 @@ def test_shapes_and_tracers_are_leaves() -> None:
         assert doubled["static"] == "x" and same(doubled["s"], shapes)
         return fj.tree_map(jnp.add, doubled["p"], params)
 
-    assert picture(f(PARAMS)) == picture(jtu.tree_map(lambda x: 3 * x, PARAMS))
+    assert comparable(f(PARAMS)) == comparable(jtu.tree_map(lambda x: 3 * x, PARAMS))
 
 
 def test_a_structure_is_a_static_argument() -> None:
@@ -359,16 +346,16 @@ def test_a_structure_is_a_static_argument() -> None:
     jitted = jax.jit(f, static_argnums=0)
     for tree in (PARAMS, dict(PARAMS), (ONE, ONE), PARAMS):
         leaves, structure = fj.flatten(tree)
-        assert picture(jitted(structure, leaves)) == picture(jtu.tree_map(jnp.negative, tree))
+        assert comparable(jitted(structure, leaves)) == comparable(jtu.tree_map(jnp.negative, tree))
     assert len(traces) == 2
 
 
 # ---- structures ----
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_pickle(name: str) -> None:
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     for filter in (True, fj.is_array):
         leaves, structure = fj.flatten(tree, filter)
         if name in UNPICKLABLE and filter is not True:
@@ -380,7 +367,7 @@ def test_pickle(name: str) -> None:
             assert again == structure and again is not structure
             assert hash_of(again) == hash_of(structure)
             assert again.paths == structure.paths and repr(again) == repr(structure)
-            assert picture(again.unflatten(leaves)) == picture(structure.unflatten(leaves))
+            assert comparable(again.unflatten(leaves)) == comparable(structure.unflatten(leaves))
         assert copy.copy(structure) == structure == copy.deepcopy(structure)
 
 

@@ -3,7 +3,6 @@
 import collections
 import os
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,21 +13,21 @@ import numpy as np
 import pytest
 
 import filterjit as fj
-
-from .nodes import (
+from support.comparison import identical, outcome, same
+from support.modules import Module
+from support.nodes import (
     Childless,
     Custom,
     FlaxStruct,
-    Frozen,
+    FrozenRegistered,
     ListSubclass,
-    Module,
     Point,
     PointWithMethods,
     Registered,
     Static,
     WithKeys,
-    identity,
 )
+from support.trees import identity
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
@@ -76,7 +75,7 @@ def nodes(inner: Any) -> Any:
         st.builds(PointWithMethods, inner, inner),
         st.builds(Module, inner, values, inner),
         st.builds(Registered, inner, inner, values),
-        st.builds(Frozen, inner, inner, st.sampled_from("ab")),
+        st.builds(FrozenRegistered, inner, inner, st.sampled_from("ab")),
         st.builds(FlaxStruct, inner, inner, values),
         st.builds(lambda children, label: Custom(*children, label=label), lists, values),
         st.builds(WithKeys, inner, inner),
@@ -127,24 +126,6 @@ def cases(draw: Any) -> tuple[Any, list[Any]]:
         | masks(tree)
     )
     return tree, draw(st.lists(single, max_size=4))
-
-
-def same(ours: Any, theirs: Any) -> bool:
-    """Trees of one structure, static fields included, with the very same leaves."""
-    (xs, one), (ys, two) = jtu.tree_flatten(ours), jtu.tree_flatten(theirs)
-    return one == two and str(one) == str(two) and identical(xs, ys)
-
-
-def outcome(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a call returns, or the type of what it raises."""
-    try:
-        return f(*args, **kwargs)
-    except Exception as e:
-        return type(e)
-
-
-def identical(xs: Any, ys: Any) -> bool:
-    return len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
 
 
 def jax_paths(tree: Any, is_leaf: Any = None) -> list[str]:
