@@ -1,8 +1,5 @@
 """``eqx.error_if`` inside a jitted function: when it raises, what, and what is left."""
 
-import os
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 
 from support.comparison import Jit, Traces, check, check_error, first_line
 from support.features import MINUS, Guard, X, fails, positive
+from support.processes import environment, run_code
 from support.trees import ONE, TWO
 
 FAILING: dict[str, Callable[[Jit], Any]] = {
@@ -205,13 +203,6 @@ print(theirs)
     ],
 )
 def test_environment_variable(mode: str, expected: str) -> None:
-    """The debugger finds no input and gives up; until then it has said the same."""
-    done = subprocess.run(
-        [sys.executable, "-c", ON_ERROR],
-        env={**os.environ, "EQX_ON_ERROR": mode},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    """The debugger finds no input and gives up, after it has printed the same text."""
+    done = run_code(ON_ERROR, env=environment(EQX_ON_ERROR=mode))
     assert expected in done.stdout

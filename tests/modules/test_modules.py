@@ -67,7 +67,7 @@ def test_as_argument_and_result(name: str) -> None:
     check(body)
 
 
-@pytest.mark.parametrize("name", ["plain", "wrapper", "custom", "only arrays set", "Linear"])
+@pytest.mark.parametrize("name", ["simple", "wrapper", "custom", "only arrays set", "Linear"])
 def test_under_other_transformations(name: str) -> None:
     """Tracers of all kinds are in its fields."""
     make = MODULES[name]

@@ -1,7 +1,6 @@
 """What is not as we know it is handled by its registered functions: slower, never wrong."""
 
 import dataclasses
-import subprocess
 import sys
 import typing
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from filterjit._call import _options
 from filterjit._observe import _program
 from support.comparison import Jit, Traces, check, comparable, runtime_message
 from support.features import kind
+from support.processes import run_code
 from support.trees import ONE, TWO, unset
 
 T = typing.TypeVar("T")
@@ -505,4 +505,4 @@ def test_names_missing_at_import() -> None:
     found = [name for name in names if name in sys.modules]
     assert "jax._src.array" in found
     code = MISSING_AT_IMPORT.format(names=found)
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    run_code(code, options=("-W", "error"))

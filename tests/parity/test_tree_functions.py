@@ -4,8 +4,6 @@ each pair of them."""
 import copy
 import functools
 import pickle
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +20,7 @@ import filterjit as fj
 from support.comparison import comparable, outcome, same
 from support.modules import Module
 from support.nodes import Custom, FlaxStruct, Point, Registered
+from support.processes import run_code
 from support.trees import ARRAY, KEY, ONE, PARAMS, TREES
 
 IS_LEAF: list[Callable[[Any], bool] | None] = [
@@ -392,14 +391,9 @@ def test_pickle_into_a_new_process() -> None:
         "tree = structure.unflatten(range(structure.num_leaves))\n"
         "print(structure.paths, tree['n'], tree['state'][0].nu['w'], tree['layer'].in_features)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        input=pickle.dumps(structure),
-        capture_output=True,
-        check=True,
-    )
+    done = run_code(program, stdin=pickle.dumps(structure))
     expected = f"{structure.paths} 3 {len(leaves) - 1} 2"
-    assert done.stdout.decode().strip() == expected
+    assert done.stdout.strip() == expected
 
 
 @pytest.mark.parametrize("values", [(1, True, 1.0), (0.0, -0.0, 0), ("a", b"a"), (Point, tuple)])

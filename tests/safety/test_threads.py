@@ -97,7 +97,7 @@ def test_wrappers_of_one_function_share_it() -> None:
     assert len({id(f._parts()[0]) for f in wrappers}) == 1
 
 
-def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_are_made_once() -> None:
     """The race to store the caches in the function's ``__dict__``, many times."""
     from filterjit._call import _options
 

@@ -19,6 +19,13 @@ class Module(eqx.Module):
     b: Any = None
 
 
+class Holder(eqx.Module):
+    """A dynamic and a static field, both optional."""
+
+    x: Any = None
+    s: Any = eqx.field(static=True, default=None)
+
+
 class Child(Module):
     b: Any = 3
     flags: tuple[Any, ...] = eqx.field(static=True, default=())
