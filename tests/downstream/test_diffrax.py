@@ -1,4 +1,4 @@
-"""Diffrax: solves, gradients by each adjoint, errors, batches, and no trace too many."""
+"""Diffrax: solves, gradients by each adjoint, errors, batches, and counts of traces."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def oscillate(t: Any, y: Any, args: Any) -> Any:
 
 
 def test_solution() -> None:
-    """All that a solution holds: times, values, statistics, the result."""
+    """Returns the contents of a solution: times, values, statistics and result."""
 
     def program() -> Any:
         solution = diffrax.diffeqsolve(
@@ -41,7 +41,7 @@ def test_solution() -> None:
         )
         ok = bool(solution.result == diffrax.RESULTS.successful)
         interpolated = [solution.evaluate(t) for t in (0.3, 0.3, 1.7)]
-        # A jitted method, and one that is vmapped outside.
+        # A jitted method, and a jitted method under vmap.
         many = jax.vmap(solution.evaluate)(jnp.linspace(0.1, 1.9, 4))
         return solution.ts, solution.ys, solution.stats, ok, interpolated, many
 
@@ -220,7 +220,7 @@ def test_loop_of_solves_is_traced_once() -> None:
 
         y, counts = Y0, []
         for i in range(4):
-            # All is made anew each time, as programs do.
+            # Everything is recreated each time, as in users' programs.
             solution = diffrax.diffeqsolve(
                 diffrax.ODETerm(field),
                 diffrax.Tsit5(),

@@ -1,4 +1,4 @@
-"""The programs of benchmarks/end_to_end.py compute the same both ways. Times are not looked at."""
+"""The programs of benchmarks/end_to_end.py compute the same both ways. No test looks at times."""
 
 import equinox as eqx
 import jax.tree_util as jtu
@@ -10,7 +10,7 @@ from support.comparison import comparable
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_results(name: str) -> None:
-    """Each step's results are those of all before it."""
+    """Each step's result depends on all steps before it."""
     steps = {way: start(name, way) for way in WAYS}
     found = {}
     for way, step in steps.items():

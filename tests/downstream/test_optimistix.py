@@ -130,7 +130,7 @@ def test_loop_is_traced_once() -> None:
 
 
 def test_solver_stepped_by_hand() -> None:
-    """Its state goes through a jitted function."""
+    """The solver's state is an argument and a result of a jitted function."""
 
     def program() -> Any:
         solver = optx.BFGS(rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Equinox with Optax: models of all kinds trained both ways, the same to the last bit."""
+"""Equinox with Optax: models of all kinds trained both ways, with results equal bit for bit."""
 
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def test_classifier(name: str, donate: Any) -> None:
 
 
 def test_recurrent_and_partitioned() -> None:
-    """A frozen part, a scan, a filter specification."""
+    """A recurrent model with a frozen part, a scan and a filter specification."""
 
     class Recurrent(eqx.Module):
         cell: eqx.nn.GRUCell
@@ -113,7 +113,7 @@ def test_recurrent_and_partitioned() -> None:
 
 
 def test_ensemble_and_checkpoint(tmp_path: Path) -> None:
-    """Many models in one, saved half-way and loaded."""
+    """An ensemble of models, saved half-way and loaded."""
 
     def program() -> Any:
         make = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 1, 3, 1, key=key))

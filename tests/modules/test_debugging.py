@@ -18,7 +18,7 @@ from support.trees import ONE, TWO
 
 def test_announce_transform() -> None:
     def body(jit: Jit) -> Any:
-        name = f"here {id(jit)}"  # what JAX remembers of the same name is not announced again
+        name = f"here {id(jit)}"  # JAX does not announce a name that it has cached
 
         def f(x: Any) -> Any:
             return eqx.debug.announce_transform(x, name=name) * 2

@@ -1,4 +1,4 @@
-"""``eqx.error_if`` inside a jitted function: when it raises, what, and what is left."""
+"""``eqx.error_if`` inside a jitted function: when it raises, which error, and the state afterwards."""
 
 import traceback
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_runtime_errors(name: str) -> None:
     def body(jit: Jit) -> Any:
         return fails(lambda: FAILING[name](jit))[:3]
 
-    if name == "closure":  # the predicate is known at once, and so is the error
+    if name == "closure":  # the predicate is constant, so the error is raised at once
         check_error(FAILING[name], RuntimeError, "must be positive")
     else:
         check(body)
@@ -75,7 +75,7 @@ def test_error_points_into_the_function() -> None:
     check(body)
 
 
-# Where the function is traced before the call that fails.
+# What traces the function before the call that fails.
 TRACED: dict[str, Callable[[Any], Any]] = {
     "in the same call": lambda f: None,
     "in an earlier call": lambda f: f(ONE),
@@ -116,7 +116,7 @@ def test_error_at_trace_time() -> None:
     check_error(lambda jit: jit(lambda x: eqx.error_if(2, x < 0, "no array"))(ONE), ValueError)
 
 
-def test_error_that_nobody_uses_is_dropped() -> None:
+def test_an_error_whose_value_is_not_used_is_dropped() -> None:
     def body(jit: Jit) -> Any:
         @jit
         def f(x: Any) -> Any:
@@ -180,14 +180,14 @@ def run(jit):
         results.append(type(e).__name__)
     return results
 
-def told(jit):
+def results_and_output(jit):
     with contextlib.redirect_stdout(io.StringIO()) as text:
         results = run(jit)
     return results, text.getvalue()
 
-theirs, ours = told(eqx.filter_jit), told(filterjit.filter_jit)
+theirs, ours = results_and_output(eqx.filter_jit), results_and_output(filterjit.filter_jit)
 with filterjit.installed():
-    installed = told(eqx.filter_jit)
+    installed = results_and_output(eqx.filter_jit)
 assert theirs == ours == installed, f"{theirs}\\n{ours}\\n{installed}"
 print(theirs)
 """

@@ -14,7 +14,7 @@ from support.trees import ONE, TWO
 
 
 def test_disable_jit() -> None:
-    """The function itself runs each time, on the arrays themselves."""
+    """The function runs in each call, on the arrays themselves."""
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -93,5 +93,5 @@ def test_transfer_guard() -> None:
 
 
 def test_no_tracer_is_left_behind() -> None:
-    """After all of these, an ordinary call."""
+    """A call without options, after all tests with options."""
     assert comparable(check(lambda jit: jit(lambda x: x + 1)(ONE))) == comparable(TWO)

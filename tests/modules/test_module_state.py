@@ -75,7 +75,7 @@ def test_stateful_training() -> None:
 
 
 def test_old_state_is_invalid() -> None:
-    """A state that was updated inside is used up there, and not outside."""
+    """A state that is updated inside is invalid there, and still valid outside."""
 
     def body(jit: Jit) -> Any:
         counter, state = eqx.nn.make_with_state(Counter)()

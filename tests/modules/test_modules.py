@@ -1,4 +1,4 @@
-"""Equinox Modules under every form: as Equinox has them, and read natively."""
+"""Equinox Modules of every form: the results are Equinox's, and C reads their fields."""
 
 import dataclasses
 from typing import Any
@@ -69,7 +69,7 @@ def test_as_argument_and_result(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["simple", "wrapper", "custom", "only arrays set", "Linear"])
 def test_under_other_transformations(name: str) -> None:
-    """Tracers of all kinds are in its fields."""
+    """Modules with tracers of all kinds in their fields."""
     make = MODULES[name]
 
     def body(jit: Jit) -> Any:
@@ -91,8 +91,7 @@ def test_under_other_transformations(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["generic with __orig_class__", "cached property", "extra"])
 def test_as_a_carry(name: str) -> None:
-    """What went through has the structure of what went in: JAX asks for that in loops, and
-    ``tree_map`` of both."""
+    """A returned tree has the structure of the argument, as JAX's loops and ``tree_map`` require."""
 
     def make() -> Any:
         if name in MODULES:
@@ -166,7 +165,7 @@ def test_static_fields_decide_on_the_trace() -> None:
 
 
 def test_static_field_is_static_though_it_is_a_tree() -> None:
-    """What is inside a static field is not taken apart, be it a Module or an array."""
+    """The value of a static field is not flattened, even if it is a Module or an array."""
 
     def make() -> Any:
         static: Any = Concrete(3), 1
@@ -177,7 +176,7 @@ def test_static_field_is_static_though_it_is_a_tree() -> None:
 
 
 def test_numpy_array_in_a_static_field() -> None:
-    """The same object is the same static. (Equinox says that it is a mistake.)"""
+    """An array in a static field is compared by identity. (Equinox warns of it.)"""
     array = np.arange(3.0)
 
     class HasArray(eqx.Module):

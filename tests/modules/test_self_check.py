@@ -1,4 +1,7 @@
-"""What is not as we know it is handled by its registered functions: slower, never wrong."""
+"""Classes and names of JAX and Equinox that differ from what filterjit expects.
+
+Such nodes are handled by their registered functions, which is slower and never wrong.
+"""
 
 import dataclasses
 import sys
@@ -27,7 +30,7 @@ T = typing.TypeVar("T")
 
 
 class Classes(NamedTuple):
-    """Classes that nobody has met yet."""
+    """Returns new classes, which no registry has met."""
 
     plain: Any
     child: Any
@@ -99,7 +102,7 @@ def dataclasses_of(classes: Classes) -> list[Any]:
 
 
 def uses(trees: Callable[[], list[Any]], method: Callable[[Any], Any]) -> Callable[[Jit], Any]:
-    """A body that has all of them as arguments, results, functions, and under ``grad``."""
+    """Returns a body that uses them as arguments, results and functions, and under ``grad``."""
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -144,7 +147,7 @@ def uses_of_dataclasses(classes: Classes) -> Callable[[Jit], Any]:
 
 
 def test_all_are_native() -> None:
-    """Else the other tests here would say nothing."""
+    """Asserts that the classes are read in C without the changes that the other tests make."""
     classes = fresh()
     assert {kind(x) for x in modules(classes)} == {"module"}
     assert {kind(x) for x in dataclasses_of(classes)} == {"dataclass"}
@@ -156,7 +159,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def without(module: str, *names: str) -> Patch:
-    """As if JAX or Equinox had no such name."""
+    """Removes a name from JAX or Equinox."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         original = _jax_compat.private
@@ -178,7 +181,7 @@ def answering(name: str, answer: Any) -> Patch:
 
 
 def registered_with(data: tuple[str, ...], meta: tuple[str, ...]) -> Patch:
-    """As if JAX told these fields of the class named Registered."""
+    """Makes JAX return these fields for the class named Registered."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         original = _jax_compat.registered_dataclass_fields
@@ -216,7 +219,7 @@ def test_unknown_modules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     UNKNOWN_MODULES[name](monkeypatch)
     classes = fresh()
     plain, generic = classes.plain(ONE), classes.generic(ONE)
-    # Only one that lacks a field, or has more than fields, shows the sentinel.
+    # Only an instance that lacks a field, or has more attributes than fields, holds the mark.
     if name == "other sentinel":
         plain, generic = unset(classes.plain), classes.generic[int](ONE)
     assert (kind(plain), kind(generic)) == ("custom", "custom")
@@ -232,8 +235,8 @@ def test_unknown_dataclasses(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     check(uses_of_dataclasses(classes))
 
 
-def test_known_and_unknown_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Classes met before stay native, next to others that are not."""
+def test_expected_and_unexpected_classes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classes met before are still read in C, next to others that are not."""
     known = fresh()
     assert {kind(x) for x in modules(known)} == {"module"}
     answering("module_layout", None)(monkeypatch)
@@ -260,7 +263,7 @@ def test_known_and_unknown_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_fields_changed_after_the_registration() -> None:
-    """The fields that the dataclass tells are not those that were registered."""
+    """The fields of the dataclass are not those that were registered."""
 
     def body(jit: Jit) -> Any:
         class Changed(eqx.Module):
@@ -303,7 +306,7 @@ def test_fields_removed_after_the_registration() -> None:
 
 
 def test_dict_that_is_a_property() -> None:
-    """Equinox reads ``x.__dict__``, whatever that is."""
+    """Equinox reads ``x.__dict__``, whatever it returns."""
 
     def body(jit: Jit) -> Any:
         shown = {"a": TWO, "b": "from the property"}
@@ -339,8 +342,7 @@ def test_dict_that_is_intercepted() -> None:
 
 
 def test_fields_with_setters() -> None:
-    """A field that is a descriptor of the class with a setter of its own: it is called, by
-    Equinox and by us."""
+    """A field that is a descriptor with its own setter, which Equinox and filterjit call."""
 
     def body(jit: Jit) -> Any:
         log: list[Any] = []
@@ -367,8 +369,7 @@ def test_fields_with_setters() -> None:
 
 
 def test_dataclass_that_computes_on_reading() -> None:
-    """Fields are read as attributes: a class that changes them natively is one that JAX reads
-    in the same way."""
+    """A dataclass that computes a field when it is read: JAX and filterjit read it as an attribute."""
 
     def body(jit: Jit) -> Any:
         @jtu.register_dataclass
@@ -408,7 +409,7 @@ def raises_with_message(jit: Jit) -> Any:
     ],
 )
 def test_errors_in_plainer_words(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JAX's own error then, which holds the message as well."""
+    """JAX's own error is raised then, which holds the message too."""
     info, *results = raises_with_message(filterjit.filter_jit)
     assert type(info.value).__name__ == "EquinoxRuntimeError"
     assert runtime_message(info.value) == "x is negative"
@@ -435,7 +436,7 @@ def test_no_such_module() -> None:
 
 
 def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a program cannot be looked into, each call of it waits."""
+    """If a program cannot be inspected, each call of it waits."""
     waits: list[int] = []
     wait = _options.Options.wait
 
@@ -451,13 +452,13 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(_options.Options, "wait", counted)
     assert [f(ONE), f(ONE), f(TWO)] == [2, 2, 3]
     assert len(waits) == 3
-    # And one that does raise is still noticed.
+    # An error is still noticed.
     info, *results = raises_with_message(filterjit.filter_jit)
     assert runtime_message(info.value) == "x is negative" and results == [1, 2]
 
 
-def test_what_the_error_is_about_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unknown error passes as it is."""
+def test_the_message_of_the_error_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown error is raised unchanged."""
     answering("equinox_runtime_error", None)(monkeypatch)
     error = RuntimeError("anything")
     assert _errors.translate(error, None, (), b"") is error

@@ -43,7 +43,7 @@ def test_enable_x64(jit: Jit) -> None:
     ids=lambda c: c.__code__.co_names[1],
 )
 def test_configurations_trace_as_often(config: Callable[[], Any]) -> None:
-    """What is part of JAX's key is its own business: as many traces as Equinox."""
+    """JAX decides what is part of its key: there are as many traces as with Equinox."""
 
     def count(jit: Jit) -> list[int]:
         traces = Traces()
@@ -78,7 +78,7 @@ def test_meshes_trace_as_often() -> None:
 
 
 def test_arrays_trace_as_often() -> None:
-    """Weak types, dtypes, shapes, NumPy: JAX's key."""
+    """Weak types, dtypes, shapes and NumPy arrays, which JAX's key tells apart."""
 
     def count(jit: Jit) -> list[int]:
         traces = Traces()
@@ -105,7 +105,7 @@ def test_arrays_trace_as_often() -> None:
 
 
 def test_clear_caches(jit: Jit) -> None:
-    """After ``jax.clear_caches()`` all is traced anew, and all still works."""
+    """After ``jax.clear_caches()`` everything is traced again and works."""
     traces = Traces()
 
     @jit

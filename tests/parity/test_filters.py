@@ -23,7 +23,7 @@ from support.trees import ARRAY, ONE
 # ---- filters made of filters ----
 
 
-def test_algebra() -> None:
+def test_operators() -> None:
     tree = {"w": jnp.ones(2), "bias": [jnp.ones(2), jnp.arange(2), "text"], "n": jnp.arange(2)}
     bias = fj.Filter("bias.*")
     text = fj.Filter(is_text)
@@ -50,7 +50,7 @@ def test_algebra() -> None:
             bad | text
 
 
-def test_algebra_asks_no_more_than_it_has_to() -> None:
+def test_operators_call_no_more_filters_than_needed() -> None:
     asked: list[Any] = []
     ask = lambda x: asked.append(x) or True
     tree = ["a", 1, ARRAY]
@@ -81,7 +81,7 @@ def test_a_filter_is_a_function_of_a_leaf(leaf: Any) -> None:
         assert same(fj.partition(leaf, filter), eqx.partition(leaf, filter))
 
 
-def test_a_filter_that_asks_for_the_path_is_none_of_a_leaf() -> None:
+def test_a_filter_that_uses_paths_cannot_be_called_with_a_leaf() -> None:
     for filter in (fj.Filter("a.*"), fj.is_array & "**", ~fj.Filter([True])):
         with pytest.raises(ValueError, match="not about a leaf"):
             filter(ONE)
@@ -163,7 +163,7 @@ def test_filters_that_raise(tree: Any, path: str) -> None:
     assert [note for note in other.value.__notes__ if f"`{path}`" in note]
 
 
-def test_answers_that_are_no_bools() -> None:
+def test_filters_that_do_not_return_bools() -> None:
     tree = [jnp.ones(2), jnp.zeros(2), 3]
     for answer in (lambda x: jnp.any(x), lambda x: np.any(x), lambda x: np.asarray(x)[..., None]):
         assert same(outcome(fj.partition, tree, answer), outcome(eqx.partition, tree, answer))
@@ -180,7 +180,7 @@ def test_answers_that_are_no_bools() -> None:
 
 
 def test_a_filter_that_changes_the_tree() -> None:
-    """The parts are those of the tree as it was."""
+    """The parts are those of the tree before the change."""
     before = {"a": [1, 2, [3]], "b": {"c": 4}, "d": 5}
     tree = {"a": [1, 2, [3]], "b": {"c": 4}, "d": 5}
 
@@ -196,7 +196,7 @@ def test_a_filter_that_changes_the_tree() -> None:
         fj.partition(tree, change, {"a": True, "b": True, "d": False})
 
 
-def test_a_filter_that_uses_the_functions_itself() -> None:
+def test_a_filter_that_calls_partition_itself() -> None:
     tree = {"a": [1, ARRAY], "b": "x"}
 
     def nested(x: Any) -> bool:

@@ -79,7 +79,7 @@ def test_wrapped(name: str) -> None:
 
 
 def test_wrapped_is_the_very_object() -> None:
-    # Equinox takes the function apart and gives a copy; ours gives what was wrapped.
+    # Equinox returns a rebuilt copy of the function; filterjit returns the function itself.
     affine = Affine(ONE)
     assert eqx.filter_jit(affine).__wrapped__ is not affine
     assert filterjit.filter_jit(affine).__wrapped__ is affine
@@ -93,8 +93,8 @@ def test_repr_names_the_function(jit: Jit, ours: bool) -> None:
 
 
 def test_not_a_module(jit: Jit, ours: bool) -> None:
-    # By decision: a FilterJit is a C type, and a pytree, but not an eqx.Module.
-    # Its leaves are the function's arrays; Equinox has the function's name as a leaf too.
+    # By decision: a FilterJit is a C type and a pytree, but not an eqx.Module. Its leaves are the
+    # function's arrays; with Equinox the function's name is a leaf too.
     assert isinstance(jit(scale), eqx.Module) is not ours
     assert jtu.tree_leaves(jit(scale)) == ([] if ours else ["scale"])
     leaves = jtu.tree_leaves(jit(Affine(TWO)))
@@ -103,7 +103,7 @@ def test_not_a_module(jit: Jit, ours: bool) -> None:
 
 def test_attributes_can_be_set(jit: Jit, ours: bool) -> None:
     f = jit(lambda x: x)
-    # As on functions; Equinox's Module is frozen.
+    # Functions allow it; Equinox's Module is frozen.
     if ours:
         f.note = "mine"
         assert f.note == "mine"
@@ -117,7 +117,7 @@ def test_attributes_of_the_function_are_copied(jit: Jit, ours: bool) -> None:
         return x
 
     f.note = "mine"  # type: ignore[attr-defined]
-    # As functools.wraps does; Equinox copies the names in WRAPPER_ASSIGNMENTS alone.
+    # functools.wraps copies them too; Equinox copies the names in WRAPPER_ASSIGNMENTS only.
     assert getattr(jit(f), "note", None) == ("mine" if ours else None)
 
 
@@ -186,7 +186,7 @@ def test_jitkwargs(options: dict[str, Any]) -> None:
         results = [f1(ONE, TWO), f1(TWO, TWO), f2(ONE, TWO, 4), f1(ONE, 5)]
         text = f1.lower(ONE, TWO).as_text()
         jaxpr = str(jax.make_jaxpr(lambda x: f1(x, x)[0])(ONE))
-        # keep_unused shows in the number of the program's parameters, inline in the jaxpr.
+        # keep_unused changes the number of the program's parameters, inline changes the jaxpr.
         return results, traces.count, text.count("%arg1"), "jit" in jaxpr
 
     check(body)
@@ -209,7 +209,7 @@ def test_bad_compiler_option(jit: Jit) -> None:
 
 
 def test_wraps_with_another_signature() -> None:
-    """``inspect.signature`` follows ``__wrapped__``: both bind by the inner signature."""
+    """``inspect.signature`` follows ``__wrapped__``, so both bind by the inner signature."""
 
     def body(jit: Jit) -> Any:
         def inner(x: Any, y: Any = 2) -> Any:
@@ -277,7 +277,7 @@ def test_copies_behave_alike(jit: Jit) -> None:
 
 
 def test_deepcopy_of_a_jitted_module() -> None:
-    # Equinox's copies its sentinel for a missing field, and breaks when it is called.
+    # The copy of Equinox's wrapper holds a copy of its mark of a missing field, and cannot be called.
     with pytest.raises(TypeError, match="_Missing"):
         copy.deepcopy(eqx.filter_jit(Affine(TWO)))(ONE)
     original = filterjit.filter_jit(Affine(TWO))
@@ -303,8 +303,8 @@ def test_deepcopy_of_a_model_with_jitted_methods(jit: Jit) -> None:
 
 
 def test_pickle_of_a_decorated_function() -> None:
-    # By its name, as functions go; Equinox's wrapper cannot be pickled, as what it wraps is
-    # not what its name leads to.
+    # Pickled by name, as functions are. Equinox's wrapper cannot be pickled here: its name refers
+    # to another object.
     assert pickle.loads(pickle.dumps(decorated)) is decorated
     equinox_own = eqx.filter_jit(decorated.__wrapped__)
     with pytest.raises(pickle.PicklingError):
@@ -327,7 +327,7 @@ def test_pickle_of_an_unpicklable_function_fails_cleanly(jit: Jit) -> None:
 
 
 def test_names_in_the_program() -> None:
-    """The name of the function shows in jaxprs and in profiles."""
+    """The program has the function's name, in jaxprs and in profiles."""
 
     def body(jit: Jit) -> Any:
         names = []

@@ -103,7 +103,7 @@ SHARED: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_made_anew(apply: Counted, name: str) -> None:
+def test_recreated_functions_share(apply: Counted, name: str) -> None:
     make = SHARED[name]
     expected = comparable(make()(X))
     assert make() is not make() or name == "a jitted function in a cell"
@@ -196,7 +196,7 @@ def test_modules_made_in_a_loop() -> None:
 
 
 def test_in_a_loop_of_one_scope(apply: Counted) -> None:
-    """All these lambdas have one cell, whose content is another each time."""
+    """All these lambdas share one cell, whose content changes."""
     for _ in range(2):
         for s in (1.0, 2.0, 3.0, 1.0, 2.0):
             assert comparable(apply(lambda x: x * s)) == comparable(X * s)  # noqa: B023
@@ -299,7 +299,7 @@ def test_classes_of_one_name(apply: Counted) -> None:
 
 
 def test_shared_cells_are_not_apart(apply: Counted) -> None:
-    """Functions that share a cell, and such as have one each."""
+    """Functions that share a cell, and functions with a cell each."""
 
     def shared() -> Any:
         n = 1.0
@@ -338,7 +338,7 @@ MUTABLE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("name", MUTABLE)
 @pytest.mark.parametrize("place", ["cell", "default", "keyword default", "attribute", "partial"])
 def test_mutable_contents(apply: Counted, name: str, place: str) -> None:
-    """In doubt: no two functions share a program; and a change is seen."""
+    """Functions that hold mutable objects share no program, and a change is noticed."""
     make, change = MUTABLE[name]
 
     def put(v: Any) -> Any:
@@ -359,23 +359,23 @@ def test_mutable_contents(apply: Counted, name: str, place: str) -> None:
     apply(act), apply(act)
     assert apply.count == 1
     apply(put(make())), apply(put(value))
-    doubted = 0 if name == "a cell in a frozenset" else 2
-    assert apply.count == 1 + doubted
+    own_traces = 0 if name == "a cell in a frozenset" else 2
+    assert apply.count == 1 + own_traces
     change(value)
     apply(act), apply(act)
-    assert apply.count == 2 + doubted
+    assert apply.count == 2 + own_traces
 
 
 def test_arrays_by_identity(apply: Counted) -> None:
     one, same = jnp.ones(3), np.ones(3)
     for _ in range(2):
         apply(holding(one))
-    assert apply.count == 1  # nobody can change it
+    assert apply.count == 1  # a JAX array is immutable
     act = holding(same)
     for _ in range(2):
         apply(act)
     assert apply.count == 2
-    apply(holding(same))  # somebody can
+    apply(holding(same))  # a NumPy array is mutable
     assert apply.count == 3
 
 
@@ -462,7 +462,7 @@ def test_missing_arguments_and_fields() -> None:
     assert traces.count == 3
 
 
-def test_both_options_apart() -> None:
+def test_the_two_options_do_not_share() -> None:
     traces = Traces()
     fun = traces.counting(lambda act, x: act(x))
     act = scaled(2.0)
@@ -471,7 +471,7 @@ def test_both_options_apart() -> None:
     assert traces.count == 2
 
 
-def test_what_we_keep_in_functions_does_not_count(apply: Counted) -> None:
+def test_attributes_that_filterjit_sets_do_not_count(apply: Counted) -> None:
     acts = [scaled(2.0) for _ in range(2)]
     filterjit.filter_jit(acts[1])(X)
     for act in acts:
@@ -500,13 +500,13 @@ def test_decorator_methods_and_copies() -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "Structure", None, True, "both"])
-def test_unknown_word(bad: Any) -> None:
+def test_unknown_value_of_the_option(bad: Any) -> None:
     with pytest.raises(ValueError, match="'identity' or 'structure'"):
         filterjit.filter_jit(scaled, functions=bad)
 
 
-def test_nothing_is_kept() -> None:
-    """Code, functions and what they held die with the jitted function."""
+def test_nothing_is_kept_alive() -> None:
+    """Code, functions and the objects they held die with the jitted function."""
     apply: Any = Counted()
     names = {"plain": Plain(2.0)}
     act = eval("(lambda s: lambda x: plain.act(x) * s)(plain)", names)

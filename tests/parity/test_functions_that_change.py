@@ -42,7 +42,7 @@ def test_change_of_a_cell(apply: Counted, how: str) -> None:
 @pytest.mark.parametrize(
     "values", [[-1, -2], [0, 2**61 - 1], [True, 1, 1.0], [0.0, -0.0], [1, (1,)], [None, ...]]
 )
-def test_change_to_what_is_hard_to_tell(values: list[Any]) -> None:
+def test_change_to_a_value_that_compares_equal(values: list[Any]) -> None:
     f = filterjit.filter_jit(
         lambda act, x: (x, act.__closure__[0].cell_contents), functions="structure"
     )
@@ -55,7 +55,7 @@ def test_change_to_what_is_hard_to_tell(values: list[Any]) -> None:
 
 
 def test_another_object_at_the_same_address() -> None:
-    """What was there is held for as long as the program lives."""
+    """The program keeps the former object alive, so its address is not reused."""
     f = filterjit.filter_jit(lambda act, x: act(x), functions="structure")
     act = lambda x: plain.act(x)
     plain = Plain(0.0)
@@ -65,7 +65,7 @@ def test_another_object_at_the_same_address() -> None:
         assert comparable(f(act, X)) == comparable(X * float(scale))
 
 
-def test_change_of_the_rest(apply: Counted) -> None:
+def test_change_of_other_parts(apply: Counted) -> None:
     def act(x: Any, s: Any = 1.0, *, t: Any = 0.0) -> Any:
         return x * s + t
 
@@ -130,7 +130,7 @@ def test_empty_cells(apply: Counted) -> None:
 
 
 def test_change_of_a_global(apply: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As far as the function itself, or one that it makes, reads it by its name."""
+    """A global that the function, or a function that it makes, reads by name."""
     make = lambda: lambda x: (lambda: x * SLOPE)()
     for s in (2.0, 3.0, 2.0, 2, True):
         monkeypatch.setitem(globals(), "SLOPE", s)
@@ -155,7 +155,7 @@ def test_globals_that_can_change(apply: Counted) -> None:
 
 
 def test_retrace_after_a_change(apply: Counted) -> None:
-    """For a new shape the caller's function counts, not the one that the variant was made for."""
+    """A retrace for a new shape uses the caller's function, not the one of the first trace."""
     act, change = settable(2.0)
     assert comparable(apply(act)) == comparable(X * 2.0)
     change(5.0)
@@ -190,8 +190,8 @@ def test_results_are_not_of_a_changed_function() -> None:
 # ---- changes while tracing ----
 
 
-def test_counting_traces_settles(apply: Counted) -> None:
-    """A function that changes its own cells counts by its identity."""
+def test_a_function_that_counts_its_traces(apply: Counted) -> None:
+    """A function that changes its own cells is compared by identity."""
 
     def make() -> Any:
         count = 0
@@ -245,7 +245,7 @@ def test_other_changes_while_tracing(apply: Counted, where: str) -> None:
     assert apply.count <= 2
 
 
-def test_only_what_changes_is_distrusted(apply: Counted) -> None:
+def test_only_changing_cells_are_compared_by_identity(apply: Counted) -> None:
     seen: list[int] = []
 
     def act(x: Any) -> Any:
@@ -255,7 +255,7 @@ def test_only_what_changes_is_distrusted(apply: Counted) -> None:
     for s in (1.0, 2.0, 1.0, 1, 2.0):
         for _ in range(3):
             assert comparable(apply(act)) == comparable(X * s)
-    assert len(seen) == apply.count == 4  # 1.0 once more, after what was learnt
+    assert len(seen) == apply.count == 4  # 1.0 is traced again after the first change
 
 
 def test_reasons_are_given() -> None:
@@ -267,8 +267,8 @@ def test_reasons_are_given() -> None:
     assert "functions='structure'" in str(f._options)
 
 
-def test_what_changes_while_tracing_is_not_shared(apply: Counted) -> None:
-    """Two functions equal before the trace: one is changed by it, the other would not be."""
+def test_functions_that_change_while_traced_do_not_share(apply: Counted) -> None:
+    """Two functions are equal before the trace, which changes one of them only."""
 
     def make(n: int, step: Any = None) -> Any:
         if step is None:

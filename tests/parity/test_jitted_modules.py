@@ -55,7 +55,7 @@ def test_gradient_through_a_jitted_module(jit: Jit) -> None:
     for _ in range(2):
         gradient = grad(model, ONE)
         assert gradient.__wrapped__.w == 6
-        assert gradient(TWO) == 2 * 6 + 1  # the gradient is a tree of the same kind
+        assert gradient(TWO) == 2 * 6 + 1  # the gradient is a jitted Module too
     assert traces.count == 1
     value, gradient = eqx.filter_value_and_grad(lambda f: f(ONE))(model)
     assert (value, gradient.__wrapped__.w) == (3, 1)
@@ -113,7 +113,7 @@ def test_jitted_functions_as_results(jit: Jit) -> None:
 
 
 def test_jitted_functions_under_jax_jit(jit: Jit) -> None:
-    """As a pytree argument of jax.jit: no leaves but the arrays (and Equinox's name)."""
+    """As a pytree argument of ``jax.jit``: its leaves are the arrays (and Equinox's name)."""
     params, static = eqx.partition(jit(Affine(TWO)), eqx.is_array)
     traces = Traces()
 
@@ -166,7 +166,7 @@ def test_serialisation(jit: Jit, tmp_path: Any) -> None:
 
 
 def test_jitted_layers_in_a_model(jit: Jit) -> None:
-    """Fields that hold jitted Modules: gradients, updates, one trace each."""
+    """Fields that hold jitted Modules: gradients and updates, traced once each."""
     traces = Traces()
 
     class Net(eqx.Module):
@@ -229,7 +229,7 @@ def test_bound_methods_are_trees(jit: Jit) -> None:
     assert jit(method)(ONE) == 2
     assert jit(lambda f, x: f(x))(method, ONE) == 2
     assert jit(lambda f, x: f(x))(Model(ONE).apply, ONE) == 1
-    assert traces.count == 2  # for a scalar, and for a batch
+    assert traces.count == 2  # one for a scalar, one for a batch
 
 
 def test_grad_of_a_function_taking_a_jitted_module(jit: Jit) -> None:

@@ -24,7 +24,7 @@ from support.trees import ONE
 
 
 class Token:
-    """A static that can be watched."""
+    """A static value to which weak references can be made."""
 
 
 def collect() -> None:
@@ -33,7 +33,7 @@ def collect() -> None:
 
 
 def caches_die(make: Callable[[Any], Callable[..., Any]]) -> None:
-    """A jitted function, its statics and its programs go with it."""
+    """Asserts that a jitted function, its static values and its programs die together."""
     token = Token()
     fun = make(token)
     f = filterjit.filter_jit(fun)
@@ -79,8 +79,8 @@ def test_a_lambda_dies() -> None:
 
 @pytest.mark.parametrize("what", ["instance", "method", "jitted method"])
 def test_modules_die(what: str) -> None:
-    """The wrapper, the model and its arrays. (The caches belong to the class's function, and
-    JAX's registry of pytrees keeps each Module class for ever: statics stay with it.)"""
+    """The wrapper, the model and its arrays die. The caches belong to the function in the class, which
+    JAX's registry of pytrees keeps alive forever, and so do the static values."""
 
     def make() -> list[Any]:
         class M(eqx.Module):
@@ -110,7 +110,7 @@ def test_modules_die(what: str) -> None:
 
 
 def test_caches_of_one_function_are_bounded() -> None:
-    """Each object's method is another function for the one in the class that keeps them."""
+    """Caches of the methods of many objects are stored in one function, that of the class."""
 
     class C:
         def method(self, x: Any) -> Any:
@@ -118,7 +118,7 @@ def test_caches_of_one_function_are_bounded() -> None:
 
     def make() -> Any:
         c = C()
-        assert isinstance(hash(filterjit.filter_jit(c.method)), int)  # asks for its cache
+        assert isinstance(hash(filterjit.filter_jit(c.method)), int)  # makes its cache
         return weakref.ref(c)
 
     watched = [make() for _ in range(6000)]
@@ -262,7 +262,7 @@ def test_nested_jits_die() -> None:
 
 
 def test_arguments_are_not_kept() -> None:
-    """Arrays and containers of a call are free as soon as the caller drops them."""
+    """Arrays and containers of a call die as soon as the caller drops them."""
 
     @filterjit.filter_jit
     def f(x: Any) -> Any:
@@ -284,7 +284,7 @@ def test_arguments_are_not_kept() -> None:
 
 
 def test_reference_counts_do_not_grow(jit: Jit) -> None:
-    """Of statics, arrays, keys and the function, over many calls."""
+    """Reference counts of static values, arrays, keys and the function, over many calls."""
     token, array = Token(), jnp.ones(3)
     tree = {"k": [token, array], "h": Holder(array, token), "p": Point(array, (token,))}
     f = jit(lambda t, x, **kw: (t, x + 1, kw))
@@ -309,7 +309,7 @@ def test_output_statics_do_not_keep_inputs_alive() -> None:
 
 
 def test_dropped_objects_with_reused_addresses(jit: Jit) -> None:
-    """A new object where a dead one was is another static."""
+    """A new object at the address of a dead one is another static value."""
     f = jit(lambda v, x: (v.n, x))
 
     class Boxed:

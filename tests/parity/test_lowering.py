@@ -53,8 +53,8 @@ def test_compiled_results_of_any_structure(jit: Jit) -> None:
 
 
 def test_lowering_shape_dtype_structs(ours: bool, jit: Jit) -> None:
-    """By decision: it is an array that is not there yet, as in ``jax.jit``. In a call, and in
-    Equinox's `lower` too, it is a static."""
+    """By decision `lower` takes it for an array, as ``jax.jit`` does. In a call, and in Equinox's
+    `lower`, it is static."""
     f = jit(lambda s: jnp.zeros(s.shape))
     struct = jax.ShapeDtypeStruct((2,), jnp.float32)
     assert f(struct).tolist() == [0, 0]
@@ -62,7 +62,7 @@ def test_lowering_shape_dtype_structs(ours: bool, jit: Jit) -> None:
     assert compiled(jnp.ones(2) if ours else struct).tolist() == [0, 0]
 
 
-def test_lowered_tells(jit: Jit) -> None:
+def test_text_of_a_lowered_function(jit: Jit) -> None:
     lowered = jit(lambda x, n: jnp.sin(x) * n).lower(ONE, 2)
     assert "sine" in lowered.as_text()
     assert lowered.compile()(ONE, 2) == jnp.sin(ONE) * 2

@@ -69,7 +69,7 @@ def test_bound_method_looks_like_the_function(jit: Jit, ours: bool) -> None:
             return x
 
     bound = M().method
-    # Equinox gives an eqx.Partial, which knows nothing of the function but `.func`.
+    # Equinox returns an eqx.Partial, which has `.func` and no other attribute of the function.
     if ours:
         assert (bound.__name__, bound.__doc__) == ("method", "Text.")
         assert str(inspect.signature(bound)) == "(x: Any) -> Any"
@@ -95,7 +95,7 @@ def test_staticmethod_inside(jit: Jit) -> None:
         f = jit(staticmethod(lambda x, y=1: x + y))
 
     assert (M.f(ONE), M.f(ONE, y=3)) == (2, 4)
-    # On an instance both bind: Equinox's answer, and a function's in a class body.
+    # On an instance both bind, as functions in a class body do.
     with pytest.raises(TypeError):
         M().f(ONE, 1)
 
@@ -203,7 +203,7 @@ def test_jitted_abstract_method_is_abstract(jit: Jit, ours: bool) -> None:
         def f(self, x: Any) -> Any:
             return x + 1
 
-    # Equinox's wrapper loses __isabstractmethod__, so that A can be made.
+    # Equinox's wrapper loses __isabstractmethod__, so A can be instantiated.
     if ours:
         with pytest.raises(TypeError, match="abstract"):
             A()
@@ -213,7 +213,7 @@ def test_jitted_abstract_method_is_abstract(jit: Jit, ours: bool) -> None:
 
 
 def test_abstractmethod_of_a_jitted_method(jit: Jit, ours: bool) -> None:
-    # Equinox's wrapper is frozen; ours takes the mark, as a function does.
+    # Equinox's wrapper is frozen; filterjit's can be marked, as a function can.
     if not ours:
         with pytest.raises(AttributeError):
             abc.abstractmethod(jit(scale))

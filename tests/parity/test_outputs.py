@@ -1,4 +1,4 @@
-"""What a jitted function can return: any tree, arrays or not."""
+"""Results of jitted functions: trees of every kind, with and without arrays."""
 
 import collections
 from typing import Any
@@ -20,7 +20,7 @@ ONE = jnp.array(1.0)
 
 @pytest.mark.parametrize("name", TREES)
 def test_any_tree_is_returned(name: str) -> None:
-    """By itself, where it was captured, and anew each time: two calls share no containers."""
+    """Returns a captured tree and a recreated one. Two calls share no containers."""
     make = TREES[name]
 
     def body(jit: Jit) -> Any:
@@ -81,7 +81,7 @@ def test_no_arrays_at_all(jit: Jit) -> None:
 
 
 def test_another_structure_for_another_shape(jit: Jit) -> None:
-    """One variant, several traces, each with its own tree."""
+    """One variant with several traces, each with its own tree."""
     traces = Traces()
 
     @jit
@@ -123,8 +123,8 @@ def test_many_traces_of_one_variant(jit: Jit) -> None:
     assert traces.count == 12
 
 
-def test_dicts_come_back_sorted() -> None:
-    """A pytree's dict has its keys in order, on the way in and out."""
+def test_dicts_are_returned_sorted() -> None:
+    """Dicts have sorted keys, in arguments and results."""
 
     def body(jit: Jit) -> Any:
         seen = []
@@ -205,7 +205,7 @@ def test_shared_arrays(jit: Jit) -> None:
 
 
 def test_shared_containers_are_separated() -> None:
-    """A pytree is a tree: what was one list is two afterwards."""
+    """A pytree is a tree: a list that occurs twice becomes two lists."""
 
     def body(jit: Jit) -> Any:
         @jit
@@ -221,7 +221,7 @@ def test_shared_containers_are_separated() -> None:
 
 
 def test_arguments_are_returned(jit: Jit) -> None:
-    """Nothing to compute: inputs forwarded to outputs, in another order, twice."""
+    """Inputs are returned in another order and twice, without any computation."""
 
     @jit
     def f(x: Any, y: Any, *, k: Any) -> Any:
@@ -278,7 +278,7 @@ def test_updated_model_round_trips(jit: Jit) -> None:
 
 
 def test_functions_made_inside(jit: Jit) -> None:
-    """A closure made while tracing is a static output; the one of the trace comes back."""
+    """A closure made while tracing is a static output; each call returns the one of the trace."""
 
     @jit
     def f(x: Any) -> Any:
@@ -292,7 +292,7 @@ def test_functions_made_inside(jit: Jit) -> None:
 
 
 def test_escaped_tracers_are_jax_errors() -> None:
-    """A closure over a tracer is no array: using it later is JAX's error."""
+    """A closure over a tracer is static, and using it later raises JAX's error."""
 
     def body(jit: Jit) -> Any:
         get = jit(lambda x: lambda: x + 1)(ONE)

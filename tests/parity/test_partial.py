@@ -1,4 +1,4 @@
-"""f.partial with real arrays: the same results, the same programs, donation, a pytree."""
+"""`f.partial` with JAX arrays: results, shared programs, donation, and use as a pytree."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_serving_loop() -> None:
         for x in (X, X + 1):
             assert comparable(p(x, scale=scale)) == comparable(f(model, x, scale=scale))
     assert traces.count == 2
-    p(jnp.ones(4, int))  # another dtype: JAX's business
+    p(jnp.ones(4, int))  # another dtype: JAX retraces
     assert traces.count == 3
 
 
@@ -41,7 +41,7 @@ def test_nothing_is_compiled_again() -> None:
         if compiled is not None:
             compiled.append(event)
 
-    # It stays: JAX can only take all listeners out, those of the report too.
+    # The listener stays: JAX can only remove all listeners, the report's too.
     jax.monitoring.register_event_duration_secs_listener(listen)
     partial = f.partial(model)
     compiled = []
@@ -134,7 +134,7 @@ def test_a_method() -> None:
 
 
 def test_only_what_can_be_given_by_position_is_a_first_argument() -> None:
-    """Where all parameters are by keyword, all are donated."""
+    """If all parameters are keyword-only, all are donated."""
     f = filterjit.filter_jit(lambda *, a, b: a + b, donate="all-except-first")
     with pytest.raises(ValueError, match="`a` of `partial` would be donated"):
         f.partial(a=X)

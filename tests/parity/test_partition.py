@@ -30,8 +30,8 @@ IS_LEAF: list[Callable[[Any], bool] | None] = [
     lambda x: isinstance(x, (list, dict)),
     lambda x: isinstance(x, eqx.Module),
 ]
-# Where JAX makes a tree of filters for the first level, a field that is not there gets one too, and
-# the arguments of a Partial have to be a tuple.
+# Trees for which JAX makes no valid tree of filters of the first level: a missing field gets a filter
+# too, and the arguments of a Partial must be a tuple.
 NO_PREFIX = ("Module with missing fields", "tree_util.Partial")
 
 
@@ -39,7 +39,7 @@ NO_PREFIX = ("Module with missing fields", "tree_util.Partial")
 
 
 def tree_of(tree: Any, *filters: Any, prefix: bool = False) -> Any:
-    """A tree of filters, in turn, of the same structure, or of its first level."""
+    """Returns a tree of filters, taken in turn, of the same structure or of its first level."""
     endless = itertools.cycle(filters)
     is_leaf = (lambda x: x is not tree) if prefix else None
     return jtu.tree_map(lambda _: next(endless), tree, is_leaf=is_leaf)
@@ -69,7 +69,7 @@ SPECS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", TREES)
 def test_one_filter_is_as_in_equinox(name: str) -> None:
-    """The parts, or the type of what is raised."""
+    """They return the same parts, or raise exceptions of the same type."""
     tree = TREES[name]()
     for spec, make in SPECS.items():
         if name in NO_PREFIX and spec.startswith("prefix"):
@@ -82,7 +82,7 @@ def test_one_filter_is_as_in_equinox(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_our_filters_are_predicates_for_equinox(name: str) -> None:
+def test_filters_are_predicates_for_equinox(name: str) -> None:
     tree = TREES[name]()
     for ours, theirs in (
         (fj.is_array, eqx.is_array),
@@ -97,7 +97,7 @@ def test_our_filters_are_predicates_for_equinox(name: str) -> None:
         assert same(eqx.partition(tree, ours), expected)
 
 
-def test_a_tracer_is_no_filter() -> None:
+def test_a_tracer_is_not_a_filter() -> None:
     @jax.jit
     def f(x: Any) -> Any:
         for filter in (x, [x], {"a": True, "b": x}):
@@ -111,7 +111,7 @@ def test_a_tracer_is_no_filter() -> None:
     f(True)
 
 
-def test_is_leaf_is_asked_from_the_leaves_of_a_tree_of_filters_on_down() -> None:
+def test_is_leaf_is_called_below_the_leaves_of_a_tree_of_filters() -> None:
     tree = {"a": [[1, 2], 3], "b": [4, 5]}
     for filter in ({"a": True, "b": False}, {"a": [True, False], "b": lambda x: x == 4}):
         for is_leaf in (lambda x: isinstance(x, list), lambda x: True, lambda x: x == [1, 2]):
@@ -136,10 +136,10 @@ def test_trees_of_filters_where_is_leaf_hides_and_adds_leaves(
 
 
 @pytest.mark.parametrize("tree, mask, is_leaf", LEAF_CASES)
-def test_the_same_among_several_filters(
+def test_trees_of_filters_among_several_filters(
     tree: Any, mask: Any, is_leaf: Callable[[Any], bool]
 ) -> None:
-    """The same parts as alone; or, for the last case, a ValueError."""
+    """The parts are those of the filter alone; in the last case a ValueError is raised."""
     try:
         ours = fj.partition(tree, mask, False, is_leaf=is_leaf, replace="-")
     except ValueError as e:
@@ -174,7 +174,7 @@ def test_a_tree_of_filters_that_is_no_prefix(tree: Any, filter: Any) -> None:
 
 @pytest.mark.parametrize("name", TREES)
 def test_combine_is_as_in_equinox(name: str) -> None:
-    """For any two trees, and for the parts of one."""
+    """Combines any two trees, and the parts of one."""
     tree = TREES[name]()
     for other, second in all_trees().items():
         for is_leaf in (None, lambda x: isinstance(x, list)):
@@ -217,7 +217,7 @@ def test_combine(trees: tuple[Any, ...]) -> None:
         assert same(outcome(fj.combine, *trees, is_leaf=is_leaf), theirs)
 
 
-def test_combine_says_where() -> None:
+def test_errors_of_combine_name_the_place() -> None:
     with pytest.raises(ValueError, match=r"tree 2 differs from tree 1 at `\['a'\]`"):
         fj.combine({"a": [1]}, {"a": (2,)})
     one, two = {"m": Module([1, None])}, {"m": Module([None, 2])}
@@ -252,7 +252,7 @@ def test_no_filter_and_many() -> None:
     ]
 
 
-def test_a_filter_is_not_asked_about_what_an_earlier_one_took() -> None:
+def test_a_filter_is_not_called_for_leaves_that_an_earlier_one_took() -> None:
     asked: list[Any] = []
     fj.partition([1, "a", ARRAY, 2], fj.is_array, is_text, lambda x: asked.append(x) or x == 1)
     assert asked == [1, 2]
@@ -301,7 +301,7 @@ def test_dtypes_and_types_of_arrays(filter: Any, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     "bad", [1, 1.5, None, b"bytes", [1], np.bool_(True), ARRAY, {"a": 1j}, ...]
 )
-def test_what_is_no_filter(bad: Any) -> None:
+def test_invalid_filters(bad: Any) -> None:
     with pytest.raises(ValueError):
         fj.partition(3, bad)
     with pytest.raises(ValueError):
@@ -333,8 +333,8 @@ def test_partition_inside_jit() -> None:
     assert comparable(f(tree)) == comparable({"n": jnp.arange(2), "w": 2 * jnp.ones(2)})
 
 
-def test_training_what_a_mask_says() -> None:
-    """A step by our functions and by Equinox's: the same updates, the rest untouched."""
+def test_training_with_a_mask() -> None:
+    """Steps with filterjit's and with Equinox's functions: equal updates, the rest unchanged."""
     mask = jtu.tree_map(lambda _: False, MLP)
     mask = eqx.tree_at(lambda m: m.layers[-1], mask, jtu.tree_map(lambda _: True, MLP.layers[-1]))
     optimiser = optax.adam(0.1)

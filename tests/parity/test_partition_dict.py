@@ -36,7 +36,7 @@ def test_partition_dict(name: str) -> None:
         assert same(structure.combine(*order), rebuilt)
 
 
-def test_what_the_dicts_hold_then_is_what_the_tree_gets() -> None:
+def test_combine_uses_what_the_dicts_hold_now() -> None:
     structure, biases, rest = fj.partition_dict(MODEL, "**.bias")
     assert list(biases) == ["layers.0.bias", "layers.1.bias", "layers.2.bias"]
     biases = {path: path for path in reversed(biases)}
@@ -66,20 +66,20 @@ def test_partition_dict_errors() -> None:
     assert list(everything) == [str(i) for i in range(50)]
     with pytest.raises(ValueError, match=r"two leaves have the path 'a\.b'"):
         fj.partition_dict({"a.b": ONE, "a": {"b": ARRAY}})
-    # Statics may share a path: they are in the structure.
+    # Static leaves may share a path: they are in the structure.
     tree = {"a.b": 1, "a": {"b": ARRAY}}
     structure, group = fj.partition_dict(tree)
     assert same(structure.combine(group), tree)
 
 
-def test_partition_dict_asks_about_arrays_only() -> None:
+def test_filters_are_called_for_arrays_only() -> None:
     asked: list[Any] = []
     structure, *_ = fj.partition_dict([1, ONE, "a", ARRAY, None], lambda x: asked.append(x) or True)
     assert same(asked, [ONE, ARRAY])
     assert structure.num_leaves == 2
 
 
-def test_dicts_of_paths_are_what_others_take() -> None:
+def test_other_libraries_take_dicts_of_paths() -> None:
     structure, train, frozen = fj.partition_dict(MODEL, "layers[1:].*" & fj.is_inexact_array)
     x = jnp.ones(2)
 

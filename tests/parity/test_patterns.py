@@ -122,7 +122,7 @@ def test_patterns(tree: Any, pattern: str, expected: list[str]) -> None:
     assert sorted([*expected, *rest]) == sorted(fj.tree_paths(tree))
 
 
-def test_a_dot_in_a_key_is_no_dot_between_keys() -> None:
+def test_dots_in_keys_and_between_keys_differ() -> None:
     tree = {"a.b": 1, "a": {"b": 2, "b.c": 3}, "*": 4}
     for pattern, expected in [
         ("['a.b']", [1]),
@@ -140,7 +140,7 @@ def test_a_dot_in_a_key_is_no_dot_between_keys() -> None:
 
 @pytest.mark.parametrize("name", TREES)
 def test_each_path_is_the_pattern_of_its_leaf(name: str) -> None:
-    """Where keys hold no dots, what `tree_paths` writes is read."""
+    """The paths that `tree_paths` returns are patterns, if no key holds a dot."""
     tree = TREES[name]()
     paths = fj.tree_paths(tree)
     for path in paths if name != "dict of mixed numbers" else ():
@@ -172,7 +172,7 @@ def test_each_path_is_the_pattern_of_its_leaf(name: str) -> None:
         ("a[0]]", "]"),
     ],
 )
-def test_patterns_that_cannot_be_read(pattern: str, at: str) -> None:
+def test_invalid_patterns(pattern: str, at: str) -> None:
     position = len(pattern) - len(at) + 1
     for use in (fj.Filter, lambda p: fj.partition([1], p), lambda p: fj.is_array & p):
         with pytest.raises(ValueError) as info:
@@ -184,9 +184,9 @@ def test_a_pattern_that_names_an_inner_node() -> None:
     for pattern in ("layers", "layers[0]", "layers.*"):
         with pytest.raises(ValueError, match=r"`layers(\[0\])?`, which is a node.*\*\*`"):
             fj.partition(MODEL, pattern)
-    # It may name one as long as it takes leaves too.
+    # A pattern may match an inner node if it matches leaves too.
     assert taken(MODEL, "*")[:2] == ["activation", "final_activation"]
-    # A node that `is_leaf` stops at is a leaf.
+    # A node for which `is_leaf` is true is a leaf.
     layer = lambda x: isinstance(x, eqx.nn.Linear)
     left = fj.partition(MODEL, "layers[0]", is_leaf=layer)[0]
     assert left.layers == (MODEL.layers[0], None, None)

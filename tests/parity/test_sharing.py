@@ -111,7 +111,7 @@ def test_equal_modules_share(jit: Jit) -> None:
 
 
 def test_other_options_do_not_share(ours: bool, jit: Jit) -> None:
-    """By decision a cache for each set of options; Equinox shares between "all" and "warn"."""
+    """By decision each set of options has a cache; Equinox shares between "all" and "warn"."""
     traces = Traces()
     f = traces.counting(lambda x: x + 1)
     for options in (
@@ -168,7 +168,7 @@ def test_redefined_functions_do_not_share(jit: Jit) -> None:
 
 
 def test_code_replaced_in_place(jit: Jit) -> None:
-    """A function whose ``__code__`` changes is still the same function: no new trace."""
+    """A function whose ``__code__`` changes is the same function, and is not traced again."""
     f = lambda x: x + 1
     jitted = jit(f)
     assert jitted(ONE) == 2

@@ -25,7 +25,7 @@ from support.trees import ONE
 NUMBERS = [1, True, 1.0, 0.0, -0.0]
 
 
-# Each puts a static in some place of an argument.
+# Each puts a static value in some place of an argument.
 PLACES: dict[str, Callable[[Any], Any]] = {
     "itself": lambda v: v,
     "tuple": lambda v: (v, "a"),
@@ -57,7 +57,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
 
 
 def numbers_in(tree: Any) -> list[str]:
-    """The numbers of an argument, wherever they are, with their types and signs."""
+    """Returns all numbers in an argument, with their types and signs."""
     if isinstance(tree, (bool, int, float)) and not isinstance(tree, enum.Enum):
         return [f"{type(tree).__name__} {tree!r}"]
     parts: Any = ()
@@ -76,7 +76,7 @@ def numbers_in(tree: Any) -> list[str]:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_five_variants(place: str) -> None:
-    """By decision 1, True, 1.0, 0.0 and -0.0 are five; Equinox shares what is ==."""
+    """By decision 1, True, 1.0, 0.0 and -0.0 are five variants; Equinox shares equal values."""
     traces = Traces()
 
     @filterjit.filter_jit
@@ -92,8 +92,8 @@ def test_five_variants(place: str) -> None:
     assert traces.count == 5
 
 
-def test_equinox_shares_them() -> None:
-    """The difference itself, where it is plainest."""
+def test_equinox_shares_equal_values() -> None:
+    """The simplest example of the difference."""
     describe = lambda v: f"{type(v).__name__} {v!r}"
     theirs, ours = eqx.filter_jit(describe), filterjit.filter_jit(describe)
     assert [theirs(v) for v in NUMBERS] == ["int 1"] * 3 + ["float 0.0"] * 2
@@ -145,7 +145,7 @@ def test_equal_values_of_other_types(name: str) -> None:
 
 
 def test_nan_equals_itself(jit: Jit, ours: bool) -> None:
-    """By decision: by bits. In Equinox each NaN that is not the same object traces anew."""
+    """By decision NaNs are compared by bits. With Equinox each NaN object is traced."""
     traces = Traces()
 
     @jit
@@ -159,7 +159,7 @@ def test_nan_equals_itself(jit: Jit, ours: bool) -> None:
 
 
 def test_fields_left_out_of_comparison_do_not_count(jit: Jit) -> None:
-    """``field(compare=False)``: the class's own say."""
+    """``field(compare=False)``: the class decides what is compared."""
     traces = Traces()
 
     @jit

@@ -1,4 +1,4 @@
-"""JAX's and Equinox's transformations of jitted functions, and inside of them."""
+"""JAX's and Equinox's transformations of jitted functions, and inside jitted functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +37,7 @@ def total(x: Any) -> Any:
     return jnp.sum(jnp.sin(x) * x)
 
 
-# Each takes a function of one array, of any shape, to a function of one array.
+# Each maps a function of one array, of any shape, to a function of one array.
 Transform = Callable[[Any], Callable[[Any], Any]]
 
 TRANSFORMS: dict[str, Transform] = {
@@ -125,7 +125,7 @@ def _filter_custom_jvp(f: Any) -> Any:
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_outside_and_inside(name: str) -> None:
-    """Each transformation of a jitted function, and each under jit: values and traces."""
+    """Each transformation of a jitted function and in a jitted function: results and traces."""
     transform = TRANSFORMS[name]
 
     def body(jit: Jit) -> Any:
@@ -170,7 +170,7 @@ def test_between_two_transformations(outer: str, inner: str) -> None:
 
 
 def test_jaxprs_are_alike() -> None:
-    """One nested jit, named after the function, the same equations in it."""
+    """The jaxpr holds one nested jit with the function's name and the same equations."""
 
     def body(jit: Jit) -> Any:
         def named(x: Any, y: Any) -> Any:
@@ -235,7 +235,7 @@ def test_recursion(jit: Jit) -> None:
 
 
 def test_a_jitted_function_that_wraps_itself(jit: Jit) -> None:
-    """The same variant called within its own trace is an endless recursion, no crash."""
+    """A variant that is called in its own trace raises RecursionError and does not crash."""
 
     @jit
     def f(x: Any) -> Any:
@@ -245,7 +245,7 @@ def test_a_jitted_function_that_wraps_itself(jit: Jit) -> None:
         f(ONE)
 
 
-def test_jit_made_inside_of_jit(jit: Jit) -> None:
+def test_jit_made_inside_jit(jit: Jit) -> None:
     traces = Traces()
 
     def g(x: Any) -> Any:
@@ -280,7 +280,7 @@ def test_closures_over_tracers(jit: Jit) -> None:
 
 
 def test_tracers_in_every_place(jit: Jit) -> None:
-    """In containers, fields, keywords, and in the function itself."""
+    """Tracers in containers, fields, keywords, and in the function itself."""
     traces = Traces()
 
     @jit
@@ -295,7 +295,7 @@ def test_tracers_in_every_place(jit: Jit) -> None:
     assert jax.jit(g)(TWO) == 13
     assert jax.grad(g)(TWO) == 4 + 1 + 1 + 4
     assert jax.vmap(g)(VECTOR).tolist() == [x * x + 2 * x + x * x + 1 for x in (1.0, 2.0, 3.0)]
-    assert traces.count == 2  # under vmap, g's constants are not weakly typed
+    assert traces.count == 2  # under vmap, the constants of g are not weakly typed
 
 
 def test_statics_stay_static_under_transformations(jit: Jit) -> None:
@@ -318,7 +318,7 @@ def test_statics_stay_static_under_transformations(jit: Jit) -> None:
 
 
 def test_concretisation_errors() -> None:
-    """JAX's own errors come through as they are."""
+    """JAX's own errors come through unchanged."""
 
     def body(jit: Jit) -> Any:
         kinds = []
@@ -336,7 +336,7 @@ def test_concretisation_errors() -> None:
 
 
 def test_errors_of_the_function(jit: Jit) -> None:
-    """Raised while tracing: the very exception, with the user's frames, each time anew."""
+    """An exception while tracing is raised unchanged, with the user's frames, in each call."""
     traces = Traces()
     error = KeyError("mine")
 
@@ -390,7 +390,7 @@ def test_shape_errors_do_not_spoil_the_variant(jit: Jit) -> None:
 
 
 def test_assert_max_traces(jit: Jit) -> None:
-    """Equinox's own counter, around and inside."""
+    """Equinox's own counter of traces."""
 
     @jit
     @eqx.debug.assert_max_traces(max_traces=1)

@@ -1,5 +1,4 @@
-"""Trees apart and together again, held against ``jax.tree_util``: for each kind of node, and for
-each pair of them."""
+"""The tree functions, compared with ``jax.tree_util``, for trees of each kind and pairs of them."""
 
 import copy
 import functools
@@ -32,9 +31,9 @@ IS_LEAF: list[Callable[[Any], bool] | None] = [
     lambda x: type(x) is tuple,
     lambda x: isinstance(x, eqx.Module),
 ]
-# To JAX a field that is not there is a node without children; to us it is nothing at all.
+# For JAX a missing field is a node without children; filterjit leaves it out.
 WITH_MISSING_FIELDS = "Module with missing fields"
-# Statics of which pickle says that it cannot take them, and what it raises.
+# Trees with static values that cannot be pickled.
 UNPICKLABLE = (
     "jnp function",
     "jit function",
@@ -67,7 +66,7 @@ def test_leaves_and_paths(name: str) -> None:
 
 @pytest.mark.parametrize("name", TREES)
 def test_tree_map(name: str) -> None:
-    """The result, and how often and in which order the function is called."""
+    """Compares results, and the order of the calls of the function."""
     tree = TREES[name]()
 
     def run(tree_map: Callable[..., Any], is_leaf: Any) -> tuple[Any, list[Any]]:
@@ -107,7 +106,7 @@ def test_flatten_and_unflatten(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_flatten_takes_arrays_only_if_not_told_otherwise(name: str) -> None:
+def test_flatten_takes_only_arrays_by_default(name: str) -> None:
     tree = TREES[name]()
     arrays, structure = fj.flatten(tree)
     assert same(arrays, [x for x in jtu.tree_leaves(tree) if eqx.is_array(x)])
@@ -117,7 +116,7 @@ def test_flatten_takes_arrays_only_if_not_told_otherwise(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_is_leaf_is_asked_of_the_same_nodes(name: str) -> None:
+def test_is_leaf_is_called_for_the_same_nodes(name: str) -> None:
     def asked(tree_leaves: Callable[..., Any]) -> list[Any]:
         seen: list[Any] = []
         tree_leaves(tree, is_leaf=lambda x: seen.append(x) or False)
@@ -128,7 +127,7 @@ def test_is_leaf_is_asked_of_the_same_nodes(name: str) -> None:
     if name == WITH_MISSING_FIELDS:
         theirs = [x for x in theirs if type(x).__qualname__ != "_Missing"]
     assert len(ours) == len(theirs)
-    # What a node's flatten function makes anew is another object each time.
+    # A node's flatten function may make new objects each time.
     assert all(x is y or type(x) is type(y) is dict for x, y in zip(ours, theirs, strict=True))
 
 
@@ -144,7 +143,7 @@ def test_is_leaf_may_return_a_bool_of_numpy() -> None:
 
 @pytest.mark.parametrize("name", TREES)
 def test_any_two_trees(name: str) -> None:
-    """Which is a prefix of which, what stands in its places, and which are the same."""
+    """Compares which trees are prefixes of each other, the subtrees at their leaves, and equality."""
     tree = TREES[name]()
     treedef, structure = jtu.tree_structure(tree), fj.flatten(tree, True)[1]
     second = lambda x, y: y
@@ -226,7 +225,7 @@ def test_too_few_and_too_many_leaves(count: int) -> None:
 
 
 class Broken:
-    """A node that cannot be taken apart."""
+    """A node whose flatten function raises."""
 
 
 def _raise(*_: Any) -> Any:
@@ -237,7 +236,7 @@ jtu.register_pytree_node(Broken, _raise, _raise)
 
 
 class Unbuildable:
-    """A node that comes apart, and cannot be put together."""
+    """A node whose unflatten function raises."""
 
 
 jtu.register_pytree_node(Unbuildable, lambda x: ((1,), None), _raise)
@@ -264,7 +263,7 @@ def test_keys_that_cannot_be_sorted() -> None:
     tree = [{1: 2, "a": 3}]
     with pytest.raises(ValueError):
         jtu.tree_leaves(tree)
-    with pytest.raises(TypeError) as info:  # Python's own, with a note of where
+    with pytest.raises(TypeError) as info:  # Python's own error, with a note that names the place
         fj.tree_leaves(tree)
     assert info.value.__notes__ == ["(while sorting the keys of the dict `[0]`)"]
 
@@ -276,7 +275,7 @@ def test_trees_that_are_too_deep() -> None:
     for f in (fj.tree_leaves, fj.tree_paths, fj.flatten):
         with pytest.raises(RecursionError):
             f(tree)
-    while isinstance(tree, list):  # or its deallocation goes as deep
+    while isinstance(tree, list):  # its deallocation would recurse as deep
         tree = tree.pop()
 
 

@@ -1,4 +1,4 @@
-"""Random trees of all kinds of nodes: what holds for each of them, with JAX and Equinox to judge."""
+"""Properties of random trees of all kinds of nodes, checked with JAX and Equinox."""
 
 import collections
 import os
@@ -111,14 +111,14 @@ stops = st.sampled_from(
 
 @st.composite
 def masks(draw: Any, tree: Any) -> Any:
-    """A tree of filters that is a prefix of `tree`."""
+    """Draws a tree of filters that is a prefix of `tree`."""
     stop = draw(st.sampled_from([lambda x: False, lambda x: isinstance(x, (list, dict, Module))]))
     return jtu.tree_map(lambda _: draw(predicates), tree, is_leaf=stop)
 
 
 @st.composite
 def cases(draw: Any) -> tuple[Any, list[Any]]:
-    """A tree and filters for it."""
+    """Draws a tree and filters for it."""
     tree = draw(trees)
     single = (
         predicates
@@ -148,7 +148,7 @@ def test_parts_combine_to_the_tree(case: Any) -> None:
 @hypothesis.given(st.data(), trees, stops)
 def test_one_filter_is_as_in_equinox(data: Any, tree: Any, stop: Any) -> None:
     filter = data.draw(predicates | masks(tree))
-    # ValueError: a tree of filters goes deeper than `is_leaf` does.
+    # ValueError: a tree of filters is deeper than `is_leaf` allows.
     theirs = outcome(eqx.partition, tree, filter, is_leaf=stop)
     assert same(outcome(fj.partition, tree, filter, is_leaf=stop), theirs)
     if stop is None:
@@ -159,7 +159,7 @@ def test_one_filter_is_as_in_equinox(data: Any, tree: Any, stop: Any) -> None:
 @quick
 @hypothesis.given(trees, trees, stops)
 def test_two_trees(one: Any, two: Any, stop: Any) -> None:
-    """Unrelated ones, and the parts of one."""
+    """Combines unrelated trees, and the parts of one."""
     choose = lambda x, y: y if x is None else x
     parts = fj.partition(one, eqx.is_array)
     structure, treedef = fj.flatten(one, True)[1], jtu.tree_structure(one)
@@ -212,7 +212,7 @@ def is_array(x: Any) -> bool:
 
 
 def shape(tree: Any) -> Any:
-    """What a structure is to tell apart: the nodes, and the type and text of each static."""
+    """Returns what a structure must tell apart: the nodes, and the type and text of static values."""
     return str(jtu.tree_structure(tree)), [
         "array" if is_array(x) else (type(x), repr(x)) for x in jtu.tree_leaves(tree)
     ]
@@ -221,7 +221,7 @@ def shape(tree: Any) -> Any:
 @quick
 @hypothesis.given(st.data(), trees)
 def test_equality_of_structures(data: Any, tree: Any) -> None:
-    """Of two trees that differ in at most one leaf, or are unrelated."""
+    """Structures of two trees that differ in at most one leaf, or are unrelated."""
     found, treedef = jtu.tree_flatten(tree)
     changed = list(found)
     if changed:
@@ -236,7 +236,7 @@ def test_equality_of_structures(data: Any, tree: Any) -> None:
 def hash_of(structure: fj.Structure) -> Any:
     try:
         return hash(structure)
-    except TypeError:  # of the aux data of Childless
+    except TypeError:  # the aux data of Childless cannot be hashed
         return None
 
 
@@ -244,7 +244,7 @@ def hash_of(structure: fj.Structure) -> Any:
 
 
 def takes(pattern: list[str], keys: list[str]) -> bool:
-    """Whether a pattern of names, `*` and `**` takes a path."""
+    """Whether a pattern of names, `*` and `**` matches a path."""
     if not pattern:
         return not keys
     if pattern[0] == "**":

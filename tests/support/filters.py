@@ -10,7 +10,7 @@ def is_text(x: Any) -> bool:
 
 
 def taken(tree: Any, filter: Any, **kwargs: Any) -> list[str]:
-    """The paths of the leaves that a filter takes."""
+    """Returns the paths of the leaves that a filter takes."""
     nothing = object()
     part = fj.partition(tree, filter, replace=nothing, **kwargs)[0]
     leaves = zip(fj.tree_paths(tree), fj.tree_leaves(part), strict=True)
