@@ -284,7 +284,7 @@ def test_deepcopy_of_a_jitted_module() -> None:
     twin = copy.deepcopy(original)
     assert twin(ONE) == original(ONE) == 3
     assert type(twin.__wrapped__) is Affine
-    assert twin.__wrapped__.a is not original.__wrapped__.a
+    assert twin.__wrapped__.w is not original.__wrapped__.w
 
 
 def test_deepcopy_of_a_model_with_jitted_methods(jit: Jit) -> None:

@@ -7,28 +7,11 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
+from support.callables import Affine, square
 from support.comparison import Jit, Traces
+from support.trees import KEY, ONE, TWO
 
-ONE = jnp.array(1.0)
-TWO = jnp.array(2.0)
 VECTOR = jnp.arange(1.0, 4.0)
-KEY = jax.random.key(0)
-
-
-class Affine(eqx.Module):
-    w: Any
-    b: Any = 1.0
-    name: str = eqx.field(static=True, default="affine")
-
-    def __call__(self, x: Any) -> Any:
-        return self.w * x + self.b
-
-    def loss(self, x: Any) -> Any:
-        return jnp.sum(self(x) ** 2)
-
-
-def square(x: Any) -> Any:
-    return x * x * 3
 
 
 def total(x: Any) -> Any:

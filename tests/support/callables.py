@@ -10,8 +10,7 @@ import jax.tree_util as jtu
 
 import filterjit
 
-ONE = jnp.array(1.0)
-TWO = jnp.array(2.0)
+from .trees import ONE, TWO
 
 
 def scale(x: Any, factor: Any = 2, *, shift: Any = 0) -> Any:
@@ -24,15 +23,20 @@ def decorated(x: Any) -> Any:
     return x + 1
 
 
+def square(x: Any) -> Any:
+    return x * x * 3
+
+
 class Affine(eqx.Module):
     """An affine map."""
 
-    a: Any
-    b: Any = 1
+    w: Any
+    b: Any = 1.0
+    name: str = eqx.field(static=True, default="affine")
 
     def __call__(self, x: Any, *, negate: bool = False) -> Any:
         """Applies it."""
-        y = self.a * x + self.b
+        y = self.w * x + self.b
         return -y if negate else y
 
     def twice(self, x: Any) -> Any:
