@@ -1,11 +1,10 @@
-"""The benchmarks' cases give the same results whoever runs them. Times are not looked at."""
+"""All implementations return the same results for the benchmarks' cases. No test looks at times."""
 
 import gc
 import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,12 +24,13 @@ from filterjit import __main__ as command_line
 from filterjit._commands import _bench
 from layout import progress
 from peers import PEERS, applies
+from support import processes
 from timing import in_a_row, interleaved, one_by_one, way_to_time
 
 BENCHMARKS = Path(dispatch.__file__).parent
 
-# Compiling is what takes time here. A thousand programs are too many: ten are the same code.
-# Where one is large, and there is a smaller one, only those two compile it whom it is all about.
+# Compiling takes most of the time here. A thousand programs take too long, and ten run the same
+# code. A large program for which a smaller one exists is compiled by Equinox and filterjit only.
 TOO_LONG = "statics_1000"
 LARGE = "mlp_256", "dict_1000", "transformer_4", "transformer", "transformer_update"
 FLAX = "linen", "nnx_jit", "nnx_cached"
@@ -39,14 +39,14 @@ FLAX = "linen", "nnx_jit", "nnx_cached"
 @pytest.fixture(scope="module", params=[name for name in CASES if name != TOO_LONG])
 def case(request):
     with pytest.MonkeyPatch.context() as patch:
-        # Of strings a few are enough, if more than what the core has room for on the stack.
+        # A few strings are enough, as long as they do not fit the core's buffer on the stack.
         patch.setattr(cases, "_names", lambda: [f"name {i}" for i in range(2000)])
         return CASES[request.param]()
 
 
 @pytest.fixture(scope="module")
 def results(case):
-    """What each peer gives: each traces and compiles once."""
+    """The result of each peer, which traces and compiles once."""
     peers = ("equinox", "ours") if case.name in LARGE else PEERS
     return {name: case.value(PEERS[name](case)()) for name in peers if applies(name, case)}
 
@@ -65,21 +65,21 @@ def test_every_peer_returns_the_same_arrays(results):
         if peer in (*FLAX, "inox"):
             mine, expected = in_any_order(mine), in_any_order(theirs)
         assert len(mine) == len(expected), peer
-        # Flax multiplies the other way round, and XLA computes with constants beforehand.
+        # Flax multiplies in the other order, and XLA folds constants.
         tolerance = 1e-6 if peer in (*FLAX, "closed") else 0.0
         for x, y in zip(mine, expected, strict=True):
             assert x.dtype == y.dtype and x.weak_type == y.weak_type, peer
             np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance, err_msg=peer)
 
 
-def test_ours_returns_the_tree_that_equinox_returns(results):
+def test_filterjit_returns_the_tree_that_equinox_returns(results):
     assert eqx.tree_equal(results["ours"], results["equinox"])
     assert jtu.tree_structure(results["ours"]) == jtu.tree_structure(results["equinox"])
 
 
-def test_optree_returns_the_tree_that_equinox_does(results):
+def test_optree_returns_the_tree_that_equinox_returns(results):
     theirs = eqx.filter(results["equinox"], eqx.is_array)
-    mine = results.get("optree", theirs)  # it does not apply everywhere
+    mine = results.get("optree", theirs)  # optree does not apply to all cases
     assert jtu.tree_structure(mine) == jtu.tree_structure(theirs)
 
 
@@ -94,17 +94,17 @@ def test_names_and_counts(name):
     ("name", "arrays", "nodes"),
     [("mlp", 11, 42), ("dict_100", 100, 101), ("transformer", 339, 2002)],
 )
-def test_sizes_that_the_readme_speaks_of(name, arrays, nodes):
+def test_sizes_that_the_readme_names(name, arrays, nodes):
     case = CASES[name]()
     assert (case.num_arrays, case.num_nodes) == (arrays, nodes)
 
 
-def test_the_picture_is_of_trees_that_grow():
+def test_the_picture_shows_trees_of_growing_size():
     sizes = [make().num_arrays for make in GROWTH.values()]
     assert sizes == sorted(set(sizes)) and sizes[-1] > 100 * sizes[0]
 
 
-def test_who_applies_where():
+def test_which_peers_apply_to_a_case():
     def peers_of(name):
         return {peer for peer in PEERS if applies(peer, CASES[name]())}
 
@@ -122,7 +122,7 @@ def test_carried_results_are_the_next_arguments():
         assert losses == sorted(losses, reverse=True) and len(set(losses)) == 20, peer
 
 
-def test_others_take_turns():
+def test_other_arguments_alternate():
     x = jnp.array(0)
     case = Case("turns", "", lambda x, value: x + value, (x, 1), others=((x, 2), (x, 3)))
     for peer in filter(lambda peer: applies(peer, case), PEERS):
@@ -133,7 +133,7 @@ def test_others_take_turns():
 # ---- measuring ----
 
 
-def test_interleaved_takes_the_best_turn_of_each():
+def test_interleaved_returns_the_best_round_of_each():
     seen = []
 
     def turn(name, times):
@@ -150,7 +150,7 @@ def test_interleaved_takes_the_best_turn_of_each():
 
 
 @pytest.mark.parametrize(("way", "more"), [(in_a_row, 0), (one_by_one, 1)])
-def test_calls_are_made_as_often_as_asked(way, more):
+def test_calls_are_made_as_often_as_requested(way, more):
     tree = {"a": [CASES["mlp"]().args[0]], "b": (CASES["identity"]().args[0], None, 3)}
     calls = []
 
@@ -162,12 +162,12 @@ def test_calls_are_made_as_often_as_asked(way, more):
     assert len(calls) == 7 + more
 
 
-def test_what_lasts_is_timed_one_by_one():
+def test_long_calls_are_timed_one_by_one():
     assert way_to_time(CASES["mlp"]()) is one_by_one
     assert way_to_time(CASES["kwargs"]()) is in_a_row
 
 
-# ---- what is shown ----
+# ---- output ----
 
 TIMES = {"flat": 8.0, "pytree": 16.0, "equinox": 1234.5, "ours": 10.0}
 ROW = Row("kwargs", "`some` case", 2, 1003, TIMES)
@@ -208,16 +208,13 @@ def test_picture(tmp_path, name):
     assert (tmp_path / name).stat().st_size > 1000
 
 
-# ---- the ways in ----
+# ---- entry points ----
 
 
 def run(*command, cwd=None):
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(
-        [sys.executable, *map(str, command)], capture_output=True, text=True, env=env, cwd=cwd
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Runs Python with `command` and this process's `sys.path`, and returns its standard output."""
+    env = processes.environment(sys.path)
+    return processes.run(*command, cwd=cwd, env=env, timeout=300).stdout
 
 
 def test_dispatch_runs(capfd):
@@ -227,7 +224,7 @@ def test_dispatch_runs(capfd):
     assert "\x1b" not in out and err == ""
 
 
-def test_one_case_is_measured_by_all_that_apply():
+def test_all_peers_that_apply_measure_a_case():
     row = dispatch.measure(CASES["identity"](), list(PEERS), 0.01)
     assert set(row.microseconds) == {peer for peer in PEERS if applies(peer, CASES["identity"]())}
     assert all(value > 0 for value in row.microseconds.values())
@@ -237,7 +234,7 @@ def test_one_case_is_measured_by_all_that_apply():
     ("path", "problem"),
     [("growth.txt", "does not end in"), ("nowhere/growth.svg", "cannot write to the folder")],
 )
-def test_a_picture_that_cannot_be_written_is_told_beforehand(path, problem, capsys):
+def test_a_picture_that_cannot_be_written_is_an_error_at_the_start(path, problem, capsys):
     with pytest.raises(SystemExit) as exited:
         dispatch.main(["--plot", path])
     assert exited.value.code == 2 and problem in capsys.readouterr().err
@@ -259,7 +256,7 @@ def test_trees(capsys):
 
 
 @pytest.mark.parametrize("name", [name for name in trees.PAIRS if name not in trees.MISSING])
-def test_trees_come_apart_into_the_same(name):
+def test_both_of_a_pair_give_the_same_trees(name):
     pair = trees.PAIRS[name]()
     mine, theirs = pair.ours(), pair.theirs()
     if name == "partition_dict_statics":
@@ -267,12 +264,12 @@ def test_trees_come_apart_into_the_same(name):
         return
     if name.startswith("flatten_"):
         mine, theirs = mine[0], theirs[0]
-    if name == "three_ways_by_path":  # which are other ways
+    if name == "three_ways_by_path":  # the two split the tree differently
         mine, theirs = eqx.combine(*mine), eqx.combine(*theirs)
     assert jtu.tree_structure(mine) == jtu.tree_structure(theirs)
     mine, theirs = jtu.tree_leaves(mine), jtu.tree_leaves(theirs)
     assert len(mine) == len(theirs) > 0
-    if name == "jit_of_group":  # which computes: it does not hand on what it was given
+    if name == "jit_of_group":  # computes new arrays
         mine, theirs = map(float, mine), map(float, theirs)
         assert list(mine) == list(theirs) == [1.0]
     else:
@@ -296,7 +293,7 @@ def test_pyperf(tmp_path):
     assert "equinox" in out and "ours" in out
 
 
-def test_bench_becomes_the_benchmark(monkeypatch):
+def test_bench_executes_the_benchmark(monkeypatch):
     became = []
     monkeypatch.setattr(os, "execve", lambda *args: became.append(args))
     command_line.main(["bench", "--quick", "--plot", "growth.svg"])
@@ -312,7 +309,7 @@ def test_bench_needs_a_checkout(monkeypatch, capsys, tmp_path):
     assert "needs a source checkout" in capsys.readouterr().err
 
 
-def test_bench_tells_what_is_missing(monkeypatch, capsys):
+def test_bench_names_missing_packages(monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert command_line.main(["bench"]) == 2
     assert "missing equinox, optax: pip install 'filterjit[bench]'" in capsys.readouterr().err

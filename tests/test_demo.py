@@ -1,10 +1,9 @@
-"""The demo, as people run it."""
+"""The demo, as users run it."""
 
 import gc
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 import types
@@ -16,20 +15,12 @@ import pytest
 import filterjit
 from filterjit import __main__ as cli
 from filterjit._commands import _demo
+from support.processes import environment, run_code, started
 
-FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "CLICOLOR_FORCE", "COLUMNS")
 ROWS = ["steps per second", "call, µs", "dispatch, µs", "final loss", "test accuracy", "traces"]
 
 
-def environment(**more):
-    """Ours without what makes others colourful, and with this very package."""
-    env = {k: v for k, v in os.environ.items() if k not in FORCING}
-    package = str(Path(filterjit.__file__).parent.parent)
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, (package, env.get("PYTHONPATH"))))
-    return env | {"PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu"} | more
-
-
-# ``python -m filterjit`` with fewer turns of timed calls: no test looks at the times.
+# ``python -m filterjit`` with fewer rounds of timed calls: no test looks at the times.
 QUICK = """
 import runpy
 from filterjit._commands import _demo
@@ -38,27 +29,20 @@ runpy.run_module("filterjit", run_name="__main__", alter_sys=True)
 """
 
 
-def demo(*args, cwd, **env):
-    return subprocess.run(
-        [sys.executable, "-c", QUICK, "demo", *args],
-        cwd=cwd,
-        env=environment(**env),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
+CPU = environment(JAX_PLATFORMS="cpu")
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """What a short demo left and said."""
+    """The folder that a short demo ran in, and its output."""
     folder = tmp_path_factory.mktemp("demo")
-    return folder, demo("--steps", "150", "--seed", "3", cwd=folder)
+    arguments = ("demo", "--steps", "150", "--seed", "3")
+    return folder, run_code(QUICK, *arguments, cwd=folder, env=CPU, timeout=300)
 
 
-def test_demo_succeeds_and_is_plain_when_piped(shown):
+def test_demo_writes_plain_text_when_piped(shown):
     _, done = shown
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stderr == ""
     assert "\x1b" not in done.stdout and "\r" not in done.stdout
     assert all(line == line.rstrip() and len(line) <= 100 for line in done.stdout.splitlines())
 
@@ -87,34 +71,24 @@ def test_demo_picture(shown):
     assert ET.parse(folder / "demo.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_interrupted_demo_leaves_nothing(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "filterjit", "demo", "--steps", "10000000"],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    )
-    try:
+def test_an_interrupted_demo_leaves_no_files(tmp_path):
+    command = ("-m", "filterjit", "demo", "--steps", "10000000")
+    with started(*command, cwd=tmp_path, env=CPU) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Training")
         time.sleep(3)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
-    finally:
-        process.kill()
-        process.wait()
     assert (process.returncode, err) == (130, "interrupted\n")
     assert os.listdir(tmp_path) == []
 
 
-# ---- the rest in this process ----
+# ---- in this process ----
 
 
 def test_an_interrupt_is_not_lost_in_the_garbage_collector():
     def lose(phase, info):
-        if phase == "start":  # a second one would come down on the next test
+        if phase == "start":  # a second signal would interrupt the next test
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt), cli._no_lost_interrupt():
@@ -139,7 +113,7 @@ def test_other_unraisable_exceptions_are_still_shown():
 
 
 def trainee(name="filterjit.filter_jit", **differing):
-    """One that has been trained."""
+    """Returns a trainee as it is after training."""
     one = _demo.Trainee(name, lambda f: f, lambda *args: args)
     one.losses = [2.0, 1.0, 0.5]
     one.parameters = [b"abcd"]
@@ -177,7 +151,7 @@ def test_zeros_of_two_signs_differ():
 
 
 def test_differing_filter_jit_fails_the_demo(monkeypatch, capsys, tmp_path):
-    """One that traces again on each call, say."""
+    """For example one that traces again on each call."""
     import equinox as eqx
 
     def wasteful(f):
@@ -219,7 +193,7 @@ def test_matplotlib_is_only_needed_to_draw(monkeypatch, capsys):
     assert "matplotlib" in capsys.readouterr().err
 
 
-def test_nowhere_to_write(capsys, tmp_path):
+def test_a_folder_that_does_not_exist(capsys, tmp_path):
     assert cli.main(["demo", "--output", str(tmp_path / "none" / "demo")]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("demo: cannot write") and err.count("\n") == 1
@@ -236,13 +210,13 @@ def test_bad_usage(arguments, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_output_may_name_a_folder_or_either_file(tmp_path):
+def test_output_names_a_folder_or_either_file(tmp_path):
     assert _demo._prefix(str(tmp_path)) == str(tmp_path / "demo")
     assert _demo._prefix("a/b.svg") == _demo._prefix("a/b.png") == _demo._prefix("a/b") == "a/b"
     assert _demo._prefix("run.1") == "run.1"
 
 
-def test_failed_drawing_keeps_the_old_picture(monkeypatch, tmp_path):
+def test_a_drawing_that_fails_keeps_the_old_picture(monkeypatch, tmp_path):
     from matplotlib.figure import Figure
 
     prefix = str(tmp_path / "demo")
@@ -262,7 +236,7 @@ def test_failed_drawing_keeps_the_old_picture(monkeypatch, tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted(paths)
 
 
-def test_the_command_line_imports_nothing_that_it_may_not_need():
+def test_the_command_line_imports_no_optional_package():
     heavy = ("equinox", "optax", "rich", "matplotlib", "sklearn")
     code = f"import sys, filterjit.__main__; sys.exit(any(m in sys.modules for m in {heavy}))"
-    assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
+    run_code(code)

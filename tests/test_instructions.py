@@ -1,5 +1,5 @@
-"""Bounds on instructions: what is read from callgrind, and what is held to them. The counting
-itself is .ci/instructions' business."""
+"""Bounds on instructions: how callgrind's output is read and compared with the bounds. The counting
+itself is done by .ci/instructions."""
 
 import pytest
 
@@ -25,30 +25,30 @@ calls=1 78
 """
 
 
-def test_calls_are_read_with_all_that_they_cost():
+def test_calls_are_read_with_their_inclusive_costs():
     calls = read_calls(PROFILE)
     assert calls == {"malloc": (3, 90), "fj_bind": (3, 210)}
     assert instructions(calls, "bind") == 70
 
 
-def test_a_step_adds_up_its_functions():
+def test_a_step_is_the_sum_of_its_functions():
     calls = {name: (10, 1000 + i) for i, name in enumerate(STEPS["look-up"])}
     assert instructions(calls, "look-up") == 200
 
 
-def test_a_function_that_was_renamed_is_named():
+def test_a_function_that_is_not_found_is_named():
     with pytest.raises(SystemExit, match="fj_match_arguments"):
         instructions(read_calls(PROFILE), "match")
 
 
-def test_what_is_over_its_bound_is_told_with_both_figures():
+def test_a_count_over_its_bound_is_reported_with_both_figures():
     bounds = dict.fromkeys(("same", "slower", "within", "faster"), 1000)
     worse, better = judge({"same": 1000, "slower": 1031, "within": 1030, "faster": 969}, bounds)
     assert worse == ["slower: 1,031 instructions, +3.1 % of 1,000"]
     assert better == ["faster: 969 instructions, -3.1 % of 1,000"]
 
 
-def test_the_table_lines_up():
+def test_the_table_is_aligned():
     lines = table({"a": 1000, "another": 20}, {"a": 1234}).splitlines()
     assert lines[1].split() == ["a", "1,000", "1,234", "-19.0", "%"]
     assert lines[2].split() == ["another", "20", "-"]
@@ -57,7 +57,7 @@ def test_the_table_lines_up():
 
 @pytest.fixture
 def counted(monkeypatch, tmp_path):
-    """What is counted from here on; the bounds are in a file of their own."""
+    """The counts that `main` will see; its bounds are in a temporary file."""
     counts = {"bind, x": 1000}
     monkeypatch.setattr(count_instructions, "BOUNDS", tmp_path / "bounds.json")
     monkeypatch.setattr(count_instructions, "count", counts.copy)

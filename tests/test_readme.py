@@ -1,4 +1,4 @@
-"""The README's programs run as they stand there, and do what the text around them says."""
+"""The README's programs run as printed, and do what the text around them says."""
 
 import re
 from pathlib import Path
@@ -16,14 +16,14 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
 def blocks(section: str, language: str = "python") -> list[str]:
-    """The programs of a section, or what else stands in blocks of its own, in order."""
+    """Returns the blocks of code of a section, in order."""
     text = README.split(f"\n## {section}\n")[1].split("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
 
 
 @pytest.fixture(scope="module")
 def namespace() -> dict[str, Any]:
-    """What the programs about parts of a tree have made, one after the other."""
+    """The names that the programs about parts of a tree define, run one after the other."""
     found: dict[str, Any] = {}
     for block in blocks("Parts of a tree"):
         exec(compile(block, "README.md", "exec"), found)
@@ -65,7 +65,7 @@ def test_only_the_adapters_train(namespace: dict[str, Any], tmp_path: Path) -> N
     assert jax.tree_util.tree_structure(restored) == jax.tree_util.tree_structure(after)
 
 
-def test_what_explain_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_explain(capsys: pytest.CaptureFixture[str]) -> None:
     section = "Why it compiled again"
     (block,) = blocks(section)
     exec(compile(block, "train.py", "exec"), {})

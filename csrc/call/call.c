@@ -18,7 +18,8 @@
  *   prepare              before the first call of a FilterJit
  *   raise_binding_error  when the arguments do not fit the signature
  *   compile              when there is no variant for the arguments
- *   before_raising_call  before a call of a variant whose program may raise as it runs
+ *   before_raising_call  before a call of a variant whose program may raise as it runs, or
+ *                        has not been inspected yet
  *   inspect_new_trace    after a call that has traced, and after later ones until it answers
  *   wait                 after a call whose program may raise as it runs
  *   translate_error      when the call has failed with an Exception
@@ -369,11 +370,8 @@ inspect_new_trace(Call *call, FjOutput *output)
         return -1;
     }
     if (answer != Py_None) {
-        variant->traces[output->trace].may_raise =
-            answer == Py_True ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO;
-        if (answer == Py_True) {
-            variant->flags |= FJ_VARIANT_MAY_RAISE;
-        }
+        fj_variant_set_may_raise(variant, output->trace,
+                                 answer == Py_True ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO);
     }
     Py_DECREF(answer);
     return 0;

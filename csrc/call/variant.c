@@ -52,6 +52,9 @@ add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
     self->traces = traces;
     traces[self->num_traces] =
         (FjTrace){(FjStructure *)Py_NewRef((PyObject *)structure), may_raise};
+    if (may_raise != FJ_MAY_RAISE_NO) {
+        self->flags |= FJ_VARIANT_MAY_RAISE;
+    }
     return self->num_traces++;
 }
 
@@ -71,10 +74,19 @@ fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
             return -1;
         }
     }
-    if (may_raise == FJ_MAY_RAISE_YES) {
-        self->flags |= FJ_VARIANT_MAY_RAISE;
-    }
     return 0;
+}
+
+void
+fj_variant_set_may_raise(FjVariant *self, Py_ssize_t trace, FjMayRaise may_raise)
+{
+    self->traces[trace].may_raise = may_raise;
+    self->flags &= ~(unsigned)FJ_VARIANT_MAY_RAISE;
+    for (Py_ssize_t i = 0; i < self->num_traces; i++) {
+        if (self->traces[i].may_raise != FJ_MAY_RAISE_NO) {
+            self->flags |= FJ_VARIANT_MAY_RAISE;
+        }
+    }
 }
 
 FjStructure *

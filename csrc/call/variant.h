@@ -37,7 +37,7 @@ typedef struct {
 
 /* Flags of the few variants whose calls have more to do than a vectorcall. */
 typedef enum {
-    FJ_VARIANT_MAY_RAISE = 1,   /* the program of a trace may raise */
+    FJ_VARIANT_MAY_RAISE = 1,   /* the program of a trace may raise, or is not inspected yet */
     FJ_VARIANT_HAS_DEFERRED = 2 /* a thread has deferred something */
 } FjVariantFlag;
 
@@ -89,6 +89,9 @@ FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *st
 /* Adds traces to a variant that was compiled elsewhere: `outputs` is a tuple of the Structures
  * of their results.  0, or -1 with an error. */
 int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjMayRaise may_raise);
+
+/* Notes whether the program of a trace may raise as it runs, and updates the flags. */
+void fj_variant_set_may_raise(FjVariant *variant, Py_ssize_t trace, FjMayRaise may_raise);
 
 /* How many callables this thread has deferred and not run yet. */
 Py_ssize_t fj_variant_count_deferred(const FjVariant *variant);

@@ -1,4 +1,4 @@
-"""Diffrax: solves, gradients by each adjoint, errors, batches, and no trace too many."""
+"""Diffrax: solves, gradients by each adjoint, errors, batches, and counts of traces."""
 
 from typing import Any
 
@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
-from downstream_support import both, both_raise
 
-from parity.support import Traces
+from support.comparison import Traces, check_installed, check_installed_error
 
 diffrax = pytest.importorskip("diffrax")
 
@@ -25,7 +24,7 @@ def oscillate(t: Any, y: Any, args: Any) -> Any:
 
 
 def test_solution() -> None:
-    """All that a solution holds: times, values, statistics, the result."""
+    """Returns the contents of a solution: times, values, statistics and result."""
 
     def program() -> Any:
         solution = diffrax.diffeqsolve(
@@ -42,11 +41,11 @@ def test_solution() -> None:
         )
         ok = bool(solution.result == diffrax.RESULTS.successful)
         interpolated = [solution.evaluate(t) for t in (0.3, 0.3, 1.7)]
-        # A jitted method, and one that is vmapped outside.
+        # A jitted method, and a jitted method under vmap.
         many = jax.vmap(solution.evaluate)(jnp.linspace(0.1, 1.9, 4))
         return solution.ts, solution.ys, solution.stats, ok, interpolated, many
 
-    *_, ok, _, _ = both(program)
+    *_, ok, _, _ = check_installed(program)
     assert ok
 
 
@@ -76,7 +75,7 @@ def test_gradients_by_the_backward_solve() -> None:
         jitted = eqx.filter_jit(grad)
         return jitted(model, Y0), jitted(model, Y0 * 2)
 
-    both(program)
+    check_installed(program)
 
 
 def test_forward_mode() -> None:
@@ -86,7 +85,7 @@ def test_forward_mode() -> None:
         loss = loss_of(diffrax.ForwardMode())
         return eqx.filter_jvp(loss, (model, Y0), (eqx.filter(model, eqx.is_array), Y0))
 
-    both(program)
+    check_installed(program)
 
 
 def too_few_steps() -> Any:
@@ -103,8 +102,8 @@ def too_few_steps() -> Any:
 
 
 def test_too_few_steps() -> None:
-    both_raise(too_few_steps, "maximum number of solver steps was reached")
-    both_raise(lambda: eqx.filter_jit(too_few_steps)(), "maximum number of solver steps")
+    check_installed_error(too_few_steps, "maximum number of solver steps was reached")
+    check_installed_error(lambda: eqx.filter_jit(too_few_steps)(), "maximum number of solver steps")
 
 
 def test_error_under_vmap() -> None:
@@ -120,7 +119,7 @@ def test_error_under_vmap() -> None:
             max_steps=4,
         ).ys[0]
 
-    both_raise(lambda: jax.vmap(solve)(jnp.ones(2)), "maximum number of solver steps")
+    check_installed_error(lambda: jax.vmap(solve)(jnp.ones(2)), "maximum number of solver steps")
 
 
 def test_failure_without_an_error() -> None:
@@ -139,7 +138,7 @@ def test_failure_without_an_error() -> None:
         reached = bool(solution.result == diffrax.RESULTS.max_steps_reached)
         return solution.ys, reached, diffrax.RESULTS[solution.result], solution.stats
 
-    assert both(program)[1]
+    assert check_installed(program)[1]
 
 
 def test_solves_again_after_an_error() -> None:
@@ -154,7 +153,7 @@ def test_solves_again_after_an_error() -> None:
             solve(jnp.array(9.0))
         return before, solve(jnp.array(1.5)), solve(jnp.array(1.0))
 
-    both(program)
+    check_installed(program)
 
 
 def test_batch_of_solves() -> None:
@@ -175,7 +174,7 @@ def test_batch_of_solves() -> None:
         jitted = eqx.filter_jit(eqx.filter_vmap(solve, in_axes=(None, 0)))(Y0, rates)
         return jitted.ys, jitted.stats, jitted.ts
 
-    both(program)
+    check_installed(program)
 
 
 def test_events() -> None:
@@ -191,7 +190,7 @@ def test_events() -> None:
         )
         return solution.ts, solution.ys, solution.event_mask
 
-    both(program)
+    check_installed(program)
 
 
 def test_interpolation() -> None:
@@ -208,7 +207,7 @@ def test_interpolation() -> None:
             diffrax.rectilinear_interpolation(ts, ys),
         )
 
-    both(program)
+    check_installed(program)
 
 
 def test_loop_of_solves_is_traced_once() -> None:
@@ -221,7 +220,7 @@ def test_loop_of_solves_is_traced_once() -> None:
 
         y, counts = Y0, []
         for i in range(4):
-            # All is made anew each time, as programs do.
+            # Everything is recreated each time, as in users' programs.
             solution = diffrax.diffeqsolve(
                 diffrax.ODETerm(field),
                 diffrax.Tsit5(),
@@ -237,7 +236,7 @@ def test_loop_of_solves_is_traced_once() -> None:
             counts.append(traces.count)
         return y, counts
 
-    counts = both(program)[1]
+    counts = check_installed(program)[1]
     assert len(set(counts)) == 1
 
 
@@ -281,7 +280,7 @@ def test_gradients_in_a_loop_are_traced_once() -> None:
             values.append(value)
         return values, model, traces.count
 
-    values, _, count = both(program)
+    values, _, count = check_installed(program)
     assert count == 1 and values[-1] < values[0]
 
 
@@ -304,4 +303,4 @@ def test_solve_in_a_step_by_step_loop() -> None:
             t, y, state, error = step(solver, t, y, state, False)
         return t, y, state, error
 
-    both(program)
+    check_installed(program)

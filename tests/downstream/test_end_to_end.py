@@ -1,22 +1,22 @@
-"""The programs of benchmarks/end_to_end.py compute the same both ways. Times are not looked at."""
+"""The programs of benchmarks/end_to_end.py compute the same both ways. No test looks at times."""
 
 import equinox as eqx
 import jax.tree_util as jtu
 import pytest
 
 from end_to_end import HEADERS, PROGRAMS, WAYS, Row, main, start, table
-from parity.support import picture
+from support.comparison import comparable
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_results(name: str) -> None:
-    """Each step's results are those of all before it."""
+    """Each step's result depends on all steps before it."""
     steps = {way: start(name, way) for way in WAYS}
     found = {}
     for way, step in steps.items():
         with WAYS[way]():
             found[way] = [step() for _ in range(5)]
-    assert picture(found["ours"]) == picture(found["equinox"])
+    assert comparable(found["ours"]) == comparable(found["equinox"])
     assert jtu.tree_structure(found["ours"]) == jtu.tree_structure(found["equinox"])
     assert any(eqx.is_array(x) for x in jtu.tree_leaves(found["ours"]))
 

@@ -6,9 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from downstream_support import both, both_raise
 
-from parity.support import Traces
+from support.comparison import Traces, check_installed, check_installed_error
 
 lx = pytest.importorskip("lineax")
 
@@ -41,7 +40,7 @@ def test_solve(name: str) -> None:
         inside = eqx.filter_jit(lambda op, v: (lx.linear_solve(op, v).value, op.mv(v)))
         return solution.value, solution.stats, inside(operator, vector)
 
-    both(program)
+    check_installed(program)
 
 
 @pytest.mark.parametrize("solver", ["CG", "GMRES", "BiCGStab"])
@@ -51,7 +50,7 @@ def test_iterative_solvers(solver: str) -> None:
         solution = lx.linear_solve(operator, B, getattr(lx, solver)(rtol=1e-5, atol=1e-5))
         return solution.value, solution.stats, bool(solution.result == lx.RESULTS.successful)
 
-    both(program)
+    check_installed(program)
 
 
 def test_least_squares() -> None:
@@ -60,7 +59,7 @@ def test_least_squares() -> None:
         b = jnp.append(B, 4.0)
         return lx.linear_solve(tall, b, lx.QR()).value, lx.linear_solve(tall, b, lx.SVD()).value
 
-    both(program)
+    check_installed(program)
 
 
 def test_gradients_and_batches() -> None:
@@ -74,7 +73,7 @@ def test_gradients_and_batches() -> None:
             eqx.filter_jit(jax.vmap(jax.grad(solve), in_axes=(0, None)))(batch, B),
         )
 
-    both(program)
+    check_installed(program)
 
 
 def test_state_kept_between_solves() -> None:
@@ -88,7 +87,7 @@ def test_state_kept_between_solves() -> None:
         )
         return [solve(operator, b, state) for b in (B, B * 2)], state
 
-    both(program)
+    check_installed(program)
 
 
 def singular() -> Any:
@@ -96,8 +95,8 @@ def singular() -> Any:
 
 
 def test_error() -> None:
-    both_raise(singular, "linear solver returned non-finite")
-    both_raise(lambda: eqx.filter_jit(singular)(), "linear solver returned non-finite")
+    check_installed_error(singular, "linear solver returned non-finite")
+    check_installed_error(lambda: eqx.filter_jit(singular)(), "linear solver returned non-finite")
 
 
 def test_failure_without_an_error() -> None:
@@ -106,7 +105,7 @@ def test_failure_without_an_error() -> None:
         solution = lx.linear_solve(operator, B, lx.LU(), throw=False)
         return solution.value, lx.RESULTS[solution.result]
 
-    both(program)
+    check_installed(program)
 
 
 def test_loop_is_traced_once() -> None:
@@ -126,4 +125,4 @@ def test_loop_is_traced_once() -> None:
             counts.append(traces.count)
         return b, counts
 
-    assert len(set(both(program)[1])) == 1
+    assert len(set(check_installed(program)[1])) == 1

@@ -6,9 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from downstream_support import both, both_raise
 
-from parity.support import Traces
+from support.comparison import Traces, check_installed, check_installed_error
 
 optx = pytest.importorskip("optimistix")
 
@@ -37,7 +36,7 @@ def test_root(name: str) -> None:
         ok = bool(solution.result == optx.RESULTS.successful)
         return solution.value, solution.stats, solution.aux, ok
 
-    assert both(program)[-1]
+    assert check_installed(program)[-1]
 
 
 def test_implicit_gradients() -> None:
@@ -48,7 +47,7 @@ def test_implicit_gradients() -> None:
 
         return jax.grad(value)(ARGS), eqx.filter_jit(eqx.filter_value_and_grad(value))(ARGS)
 
-    both(program)
+    check_installed(program)
 
 
 def test_minimum() -> None:
@@ -58,7 +57,7 @@ def test_minimum() -> None:
         found = optx.minimise(rosenbrock, made, start, jnp.array(5.0), max_steps=500)
         return found.value, found.stats["num_steps"]
 
-    both(program)
+    check_installed(program)
 
 
 def test_least_squares() -> None:
@@ -76,7 +75,7 @@ def test_least_squares() -> None:
         found = optx.least_squares(fun, solver, params, (xs, xs**2), max_steps=20, throw=False)
         return found.value, found.stats["num_steps"]
 
-    both(program)
+    check_installed(program)
 
 
 def test_fixed_point_in_a_batch() -> None:
@@ -88,7 +87,7 @@ def test_fixed_point_in_a_batch() -> None:
         a = jnp.array([0.1, 0.5, 0.9])
         return jax.vmap(solve)(a), jax.vmap(jax.grad(solve))(a), eqx.filter_vmap(solve)(a)
 
-    both(program)
+    check_installed(program)
 
 
 def no_root() -> Any:
@@ -97,8 +96,8 @@ def no_root() -> Any:
 
 
 def test_error() -> None:
-    both_raise(no_root, "maximum number of")
-    both_raise(lambda: eqx.filter_jit(no_root)(), "maximum number of")
+    check_installed_error(no_root, "maximum number of")
+    check_installed_error(lambda: eqx.filter_jit(no_root)(), "maximum number of")
 
 
 def test_failure_without_an_error() -> None:
@@ -109,7 +108,7 @@ def test_failure_without_an_error() -> None:
         )
         return found.value, optx.RESULTS[found.result], found.stats["num_steps"]
 
-    both(program)
+    check_installed(program)
 
 
 def test_loop_is_traced_once() -> None:
@@ -127,11 +126,11 @@ def test_loop_is_traced_once() -> None:
             counts.append(traces.count)
         return y, counts
 
-    assert len(set(both(program)[1])) == 1
+    assert len(set(check_installed(program)[1])) == 1
 
 
 def test_solver_stepped_by_hand() -> None:
-    """Its state goes through a jitted function."""
+    """The solver's state is an argument and a result of a jitted function."""
 
     def program() -> Any:
         solver = optx.BFGS(rtol=1e-4, atol=1e-4)
@@ -153,4 +152,4 @@ def test_solver_stepped_by_hand() -> None:
             y, state, done = step(y, state)
         return y, done, state.f_info.f
 
-    both(program)
+    check_installed(program)

@@ -1,4 +1,4 @@
-"""Equinox with Optax: models of all kinds trained both ways, the same to the last bit."""
+"""Equinox with Optax: models of all kinds trained both ways, with results equal bit for bit."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import optax
 import pytest
-from downstream_support import both
 
-from parity.support import Traces
+from support.comparison import Traces, check_installed
 
 KEY = jax.random.key(0)
 X = jax.random.normal(jax.random.key(1), (8, 4))
@@ -76,11 +75,11 @@ def test_classifier(name: str, donate: Any) -> None:
             told.append((value, aux))
         return told, model, state, evaluate(model), traces.count
 
-    both(program)
+    check_installed(program)
 
 
 def test_recurrent_and_partitioned() -> None:
-    """A frozen part, a scan, a filter specification."""
+    """A recurrent model with a frozen part, a scan and a filter specification."""
 
     class Recurrent(eqx.Module):
         cell: eqx.nn.GRUCell
@@ -110,11 +109,11 @@ def test_recurrent_and_partitioned() -> None:
             model, state = train(model, state)
         return model
 
-    both(program)
+    check_installed(program)
 
 
 def test_ensemble_and_checkpoint(tmp_path: Path) -> None:
-    """Many models in one, saved half-way and loaded."""
+    """An ensemble of models, saved half-way and loaded."""
 
     def program() -> Any:
         make = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 1, 3, 1, key=key))
@@ -133,5 +132,5 @@ def test_ensemble_and_checkpoint(tmp_path: Path) -> None:
         loaded = eqx.tree_deserialise_leaves(path, make(jax.random.split(KEY, 3)))
         return train(loaded), train(models)
 
-    loaded, kept = both(program)
+    loaded, kept = check_installed(program)
     assert eqx.tree_equal(loaded, kept)

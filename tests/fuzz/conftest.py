@@ -1,4 +1,5 @@
-"""The modules of the fuzzer import one another by name, as its command does."""
+"""Puts this folder on the path: the modules of the fuzzer import each other by name, as in the
+script long.py."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How much the fuzzer has done so far."""
+"""Counts of what the fuzzer has done so far."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The machine: functions under test, and calls of them that are checked.
+"""The machine: functions under test, and checked calls of them.
 
-Each call is compared with the plain function's result, and with the model: which of the variants
-there are may answer it, or that there must be a new one. Each trace leaves its number in the
-result, so that the very trace that answered is known.
+The result of each call is compared with that of the function without jit. The model says which
+variants may answer the call, or that there must be a new one. Each trace writes its number into the
+result, which tells which trace answered.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Boom(Exception):
 
 
 class Machine:
-    """What the steps are made of, without Hypothesis."""
+    """The operations of which the fuzzer's steps consist, without Hypothesis."""
 
     def __init__(self, pretend: bool, maxsize: int, small: int = 3) -> None:
         figures.machines += 1
@@ -58,15 +58,15 @@ class Machine:
         self.caches = {id(t.cache): t for t in self.targets}
         forget_the_dead()
 
-    # ---- making ----
+    # ---- functions ----
 
-    def seen(self, structure: bool, **slots: Any) -> Seen:
-        """Called by each function under test with all that it sees."""
-        if getattr(self.local, "plain", False):
-            return Seen(exact(slots, structure), 0)
-        if any(type(x) is Bomb for x in walk(slots)):
+    def seen(self, structure: bool, **arguments: Any) -> Seen:
+        """Each function under test calls this with its arguments, and returns the result."""
+        if getattr(self.local, "without_jit", False):
+            return Seen(exact(arguments, structure), 0)
+        if any(type(x) is Bomb for x in walk(arguments)):
             raise Boom
-        return Seen(exact(slots, structure), next(self.numbers))
+        return Seen(exact(arguments, structure), next(self.numbers))
 
     def _make_targets(self, maxsize: int, small: int) -> None:
         seen = self.seen
@@ -136,20 +136,22 @@ class Machine:
     # ---- calls ----
 
     def expected(self, target: Target, args: Any, kwargs: Any) -> Any:
-        self.local.plain = True
+        self.local.without_jit = True
         try:
-            return self.picture(target, target.fun(*args, **kwargs))[:2]
+            return self.comparable(target, target.fun(*args, **kwargs))[:2]
         finally:
-            self.local.plain = False
+            self.local.without_jit = False
 
     def prepare(self, target: Target, args: Any, kwargs: Any) -> tuple[Any, Any, Any, Any]:
-        """The slots of a call, their key, the avals that it is traced for, what it has to return."""
-        slots = target.slots(args, kwargs)
-        avals = tuple(aval(x) for x in (*target.own, *arrays(slots)))
-        return slots, exact(slots, target.structure), avals, self.expected(target, args, kwargs)
+        """Returns the arguments by parameter, their key, the avals of the trace and the expected
+        result."""
+        arguments = target.arguments(args, kwargs)
+        avals = tuple(aval(x) for x in (*target.own, *arrays(arguments)))
+        key = exact(arguments, target.structure)
+        return arguments, key, avals, self.expected(target, args, kwargs)
 
-    def picture(self, target: Target, result: Any) -> tuple[Any, Any, int]:
-        """What is compared of a result, and the number of the trace that it is from."""
+    def comparable(self, target: Target, result: Any) -> tuple[Any, Any, int]:
+        """Returns a result's exact key, the values of its arrays and the number of its trace."""
         number = next(x.number for x in walk(result) if type(x) is Seen)
         key = exact(result, target.structure)
         return key, [value(x) for x in arrays(result)], number
@@ -164,24 +166,24 @@ class Machine:
         given: tuple[Any, Any] | None = None,
         times: int = 1,
     ) -> Any:
-        """Calls and checks, some `times`. `args` and `kwargs` are what the function gets; with
-        `through`, that is called with `given` in the place of the target, and `captured` holds its
-        guess."""
-        slots, key, avals, want = self.prepare(target, args, kwargs)
+        """Calls and checks the target, `times` times. `args` and `kwargs` are what the function gets.
+        With `through`, that is called with `given` in the place of the target, and `captured` holds
+        its predicted variant."""
+        arguments, key, avals, want = self.prepare(target, args, kwargs)
         mine, named = (args, kwargs) if given is None else given
         got = None
         for _ in range(times):
             candidates = self.candidates(target, key, captured)
             got = (through or target.f)(*mine, **named)
-            self.check(target, slots, key, avals, want, got, candidates, captured)
+            self.check(target, arguments, key, avals, want, got, candidates, captured)
             self.check_size(target)
         return got
 
     def candidates(self, target: Target, key: Any, captured: list[Any] | None) -> list[Variant]:
-        """The variants that may answer; the guess alone where it fits."""
-        guess = target.last if captured is None or captured[0] is None else captured[0]
-        if guess in target.cache.variants and guess.key == key and guess.is_valid():
-            return [guess]
+        """Returns the variants that may answer: the predicted one alone where it fits."""
+        predicted = target.last if captured is None or captured[0] is None else captured[0]
+        if predicted in target.cache.variants and predicted.key == key and predicted.is_valid():
+            return [predicted]
         return [v for v in target.cache.variants if v.key == key and v.is_valid()]
 
     def count_call(self) -> None:
@@ -193,7 +195,7 @@ class Machine:
     def check(
         self,
         target: Target,
-        slots: Any,
+        arguments: Any,
         key: Any,
         avals: Any,
         want: Any,
@@ -203,9 +205,9 @@ class Machine:
         exactly: bool = True,
     ) -> None:
         self.count_call()
-        *picture, number = self.picture(target, got)
-        assert picture[0] == want[0], f"a wrong result: {picture[0]} is not {want[0]}"
-        assert picture[1] == want[1], f"wrong arrays: {picture[1]} are not {want[1]}"
+        *found, number = self.comparable(target, got)
+        assert found[0] == want[0], f"a wrong result: {found[0]} is not {want[0]}"
+        assert found[1] == want[1], f"wrong arrays: {found[1]} are not {want[1]}"
         assert number > 0
         variant = self.by_trace.get(number)
         if variant is not None:
@@ -220,10 +222,10 @@ class Machine:
             if candidates:
                 variant = (lacking or candidates)[0]
             else:
-                variant = Variant(key, slots, target.structure)
+                variant = Variant(key, arguments, target.structure)
                 target.cache.add(variant)
                 figures.compiled_by_jax += not self.pretend
-                for x in walk(slots):
+                for x in walk(arguments):
                     kind = None if is_array(x) else kind_of(x)
                     figures.nodes["array" if is_array(x) else kind.name if kind else "static"] += 1
             variant.traces.setdefault(avals, set()).add(number)
@@ -238,7 +240,7 @@ class Machine:
         assert found == expected, f"{found} variants, there should be {expected}"
 
     def call_failing(self, target: Target, args: Any, kwargs: Any, error: Any) -> None:
-        """A call that raises leaves all as it was."""
+        """Makes a call that raises, and checks that it leaves the cache unchanged."""
         before = len(target.f.variants)
         try:
             target.f(*args, **kwargs)
@@ -263,7 +265,7 @@ class Machine:
         target, partial, first, named, captured = self.partials[index]
         full = (*first, *args), {**named, **kwargs}
         if not named.keys().isdisjoint(kwargs):
-            captured = None  # other arguments than the captured ones
+            captured = None  # the call replaces captured arguments
         given = args, kwargs
         return self.call(
             target, *full, through=partial, captured=captured, given=given, times=times
@@ -284,8 +286,8 @@ class Machine:
         figures.clears += 1
         cache = target.cache
         cache.clear()
-        gone = [n for n, v in self.by_trace.items() if v not in self._live(cache)]
-        for number in gone:
+        evicted = [n for n, v in self.by_trace.items() if v not in self._live(cache)]
+        for number in evicted:
             del self.by_trace[number]
         for other in self.targets:
             if other.cache is cache:
@@ -298,8 +300,8 @@ class Machine:
         return {v for t in self.targets if t.cache is not but for v in t.cache.variants}
 
     def call_in_threads(self, jobs: list[tuple[Target, Any, Any]]) -> None:
-        """All at once. Which of two equal calls makes the variant is anybody's guess, and so is
-        the order of use: a cache that may have lost a variant is cleared afterwards."""
+        """Makes the calls at the same time. Neither the call that makes a variant nor the order of
+        use is defined, so a cache that may have evicted a variant is cleared afterwards."""
         prepared = [self.prepare(*job) for job in jobs]
         barrier = threading.Barrier(len(jobs))
         results: list[Any] = [None] * len(jobs)
@@ -331,19 +333,21 @@ class Machine:
             for t, _, _ in jobs
             if len(t.cache.variants) + len(jobs) > t.cache.maxsize
         }
-        for (target, _, _), (slots, key, avals, want), got in zip(
+        for (target, _, _), (arguments, key, avals, want), got in zip(
             jobs, prepared, results, strict=True
         ):
             for result in got:
                 if id(target.cache) in full:
-                    assert list(self.picture(target, result)[:2]) == list(want)
+                    assert list(self.comparable(target, result)[:2]) == list(want)
                     self.count_call()
                     continue
-                # The guess is whichever call came last: any variant that fits is right.
+                # Any call may have been the last, so any variant that fits may be predicted.
                 fitting = [v for v in target.cache.variants if v.key == key and v.is_valid()]
-                self.check(target, slots, key, avals, want, result, fitting, None, exactly=False)
+                self.check(
+                    target, arguments, key, avals, want, result, fitting, None, exactly=False
+                )
         for target in full.values():
             self.clear(target)
         for target, _, _ in jobs:
             self.check_size(target)
-            target.last = None  # which it was is not known
+            target.last = None  # not defined

@@ -1,4 +1,4 @@
-"""The model of a function's cache: which variants there have to be."""
+"""The model of a function's cache: which variants it must hold."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fuzz_oracle import may_change, static_key, statics
 
 
 class Variant:
-    """What the model knows of a variant."""
+    """The model of a variant."""
 
     def __init__(self, key: Any, tree: Any, structure: bool) -> None:
         self.key = key
         self.structure = structure
-        # Its own statics, which go into its next trace: it is good for nothing once they differ.
+        # Its own static values, which its next trace would use: once they change, it is not valid.
         changing = [x for x in statics(tree) if may_change(x)]
         self.own = [(x, static_key(x, structure)) for x in changing]
         self.traces: dict[Any, set[int]] = {}
@@ -27,7 +27,7 @@ class Variant:
 class CacheModel:
     def __init__(self, maxsize: int) -> None:
         self.maxsize = maxsize
-        self.variants: list[Variant] = []  # the one used longest ago first
+        self.variants: list[Variant] = []  # the least recently used first
 
     def touch(self, variant: Variant) -> None:
         if variant in self.variants:
@@ -46,18 +46,18 @@ class CacheModel:
 
 
 class Target:
-    """A function, its plain self, and what the model knows of it.
+    """A function under test: as it is, jitted, and the model of its cache.
 
-    `last` is the variant that the wrapper tries first.
+    `last` is the variant that the wrapper predicts for the next call.
     """
 
     def __init__(self, fun: Any, f: Any, cache: CacheModel, structure: bool, own: Any = ()) -> None:
         self.fun, self.f, self.cache, self.structure = fun, f, cache, structure
-        self.own = own  # of the function itself: arrays
+        self.own = own  # the arrays of the function itself
         self.signature = inspect.signature(fun)
         self.last: Variant | None = None
         self.donates = False
 
-    def slots(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         bound = self.signature.bind(*args, **kwargs).arguments
         return {name: x for name, x in bound.items() if name != "rest" or len(x) > 0}

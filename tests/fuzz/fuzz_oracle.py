@@ -1,23 +1,22 @@
-"""What the library is held against: exact equality of trees, written down a second time.
+"""The oracle: a second implementation of the exact equality of trees.
 
-`exact` turns a tree into nested tuples that compare with ``==`` exactly where two trees may share
-a compiled program: the same nodes, types, keys and statics, by the rules of the README. Nothing
-in here asks the C core, and nothing keeps alive what counts by its identity, so that the address
-of an object that died can be given to another while a test runs.
+`exact` turns a tree into nested tuples. Two of these are equal exactly if the two trees may share a
+compiled program: if they have the same nodes, types, keys and static values (all that is not an
+array), by the rules of the README. Nothing here uses the C core. Nothing keeps objects alive that
+are compared by identity, so the address of a dead object can be reused while a test runs.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import enum
 import functools
 import itertools
 import struct
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,6 +25,20 @@ import jax.tree_util as jtu
 import numpy as np
 
 from filterjit import _core
+from support.modules import Deeper, Layer, Shell
+from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
+from support.statics import (
+    Coarse,
+    Constant,
+    Double,
+    Integer,
+    Level,
+    Other,
+    Pair,
+    Text,
+    Value,
+    Variable,
+)
 
 # ---- identity ----
 
@@ -34,11 +47,11 @@ _numbers = itertools.count(1)
 
 
 def serial(x: Any) -> int:
-    """A number that no other object has had or will have."""
-    known = _serials.get(id(x))
-    if known is None or known[0]() is not x:
-        known = _serials[id(x)] = weakref.ref(x), next(_numbers)
-    return known[1]
+    """Returns a number that is unique to this object for the whole run."""
+    entry = _serials.get(id(x))
+    if entry is None or entry[0]() is not x:
+        entry = _serials[id(x)] = weakref.ref(x), next(_numbers)
+    return entry[1]
 
 
 def forget_the_dead() -> None:
@@ -49,169 +62,16 @@ def forget_the_dead() -> None:
 
 # ---- the types that trees are made of ----
 
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
-
-
-class Checked(collections.namedtuple("Checked", ["a", "b"])):
-    """A named tuple that has to be called."""
-
-    def __new__(cls, a: Any, b: Any = None) -> Checked:
-        return super().__new__(cls, a, b)
-
-
-class Layer(eqx.Module):
-    weight: Any
-    bias: Any
-    size: Any = eqx.field(static=True)
-    activation: Any = eqx.field(static=True)
-
-    def method(self, x: Any) -> Any:
-        return self.weight, x
-
-
-class Deeper(Layer):
-    extra: Any
-
-
-class Shell(eqx.Module):
-    """A Module that may carry the attributes of a function."""
-
-    inner: Any
-
-
-@dataclasses.dataclass
-class Record:
-    data: Any
-    other: Any
-    tag: Any
-
-
-jtu.register_dataclass(Record, data_fields=["data", "other"], meta_fields=["tag"])
-
-
-class Box:
-    """A node that says what the keys of its children are."""
-
-    def __init__(self, children: Any, aux: Any) -> None:
-        self.children, self.aux = list(children), aux
-
-
-class Bag(Box):
-    """One that does not."""
-
-
-jtu.register_pytree_with_keys(
-    Box,
-    lambda x: ([(jtu.SequenceKey(i), c) for i, c in enumerate(x.children)], x.aux),
-    lambda aux, children: Box(children, aux),
-)
-jtu.register_pytree_node(
-    Bag, lambda x: (tuple(x.children), x.aux), lambda aux, children: Bag(children, aux)
-)
-
-
-class Listed(list[Any]):
-    """Registered, though a builtin's subclass."""
-
-
-jtu.register_pytree_node(Listed, lambda x: (tuple(x), None), lambda _, xs: Listed(xs))
-
+# The attributes of a function that a Module can carry.
 WRAPPER = functools.WRAPPER_ASSIGNMENTS
-
-# ---- the types of statics ----
-
-
-class Colour(enum.Enum):
-    RED = 1
-    BLUE = 2
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
-
-
-class Integer(int):
-    pass
-
-
-class Double(float):
-    pass
-
-
-class Pair(tuple[Any, ...]):
-    pass
-
-
-class Text(str):
-    pass
-
-
-@dataclasses.dataclass(frozen=True)
-class Constant:
-    """Whose own ``==`` takes ``Constant(1)`` for ``Constant(True)``."""
-
-    value: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class Other:
-    value: Any
-
-
-@dataclasses.dataclass
-class Variable:
-    """Without a hash: in static fields alone."""
-
-    value: Any
-
-
-class Coarse:
-    """Equal more often than it should be, which is its own decision."""
-
-    def __init__(self, value: int) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Coarse) and self.value // 2 == other.value // 2
-
-    def __hash__(self) -> int:
-        return 5
-
-
-class Value:
-    """Equal by value, and mutable."""
-
-    def __init__(self, value: int) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Value) and self.value == other.value
-
-    def __hash__(self) -> int:
-        return hash(self.value)
-
-
-class Thing:
-    """Equal to nothing else, with a method."""
-
-    def method(self) -> None:
-        pass
 
 
 class Bomb:
-    """What the functions under test refuse to be traced with."""
-
-
-class Unhashable:
-    __hash__ = None  # type: ignore[assignment]
+    """A value that makes the functions under test raise."""
 
 
 class Seen:
-    """What a function saw, as it says in its result, and in which trace it was."""
+    """Part of a function's result: the key of its arguments and the number of its trace."""
 
     def __init__(self, key: Any, number: int) -> None:
         self.key, self.number = key, number
@@ -225,7 +85,7 @@ Build = Callable[[Any, list[Any], list[Any]], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """How nodes of a type come apart into named statics and children, and are built of both."""
+    """How to split nodes of a type into named static values and children, and to rebuild them."""
 
     name: str
     split: Split
@@ -233,7 +93,7 @@ class Kind:
 
 
 def _items(x: Any) -> list[Any]:
-    """The keys of a dict, in the order in which JAX knows them."""
+    """Returns the keys of a dict in JAX's order."""
     return list(x) if type(x) is collections.OrderedDict else sorted(x)
 
 
@@ -254,7 +114,8 @@ def _build_dict(x: Any, aux: list[Any], children: list[Any]) -> Any:
 
 
 def attributes_of(x: Any) -> dict[str, Any]:
-    """Of a `Layer` without asking for its ``__dict__``: it would not be where it was after."""
+    """Returns a node's attributes. The ``__dict__`` of a `Layer` is not asked for, since that would
+    move its attributes to another place in memory."""
     if type(x) in (Layer, Deeper):
         found = {}
         for name in type(x).__dataclass_fields__:
@@ -268,7 +129,7 @@ def attributes_of(x: Any) -> dict[str, Any]:
 
 @functools.cache
 def _fields(cls: Any) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Names of the dynamic and the static fields, and of the attributes of a function."""
+    """Returns the names of the dynamic fields, the static fields, and a function's attributes."""
     fields = dataclasses.fields(cls)
     static = tuple(f.name for f in fields if f.metadata.get("static", False))
     dynamic = tuple(f.name for f in fields if f.name not in static)
@@ -311,24 +172,24 @@ KINDS: dict[type, Kind] = {
     type(None): Kind("None", lambda x: ([], []), lambda x, aux, children: None),
     tuple: Kind("tuple", *_sequence(lambda x, c: tuple(c))),
     list: Kind("list", *_sequence(lambda x, c: list(c))),
-    Listed: Kind("registered list", *_sequence(lambda x, c: Listed(c))),
+    ListSubclass: Kind("registered list", *_sequence(lambda x, c: ListSubclass(c))),
     Point: Kind("named tuple", *_sequence(lambda x, c: Point(*c))),
-    Checked: Kind("named tuple with __new__", *_sequence(lambda x, c: Checked(*c))),
+    PointWithNew: Kind("named tuple with __new__", *_sequence(lambda x, c: PointWithNew(*c))),
     dict: Kind("dict", _split_dict, _build_dict),
     collections.OrderedDict: Kind("OrderedDict", _split_dict, _build_dict),
     collections.defaultdict: Kind("defaultdict", _split_dict, _build_dict),
-    Record: Kind(
+    Registered: Kind(
         "registered dataclass",
-        lambda x: ([("tag", x.tag)], [x.data, x.other]),
-        lambda x, aux, children: Record(*children, *aux),
+        lambda x: ([("meta", x.meta)], [x.a, x.b]),
+        lambda x, aux, children: Registered(*children, *aux),
     ),
     Box: Kind(
-        "generic node with keys",
+        "custom node with keys",
         lambda x: ([("aux", x.aux)], list(x.children)),
         lambda x, aux, children: Box(children, aux[0]),
     ),
     Bag: Kind(
-        "generic node",
+        "custom node",
         lambda x: ([("aux", x.aux)], list(x.children)),
         lambda x, aux, children: Bag(children, aux[0]),
     ),
@@ -339,7 +200,7 @@ KINDS: dict[type, Kind] = {
     ),
     _core.FilterJit: Kind(
         "filter_jit",
-        # Its Cache is what counts: one for each function and options.
+        # Wrappers are equal if they share a Cache: one for each function and options.
         lambda x: ([("wrapped", Same(x.__wrapped__)), ("options", _options(x))], []),
         lambda x, aux, children: x,
     ),
@@ -363,7 +224,7 @@ _MODULES = {
 
 
 class Same:
-    """An object that counts by its identity, whatever the rule for functions is."""
+    """Wraps an object that is compared by identity, whatever the rule for functions is."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -397,7 +258,7 @@ def is_array(x: Any) -> bool:
 
 
 class Exact:
-    """Writes a static down; `structure`: functions by what they are made of."""
+    """Makes keys of static values; with `structure`, functions are compared by structure."""
 
     def __init__(self, structure: bool) -> None:
         self.structure = structure
@@ -477,7 +338,7 @@ def static_key(x: Any, structure: bool = False) -> Any:
 
 
 def exact(tree: Any, structure: bool = False) -> Any:
-    """The tree without the values of its arrays."""
+    """Returns the key of a tree, which leaves out the arrays' values."""
     if is_array(tree):
         return "array"
     kind = kind_of(tree)
@@ -494,7 +355,7 @@ def exact(tree: Any, structure: bool = False) -> Any:
 
 
 def walk(tree: Any) -> list[Any]:
-    """All nodes and leaves of a tree, from the top."""
+    """Returns all nodes and leaves of a tree, the root first."""
     found: list[Any] = []
     _walk(tree, found)
     return found
@@ -513,7 +374,7 @@ def arrays(tree: Any) -> list[Any]:
 
 
 def statics(tree: Any) -> list[Any]:
-    """The static leaves, fields and aux data."""
+    """Returns the static leaves, fields and aux data of a tree."""
     found = []
     for x in walk(tree):
         kind = None if is_array(x) else kind_of(x)
@@ -526,30 +387,30 @@ def statics(tree: Any) -> list[Any]:
 
 @functools.cache
 def _dtype(dtype: Any) -> Any:
-    """What JAX makes of a dtype."""
+    """Returns the dtype that JAX uses in the place of this one."""
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
-_known: dict[int, tuple[Any, Any, Any]] = {}
+_remembered: dict[int, tuple[Any, Any, Any]] = {}
 
 
 def remember(x: Any) -> None:
-    """Keeps what is asked of an array that is never to die."""
-    _known[id(x)] = x, aval(x), value(x)
+    """Stores the aval and the value of an array that lives forever."""
+    _remembered[id(x)] = x, aval(x), value(x)
 
 
 def aval(x: Any) -> Any:
-    """By what JAX tells two arrays apart."""
-    if id(x) in _known:
-        return _known[id(x)][1]
+    """Returns the properties of an array that JAX traces for."""
+    if id(x) in _remembered:
+        return _remembered[id(x)][1]
     weak = isinstance(x, jax.Array) and x.weak_type
     return x.shape, str(_dtype(x.dtype)), weak
 
 
 def value(x: Any) -> Any:
-    """An array's value, in the dtype that JAX gives it."""
-    if id(x) in _known:
-        return _known[id(x)][2]
+    """Returns an array's value, in the dtype that JAX gives it."""
+    if id(x) in _remembered:
+        return _remembered[id(x)][2]
     return aval(x), np.asarray(x).astype(_dtype(x.dtype)).tobytes()
 
 
@@ -557,7 +418,7 @@ _CHANGING = (list, dict, set, Value, Variable, types.FunctionType, types.MethodT
 
 
 def may_change(x: Any) -> bool:
-    """Whether what a static equals can come to be another."""
+    """Whether a static value can change in place such that it equals other values."""
     if isinstance(x, (tuple, frozenset)):
         return any(map(may_change, x))
     if isinstance(x, (Constant, Other)):
@@ -571,7 +432,7 @@ def may_change(x: Any) -> bool:
 
 
 def twin(x: Any) -> Any:
-    """Another object that is exactly the same, where there can be one."""
+    """Returns another object that is exactly equal, if there can be one."""
     cls = type(x)
     if is_array(x):
         return x
@@ -599,8 +460,8 @@ def twin(x: Any) -> Any:
 
 
 def copy(tree: Any, change: Callable[[Any], Any] = twin) -> Any:
-    """A tree of other nodes and statics that is exactly the same; or with `change` done to each
-    static and array."""
+    """Returns an exactly equal tree of other nodes and static values, or one with `change` applied to
+    each static value and array."""
     kind = None if is_array(tree) else kind_of(tree)
     if kind is None:
         return change(tree)
@@ -609,5 +470,5 @@ def copy(tree: Any, change: Callable[[Any], Any] = twin) -> Any:
 
 
 def snapshot(tree: Any) -> Any:
-    """The nodes anew; the very same statics and arrays. What `f.partial` keeps."""
+    """Recreates the nodes with the same static values and arrays, as `f.partial` does."""
     return copy(tree, lambda x: x)

@@ -1,7 +1,7 @@
-"""A stand-in for ``jax.jit``, on which most machines run.
+"""A stand-in for ``jax.jit``, which most machines use.
 
-It traces by running the function with other arrays, and remembers where each array of the result
-came from: what a program is, at a thousandth of the price. All else is the library as it is.
+It traces by running the function with placeholder arrays, and remembers from which argument each
+array of the result came. That costs a thousandth of a compilation. All other code is filterjit's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from filterjit._jit import _options
 
 
 class Pretend:
-    """Traces `flat` for each combination of avals, and then only picks arrays."""
+    """Traces `flat` once for each combination of avals. Further calls only select arrays."""
 
     def __init__(self, flat: Callable[..., Any]) -> None:
         self.flat = flat
@@ -25,19 +25,19 @@ class Pretend:
 
     def __call__(self, *given: Any) -> Any:
         key = tuple(map(aval, given))
-        known = self.traces.get(key)
-        if known is None:
+        traced = self.traces.get(key)
+        if traced is None:
             marks = [np.empty(x.shape, x.dtype) for x in given]
             places = {id(mark): i for i, mark in enumerate(marks)}
             found, trace = _core.output_flatten(self.flat(*marks))
-            known = self.traces[key] = trace, [places.get(id(x), x) for x in found]
-        trace, program = known
+            traced = self.traces[key] = trace, [places.get(id(x), x) for x in found]
+        trace, program = traced
         result = [given[x] if type(x) is int else x for x in program]
         return _core.output_unflatten(trace, tuple(result))
 
 
 class PretendOptions(_options.Options):
-    """The library's, with `Pretend` for ``jax.jit``."""
+    """filterjit's options, with `Pretend` in the place of ``jax.jit``."""
 
     def _key(self, structure: Any) -> Any:
         return super()._key(structure), "pretend"

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 from fuzz_figures import figures
 from fuzz_machine import Boom, Machine
 from fuzz_model import Target
-from fuzz_oracle import Bomb, Layer, Thing, Unhashable, copy
+from fuzz_oracle import Bomb, copy
 from fuzz_trees import (
     NUMBERS,
     change_large,
@@ -26,18 +26,21 @@ from fuzz_trees import (
 )
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from support.modules import Layer
+from support.statics import Thing, Unhashable
+
 _fast = False
 
 
 def use_fast_draws(on: bool) -> None:
-    """Whether steps draw from a plain ``Random`` of one drawn seed: ten times faster, and a
-    failure shrinks in its steps alone."""
+    """Makes steps draw from a ``Random`` whose seed Hypothesis draws. That is ten times faster, and a
+    failure shrinks in its steps only."""
     global _fast
     _fast = on
 
 
 class Seeded(random.Random):
-    """Says its seed where a failure is printed."""
+    """Shows its seed where a failure is printed."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -58,7 +61,7 @@ generators = _generators()
 
 
 class Differential(RuleBasedStateMachine):
-    """The steps. `pretend` and the sizes of caches are for subclasses to say."""
+    """The fuzzer's steps, on the stand-in for ``jax.jit``."""
 
     pretend = True
     repeats = 6
@@ -71,7 +74,7 @@ class Differential(RuleBasedStateMachine):
     # ---- drawing ----
 
     def _tree(self, rng: random.Random) -> Any:
-        """Mostly a tree that was there before, or one that is nearly the same."""
+        """Mostly returns a tree of the pool, or one that is nearly the same."""
         pool = self.m.pool
         die = rng.randrange(10)
         if die < 6:
@@ -127,7 +130,7 @@ class Differential(RuleBasedStateMachine):
 
     @rule(rng=generators)
     def call(self, rng: random.Random) -> None:
-        """The same arguments some times, as they are and as copies."""
+        """Calls a function several times with the same arguments and with copies of them."""
         target = self._target(rng)
         args, kwargs = self._arguments(rng, target)
         for _ in range(rng.randrange(1, self.repeats)):
@@ -140,8 +143,8 @@ class Differential(RuleBasedStateMachine):
             self.m.call(target, args, kwargs, times=rng.randrange(1, 4))
 
     @rule(rng=generators)
-    def call_by_turns(self, rng: random.Random) -> None:
-        """Trees that differ in little, in turn, on one function."""
+    def call_alternately(self, rng: random.Random) -> None:
+        """Calls a function alternately with trees that differ little."""
         target = rng.choice(self.m.targets[:5])
         trees = [self._tree(rng)]
         trees += [draw_nearly(rng, trees[0], self.m.wrapped) for _ in range(2)]
@@ -150,7 +153,8 @@ class Differential(RuleBasedStateMachine):
 
     @rule(rng=generators)
     def call_confused(self, rng: random.Random) -> None:
-        """One static in a place of its own, in turn with what is easily taken for it."""
+        """Calls a function alternately with a static value and with ones that are easily taken for
+        it."""
         target = rng.choice(self.m.targets[:5])
         static = draw_field(rng) if rng.randrange(2) else rng.choice(NUMBERS)
         for _ in range(2 * self.repeats):
@@ -159,7 +163,7 @@ class Differential(RuleBasedStateMachine):
 
     @rule(rng=generators)
     def mutate_between(self, rng: random.Random) -> None:
-        """The very same tree, called with, changed in place, and called with again."""
+        """Calls a function with one tree, which is changed in place between the calls."""
         target = self._target(rng)
         tree = rng.choice(self.m.pool)
         for _ in range(3):
@@ -203,7 +207,7 @@ class Differential(RuleBasedStateMachine):
 
     @rule(rng=generators)
     def call_bound(self, rng: random.Random) -> None:
-        """As a method of a Module."""
+        """Calls a function as a method of a Module."""
         target = self.m.targets[3]
         owner = Layer(self._tree(rng), None, 1, len)
         bound = target.f.__get__(owner)
@@ -212,7 +216,7 @@ class Differential(RuleBasedStateMachine):
 
     @rule(rng=generators)
     def feed_back(self, rng: random.Random) -> None:
-        """What a call returned is an argument of the next one."""
+        """Passes the result of a call to the next one."""
         target = self.m.targets[rng.randrange(2)]
         tree = self._tree(rng)
         if has_missing_fields(tree):
@@ -223,7 +227,7 @@ class Differential(RuleBasedStateMachine):
 
     @rule(rng=generators)
     def call_large(self, rng: random.Random) -> None:
-        """A large model, again and again, and changed in one place."""
+        """Calls a function with a large model, which is changed in one place between the calls."""
         target = self.m.targets[1]
         model = draw_large(rng)
         for _ in range(self.repeats):
@@ -232,8 +236,8 @@ class Differential(RuleBasedStateMachine):
             change_large(rng, model)
 
     @rule(rng=generators)
-    def addresses_again(self, rng: random.Random) -> None:
-        """Objects that count by their identity, one at the address of the last."""
+    def reuse_addresses(self, rng: random.Random) -> None:
+        """Passes objects that are compared by identity, each maybe at the address of the last."""
         target = self.m.targets[3]
         for _ in range(self.repeats):
             make = rng.choice([lambda: Thing(), lambda: lambda: 0, lambda: type("Local", (), {})])
@@ -278,7 +282,7 @@ class Differential(RuleBasedStateMachine):
 
 
 class WithJax(Differential):
-    """The same on ``jax.jit`` itself."""
+    """The same steps on ``jax.jit``."""
 
     pretend = False
     repeats = 16

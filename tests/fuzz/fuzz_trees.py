@@ -1,6 +1,6 @@
-"""Random trees of every kind of node, with statics that are easily taken for one another.
+"""Random trees of every kind of node, with static values that are easily taken for each other.
 
-All of it draws from a ``random.Random``, which may be Hypothesis's: then failures shrink.
+Everything draws from a ``random.Random``. If that is Hypothesis's, failures shrink.
 """
 
 from __future__ import annotations
@@ -19,38 +19,25 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from fuzz_oracle import (
-    WRAPPER,
-    Bag,
-    Box,
-    Checked,
+from fuzz_oracle import WRAPPER, copy, is_array, kind_of, remember, twin, walk
+
+from filterjit import _core
+from support.modules import Deeper, Layer, Shell
+from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
+from support.statics import (
     Coarse,
     Colour,
     Constant,
-    Deeper,
     Double,
     Integer,
-    Layer,
     Level,
-    Listed,
     Other,
     Pair,
-    Point,
-    Record,
-    Shell,
     Text,
     Thing,
     Value,
     Variable,
-    copy,
-    is_array,
-    kind_of,
-    remember,
-    twin,
-    walk,
 )
-
-from filterjit import _core
 
 # ---- statics ----
 
@@ -149,7 +136,7 @@ _FIELDS: list[Callable[[Any], Any]] = [
 
 
 def draw_leaf_static(rng: random.Random) -> Any:
-    """One that can be hashed."""
+    """Draws a static value that can be hashed."""
     die = rng.randrange(10)
     if die < 5:
         return twin(rng.choice(ATOMS))
@@ -170,7 +157,7 @@ def draw_field(rng: random.Random) -> Any:
 
 
 def confuse(rng: random.Random, x: Any) -> Any:
-    """A static that ``==`` or ``hash`` takes for `x`, or nearly, where there is one."""
+    """Returns a static value that ``==`` or ``hash`` takes for `x`, or one like it, if there is one."""
     cls = type(x)
     if cls in (tuple, Pair, list) and len(x) > 0:
         if rng.randrange(4) == 0:
@@ -261,7 +248,7 @@ def _children(rng: random.Random, inner: Callable[[], Any]) -> list[Any]:
 
 
 def draw_tree(rng: random.Random, wrapped: list[Any], depth: int = 3) -> Any:
-    """`wrapped`: filter_jit wrappers that may stand in it."""
+    """Draws a tree. The jitted functions in `wrapped` may stand in it."""
     if depth == 0 or rng.randrange(4) == 0:
         return draw_array(rng) if rng.randrange(5) < 2 else draw_leaf_static(rng)
 
@@ -286,17 +273,17 @@ def draw_tree(rng: random.Random, wrapped: list[Any], depth: int = 3) -> Any:
         case 7:
             return None
         case 8:
-            return Point(inner(), inner()) if rng.randrange(2) else Checked(inner(), inner())
+            return Point(inner(), inner()) if rng.randrange(2) else PointWithNew(inner(), inner())
         case 9 | 10 | 11:
             return _module(rng, inner)
         case 12:
             return _shell(rng, inner)
         case 13:
-            return Record(inner(), inner(), draw_field(rng))
+            return Registered(inner(), inner(), draw_field(rng))
         case 14:
             return rng.choice([Box, Bag])(_children(rng, inner), draw_field(rng))
         case 15:
-            return Listed(_children(rng, inner))
+            return ListSubclass(_children(rng, inner))
         case 16:
             make = rng.choice([eqx.Partial, jtu.Partial])
             return make(plain, inner(), y=inner())
@@ -319,7 +306,8 @@ def _bound(f: Any, inner: Callable[[], Any]) -> Any:
 
 
 def draw_nearly(rng: random.Random, tree: Any, wrapped: list[Any]) -> Any:
-    """A copy with another static or array in one place, mostly one that is easily confused."""
+    """Returns a copy with another static value or array in one place, mostly one that is easily
+    taken for the original."""
     target = rng.randrange(_count(tree) or 1)
     seen = -1
 
@@ -346,8 +334,8 @@ def draw_nearly(rng: random.Random, tree: Any, wrapped: list[Any]) -> Any:
 
 
 def _is_free(node: Any, name: Any) -> bool:
-    """Whether another static may stand in the place of this one."""
-    return name in ("size", "activation", "tag") or (name == "aux" and type(node) in (Box, Bag))
+    """Whether any other static value may stand in this place."""
+    return name in ("size", "activation", "meta") or (name == "aux" and type(node) in (Box, Bag))
 
 
 def _count(tree: Any) -> int:
@@ -359,7 +347,7 @@ def _count(tree: Any) -> int:
 
 
 def draw_large(rng: random.Random) -> Any:
-    """A model that is large enough to be remembered by its addresses, of nodes that can be."""
+    """Draws a model that is large enough for a memo, and of node types that a memo accepts."""
 
     def row(i: int) -> Any:
         layer = Layer(_ARRAYS[0], (_ARRAYS[1], i), rng.choice(NUMBERS), f"name {i}")
@@ -369,7 +357,7 @@ def draw_large(rng: random.Random) -> Any:
 
 
 def change_large(rng: random.Random, model: Any) -> None:
-    """Puts something else in one place of it, at the address of what was there, maybe."""
+    """Replaces something in one place of the model, maybe by an object at the same address."""
     owner = rng.choice([x for x in walk(model) if type(x) in (Layer, list)])
     if type(owner) is list:
         place = rng.randrange(len(owner))
@@ -393,7 +381,7 @@ def change_large(rng: random.Random, model: Any) -> None:
 
 
 def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
-    """Changes a static in place if it can be; returns what is to stand there after."""
+    """Changes a static value in place if possible. Returns the value to put in its place."""
     cls = type(x)
     number = twin(rng.choice(NUMBERS))
     if cls is list:
@@ -403,7 +391,7 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
         if x and rng.randrange(2) and type(x[where]) in (int, bool, float, complex):
             x[where] = confuse(rng, x[where])
         elif x and rng.randrange(2):
-            x[where] = number if rng.randrange(2) else Thing()  # at the old one's address, maybe
+            x[where] = number if rng.randrange(2) else Thing()  # maybe at the old one's address
         elif x and rng.randrange(2):
             x.pop()
         else:
@@ -447,9 +435,10 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
 
 
 def mutate(rng: random.Random, tree: Any, wrapped: list[Any]) -> list[str]:
-    """Changes something in the tree in place; what it was, as a list of one name or none."""
+    """Changes something in the tree in place. Returns a list with the name of its type, or an empty
+    list."""
     done: list[str] = []
-    # What a partial holds is its own, and nobody's to change.
+    # A partial owns the nodes that it holds, and nothing else changes them.
     private = {id(y) for x in walk(tree) if type(x) is _core.PartialFilterJit for y in walk(x)}
     nodes = [x for x in walk(tree) if not is_array(x) and id(x) not in private]
     for _ in range(4 if nodes else 0):
@@ -466,7 +455,7 @@ def _mutate_node(rng: random.Random, node: Any, wrapped: list[Any], done: list[s
     fresh = lambda: draw_tree(rng, wrapped, 1)
     if kind is None:
         _change_static(rng, node, done)
-    elif cls in (list, Listed):
+    elif cls in (list, ListSubclass):
         die = rng.randrange(3)
         if die == 0 or not node:
             node.append(fresh())
@@ -506,11 +495,11 @@ def _mutate_node(rng: random.Random, node: Any, wrapped: list[Any], done: list[s
     elif cls is Shell:
         object.__setattr__(node, "inner", fresh())
         done.append(kind.name)
-    elif cls is Record:
+    elif cls is Registered:
         if rng.randrange(2):
-            _change_static(rng, node.tag, done)
+            _change_static(rng, node.meta, done)
         else:
-            setattr(node, *rng.choice([("data", fresh()), ("tag", draw_field(rng))]))
+            setattr(node, *rng.choice([("a", fresh()), ("meta", draw_field(rng))]))
             done.append(kind.name)
     elif cls in (Box, Bag):
         if rng.randrange(2):
@@ -521,7 +510,7 @@ def _mutate_node(rng: random.Random, node: Any, wrapped: list[Any], done: list[s
 
 
 def has_missing_fields(tree: Any) -> bool:
-    """Whether a Module in it is not complete: Equinox leaves a mark in what it builds of it."""
+    """Whether a Module in the tree lacks fields: Equinox leaves a mark in Modules rebuilt from it."""
     return any(
         type(x) in (Layer, Deeper, Shell) and len(vars(x)) != len(type(x).__dataclass_fields__)
         for x in walk(tree)
@@ -529,5 +518,5 @@ def has_missing_fields(tree: Any) -> bool:
 
 
 def fresh_arrays(tree: Any) -> Any:
-    """A copy whose arrays nobody else has, to be donated."""
+    """Returns a copy with arrays of its own, which can be donated."""
     return copy(tree, lambda x: jnp.array(x) if isinstance(x, jax.Array) else twin(x))

@@ -1,8 +1,8 @@
 """The fuzzer at length: ``python tests/fuzz/long.py --calls 100000``.
 
-Most of the calls go through a stand-in for ``jax.jit``, one in `JAX_SHARE` through JAX itself.
-Says how far it is on a terminal, and at the end what was done; a failure ends it with the steps
-that lead to it, made as few as Hypothesis can, and with exit status 1.
+Most calls go through a stand-in for ``jax.jit``, one in `JAX_SHARE` through JAX itself. On a
+terminal the progress is shown, and at the end a table of what was done. A failure ends the run
+with exit status 1 and prints the shortest sequence of steps that Hypothesis finds for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # of `support`
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import equinox
@@ -27,7 +29,7 @@ _REFRESH = 0.25
 
 
 class _Progress:
-    """A line on a terminal; nothing elsewhere."""
+    """Shows a line of progress on a terminal, and nothing elsewhere."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -69,13 +71,13 @@ def _table(seed: int, seconds: float) -> str:
         ("calls", figures.calls),
         ("  of them hits", figures.hits),
         ("  of them through jax.jit", figures.calls_with_jax),
-        ("variants made", figures.variants),
+        ("new variants", figures.variants),
         ("  of them compiled by JAX", figures.compiled_by_jax),
         ("traces", figures.traces),
         ("evictions", figures.evictions),
         ("caches cleared", figures.clears),
         ("threads", figures.threads),
-        ("calls that had to fail", figures.failures),
+        ("calls that must fail", figures.failures),
         ("calls that donate", figures.donations),
         ("partials", figures.partials),
         ("machines", figures.machines),

@@ -1,4 +1,4 @@
-"""A slice of the fuzzer; the whole of it is ``python tests/fuzz/long.py``."""
+"""A short run of the fuzzer; ``python tests/fuzz/long.py`` is a long one."""
 
 import gc
 import random
@@ -13,8 +13,21 @@ pytest.importorskip("hypothesis")
 import fuzz_oracle as oracle
 import fuzz_steps as steps
 import fuzz_trees as trees
-from fuzz_oracle import Constant, Other, Pair, exact, static_key, twin
+from fuzz_oracle import exact, static_key, twin
 from hypothesis.stateful import run_state_machine_as_test
+
+from support.statics import (
+    Colour,
+    Constant,
+    Double,
+    Integer,
+    Level,
+    Other,
+    Pair,
+    Thing,
+    Value,
+    Variable,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -34,27 +47,27 @@ def test_calls_on_jax() -> None:
     run_state_machine_as_test(steps.WithJax, settings=steps.machine_settings(3, 15))
 
 
-# ---- the judge itself ----
+# ---- the oracle itself ----
 
 CONFUSABLE: list[Any] = [
     *(1, True, 1.0, 1 + 0j, "1", b"1", 0, False, 0.0, -0.0, 0j, complex(-0.0, 0.0), -1, -2),
-    *(oracle.Integer(1), oracle.Double(1.0), oracle.Level.LOW, oracle.Colour.RED, None, ...),
+    *(Integer(1), Double(1.0), Level.LOW, Colour.RED, None, ...),
     *((1,), (True,), [1], {1}, frozenset([1]), frozenset([True]), Pair((1,)), {1: 1}, {True: 1}),
     *({"a": 1, "b": 1}, {"b": 1, "a": 1}, Constant(1), Constant(True), Other(1), Constant([1])),
-    *(range(0, 3, 2), range(0, 4, 2), oracle.Variable(1), oracle.Value(1), oracle.Thing(), int),
+    *(range(0, 3, 2), range(0, 4, 2), Variable(1), Value(1), Thing(), int),
     *(2**61 - 1, lambda: 1, lambda: 1, trees._local_class(), trees._local_class()),
 ]
 
 
-def test_the_oracle_takes_no_static_for_another() -> None:
+def test_the_oracle_tells_static_values_apart() -> None:
     keys = [static_key(x) for x in CONFUSABLE]
     assert len(set(keys)) == len(keys)
     assert [static_key(twin(x)) for x in CONFUSABLE] == keys
 
 
-def test_the_oracle_sees_functions_of_equal_structure() -> None:
+def test_the_oracle_recognises_functions_of_equal_structure() -> None:
     makers = trees._FUNCTIONS
-    for make in makers[:-1]:  # the last holds a list: such functions equal no other
+    for make in makers[:-1]:  # the last holds a list: such a function equals only itself
         assert static_key(make(1), True) == static_key(make(1), True)
         assert static_key(make(1), True) != static_key(make(True), True)
     assert static_key(makers[-1](1), True) != static_key(makers[-1](1), True)

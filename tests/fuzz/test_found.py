@@ -1,4 +1,4 @@
-"""What the fuzzer has found, each as small as it can be told."""
+"""Faults that the fuzzer has found, each as a minimal test."""
 
 import copy
 import datetime
@@ -11,9 +11,9 @@ import pytest
 from filterjit import filter_jit
 
 
-def test_a_captured_keyword_after_another_was_given_in_its_place() -> None:
-    """The variant of the replacement was kept as the one that the captured value is known to fit:
-    the next call without it was answered with the replacement."""
+def test_a_captured_keyword_after_a_call_that_replaced_it() -> None:
+    """The partial remembered the variant of the replacement as the one for its captured value. The
+    next call without a replacement ran that variant."""
     f = filter_jit(lambda x, y: (x, y))
     x = jnp.array(1.0)
     p = f.partial(y="captured")
@@ -26,7 +26,7 @@ def test_a_captured_keyword_after_another_was_given_in_its_place() -> None:
 
 
 def test_a_failed_call_drops_nothing_from_a_full_cache() -> None:
-    """Room was made for a variant whose trace then failed."""
+    """A variant was evicted to make room for one whose trace then failed."""
     traced: list[Any] = []
 
     @filter_jit(maxsize=2)
@@ -45,9 +45,9 @@ def test_a_failed_call_drops_nothing_from_a_full_cache() -> None:
     assert traced == [1, 2, 0]
 
 
-def test_a_dropped_variant_answers_no_more() -> None:
-    """A wrapper went on to use the variant of its last call after that had made room for others,
-    and even after `clear_cache`, which did not know of it any more."""
+def test_an_evicted_variant_is_not_called() -> None:
+    """A wrapper kept calling the variant of its last call after that variant was evicted, and even
+    after `clear_cache`, which no longer knew it."""
     scale = 1
 
     def fun(x: Any, n: Any) -> Any:
@@ -65,7 +65,7 @@ def test_a_dropped_variant_answers_no_more() -> None:
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x,)], ids=["bare", "tuple"])
 def test_ranges_of_equal_numbers(wrap: Any) -> None:
-    """The ``==`` of ranges compares the numbers that come out of them, and no bound."""
+    """The ``==`` of ranges compares the numbers in them, not their bounds."""
     f = filter_jit(lambda x, r: (x, r))
     x = jnp.array(1.0)
     for r in (range(0, 3, 2), range(0, 4, 2), range(0), range(1, 1), range(0, 3, 2)):
@@ -88,7 +88,7 @@ EAST = datetime.timezone(datetime.timedelta(hours=1))
     ids=lambda x: type(x).__name__,
 )
 def test_equal_values_that_behave_differently(a: Any, b: Any) -> None:
-    """As ranges do: their ``==`` is coarser than what can be seen of them."""
+    """Their ``==`` ignores differences that can be seen, as that of ranges does."""
     assert a == b
     f = filter_jit(lambda x, v: (x, v))
     x = jnp.array(1.0)

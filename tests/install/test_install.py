@@ -1,7 +1,5 @@
-"""Taking Equinox's place, and giving it back."""
+"""`install` and `uninstall`: filterjit in the place of `equinox.filter_jit`, and back."""
 
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ import pytest
 import filterjit
 from filterjit import _core, _install
 from filterjit._base import _jax_compat
+from support.processes import run_code
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +22,8 @@ def not_installed() -> Iterator[None]:
     filterjit.uninstall()
 
 
-def runs_on_ours(f: object, *args: object) -> bool:
-    """Whether a call of `f` is dispatched by a FilterJit: only there 1 and True differ."""
+def runs_on_filterjit(f: object, *args: object) -> bool:
+    """Whether filterjit dispatches a call of `f`: only there do 1 and True differ."""
     return f(1, *args) != f(True, *args)  # type: ignore[operator]
 
 
@@ -35,17 +34,17 @@ def made_before(x: object) -> str:
 
 def test_install_and_uninstall() -> None:
     original = eqx.filter_jit
-    assert not runs_on_ours(made_before)
+    assert not runs_on_filterjit(made_before)
     filterjit.install()
     assert eqx.filter_jit is filterjit.filter_jit
-    assert runs_on_ours(made_before)
-    assert runs_on_ours(original(lambda x: type(x).__name__))
+    assert runs_on_filterjit(made_before)
+    assert runs_on_filterjit(original(lambda x: type(x).__name__))
     filterjit.uninstall()
     assert eqx.filter_jit is original
-    assert not runs_on_ours(made_before)
+    assert not runs_on_filterjit(made_before)
 
 
-def test_twice_is_harmless() -> None:
+def test_installing_twice_has_no_further_effect() -> None:
     original = eqx.filter_jit
     filterjit.install()
     filterjit.install()
@@ -55,7 +54,7 @@ def test_twice_is_harmless() -> None:
     assert eqx.filter_jit is original
 
 
-def test_context_restores_what_was() -> None:
+def test_the_context_restores_the_former_state() -> None:
     original = eqx.filter_jit
     with filterjit.installed():
         assert eqx.filter_jit is filterjit.filter_jit
@@ -147,26 +146,26 @@ def test_threads() -> None:
         thread.join()
     assert not errors
     filterjit.uninstall()
-    assert not runs_on_ours(made_before)
+    assert not runs_on_filterjit(made_before)
 
 
 def test_unknown_equinox_warns_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     original = eqx.filter_jit
-    # An Equinox whose wrapper has lost a field that we need.
+    # An Equinox whose wrapper lacks a field that filterjit needs.
     fields = dict(eqx._jit._JitWrapper.__dataclass_fields__)
     fields.pop("_cached")
     monkeypatch.setattr(eqx._jit._JitWrapper, "__dataclass_fields__", fields)
     with pytest.warns(UserWarning, match=eqx.__version__):
         filterjit.install()
     assert eqx.filter_jit is original
-    assert not runs_on_ours(made_before)
+    assert not runs_on_filterjit(made_before)
 
 
 def test_unknown_jit_options_run_on_equinox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_jax_compat, "_JIT_INFO", {"an_option_of_tomorrow": None})
     f = eqx.filter_jit(lambda x: type(x).__name__)
     with filterjit.installed():
-        assert not runs_on_ours(f)
+        assert not runs_on_filterjit(f)
 
 
 BEFORE_IMPORT = """
@@ -188,7 +187,7 @@ def test_order_of_imports(order: str) -> None:
     if order == "equinox first":
         lines.reverse()
     code = BEFORE_IMPORT.format(first=lines[0], second=lines[1])
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    run_code(code, options=("-W", "error"))
 
 
 def test_uninstall_before_equinox_is_imported() -> None:
@@ -196,12 +195,12 @@ def test_uninstall_before_equinox_is_imported() -> None:
         "import filterjit; filterjit.install(); filterjit.uninstall(); import equinox as eqx\n"
         "assert eqx.filter_jit is not filterjit.filter_jit"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    run_code(code, options=("-W", "error"))
 
 
 def test_import_without_jax() -> None:
     code = "import sys, filterjit; filterjit.install(); assert 'jax' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_code(code)
 
 
 def test_unknown_name() -> None:

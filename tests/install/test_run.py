@@ -1,15 +1,16 @@
-"""``python -m filterjit run``: as the program alone, in all that can be seen from outside."""
+"""``python -m filterjit run``: the program behaves as without it, as far as can be seen from outside."""
 
 import os
 import re
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from pathlib import Path
 
 import pytest
+
+from support.processes import run, started
 
 PROGRAM = """
 import sys, pickle
@@ -38,9 +39,14 @@ if __name__ == "__main__":
 """
 
 
-def run(*args: str, cwd: Path, ours: bool = True) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *(["-m", "filterjit", "run"] if ours else []), *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+def run_installed(*args: str, cwd: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs ``python -m filterjit run`` with `args`."""
+    return run("-m", "filterjit", "run", *args, cwd=cwd, status=status, timeout=120)
+
+
+def run_alone(*args: str, cwd: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs ``python`` with `args`."""
+    return run(*args, cwd=cwd, status=status, timeout=120)
 
 
 @pytest.fixture
@@ -51,18 +57,18 @@ def program(tmp_path: Path) -> Path:
 
 
 def test_script(program: Path) -> None:
-    theirs = run("program.py", "a", "--b", cwd=program.parent, ours=False)
-    ours = run("program.py", "a", "--b", cwd=program.parent)
-    assert (ours.returncode, ours.stderr) == (0, "")
+    theirs = run_alone("program.py", "a", "--b", cwd=program.parent)
+    ours = run_installed("program.py", "a", "--b", cwd=program.parent)
+    assert ours.stderr == ""
     assert theirs.stdout.splitlines() == ["['a', '--b'] __main__ [2, 4, 2]", "int int"]
     assert ours.stdout.splitlines() == ["['a', '--b'] __main__ [2, 4, 2]", "int bool"]
 
 
 @pytest.mark.parametrize("how", ["fail", "exit"])
 def test_exit_status_and_traceback(program: Path, how: str) -> None:
-    theirs = run("program.py", how, cwd=program.parent, ours=False)
-    ours = run("program.py", how, cwd=program.parent)
-    assert ours.returncode == theirs.returncode != 0
+    status = {"fail": 1, "exit": 7}[how]
+    theirs = run_alone("program.py", how, cwd=program.parent, status=status)
+    ours = run_installed("program.py", how, cwd=program.parent, status=status)
     assert ours.stderr.replace(str(program), "program.py") == theirs.stderr.replace(
         str(program), "program.py"
     )
@@ -74,41 +80,33 @@ def test_module(program: Path) -> None:
     (package / "__init__.py").touch()
     (package / "__main__.py").write_text(PROGRAM)
     for module in ("package", "program"):
-        ours = run("-m", module, "x", cwd=program.parent)
-        assert (ours.returncode, ours.stderr) == (0, "")
+        ours = run_installed("-m", module, "x", cwd=program.parent)
+        assert ours.stderr == ""
         assert ours.stdout.splitlines() == ["['x'] __main__ [2, 4, 2]", "int bool"]
 
 
 def test_missing_script_and_module(tmp_path: Path) -> None:
-    theirs = run("nothing.py", cwd=tmp_path, ours=False)
-    ours = run("nothing.py", cwd=tmp_path)
-    assert ours.returncode == theirs.returncode == 2
+    theirs = run_alone("nothing.py", cwd=tmp_path, status=2)
+    ours = run_installed("nothing.py", cwd=tmp_path, status=2)
     assert ours.stderr == theirs.stderr
-    ours = run("-m", "no_such_module_at_all", cwd=tmp_path)
-    assert ours.returncode == 1
+    ours = run_installed("-m", "no_such_module_at_all", cwd=tmp_path, status=1)
     assert "No module named" in ours.stderr
 
 
 def test_no_program(tmp_path: Path) -> None:
-    ours = run(cwd=tmp_path)
-    assert ours.returncode == 2
+    ours = run_installed(cwd=tmp_path, status=2)
     assert "usage" in ours.stderr
 
 
 def test_interrupt(tmp_path: Path) -> None:
     path = tmp_path / "sleeper.py"
     path.write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "filterjit", "run", str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    with started("-m", "filterjit", "run", path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
     assert stderr.splitlines()[-1] == "KeyboardInterrupt"
     assert "filterjit" not in stderr.replace(str(tmp_path), "")
@@ -124,13 +122,12 @@ def test_options_of_jax_can_still_be_set(tmp_path: Path) -> None:
         print(len(jax.devices()), eqx.filter_jit(lambda x: x)(jnp.array(1.0)).dtype)
         """)
     )
-    ours = run("devices.py", cwd=tmp_path)
+    ours = run_installed("devices.py", cwd=tmp_path)
     assert (ours.stdout, ours.stderr) == ("3 float64\n", "")
 
 
 def test_report(program: Path) -> None:
-    ours = run("--report", "program.py", cwd=program.parent)
-    assert ours.returncode == 0
+    ours = run_installed("--report", "program.py", cwd=program.parent)
     lines = [re.split(r"\s{2,}", line) for line in ours.stderr.splitlines()]
     rows = [line for line in lines if line[0].startswith("__main__.")]
     table = {row[0]: dict(zip(lines[1], row, strict=True)) for row in rows}
@@ -145,22 +142,21 @@ def test_report(program: Path) -> None:
 
 
 def test_report_of_a_program_that_fails(program: Path) -> None:
-    ours = run("--report", "program.py", "fail", cwd=program.parent)
-    assert ours.returncode == 1
+    ours = run_installed("--report", "program.py", "fail", cwd=program.parent, status=1)
     assert "__main__.f" in ours.stderr
     assert ours.stderr.splitlines()[-1] == "KeyError: 'on purpose'"
 
 
 def test_program_without_equinox(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import sys; print('jax' in sys.modules)")
-    ours = run("plain.py", cwd=tmp_path)
+    ours = run_installed("plain.py", cwd=tmp_path)
     assert (ours.stdout, ours.stderr) == ("False\n", "")
 
 
-def test_program_started_elsewhere(program: Path) -> None:
+def test_a_program_in_another_folder(program: Path) -> None:
     elsewhere = program.parent / "elsewhere"
     elsewhere.mkdir()
     (program.parent / "helper.py").write_text("value = 5")
     (program.parent / "uses.py").write_text("import helper, sys; print(helper.value, sys.path[0])")
-    ours = run(os.path.join("..", "uses.py"), cwd=elsewhere)
+    ours = run_installed(os.path.join("..", "uses.py"), cwd=elsewhere)
     assert ours.stdout.split()[0] == "5"

@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from modules.features_support import Guard, X, fails, printed
-from modules.zoo import ONE, TWO
-from parity.support import Jit, check, first_line, runtime_message
+from support.comparison import Jit, check, first_line, runtime_message
+from support.features import Guard, X, fails, printed
+from support.trees import ONE, TWO
 
 
 def test_announce_transform() -> None:
     def body(jit: Jit) -> Any:
-        name = f"here {id(jit)}"  # what JAX remembers of the same name is not announced again
+        name = f"here {id(jit)}"  # JAX does not announce a name that it has cached
 
         def f(x: Any) -> Any:
             return eqx.debug.announce_transform(x, name=name) * 2

@@ -1,8 +1,5 @@
-"""``eqx.error_if`` inside a jitted function: when it raises, what, and what is left."""
+"""``eqx.error_if`` inside a jitted function: when it raises, which error, and the state afterwards."""
 
-import os
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from modules.features_support import MINUS, Guard, X, fails, positive
-from modules.zoo import ONE, TWO
-from parity.support import Jit, Traces, check, check_error, first_line
+from support.comparison import Jit, Traces, check, check_error, first_line
+from support.features import MINUS, Guard, X, fails, positive
+from support.processes import environment, run_code
+from support.trees import ONE, TWO
 
 FAILING: dict[str, Callable[[Jit], Any]] = {
     "plain": lambda jit: jit(positive)(MINUS),
@@ -47,7 +45,7 @@ def test_runtime_errors(name: str) -> None:
     def body(jit: Jit) -> Any:
         return fails(lambda: FAILING[name](jit))[:3]
 
-    if name == "closure":  # the predicate is known at once, and so is the error
+    if name == "closure":  # the predicate is constant, so the error is raised at once
         check_error(FAILING[name], RuntimeError, "must be positive")
     else:
         check(body)
@@ -77,10 +75,25 @@ def test_error_points_into_the_function() -> None:
     check(body)
 
 
-def test_failure_of_a_callback_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+# What traces the function before the call that fails.
+TRACED: dict[str, Callable[[Any], Any]] = {
+    "in the same call": lambda f: None,
+    "in an earlier call": lambda f: f(ONE),
+    "inside another function": lambda f: jax.jit(f)(ONE),
+    "by lower": lambda f: f.lower(ONE),
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_failure_of_a_callback_is_not_logged(name: str, caplog: pytest.LogCaptureFixture) -> None:
     def body(jit: Jit) -> Any:
+        def fun(x: Any) -> Any:  # a new function, which no other test has traced
+            return positive(x)
+
+        f = jit(fun)
+        TRACED[name](f)
         caplog.clear()
-        fails(lambda: jit(positive)(MINUS))
+        fails(lambda: f(MINUS))
         return [r.getMessage() for r in caplog.records if r.name == "jax._src.callback"]
 
     assert check(body) == []
@@ -103,7 +116,7 @@ def test_error_at_trace_time() -> None:
     check_error(lambda jit: jit(lambda x: eqx.error_if(2, x < 0, "no array"))(ONE), ValueError)
 
 
-def test_error_that_nobody_uses_is_dropped() -> None:
+def test_an_error_whose_value_is_not_used_is_dropped() -> None:
     def body(jit: Jit) -> Any:
         @jit
         def f(x: Any) -> Any:
@@ -167,14 +180,14 @@ def run(jit):
         results.append(type(e).__name__)
     return results
 
-def told(jit):
+def results_and_output(jit):
     with contextlib.redirect_stdout(io.StringIO()) as text:
         results = run(jit)
     return results, text.getvalue()
 
-theirs, ours = told(eqx.filter_jit), told(filterjit.filter_jit)
+theirs, ours = results_and_output(eqx.filter_jit), results_and_output(filterjit.filter_jit)
 with filterjit.installed():
-    installed = told(eqx.filter_jit)
+    installed = results_and_output(eqx.filter_jit)
 assert theirs == ours == installed, f"{theirs}\\n{ours}\\n{installed}"
 print(theirs)
 """
@@ -190,13 +203,6 @@ print(theirs)
     ],
 )
 def test_environment_variable(mode: str, expected: str) -> None:
-    """The debugger finds no input and gives up; until then it has said the same."""
-    done = subprocess.run(
-        [sys.executable, "-c", ON_ERROR],
-        env={**os.environ, "EQX_ON_ERROR": mode},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    """The debugger finds no input and gives up, after it has printed the same text."""
+    done = run_code(ON_ERROR, env=environment(EQX_ON_ERROR=mode))
     assert expected in done.stdout

@@ -1,4 +1,4 @@
-"""Flax and Optax: their pytrees go through as through ``jax.jit`` and Equinox."""
+"""Pytrees of Flax and Optax: the results are those of ``jax.jit`` and Equinox."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 
 import filterjit
 from filterjit._trees import _registry
-from parity.support import Traces, picture
+from support.comparison import Traces, comparable
 
 pytest.importorskip("flax")
 optax = pytest.importorskip("optax")
@@ -27,23 +27,24 @@ ONE = jnp.array(1.0)
 
 
 def same_everywhere(body: Callable[[Any], Any]) -> Any:
-    """Runs `body` with ``jax.jit``, Equinox's and ours, and returns what all return."""
+    """Runs `body` with ``jax.jit``, Equinox and filterjit. Asserts that all return the same, and
+    returns it."""
     theirs = body(jax.jit)
-    assert picture(body(eqx.filter_jit)) == picture(theirs)
-    assert picture(body(filterjit.filter_jit)) == picture(theirs)
+    assert comparable(body(eqx.filter_jit)) == comparable(theirs)
+    assert comparable(body(filterjit.filter_jit)) == comparable(theirs)
     return theirs
 
 
 def same_leaves(body: Callable[[Any], Any]) -> Any:
-    """The same for what `picture` does not know: by leaves and structure."""
+    """The same for values that `comparable` does not know, by leaves and structure."""
 
-    def pictured(jit: Any) -> Any:
+    def described(jit: Any) -> Any:
         out = body(jit)
-        return picture(jtu.tree_leaves(out)), str(jtu.tree_structure(out)), type(out).__name__
+        return comparable(jtu.tree_leaves(out)), str(jtu.tree_structure(out)), type(out).__name__
 
-    theirs = pictured(jax.jit)
-    assert pictured(eqx.filter_jit) == theirs
-    assert pictured(filterjit.filter_jit) == theirs
+    theirs = described(jax.jit)
+    assert described(eqx.filter_jit) == theirs
+    assert described(filterjit.filter_jit) == theirs
 
 
 # ---- flax.struct ----
@@ -106,7 +107,7 @@ def test_structs(name: str) -> None:
 
 
 def test_structs_are_read_natively() -> None:
-    """Flax registers them as JAX's own dataclasses."""
+    """Flax registers its dataclasses as JAX's own."""
     assert _registry.registry.kind(Struct(ONE)) == "dataclass"
     assert _registry.registry.kind(Node(ONE)) == "dataclass"
 
@@ -132,11 +133,13 @@ def test_struct_as_the_function() -> None:
         return apply(Node(ONE), X), apply(Node(ONE, fn=jnp.sin), X)
 
     same_everywhere(body)
-    assert picture(filterjit.filter_jit(Node(ONE))(X)) == picture(eqx.filter_jit(Node(ONE))(X))
+    assert comparable(filterjit.filter_jit(Node(ONE))(X)) == comparable(
+        eqx.filter_jit(Node(ONE))(X)
+    )
 
 
 def test_statics_in_data_fields() -> None:
-    """As in Equinox: what is no array is static, where ``jax.jit`` would trace or refuse it."""
+    """As in Equinox, all but arrays is static, which ``jax.jit`` would trace or refuse."""
 
     def body(jit: Any) -> Any:
         traces = Traces()
@@ -149,7 +152,7 @@ def test_statics_in_data_fields() -> None:
         values = [Struct(ONE), Struct(ONE, "text"), Struct(ONE, ONE), Struct(3, None), Struct(X)]
         return [f(x) for x in values * 2], traces.count
 
-    assert picture(body(filterjit.filter_jit)) == picture(body(eqx.filter_jit))
+    assert comparable(body(filterjit.filter_jit)) == comparable(body(eqx.filter_jit))
 
 
 def test_struct_is_frozen_inside() -> None:
@@ -211,7 +214,7 @@ def test_linen_training(frozen: bool) -> None:
 
 
 def test_linen_module_as_an_argument() -> None:
-    """It is no pytree, and hashable: a static."""
+    """A linen Module is not a pytree and can be hashed: it is static."""
     params = Network().init(KEY, X)
 
     def body(jit: Any) -> Any:
@@ -224,7 +227,7 @@ def test_linen_module_as_an_argument() -> None:
 
         return [apply(Network(4), params, X) for _ in range(3)], traces.count
 
-    assert picture(body(filterjit.filter_jit)) == picture(body(eqx.filter_jit))
+    assert comparable(body(filterjit.filter_jit)) == comparable(body(eqx.filter_jit))
     assert body(filterjit.filter_jit)[1] == 1
 
 
@@ -235,7 +238,7 @@ def test_linen_init_and_apply_as_the_function() -> None:
         variables = jit(model.init)(KEY, X)
         return variables, jit(model.apply)(variables, X)
 
-    assert picture(body(filterjit.filter_jit)) == picture(body(eqx.filter_jit))
+    assert comparable(body(filterjit.filter_jit)) == comparable(body(eqx.filter_jit))
 
 
 OPTIMISERS: dict[str, Callable[[], Any]] = {
@@ -289,7 +292,7 @@ def test_train_state() -> None:
             value, grads = jax.value_and_grad(loss)(state.params)
             return state.apply_gradients(grads=grads), value
 
-        # `step` starts as an int: the tree's leaf that is an array later.
+        # `step` is an int at first, and an array later.
         state = TrainState.create(apply_fn=model.apply, params=params, tx=OPTIMISERS["adam"]())
         state = state.replace(step=jnp.asarray(0))
         values = []
@@ -344,7 +347,7 @@ def test_nnx_split_and_merge() -> None:
 
 
 def test_nnx_graphdef_as_an_argument() -> None:
-    """The GraphDef is a node without children, and static."""
+    """A GraphDef is a static node without children."""
 
     def body(jit: Any) -> Any:
         traces = Traces()
@@ -379,7 +382,7 @@ def test_nnx_state_as_a_tree() -> None:
 
 
 def test_nnx_module_as_a_tree() -> None:
-    """Flax 0.12 makes Modules pytrees, whose Variables are the arrays' owners."""
+    """In Flax 0.12 Modules are pytrees, with arrays in their Variables."""
     if jtu.all_leaves((Block(nnx.Rngs(0)),)):
         assert not hasattr(nnx, "Pytree")
         return
@@ -423,7 +426,7 @@ def test_nnx_optimizer_state() -> None:
 
 
 def test_nnx_jit_inside_and_outside() -> None:
-    """NNX's own jit is a function like any other."""
+    """A function jitted by NNX can be called and jitted as any other."""
 
     def body(jit: Any) -> Any:
         @jit

@@ -8,13 +8,13 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from modules.features_support import MINUS, X
-from modules.zoo import ONE, TWO
-from parity.support import Jit, Traces, check, first_line, picture
+from support.comparison import Jit, Traces, check, comparable, first_line
+from support.features import MINUS, X
+from support.trees import ONE, TWO
 
 
 def test_disable_jit() -> None:
-    """The function itself runs each time, on the arrays themselves."""
+    """The function runs in each call, on the arrays themselves."""
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -93,5 +93,5 @@ def test_transfer_guard() -> None:
 
 
 def test_no_tracer_is_left_behind() -> None:
-    """After all of these, an ordinary call."""
-    assert picture(check(lambda jit: jit(lambda x: x + 1)(ONE))) == picture(TWO)
+    """A call without options, after all tests with options."""
+    assert comparable(check(lambda jit: jit(lambda x: x + 1)(ONE))) == comparable(TWO)

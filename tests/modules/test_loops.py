@@ -7,9 +7,9 @@ import equinox.internal as eqxi
 import jax.numpy as jnp
 import pytest
 
-from modules.features_support import X, fails
-from modules.zoo import KEY, ONE, TWO
-from parity.support import Jit, Traces, check
+from support.comparison import Jit, Traces, check
+from support.features import X, fails
+from support.trees import KEY, ONE, TWO
 
 
 @pytest.mark.parametrize("kind", ["lax", "checkpointed", "bounded"])

@@ -1,4 +1,4 @@
-"""`model.method`, where the method is jitted: found in C, as Equinox's Python would find it."""
+"""Attribute access to jitted methods, which C looks up as Equinox's Python code would."""
 
 import abc
 import copy
@@ -19,7 +19,7 @@ X = jnp.array(3.0)
 
 
 class Tiny(eqx.Module):
-    """A Module with a method of each kind."""
+    """Returns a Module class with a method of each kind."""
 
     scale: jax.Array
     name: str = eqx.field(static=True, default="tiny")
@@ -48,7 +48,7 @@ def tiny() -> Tiny:
 
 
 def in_python(x: Any, name: str) -> Any:
-    """What Equinox finds."""
+    """Returns the attribute as Equinox finds it."""
     return eqx.Module.__getattribute__(x, name)
 
 

@@ -1,4 +1,4 @@
-"""What belongs to a Module and what does not: wrappers' attributes, class attributes, layouts."""
+"""Attributes of Modules: those of wrapped functions, of classes, and their layouts in memory."""
 
 import collections
 from typing import Any
@@ -9,27 +9,21 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 import filterjit
-from modules.zoo import (
-    KEY,
-    NATIVE,
-    ONE,
-    TWO,
-    Base,
+from support.comparison import Jit, Traces, check, check_calls, check_error, comparable
+from support.features import kind
+from support.modules import (
     Child,
     Concrete,
     GenericModule,
     Intercepting,
+    Module,
     OfMissing,
     OwnEquality,
     Shadowed,
     Weekday,
     Wrapper,
-    check_calls,
-    kind,
-    scale,
-    unset,
 )
-from parity.support import Jit, Traces, check, check_error, picture
+from support.trees import KEY, MODULES, ONE, TWO, scale, unset
 
 
 def test_wrapper_attributes_come_back() -> None:
@@ -51,7 +45,7 @@ def test_wrapper_attributes_come_back() -> None:
     check(body)
 
 
-def test_wrapper_and_the_same_without_are_two() -> None:
+def test_a_wrapper_with_and_without_attributes_are_two_variants() -> None:
     def make() -> Any:
         plain = Wrapper(scale, ONE)
         return plain, eqx.module_update_wrapper(plain), plain
@@ -60,7 +54,7 @@ def test_wrapper_and_the_same_without_are_two() -> None:
 
 
 def test_orig_class_is_no_field() -> None:
-    """``M[int]()`` has an attribute more than fields; it shares the trace in neither."""
+    """``M[int]()`` has one attribute more than fields, and does not share the trace in either."""
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -80,14 +74,16 @@ def test_class_attributes_with_the_names_of_fields() -> None:
     def body(jit: Jit) -> Any:
         f = jit(lambda x: (x, x.a, str(x.b), x.call(x.a)))
         results = [f(Shadowed()), f(Shadowed(ONE, "b", jnp.cos))]
-        out = jit(lambda x: (x, x.a))(unset(Shadowed, b="set"))  # the class's own are seen
+        out = jit(lambda x: (x, x.a))(
+            unset(Shadowed, b="set")
+        )  # the class's own attributes are used
         return results, out
 
     check(body)
 
 
 def test_property_over_a_field() -> None:
-    """The class is given a property with the name of a field: it is what is read then."""
+    """A property that the class is given later takes precedence over the field of that name."""
 
     def body(jit: Jit) -> Any:
         class Late(eqx.Module):
@@ -110,7 +106,7 @@ def test_property_over_a_field() -> None:
 
 
 def test_attributes_set_past_the_freeze() -> None:
-    """An attribute that is no field does not count, and does not come along."""
+    """An attribute that is not a field is not compared, and is not copied."""
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -120,7 +116,7 @@ def test_attributes_set_past_the_freeze() -> None:
             traces.tick()
             return x, hasattr(x, "extra")
 
-        x = Base(ONE)
+        x = Module(ONE)
         object.__setattr__(x, "extra", TWO)
         first = f(x)
         object.__setattr__(x, "extra", 5)
@@ -131,7 +127,7 @@ def test_attributes_set_past_the_freeze() -> None:
 
 
 def test_the_sentinel_for_missing_fields_as_an_argument() -> None:
-    """It is an ordinary, if odd, value: a node without children."""
+    """Equinox's mark of a missing field is a node without children."""
     sentinel = next(iter(jtu.tree_structure(unset(OfMissing)).node_data()[1][0]))
 
     def body(jit: Jit) -> Any:
@@ -142,25 +138,25 @@ def test_the_sentinel_for_missing_fields_as_an_argument() -> None:
 
 
 def test_reading_through_getattribute() -> None:
-    """What is traced is what lies in the ``__dict__``."""
+    """The values in the ``__dict__`` are traced."""
 
     def body(jit: Jit) -> Any:
         f = jit(lambda x: (x, x.a))
         out, a = f(Intercepting(TWO))
         return out.__dict__["a"], a, f(out)[1]
 
-    assert picture(check(body)[1]) == picture(jnp.array(200.0))
+    assert comparable(check(body)[1]) == comparable(jnp.array(200.0))
 
 
-def test_equality_of_modules_is_not_asked() -> None:
+def test_equality_of_modules_is_not_called() -> None:
     make = lambda: [OwnEquality(ONE, name) for name in "xyx"]
     assert check_calls(lambda x: (x.name, x.a), make) == 2
 
 
 def test_equality_of_modules_in_static_fields() -> None:
-    """There it is asked: a static is what compares as one."""
+    """In static fields ``__eq__`` is called: equal Modules share the trace."""
 
-    make = lambda: [Base(ONE, OwnEquality(1, name)) for name in "xyx"]  # type: ignore[arg-type]
+    make = lambda: [Module(ONE, OwnEquality(1, name)) for name in "xyx"]  # type: ignore[arg-type]
     assert check_calls(lambda x: x.a, make) == 1
 
 
@@ -200,9 +196,9 @@ def test_enumeration() -> None:
 # ---- layouts ----
 
 
-def test_where_attributes_lie_does_not_count() -> None:
-    """Instances of one class with dicts of their own, with shared keys, in any order. To Equinox,
-    one with more attributes than fields is another; it is traced once."""
+def test_the_layout_of_attributes_does_not_count() -> None:
+    """Instances of one class with dicts of their own, with shared keys, and in any order. For Equinox
+    an instance with more attributes than fields differs; it is traced once."""
 
     def alike() -> list[Any]:
         plain, own, reverse = (Child(ONE) for _ in range(3))
@@ -239,7 +235,7 @@ def test_many_fields() -> None:
 
 
 def test_mixed_with_an_exception() -> None:
-    """Equinox cannot put such a Module together again."""
+    """Equinox cannot rebuild such a Module."""
 
     class Failure(eqx.Module, Exception):  # type: ignore[misc]
         a: Any
@@ -252,7 +248,7 @@ def test_mixed_with_an_exception() -> None:
 
 
 def test_classes_made_in_a_loop() -> None:
-    """Classes of one name are not one class; those that died make room."""
+    """Classes with equal names are different classes, and dead classes free their entries."""
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -302,7 +298,7 @@ def test_tree_functions_of_equinox_inside() -> None:
 
 
 def test_a_record_of_modules() -> None:
-    """Named tuples, dataclasses and dicts of Modules of all kinds, back and forth."""
+    """Named tuples, dataclasses and dicts that hold Modules of all kinds, and are held by them."""
     record = collections.namedtuple("record", ["one", "two"])
 
     def body(jit: Jit) -> Any:
@@ -314,7 +310,7 @@ def test_a_record_of_modules() -> None:
             return jtu.tree_map(lambda v: v * 2 if eqx.is_inexact_array(v) else v, x)
 
         x: Any = record(
-            {name: make() for name, make in NATIVE.items() if name != "state"}, [Child(ONE)]
+            {name: make() for name, make in MODULES.items() if name != "state"}, [Child(ONE)]
         )
         for _ in range(3):
             x = f(x)
@@ -323,6 +319,6 @@ def test_a_record_of_modules() -> None:
     check(body)
 
 
-def test_native_is_ours() -> None:
-    """All that was asserted here was asserted of the implementation in C."""
+def test_modules_are_read_in_c() -> None:
+    """The other tests here test the implementation in C, as this one asserts."""
     assert type(filterjit.filter_jit(scale)).__name__ == "FilterJit"

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
-from modules.zoo import KEY, ONE, TWO, share
-from parity.support import Jit, Traces, check
+from support.comparison import Jit, Traces, check
+from support.trees import KEY, ONE, TWO, shared_layer
 
 
 class Counter(eqx.Module):
@@ -75,7 +75,7 @@ def test_stateful_training() -> None:
 
 
 def test_old_state_is_invalid() -> None:
-    """A state that was updated inside is used up there, and not outside."""
+    """A state that is updated inside is invalid there, and still valid outside."""
 
     def body(jit: Jit) -> Any:
         counter, state = eqx.nn.make_with_state(Counter)()
@@ -139,7 +139,7 @@ def test_shared_layers() -> None:
             grads = eqx.filter_grad(loss)(shared)
             return eqx.apply_updates(shared, jtu.tree_map(lambda g: -0.1 * g, grads))
 
-        shared = share()
+        shared = shared_layer()
         for _ in range(3):
             shared = step(shared, jnp.ones(2))
         one, two = shared()

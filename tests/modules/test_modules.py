@@ -1,4 +1,4 @@
-"""Equinox Modules under every form: as Equinox has them, and read natively."""
+"""Equinox Modules of every form: the results are Equinox's, and C reads their fields."""
 
 import dataclasses
 from typing import Any
@@ -10,42 +10,34 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from modules.zoo import (
-    GENERIC,
-    KEY,
-    NATIVE,
-    ONE,
-    TWO,
+from support.comparison import Jit, Traces, check, check_calls, check_error
+from support.features import attributes, kind
+from support.modules import (
     Abstract,
-    Base,
     ByProperty,
     CheckedTwice,
     Child,
     Concrete,
     Converted,
     GenericModule,
+    Module,
     Properties,
     Weekday,
     WithInit,
-    attributes,
-    check_calls,
-    kind,
-    scale,
-    unset,
 )
-from parity.support import Jit, Traces, check, check_error
+from support.trees import KEY, MODULES, NOT_NATIVE, ONE, TWO, scale, unset
 
 
-@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("name", MODULES)
 def test_kind(name: str) -> None:
-    x = NATIVE[name]()
+    x = MODULES[name]()
     assert isinstance(x, eqx.Module) is (name != "state")
-    assert kind(x) == ("custom" if name in GENERIC else "module")
+    assert kind(x) == ("custom" if name in NOT_NATIVE else "module")
 
 
-@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("name", MODULES)
 def test_as_argument_and_result(name: str) -> None:
-    make = NATIVE[name]
+    make = MODULES[name]
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -75,10 +67,10 @@ def test_as_argument_and_result(name: str) -> None:
     check(body)
 
 
-@pytest.mark.parametrize("name", ["plain", "wrapper", "custom", "only arrays set", "Linear"])
+@pytest.mark.parametrize("name", ["simple", "wrapper", "custom", "only arrays set", "Linear"])
 def test_under_other_transformations(name: str) -> None:
-    """Tracers of all kinds are in its fields."""
-    make = NATIVE[name]
+    """Modules with tracers of all kinds in their fields."""
+    make = MODULES[name]
 
     def body(jit: Jit) -> Any:
         @jit
@@ -99,12 +91,11 @@ def test_under_other_transformations(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["generic with __orig_class__", "cached property", "extra"])
 def test_as_a_carry(name: str) -> None:
-    """What went through has the structure of what went in: JAX asks for that in loops, and
-    ``tree_map`` of both."""
+    """A returned tree has the structure of the argument, as JAX's loops and ``tree_map`` require."""
 
     def make() -> Any:
-        if name in NATIVE:
-            return NATIVE[name]()
+        if name in MODULES:
+            return MODULES[name]()
         x = Properties(ONE, TWO)
         if name == "extra":
             object.__setattr__(x, "extra", 1)
@@ -121,7 +112,7 @@ def test_as_a_carry(name: str) -> None:
             return jtu.tree_map(lambda v: v + 1, x)
 
         x = make()
-        without = f(GenericModule(ONE) if name in NATIVE else Properties(ONE, TWO))
+        without = f(GenericModule(ONE) if name in MODULES else Properties(ONE, TWO))
         out = f(x)
         looped, _ = jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3)
         return without, jtu.tree_map(jnp.add, x, out), looped, f(x), f(out), traces.count
@@ -138,7 +129,7 @@ CALLABLE = [
 
 @pytest.mark.parametrize("name", CALLABLE)
 def test_as_the_function(name: str) -> None:
-    make = NATIVE[name]
+    make = MODULES[name]
 
     def body(jit: Jit) -> Any:
         x = make()
@@ -154,7 +145,7 @@ def test_as_the_function(name: str) -> None:
 
 
 def test_static_fields_decide_on_the_trace() -> None:
-    values = ["a", "b", 1, None, (1, "x"), scale, jnp.tanh, Base, Weekday, frozenset({1})]
+    values = ["a", "b", 1, None, (1, "x"), scale, jnp.tanh, Module, Weekday, frozenset({1})]
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -167,25 +158,25 @@ def test_static_fields_decide_on_the_trace() -> None:
         results = []
         for _ in range(2):
             for value in values:
-                results.append((f(Base(ONE, value)), traces.count))  # type: ignore[arg-type]
+                results.append((f(Module(ONE, value)), traces.count))  # type: ignore[arg-type]
         return results
 
     check(body)
 
 
 def test_static_field_is_static_though_it_is_a_tree() -> None:
-    """What is inside a static field is not taken apart, be it a Module or an array."""
+    """The value of a static field is not flattened, even if it is a Module or an array."""
 
     def make() -> Any:
         static: Any = Concrete(3), 1
-        x = Base(ONE, static)
-        return x, x, Base(TWO, static)
+        x = Module(ONE, static)
+        return x, x, Module(TWO, static)
 
     assert check_calls(lambda x: x.a * x.name[0].scale, make) == 1
 
 
 def test_numpy_array_in_a_static_field() -> None:
-    """The same object is the same static. (Equinox says that it is a mistake.)"""
+    """An array in a static field is compared by identity. (Equinox warns of it.)"""
     array = np.arange(3.0)
 
     class HasArray(eqx.Module):
@@ -211,7 +202,7 @@ def test_numpy_array_in_a_static_field() -> None:
 
 
 def test_field_that_changes_from_static_to_array() -> None:
-    others = (TWO, 4, None, [TWO], [], Base(1), Base(TWO), scale, 3)
+    others = (TWO, 4, None, [TWO], [], Module(1), Module(TWO), scale, 3)
 
     def make() -> Any:
         x = Child(ONE)
@@ -279,7 +270,7 @@ def test_frozen_inside() -> None:
     def change(x: Any) -> Any:
         x.a = 3
 
-    check_error(lambda jit: jit(change)(Base(ONE)), dataclasses.FrozenInstanceError)
+    check_error(lambda jit: jit(change)(Module(ONE)), dataclasses.FrozenInstanceError)
 
 
 def test_reading_a_field_that_is_missing() -> None:

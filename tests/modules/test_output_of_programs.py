@@ -1,4 +1,4 @@
-"""What shows of a program while it runs: prints, callbacks, names, profiles, logs."""
+"""Output of a program while it runs: prints, callbacks, names, profiles, logs."""
 
 import functools
 import logging
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import filterjit
-from modules.features_support import Guard, Pair, X, positive, printed
-from modules.zoo import ONE, TWO
-from parity.support import Jit, check
+from support.comparison import Jit, check
+from support.features import Guard, TwoFields, X, positive, printed
+from support.trees import ONE, TWO
 
 
 def test_debug_print() -> None:
@@ -65,7 +65,7 @@ def test_io_callback() -> None:
 def test_printing_of_tracers() -> None:
     def body(jit: Jit) -> Any:
         f = jit(lambda m, n: print(eqx.tree_pformat(m), n))
-        return printed(lambda: f(Pair(X, "static"), 3))
+        return printed(lambda: f(TwoFields(X, "static"), 3))
 
     check(body)
 
@@ -85,7 +85,7 @@ NAMED: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", NAMED)
 def test_name_of_the_program(name: str) -> None:
-    """It is what profiles, dumps and logs show."""
+    """Profiles, dumps and logs show the program's name."""
 
     def body(jit: Jit) -> Any:
         f = jit(NAMED[name]())
@@ -116,7 +116,7 @@ def test_names_in_nested_programs() -> None:
 
 
 def test_profiler_trace(tmp_path: Path) -> None:
-    """The programs are in the profile, under the functions' names."""
+    """A profile lists the programs under the functions' names."""
 
     @filterjit.filter_jit
     def a_function_of_ours(x: Any) -> Any:

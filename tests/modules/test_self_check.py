@@ -1,7 +1,9 @@
-"""What is not as we know it is handled by its registered functions: slower, never wrong."""
+"""Classes and names of JAX and Equinox that differ from what filterjit expects.
+
+Such nodes are handled by their registered functions, which is slower and never wrong.
+"""
 
 import dataclasses
-import subprocess
 import sys
 import typing
 from collections.abc import Callable
@@ -17,8 +19,10 @@ import filterjit
 from filterjit._base import _errors, _jax_compat
 from filterjit._call import _running
 from filterjit._observe import _program
-from modules.zoo import ONE, TWO, kind, unset
-from parity.support import Jit, Traces, check, picture, runtime_message
+from support.comparison import Jit, Traces, check, comparable, runtime_message
+from support.features import kind
+from support.processes import run_code
+from support.trees import ONE, TWO, unset
 
 T = typing.TypeVar("T")
 
@@ -26,7 +30,7 @@ T = typing.TypeVar("T")
 
 
 class Classes(NamedTuple):
-    """Classes that nobody has met yet."""
+    """Returns new classes, which no registry has met."""
 
     plain: Any
     child: Any
@@ -57,7 +61,7 @@ def fresh() -> Classes:
 
         @property
         def __wrapped__(self) -> Any:
-            return picture
+            return comparable
 
     @jtu.register_dataclass
     @dataclasses.dataclass
@@ -98,7 +102,7 @@ def dataclasses_of(classes: Classes) -> list[Any]:
 
 
 def uses(trees: Callable[[], list[Any]], method: Callable[[Any], Any]) -> Callable[[Jit], Any]:
-    """A body that has all of them as arguments, results, functions, and under ``grad``."""
+    """Returns a body that uses them as arguments, results and functions, and under ``grad``."""
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -143,7 +147,7 @@ def uses_of_dataclasses(classes: Classes) -> Callable[[Jit], Any]:
 
 
 def test_all_are_native() -> None:
-    """Else the other tests here would say nothing."""
+    """Asserts that the classes are read in C without the changes that the other tests make."""
     classes = fresh()
     assert {kind(x) for x in modules(classes)} == {"module"}
     assert {kind(x) for x in dataclasses_of(classes)} == {"dataclass"}
@@ -155,7 +159,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def without(module: str, *names: str) -> Patch:
-    """As if JAX or Equinox had no such name."""
+    """Removes a name from JAX or Equinox."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         original = _jax_compat.private
@@ -177,7 +181,7 @@ def answering(name: str, answer: Any) -> Patch:
 
 
 def registered_with(data: tuple[str, ...], meta: tuple[str, ...]) -> Patch:
-    """As if JAX told these fields of the class named Registered."""
+    """Makes JAX return these fields for the class named Registered."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         original = _jax_compat.registered_dataclass_fields
@@ -215,7 +219,7 @@ def test_unknown_modules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     UNKNOWN_MODULES[name](monkeypatch)
     classes = fresh()
     plain, generic = classes.plain(ONE), classes.generic(ONE)
-    # Only one that lacks a field, or has more than fields, shows the sentinel.
+    # Only an instance that lacks a field, or has more attributes than fields, holds the mark.
     if name == "other sentinel":
         plain, generic = unset(classes.plain), classes.generic[int](ONE)
     assert (kind(plain), kind(generic)) == ("custom", "custom")
@@ -231,8 +235,8 @@ def test_unknown_dataclasses(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     check(uses_of_dataclasses(classes))
 
 
-def test_known_and_unknown_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Classes met before stay native, next to others that are not."""
+def test_expected_and_unexpected_classes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classes met before are still read in C, next to others that are not."""
     known = fresh()
     assert {kind(x) for x in modules(known)} == {"module"}
     answering("module_layout", None)(monkeypatch)
@@ -259,7 +263,7 @@ def test_known_and_unknown_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_fields_changed_after_the_registration() -> None:
-    """The fields that the dataclass tells are not those that were registered."""
+    """The fields of the dataclass are not those that were registered."""
 
     def body(jit: Jit) -> Any:
         class Changed(eqx.Module):
@@ -302,7 +306,7 @@ def test_fields_removed_after_the_registration() -> None:
 
 
 def test_dict_that_is_a_property() -> None:
-    """Equinox reads ``x.__dict__``, whatever that is."""
+    """Equinox reads ``x.__dict__``, whatever it returns."""
 
     def body(jit: Jit) -> Any:
         shown = {"a": TWO, "b": "from the property"}
@@ -338,8 +342,7 @@ def test_dict_that_is_intercepted() -> None:
 
 
 def test_fields_with_setters() -> None:
-    """A field that is a descriptor of the class with a setter of its own: it is called, by
-    Equinox and by us."""
+    """A field that is a descriptor with its own setter, which Equinox and filterjit call."""
 
     def body(jit: Jit) -> Any:
         log: list[Any] = []
@@ -366,8 +369,7 @@ def test_fields_with_setters() -> None:
 
 
 def test_dataclass_that_computes_on_reading() -> None:
-    """Fields are read as attributes: a class that changes them natively is one that JAX reads
-    in the same way."""
+    """A dataclass that computes a field when it is read: JAX and filterjit read it as an attribute."""
 
     def body(jit: Jit) -> Any:
         @jtu.register_dataclass
@@ -407,7 +409,7 @@ def raises_with_message(jit: Jit) -> Any:
     ],
 )
 def test_errors_in_plainer_words(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JAX's own error then, which holds the message as well."""
+    """JAX's own error is raised then, which holds the message too."""
     info, *results = raises_with_message(filterjit.filter_jit)
     assert type(info.value).__name__ == "EquinoxRuntimeError"
     assert runtime_message(info.value) == "x is negative"
@@ -415,7 +417,7 @@ def test_errors_in_plainer_words(module: str, name: str, monkeypatch: pytest.Mon
     plainer, *again = raises_with_message(filterjit.filter_jit)
     assert isinstance(plainer.value, (_jax_compat.JaxRuntimeError, ValueError))
     assert type(plainer.value).__name__ != "EquinoxRuntimeError"
-    assert picture(again) == picture(results) == picture([ONE, TWO])
+    assert comparable(again) == comparable(results) == comparable([ONE, TWO])
 
 
 def test_frames_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,7 +436,7 @@ def test_no_such_module() -> None:
 
 
 def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a program cannot be looked into, each call of it waits."""
+    """If a program cannot be inspected, each call of it waits."""
     waits: list[int] = []
     wait = _running.RunningHooks.wait
 
@@ -450,13 +452,13 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(_running.RunningHooks, "wait", counted)
     assert [f(ONE), f(ONE), f(TWO)] == [2, 2, 3]
     assert len(waits) == 3
-    # And one that does raise is still noticed.
+    # An error is still noticed.
     info, *results = raises_with_message(filterjit.filter_jit)
     assert runtime_message(info.value) == "x is negative" and results == [1, 2]
 
 
-def test_what_the_error_is_about_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unknown error passes as it is."""
+def test_the_message_of_the_error_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown error is raised unchanged."""
     answering("equinox_runtime_error", None)(monkeypatch)
     error = RuntimeError("anything")
     assert _errors.translate(error, None, (), b"") is error
@@ -504,4 +506,4 @@ def test_names_missing_at_import() -> None:
     found = [name for name in names if name in sys.modules]
     assert "jax._src.array" in found
     code = MISSING_AT_IMPORT.format(names=found)
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    run_code(code, options=("-W", "error"))

@@ -10,9 +10,9 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from modules.features_support import MINUS, Pair, X
-from modules.zoo import KEY, ONE, TWO
-from parity.support import Jit, Traces, check
+from support.comparison import Jit, Traces, check
+from support.features import MINUS, TwoFields, X
+from support.trees import KEY, ONE, TWO
 
 
 def test_filter_checkpoint() -> None:
@@ -50,9 +50,9 @@ def test_filter_custom_vjp() -> None:
             residuals: Any, grad: Any, perturbed: Any, vjp_arg: Any, factor: Any, name: str
         ) -> Any:
             log.append(f"bwd {name}")
-            return residuals * grad, Pair(grad * 10, None)
+            return residuals * grad, TwoFields(grad * 10, None)
 
-        arg = (TWO, Pair(ONE, "static"))
+        arg = (TWO, TwoFields(ONE, "static"))
         loss = lambda a, s, n: f(a, s, n)
         return (
             jit(f)(arg, 3, "plain"),
@@ -75,7 +75,7 @@ def test_filter_custom_jvp() -> None:
             (x, y), (tx, _) = primals, tangents
             return f(x, y, name=name), tx * 100 * (2 if name == "two" else 1)
 
-        pair = Pair(TWO, "static")
+        pair = TwoFields(TWO, "static")
         g = lambda x, n: f(x, pair, name=n)
         return (
             jit(f)(ONE, pair, name="plain"),
@@ -93,13 +93,15 @@ def test_filter_pure_callback() -> None:
 
         def host(x: Any, name: str, *, module: Any) -> Any:
             calls.append(name)
-            return Pair(np.asarray(x) * np.float32(module.a), np.float32(len(name)))
+            return TwoFields(np.asarray(x) * np.float32(module.a), np.float32(len(name)))
 
         @jit
         def f(x: Any, name: str) -> Any:
-            shape = Pair(jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct((), x.dtype))
+            shape = TwoFields(
+                jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct((), x.dtype)
+            )
             return eqx.filter_pure_callback(
-                host, x, name, module=Pair(TWO, None), result_shape_dtypes=shape
+                host, x, name, module=TwoFields(TWO, None), result_shape_dtypes=shape
             )
 
         return f(X, "one"), f(X + 1, "three"), f(ONE, "one"), calls
@@ -144,7 +146,7 @@ def test_filter_shard() -> None:
 
 def test_filter_eval_shape() -> None:
     def body(jit: Jit) -> Any:
-        f = jit(lambda x, n: (x * 2, n, Pair(jnp.sum(x), n)))
+        f = jit(lambda x, n: (x * 2, n, TwoFields(jnp.sum(x), n)))
         struct = eqx.filter_eval_shape(f, jax.ShapeDtypeStruct((3,), jnp.float32), "name")
         inside = jit(lambda x: eqx.filter_eval_shape(f, x, "inside")[0].shape)(X)
         return str(struct), inside, f(X, "name")

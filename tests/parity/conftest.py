@@ -8,28 +8,34 @@ import jax
 import pytest
 
 import filterjit
-
-from .support import Jit
+from support.comparison import Jit
+from support.functions import Counted
 
 _IMPLEMENTATIONS = {"equinox": equinox.filter_jit, "filterjit": filterjit.filter_jit}
 
 
 @pytest.fixture(params=list(_IMPLEMENTATIONS))
 def jit(request: pytest.FixtureRequest) -> Jit:
-    """``filter_jit``, Equinox's or ours."""
+    """``filter_jit`` of Equinox, then of filterjit."""
     return _IMPLEMENTATIONS[request.param]
 
 
 @pytest.fixture
 def ours(jit: Jit) -> bool:
-    """Whether `jit` is ours: for the differences that are decisions."""
+    """Whether `jit` is filterjit's: for differences from Equinox that are decisions."""
     return jit is filterjit.filter_jit
+
+
+@pytest.fixture
+def apply() -> Counted:
+    """A jitted function that applies functions, with ``functions="structure"``."""
+    return Counted()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _small_process() -> Iterator[None]:
-    """Thousands of programs are compiled here: those of one module do not burden the next, nor
-    what is imported the garbage collections that tests ask for."""
+    """Drops the programs that a module's tests compiled, of thousands in all. Imported objects are
+    kept out of the garbage collections that tests run."""
     gc.collect()
     gc.freeze()
     yield

@@ -1,4 +1,4 @@
-"""What goes wrong before the function runs: the error says where, and leaves no trace."""
+"""Errors before the function runs: they name the place, and leave the cache unchanged."""
 
 import collections
 import dataclasses
@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import filterjit
-
-from .nodes import Custom, FlaxStruct, Module, Point, Registered
-from .support import Jit, Traces, check
+from support.comparison import Jit, Traces, check
+from support.modules import Module
+from support.nodes import Custom, FlaxStruct, Point, Registered
 
 ONE = jnp.array(1.0)
 
@@ -76,8 +76,8 @@ def test_unhashable_statics(jit: Jit, ours: bool, name: str, value: Any) -> None
     args, kwargs = make(value)
     with pytest.raises((TypeError, ValueError)) as info:
         jit(target)(*args, **kwargs)
-    # By decision: an error that is both kinds and says where. Equinox's is JAX's ValueError,
-    # which shows all statics at once.
+    # By decision: an error of both types that names the place. Equinox raises JAX's ValueError,
+    # which shows all static values at once.
     if ours:
         assert type(info.value) is filterjit.StaticArgumentError
         assert isinstance(info.value, TypeError) and isinstance(info.value, ValueError)
@@ -100,7 +100,7 @@ def test_paths(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNHASHABLE)
 def test_the_next_good_call_works(jit: Jit, name: str) -> None:
-    """Without a new trace, whether the bad call was the first or came between."""
+    """It traces no more often, whether the bad call was the first or came later."""
     traces = Traces()
     f = jit(traces.counting(target))
     make, _ = UNHASHABLE[name]
@@ -158,7 +158,7 @@ def test_values_without_a_repr() -> None:
 
 
 class Rebel:
-    """Raises in __hash__ or in __eq__, while told so."""
+    """Raises in `__hash__` or in `__eq__` while `hash_fails` or `eq_fails` is set."""
 
     def __init__(self, name: str = "") -> None:
         self.name, self.hash_fails, self.eq_fails = name, False, False
@@ -188,7 +188,7 @@ def test_hash_that_raises(jit: Jit, ours: bool, wrap: Any) -> None:
     assert f(wrap(rebel)) == 1
     for _ in range(2):
         rebel.hash_fails = True
-        # Through JAX it comes out as a ValueError; ours leaves it as it was, with a note.
+        # JAX turns it into a ValueError; filterjit raises it unchanged, with a note.
         with pytest.raises((ZeroDivisionError, ValueError)) as info:
             f(wrap(rebel))
         if ours:
@@ -227,7 +227,7 @@ def test_eq_that_answers_with_an_array(jit: Jit, ours: bool) -> None:
         def __hash__(self) -> int:
             return 3
 
-    f = jit(lambda x: ONE)  # a function of its own: keys of another test are compared as well
+    f = jit(lambda x: ONE)  # a new function: keys of other tests would be compared too
     assert f(ArrayLike()) == 1
     with pytest.raises(ValueError, match=r"truth value|ambiguous|static|hash") as info:
         f(ArrayLike())
@@ -236,7 +236,7 @@ def test_eq_that_answers_with_an_array(jit: Jit, ours: bool) -> None:
 
 
 def test_dataclasses_that_hold_arrays(jit: Jit) -> None:
-    """No hash, so no static: the error names the argument."""
+    """They have no hash, so they cannot be static: the error names the argument."""
     with pytest.raises((TypeError, ValueError)) as info:
         jit(target)([FrozenConfig(ONE)])
     if isinstance(info.value, filterjit.StaticArgumentError):
@@ -316,7 +316,7 @@ def deep_tuple() -> Any:
 
 @pytest.mark.parametrize("make", [cycle_list, cycle_dict, cycle_module])
 def test_cycles(make: Callable[[], Any]) -> None:
-    """RecursionError, and no crash. (JAX's own flattening may crash: ours alone.)"""
+    """A RecursionError, not a crash. Runs on filterjit only: JAX's own flattening may crash."""
     traces = Traces()
     f = filterjit.filter_jit(traces.counting(target))
     assert f([1]) == 1
@@ -339,7 +339,7 @@ def test_very_deep_trees(make: Callable[[], Any]) -> None:
 
 
 def test_deep_statics() -> None:
-    """A tuple as a static field is hashed and compared at any depth, or says that it cannot."""
+    """A tuple in a static field is hashed and compared at any depth, or raises RecursionError."""
     f = filterjit.filter_jit(target)
     module = Module(1)
     object.__setattr__(module, "name", deep_tuple())
@@ -357,7 +357,7 @@ def test_deep_results() -> None:
 
 
 def test_moderately_deep_trees(jit: Jit) -> None:
-    """As deep as JAX itself goes without trouble."""
+    """Trees of a depth that JAX itself handles."""
     x: Any = ONE
     for i in range(300):
         x = [x, i] if i % 2 else {"k": x}
@@ -421,7 +421,7 @@ def test_calling_what_is_no_function_inside(jit: Jit) -> None:
 
 
 def test_statics_that_change_their_hash_while_called(jit: Jit) -> None:
-    """A hash that is never the same: each call is its own, and none breaks."""
+    """A hash that differs each time: each call traces, and none fails."""
     count = 0
 
     class Restless:
@@ -440,7 +440,7 @@ def test_statics_that_change_their_hash_while_called(jit: Jit) -> None:
 
 
 def test_statics_that_call_the_function_again() -> None:
-    """``__eq__`` that calls the very function under way."""
+    """An ``__eq__`` that calls the function that is being called."""
 
     class Calls:
         def __init__(self, n: int) -> None:
@@ -484,7 +484,7 @@ def test_arguments_that_change_while_they_are_taken_apart() -> None:
 
 
 def test_numpy_statics_in_tuples_of_static_fields(jit: Jit) -> None:
-    """An array in a static field has no hash: an error, or by identity; never a crash."""
+    """An array in a static field: an error, or a comparison by identity, never a crash."""
 
     def body(jit: Jit) -> Any:
         with pytest.warns(UserWarning, match="A JAX array is being set as static"):
@@ -496,7 +496,7 @@ def test_numpy_statics_in_tuples_of_static_fields(jit: Jit) -> None:
 
 
 def test_errors_are_fresh_each_time() -> None:
-    """No path or note of an earlier failure sticks to a later one."""
+    """An error has no path or note of an earlier one."""
     error = ZeroDivisionError("always the same object")
 
     class Raises:
@@ -529,7 +529,7 @@ def test_jax_errors_for_bad_arrays_come_through() -> None:
 
 
 def test_incompatible_devices_or_shardings() -> None:
-    """JAX's words for arguments that do not go together."""
+    """JAX's message for arguments on incompatible devices."""
 
     def body(jit: Jit) -> Any:
         mesh = jax.make_mesh((1,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))

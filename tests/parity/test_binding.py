@@ -1,4 +1,4 @@
-"""From arguments to parameters: what shares a variant, and what does not fit."""
+"""Binding of arguments to parameters: which calls share a variant, and which arguments do not fit."""
 
 import functools
 from collections.abc import Callable
@@ -11,8 +11,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-
-from .support import Jit, Traces, check
+from support.comparison import Jit, Traces, check
 
 ONE = jnp.array(1.0)
 TWO = jnp.array(2.0)
@@ -39,7 +38,7 @@ def test_keyword_and_position_share_a_variant(jit: Jit) -> None:
 
 
 def test_a_default_that_is_given_is_another_variant(jit: Jit) -> None:
-    """Defaults are not filled in, as in Equinox."""
+    """As in Equinox, defaults are not filled in."""
     traces = Traces()
 
     @jit
@@ -116,7 +115,7 @@ def test_names_that_could_clash(jit: Jit, ours: bool) -> None:
     assert f(ONE, ONE, ONE, ONE) == 4
     assert f(**names, op=ONE, variant=ONE, donate="all" == "none", first=ONE, rest=ONE) == 8
     assert traces.count == 2
-    # Equinox's `lower` and `Compiled.__call__` take `self` for their own.
+    # Equinox's `lower` and `Compiled.__call__` have a parameter `self`.
     if ours:
         assert f.lower(**names).compile()(**names) == 4
 
@@ -147,7 +146,7 @@ def test_positional_only(jit: Jit, ours: bool) -> None:
     assert f(ONE, 5) == 9
     assert f(ONE, z=0) == 3
     assert traces.count == 3
-    # Positional-only names are free for **kwargs, which Python 3.11's inspect does not know.
+    # **kwargs may hold names of positional-only parameters; Python 3.11's inspect refuses them.
     if ours:
         assert f(ONE, x=TWO, y=THREE) == 11
 
@@ -175,7 +174,7 @@ def test_everything_at_once() -> None:
 
 
 def test_many_parameters() -> None:
-    """More than fit in any fixed room."""
+    """More than fit into any buffer of fixed size."""
     names = [f"p{i}" for i in range(60)]
     namespace: dict[str, Any] = {}
     exec(f"def f({', '.join(names)}, **rest): return {'+'.join(names)} + len(rest)", namespace)
@@ -251,7 +250,7 @@ def test_methods_bind(jit: Jit) -> None:
 
 
 def test_call_by_every_protocol(jit: Jit) -> None:
-    """Vectorcall with and without room before the arguments, and tp_call."""
+    """Vectorcall with and without PY_VECTORCALL_ARGUMENTS_OFFSET, and tp_call."""
     traces = Traces()
 
     class M(eqx.Module):
@@ -270,7 +269,7 @@ def test_call_by_every_protocol(jit: Jit) -> None:
 
 
 def test_defaults_follow_the_function(jit: Jit) -> None:
-    """A function's own defaults apply, in and after the trace."""
+    """The function's current defaults apply, in the trace and after it."""
     marker = object()
 
     @jit
@@ -368,13 +367,13 @@ MISFITS: dict[str, tuple[Any, Call]] = {
 
 
 @pytest.mark.parametrize("name", MISFITS)
-def test_misfit(jit: Jit, ours: bool, name: str) -> None:
+def test_binding_error(jit: Jit, ours: bool, name: str) -> None:
     fun, call = MISFITS[name]
     with pytest.raises(TypeError) as plain:
         call(fun)
     with pytest.raises(TypeError) as jitted:
         call(jit(fun))
-    # By decision: the very words of the function; Equinox has those of inspect.Signature.
+    # By decision: the function's own message; Equinox shows that of inspect.Signature.
     if ours:
         assert type(jitted.value) is TypeError
         assert str(jitted.value) == str(plain.value)
@@ -382,7 +381,9 @@ def test_misfit(jit: Jit, ours: bool, name: str) -> None:
 
 @pytest.mark.parametrize("base", [eqx.Module, object], ids=["Module", "plain"])
 @pytest.mark.parametrize("donate", ["none", "all"])
-def test_misfit_of_a_method_in_a_class_body(ours: bool, jit: Jit, base: type, donate: str) -> None:
+def test_binding_error_of_a_method_in_a_class_body(
+    ours: bool, jit: Jit, base: type, donate: str
+) -> None:
     def method(self: Any, x: Any, y: Any, *, k: Any = 1) -> Any:
         return x
 
@@ -406,7 +407,7 @@ def test_misfit_of_a_method_in_a_class_body(ours: bool, jit: Jit, base: type, do
             assert str(jitted.value) == str(plain.value)
 
 
-def test_misfit_does_not_run_or_trace_the_function(jit: Jit) -> None:
+def test_binding_error_does_not_run_or_trace_the_function(jit: Jit) -> None:
     traces = Traces()
 
     @jit
@@ -424,7 +425,7 @@ def test_misfit_does_not_run_or_trace_the_function(jit: Jit) -> None:
     assert traces.count == 1
 
 
-def test_misfit_within_a_trace(jit: Jit, ours: bool) -> None:
+def test_binding_error_within_a_trace(jit: Jit, ours: bool) -> None:
     f = jit(lambda x: x)
     with pytest.raises(TypeError) as info:
         jit(lambda x: f(x, x))(ONE)
@@ -432,7 +433,7 @@ def test_misfit_within_a_trace(jit: Jit, ours: bool) -> None:
         assert "takes 1 positional argument but 2 were given" in str(info.value)
 
 
-def test_type_error_of_the_body_is_not_a_misfit(jit: Jit) -> None:
+def test_type_error_of_the_body_is_not_a_binding_error(jit: Jit) -> None:
     def inner(x: Any) -> Any:
         return x
 
@@ -445,7 +446,7 @@ def test_type_error_of_the_body_is_not_a_misfit(jit: Jit) -> None:
             f(ONE)
 
 
-def test_misfit_of_lower(jit: Jit, ours: bool) -> None:
+def test_binding_error_of_lower(jit: Jit, ours: bool) -> None:
     f = jit(function)
     with pytest.raises(TypeError) as lowering:
         f.lower(1)
@@ -458,7 +459,7 @@ def test_misfit_of_lower(jit: Jit, ours: bool) -> None:
 
 
 def test_annotations_are_never_evaluated() -> None:
-    """The words for a misfit are made from the signature alone."""
+    """The message is made from the signature only."""
 
     def f(x: "no.such.name", y: "int | nothing" = object()) -> "void":  # type: ignore # noqa
         return x
@@ -470,8 +471,8 @@ def test_annotations_are_never_evaluated() -> None:
     assert str(info.value).endswith("f() missing 1 required positional argument: 'x'")
 
 
-def test_misfit_of_a_wrapped_function(jit: Jit) -> None:
-    """Bound by the inner signature, whose words are inspect's: the function has none."""
+def test_binding_error_of_a_wrapped_function(jit: Jit) -> None:
+    """Arguments are bound by the inner signature, with inspect's message: the function has none."""
 
     def inner(x: Any) -> Any:
         return x
@@ -487,7 +488,7 @@ def test_misfit_of_a_wrapped_function(jit: Jit) -> None:
         jit(outer)()
 
 
-def test_jax_transformed_function_misfits(jit: Jit) -> None:
+def test_jax_transformed_function_binding_errors(jit: Jit) -> None:
     fun = jax.vmap(lambda x, y: x + y)
     with pytest.raises(TypeError, match="argument"):
         jit(fun)(jnp.ones(2))

@@ -1,4 +1,4 @@
-"""Donation: whose memory is given away, and what is said where it could not be used."""
+"""Donation: which buffers are given away, and the warnings where they were not usable."""
 
 import warnings
 from collections.abc import Callable
@@ -11,15 +11,14 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-
-from .support import Jit, Traces, check, picture
+from support.comparison import Jit, Traces, check, comparable
 
 MODES = ["all", "all-except-first", "warn", "warn-except-first", "none"]
 UNUSABLE = "Some donated buffers were not usable"
 
 
 def deleted(*trees: Any) -> list[bool]:
-    """Of the arrays in the trees, in order."""
+    """Returns which of the arrays in the trees are deleted, in order."""
     return [x.is_deleted() for x in jtu.tree_leaves(trees) if isinstance(x, jax.Array)]
 
 
@@ -47,7 +46,7 @@ class PlainLayer:
 
 
 def three(x: Any, y: Any, z: Any = 0.0) -> Any:
-    """Has an output for each buffer."""
+    """Returns an output for each buffer."""
     return jtu.tree_map(lambda a: a + 1, (x, y, z))
 
 
@@ -68,7 +67,7 @@ def nothing() -> Any:
 
 
 CASES: dict[str, Callable[[Callable[..., Any]], tuple[Any, ...]]] = {
-    # each answers with what it passed: the function, the arguments
+    # each returns the function and the arguments that it passed
     "two": lambda run: run(three, (array(1), array(2)), {}),
     "three": lambda run: run(three, (array(1), array(2), array(3)), {}),
     "trees": lambda run: run(three, ({"a": array(1), "b": [array(2), 3]}, (array(4), 5)), {}),
@@ -98,7 +97,7 @@ CASES: dict[str, Callable[[Callable[..., Any]], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("donate", MODES)
 @pytest.mark.parametrize("name", CASES)
 def test_which_arrays_are_deleted(name: str, donate: str) -> None:
-    """Function, arguments and keyword arguments, and the result."""
+    """Returns a function, its arguments and keyword arguments, and the result."""
 
     def body(jit: Jit) -> Any:
         def run(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -172,8 +171,8 @@ def test_memory_is_reused(jit: Jit, donate: str) -> None:
 
 
 def make_unused() -> Callable[[Any, Any], Any]:
-    """A function with no output of its arguments' size. Each test has its own: Equinox's
-    wrappers of one function share traces whether they warn or not, and JAX warns once."""
+    """Returns a new function without outputs of its arguments' size. Equinox's wrappers of one
+    function share traces whether they warn or not, and JAX warns once, so each test has its own."""
     return lambda x, y: x.sum() + y.sum()
 
 
@@ -194,7 +193,7 @@ def test_warnings(jit: Jit, donate: str) -> None:
 
 @pytest.mark.parametrize("donate", MODES)
 def test_warnings_as_errors(jit: Jit, donate: str) -> None:
-    """With ``-W error``: an error where a warning would be, at each size anew."""
+    """With ``-W error`` the warning is an error, again for each size."""
     f = jit(make_unused(), donate=donate)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -248,7 +247,7 @@ def test_lower_leaves_the_filters_alone(jit: Jit, donate: str) -> None:
 @pytest.mark.parametrize("outer", ["jit", "filter_jit", "vmap", "grad", "eval_shape", "make_jaxpr"])
 @pytest.mark.parametrize("donate", ["all", "warn", "all-except-first"])
 def test_inside_of_transformations(outer: str, donate: str) -> None:
-    """Donation inside of a trace: the same results, warnings and deletions."""
+    """Donation inside a trace: the same results, warnings and deletions."""
 
     def body(jit: Jit) -> Any:
         inner = jit(lambda x, y: (x * y).sum(), donate=donate)
@@ -289,13 +288,13 @@ def test_donated_arrays_cannot_be_used_again(jit: Jit, ours: bool, donate: str) 
         f(array(1), y)
     if ours:
         assert any("y['a']" in note for note in info.value.__notes__)
-    assert picture(f(array(1), {"a": array(5)})[1]) == picture({"a": array(6)})
+    assert comparable(f(array(1), {"a": array(5)})[1]) == comparable({"a": array(6)})
     assert traces.count == 1
 
 
 @pytest.mark.parametrize("donate", ["all", "warn"])
 def test_the_same_array_twice(donate: str) -> None:
-    """One buffer cannot be donated twice: JAX's error."""
+    """JAX's error says that one buffer cannot be donated twice."""
 
     def body(jit: Jit) -> Any:
         x = array(1)
@@ -308,7 +307,7 @@ def test_the_same_array_twice(donate: str) -> None:
 
 
 def test_a_training_loop(jit: Jit) -> None:
-    """The usual use: the state goes in and comes out, and is traced once."""
+    """A state that is passed in and returned is traced once."""
     traces = Traces()
 
     @jit(donate="all-except-first")
@@ -339,7 +338,7 @@ def test_donation_in_aot(jit: Jit) -> None:
 
 
 def test_retrace_keeps_the_places(jit: Jit) -> None:
-    """New shapes under the same statics, and other structures: always the first is kept."""
+    """The first argument is kept for new shapes of the same static values, and for other structures."""
     f = jit(lambda x, *rest: jtu.tree_map(lambda a: a + 1, (x, rest)), donate="all-except-first")
     for size in (2, 3, 2):
         for x in (array(1, size), [array(1, size)] * 1, {"a": array(1, size), "b": array(2, size)}):
@@ -350,7 +349,7 @@ def test_retrace_keeps_the_places(jit: Jit) -> None:
 
 
 def test_numpy_arguments(jit: Jit) -> None:
-    """NumPy memory is copied, and never donated."""
+    """The memory of NumPy arrays is copied, never donated."""
     x = jnp.ones(3)
     n = x.__array__().copy()
     result = jit(lambda n, x: (n + 1, x + 1), donate="all")(n, x)

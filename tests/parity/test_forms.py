@@ -1,6 +1,5 @@
-"""What can be wrapped, and how: functions, partials, Modules, methods of all kinds."""
+"""What can be jitted, and how the result looks: functions, partials, Modules, callable objects."""
 
-import abc
 import copy
 import functools
 import gc
@@ -15,93 +14,8 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-
-from .support import Jit, Traces, check, check_error, picture
-
-ONE = jnp.array(1.0)
-TWO = jnp.array(2.0)
-
-
-def scale(x: Any, factor: Any = 2, *, shift: Any = 0) -> Any:
-    """Scales."""
-    return x * factor + shift
-
-
-@filterjit.filter_jit
-def decorated(x: Any) -> Any:
-    return x + 1
-
-
-class Affine(eqx.Module):
-    """An affine map."""
-
-    a: Any
-    b: Any = 1
-
-    def __call__(self, x: Any, *, negate: bool = False) -> Any:
-        """Applies it."""
-        y = self.a * x + self.b
-        return -y if negate else y
-
-    def twice(self, x: Any) -> Any:
-        """Applies it two times."""
-        return self(self(x))
-
-
-class Plain:
-    def __init__(self, a: Any) -> None:
-        self.a = a
-
-    def method(self, x: Any) -> Any:
-        return self.a * x
-
-    def __call__(self, x: Any) -> Any:
-        return self.a + x
-
-    @classmethod
-    def of_class(cls, x: Any) -> Any:
-        return x, cls.__name__
-
-    @staticmethod
-    def of_none(x: Any) -> Any:
-        return x + 3
-
-
-CALLABLES: dict[str, Any] = {
-    "function": scale,
-    "lambda": lambda x: x - 1,
-    "functools.partial": functools.partial(scale, factor=5),
-    "functools.partial of an array": functools.partial(scale, factor=TWO),
-    "functools.partial of a partial": functools.partial(functools.partial(scale), shift=1),
-    "functools.partial of a Module": functools.partial(Affine(TWO), negate=True),
-    "tree_util.Partial": jtu.Partial(scale, shift=TWO),
-    "tree_util.Partial of a static": jtu.Partial(scale, shift=2),
-    "eqx.Partial": eqx.Partial(scale, shift=TWO),
-    "eqx.Partial of a Module": eqx.Partial(Affine(TWO, 3), negate=True),
-    "Module": Affine(TWO, 3),
-    "Module of statics": Affine(2, 3),
-    "method of a Module": Affine(TWO, 3).twice,
-    "__call__ of a Module": Affine(TWO, 3).__call__,
-    "method of a plain class": Plain(4).method,
-    "callable object": Plain(4),
-    "classmethod": Plain.of_class,
-    "classmethod of an instance": Plain(1).of_class,
-    "staticmethod": Plain.of_none,
-    "class": Affine,
-    "jnp function": jnp.sin,
-    "jax.jit function": jax.jit(scale),
-    "jax.jit with statics": jax.jit(scale, static_argnames=("factor",)),
-    "custom_jvp function": jax.nn.relu,
-    "jax.vmap function": jax.vmap(lambda x: x * 2, in_axes=None, axis_size=2),
-    "jax.grad function": jax.grad(lambda x: x**2),
-    "filter_grad function": eqx.filter_grad(lambda x: x**2),
-    "filter_vmap function": eqx.filter_vmap(lambda x: x * 2, in_axes=None, axis_size=2),
-    "filter_closure_convert": eqx.filter_closure_convert(scale, ONE),
-    "nn layer": eqx.nn.Lambda(jnp.tanh),
-    "partial method": functools.partial(Plain(2).method),
-    "filter_jit": eqx.filter_jit(scale),
-    "ours": filterjit.filter_jit(scale),
-}
+from support.callables import CALLABLES, ONE, TWO, Affine, decorated, scale
+from support.comparison import Jit, Traces, check, check_error, comparable
 
 
 @pytest.mark.parametrize("name", CALLABLES)
@@ -126,7 +40,9 @@ def test_decorator_with_options(jit: Jit, donate: str) -> None:
         return x + y, y * 2
 
     assert f.__name__ == "f"
-    assert picture(f(jnp.array(1.0), jnp.array(2.0))) == picture((jnp.array(3.0), jnp.array(4.0)))
+    assert comparable(f(jnp.array(1.0), jnp.array(2.0))) == comparable(
+        (jnp.array(3.0), jnp.array(4.0))
+    )
 
 
 def test_empty_parentheses(jit: Jit) -> None:
@@ -163,7 +79,7 @@ def test_wrapped(name: str) -> None:
 
 
 def test_wrapped_is_the_very_object() -> None:
-    # Equinox takes the function apart and gives a copy; ours gives what was wrapped.
+    # Equinox returns a rebuilt copy of the function; filterjit returns the function itself.
     affine = Affine(ONE)
     assert eqx.filter_jit(affine).__wrapped__ is not affine
     assert filterjit.filter_jit(affine).__wrapped__ is affine
@@ -177,8 +93,8 @@ def test_repr_names_the_function(jit: Jit, ours: bool) -> None:
 
 
 def test_not_a_module(jit: Jit, ours: bool) -> None:
-    # By decision: a FilterJit is a C type, and a pytree, but not an eqx.Module.
-    # Its leaves are the function's arrays; Equinox has the function's name as a leaf too.
+    # By decision: a FilterJit is a C type and a pytree, but not an eqx.Module. Its leaves are the
+    # function's arrays; with Equinox the function's name is a leaf too.
     assert isinstance(jit(scale), eqx.Module) is not ours
     assert jtu.tree_leaves(jit(scale)) == ([] if ours else ["scale"])
     leaves = jtu.tree_leaves(jit(Affine(TWO)))
@@ -187,7 +103,7 @@ def test_not_a_module(jit: Jit, ours: bool) -> None:
 
 def test_attributes_can_be_set(jit: Jit, ours: bool) -> None:
     f = jit(lambda x: x)
-    # As on functions; Equinox's Module is frozen.
+    # Functions allow it; Equinox's Module is frozen.
     if ours:
         f.note = "mine"
         assert f.note == "mine"
@@ -201,11 +117,11 @@ def test_attributes_of_the_function_are_copied(jit: Jit, ours: bool) -> None:
         return x
 
     f.note = "mine"  # type: ignore[attr-defined]
-    # As functools.wraps does; Equinox copies the names in WRAPPER_ASSIGNMENTS alone.
+    # functools.wraps copies them too; Equinox copies the names in WRAPPER_ASSIGNMENTS only.
     assert getattr(jit(f), "note", None) == ("mine" if ours else None)
 
 
-# ---- what cannot be wrapped ----
+# ---- what cannot be jitted ----
 
 
 @pytest.mark.parametrize(
@@ -270,7 +186,7 @@ def test_jitkwargs(options: dict[str, Any]) -> None:
         results = [f1(ONE, TWO), f1(TWO, TWO), f2(ONE, TWO, 4), f1(ONE, 5)]
         text = f1.lower(ONE, TWO).as_text()
         jaxpr = str(jax.make_jaxpr(lambda x: f1(x, x)[0])(ONE))
-        # keep_unused shows in the number of the program's parameters, inline in the jaxpr.
+        # keep_unused changes the number of the program's parameters, inline changes the jaxpr.
         return results, traces.count, text.count("%arg1"), "jit" in jaxpr
 
     check(body)
@@ -289,266 +205,11 @@ def test_bad_compiler_option(jit: Jit) -> None:
         f(ONE)
 
 
-# ---- in class bodies ----
-
-
-@pytest.mark.parametrize("donate", ["none", "all-except-first"])
-@pytest.mark.parametrize("base", [eqx.Module, object], ids=["Module", "plain"])
-def test_methods_in_a_class_body(base: type, donate: str) -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-
-        class C(base):  # type: ignore[misc, valid-type]
-            a: Any = 3
-
-            @jit(donate=donate)
-            def method(self, x: Any, y: Any = 1) -> Any:
-                """The method's own text."""
-                traces.tick()
-                return self.a * x + y
-
-            @jit
-            def __call__(self, x: Any) -> Any:
-                traces.tick()
-                return self.method(x, y=2)
-
-            @property
-            @jit
-            def prop(self) -> Any:
-                traces.tick()
-                return self.a + 1
-
-        c = C()
-        results = [
-            c.method(jnp.array(1.0)),
-            c.method(x=jnp.array(1.0)),
-            c.method(jnp.array(1.0), 5),
-            C.method(c, jnp.array(1.0)),
-            c(jnp.array(1.0)),
-            c.prop,
-            functools.reduce(lambda x, f: f(x), [c.method] * 3, jnp.array(1.0)),
-            list(map(c.method, [jnp.array(1.0)])),
-        ]
-        assert C.method.__name__ == "method"
-        assert C.method.__qualname__.endswith("C.method")
-        assert C.method.__doc__ == "The method's own text."
-        assert str(inspect.signature(C.method)) == "(self, x: Any, y: Any = 1) -> Any"
-        return results, traces.count
-
-    check(body)
-
-
-def test_bound_method_looks_like_the_function(jit: Jit, ours: bool) -> None:
-    class M(eqx.Module):
-        a: Any = 1
-
-        @jit
-        def method(self, x: Any) -> Any:
-            """Text."""
-            return x
-
-    bound = M().method
-    # Equinox gives an eqx.Partial, which knows nothing of the function but `.func`.
-    if ours:
-        assert (bound.__name__, bound.__doc__) == ("method", "Text.")
-        assert str(inspect.signature(bound)) == "(x: Any) -> Any"
-        assert bound.__self__.a == 1
-        assert bound.__func__ is M.method
-    else:
-        assert isinstance(bound, eqx.Partial)
-    assert bound(ONE) == 1
-
-
-def test_staticmethod_outside(jit: Jit) -> None:
-    class M(eqx.Module):
-        @staticmethod
-        @jit
-        def f(x: Any, y: Any = 1) -> Any:
-            return x + y
-
-    assert (M.f(ONE), M().f(ONE), M().f(ONE, y=2)) == (2, 2, 3)
-
-
-def test_staticmethod_inside(jit: Jit) -> None:
-    class M(eqx.Module):
-        f = jit(staticmethod(lambda x, y=1: x + y))
-
-    assert (M.f(ONE), M.f(ONE, y=3)) == (2, 4)
-    # On an instance both bind: Equinox's answer, and a function's in a class body.
-    with pytest.raises(TypeError):
-        M().f(ONE, 1)
-
-
-def test_classmethod_outside() -> None:
-    def body(jit: Jit) -> Any:
-        class M(eqx.Module):
-            @classmethod
-            @jit
-            def f(cls, x: Any) -> Any:
-                return x + 1, cls.__name__
-
-        class N(M):
-            pass
-
-        return M.f(ONE), M().f(ONE), N.f(ONE), N().f(ONE)
-
-    check(body)
-
-
-def test_classmethod_of_a_plain_class() -> None:
-    def body(jit: Jit) -> Any:
-        class C:
-            @classmethod
-            @jit
-            def f(cls, x: Any) -> Any:
-                return x + 1, cls.__name__
-
-            @staticmethod
-            @jit
-            def g(x: Any) -> Any:
-                return x * 3
-
-        return C.f(ONE), C().f(ONE), C.g(ONE), C().g(ONE)
-
-    check(body)
-
-
-def test_inheritance_and_super() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-
-        class A(eqx.Module):
-            a: Any
-
-            @jit
-            def f(self, x: Any) -> Any:
-                traces.tick()
-                return self.a + x
-
-            @jit
-            def g(self, x: Any) -> Any:
-                traces.tick()
-                return self.f(x) * 10
-
-        class B(A):
-            b: Any = 7
-
-            @jit
-            def f(self, x: Any) -> Any:
-                traces.tick()
-                return super().f(x) + self.b
-
-        class C(B):
-            def f(self, x: Any) -> Any:
-                return B.f(self, x) * 2
-
-        results = [cls(TWO).f(ONE) for cls in (A, B, C)]
-        results += [cls(TWO).g(ONE) for cls in (A, B, C)]
-        results += [cls(3).g(ONE) for cls in (A, B, C)]
-        return results, traces.count
-
-    check(body)
-
-
-def test_abstract_methods_implemented(jit: Jit) -> None:
-    class A(eqx.Module):
-        @abc.abstractmethod
-        def f(self, x: Any) -> Any:
-            raise NotImplementedError
-
-        @jit
-        def g(self, x: Any) -> Any:
-            return self.f(x) + 1
-
-    class B(A):
-        @jit
-        def f(self, x: Any) -> Any:
-            return x * 5
-
-    with pytest.raises(TypeError, match="abstract"):
-        A()
-    assert B().f(ONE) == 5
-    assert B().g(ONE) == 6
-
-
-def test_jitted_abstract_method_is_abstract(jit: Jit, ours: bool) -> None:
-    class A(eqx.Module):
-        @jit
-        @abc.abstractmethod
-        def f(self, x: Any) -> Any:
-            raise NotImplementedError
-
-    class B(A):
-        def f(self, x: Any) -> Any:
-            return x + 1
-
-    # Equinox's wrapper loses __isabstractmethod__, so that A can be made.
-    if ours:
-        with pytest.raises(TypeError, match="abstract"):
-            A()
-    else:
-        assert isinstance(A(), A)
-    assert B().f(ONE) == 2
-
-
-def test_abstractmethod_of_a_jitted_method(jit: Jit, ours: bool) -> None:
-    # Equinox's wrapper is frozen; ours takes the mark, as a function does.
-    if not ours:
-        with pytest.raises(AttributeError):
-            abc.abstractmethod(jit(scale))
-        return
-
-    class A(eqx.Module):
-        @abc.abstractmethod
-        @jit
-        def f(self, x: Any) -> Any:
-            raise NotImplementedError
-
-    with pytest.raises(TypeError, match="abstract"):
-        A()
-
-
-def test_method_of_an_instance_held_by_a_module() -> None:
-    def body(jit: Jit) -> Any:
-        class Inner(eqx.Module):
-            a: Any
-
-            @jit
-            def __call__(self, x: Any) -> Any:
-                return x * self.a
-
-        class Outer(eqx.Module):
-            inner: Inner
-            layers: list[Inner]
-
-            @jit
-            def __call__(self, x: Any) -> Any:
-                for layer in self.layers:
-                    x = layer(x)
-                return self.inner(x)
-
-        outer = Outer(Inner(TWO), [Inner(3), Inner(jnp.arange(2.0))])
-        return outer(ONE), outer.inner(ONE), jit(outer.inner)(ONE), jit(outer)(ONE)
-
-    check(body)
-
-
-def test_setting_a_jitted_function_on_a_class_and_an_instance(jit: Jit) -> None:
-    class C:
-        a = 2
-
-    C.method = jit(lambda self, x: self.a * x)  # type: ignore[attr-defined]
-    assert C().method(ONE) == 2  # type: ignore[attr-defined]
-    c = C()
-    c.own = jit(lambda x: x + 1)  # type: ignore[attr-defined]
-    assert c.own(ONE) == 2  # type: ignore[attr-defined]
-
-
-# ---- functools.wraps, signatures ----
+# ---- `functools.wraps` and signatures ----
 
 
 def test_wraps_with_another_signature() -> None:
-    """``inspect.signature`` follows ``__wrapped__``: both bind by the inner signature."""
+    """``inspect.signature`` follows ``__wrapped__``, so both bind by the inner signature."""
 
     def body(jit: Jit) -> Any:
         def inner(x: Any, y: Any = 2) -> Any:
@@ -616,14 +277,14 @@ def test_copies_behave_alike(jit: Jit) -> None:
 
 
 def test_deepcopy_of_a_jitted_module() -> None:
-    # Equinox's copies its sentinel for a missing field, and breaks when it is called.
+    # The copy of Equinox's wrapper holds a copy of its mark of a missing field, and cannot be called.
     with pytest.raises(TypeError, match="_Missing"):
         copy.deepcopy(eqx.filter_jit(Affine(TWO)))(ONE)
     original = filterjit.filter_jit(Affine(TWO))
     twin = copy.deepcopy(original)
     assert twin(ONE) == original(ONE) == 3
     assert type(twin.__wrapped__) is Affine
-    assert twin.__wrapped__.a is not original.__wrapped__.a
+    assert twin.__wrapped__.w is not original.__wrapped__.w
 
 
 def test_deepcopy_of_a_model_with_jitted_methods(jit: Jit) -> None:
@@ -637,13 +298,13 @@ def test_deepcopy_of_a_model_with_jitted_methods(jit: Jit) -> None:
 
     m = M(TWO, jit(scale))
     twin = copy.deepcopy(m)
-    assert picture(twin(ONE)) == picture(m(ONE)) == picture(jnp.array(4.0))
+    assert comparable(twin(ONE)) == comparable(m(ONE)) == comparable(jnp.array(4.0))
     assert eqx.tree_equal(m.a, twin.a)
 
 
 def test_pickle_of_a_decorated_function() -> None:
-    # By its name, as functions go; Equinox's wrapper cannot be pickled, as what it wraps is
-    # not what its name leads to.
+    # Pickled by name, as functions are. Equinox's wrapper cannot be pickled here: its name refers
+    # to another object.
     assert pickle.loads(pickle.dumps(decorated)) is decorated
     equinox_own = eqx.filter_jit(decorated.__wrapped__)
     with pytest.raises(pickle.PicklingError):
@@ -655,7 +316,7 @@ def test_pickle_of_a_wrapper(name: str) -> None:
     fun = CALLABLES[name]
     f = filterjit.filter_jit(fun, donate="all")
     twin = pickle.loads(pickle.dumps(f))
-    assert picture(twin(jnp.array(1.0))) == picture(fun(ONE))
+    assert comparable(twin(jnp.array(1.0))) == comparable(fun(ONE))
     assert twin._options.donate == "all"
     assert str(inspect.signature(twin)) == str(inspect.signature(f))
 
@@ -666,7 +327,7 @@ def test_pickle_of_an_unpicklable_function_fails_cleanly(jit: Jit) -> None:
 
 
 def test_names_in_the_program() -> None:
-    """The name of the function shows in jaxprs and in profiles."""
+    """The program has the function's name, in jaxprs and in profiles."""
 
     def body(jit: Jit) -> Any:
         names = []

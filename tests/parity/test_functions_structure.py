@@ -1,5 +1,6 @@
-"""``functions="structure"``: lambdas made anew share programs, and nothing that could behave
-differently does."""
+"""``functions="structure"``: recreated functions share programs, and functions that could behave
+differently do not.
+"""
 
 import collections
 import copy
@@ -20,66 +21,22 @@ import numpy as np
 import pytest
 
 import filterjit
+from support.comparison import Traces, comparable
+from support.functions import (
+    Config,
+    Counted,
+    Layer,
+    Plain,
+    X,
+    fill_cell,
+    holding,
+    scaled,
+    scaled_like,
+    settable,
+    with_attributes,
+)
 
-from .support import Traces, picture
-
-X = jnp.arange(3.0)
-SLOPE = 2.0
-TABLE: dict[str, Any] = {}
-
-
-class Layer(eqx.Module):
-    weight: Any
-    act: Any
-    tag: Any = eqx.field(static=True, default=None)
-
-    def __call__(self, x: Any) -> Any:
-        return self.act(self.weight * x)
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    scale: Any
-
-
-class Plain:
-    def __init__(self, scale: float = 1.0) -> None:
-        self.scale = scale
-
-    def act(self, x: Any) -> Any:
-        return x * self.scale
-
-
-class Counted:
-    """A jitted `apply(act, x)` that counts its traces."""
-
-    def __init__(self, **options: Any) -> None:
-        self.traces = Traces()
-        fun = self.traces.counting(lambda act, x: act(x))
-        self.call = filterjit.filter_jit(fun, functions="structure", **options)
-
-    def __call__(self, act: Any, x: Any = X) -> Any:
-        return self.call(act, x)
-
-    @property
-    def count(self) -> int:
-        return self.traces.count
-
-
-@pytest.fixture
-def apply() -> Counted:
-    return Counted()
-
-
-def scaled(s: Any) -> Callable[[Any], Any]:
-    return lambda x: x * s
-
-
-def holding(cell: Any) -> Callable[[Any], Any]:
-    return lambda x: (x, repr(cell))[0]
-
-
-# ---- what shares a program ----
+# ---- functions that share a program ----
 
 
 def _recursive() -> Callable[[Any], Any]:
@@ -128,7 +85,7 @@ SHARED: dict[str, Callable[[], Any]] = {
     "partial of a partial": lambda: functools.partial(
         functools.partial(lambda s, t, x: (x * s, t)[0], 2.0), (1,)
     ),
-    "partial with attributes": lambda: _set(functools.partial(lambda x: x), note=1),
+    "partial with attributes": lambda: with_attributes(functools.partial(lambda x: x), note=1),
     "bound method": lambda: Plain.act.__get__(PLAIN),
     "bound lambda": lambda: types.MethodType(lambda self, x: x * self.scale, PLAIN),
     "defaults": lambda: lambda x, s=2.0, *, t=(1, 2.0): x * s + t[1],
@@ -145,19 +102,13 @@ SHARED: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
-def _set(x: Any, **attributes: Any) -> Any:
-    for name, value in attributes.items():
-        setattr(x, name, value)
-    return x
-
-
 @pytest.mark.parametrize("name", SHARED)
-def test_made_anew(apply: Counted, name: str) -> None:
+def test_recreated_functions_share(apply: Counted, name: str) -> None:
     make = SHARED[name]
-    expected = picture(make()(X))
+    expected = comparable(make()(X))
     assert make() is not make() or name == "a jitted function in a cell"
     for _ in range(4):
-        assert picture(apply(make())) == expected
+        assert comparable(apply(make())) == expected
     act = make()
     for _ in range(3):
         apply(act)
@@ -237,7 +188,7 @@ def test_modules_made_in_a_loop() -> None:
             for _ in range(3):
                 expected = plain(expected, x)
             traces.count = before
-            assert picture(eqx.filter(model, eqx.is_array)) == picture(
+            assert comparable(eqx.filter(model, eqx.is_array)) == comparable(
                 eqx.filter(expected, eqx.is_array)
             )
             assert model.final_activation(2.0) == expected.final_activation(2.0)
@@ -245,14 +196,14 @@ def test_modules_made_in_a_loop() -> None:
 
 
 def test_in_a_loop_of_one_scope(apply: Counted) -> None:
-    """All these lambdas have one cell, whose content is another each time."""
+    """All these lambdas share one cell, whose content changes."""
     for _ in range(2):
         for s in (1.0, 2.0, 3.0, 1.0, 2.0):
-            assert picture(apply(lambda x: x * s)) == picture(X * s)  # noqa: B023
+            assert comparable(apply(lambda x: x * s)) == comparable(X * s)  # noqa: B023
     assert apply.count == 3
 
 
-# ---- what does not ----
+# ---- functions that do not ----
 
 
 @pytest.mark.parametrize(
@@ -307,7 +258,7 @@ def test_constants_of_code_are_exact(apply: Counted) -> None:
 
 def test_attributes_are_exact(apply: Counted) -> None:
     def make(**changes: Any) -> Any:
-        return _set(_documented(), **changes)
+        return with_attributes(_documented(), **changes)
 
     variants: list[dict[str, Any]] = [
         {},
@@ -348,7 +299,7 @@ def test_classes_of_one_name(apply: Counted) -> None:
 
 
 def test_shared_cells_are_not_apart(apply: Counted) -> None:
-    """Functions that share a cell, and such as have one each."""
+    """Functions that share a cell, and functions with a cell each."""
 
     def shared() -> Any:
         n = 1.0
@@ -378,20 +329,16 @@ MUTABLE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "set": (lambda: {1}, lambda v: v.add(2)),
     "bytearray": (lambda: bytearray(b"a"), lambda v: v.append(1)),
     "nested": (lambda: ([{"k": [1]}],), lambda v: v[0][0]["k"].append(1)),
-    "a cell in a list": (lambda: [scaled(1)], lambda v: _fill(v[0], True)),
-    "a cell in a frozenset": (lambda: frozenset([scaled(1)]), lambda v: _fill(*v, True)),
+    "a cell in a list": (lambda: [scaled(1)], lambda v: fill_cell(v[0], True)),
+    "a cell in a frozenset": (lambda: frozenset([scaled(1)]), lambda v: fill_cell(*v, True)),
     "a long list": (lambda: [0.0] * 5000, lambda v: v.__setitem__(4000, -0.0)),
 }
-
-
-def _fill(f: Any, value: Any) -> None:
-    f.__closure__[0].cell_contents = value
 
 
 @pytest.mark.parametrize("name", MUTABLE)
 @pytest.mark.parametrize("place", ["cell", "default", "keyword default", "attribute", "partial"])
 def test_mutable_contents(apply: Counted, name: str, place: str) -> None:
-    """In doubt: no two functions share a program; and a change is seen."""
+    """Functions that hold mutable objects share no program, and a change is noticed."""
     make, change = MUTABLE[name]
 
     def put(v: Any) -> Any:
@@ -400,11 +347,11 @@ def test_mutable_contents(apply: Counted, name: str, place: str) -> None:
             case "cell":
                 return holding(v)
             case "default":
-                return _set(act, __defaults__=(v,))
+                return with_attributes(act, __defaults__=(v,))
             case "keyword default":
-                return _set(act, __kwdefaults__={"z": v})
+                return with_attributes(act, __kwdefaults__={"z": v})
             case "attribute":
-                return _set(act, note=v)
+                return with_attributes(act, note=v)
         return functools.partial(act, y=v)
 
     value = make()
@@ -412,23 +359,23 @@ def test_mutable_contents(apply: Counted, name: str, place: str) -> None:
     apply(act), apply(act)
     assert apply.count == 1
     apply(put(make())), apply(put(value))
-    doubted = 0 if name == "a cell in a frozenset" else 2
-    assert apply.count == 1 + doubted
+    own_traces = 0 if name == "a cell in a frozenset" else 2
+    assert apply.count == 1 + own_traces
     change(value)
     apply(act), apply(act)
-    assert apply.count == 2 + doubted
+    assert apply.count == 2 + own_traces
 
 
 def test_arrays_by_identity(apply: Counted) -> None:
     one, same = jnp.ones(3), np.ones(3)
     for _ in range(2):
         apply(holding(one))
-    assert apply.count == 1  # nobody can change it
+    assert apply.count == 1  # a JAX array is immutable
     act = holding(same)
     for _ in range(2):
         apply(act)
     assert apply.count == 2
-    apply(holding(same))  # somebody can
+    apply(holding(same))  # a NumPy array is mutable
     assert apply.count == 3
 
 
@@ -462,295 +409,14 @@ def test_failing_hash_and_eq(apply: Counted) -> None:
     assert apply.count == 2
 
 
-# ---- changes after the trace ----
-
-
-def settable(s: Any) -> tuple[Callable[[Any], Any], Callable[[Any], None]]:
-    def act(x: Any) -> Any:
-        return x * s
-
-    def change(value: Any) -> None:
-        nonlocal s
-        s = value
-
-    return act, change
-
-
-@pytest.mark.parametrize("how", ["nonlocal", "cell_contents"])
-def test_change_of_a_cell(apply: Counted, how: str) -> None:
-    act, change = settable(1.0)
-    if how == "cell_contents":
-        change = lambda value: _fill(act, value)
-    for values in ([1.0, 2.0, 3.0], [1.0, 2.0, 1.0, 3.0]):
-        for value in values:
-            change(value)
-            assert picture(apply(act)) == picture(X * value)
-    assert apply.count == 3
-
-
-@pytest.mark.parametrize(
-    "values", [[-1, -2], [0, 2**61 - 1], [True, 1, 1.0], [0.0, -0.0], [1, (1,)], [None, ...]]
-)
-def test_change_to_what_is_hard_to_tell(values: list[Any]) -> None:
-    f = filterjit.filter_jit(
-        lambda act, x: (x, act.__closure__[0].cell_contents), functions="structure"
-    )
-    act = holding(None)
-    for _ in range(2):
-        for v in values:
-            _fill(act, v)
-            assert picture(f(act, X)[1]) == picture(v)
-            assert picture(f(holding(v), X)[1]) == picture(v)
-
-
-def test_another_object_at_the_same_address() -> None:
-    """What was there is held for as long as the program lives."""
-    f = filterjit.filter_jit(lambda act, x: act(x), functions="structure")
-    act = lambda x: plain.act(x)
-    plain = Plain(0.0)
-    for scale in range(40):
-        del plain
-        plain = Plain(float(scale))
-        assert picture(f(act, X)) == picture(X * float(scale))
-
-
-def test_change_of_the_rest(apply: Counted) -> None:
-    def act(x: Any, s: Any = 1.0, *, t: Any = 0.0) -> Any:
-        return x * s + t
-
-    def check(count: int) -> None:
-        for _ in range(2):
-            assert picture(apply(act)) == picture(act(X))
-        assert apply.count == count
-
-    check(1)
-    act.__defaults__ = (2.0,)
-    check(2)
-    act.__defaults__ = (2,)
-    check(3)
-    act.__kwdefaults__["t"] = 1.0  # type: ignore[index]
-    check(4)
-    act.__kwdefaults__ = {"t": 1.5}
-    check(5)
-    act.__code__ = (lambda x, s=0, *, t=0: x - s - t).__code__
-    check(6)
-    act.__name__ = "other"
-    check(7)
-    act.note = 1  # type: ignore[attr-defined]
-    check(8)
-    act.__annotations__["x"] = int
-    check(9)
-    act.__annotations__["x"] = float
-    check(10)
-
-
-def test_change_of_a_partial(apply: Counted) -> None:
-    p = functools.partial(lambda x, s=1.0: x * s, s=2.0)
-    assert picture(apply(p)) == picture(X * 2.0)
-    p.keywords["s"] = 3.0
-    assert picture(apply(p)) == picture(X * 3.0)
-    p.__setstate__((p.func, (), {"s": 4.0}, {}))
-    assert picture(apply(p)) == picture(X * 4.0)
-    assert apply.count == 3
-
-
-def test_change_of_an_inner_function(apply: Counted) -> None:
-    inner, change = settable(1.0)
-    act = functools.partial(lambda f, x: (lambda: f(x))(), inner)
-    for s in (1.0, 2.0, 1.0):
-        change(s)
-        assert picture(apply(act)) == picture(X * s)
-    assert apply.count == 2
-
-
-def test_empty_cells(apply: Counted) -> None:
-    def act(x: Any) -> Any:
-        try:
-            return x * later
-        except NameError:
-            return x
-
-    assert picture(apply(act)) == picture(X)
-    later = 2.0
-    assert picture(apply(act)) == picture(X * 2.0)
-    del later
-    assert picture(apply(act)) == picture(X)
-    assert apply.count == 2
-
-
-def test_change_of_a_global(apply: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As far as the function itself, or one that it makes, reads it by its name."""
-    make = lambda: lambda x: (lambda: x * SLOPE)()
-    for s in (2.0, 3.0, 2.0, 2, True):
-        monkeypatch.setitem(globals(), "SLOPE", s)
-        for _ in range(2):
-            assert picture(apply(make())) == picture(X * s)
-    assert apply.count == 4
-    monkeypatch.delitem(globals(), "SLOPE")
-    with pytest.raises(NameError):
-        apply(make())
-    monkeypatch.setitem(globals(), "SLOPE", [2.0])
-    for _ in range(2):
-        with pytest.raises(TypeError):
-            apply(make())
-
-
-def test_globals_that_can_change(apply: Counted) -> None:
-    make = lambda: lambda x: x * TABLE.get("scale", 1.0)
-    for s in (1.0, 2.0, 1.0):
-        TABLE["scale"] = s
-        assert picture(apply(make())) == picture(X * s)
-    assert apply.count == 3
-
-
-def test_retrace_after_a_change(apply: Counted) -> None:
-    """For a new shape the caller's function counts, not the one that the variant was made for."""
-    act, change = settable(2.0)
-    assert picture(apply(act)) == picture(X * 2.0)
-    change(5.0)
-    longer = jnp.arange(7.0)
-    for x in (longer, X, longer.astype(int)):
-        assert picture(apply(scaled_like(2.0), x)) == picture(x * 2.0)
-        assert picture(apply(act, x)) == picture(x * 5.0)
-    change(2.0)
-    other = jnp.arange(9.0)
-    assert picture(apply(act, other)) == picture(other * 2.0)
-
-
-def scaled_like(s: Any) -> Callable[[Any], Any]:
-    return settable(s)[0]
-
-
-def test_results_are_not_of_a_changed_function() -> None:
-    traces = Traces()
-
-    @filterjit.filter_jit(functions="structure")
-    def f(layer: Any) -> Any:
-        traces.tick()
-        return Layer(layer.weight + 1, layer.act)
-
-    act, change = settable(2.0)
-    first = f(Layer(X, act))
-    assert first.act is act
-    assert f(Layer(X, scaled_like(2.0))).act is act and traces.count == 1
-    change(5.0)
-    other = scaled_like(2.0)
-    again = f(Layer(X, other))
-    assert again.act is other and traces.count == 2
-    assert f(first).act is act and traces.count == 3
-
-
-# ---- while tracing ----
-
-
-def test_counting_traces_settles(apply: Counted) -> None:
-    """A function that changes its own cells counts by its identity."""
-
-    def make() -> Any:
-        count = 0
-
-        def act(x: Any) -> Any:
-            nonlocal count
-            count += 1
-            return x * 2
-
-        return act, lambda: count
-
-    act, count = make()
-    for _ in range(5):
-        assert picture(apply(act)) == picture(X * 2)
-    assert count() == apply.count == 2
-    other, count = make()
-    for _ in range(5):
-        apply(other)
-    assert count() == 1 and apply.count == 3
-
-
-@pytest.mark.parametrize("where", ["list", "attribute", "default", "another's cell", "global"])
-def test_other_changes_while_tracing(apply: Counted, where: str) -> None:
-    seen: list[int] = []
-    box = [0]
-
-    def another() -> None:
-        nonlocal depth
-        depth += 1
-
-    depth = 0
-
-    def act(x: Any, log: Any = box) -> Any:
-        match where:
-            case "list":
-                seen.append(1)
-            case "attribute":
-                act.calls = getattr(act, "calls", 0) + 1  # type: ignore[attr-defined]
-            case "default":
-                log.append(1)
-            case "another's cell":
-                another()
-                return x + depth
-            case "global":
-                global SLOPE
-                SLOPE = SLOPE + 0.0
-        return x
-
-    for _ in range(6):
-        apply(act)
-    assert apply.count <= 2
-
-
-def test_only_what_changes_is_distrusted(apply: Counted) -> None:
-    seen: list[int] = []
-
-    def act(x: Any) -> Any:
-        seen.append(1)
-        return x * s
-
-    for s in (1.0, 2.0, 1.0, 1, 2.0):
-        for _ in range(3):
-            assert picture(apply(act)) == picture(X * s)
-    assert len(seen) == apply.count == 4  # 1.0 once more, after what was learnt
-
-
-def test_reasons_are_given(apply: Counted) -> None:
-    said: list[Any] = []
-    f = filterjit.filter_jit(lambda act, x: act(x), functions="structure", on_retrace=said.append)
-    for s in (1.0, 1.0, 2.0):
-        f(scaled(s), X)
-    assert len(said) == 1 and "act" in str(said[0])
-    assert "functions='structure'" in str(f._options)
-
-
-def test_what_changes_while_tracing_is_not_shared(apply: Counted) -> None:
-    """Two functions equal before the trace: one is changed by it, the other would not be."""
-
-    def make(n: int, step: Any = None) -> Any:
-        if step is None:
-
-            def step() -> None:
-                nonlocal n
-                n += 1
-
-        def act(x: Any) -> Any:
-            step()
-            return x + n
-
-        return act, step
-
-    one, step = make(0)
-    other, _ = make(0, step)
-    assert picture(apply(one)) == picture(X + 1)
-    assert picture(apply(other)) == picture(X + 0)
-    assert apply.count == 2
-
-
-# ---- together with the rest ----
+# ---- combined with other features ----
 
 
 def test_donation() -> None:
     apply = Counted(donate="all")
     for s in (2.0, 2.0, 3.0):
         x = jnp.arange(4.0) + 0
-        assert picture(apply(scaled(s), x)) == picture(jnp.arange(4.0) * s)
+        assert comparable(apply(scaled(s), x)) == comparable(jnp.arange(4.0) * s)
         assert x.is_deleted()
     assert apply.count == 2
 
@@ -759,17 +425,17 @@ def test_partial(apply: Counted) -> None:
     act, change = settable(2.0)
     p = apply.call.partial(act)
     for _ in range(2):
-        assert picture(p(X)) == picture(X * 2.0)
-        assert picture(apply.call.partial(scaled_like(2.0))(X)) == picture(X * 2.0)
+        assert comparable(p(X)) == comparable(X * 2.0)
+        assert comparable(apply.call.partial(scaled_like(2.0))(X)) == comparable(X * 2.0)
     assert apply.count == 1
     change(3.0)
-    assert picture(p(X)) == picture(X * 3.0)
+    assert comparable(p(X)) == comparable(X * 3.0)
     assert apply.count == 2
 
 
 def test_ahead_of_time(apply: Counted) -> None:
     compiled = apply.call.lower(scaled(2.0), X).compile()
-    assert picture(compiled(scaled(2.0), X)) == picture(X * 2.0)
+    assert comparable(compiled(scaled(2.0), X)) == comparable(X * 2.0)
     with pytest.raises(TypeError, match="other arguments"):
         compiled(scaled(2), X)
 
@@ -777,7 +443,7 @@ def test_ahead_of_time(apply: Counted) -> None:
 def test_transforms(apply: Counted) -> None:
     for _ in range(2):
         got = jax.vmap(lambda x: apply(scaled(2.0), x))(X)
-        assert picture(got) == picture(X * 2.0)
+        assert comparable(got) == comparable(X * 2.0)
         assert jax.grad(lambda x: apply(scaled(3.0), x))(1.0) == 3.0
 
 
@@ -790,13 +456,13 @@ def test_missing_arguments_and_fields() -> None:
     partly = object.__new__(Layer)
     object.__setattr__(partly, "weight", X)
     for _ in range(2):
-        assert picture(f(Layer(X, lambda x: x))[1]) == picture(-X)
-        assert picture(f(1, scaled(3.0))[1]) == picture(X * 3.0)
+        assert comparable(f(Layer(X, lambda x: x))[1]) == comparable(-X)
+        assert comparable(f(1, scaled(3.0))[1]) == comparable(X * 3.0)
         assert not hasattr(f(partly)[0], "act") or f(partly)[0].act is not None
     assert traces.count == 3
 
 
-def test_both_options_apart() -> None:
+def test_the_two_options_do_not_share() -> None:
     traces = Traces()
     fun = traces.counting(lambda act, x: act(x))
     act = scaled(2.0)
@@ -805,7 +471,7 @@ def test_both_options_apart() -> None:
     assert traces.count == 2
 
 
-def test_what_we_keep_in_functions_does_not_count(apply: Counted) -> None:
+def test_attributes_that_filterjit_sets_do_not_count(apply: Counted) -> None:
     acts = [scaled(2.0) for _ in range(2)]
     filterjit.filter_jit(acts[1])(X)
     for act in acts:
@@ -825,7 +491,7 @@ def test_decorator_methods_and_copies() -> None:
             return self.act(x)
 
     for _ in range(3):
-        assert picture(Model(scaled(2.0))(X)) == picture(X * 2.0)
+        assert comparable(Model(scaled(2.0))(X)) == comparable(X * 2.0)
     assert traces.count == 1
     f = filterjit.filter_jit(scaled, functions="structure")
     assert copy.copy(f)._options.functions == "structure"  # type: ignore[attr-defined]
@@ -834,13 +500,13 @@ def test_decorator_methods_and_copies() -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "Structure", None, True, "both"])
-def test_unknown_word(bad: Any) -> None:
+def test_unknown_value_of_the_option(bad: Any) -> None:
     with pytest.raises(ValueError, match="'identity' or 'structure'"):
         filterjit.filter_jit(scaled, functions=bad)
 
 
-def test_nothing_is_kept() -> None:
-    """Code, functions and what they held die with the jitted function."""
+def test_nothing_is_kept_alive() -> None:
+    """Code, functions and the objects they held die with the jitted function."""
     apply: Any = Counted()
     names = {"plain": Plain(2.0)}
     act = eval("(lambda s: lambda x: plain.act(x) * s)(plain)", names)

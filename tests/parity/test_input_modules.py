@@ -1,4 +1,4 @@
-"""Modules, states and optimisers as arguments, and what is changed behind their backs."""
+"""Modules, states and optimisers as arguments, and fields that are changed in place."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,19 +12,10 @@ import optax
 import pytest
 
 import filterjit
-
-from .nodes import (
-    ARRAY,
-    KEY,
-    LAYER,
-    MLP,
-    ONE,
-    Child,
-    Childless,
-    Module,
-    bare,
-)
-from .support import Jit, Traces, check, picture
+from support.comparison import Jit, Traces, check, comparable
+from support.modules import Module, WithFactories
+from support.nodes import Childless
+from support.trees import ARRAY, KEY, LAYER, MLP, ONE, unset
 
 
 def test_missing_fields(jit: Jit) -> None:
@@ -36,7 +27,7 @@ def test_missing_fields(jit: Jit) -> None:
         return sorted(k for k in m.__dict__ if not k.startswith("__")), m
 
     for _ in range(2):
-        names, back = f(bare())
+        names, back = f(unset(Module, a=ARRAY))
         assert names == ["a"]
         assert "b" not in back.__dict__
         assert f(Module(ARRAY))[0] == ["a", "b", "name"]
@@ -44,8 +35,8 @@ def test_missing_fields(jit: Jit) -> None:
 
 
 @pytest.mark.parametrize("field", ["a", "b", "name"])
-def test_fields_changed_behind_its_back(jit: Jit, field: str) -> None:
-    """``object.__setattr__`` between calls: seen, each time."""
+def test_fields_changed_in_place(jit: Jit, field: str) -> None:
+    """Each change by ``object.__setattr__`` between calls is noticed."""
 
     @jit
     def f(m: Any) -> Any:
@@ -66,7 +57,7 @@ def test_fields_changed_behind_its_back(jit: Jit, field: str) -> None:
 
 
 def test_deep_changes_are_seen(jit: Jit) -> None:
-    """Five levels down, in a Module, a list, a dict."""
+    """Changes five levels down, in a Module, a list and a dict, are noticed."""
     traces = Traces()
 
     @jit
@@ -99,10 +90,10 @@ def test_lists_and_dicts_changed_between_calls(jit: Jit) -> None:
 
     values: list[Any] = [ONE]
     table: dict[str, Any] = {"a": ONE}
-    assert picture(f([values, table])) == picture([[ONE + 1], {"a": ONE + 1}])
+    assert comparable(f([values, table])) == comparable([[ONE + 1], {"a": ONE + 1}])
     values.append("x")
     table["b"] = "y"
-    assert picture(f([values, table])) == picture([[ONE + 1, "x"], {"a": ONE + 1, "b": "y"}])
+    assert comparable(f([values, table])) == comparable([[ONE + 1, "x"], {"a": ONE + 1, "b": "y"}])
     values[0], table["a"] = "z", 5
     assert f([values, table]) == [["z", "x"], {"a": 6, "b": "y"}]
     values.clear()
@@ -113,7 +104,7 @@ def test_lists_and_dicts_changed_between_calls(jit: Jit) -> None:
 @pytest.mark.parametrize("make", [lambda: [1, 2], lambda: {"k": 1}, lambda: {1, 2}],
                          ids=["list", "dict", "set"])  # fmt: skip
 def test_unhashable_static_fields(make: Callable[[], Any]) -> None:
-    """Static fields need no hash; leaves do."""
+    """Static fields need no hash; static leaves do."""
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -132,7 +123,7 @@ def test_unhashable_static_fields(make: Callable[[], Any]) -> None:
 
 
 def test_unhashable_static_field_changed_in_place() -> None:
-    # Equinox's key holds the very list, which changes along: a stale answer. Ours sees it.
+    # Equinox's key holds the list itself, so its result is stale. filterjit notices the change.
     def run(jit: Jit) -> list[Any]:
         @jit
         def f(m: Any, x: Any) -> Any:
@@ -175,7 +166,7 @@ def test_nested_unhashable_static_field_changed_in_place(depth: int) -> None:
 
 
 def test_mutable_object_in_a_static_field() -> None:
-    """An object with a hash of its contents: an equal one shares, a changed one does not."""
+    """An object hashed by its contents: an equal one shares the trace, a changed one does not."""
 
     class Config:
         def __init__(self, n: int) -> None:
@@ -205,7 +196,7 @@ def test_mutable_object_in_a_static_field() -> None:
 
 
 def test_aux_data_changed_in_place() -> None:
-    """Unhashable aux data of a registered node."""
+    """Aux data of a registered node that cannot be hashed."""
 
     @filterjit.filter_jit
     def f(x: Any, y: Any) -> Any:
@@ -285,7 +276,7 @@ def test_modules_with_the_same_fields_of_other_classes(jit: Jit) -> None:
 
 
 def test_a_field_that_becomes_static_and_back(jit: Jit) -> None:
-    """One class, all combinations of what its fields can hold."""
+    """One class, with all combinations of values in its fields."""
     traces = Traces()
 
     @jit
@@ -293,16 +284,16 @@ def test_a_field_that_becomes_static_and_back(jit: Jit) -> None:
         traces.tick()
         return m
 
-    combinations = [Child(a, "n", b, c) for a in (ONE, 1, None, [ONE]) for b in (ARRAY, "s")
+    combinations = [WithFactories(a, "n", b, c) for a in (ONE, 1, None, [ONE]) for b in (ARRAY, "s")
                     for c in ((), {"k": ONE})]  # fmt: skip
     for _ in range(2):
         for m in combinations:
-            assert picture(f(m)) == picture(m)
+            assert comparable(f(m)) == comparable(m)
     assert traces.count == len(combinations)
 
 
 def test_modules_with_many_fields(jit: Jit) -> None:
-    """More than a class's shared keys hold."""
+    """More fields than a class's shared keys hold."""
     names = [f"field_{i}" for i in range(80)]
     Wide = dataclasses.make_dataclass("Wide", [(n, Any) for n in names], bases=(eqx.Module,))
     traces = Traces()
@@ -349,7 +340,7 @@ def test_extra_attributes_are_dropped() -> None:
 
 
 def test_dict_replaced(jit: Jit) -> None:
-    """``__dict__`` itself written to: the instance has a real dict from then on."""
+    """Writing to ``__dict__`` gives the instance a real dict."""
     m = Module(ONE)
     f = jit(lambda m: (m.a + 1, m.name))
     assert f(m) == (2, "name")
@@ -398,7 +389,7 @@ def test_stateful_layers() -> None:
 
 
 def test_state_is_used_up() -> None:
-    """A State that was passed on is invalid, as Equinox says."""
+    """A State that was passed on is invalid, as in Equinox."""
 
     def body(jit: Jit) -> Any:
         index = eqx.nn.StateIndex(ONE)
@@ -468,7 +459,7 @@ def test_layers_run() -> None:
 
 
 def test_one_trace_for_equal_models(jit: Jit) -> None:
-    """Models made alike share, their arrays being other."""
+    """Models that differ in their arrays only share the trace."""
     traces = Traces()
 
     @jit

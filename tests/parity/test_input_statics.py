@@ -1,4 +1,7 @@
-"""Static arguments of every sort: which of them share a program."""
+"""Static arguments of every kind: which of them share a program.
+
+Static values are all leaves and fields that are not arrays.
+"""
 
 import collections
 import copy
@@ -13,21 +16,14 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from .nodes import (
-    ARRAY,
-    MLP,
-    ONE,
-    Custom,
-    Module,
-    Plain,
-    Point,
-    Static,
-)
-from .support import Jit, Traces, picture
+from support.comparison import Jit, Traces, comparable
+from support.modules import Module
+from support.nodes import Custom, Plain, Point, Static
+from support.trees import ARRAY, MLP, ONE
 
 
 def test_equal_statics_share(jit: Jit) -> None:
-    """Equal by value, though not the same object."""
+    """Values that are equal and not the same object share."""
     traces = Traces()
 
     @jit
@@ -69,7 +65,7 @@ def test_shape_dtype_structs_are_static(jit: Jit) -> None:
 
 
 def test_treedefs_are_static(jit: Jit) -> None:
-    """The usual way to pass a tree in two parts."""
+    """A tree of arrays and its static part, as two arguments."""
     traces = Traces()
 
     @jit
@@ -86,17 +82,17 @@ def test_treedefs_are_static(jit: Jit) -> None:
 
 
 def test_dtypes_are_not_scalar_types(jit: Jit, ours: bool) -> None:
-    """``np.dtype("float32") == jnp.float32``, and they hash alike."""
+    """``np.dtype("float32") == jnp.float32``, and their hashes are equal."""
     f = jit(lambda d: d)
     dtype = jnp.dtype("float32")
     assert f(dtype) is dtype
-    # By decision statics compare by type as well; Equinox gives the dtype back.
+    # By decision the types of static values are compared too; Equinox returns the dtype.
     assert (f(jnp.float32) is jnp.float32) is ours
 
 
 @pytest.mark.parametrize("value", [{"k": [1]}, [1], {1, 2}], ids=["dict", "list", "set"])
 def test_treedefs_with_unhashable_parts(jit: Jit, value: Any) -> None:
-    """Treedefs have a hash whatever is in them."""
+    """Treedefs have a hash, whatever they hold."""
     traces = Traces()
 
     @jit
@@ -136,7 +132,7 @@ class HashById:
 
 @pytest.mark.parametrize("cls", [HashWithoutSome, OwnHash])
 def test_dataclasses_with_a_hash_of_some_fields(jit: Jit, cls: Any) -> None:
-    """Its own hash makes it hashable, whatever its fields are; all fields are compared."""
+    """A class with its own hash can be static, whatever its fields are; all fields are compared."""
     traces = Traces()
 
     @jit
@@ -177,7 +173,7 @@ def test_a_model_in_two_parts(jit: Jit) -> None:
     x = jnp.ones(2)
     for _ in range(3):
         params, static = eqx.partition(MLP, eqx.is_inexact_array)
-        assert picture(f(params, static, x)) == picture(f(MLP, static, x))
+        assert comparable(f(params, static, x)) == comparable(f(MLP, static, x))
     assert traces.count == 2
 
 
@@ -195,7 +191,7 @@ def test_functions_as_statics(jit: Jit) -> None:
     assert f(lambda x: x + 2, ONE) == 3
     holder = PlainHolder()
     for _ in range(2):
-        assert f(holder.method, ONE) == 6  # a new bound method each time, equal to the last
+        assert f(holder.method, ONE) == 6  # a new bound method each time, equal to the former
     assert f(PlainHolder().method, ONE) == 6
     assert f(MLP, jnp.ones(2)).shape == (2,)
     assert f(MLP.__call__, jnp.ones(2)).shape == (2,)

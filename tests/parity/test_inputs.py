@@ -1,4 +1,4 @@
-"""What can be passed to a jitted function: any tree, and any change to one."""
+"""Arguments of jitted functions: trees of every kind, and changes to them."""
 
 import copy
 from collections.abc import Callable
@@ -10,33 +10,23 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from .nodes import (
-    ARRAY,
-    MAKERS,
-    ONE,
-    Custom,
-    FlaxStruct,
-    Frozen,
-    Module,
-    Point,
-    Registered,
-    Static,
-    identity,
-)
-from .support import Jit, Traces, check, check_error, picture
+from support.comparison import Jit, Traces, check, check_error, comparable
+from support.modules import Module
+from support.nodes import Custom, FlaxStruct, FrozenRegistered, Point, Registered, Static
+from support.trees import ARRAY, ONE, TREES, identity
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_any_tree_is_taken(name: str) -> None:
-    """By position, by keyword, made anew, copied, and as it came back: what the function sees,
-    what it returns, and how often it is traced."""
-    make = MAKERS[name]
+@pytest.mark.parametrize("name", TREES)
+def test_any_tree_can_be_passed(name: str) -> None:
+    """Passes a tree by position, by keyword, recreated, copied and as it was returned. Compares what
+    the function sees and returns, and how often it is traced."""
+    make = TREES[name]
     duplicate = (lambda x: x) if name in ("module", "device") else copy.copy
 
     def show(leaf: Any) -> Any:
         if isinstance(leaf, jax.Array):
             return "array", leaf.shape, str(leaf.dtype), leaf.weak_type
-        return picture(leaf)
+        return comparable(leaf)
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -65,7 +55,7 @@ def test_any_tree_is_taken(name: str) -> None:
 
 
 def test_one_function_for_all_trees() -> None:
-    """All in one cache, from first to last and back."""
+    """Passes all trees to one function, in order and in reverse order."""
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -75,8 +65,8 @@ def test_one_function_for_all_trees() -> None:
             traces.tick()
             return x
 
-        # A dtype is == to what stands for it, so that Equinox takes it for a ShapeDtypeStruct.
-        values = [make() for name, make in MAKERS.items() if name != "dtype"]
+        # A dtype equals objects that JAX converts to it, so Equinox takes it for a ShapeDtypeStruct.
+        values = [make() for name, make in TREES.items() if name != "dtype"]
         results = [f(x) for x in values]
         count = traces.count
         again = [f(x) for x in reversed(values)]
@@ -126,7 +116,7 @@ def test_what_is_an_array() -> None:
     ids=lambda x: str(x.dtype),
 )
 def test_numpy_that_jax_cannot_take(bad: Any) -> None:
-    """JAX's own errors; and the function works afterwards."""
+    """JAX's own errors come through, and the function works afterwards."""
 
     def body(jit: Jit) -> Any:
         f = jit(lambda x: x + 1)
@@ -173,7 +163,7 @@ def test_odd_numpy(make: Callable[[], Any]) -> None:
 
 
 class WithJaxArray:
-    """JAX takes it for an array where one is needed; to ``filter_jit`` it is a static."""
+    """JAX converts it to an array where one is needed; for ``filter_jit`` it is static."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -192,7 +182,7 @@ def test_objects_with_jax_array() -> None:
 
 
 def test_mutable_arrays() -> None:
-    """Refs are arrays to Equinox or not; ours follows."""
+    """filterjit treats refs as arrays if Equinox does."""
 
     def body(jit: Jit) -> Any:
         ref = jax.new_ref(jnp.zeros(3))
@@ -220,7 +210,7 @@ def test_committed_and_uncommitted_arrays(jit: Jit) -> None:
 
 
 def test_arrays_between_different_types(jit: Jit) -> None:
-    """jax.Array, NumPy and tracer at the same place: the same variant."""
+    """A jax.Array, a NumPy array and a tracer in the same place use the same variant."""
     traces = Traces()
 
     @jit
@@ -229,9 +219,9 @@ def test_arrays_between_different_types(jit: Jit) -> None:
         return x["a"] + 1
 
     for x in (jnp.ones(3), np.ones(3, np.float32), jnp.ones(3)):
-        assert picture(f({"a": x})) == picture(jnp.ones(3) + 1)
-    assert picture(jax.jit(lambda x: f({"a": x}))(jnp.ones(3))) == picture(jnp.ones(3) + 1)
-    assert picture(jax.vmap(lambda x: f({"a": x}))(jnp.ones((2, 3)))).__class__ is tuple
+        assert comparable(f({"a": x})) == comparable(jnp.ones(3) + 1)
+    assert comparable(jax.jit(lambda x: f({"a": x}))(jnp.ones(3))) == comparable(jnp.ones(3) + 1)
+    assert comparable(jax.vmap(lambda x: f({"a": x}))(jnp.ones((2, 3)))).__class__ is tuple
     assert traces.count == 1
 
 
@@ -267,11 +257,11 @@ def test_dataclasses_changed_in_place(jit: Jit) -> None:
 
 
 def test_dataclasses_keep_their_order_of_fields() -> None:
-    """`data_fields` in another order than the class has them."""
+    """`data_fields` in another order than in the class."""
     check(
         lambda jit: [
-            jit(lambda x: x)(Frozen(ONE, 2, "k")),
-            jit(lambda x: x.b)(Frozen(1, ARRAY, "k")),
+            jit(lambda x: x)(FrozenRegistered(ONE, 2, "k")),
+            jit(lambda x: x.b)(FrozenRegistered(1, ARRAY, "k")),
         ]
     )
 
@@ -330,7 +320,7 @@ def test_flatten_functions_that_raise() -> None:
 
 
 def test_static_class_equality(jit: Jit) -> None:
-    """``register_static``: by its own equality."""
+    """``register_static``: compared by the object's own equality."""
     traces = Traces()
 
     @jit

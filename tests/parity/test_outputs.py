@@ -1,4 +1,4 @@
-"""What a jitted function can return: any tree, arrays or not."""
+"""Results of jitted functions: trees of every kind, with and without arrays."""
 
 import collections
 from typing import Any
@@ -10,16 +10,18 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from .nodes import ARRAY, MAKERS, Child, Module, Point, identity
-from .support import Jit, Traces, check, picture
+from support.comparison import Jit, Traces, check, comparable
+from support.modules import Module, WithFactories
+from support.nodes import Point
+from support.trees import ARRAY, TREES, identity
 
 ONE = jnp.array(1.0)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_any_tree_is_returned(name: str) -> None:
-    """By itself, where it was captured, and anew each time: two calls share no containers."""
-    make = MAKERS[name]
+    """Returns a captured tree and a recreated one. Two calls share no containers."""
+    make = TREES[name]
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -40,7 +42,7 @@ def test_any_tree_is_returned(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["list", "dict", "Module", "custom", "dataclass", "adam"])
 def test_any_tree_is_returned_among_others(name: str) -> None:
-    make = MAKERS[name]
+    make = TREES[name]
 
     def body(jit: Jit) -> Any:
         f = jit(lambda x: {"value": make(), "x": x + 1, "n": [None, make()]})
@@ -79,7 +81,7 @@ def test_no_arrays_at_all(jit: Jit) -> None:
 
 
 def test_another_structure_for_another_shape(jit: Jit) -> None:
-    """One variant, several traces, each with its own tree."""
+    """One variant with several traces, each with its own tree."""
     traces = Traces()
 
     @jit
@@ -97,12 +99,12 @@ def test_another_structure_for_another_shape(jit: Jit) -> None:
         return [x] * n
 
     for _ in range(3):
-        assert picture(f(jnp.ones(1))) == picture(jnp.ones(1))
-        assert picture(f(jnp.ones(4))) == picture(Module(jnp.ones(4), "four", [4]))
-        assert picture(f(jnp.ones(2))) == picture({"n": 2, "two": jnp.ones(2)})
+        assert comparable(f(jnp.ones(1))) == comparable(jnp.ones(1))
+        assert comparable(f(jnp.ones(4))) == comparable(Module(jnp.ones(4), "four", [4]))
+        assert comparable(f(jnp.ones(2))) == comparable({"n": 2, "two": jnp.ones(2)})
         assert f(jnp.ones(3)) is None
         assert len(f(jnp.ones(7))) == 7
-        assert picture(f(jnp.ones(2, int))["two"]) == picture(jnp.ones(2, int))
+        assert comparable(f(jnp.ones(2, int))["two"]) == comparable(jnp.ones(2, int))
     assert traces.count == 6
 
 
@@ -121,8 +123,8 @@ def test_many_traces_of_one_variant(jit: Jit) -> None:
     assert traces.count == 12
 
 
-def test_dicts_come_back_sorted() -> None:
-    """A pytree's dict has its keys in order, on the way in and out."""
+def test_dicts_are_returned_sorted() -> None:
+    """Dicts have sorted keys, in arguments and results."""
 
     def body(jit: Jit) -> Any:
         seen = []
@@ -179,7 +181,7 @@ def test_numpy_results_become_arrays() -> None:
 def test_python_scalars_stay(jit: Jit) -> None:
     f = jit(lambda x: (x.ndim, x.ndim + 0.5, bool(x.ndim), complex(x.ndim), str(x.ndim)))
     for _ in range(2):
-        assert picture(f(ARRAY)) == picture((1, 1.5, True, 1 + 0j, "1"))
+        assert comparable(f(ARRAY)) == comparable((1, 1.5, True, 1 + 0j, "1"))
 
 
 def test_shared_arrays(jit: Jit) -> None:
@@ -192,12 +194,18 @@ def test_shared_arrays(jit: Jit) -> None:
 
     for _ in range(2):
         z, (z2, d), x, m = f(ARRAY, ONE)
-        assert picture(z) == picture(z2) == picture(d["z"]) == picture(m.b) == picture(ARRAY + 1)
-        assert picture(x) == picture(m.a) == picture(ARRAY)
+        assert (
+            comparable(z)
+            == comparable(z2)
+            == comparable(d["z"])
+            == comparable(m.b)
+            == comparable(ARRAY + 1)
+        )
+        assert comparable(x) == comparable(m.a) == comparable(ARRAY)
 
 
 def test_shared_containers_are_separated() -> None:
-    """A pytree is a tree: what was one list is two afterwards."""
+    """A pytree is a tree: a list that occurs twice becomes two lists."""
 
     def body(jit: Jit) -> Any:
         @jit
@@ -213,7 +221,7 @@ def test_shared_containers_are_separated() -> None:
 
 
 def test_arguments_are_returned(jit: Jit) -> None:
-    """Nothing to compute: inputs forwarded to outputs, in another order, twice."""
+    """Inputs are returned in another order and twice, without any computation."""
 
     @jit
     def f(x: Any, y: Any, *, k: Any) -> Any:
@@ -223,14 +231,14 @@ def test_arguments_are_returned(jit: Jit) -> None:
     for _ in range(2):
         (k, y1, x1, y2), d = f(x, y, k="k")
         assert k == "k"
-        assert picture((x1, y1, y2, d["x"])) == picture((x, y, y, x))
+        assert comparable((x1, y1, y2, d["x"])) == comparable((x, y, y, x))
 
 
 def test_constants_are_returned(jit: Jit) -> None:
     constant = jnp.arange(1000.0)
     f = jit(lambda: (constant, constant[0]))
     for _ in range(2):
-        assert picture(f()) == picture((constant, constant[0]))
+        assert comparable(f()) == comparable((constant, constant[0]))
 
 
 def test_a_module_that_holds_what_it_was_made_of(jit: Jit) -> None:
@@ -261,16 +269,16 @@ def test_updated_model_round_trips(jit: Jit) -> None:
         traces.tick()
         return jtu.tree_map(lambda a: a + 1 if eqx.is_array(a) else a, model)
 
-    model = {"m": Child(ARRAY), "p": Point(ONE, "static"), "n": [None, (), jnp.tanh]}
+    model = {"m": WithFactories(ARRAY), "p": Point(ONE, "static"), "n": [None, (), jnp.tanh]}
     for _ in range(4):
         model = step(model)
     assert traces.count == 1
-    assert picture(model["m"].a) == picture(ARRAY + 4)
+    assert comparable(model["m"].a) == comparable(ARRAY + 4)
     assert model["p"].y == "static"
 
 
 def test_functions_made_inside(jit: Jit) -> None:
-    """A closure made while tracing is a static output; the one of the trace comes back."""
+    """A closure made while tracing is a static output; each call returns the one of the trace."""
 
     @jit
     def f(x: Any) -> Any:
@@ -284,7 +292,7 @@ def test_functions_made_inside(jit: Jit) -> None:
 
 
 def test_escaped_tracers_are_jax_errors() -> None:
-    """A closure over a tracer is no array: using it later is JAX's error."""
+    """A closure over a tracer is static, and using it later raises JAX's error."""
 
     def body(jit: Jit) -> Any:
         get = jit(lambda x: lambda: x + 1)(ONE)

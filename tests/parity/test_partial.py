@@ -1,4 +1,4 @@
-"""f.partial with real arrays: the same results, the same programs, donation, a pytree."""
+"""`f.partial` with JAX arrays: results, shared programs, donation, and use as a pytree."""
 
 from typing import Any
 
@@ -9,8 +9,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-
-from .support import Traces, picture
+from support.comparison import Traces, comparable
 
 X = jnp.arange(4.0)
 
@@ -26,9 +25,9 @@ def test_serving_loop() -> None:
     p = f.partial(model)
     for scale in (1.0, 2.0, 1.0):
         for x in (X, X + 1):
-            assert picture(p(x, scale=scale)) == picture(f(model, x, scale=scale))
+            assert comparable(p(x, scale=scale)) == comparable(f(model, x, scale=scale))
     assert traces.count == 2
-    p(jnp.ones(4, int))  # another dtype: JAX's business
+    p(jnp.ones(4, int))  # another dtype: JAX retraces
     assert traces.count == 3
 
 
@@ -42,7 +41,7 @@ def test_nothing_is_compiled_again() -> None:
         if compiled is not None:
             compiled.append(event)
 
-    # It stays: JAX can only take all listeners out, those of the report too.
+    # The listener stays: JAX can only remove all listeners, the report's too.
     jax.monitoring.register_event_duration_secs_listener(listen)
     partial = f.partial(model)
     compiled = []
@@ -87,12 +86,12 @@ def test_it_is_a_pytree() -> None:
     )
     doubled = jtu.tree_map(lambda x: 2 * x if eqx.is_array(x) else x, p)
     both = jtu.tree_map(lambda x: 2 * x if eqx.is_array(x) else x, model)
-    assert picture(doubled(X)) == picture(f(both, X, shift=4.0 * X[1]))
+    assert comparable(doubled(X)) == comparable(f(both, X, shift=4.0 * X[1]))
     outer = filterjit.filter_jit(lambda g, x: g(x))
-    assert picture(outer(p, X)) == picture(expected)
+    assert comparable(outer(p, X)) == comparable(expected)
     grads = eqx.filter_grad(lambda g: g(X))(p)
     wanted = eqx.filter_grad(lambda m: f(m, X, shift=2.0))(model)
-    assert picture(jtu.tree_leaves(grads.args)) == picture(jtu.tree_leaves(wanted))
+    assert comparable(jtu.tree_leaves(grads.args)) == comparable(jtu.tree_leaves(wanted))
 
 
 def test_inside_a_trace() -> None:
@@ -111,7 +110,7 @@ def test_inside_a_trace() -> None:
         return jax.lax.map(lambda x: f(inner, x), xs)
 
     xs = jnp.stack([X, X + 1])
-    assert picture(outer(xs)) == picture(plain(xs))
+    assert comparable(outer(xs)) == comparable(plain(xs))
     out = eqx.filter_vmap(lambda w: f.partial(w)(X))(
         eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 2, 8, 1, key=key))(
             jax.random.split(jax.random.key(1), 3)
@@ -130,12 +129,12 @@ def test_a_method() -> None:
 
     model = Model(X)
     p = Model.__call__.partial(model)
-    assert picture(p(X, 2)) == picture(model(X, 2))
-    assert picture(p(X)) == picture(model(X))
+    assert comparable(p(X, 2)) == comparable(model(X, 2))
+    assert comparable(p(X)) == comparable(model(X))
 
 
 def test_only_what_can_be_given_by_position_is_a_first_argument() -> None:
-    """Where all parameters are by keyword, all are donated."""
+    """If all parameters are keyword-only, all are donated."""
     f = filterjit.filter_jit(lambda *, a, b: a + b, donate="all-except-first")
     with pytest.raises(ValueError, match="`a` of `partial` would be donated"):
         f.partial(a=X)

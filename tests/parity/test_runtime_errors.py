@@ -1,4 +1,4 @@
-"""Errors while the program runs, callbacks, and when a call returns."""
+"""Errors while the program runs, callbacks, and the time at which a call returns."""
 
 import logging
 from collections.abc import Callable
@@ -12,8 +12,7 @@ import pytest
 
 import filterjit
 from filterjit._observe import _program
-
-from .support import Jit, Traces, check, runtime_message
+from support.comparison import Jit, Traces, check, runtime_message
 
 ONE = jnp.array(1.0)
 BAD = jnp.array(-1.0)
@@ -85,7 +84,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
 
 
 def raised(call: Callable[[], Any]) -> tuple[str, str]:
-    """Type and message of the runtime error that a call raises, before it returns."""
+    """Returns the type and the message of the runtime error that a call raises."""
     with pytest.raises(eqx.EquinoxRuntimeError) as info:
         call()
     assert info.value.__cause__ is None
@@ -95,7 +94,7 @@ def raised(call: Callable[[], Any]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_error_at_the_call(name: str) -> None:
-    """At the first call and later ones, before and after good calls, without new traces."""
+    """Errors in the first call and in later ones, before and after good calls, without new traces."""
 
     def body(jit: Jit) -> Any:
         traces = Traces()
@@ -153,7 +152,7 @@ def test_error_through_nesting(outer: str, name: str) -> None:
 
 
 def test_the_stack_inside_is_shown(jit: Jit, ours: bool) -> None:
-    # (A message of its own: Equinox keeps the stack of the first trace of equal errors.)
+    # (A message that no other test uses: Equinox keeps the stack of the first trace of equal errors.)
     message = f"shown by {'ours' if ours else 'equinox'}"
 
     @jit
@@ -169,14 +168,14 @@ def test_the_stack_inside_is_shown(jit: Jit, ours: bool) -> None:
         assert "in function_with_a_name" in text
         assert runtime_message(info.value) == message
         stacks.append(text.count("File "))
-    # At the second call Equinox shows all that was on the stack when it was traced: it draws
+    # At the second call Equinox shows the whole stack of the trace: it draws
     # a new number for each call, and does not find the frame of the first.
     assert stacks[0] == 1
     assert (stacks[1] == 1) is ours
 
 
 def test_nested_stacks(jit: Jit, ours: bool) -> None:
-    """The outermost jit is where the stack begins."""
+    """The stack begins at the outermost jit."""
     message = f"nested in {'ours' if ours else 'equinox'}"
 
     @jit
@@ -195,7 +194,7 @@ def test_nested_stacks(jit: Jit, ours: bool) -> None:
 
 
 def test_outputs_without_arrays(jit: Jit) -> None:
-    """The error is what the call is for: its value must be used, though."""
+    """A call that is made for its error only: its value must be used all the same."""
     f = jit(lambda x: (jax.debug.callback(_refuse_negative, x), "static")[1])
     assert f(ONE) == "static"
     for _ in range(2):
@@ -286,7 +285,7 @@ def test_ordered_effects_across_calls(jit: Jit) -> None:
 
 
 def test_nothing_is_logged(jit: Jit, caplog: pytest.LogCaptureFixture) -> None:
-    """Of an error that is raised; and the logger is left as it was."""
+    """Nothing is logged for an error that is raised, and the logger is left unchanged."""
     logger = logging.getLogger("jax._src.callback")
     before = list(logger.filters)
     f = jit(checked)
@@ -363,7 +362,7 @@ def test_retrace_with_an_error_in_one_shape_only(jit: Jit) -> None:
 
 
 def test_first_called_within_a_trace(jit: Jit) -> None:
-    """Whether it can raise could not be asked then; the call from outside still raises."""
+    """Inside a trace it is not yet known whether the program can raise. A later call raises."""
     traces = Traces()
 
     @jit
@@ -395,7 +394,7 @@ def test_first_called_with_an_error(jit: Jit) -> None:
 def test_lowered_programs_raise_too(jit: Jit) -> None:
     compiled = jit(checked).lower(ONE).compile()
     assert compiled(ONE) == 1
-    # JAX's error with Equinox, the one of a call with ours.
+    # Equinox raises JAX's error, filterjit the error of a call.
     with pytest.raises((RuntimeError, ValueError), match="negative!"):
         jax.block_until_ready(compiled(BAD))
 
@@ -408,7 +407,7 @@ def long_chain(x: Any) -> Any:
 
 
 def test_a_call_returns_before_the_device_is_done() -> None:
-    # By decision; Equinox waits for a marker at each call.
+    # By decision; Equinox waits in each call.
     x = jnp.eye(500)
     ours, theirs = filterjit.filter_jit(long_chain), eqx.filter_jit(long_chain)
     for f in (ours, theirs):
@@ -503,7 +502,7 @@ def test_debug_infs(jit: Jit) -> None:
 
 
 def test_checking_leaks(jit: Jit) -> None:
-    """``jax.checking_leaks`` finds a leaked tracer, and nothing else."""
+    """``jax.checking_leaks`` reports a leaked tracer, and no other one."""
     leaked: list[Any] = []
 
     @jit
@@ -523,7 +522,7 @@ def test_checking_leaks(jit: Jit) -> None:
 
 
 def test_log_compiles(jit: Jit, caplog: pytest.LogCaptureFixture) -> None:
-    """The function's name is in JAX's log."""
+    """JAX's log names the function."""
 
     @jit
     def function_with_a_name(x: Any) -> Any:
@@ -539,7 +538,7 @@ def test_log_compiles(jit: Jit, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_program_that_is_its_own_jaxpr() -> None:
-    """As of JAX 0.11: looking for callbacks in it had no end."""
+    """A jaxpr that contains itself, as in JAX 0.11: the search for callbacks must end."""
 
     class Primitive:
         name = "add"

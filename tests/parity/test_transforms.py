@@ -1,4 +1,4 @@
-"""Composition: JAX's and Equinox's transformations, inside and outside."""
+"""JAX's and Equinox's transformations of jitted functions, and inside jitted functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,38 +7,16 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import pytest
 
-from .support import Jit, Traces, check
+from support.callables import Affine, square
+from support.comparison import Jit, Traces, check
+from support.trees import ONE, TWO
 
-ONE = jnp.array(1.0)
-TWO = jnp.array(2.0)
 VECTOR = jnp.arange(1.0, 4.0)
-KEY = jax.random.key(0)
 
 
-class Affine(eqx.Module):
-    w: Any
-    b: Any = 1.0
-    name: str = eqx.field(static=True, default="affine")
-
-    def __call__(self, x: Any) -> Any:
-        return self.w * x + self.b
-
-    def loss(self, x: Any) -> Any:
-        return jnp.sum(self(x) ** 2)
-
-
-def square(x: Any) -> Any:
-    return x * x * 3
-
-
-def total(x: Any) -> Any:
-    return jnp.sum(jnp.sin(x) * x)
-
-
-# Each takes a function of one array, of any shape, to a function of one array.
+# Each maps a function of one array, of any shape, to a function of one array.
 Transform = Callable[[Any], Callable[[Any], Any]]
 
 TRANSFORMS: dict[str, Transform] = {
@@ -126,7 +104,7 @@ def _filter_custom_jvp(f: Any) -> Any:
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_outside_and_inside(name: str) -> None:
-    """Each transformation of a jitted function, and each under jit: values and traces."""
+    """Each transformation of a jitted function and in a jitted function: results and traces."""
     transform = TRANSFORMS[name]
 
     def body(jit: Jit) -> Any:
@@ -171,7 +149,7 @@ def test_between_two_transformations(outer: str, inner: str) -> None:
 
 
 def test_jaxprs_are_alike() -> None:
-    """One nested jit, named after the function, the same equations in it."""
+    """The jaxpr holds one nested jit with the function's name and the same equations."""
 
     def body(jit: Jit) -> Any:
         def named(x: Any, y: Any) -> Any:
@@ -236,7 +214,7 @@ def test_recursion(jit: Jit) -> None:
 
 
 def test_a_jitted_function_that_wraps_itself(jit: Jit) -> None:
-    """The same variant called within its own trace is an endless recursion, no crash."""
+    """A variant that is called in its own trace raises RecursionError and does not crash."""
 
     @jit
     def f(x: Any) -> Any:
@@ -246,7 +224,7 @@ def test_a_jitted_function_that_wraps_itself(jit: Jit) -> None:
         f(ONE)
 
 
-def test_jit_made_inside_of_jit(jit: Jit) -> None:
+def test_jit_made_inside_jit(jit: Jit) -> None:
     traces = Traces()
 
     def g(x: Any) -> Any:
@@ -281,7 +259,7 @@ def test_closures_over_tracers(jit: Jit) -> None:
 
 
 def test_tracers_in_every_place(jit: Jit) -> None:
-    """In containers, fields, keywords, and in the function itself."""
+    """Tracers in containers, fields, keywords, and in the function itself."""
     traces = Traces()
 
     @jit
@@ -296,7 +274,7 @@ def test_tracers_in_every_place(jit: Jit) -> None:
     assert jax.jit(g)(TWO) == 13
     assert jax.grad(g)(TWO) == 4 + 1 + 1 + 4
     assert jax.vmap(g)(VECTOR).tolist() == [x * x + 2 * x + x * x + 1 for x in (1.0, 2.0, 3.0)]
-    assert traces.count == 2  # under vmap, g's constants are not weakly typed
+    assert traces.count == 2  # under vmap, the constants of g are not weakly typed
 
 
 def test_statics_stay_static_under_transformations(jit: Jit) -> None:
@@ -315,231 +293,11 @@ def test_statics_stay_static_under_transformations(jit: Jit) -> None:
     assert traces.count == 3
 
 
-# ---- a wrapped Module is a pytree ----
-
-
-def test_gradient_through_a_jitted_module(jit: Jit) -> None:
-    traces = Traces()
-
-    class Model(eqx.Module):
-        w: Any
-        b: Any = 1.0
-
-        def __call__(self, x: Any) -> Any:
-            traces.tick()
-            return self.w * x + self.b
-
-    model = jit(Model(TWO))
-
-    @eqx.filter_grad
-    def grad(f: Any, x: Any) -> Any:
-        return f(x) ** 2
-
-    for _ in range(2):
-        gradient = grad(model, ONE)
-        assert gradient.__wrapped__.w == 6
-        assert gradient(TWO) == 2 * 6 + 1  # the gradient is a tree of the same kind
-    assert traces.count == 1
-    value, gradient = eqx.filter_value_and_grad(lambda f: f(ONE))(model)
-    assert (value, gradient.__wrapped__.w) == (3, 1)
-    assert eqx.filter_jit(eqx.filter_grad(lambda f: f(ONE)))(model).__wrapped__.w == 1
-    assert traces.count == 1
-
-
-def test_vmap_over_a_jitted_module(jit: Jit) -> None:
-    make = eqx.filter_vmap(lambda w: jit(Affine(w)))
-    models = make(VECTOR)
-    assert models.__wrapped__.w.tolist() == [1, 2, 3]
-    out = eqx.filter_vmap(lambda f, x: f(x), in_axes=(eqx.if_array(0), None))(models, TWO)
-    assert out.tolist() == [3, 5, 7]
-
-
-def test_scan_over_a_jitted_module(jit: Jit) -> None:
-    params, static = eqx.partition(jit(Affine(TWO)), eqx.is_array)
-
-    def step(carry: Any, x: Any) -> Any:
-        return carry, eqx.combine(carry, static)(x)
-
-    carry, out = jax.lax.scan(step, params, VECTOR)
-    assert out.tolist() == [3, 5, 7]
-    assert eqx.combine(carry, static)(ONE) == 3
-
-
-def test_jitted_modules_as_arguments(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def call(f: Any, x: Any) -> Any:
-        traces.tick()
-        return f(x)
-
-    for w in (ONE, TWO, jnp.array(3.0)):
-        assert call(jit(Affine(w)), ONE) == w + 1
-    assert traces.count == 1
-    assert call(Affine(ONE), ONE) == 2
-    assert call(jit(square), TWO) == 12
-    assert call(jit(square), ONE) == 3
-    assert traces.count == 3
-    assert call({"f": jit(Affine(TWO))}["f"], ONE) == 3
-
-
-def test_jitted_functions_as_results(jit: Jit) -> None:
-    @jit
-    def f(x: Any) -> Any:
-        return jit(Affine(x)), jit(square), x
-
-    for w in (ONE, TWO):
-        model, function, _ = f(w)
-        assert model(ONE) == w + 1
-        assert function(TWO) == 12
-        assert model.__wrapped__.name == "affine"
-
-
-def test_jitted_functions_under_jax_jit(jit: Jit) -> None:
-    """As a pytree argument of jax.jit: no leaves but the arrays (and Equinox's name)."""
-    params, static = eqx.partition(jit(Affine(TWO)), eqx.is_array)
-    traces = Traces()
-
-    @jax.jit
-    def f(params: Any, x: Any) -> Any:
-        traces.tick()
-        return eqx.combine(params, static)(x)
-
-    assert f(params, ONE) == 3
-    assert f(jtu.tree_map(lambda a: a * 2, params), ONE) == 5
-    assert traces.count == 1
-
-
-def test_tree_operations(jit: Jit) -> None:
-    model = jit(Affine(TWO, VECTOR))
-    doubled = jtu.tree_map(lambda x: x * 2 if eqx.is_array(x) else x, model)
-    assert doubled(ONE).tolist() == [6, 8, 10]
-    assert model(ONE).tolist() == [3, 4, 5]
-    params, static = eqx.partition(model, eqx.is_array)
-    assert eqx.combine(params, static)(ONE).tolist() == [3, 4, 5]
-    assert sum(eqx.is_array(x) for x in jtu.tree_leaves(model)) == 2
-    updated = eqx.apply_updates(params, jtu.tree_map(jnp.ones_like, params))
-    assert eqx.combine(updated, static)(ONE).tolist() == [5, 6, 7]
-    assert type(doubled.__wrapped__) is Affine
-    assert jtu.tree_structure(params) == jtu.tree_structure(jtu.tree_map(lambda x: x, params))
-    assert eqx.tree_equal(doubled, jtu.tree_map(lambda x: x, doubled))
-
-
-def test_structure_of_equal_wrappers(jit: Jit) -> None:
-    one, two = jit(Affine(ONE)), jit(Affine(TWO))
-    assert jtu.tree_structure(one) == jtu.tree_structure(two)
-    assert jtu.tree_structure(jit(square)) == jtu.tree_structure(jit(square))
-    assert jtu.tree_structure(jit(square)) != jtu.tree_structure(jit(total))
-    assert jtu.tree_structure(one) != jtu.tree_structure(jit(Affine(ONE, name="other")))
-    both = jtu.tree_map(lambda a, b: a + b if eqx.is_array(a) else a, one, two)
-    assert both(ONE) == 4
-
-
-def test_serialisation(jit: Jit, tmp_path: Any) -> None:
-    path = str(tmp_path / "model.eqx")
-    model = jit(eqx.nn.MLP(2, 2, 4, 1, key=KEY))
-    like = jit(eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(1)))
-    params = eqx.filter(model, eqx.is_array)
-    eqx.tree_serialise_leaves(path, params)
-    back = eqx.tree_deserialise_leaves(path, eqx.filter(like, eqx.is_array))
-    restored = eqx.combine(back, eqx.filter(like, eqx.is_array, inverse=True))
-    x = jnp.ones(2)
-    assert restored(x).tolist() == model(x).tolist()
-    assert like(x).tolist() != model(x).tolist()
-
-
-def test_jitted_layers_in_a_model(jit: Jit) -> None:
-    """Fields that hold jitted Modules: gradients, updates, one trace each."""
-    traces = Traces()
-
-    class Net(eqx.Module):
-        layers: list[Any]
-
-        def __init__(self, key: Any) -> None:
-            keys = jax.random.split(key, 2)
-            self.layers = [jit(eqx.nn.Linear(2, 2, key=k)) for k in keys]
-
-        def __call__(self, x: Any) -> Any:
-            for layer in self.layers:
-                x = jnp.tanh(layer(x))
-            return x
-
-    @jit
-    def step(net: Any, x: Any) -> Any:
-        traces.tick()
-        loss, grads = eqx.filter_value_and_grad(lambda n: jnp.sum((n(x) - 0.5) ** 2))(net)
-        return eqx.apply_updates(net, jtu.tree_map(lambda g: -0.1 * g, grads)), loss
-
-    net, losses = Net(KEY), []
-    for _ in range(4):
-        net, loss = step(net, jnp.ones(2))
-        losses.append(float(loss))
-    assert losses == sorted(losses, reverse=True)
-    assert traces.count == 1
-
-
-def test_tree_at_within_a_jitted_module(jit: Jit) -> None:
-    class Outer(eqx.Module):
-        inner: Any
-
-    outer = Outer(jit(Affine(TWO)))
-    new = eqx.tree_at(lambda o: o.inner, outer, jit(Affine(ONE)))
-    assert new.inner(ONE) == 2
-    changed = eqx.tree_at(lambda o: jtu.tree_leaves(o)[-2], Outer(jit(Affine(ONE, TWO))), ONE * 5)
-    assert changed.inner(ONE) == 7
-
-
-def test_bound_methods_are_trees(jit: Jit) -> None:
-    traces = Traces()
-
-    class Model(eqx.Module):
-        w: Any
-
-        @jit
-        def apply(self, x: Any) -> Any:
-            traces.tick()
-            return self.w * x
-
-    @eqx.filter_grad
-    def grad(f: Any, x: Any) -> Any:
-        return f(x)
-
-    method = Model(TWO).apply
-    assert [float(x) for x in jtu.tree_leaves(grad(method, ONE)) if eqx.is_array(x)] == [1]
-    doubled = jtu.tree_map(lambda x: x * 2 if eqx.is_array(x) else x, method)
-    assert doubled(ONE) == 4
-    assert jax.vmap(method)(VECTOR).tolist() == [2, 4, 6]
-    assert jit(method)(ONE) == 2
-    assert jit(lambda f, x: f(x))(method, ONE) == 2
-    assert jit(lambda f, x: f(x))(Model(ONE).apply, ONE) == 1
-    assert traces.count == 2  # for a scalar, and for a batch
-
-
-def test_grad_of_a_function_taking_a_jitted_module(jit: Jit) -> None:
-    model = jit(eqx.nn.Linear(2, 1, key=KEY))
-
-    @jit
-    @eqx.filter_grad
-    def grad(model: Any, x: Any) -> Any:
-        return jnp.sum(jax.vmap(model)(x))
-
-    plain = eqx.filter_grad(lambda m, x: jnp.sum(jax.vmap(m)(x)))(
-        model.__wrapped__, jnp.ones((3, 2))
-    )
-    jitted = grad(model, jnp.ones((3, 2)))
-    for a, b in zip(
-        jtu.tree_leaves(eqx.filter(plain, eqx.is_array)),
-        jtu.tree_leaves(eqx.filter(jitted, eqx.is_array)),
-        strict=True,
-    ):
-        assert jnp.allclose(a, b)
-
-
 # ---- errors in transformations ----
 
 
 def test_concretisation_errors() -> None:
-    """JAX's own errors come through as they are."""
+    """JAX's own errors come through unchanged."""
 
     def body(jit: Jit) -> Any:
         kinds = []
@@ -557,7 +315,7 @@ def test_concretisation_errors() -> None:
 
 
 def test_errors_of_the_function(jit: Jit) -> None:
-    """Raised while tracing: the very exception, with the user's frames, each time anew."""
+    """An exception while tracing is raised unchanged, with the user's frames, in each call."""
     traces = Traces()
     error = KeyError("mine")
 
@@ -611,7 +369,7 @@ def test_shape_errors_do_not_spoil_the_variant(jit: Jit) -> None:
 
 
 def test_assert_max_traces(jit: Jit) -> None:
-    """Equinox's own counter, around and inside."""
+    """Equinox's own counter of traces."""
 
     @jit
     @eqx.debug.assert_max_traces(max_traces=1)

@@ -1,11 +1,8 @@
-"""Trees apart and together again, held against ``jax.tree_util``: for each kind of node, and for
-each pair of them."""
+"""The tree functions, compared with ``jax.tree_util``, for trees of each kind and pairs of them."""
 
 import copy
 import functools
 import pickle
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +16,11 @@ import optax
 import pytest
 
 import filterjit as fj
-
-from .nodes import ARRAY, KEY, MAKERS, ONE, PARAMS, Custom, FlaxStruct, Module, Point, Registered
-from .support import picture
+from support.comparison import comparable, outcome, same
+from support.modules import Module
+from support.nodes import Custom, FlaxStruct, Point, Registered
+from support.processes import run_code
+from support.trees import ARRAY, KEY, ONE, PARAMS, TREES
 
 IS_LEAF: list[Callable[[Any], bool] | None] = [
     None,
@@ -32,9 +31,9 @@ IS_LEAF: list[Callable[[Any], bool] | None] = [
     lambda x: type(x) is tuple,
     lambda x: isinstance(x, eqx.Module),
 ]
-# To JAX a field that is not there is a node without children; to us it is nothing at all.
+# For JAX a missing field is a node without children; filterjit leaves it out.
 WITH_MISSING_FIELDS = "Module with missing fields"
-# Statics of which pickle says that it cannot take them, and what it raises.
+# Trees with static values that cannot be pickled.
 UNPICKLABLE = (
     "jnp function",
     "jit function",
@@ -47,20 +46,6 @@ UNPICKLABLE = (
 )
 
 
-def outcome(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a call returns, or the type of what it raises."""
-    try:
-        return f(*args, **kwargs)
-    except Exception as e:
-        return type(e)
-
-
-def same(ours: Any, theirs: Any) -> bool:
-    """Trees of one structure, static fields included, with the very same leaves."""
-    (xs, one), (ys, two) = jtu.tree_flatten(ours), jtu.tree_flatten(theirs)
-    return one == two and len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
-
-
 def jax_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[str]:
     found = jtu.tree_leaves_with_path(tree, is_leaf)
     return [jtu.keystr(path, simple=True, separator=".") for path, _ in found]
@@ -69,9 +54,9 @@ def jax_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[s
 # ---- one tree ----
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_leaves_and_paths(name: str) -> None:
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     for is_leaf in IS_LEAF:
         leaves = fj.tree_leaves(tree, is_leaf)
         assert same(leaves, jtu.tree_leaves(tree, is_leaf))
@@ -79,10 +64,10 @@ def test_leaves_and_paths(name: str) -> None:
         assert fj.tree_paths(tree, is_leaf) == jax_paths(tree, is_leaf)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_tree_map(name: str) -> None:
-    """The result, and how often and in which order the function is called."""
-    tree = MAKERS[name]()
+    """Compares results, and the order of the calls of the function."""
+    tree = TREES[name]()
 
     def run(tree_map: Callable[..., Any], is_leaf: Any) -> tuple[Any, list[Any]]:
         calls: list[Any] = []
@@ -101,12 +86,12 @@ def test_tree_map(name: str) -> None:
         assert same(our_calls, their_calls)
         assert type(ours) is type(theirs)
         assert jtu.tree_structure(ours) == jtu.tree_structure(theirs)
-        assert picture(ours) == picture(theirs)
+        assert comparable(ours) == comparable(theirs)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_flatten_and_unflatten(name: str) -> None:
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     for is_leaf in IS_LEAF:
         theirs, treedef = jtu.tree_flatten(tree, is_leaf)
         leaves, structure = fj.flatten(tree, True, is_leaf=is_leaf)
@@ -120,9 +105,9 @@ def test_flatten_and_unflatten(name: str) -> None:
         assert same(outcome(fj.unflatten, structure, iter(fresh)), expected)
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_flatten_takes_arrays_only_if_not_told_otherwise(name: str) -> None:
-    tree = MAKERS[name]()
+@pytest.mark.parametrize("name", TREES)
+def test_flatten_takes_only_arrays_by_default(name: str) -> None:
+    tree = TREES[name]()
     arrays, structure = fj.flatten(tree)
     assert same(arrays, [x for x in jtu.tree_leaves(tree) if eqx.is_array(x)])
     taken = zip(jax_paths(tree), jtu.tree_leaves(tree), strict=True)
@@ -130,19 +115,19 @@ def test_flatten_takes_arrays_only_if_not_told_otherwise(name: str) -> None:
     assert same(fj.unflatten(structure, arrays), jtu.tree_map(lambda x: x, tree))
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_is_leaf_is_asked_of_the_same_nodes(name: str) -> None:
+@pytest.mark.parametrize("name", TREES)
+def test_is_leaf_is_called_for_the_same_nodes(name: str) -> None:
     def asked(tree_leaves: Callable[..., Any]) -> list[Any]:
         seen: list[Any] = []
         tree_leaves(tree, is_leaf=lambda x: seen.append(x) or False)
         return seen
 
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     ours, theirs = asked(fj.tree_leaves), asked(jtu.tree_leaves)
     if name == WITH_MISSING_FIELDS:
         theirs = [x for x in theirs if type(x).__qualname__ != "_Missing"]
     assert len(ours) == len(theirs)
-    # What a node's flatten function makes anew is another object each time.
+    # A node's flatten function may make new objects each time.
     assert all(x is y or type(x) is type(y) is dict for x, y in zip(ours, theirs, strict=True))
 
 
@@ -156,10 +141,10 @@ def test_is_leaf_may_return_a_bool_of_numpy() -> None:
 # ---- two trees and more ----
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_any_two_trees(name: str) -> None:
-    """Which is a prefix of which, what stands in its places, and which are the same."""
-    tree = MAKERS[name]()
+    """Compares which trees are prefixes of each other, the subtrees at their leaves, and equality."""
+    tree = TREES[name]()
     treedef, structure = jtu.tree_structure(tree), fj.flatten(tree, True)[1]
     second = lambda x, y: y
     for other, (rest, their_structure, our_structure) in all_trees().items():
@@ -174,7 +159,7 @@ def test_any_two_trees(name: str) -> None:
 
 @functools.cache
 def all_trees() -> dict[str, tuple[Any, Any, fj.Structure]]:
-    trees = {name: make() for name, make in MAKERS.items()}
+    trees = {name: make() for name, make in TREES.items()}
     return {n: (t, jtu.tree_structure(t), fj.flatten(t, True)[1]) for n, t in trees.items()}
 
 
@@ -192,7 +177,7 @@ def test_tree_map_over_many_trees(count: int) -> None:
     for leaves in ([], [ONE, ONE]):
         many = [tree, *rest, {"a": [leaves, None, ({},)], "b": Point(leaves, None)}]
         ours = fj.tree_map(lambda *xs: [xs], *many)
-        assert picture(ours) == picture(jtu.tree_map(lambda *xs: [xs], *many))
+        assert comparable(ours) == comparable(jtu.tree_map(lambda *xs: [xs], *many))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +225,7 @@ def test_too_few_and_too_many_leaves(count: int) -> None:
 
 
 class Broken:
-    """A node that cannot be taken apart."""
+    """A node whose flatten function raises."""
 
 
 def _raise(*_: Any) -> Any:
@@ -251,7 +236,7 @@ jtu.register_pytree_node(Broken, _raise, _raise)
 
 
 class Unbuildable:
-    """A node that comes apart, and cannot be put together."""
+    """A node whose unflatten function raises."""
 
 
 jtu.register_pytree_node(Unbuildable, lambda x: ((1,), None), _raise)
@@ -278,7 +263,7 @@ def test_keys_that_cannot_be_sorted() -> None:
     tree = [{1: 2, "a": 3}]
     with pytest.raises(ValueError):
         jtu.tree_leaves(tree)
-    with pytest.raises(TypeError) as info:  # Python's own, with a note of where
+    with pytest.raises(TypeError) as info:  # Python's own error, with a note that names the place
         fj.tree_leaves(tree)
     assert info.value.__notes__ == ["(while sorting the keys of the dict `[0]`)"]
 
@@ -290,7 +275,7 @@ def test_trees_that_are_too_deep() -> None:
     for f in (fj.tree_leaves, fj.tree_paths, fj.flatten):
         with pytest.raises(RecursionError):
             f(tree)
-    while isinstance(tree, list):  # or its deallocation goes as deep
+    while isinstance(tree, list):  # its deallocation would recurse as deep
         tree = tree.pop()
 
 
@@ -322,7 +307,7 @@ def test_unflatten_under_transformations() -> None:
 
     dynamic, static = eqx.partition(model, eqx.is_array)
     grads = jax.grad(lambda d: eqx.combine(d, static)(x))(dynamic)
-    assert picture(jax.jit(jax.grad(loss))(arrays)) == picture(
+    assert comparable(jax.jit(jax.grad(loss))(arrays)) == comparable(
         jax.jit(lambda _: jtu.tree_leaves(grads))(0)
     )
     assert jax.eval_shape(loss, arrays).shape == ()
@@ -346,7 +331,7 @@ def test_shapes_and_tracers_are_leaves() -> None:
         assert doubled["static"] == "x" and same(doubled["s"], shapes)
         return fj.tree_map(jnp.add, doubled["p"], params)
 
-    assert picture(f(PARAMS)) == picture(jtu.tree_map(lambda x: 3 * x, PARAMS))
+    assert comparable(f(PARAMS)) == comparable(jtu.tree_map(lambda x: 3 * x, PARAMS))
 
 
 def test_a_structure_is_a_static_argument() -> None:
@@ -359,16 +344,16 @@ def test_a_structure_is_a_static_argument() -> None:
     jitted = jax.jit(f, static_argnums=0)
     for tree in (PARAMS, dict(PARAMS), (ONE, ONE), PARAMS):
         leaves, structure = fj.flatten(tree)
-        assert picture(jitted(structure, leaves)) == picture(jtu.tree_map(jnp.negative, tree))
+        assert comparable(jitted(structure, leaves)) == comparable(jtu.tree_map(jnp.negative, tree))
     assert len(traces) == 2
 
 
 # ---- structures ----
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TREES)
 def test_pickle(name: str) -> None:
-    tree = MAKERS[name]()
+    tree = TREES[name]()
     for filter in (True, fj.is_array):
         leaves, structure = fj.flatten(tree, filter)
         if name in UNPICKLABLE and filter is not True:
@@ -380,7 +365,7 @@ def test_pickle(name: str) -> None:
             assert again == structure and again is not structure
             assert hash_of(again) == hash_of(structure)
             assert again.paths == structure.paths and repr(again) == repr(structure)
-            assert picture(again.unflatten(leaves)) == picture(structure.unflatten(leaves))
+            assert comparable(again.unflatten(leaves)) == comparable(structure.unflatten(leaves))
         assert copy.copy(structure) == structure == copy.deepcopy(structure)
 
 
@@ -405,14 +390,9 @@ def test_pickle_into_a_new_process() -> None:
         "tree = structure.unflatten(range(structure.num_leaves))\n"
         "print(structure.paths, tree['n'], tree['state'][0].nu['w'], tree['layer'].in_features)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        input=pickle.dumps(structure),
-        capture_output=True,
-        check=True,
-    )
+    done = run_code(program, stdin=pickle.dumps(structure))
     expected = f"{structure.paths} 3 {len(leaves) - 1} 2"
-    assert done.stdout.decode().strip() == expected
+    assert done.stdout.strip() == expected
 
 
 @pytest.mark.parametrize("values", [(1, True, 1.0), (0.0, -0.0, 0), ("a", b"a"), (Point, tuple)])

@@ -1,9 +1,8 @@
-"""Random trees of all kinds of nodes: what holds for each of them, with JAX and Equinox to judge."""
+"""Properties of random trees of all kinds of nodes, checked with JAX and Equinox."""
 
 import collections
 import os
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,21 +13,21 @@ import numpy as np
 import pytest
 
 import filterjit as fj
-
-from .nodes import (
+from support.comparison import identical, outcome, same
+from support.modules import Module
+from support.nodes import (
     Childless,
     Custom,
     FlaxStruct,
-    Frozen,
+    FrozenRegistered,
     ListSubclass,
-    Module,
     Point,
     PointWithMethods,
     Registered,
     Static,
     WithKeys,
-    identity,
 )
+from support.trees import identity
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
@@ -76,7 +75,7 @@ def nodes(inner: Any) -> Any:
         st.builds(PointWithMethods, inner, inner),
         st.builds(Module, inner, values, inner),
         st.builds(Registered, inner, inner, values),
-        st.builds(Frozen, inner, inner, st.sampled_from("ab")),
+        st.builds(FrozenRegistered, inner, inner, st.sampled_from("ab")),
         st.builds(FlaxStruct, inner, inner, values),
         st.builds(lambda children, label: Custom(*children, label=label), lists, values),
         st.builds(WithKeys, inner, inner),
@@ -112,14 +111,14 @@ stops = st.sampled_from(
 
 @st.composite
 def masks(draw: Any, tree: Any) -> Any:
-    """A tree of filters that is a prefix of `tree`."""
+    """Draws a tree of filters that is a prefix of `tree`."""
     stop = draw(st.sampled_from([lambda x: False, lambda x: isinstance(x, (list, dict, Module))]))
     return jtu.tree_map(lambda _: draw(predicates), tree, is_leaf=stop)
 
 
 @st.composite
 def cases(draw: Any) -> tuple[Any, list[Any]]:
-    """A tree and filters for it."""
+    """Draws a tree and filters for it."""
     tree = draw(trees)
     single = (
         predicates
@@ -127,24 +126,6 @@ def cases(draw: Any) -> tuple[Any, list[Any]]:
         | masks(tree)
     )
     return tree, draw(st.lists(single, max_size=4))
-
-
-def same(ours: Any, theirs: Any) -> bool:
-    """Trees of one structure, static fields included, with the very same leaves."""
-    (xs, one), (ys, two) = jtu.tree_flatten(ours), jtu.tree_flatten(theirs)
-    return one == two and str(one) == str(two) and identical(xs, ys)
-
-
-def outcome(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a call returns, or the type of what it raises."""
-    try:
-        return f(*args, **kwargs)
-    except Exception as e:
-        return type(e)
-
-
-def identical(xs: Any, ys: Any) -> bool:
-    return len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
 
 
 def jax_paths(tree: Any, is_leaf: Any = None) -> list[str]:
@@ -167,7 +148,7 @@ def test_parts_combine_to_the_tree(case: Any) -> None:
 @hypothesis.given(st.data(), trees, stops)
 def test_one_filter_is_as_in_equinox(data: Any, tree: Any, stop: Any) -> None:
     filter = data.draw(predicates | masks(tree))
-    # ValueError: a tree of filters goes deeper than `is_leaf` does.
+    # ValueError: a tree of filters is deeper than `is_leaf` allows.
     theirs = outcome(eqx.partition, tree, filter, is_leaf=stop)
     assert same(outcome(fj.partition, tree, filter, is_leaf=stop), theirs)
     if stop is None:
@@ -178,7 +159,7 @@ def test_one_filter_is_as_in_equinox(data: Any, tree: Any, stop: Any) -> None:
 @quick
 @hypothesis.given(trees, trees, stops)
 def test_two_trees(one: Any, two: Any, stop: Any) -> None:
-    """Unrelated ones, and the parts of one."""
+    """Combines unrelated trees, and the parts of one."""
     choose = lambda x, y: y if x is None else x
     parts = fj.partition(one, eqx.is_array)
     structure, treedef = fj.flatten(one, True)[1], jtu.tree_structure(one)
@@ -231,7 +212,7 @@ def is_array(x: Any) -> bool:
 
 
 def shape(tree: Any) -> Any:
-    """What a structure is to tell apart: the nodes, and the type and text of each static."""
+    """Returns what a structure must tell apart: the nodes, and the type and text of static values."""
     return str(jtu.tree_structure(tree)), [
         "array" if is_array(x) else (type(x), repr(x)) for x in jtu.tree_leaves(tree)
     ]
@@ -240,7 +221,7 @@ def shape(tree: Any) -> Any:
 @quick
 @hypothesis.given(st.data(), trees)
 def test_equality_of_structures(data: Any, tree: Any) -> None:
-    """Of two trees that differ in at most one leaf, or are unrelated."""
+    """Structures of two trees that differ in at most one leaf, or are unrelated."""
     found, treedef = jtu.tree_flatten(tree)
     changed = list(found)
     if changed:
@@ -255,7 +236,7 @@ def test_equality_of_structures(data: Any, tree: Any) -> None:
 def hash_of(structure: fj.Structure) -> Any:
     try:
         return hash(structure)
-    except TypeError:  # of the aux data of Childless
+    except TypeError:  # the aux data of Childless cannot be hashed
         return None
 
 
@@ -263,7 +244,7 @@ def hash_of(structure: fj.Structure) -> Any:
 
 
 def takes(pattern: list[str], keys: list[str]) -> bool:
-    """Whether a pattern of names, `*` and `**` takes a path."""
+    """Whether a pattern of names, `*` and `**` matches a path."""
     if not pattern:
         return not keys
     if pattern[0] == "**":

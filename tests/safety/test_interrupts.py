@@ -1,8 +1,8 @@
-"""Ctrl-C, errors out of nowhere: at each line of the Python side, the state stays consistent.
+"""Exceptions at any line of the Python side, such as Ctrl-C, leave the state consistent.
 
 A trace function raises at the n-th line of ``python/filterjit`` that an operation runs, for every
-n. Real signals come between bytecodes, but not everywhere: an exception that is set between the
-end of a ``with`` block and its ``__exit__`` is one that no signal can cause, so those are left out.
+n. Signals are handled between some bytecodes only. Between the end of a ``with`` block and its
+``__exit__`` no signal can raise, so these places are left out.
 """
 
 import collections
@@ -29,7 +29,7 @@ from filterjit._observe._recorder import recorder
 
 PACKAGE = str(Path(filterjit.__file__).parent)
 X = jnp.arange(3.0)
-# Every line event rather than some of each line: minutes rather than seconds.
+# Interrupts every line event, not one per line. This takes minutes instead of seconds.
 EVERYWHERE = bool(os.environ.get("FILTERJIT_INTERRUPT_EVERYWHERE"))
 
 
@@ -39,9 +39,9 @@ _exits: dict[types.CodeType, set[int]] = {}
 
 
 def _uninterrupted(code: types.CodeType) -> set[int]:
-    """Offsets at which only a tracer can raise: the regular end of a ``with`` block, which is
-    ``__exit__(None, None, None)``, below a value that is returned; and the NOP of a ``try:``, which
-    CPython 3.11 leaves out of the range of the ``with`` around it."""
+    """Returns the offsets at which only a trace function can raise. These are the regular end of a
+    ``with`` block, ``__exit__(None, None, None)``, also below a return value, and the NOP of a
+    ``try:``, which CPython 3.11 leaves out of the range of the ``with`` around it."""
     if code not in _exits:
         instructions = list(dis.get_instructions(code))
         found = {i.offset for i in instructions if i.opname == "NOP"}
@@ -89,7 +89,7 @@ class Injection:
         return self._line
 
 
-# ---- what has to be as it was ----
+# ---- the state that must not change ----
 
 
 def _callback_filters() -> list[Any]:
@@ -98,20 +98,20 @@ def _callback_filters() -> list[Any]:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs are watched as on a terminal, and never old enough to be shown."""
+    """Makes jobs be watched as on a terminal, but never long enough to be shown."""
     monkeypatch.setattr(_progress, "_enabled", lambda: True)
     monkeypatch.setattr(_progress, "_PATIENCE", 60.0)
 
 
 @pytest.fixture(autouse=True)
 def _fresh_locks() -> Iterator[None]:
-    """One that a test has left held makes it fail, and not the others wait for ever."""
+    """Replaces the locks, so that a test that leaves one locked does not block the others."""
     yield
     functions._after_fork()
 
 
 class State:
-    """What an operation that is interrupted must leave as it is."""
+    """The state that an interrupted operation must leave unchanged."""
 
     def __init__(self) -> None:
         self.filters = list(warnings.filters)
@@ -135,7 +135,7 @@ class State:
 
 
 class Operation:
-    """Something to be interrupted: `run`, then `check`, once a fresh one each time."""
+    """An operation to interrupt: `run`, then `check`, once per instance."""
 
     def run(self) -> None:
         raise NotImplementedError
@@ -145,9 +145,9 @@ class Operation:
 
 
 class Call(Operation):
-    """Calls of a function: a new one, or one with variants."""
+    """A call of a new function, or of one with variants."""
 
-    statics: tuple[int, ...] = ()  # called before
+    statics: tuple[int, ...] = ()  # called with these before
     options: dict[str, Any] = {}
     callback = False
 
@@ -238,7 +238,7 @@ class Partial(Call):
 
 
 class Ahead(Call):
-    """Traced, lowered, compiled, called."""
+    """Traces, lowers, compiles and calls."""
 
     options = {"donate": "all"}
 
@@ -268,7 +268,8 @@ class Explain(Call):
 
 
 def _interrupt(make: Callable[[], Operation], error: type[BaseException], at: int) -> str:
-    """Where it was interrupted; nowhere if there are fewer lines."""
+    """Interrupts an operation at a line event and checks the state. Returns the place, or "" if there
+    are fewer line events."""
     state, operation = State(), make()
     raised: BaseException | None = None
     with Injection(error, at) as injection:
@@ -278,7 +279,7 @@ def _interrupt(make: Callable[[], Operation], error: type[BaseException], at: in
             raised = e
     try:
         if error is KeyboardInterrupt and injection.place:
-            assert isinstance(raised, KeyboardInterrupt), "it got lost"
+            assert isinstance(raised, KeyboardInterrupt), "the interrupt got lost"
         raised = None
         state.check()
         operation.check()
@@ -289,15 +290,14 @@ def _interrupt(make: Callable[[], Operation], error: type[BaseException], at: in
     return injection.place
 
 
-# How often each line was interrupted so far, by all operations: a line that many of them run is
-# not interrupted in all of them.
+# How often each line was interrupted so far, in all operations. A line that many of them run is not
+# interrupted in each of them.
 _counts: collections.Counter[tuple[type[BaseException], str]] = collections.Counter()
 
 
 def _places(make: Callable[[], Operation], error: type[BaseException]) -> list[int]:
-    """The line events to interrupt: some sixteen, each in a line
-    that was not interrupted before."""
-    make().run()  # imports, and first uses
+    """Returns the line events to interrupt: about sixteen, in lines not interrupted before."""
+    make().run()  # imports and first uses
     with Injection(error, -1) as injection:
         make().run()
     if EVERYWHERE:
@@ -311,7 +311,7 @@ def _places(make: Callable[[], Operation], error: type[BaseException]) -> list[i
 
 
 def _inject(make: Callable[[], Operation], error: type[BaseException]) -> int:
-    """Interrupts an operation at its lines, a fresh one each time; returns how often."""
+    """Interrupts operations at their lines, one operation for each line. Returns how many."""
     events = _places(make, error)
     for at in events:
         _counts[error, _interrupt(make, error, at)] += 1

@@ -1,16 +1,15 @@
-"""Many threads, forks and interpreters at once: each program is made once, and nobody waits for ever."""
+"""Threads, forks and interpreters: each program is compiled once, and nothing deadlocks."""
 
 import contextlib
 import gc
 import importlib.util
 import logging
-import subprocess
+import os
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -20,13 +19,14 @@ import pytest
 
 import filterjit
 from filterjit._observe._recorder import recorder
+from support.processes import CORE, run_code
 
 X = jnp.arange(3.0)
-CORE = Path(__file__).parents[1] / "core"
 
 
 def at_once(count: int, work: Callable[[int], Any], seconds: float = 60) -> list[Any]:
-    """What `work` returned or raised in each of the threads, which all start at once."""
+    """Calls `work` in several threads, which start at the same time. Returns what each call returned
+    or raised."""
     barrier = threading.Barrier(count)
     results: list[Any] = [None] * count
 
@@ -67,7 +67,7 @@ EVENTS = Events()
 
 @pytest.mark.parametrize("jit", [jax.jit, eqx.filter_jit, filterjit.filter_jit])
 def test_a_variant_is_traced_and_compiled_once(jit: Any) -> None:
-    """`jax.jit` lets all but the first caller of one signature wait: so do we, through it."""
+    """``jax.jit`` makes all but the first caller of one signature wait, and so does filterjit."""
     traces = []
     before = EVENTS.count("slow_body")
 
@@ -98,7 +98,7 @@ def test_wrappers_of_one_function_share_it() -> None:
 
 
 def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The race for the place in the function's __dict__, over and over."""
+    """The race to store the caches in the function's ``__dict__``, many times."""
     from filterjit._call import _caches
 
     before = sys.getswitchinterval()
@@ -118,8 +118,8 @@ def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         sys.setswitchinterval(before)
 
 
-def test_what_fails_in_one_thread_is_kept_by_another() -> None:
-    """The call that fails takes the variant out while others wait to trace it."""
+def test_a_trace_that_fails_in_one_thread_and_succeeds_in_another() -> None:
+    """The call that fails removes the variant while other calls wait to trace it."""
     traces = []
     lock = threading.Lock()
 
@@ -143,7 +143,7 @@ def test_what_fails_in_one_thread_is_kept_by_another() -> None:
 
 
 def test_calls_at_once_defer_apart() -> None:
-    """What one thread's trace has put in force is not ended by the call of another."""
+    """A setting that one thread's trace has turned on is not turned off by another thread's call."""
     inside, go_on = threading.Event(), threading.Event()
     seen: list[Any] = []
 
@@ -187,7 +187,7 @@ def test_a_nested_call_of_the_same_variant() -> None:
 
 
 def test_traced_functions_that_wait_for_threads() -> None:
-    """With the locks that JAX holds while it traces, other functions can be traced."""
+    """Other functions can be traced despite the locks that JAX holds while it traces."""
 
     def inner(x: jax.Array, n: int) -> jax.Array:
         return x * n
@@ -266,7 +266,7 @@ def test_a_hit_changes_nothing_global() -> None:
     f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
     f(jnp.arange(3.0), 2), f(jnp.arange(3.0), 2)
 
-    def picture() -> Any:
+    def state() -> Any:
         return (
             [id(x) for x in warnings.filters],
             getattr(warnings, "_filters_version", None),
@@ -276,27 +276,14 @@ def test_a_hit_changes_nothing_global() -> None:
             threading.active_count(),
         )
 
-    before = picture()
+    before = state()
     for _ in range(10):
         f(jnp.arange(3.0), 2)
-    assert picture() == before
-
-
-def run(code: str, *options: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *options, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=CORE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert state() == before
 
 
 def test_install_while_another_thread_imports_equinox() -> None:
-    run("""
+    run_code("""
 import sys, threading, time
 import jax, filterjit
 filterjit.install()
@@ -325,8 +312,8 @@ assert equinox.filter_jit is filterjit.filter_jit
 """)
 
 
-def test_an_import_of_equinox_that_fails_is_no_end() -> None:
-    run("""
+def test_equinox_can_be_imported_after_a_failed_import() -> None:
+    run_code("""
 import sys, filterjit
 filterjit.install()
 class Fails:
@@ -366,7 +353,7 @@ stop = True
 """
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_fork_of_the_core() -> None:
     setup = """
 from core_support import Array, make_jit
@@ -375,13 +362,13 @@ def call(n):
     x = Array()
     return f(x, n) == (n, x)
 """
-    run(FORK.format(setup=setup, forks=20, threads=2))
+    run_code(FORK.format(setup=setup, forks=20, threads=2), cwd=CORE)
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_fork_with_jax() -> None:
-    """XLA's threads are not in the child, where plain ``jax.jit`` hangs as it runs or compiles: so
-    the child only finds variants and traces."""
+    """XLA's threads do not exist in the child, where plain ``jax.jit`` hangs when it runs or
+    compiles. So the child only looks up variants and traces."""
     setup = """
 import warnings; warnings.simplefilter("ignore")
 import jax.numpy as jnp, filterjit
@@ -391,12 +378,12 @@ def call(n):
 x = jnp.arange(3.0)
 assert f(jnp.arange(3.0), 1).tolist() == [0, 1, 2]
 """
-    run(FORK.format(setup=setup, forks=3, threads=0))
+    run_code(FORK.format(setup=setup, forks=3, threads=0))
 
 
 def test_locks_held_at_a_fork() -> None:
-    """By threads that are not in the child."""
-    run("""
+    """Locks held by threads that do not exist in the child."""
+    run_code("""
 import os, warnings; warnings.simplefilter("ignore")
 import jax.numpy as jnp, filterjit
 from filterjit import _install
@@ -431,7 +418,7 @@ assert os.waitpid(pid, 0)[1] == 0
     reason="no module for it",
 )
 def test_another_interpreter() -> None:
-    """The core works in it, or says that it does not: Python 3.12 and later refuse it."""
+    """The core works in a subinterpreter, or refuses to be imported, as in Python 3.12 and later."""
     code = """
 import sys
 sys.path.insert(0, {core!r})
@@ -446,7 +433,8 @@ else:
         assert f(x, n) == (n, x)
     assert f._options.count("compile") == 2
 """
-    out = run(f"""
+    done = run_code(
+        f"""
 try:
     import _xxsubinterpreters as interpreters
 except ImportError:
@@ -461,12 +449,14 @@ for _ in range(3):
     f = make_jit(lambda x, n: (n, x))
     assert f(1, 2) == (2, 1) == f(1, 2)
 print("done")
-""")
-    assert out == "done\n"
+""",
+        cwd=CORE,
+    )
+    assert done.stdout == "done\n"
 
 
 def test_real_interrupts_in_threads_that_wait() -> None:
-    """A thread that waits for the first trace of another is not left behind by its failure."""
+    """A thread that waits for another thread's first trace goes on when that trace fails."""
 
     def fun(x: jax.Array) -> jax.Array:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What the tests share that run features of JAX and Equinox inside and outside of a jit."""
+"""Helpers of tests that run features of JAX and Equinox inside and outside of a jit."""
 
 import contextlib
 import io
@@ -11,14 +11,16 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from parity.support import runtime_message
+from filterjit._trees import _registry
+
+from .comparison import runtime_message
 
 MINUS = jnp.array(-1.0)
 X = jnp.arange(3.0)
 
 
 def printed(run: Callable[[], Any]) -> str:
-    """What is printed while `run` runs, callbacks' included."""
+    """Returns the text that is printed while `run` runs, that of callbacks included."""
     with contextlib.redirect_stdout(io.StringIO()) as text:
         run()
         jax.effects_barrier()
@@ -26,12 +28,24 @@ def printed(run: Callable[[], Any]) -> str:
 
 
 def fails(run: Callable[[], Any]) -> Any:
-    """The error of ``error_if`` that `run` ends with: its type, message, and where it points."""
+    """Runs `run`, which ends with an error of ``error_if``. Returns the name of its type, its message,
+    whether it names the function `positive`, and the error."""
     with pytest.raises(RuntimeError) as info:
         run()
     names = re.findall(r"in (\w+)$", str(info.value), re.M)
-    # JAX's and pytest's own frames are around; ours is that of `flat`.
     return type(info.value).__name__, runtime_message(info.value), "positive" in names, info.value
+
+
+def attributes(x: Any) -> list[str]:
+    """Returns the names of the attributes that are set, without those that hold Equinox's mark of
+    a missing field."""
+    found = getattr(x, "__dict__", {})
+    return sorted(n for n, v in found.items() if type(v).__name__ != "_Missing")
+
+
+def kind(x: Any) -> str:
+    """Returns the kind of node that the C core takes `x` for."""
+    return _registry.registry.kind(x)
 
 
 def positive(x: Any) -> Any:
@@ -48,6 +62,6 @@ class Guard(eqx.Module):
         return self(x) + 1
 
 
-class Pair(eqx.Module):
+class TwoFields(eqx.Module):
     a: Any
     b: Any

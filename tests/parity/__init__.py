@@ -1,1 +1,0 @@
-"""The same test on Equinox's ``filter_jit`` and on ours."""

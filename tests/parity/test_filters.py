@@ -1,0 +1,207 @@
+"""Filters made of filters, and filters that misbehave."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import filterjit as fj
+from support.comparison import outcome, same
+from support.filters import is_text, taken
+from support.modules import Module
+from support.nodes import (
+    Custom,
+    Point,
+    Registered,
+    WithKeys,
+)
+from support.trees import ARRAY, ONE
+
+# ---- filters made of filters ----
+
+
+def test_operators() -> None:
+    tree = {"w": jnp.ones(2), "bias": [jnp.ones(2), jnp.arange(2), "text"], "n": jnp.arange(2)}
+    bias = fj.Filter("bias.*")
+    text = fj.Filter(is_text)
+    assert taken(tree, bias & fj.is_array) == ["bias.0", "bias.1"]
+    assert taken(tree, "bias.*" & fj.is_array) == ["bias.0", "bias.1"]
+    assert taken(tree, fj.is_array & "bias.*") == ["bias.0", "bias.1"]
+    assert taken(tree, "n" | text) == ["bias.2", "n"]
+    assert taken(tree, jnp.integer | text | "w") == ["bias.1", "bias.2", "n", "w"]
+    assert taken(tree, text | jnp.integer) == ["bias.1", "bias.2", "n"]
+    assert taken(tree, ~bias & ~text) == ["n", "w"]
+    assert taken(tree, ~(bias | fj.is_array)) == []
+    assert taken(tree, ~~bias) == taken(tree, bias) == ["bias.0", "bias.1", "bias.2"]
+    assert taken(tree, True & bias) == taken(tree, bias) == taken(tree, False | bias)
+    assert taken(tree, {"w": True, "bias": False, "n": is_text} | text) == ["bias.2", "w"]
+    assert taken(tree, ~fj.Filter({"w": True, "bias": [True, is_text, False], "n": False})) == [
+        "bias.1",
+        "bias.2",
+        "n",
+    ]
+    for bad in (1, 1.5, "a..b"):
+        with pytest.raises(ValueError):
+            text & bad
+        with pytest.raises(ValueError):
+            bad | text
+
+
+def test_operators_call_no_more_filters_than_needed() -> None:
+    asked: list[Any] = []
+    ask = lambda x: asked.append(x) or True
+    tree = ["a", 1, ARRAY]
+    fj.partition(tree, fj.Filter(is_text) & ask)
+    fj.partition(tree, fj.is_array | ask)
+    assert same(asked, ["a", "a", 1])
+
+
+@pytest.mark.parametrize("leaf", [ONE, np.ones(2), np.float32(1), jnp.arange(2), 1, "text", None])
+def test_a_filter_is_a_function_of_a_leaf(leaf: Any) -> None:
+    array, text = eqx.is_array(leaf), is_text(leaf)
+    inexact = eqx.is_inexact_array(leaf)
+    for filter, expected in [
+        (fj.is_array, array),
+        (fj.is_inexact_array, inexact),
+        (fj.Filter(is_text), text),
+        (fj.Filter(jnp.inexact), inexact),
+        (fj.Filter(np.ndarray), isinstance(leaf, np.ndarray)),
+        (fj.Filter(True), True),
+        (~fj.Filter(True), False),
+        (fj.is_array & fj.is_inexact_array, inexact),
+        (fj.is_array | is_text, array or text),
+        (~(fj.is_array | is_text), not (array or text)),
+        (fj.Filter(fj.is_array), array),
+        (fj.Filter(lambda x: [x]), True),
+    ]:
+        assert filter(leaf) is expected, filter
+        assert same(fj.partition(leaf, filter), eqx.partition(leaf, filter))
+
+
+def test_a_filter_that_uses_paths_cannot_be_called_with_a_leaf() -> None:
+    for filter in (fj.Filter("a.*"), fj.is_array & "**", ~fj.Filter([True])):
+        with pytest.raises(ValueError, match="cannot be called with a leaf"):
+            filter(ONE)
+
+
+def test_repr() -> None:
+    assert repr(fj.is_array) == "Filter(is_array)"
+    assert repr(("**.bias" & fj.is_array) | ~fj.Filter(is_text)) == (
+        "Filter((('**.bias' & is_array) | ~is_text))"
+    )
+    assert repr(fj.Filter([True, False])) == "Filter([True, False])"
+    assert repr(fj.Filter(True)) == "Filter(True)"
+    for pattern in ("a.b", "layers[0].w*", "**[-1]", "a[1:3:]", "['a.b'].?.*", "[0][::-1]"):
+        shown = repr(fj.Filter(pattern))[len("Filter(") : -1]
+        assert repr(fj.Filter(eval(shown))) == f"Filter({shown})"
+
+
+def test_a_tree_of_filters_inside_a_filter() -> None:
+    tree = {"a": [1, 2], "b": [3, "x"]}
+    mask = {"a": [True, False], "b": True}
+    assert taken(tree, fj.Filter(mask)) == taken(tree, mask) == ["a.0", "b.0", "b.1"]
+    assert taken(tree, fj.Filter(mask) & is_text) == ["b.1"]
+    with pytest.raises(ValueError, match="differs from the filter"):
+        taken(tree, fj.Filter({"a": True}) | is_text)
+
+
+def test_a_tree_of_filters_inside_a_filter_inside_a_tree_of_filters() -> None:
+    first = fj.Filter([True, False])
+    assert taken([[1, 2], [3, 4]], [first, False]) == ["0.0"]
+    assert taken({"a": [1, 2]}, {"a": first}) == ["a.0"]
+
+
+def test_no_pattern_inside_a_tree_of_filters() -> None:
+    for bad in (
+        ["a"],
+        [True, "**"],
+        [fj.Filter("a")],
+        [fj.is_array & "a"],
+        {"k": [~fj.Filter("a")]},
+    ):
+        with pytest.raises(ValueError, match="tree of filters cannot contain a path pattern"):
+            fj.partition({"k": [1]} if isinstance(bad, dict) else [1] * len(bad), bad)
+
+
+# ---- filters that raise, return odd values or change the tree ----
+
+
+class Refused(Exception):
+    pass
+
+
+def refuse(x: Any) -> bool:
+    if x == 3:
+        raise Refused
+    return True
+
+
+@pytest.mark.parametrize(
+    "tree, path",
+    [
+        ([1, 2, 3], "[2]"),
+        ({"a": {"b": [1, 3]}}, "['a']['b'][1]"),
+        (Module([3]), "a[0]"),
+        (Registered(1, (3,)), "b[0]"),
+        (Custom(1, 3), "[1]"),
+        (WithKeys(1, {"k": 3}), "right['k']"),
+        (Point(1, 3), "y"),
+    ],
+)
+def test_filters_that_raise(tree: Any, path: str) -> None:
+    with pytest.raises(Refused):
+        eqx.partition(tree, refuse)
+    for filter in (refuse, fj.Filter(refuse) | True, "**" & fj.Filter(refuse)):
+        with pytest.raises(Refused) as info:
+            fj.partition(tree, filter)
+        assert [note for note in info.value.__notes__ if f"`{path}`" in note]
+    with pytest.raises(TypeError, match="returned None") as other:
+        fj.partition(tree, lambda x: None if x == 3 else True)
+    assert [note for note in other.value.__notes__ if f"`{path}`" in note]
+
+
+def test_filters_that_do_not_return_bools() -> None:
+    tree = [jnp.ones(2), jnp.zeros(2), 3]
+    for answer in (lambda x: jnp.any(x), lambda x: np.any(x), lambda x: np.asarray(x)[..., None]):
+        assert same(outcome(fj.partition, tree, answer), outcome(eqx.partition, tree, answer))
+    for empty in ("", [], 0, 0.0):
+        assert same(fj.partition(tree, lambda x, empty=empty: empty), fj.partition(tree, False))
+
+    @jax.jit
+    def f(x: Any) -> Any:
+        with pytest.raises(jax.errors.TracerBoolConversionError):
+            fj.partition([x], lambda leaf: leaf > 0)
+        return x
+
+    f(ONE)
+
+
+def test_a_filter_that_changes_the_tree() -> None:
+    """The parts are those of the tree before the change."""
+    before = {"a": [1, 2, [3]], "b": {"c": 4}, "d": 5}
+    tree = {"a": [1, 2, [3]], "b": {"c": 4}, "d": 5}
+
+    def change(x: int) -> bool:
+        tree["a"].clear()
+        tree["b"].clear()
+        tree["d"] = {"more": [x] * 10}
+        return x % 2 == 1
+
+    assert fj.partition(tree, change) == eqx.partition(before, lambda x: x % 2 == 1)
+    tree = {"a": [1, 2, [3]], "b": {"c": 4}, "d": 5}
+    with pytest.raises(ValueError):
+        fj.partition(tree, change, {"a": True, "b": True, "d": False})
+
+
+def test_a_filter_that_calls_partition_itself() -> None:
+    tree = {"a": [1, ARRAY], "b": "x"}
+
+    def nested(x: Any) -> bool:
+        inner = fj.partition(tree, fj.is_array, "b")
+        assert same(fj.combine(*inner, strict=True), tree)
+        return eqx.is_array(x)
+
+    assert same(fj.partition(tree, nested), eqx.partition(tree, eqx.is_array))

@@ -1,0 +1,320 @@
+"""How long functions, arrays and static values live.
+
+Most tests run on filterjit only: Equinox keeps static values forever.
+"""
+
+import functools
+import gc
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+import filterjit
+from support.comparison import Jit
+from support.modules import Holder
+from support.nodes import Point
+from support.trees import ONE
+
+
+class Token:
+    """A static value to which weak references can be made."""
+
+
+def collect() -> None:
+    for _ in range(3):
+        gc.collect()
+
+
+def caches_die(make: Callable[[Any], Callable[..., Any]]) -> None:
+    """Asserts that a jitted function, its static values and its programs die together."""
+    token = Token()
+    fun = make(token)
+    f = filterjit.filter_jit(fun)
+    f(ONE, token)
+    f(ONE, [token, 1])
+    f(jnp.ones(3), token)
+    variants = f._parts()[0].variants()
+    watched = [weakref.ref(token), weakref.ref(f), weakref.ref(f._parts()[0])]
+    watched += [weakref.ref(v) for v in variants] + [weakref.ref(v.call) for v in variants]
+    try:
+        watched.append(weakref.ref(fun))
+    except TypeError:
+        pass
+    assert len(variants) == 2
+    del token, fun, f, variants
+    collect()
+    assert [w() for w in watched] == [None] * len(watched)
+
+
+def test_a_function_dies() -> None:
+    def make(token: Any) -> Any:
+        def f(x: Any, s: Any) -> Any:
+            return x + 1
+
+        return f
+
+    caches_die(make)
+
+
+def test_a_closure_dies() -> None:
+    def make(token: Any) -> Any:
+        def f(x: Any, s: Any) -> Any:
+            return x + 1, token, s
+
+        return f
+
+    caches_die(make)
+
+
+def test_a_lambda_dies() -> None:
+    caches_die(lambda token: lambda x, s: (x, s, token))
+
+
+@pytest.mark.parametrize("what", ["instance", "method", "jitted method"])
+def test_modules_die(what: str) -> None:
+    """The wrapper, the model and its arrays die. The caches belong to the function in the class, which
+    JAX's registry of pytrees keeps alive forever, and so do the static values."""
+
+    def make() -> list[Any]:
+        class M(eqx.Module):
+            token: Any
+            w: Any
+
+            def method(self, x: Any) -> Any:
+                return self.w * x
+
+            def __call__(self, x: Any) -> Any:
+                return self.w + x
+
+            @filterjit.filter_jit
+            def jitted(self, x: Any) -> Any:
+                return self.w - x
+
+        m = M("static", jnp.ones(7))
+        fun = {"instance": m, "method": m.method, "jitted method": m.jitted}[what]
+        f = filterjit.filter_jit(fun)
+        f(ONE)
+        f(jnp.ones(7))
+        return [weakref.ref(x) for x in (f, m, m.w)]
+
+    watched = make()
+    collect()
+    assert [w() for w in watched] == [None] * 3
+
+
+def test_caches_of_one_function_are_bounded() -> None:
+    """Caches of the methods of many objects are stored in one function, that of the class."""
+
+    class C:
+        def method(self, x: Any) -> Any:
+            return x
+
+    def make() -> Any:
+        c = C()
+        assert isinstance(hash(filterjit.filter_jit(c.method)), int)  # makes its cache
+        return weakref.ref(c)
+
+    watched = [make() for _ in range(6000)]
+    collect()
+    assert sum(w() is not None for w in watched) < 5000
+
+
+def test_a_plain_method_of_a_local_class_dies() -> None:
+    def make(token: Any) -> Any:
+        class C:
+            def __init__(self) -> None:
+                self.token = token
+
+            def method(self, x: Any, s: Any) -> Any:
+                return x, s, self.token
+
+        return C().method
+
+    caches_die(make)
+
+
+def test_a_callable_object_of_a_local_class_dies() -> None:
+    def make(token: Any) -> Any:
+        class C:
+            def __call__(self, x: Any, s: Any) -> Any:
+                return x, s, token
+
+        return C()
+
+    caches_die(make)
+
+
+def test_a_function_that_returns_modules_dies() -> None:
+    def make(token: Any) -> Any:
+        class M(eqx.Module):
+            x: Any
+            token: Any = eqx.field(static=True)
+
+        def f(x: Any, s: Any) -> Any:
+            return M(x, token), s, (lambda: token)
+
+        return f
+
+    caches_die(make)
+
+
+@pytest.mark.parametrize("partial", [functools.partial, jtu.Partial, eqx.Partial])
+def test_partials_die(partial: Any) -> None:
+    def make(token: Any) -> Any:
+        def f(bound: Any, x: Any, s: Any) -> Any:
+            return bound, x, s
+
+        return partial(f, token)
+
+    caches_die(make)
+
+
+def test_wrapped_functions_die() -> None:
+    def make(token: Any) -> Any:
+        def f(x: Any, s: Any) -> Any:
+            return x, token
+
+        @functools.wraps(f)
+        def g(*args: Any) -> Any:
+            return f(*args)
+
+        return g
+
+    caches_die(make)
+
+
+def test_a_jitted_jitted_function_dies() -> None:
+    caches_die(lambda token: filterjit.filter_jit(lambda x, s: (x, s, token)))
+
+
+def test_a_transformed_function_dies() -> None:
+    def make(token: Any) -> Any:
+        def f(x: Any, s: Any) -> Any:
+            return jnp.sum(x), (s, token)
+
+        return eqx.filter_grad(f, has_aux=True)
+
+    caches_die(make)
+
+
+def test_a_failing_function_dies() -> None:
+    def make() -> list[Any]:
+        token = Token()
+
+        def f(x: Any, s: Any) -> Any:
+            raise ZeroDivisionError
+
+        g = filterjit.filter_jit(f)
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                g(ONE, token)
+        assert g._parts()[0].variants() == []
+        return [weakref.ref(x) for x in (token, f, g)]
+
+    watched = make()
+    collect()
+    assert [w() for w in watched] == [None] * 3
+
+
+def test_jitted_methods_of_a_local_class_die() -> None:
+    def make() -> list[Any]:
+        class P:
+            @filterjit.filter_jit
+            def method(self, x: Any, s: Any) -> Any:
+                return x, s
+
+        p, token = P(), Token()
+        p.method(ONE, token)
+        P.method(p, ONE, s=token)
+        return [weakref.ref(x) for x in (P, p, token, P.method)]
+
+    watched = make()
+    collect()
+    assert [w() for w in watched] == [None] * 4
+
+
+def test_nested_jits_die() -> None:
+    def make() -> list[Any]:
+        token = Token()
+
+        @filterjit.filter_jit
+        def inner(x: Any, s: Any) -> Any:
+            return x + 1, s
+
+        @filterjit.filter_jit
+        def outer(x: Any, s: Any) -> Any:
+            return inner(x, s), jax.grad(lambda y: inner(y, s)[0])(x)
+
+        outer(ONE, token)
+        jax.jit(lambda x: outer(x, token)[1])(ONE)
+        return [weakref.ref(x) for x in (token, inner, outer)]
+
+    watched = make()
+    collect()
+    assert [w() for w in watched] == [None] * 3
+
+
+def test_arguments_are_not_kept() -> None:
+    """Arrays and containers of a call die as soon as the caller drops them."""
+
+    @filterjit.filter_jit
+    def f(x: Any) -> Any:
+        return x["a"].x + 1
+
+    class Watched(Holder):
+        pass
+
+    model = Watched(jnp.ones(3))
+    array = weakref.ref(model.x)
+    module = weakref.ref(model)
+    result = f({"a": model})
+    f({"a": model})
+    del model
+    collect()
+    assert module() is None
+    assert array() is None
+    assert result.tolist() == [2, 2, 2]
+
+
+def test_reference_counts_do_not_grow(jit: Jit) -> None:
+    """Reference counts of static values, arrays, keys and the function, over many calls."""
+    token, array = Token(), jnp.ones(3)
+    tree = {"k": [token, array], "h": Holder(array, token), "p": Point(array, (token,))}
+    f = jit(lambda t, x, **kw: (t, x + 1, kw))
+    f(tree, array, k=token)
+    collect()
+    before = [sys.getrefcount(x) for x in (token, array, f, None, "k")]
+    for _ in range(200):
+        f(tree, array, k=token)
+    collect()
+    after = [sys.getrefcount(x) for x in (token, array, f, None, "k")]
+    assert all(abs(b - a) < 50 for a, b in zip(before, after, strict=True))
+
+
+def test_output_statics_do_not_keep_inputs_alive() -> None:
+    f = filterjit.filter_jit(lambda x, n: (x, n))
+    big = jnp.ones(100)
+    result, _ = f(big, 1)
+    watched = weakref.ref(big)
+    del big
+    collect()
+    assert watched() is None or result is watched()
+
+
+def test_dropped_objects_with_reused_addresses(jit: Jit) -> None:
+    """A new object at the address of a dead one is another static value."""
+    f = jit(lambda v, x: (v.n, x))
+
+    class Boxed:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+    for n in range(20):
+        assert f(Boxed(n), ONE)[0] == n

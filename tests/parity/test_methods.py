@@ -1,0 +1,265 @@
+"""Jitted methods in class bodies."""
+
+import abc
+import functools
+import inspect
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import pytest
+
+from support.callables import ONE, TWO, scale
+from support.comparison import Jit, Traces, check
+
+
+@pytest.mark.parametrize("donate", ["none", "all-except-first"])
+@pytest.mark.parametrize("base", [eqx.Module, object], ids=["Module", "plain"])
+def test_methods_in_a_class_body(base: type, donate: str) -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        class C(base):  # type: ignore[misc, valid-type]
+            a: Any = 3
+
+            @jit(donate=donate)
+            def method(self, x: Any, y: Any = 1) -> Any:
+                """The method's own text."""
+                traces.tick()
+                return self.a * x + y
+
+            @jit
+            def __call__(self, x: Any) -> Any:
+                traces.tick()
+                return self.method(x, y=2)
+
+            @property
+            @jit
+            def prop(self) -> Any:
+                traces.tick()
+                return self.a + 1
+
+        c = C()
+        results = [
+            c.method(jnp.array(1.0)),
+            c.method(x=jnp.array(1.0)),
+            c.method(jnp.array(1.0), 5),
+            C.method(c, jnp.array(1.0)),
+            c(jnp.array(1.0)),
+            c.prop,
+            functools.reduce(lambda x, f: f(x), [c.method] * 3, jnp.array(1.0)),
+            list(map(c.method, [jnp.array(1.0)])),
+        ]
+        assert C.method.__name__ == "method"
+        assert C.method.__qualname__.endswith("C.method")
+        assert C.method.__doc__ == "The method's own text."
+        assert str(inspect.signature(C.method)) == "(self, x: Any, y: Any = 1) -> Any"
+        return results, traces.count
+
+    check(body)
+
+
+def test_bound_method_looks_like_the_function(jit: Jit, ours: bool) -> None:
+    class M(eqx.Module):
+        a: Any = 1
+
+        @jit
+        def method(self, x: Any) -> Any:
+            """Text."""
+            return x
+
+    bound = M().method
+    # Equinox returns an eqx.Partial, which has `.func` and no other attribute of the function.
+    if ours:
+        assert (bound.__name__, bound.__doc__) == ("method", "Text.")
+        assert str(inspect.signature(bound)) == "(x: Any) -> Any"
+        assert bound.__self__.a == 1
+        assert bound.__func__ is M.method
+    else:
+        assert isinstance(bound, eqx.Partial)
+    assert bound(ONE) == 1
+
+
+def test_staticmethod_outside(jit: Jit) -> None:
+    class M(eqx.Module):
+        @staticmethod
+        @jit
+        def f(x: Any, y: Any = 1) -> Any:
+            return x + y
+
+    assert (M.f(ONE), M().f(ONE), M().f(ONE, y=2)) == (2, 2, 3)
+
+
+def test_staticmethod_inside(jit: Jit) -> None:
+    class M(eqx.Module):
+        f = jit(staticmethod(lambda x, y=1: x + y))
+
+    assert (M.f(ONE), M.f(ONE, y=3)) == (2, 4)
+    # On an instance both bind, as functions in a class body do.
+    with pytest.raises(TypeError):
+        M().f(ONE, 1)
+
+
+def test_classmethod_outside() -> None:
+    def body(jit: Jit) -> Any:
+        class M(eqx.Module):
+            @classmethod
+            @jit
+            def f(cls, x: Any) -> Any:
+                return x + 1, cls.__name__
+
+        class N(M):
+            pass
+
+        return M.f(ONE), M().f(ONE), N.f(ONE), N().f(ONE)
+
+    check(body)
+
+
+def test_classmethod_of_a_plain_class() -> None:
+    def body(jit: Jit) -> Any:
+        class C:
+            @classmethod
+            @jit
+            def f(cls, x: Any) -> Any:
+                return x + 1, cls.__name__
+
+            @staticmethod
+            @jit
+            def g(x: Any) -> Any:
+                return x * 3
+
+        return C.f(ONE), C().f(ONE), C.g(ONE), C().g(ONE)
+
+    check(body)
+
+
+def test_inheritance_and_super() -> None:
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+
+        class A(eqx.Module):
+            a: Any
+
+            @jit
+            def f(self, x: Any) -> Any:
+                traces.tick()
+                return self.a + x
+
+            @jit
+            def g(self, x: Any) -> Any:
+                traces.tick()
+                return self.f(x) * 10
+
+        class B(A):
+            b: Any = 7
+
+            @jit
+            def f(self, x: Any) -> Any:
+                traces.tick()
+                return super().f(x) + self.b
+
+        class C(B):
+            def f(self, x: Any) -> Any:
+                return B.f(self, x) * 2
+
+        results = [cls(TWO).f(ONE) for cls in (A, B, C)]
+        results += [cls(TWO).g(ONE) for cls in (A, B, C)]
+        results += [cls(3).g(ONE) for cls in (A, B, C)]
+        return results, traces.count
+
+    check(body)
+
+
+def test_abstract_methods_implemented(jit: Jit) -> None:
+    class A(eqx.Module):
+        @abc.abstractmethod
+        def f(self, x: Any) -> Any:
+            raise NotImplementedError
+
+        @jit
+        def g(self, x: Any) -> Any:
+            return self.f(x) + 1
+
+    class B(A):
+        @jit
+        def f(self, x: Any) -> Any:
+            return x * 5
+
+    with pytest.raises(TypeError, match="abstract"):
+        A()
+    assert B().f(ONE) == 5
+    assert B().g(ONE) == 6
+
+
+def test_jitted_abstract_method_is_abstract(jit: Jit, ours: bool) -> None:
+    class A(eqx.Module):
+        @jit
+        @abc.abstractmethod
+        def f(self, x: Any) -> Any:
+            raise NotImplementedError
+
+    class B(A):
+        def f(self, x: Any) -> Any:
+            return x + 1
+
+    # Equinox's wrapper loses __isabstractmethod__, so A can be instantiated.
+    if ours:
+        with pytest.raises(TypeError, match="abstract"):
+            A()
+    else:
+        assert isinstance(A(), A)
+    assert B().f(ONE) == 2
+
+
+def test_abstractmethod_of_a_jitted_method(jit: Jit, ours: bool) -> None:
+    # Equinox's wrapper is frozen; filterjit's can be marked, as a function can.
+    if not ours:
+        with pytest.raises(AttributeError):
+            abc.abstractmethod(jit(scale))
+        return
+
+    class A(eqx.Module):
+        @abc.abstractmethod
+        @jit
+        def f(self, x: Any) -> Any:
+            raise NotImplementedError
+
+    with pytest.raises(TypeError, match="abstract"):
+        A()
+
+
+def test_method_of_an_instance_held_by_a_module() -> None:
+    def body(jit: Jit) -> Any:
+        class Inner(eqx.Module):
+            a: Any
+
+            @jit
+            def __call__(self, x: Any) -> Any:
+                return x * self.a
+
+        class Outer(eqx.Module):
+            inner: Inner
+            layers: list[Inner]
+
+            @jit
+            def __call__(self, x: Any) -> Any:
+                for layer in self.layers:
+                    x = layer(x)
+                return self.inner(x)
+
+        outer = Outer(Inner(TWO), [Inner(3), Inner(jnp.arange(2.0))])
+        return outer(ONE), outer.inner(ONE), jit(outer.inner)(ONE), jit(outer)(ONE)
+
+    check(body)
+
+
+def test_setting_a_jitted_function_on_a_class_and_an_instance(jit: Jit) -> None:
+    class C:
+        a = 2
+
+    C.method = jit(lambda self, x: self.a * x)  # type: ignore[attr-defined]
+    assert C().method(ONE) == 2  # type: ignore[attr-defined]
+    c = C()
+    c.own = jit(lambda x: x + 1)  # type: ignore[attr-defined]
+    assert c.own(ONE) == 2  # type: ignore[attr-defined]

@@ -1,0 +1,219 @@
+"""Path patterns as filters."""
+
+from typing import Any
+
+import equinox as eqx
+import flax.core
+import jax.tree_util as jtu
+import optax
+import pytest
+
+import filterjit as fj
+from support.comparison import same
+from support.filters import taken
+from support.modules import WithFactories
+from support.nodes import (
+    Custom,
+    FlaxStruct,
+    ListSubclass,
+    Point,
+    PointWithNew,
+    Registered,
+    WithKeys,
+)
+from support.trees import KEY, PARAMS, TREES
+
+NESTED = {
+    "a.b": 1,
+    "*": 2,
+    "": 3,
+    "it's": 4,
+    "[0]": 5,
+    "a": {"b": 6, "c.d": {"e": 7}},
+    "x": [10, (11, 12), [13]],
+}
+ODD_KEYS = {"tuples": {(1, "b"): 1, (2, "c"): 2}, "ints": {0: [3], -1: 4, 10: 5}}
+MODEL = eqx.nn.MLP(2, 2, 4, 2, key=KEY)
+STATE = optax.chain(optax.clip(1.0), optax.adam(1e-3)).init(PARAMS)
+CUSTOM = {"no": Custom(1, [2, 3]), "yes": WithKeys(4, [5]), "list": ListSubclass([6, {"a": 7}])}
+MANY = {"l": list(range(6)), "t": (0, 1), "none": [None, 1], "p": Point(1, 2), "e": [[], [2]]}
+
+
+@pytest.mark.parametrize(
+    "tree, pattern, expected",
+    [
+        (MODEL, "layers[0].weight", ["layers.0.weight"]),
+        (MODEL, "layers.0.weight", ["layers.0.weight"]),
+        (MODEL, "layers[*].bias", ["layers.0.bias", "layers.1.bias", "layers.2.bias"]),
+        (MODEL, "**.bias", ["layers.0.bias", "layers.1.bias", "layers.2.bias"]),
+        (MODEL, "**.layers.**.bias.**", ["layers.0.bias", "layers.1.bias", "layers.2.bias"]),
+        (MODEL, "layers[-1].*", ["layers.2.weight", "layers.2.bias"]),
+        (MODEL, "layers[:-1].w*", ["layers.0.weight", "layers.1.weight"]),
+        (MODEL, "layers[1:].b?as", ["layers.1.bias", "layers.2.bias"]),
+        (MODEL, "layers[::-2].bias", ["layers.0.bias", "layers.2.bias"]),
+        (MODEL, "*activation", ["activation", "final_activation"]),
+        (MODEL, "**[1].**", ["layers.1.weight", "layers.1.bias"]),
+        (MODEL, "l*.?.*", [f"layers.{i}.{n}" for i in range(3) for n in ("weight", "bias")]),
+        (MODEL, "layer.**", []),
+        (MODEL, "layers[3].**", []),
+        (MODEL, "layers[-4].**", []),
+        (MODEL, "layers.00.bias", []),
+        (MODEL, "weight", []),
+        (NESTED, "['a.b']", ["a.b"]),
+        (NESTED, "a.b", ["a.b"]),
+        (NESTED, "['*']", ["*"]),
+        (NESTED, "['']", [""]),
+        (NESTED, '["it\'s"]', ["it's"]),
+        (NESTED, "it's", ["it's"]),
+        (NESTED, "['[0]']", ["[0]"]),
+        (NESTED, "a['c.d'].e", ["a.c.d.e"]),
+        (NESTED, "a['c.d']['e']", ["a.c.d.e"]),
+        (NESTED, "a[c?d].e", ["a.c.d.e"]),
+        (NESTED, "a[b]", ["a.b"]),
+        (NESTED, "*", ["", "*", "[0]", "a.b", "it's"]),
+        (NESTED, "x.**", ["x.0", "x.1.0", "x.1.1", "x.2.0"]),
+        (NESTED, "x[*]", ["x.0"]),
+        (NESTED, "x.*.*", ["x.1.0", "x.1.1", "x.2.0"]),
+        (NESTED, "x[-1][-1]", ["x.2.0"]),
+        (NESTED, "**[0]", ["x.0", "x.1.0", "x.2.0"]),
+        (NESTED, "**.**.1.**", ["x.1.0", "x.1.1"]),
+        (ODD_KEYS, "ints[0].**", ["ints.0.0"]),
+        (ODD_KEYS, "ints[-1]", ["ints.-1"]),
+        (ODD_KEYS, "ints.10", ["ints.10"]),
+        (ODD_KEYS, "ints['10']", ["ints.10"]),
+        (ODD_KEYS, "ints[1?]", ["ints.10"]),
+        (ODD_KEYS, "ints[:].**", []),
+        (ODD_KEYS, "tuples[\"(1, 'b')\"]", ["tuples.(1, 'b')"]),
+        (ODD_KEYS, "tuples.(2*", ["tuples.(2, 'c')"]),
+        (STATE, "**.mu.w", ["1.0.mu.w"]),
+        (STATE, "[1][0].count", ["1.0.count"]),
+        (STATE, "**.?u.*", ["1.0.mu.b", "1.0.mu.w", "1.0.nu.b", "1.0.nu.w"]),
+        (STATE, "[0].**", []),
+        (CUSTOM, "no[1].*", ["no.1.0", "no.1.1"]),
+        (CUSTOM, "no.0", ["no.0"]),
+        (CUSTOM, "yes.left", ["yes.left"]),
+        (CUSTOM, "yes.right[0]", ["yes.right.0"]),
+        (CUSTOM, "list[1].a", ["list.1.a"]),
+        (CUSTOM, "list[0]", ["list.0"]),
+        (MANY, "l[1:-1:2]", ["l.1", "l.3"]),
+        (MANY, "l[4:100]", ["l.4", "l.5"]),
+        (MANY, "l[-2:]", ["l.4", "l.5"]),
+        (MANY, "l[3:1]", []),
+        (MANY, "l[3:1:-1]", ["l.2", "l.3"]),
+        (MANY, "*[0]", ["l.0", "t.0"]),
+        (MANY, "*[-1]", ["l.5", "none.1", "t.1"]),
+        (MANY, "*.*.*", ["e.1.0"]),
+        (MANY, "none.*", ["none.1"]),
+        (MANY, "p.y", ["p.y"]),
+        (MANY, "p[xy]", []),
+        (flax.core.freeze({"params": {"w": 1}}), "params.*", ["params.w"]),
+        (FlaxStruct([1, 2], 3), "a[1]", ["a.1"]),
+        (Registered({"k": 1}), "a.k", ["a.k"]),
+        (WithFactories(1, b=2), "c[1]", ["c.1"]),
+        (PointWithNew([1], 2), "a.**", ["a.0"]),
+        (7, "", [""]),
+        (7, "**", [""]),
+        (7, "*", []),
+    ],
+)
+def test_patterns(tree: Any, pattern: str, expected: list[str]) -> None:
+    assert taken(tree, pattern) == expected
+    rest = taken(tree, ~fj.Filter(pattern))
+    assert sorted([*expected, *rest]) == sorted(fj.tree_paths(tree))
+
+
+def test_dots_in_keys_and_between_keys_differ() -> None:
+    tree = {"a.b": 1, "a": {"b": 2, "b.c": 3}, "*": 4}
+    for pattern, expected in [
+        ("['a.b']", [1]),
+        ("a.b", [2]),
+        ("[a.b]", [1]),
+        ("a['b.c']", [3]),
+        ("a.b.c", []),
+        ("*", [4, 1]),
+        ("['*']", [4]),
+        ("a*", [1]),
+        ("a.*", [2, 3]),
+    ]:
+        assert fj.tree_leaves(fj.partition(tree, pattern)[0]) == expected, pattern
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_each_path_is_the_pattern_of_its_leaf(name: str) -> None:
+    """The paths that `tree_paths` returns are patterns, if no key holds a dot."""
+    tree = TREES[name]()
+    paths = fj.tree_paths(tree)
+    for path in paths if name != "dict of mixed numbers" else ():
+        assert taken(tree, path) == [path]
+    assert taken(tree, "**") == paths
+
+
+@pytest.mark.parametrize(
+    "pattern, at",
+    [
+        ("a..b", ".b"),
+        (".a", ".a"),
+        ("a.", ""),
+        ("[", "["),
+        ("a[", "["),
+        ("a[]", "[]"),
+        ("a]b", "]b"),
+        ("['a'", "['a'"),
+        ("a['b", "['b"),
+        ("a[1", "[1"),
+        ("a[::0]", "[::0]"),
+        ("x.a**", "a**"),
+        ("**a", "**a"),
+        ("***", "***"),
+        ("a.[0]", ".[0]"),
+        ("a[1:2:3:4]", "[1:2:3:4]"),
+        ("a[b:c]", "[b:c]"),
+        ("a[0]b", "b"),
+        ("a[0]]", "]"),
+    ],
+)
+def test_invalid_patterns(pattern: str, at: str) -> None:
+    position = len(pattern) - len(at) + 1
+    for use in (fj.Filter, lambda p: fj.partition([1], p), lambda p: fj.is_array & p):
+        with pytest.raises(ValueError) as info:
+            use(pattern)
+        assert f"{pattern!r} from character {position} on: {at!r}" in str(info.value)
+
+
+def test_a_pattern_that_names_an_inner_node() -> None:
+    for pattern in ("layers", "layers[0]", "layers.*"):
+        with pytest.raises(ValueError, match=r"`layers(\[0\])?`, which is an inner node.*\*\*`"):
+            fj.partition(MODEL, pattern)
+    # A pattern may match an inner node if it matches leaves too.
+    assert taken(MODEL, "*")[:2] == ["activation", "final_activation"]
+    # A node for which `is_leaf` is true is a leaf.
+    layer = lambda x: isinstance(x, eqx.nn.Linear)
+    left = fj.partition(MODEL, "layers[0]", is_leaf=layer)[0]
+    assert left.layers == (MODEL.layers[0], None, None)
+
+
+def test_everything_below_a_node_without_leaves() -> None:
+    assert same(fj.partition([[None]], "**"), ([[None]], [[None]]))
+    state = optax.chain(optax.clip(1.0), optax.sgd(0.1)).init(PARAMS)
+    assert jtu.tree_leaves(state) == []
+    assert same(fj.partition(state, "**"), eqx.partition(state, True))
+    assert same(fj.partition({"a": [None], "b": 1}, "a.**")[1], {"a": [None], "b": 1})
+
+
+def test_large_indices() -> None:
+    assert taken({10**30: 1, 2: 3}, f"[{10**30}]") == [str(10**30)]
+    assert taken([1], f"[{10**30}]") == []
+
+
+def test_the_empty_pattern_names_the_root() -> None:
+    with pytest.raises(ValueError, match="node"):
+        fj.partition([1, 2], "")
+
+
+def test_long_patterns() -> None:
+    tree: Any = 1
+    for _ in range(100):
+        tree = {"a": tree}
+    assert taken(tree, ".".join(["**"] * 30 + ["a"] * 30)) == [".".join(["a"] * 100)]
+    with pytest.raises(ValueError, match="components"):
+        fj.partition(tree, ".".join(["a"] * 100))

@@ -1,0 +1,194 @@
+"""Which jitted functions share their traces."""
+
+import functools
+import gc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+
+from support.comparison import Jit, Traces
+from support.modules import Holder
+from support.trees import ONE
+
+
+def collect() -> None:
+    for _ in range(3):
+        gc.collect()
+
+
+def test_two_wrappers_share(jit: Jit) -> None:
+    traces = Traces()
+    f = traces.counting(lambda x: x + 1)
+    one, two = jit(f), jit(f)
+    assert one == two
+    assert hash(one) == hash(two)
+    assert one(ONE) == two(ONE) == jit(f)(ONE) == 2
+    assert traces.count == 1
+    del one
+    collect()
+    assert two(ONE) == jit(f)(ONE) == 2
+    assert traces.count == 1
+
+
+def test_wrappers_made_in_a_loop_share(jit: Jit) -> None:
+    traces = Traces()
+
+    class M(eqx.Module):
+        w: Any
+        n: int = eqx.field(static=True, default=1)
+
+        def method(self, x: Any) -> Any:
+            traces.tick()
+            return self.w * x * self.n
+
+        def __call__(self, x: Any) -> Any:
+            traces.tick()
+            return self.w + x
+
+    for i in range(5):
+        m = M(jnp.array(float(i)))
+        assert jit(m.method)(ONE) == i
+        assert jit(M(ONE * i).method)(ONE) == i
+    assert traces.count == 1
+    for i in range(5):
+        assert jit(M(jnp.array(float(i))))(ONE) == i + 1
+        assert jit(eqx.Partial(M(ONE * i)))(ONE) == i + 1
+    assert traces.count == 3
+    assert jit(M(ONE, 2).method)(ONE) == 2
+    assert traces.count == 4
+
+
+def test_partials_made_in_a_loop_share(jit: Jit) -> None:
+    traces = Traces()
+    f = traces.counting(lambda a, x: a * x)
+    for i in range(4):
+        assert jit(eqx.Partial(f, ONE * i))(ONE) == i
+        assert jit(jtu.Partial(f, ONE * i))(ONE) == i
+    assert traces.count == 2
+    for i in range(3):
+        assert jit(eqx.Partial(f, i))(ONE) == i
+        assert jit(eqx.Partial(f, i))(ONE) == i
+    assert traces.count == 5
+
+
+def test_methods_of_plain_objects_share_by_object(jit: Jit) -> None:
+    traces = Traces()
+
+    class C:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def method(self, x: Any) -> Any:
+            traces.tick()
+            return x + self.n
+
+    one, two = C(1), C(2)
+    for _ in range(3):
+        assert jit(one.method)(ONE) == 2
+        assert jit(two.method)(ONE) == 3
+    assert traces.count == 2
+
+
+def test_equal_modules_share(jit: Jit) -> None:
+    traces = Traces()
+
+    class M(eqx.Module):
+        act: Any
+        w: Any
+
+        @jit
+        def __call__(self, x: Any) -> Any:
+            traces.tick()
+            return self.act(self.w * x)
+
+    for i in range(4):
+        M(jnp.tanh, ONE * i)(ONE)
+    assert traces.count == 1
+    M(jnp.sin, ONE)(ONE)
+    assert traces.count == 2
+
+
+def test_other_options_do_not_share(ours: bool, jit: Jit) -> None:
+    """By decision each set of options has a cache; Equinox shares between "all" and "warn"."""
+    traces = Traces()
+    f = traces.counting(lambda x: x + 1)
+    for options in (
+        {},
+        {"donate": "all"},
+        {"inline": True},
+        {"keep_unused": True},
+        {"donate": "warn"},
+    ):
+        for _ in range(2):
+            assert jit(f, **options)(jnp.ones(3)).tolist() == [2, 2, 2]
+    assert traces.count == (5 if ours else 4)
+    assert (jit(f) == jit(f, donate="all")) is False
+
+
+def test_other_functions_do_not_share(jit: Jit) -> None:
+    traces = Traces()
+
+    def make(n: int) -> Any:
+        def f(x: Any) -> Any:
+            traces.tick()
+            return x + n
+
+        return f
+
+    functions = [make(n) for n in range(5)]
+    for _ in range(2):
+        assert [float(jit(f)(ONE)) for f in functions] == [1, 2, 3, 4, 5]
+    assert traces.count == 5
+    assert jit(functions[0]) != jit(functions[1])
+    assert (jit(functions[0]) == functions[0]) is False
+
+
+def test_functions_copied_with_wraps_do_not_share(jit: Jit) -> None:
+    def f(x: Any) -> Any:
+        return x + 1
+
+    assert jit(f)(ONE) == 2
+
+    @functools.wraps(f)
+    def g(x: Any) -> Any:
+        return x + 10
+
+    assert jit(g)(ONE) == 11
+    assert jit(f)(ONE) == 2
+    assert jit(g)(ONE) == 11
+
+
+def test_redefined_functions_do_not_share(jit: Jit) -> None:
+    namespace: dict[str, Any] = {}
+    for n in range(4):
+        exec(f"def f(x): return x + {n}", namespace)
+        assert jit(namespace["f"])(ONE) == 1 + n
+
+
+def test_code_replaced_in_place(jit: Jit) -> None:
+    """A function whose ``__code__`` changes is the same function, and is not traced again."""
+    f = lambda x: x + 1
+    jitted = jit(f)
+    assert jitted(ONE) == 2
+    f.__code__ = (lambda x: x + 5).__code__
+    assert jitted(ONE) == 2
+    assert jitted(jnp.ones(1)) == 6
+
+
+def test_wrappers_as_static_arguments(jit: Jit) -> None:
+    """Equal wrappers in static fields share."""
+    traces = Traces()
+
+    def g(x: Any) -> Any:
+        return x * 2
+
+    @jit
+    def f(h: Any, x: Any) -> Any:
+        traces.tick()
+        return h.s(x)
+
+    for _ in range(3):
+        assert f(Holder(None, jit(g)), ONE) == 2
+    assert traces.count == 1

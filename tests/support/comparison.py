@@ -1,0 +1,180 @@
+"""Runs the same code on Equinox and on filterjit, and compares what the two did."""
+
+import collections
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+
+import filterjit
+
+Jit = Callable[..., Any]
+Body = Callable[[Jit], Any]
+Program = Callable[[], Any]
+
+
+class Traces:
+    """Counts how often a function is traced: call `tick` in its body."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def tick(self) -> None:
+        self.count += 1
+
+    def counting(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `fun`, with its signature, made to tick each time its Python code runs."""
+
+        @functools.wraps(fun)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            return fun(*args, **kwargs)
+
+        return counted
+
+
+# ---- comparable forms of values ----
+
+
+def comparable(x: Any) -> Any:
+    """Returns all that can be seen of a value, as something that compares with ``==``.
+
+    Types are given by name, since each run of a body makes its own classes; arrays with their
+    dtype and weak type; dicts in their order.
+    """
+    kind = type(x).__qualname__
+    if isinstance(x, jax.Array):
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return "key", str(x.dtype), x.shape, np.asarray(jax.random.key_data(x)).tolist()
+        values = np.asarray(x).astype(complex if x.dtype.kind == "c" else object).tolist()
+        return "Array", str(x.dtype), x.shape, x.weak_type, repr(values)
+    if isinstance(x, (np.ndarray, np.generic)):
+        return kind, str(x.dtype), x.shape, repr(x.tolist())
+    if isinstance(x, collections.defaultdict):
+        items = tuple((k, comparable(v)) for k, v in x.items())
+        return kind, comparable(x.default_factory), items
+    if isinstance(x, dict):
+        return kind, tuple((comparable(k), comparable(v)) for k, v in x.items())
+    if isinstance(x, (tuple, list)):
+        return (kind, *(comparable(y) for y in x))
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        names = [f.name for f in dataclasses.fields(x)]
+        own = {name: x.__dict__[name] for name in names if name in x.__dict__}
+        # Equinox leaves its sentinel of a missing field in the __dict__ of a rebuilt Module.
+        rest = {
+            name: v
+            for name, v in x.__dict__.items()
+            if name not in own and type(v).__qualname__ != "_Missing"
+        }
+        return kind, comparable(own), comparable(rest)
+    if callable(x) and hasattr(x, "__qualname__"):
+        return "callable", x.__qualname__
+    return kind, _without_addresses(repr(x))
+
+
+def _without_addresses(text: str) -> str:
+    return re.sub(r"0x[0-9a-f]+", "0x", text)
+
+
+def paths_and_types(tree: Any) -> list[str]:
+    """Returns the path and the type of each leaf, as JAX flattens the tree."""
+    return [f"{jtu.keystr(path)} {type(leaf)}" for path, leaf in jtu.tree_leaves_with_path(tree)]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two trees have the same structure, static fields included, and the identical
+    leaves."""
+    (xs, structure), (ys, another) = jtu.tree_flatten(one), jtu.tree_flatten(other)
+    return structure == another and str(structure) == str(another) and identical(xs, ys)
+
+
+def identical(xs: Any, ys: Any) -> bool:
+    """Whether two sequences hold the same objects."""
+    return len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
+
+
+def outcome(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Returns what a call returns, or the type of the exception that it raises."""
+    try:
+        return f(*args, **kwargs)
+    except Exception as e:
+        return type(e)
+
+
+def first_line(error: BaseException) -> str:
+    return _without_addresses(str(error).split("\n", 1)[0])
+
+
+def runtime_message(error: BaseException) -> str:
+    """Returns the message that was given to ``eqx.error_if``, without the text around it."""
+    found = re.search(r"^equinox\.EquinoxRuntimeError: (.*?)\n\n-----", str(error), re.M | re.S)
+    assert found is not None, str(error)
+    return found[1]
+
+
+# ---- the same code on both implementations ----
+
+
+def check(body: Body) -> Any:
+    """Runs `body` with both, asserts that both return the same, and returns Equinox's result."""
+    theirs = body(eqx.filter_jit)
+    ours = body(filterjit.filter_jit)
+    assert comparable(ours) == comparable(theirs)
+    return theirs
+
+
+def check_error(body: Body, kind: type[BaseException], match: str | None = None) -> BaseException:
+    """Asserts that `body` raises the same with both: the type, and the first line of the text."""
+    with pytest.raises(kind, match=match) as theirs:
+        body(eqx.filter_jit)
+    with pytest.raises(kind, match=match) as ours:
+        body(filterjit.filter_jit)
+    assert type(ours.value) is type(theirs.value)
+    assert first_line(ours.value) == first_line(theirs.value)
+    return theirs.value
+
+
+def check_calls(fun: Callable[[Any], Any], make: Callable[[], Iterable[Any]]) -> int:
+    """Calls `fun`, jitted, with each of the arguments that `make` makes. Asserts that both
+    implementations return the same and trace equally often, and returns how often."""
+
+    def body(jit: Jit) -> Any:
+        traces = Traces()
+        f = jit(traces.counting(fun))
+        return [f(x) for x in make()], traces.count
+
+    return check(body)[1]  # type: ignore[no-any-return]
+
+
+def check_installed(program: Program) -> Any:
+    """Runs `program` as it is and with filterjit installed in Equinox's place. Asserts that both
+    runs return the same, bit for bit, and returns it.
+
+    The program makes its own functions, so that nothing is traced already. Results are compared
+    as values and as trees.
+    """
+    theirs = program()
+    with filterjit.installed():
+        ours = program()
+    assert comparable(ours) == comparable(theirs)
+    assert paths_and_types(ours) == paths_and_types(theirs)
+    return theirs
+
+
+def check_installed_error(program: Program, match: str) -> None:
+    """Asserts that both runs of `program` raise the same ``EquinoxRuntimeError``."""
+    with pytest.raises(RuntimeError, match=match) as theirs:
+        program()
+    with filterjit.installed(), pytest.raises(RuntimeError, match=match) as ours:
+        program()
+    assert type(ours.value) is type(theirs.value)
+    assert type(ours.value).__name__ == "EquinoxRuntimeError"
+    assert runtime_message(ours.value) == runtime_message(theirs.value)
+    assert first_line(ours.value) == first_line(theirs.value)

@@ -1,0 +1,173 @@
+"""Types of pytree nodes that are not Equinox Modules, and types that look like nodes and are not
+registered."""
+
+import collections
+import dataclasses
+from typing import Any, NamedTuple
+
+import flax.struct
+import jax.tree_util as jtu
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any = 0
+
+
+class PointWithMethods(Point):
+    """A subclass of a named tuple, whose instances have a ``__dict__``."""
+
+    def norm(self) -> Any:
+        return self.x**2 + self.y**2
+
+
+class PointWithNew(collections.namedtuple("PointWithNew", ["a", "b"])):
+    """A named tuple with its own ``__new__``."""
+
+    def __new__(cls, a: Any, b: Any = None) -> "PointWithNew":
+        return super().__new__(cls, a, b)
+
+
+@jtu.register_dataclass
+@dataclasses.dataclass
+class Registered:
+    a: Any
+    b: Any = 2
+    meta: Any = dataclasses.field(metadata={"static": True}, default="meta")
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenRegistered:
+    """A frozen dataclass whose data fields are registered in another order."""
+
+    a: Any
+    b: Any
+    kind: str
+
+
+jtu.register_dataclass(FrozenRegistered, data_fields=["b", "a"], meta_fields=["kind"])
+
+
+@dataclasses.dataclass
+class RegisteredWithPostInit:
+    """A dataclass with a field that JAX drops and ``__post_init__`` sets."""
+
+    a: Any
+    derived: Any = dataclasses.field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.derived = "derived"
+
+
+jtu.register_dataclass(
+    RegisteredWithPostInit, data_fields=["a"], meta_fields=[], drop_fields=["derived"]
+)
+
+
+@flax.struct.dataclass
+class FlaxStruct:
+    a: Any
+    b: Any = 1
+    meta: Any = flax.struct.field(pytree_node=False, default="flax")
+
+
+class FlaxPyTreeNode(flax.struct.PyTreeNode):
+    a: Any
+    meta: Any = flax.struct.field(pytree_node=False, default=(1, 2))
+
+
+@jtu.register_pytree_node_class
+class Custom:
+    """A registered class, with a label in its aux data."""
+
+    def __init__(self, *children: Any, label: Any = "label") -> None:
+        self.children, self.label = children, label
+
+    def tree_flatten(self) -> tuple[Any, Any]:
+        return self.children, (self.label, len(self.children))
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> "Custom":
+        return cls(*children, label=aux[0])
+
+    def __repr__(self) -> str:
+        return f"Custom({self.children}, {self.label!r})"
+
+
+@jtu.register_pytree_with_keys_class
+class WithKeys:
+    """A registered class that names its children."""
+
+    def __init__(self, left: Any, right: Any) -> None:
+        self.left, self.right = left, right
+
+    def tree_flatten_with_keys(self) -> tuple[Any, Any]:
+        return ((jtu.GetAttrKey("left"), self.left), (jtu.GetAttrKey("right"), self.right)), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> "WithKeys":
+        return cls(*children)
+
+    def __repr__(self) -> str:
+        return f"WithKeys({self.left}, {self.right})"
+
+
+class Childless:
+    """A node without children, whose aux data cannot be hashed."""
+
+    def __init__(self, aux: list[int]) -> None:
+        self.aux = aux
+
+    def __repr__(self) -> str:
+        return f"Childless({self.aux})"
+
+
+jtu.register_pytree_node(Childless, lambda x: ((), x.aux), lambda aux, _: Childless(aux))
+
+
+class Box:
+    """A mutable node with any number of children, which have keys."""
+
+    def __init__(self, children: Any, aux: Any) -> None:
+        self.children, self.aux = list(children), aux
+
+
+class Bag(Box):
+    """The same without keys."""
+
+
+jtu.register_pytree_with_keys(
+    Box,
+    lambda x: ([(jtu.SequenceKey(i), c) for i, c in enumerate(x.children)], x.aux),
+    lambda aux, children: Box(children, aux),
+)
+jtu.register_pytree_node(
+    Bag, lambda x: (tuple(x.children), x.aux), lambda aux, children: Bag(children, aux)
+)
+
+
+class ListSubclass(list[Any]):
+    """A registered subclass of list."""
+
+
+jtu.register_pytree_node(ListSubclass, lambda x: (list(x), None), lambda _, xs: ListSubclass(xs))
+
+
+class DictSubclass(dict[Any, Any]):
+    """A subclass of dict that is not registered: a leaf."""
+
+    __hash__ = object.__hash__
+
+
+@jtu.register_static
+@dataclasses.dataclass(frozen=True)
+class Static:
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    """A dataclass that is not registered: a leaf."""
+
+    a: int
+    b: str = "b"

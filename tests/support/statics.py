@@ -1,0 +1,112 @@
+"""Types of static values: those that ``==`` or ``hash`` takes for one another, and other kinds.
+
+Static values are all leaves and fields that are not arrays.
+"""
+
+import dataclasses
+import enum
+from typing import Any
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Integer(int):
+    """A subclass of int."""
+
+
+class Double(float):
+    """A subclass of float."""
+
+
+class Text(str):
+    """A subclass of str."""
+
+
+class Pair(tuple[Any, ...]):
+    """A subclass of tuple."""
+
+    __slots__ = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """A frozen dataclass: its ``==`` takes ``Constant(1)`` for ``Constant(True)``."""
+
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Other:
+    """A frozen dataclass of the same fields as `Constant`."""
+
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    """A frozen dataclass with slots."""
+
+    value: Any
+    more: Any = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class PartlyCompared:
+    """A frozen dataclass with a field that does not take part in comparisons."""
+
+    value: Any
+    ignored: Any = dataclasses.field(default=0, compare=False)
+
+
+@dataclasses.dataclass
+class Variable:
+    """A mutable dataclass: it has no hash, so it can stand in static fields only."""
+
+    value: Any
+
+
+class Coarse:
+    """Its ``==`` is coarser than its value, which is its own decision."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Coarse) and self.value // 2 == other.value // 2
+
+    def __hash__(self) -> int:
+        return 5
+
+
+class Value:
+    """Compared by value, and mutable."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Value) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+class Thing:
+    """Compared by identity, with a method."""
+
+    def method(self) -> None:
+        pass
+
+
+class Unhashable:
+    """Has no hash."""
+
+    __hash__ = None  # type: ignore[assignment]

@@ -1,0 +1,314 @@
+"""One tree of every kind, and one Equinox Module of every form, by name."""
+
+import collections
+import types
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import flax.core
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+import optax
+
+from .modules import (
+    AllStatic,
+    ByProperty,
+    Callback,
+    Checked,
+    CheckedTwice,
+    Child,
+    Concrete,
+    Converted,
+    Diamond,
+    Empty,
+    ExtraSlots,
+    GenericModule,
+    GrandChild,
+    HasClassVar,
+    InheritsInit,
+    Intercepting,
+    MakesStatic,
+    Mixed,
+    Module,
+    Nested,
+    OfInt,
+    OwnEquality,
+    Properties,
+    SameNames,
+    Shadowed,
+    SlotField,
+    Strict,
+    UnhashableModule,
+    Virtual,
+    Weekday,
+    WithFactories,
+    WithInit,
+    WithPostInit,
+    Wrapper,
+)  # fmt: skip
+from .nodes import (
+    Childless,
+    Custom,
+    DictSubclass,
+    FlaxPyTreeNode,
+    FlaxStruct,
+    FrozenRegistered,
+    ListSubclass,
+    Plain,
+    Point,
+    PointWithMethods,
+    PointWithNew,
+    Registered,
+    RegisteredWithPostInit,
+    Static,
+    WithKeys,
+)  # fmt: skip
+from .statics import Colour, Level
+
+
+def identity(x: Any) -> Any:
+    return x
+
+
+def scale(x: Any, factor: Any = 2) -> Any:
+    """Scales."""
+    return x * factor
+
+
+ARRAY = jnp.arange(3.0)
+ONE = jnp.array(1.0)
+TWO = jnp.array(2.0)
+KEY = jax.random.key(0)
+LAYER = eqx.nn.Linear(2, 3, key=KEY)
+MLP = eqx.nn.MLP(2, 2, 4, 2, key=KEY)
+CONV = eqx.nn.Conv1d(1, 2, 3, key=KEY)
+GRU_CELL = eqx.nn.GRUCell(2, 3, key=KEY)
+PARAMS = {"w": jnp.ones((2, 2)), "b": jnp.zeros(2)}
+
+
+def rebuilt(tree: Any) -> Any:
+    """Recreates the nodes with the same arrays: compiling random numbers takes long."""
+    return jtu.tree_map(lambda leaf: leaf, tree)
+
+
+def unset(cls: Any, **fields: Any) -> Any:
+    """Returns an instance of which only these fields are set."""
+    found = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(found, name, value)
+    return found
+
+
+def nested(depth: int) -> Any:
+    found: Any = Module(ONE)
+    for i in range(depth):
+        found = Nested(found, {"k": [Child(i), (TWO, Weekday.monday)]}, i)
+    return found
+
+
+def shared_layer() -> Any:
+    layer = eqx.nn.Linear(2, 2, key=KEY)
+    return eqx.nn.Shared(
+        (layer, eqx.nn.Linear(2, 2, key=jax.random.key(1))),
+        where=lambda pair: pair[1].weight,
+        get=lambda pair: pair[0].weight,
+    )
+
+
+# Trees of every kind.
+TREES: dict[str, Callable[[], Any]] = {
+    # leaves
+    "None": lambda: None,
+    "int": lambda: 3,
+    "bool": lambda: True,
+    "float": lambda: 2.5,
+    "negative zero": lambda: -0.0,
+    "infinity": lambda: float("inf"),
+    "complex": lambda: 1 + 2j,
+    "big int": lambda: 10**30,
+    "str": lambda: "text",
+    "bytes": lambda: b"bytes",
+    "ellipsis": lambda: ...,
+    "NotImplemented": lambda: NotImplemented,
+    "range": lambda: range(3),
+    "slice in a tuple": lambda: (Ellipsis, ARRAY),
+    "frozenset": lambda: frozenset({1, "a"}),
+    "function": lambda: identity,
+    "builtin": lambda: len,
+    "jnp function": lambda: jnp.tanh,
+    "jit function": lambda: jax.nn.relu,
+    "type": lambda: dict,
+    "module": lambda: types,
+    "enum": lambda: Colour.BLUE,
+    "int enum": lambda: Level.HIGH,
+    "dtype": lambda: jnp.dtype("float32"),
+    "scalar type": lambda: jnp.float32,
+    "ShapeDtypeStruct": lambda: jax.ShapeDtypeStruct((2,), jnp.float32),
+    "frozen dataclass": lambda: Plain(1),
+    "device": lambda: jax.devices()[0],
+    "PartitionSpec": lambda: jax.sharding.PartitionSpec("a", None),
+    "treedef": lambda: jtu.tree_structure({"a": [1, 2]}),
+    # arrays
+    "array": lambda: ARRAY,
+    "scalar": lambda: jnp.array(1),
+    "weak scalar": lambda: jnp.asarray(1.0),
+    "empty array": lambda: jnp.zeros((0, 3)),
+    "bool array": lambda: jnp.array([True, False]),
+    "bfloat16": lambda: jnp.arange(3, dtype=jnp.bfloat16),
+    "float8": lambda: jnp.array([0.5, -1, 2], dtype=jnp.float8_e4m3fn),
+    "int4": lambda: jnp.arange(3, dtype=jnp.int4),
+    "complex array": lambda: jnp.array([1 + 2j, 3]),
+    "uint8": lambda: jnp.arange(3, dtype=jnp.uint8),
+    "key": lambda: KEY,
+    "keys": lambda: jax.random.split(KEY, 3),
+    "old key": lambda: jax.random.PRNGKey(0),
+    "numpy": lambda: np.arange(3.0, dtype=np.float32),
+    "numpy 64 bits": lambda: np.arange(3),
+    "numpy scalar": lambda: np.float32(1.5),
+    "numpy float64": lambda: np.float64(1.5),
+    "numpy bool": lambda: np.bool_(True),
+    "numpy zero-dimensional": lambda: np.array(3),
+    "numpy not contiguous": lambda: np.arange(12.0, dtype=np.float32).reshape(3, 4)[:, ::2],
+    "numpy fortran": lambda: np.asfortranarray(np.arange(6.0, dtype=np.float32).reshape(2, 3)),
+    "numpy read-only": lambda: np.broadcast_to(np.float32(1.0), (3,)),
+    # containers
+    "tuple": lambda: (1, ARRAY, "a"),
+    "nested tuple": lambda: ((), ((ARRAY,), (1, (2, (3,))))),
+    "empty tuple": lambda: (),
+    "list": lambda: [1, ARRAY, None],
+    "empty list": list,
+    "dict": lambda: {"b": ARRAY, "a": 1},
+    "empty dict": dict,
+    "dict of ints": lambda: {3: ARRAY, 1: 2, 2: None},
+    "dict of tuples": lambda: {(2, "a"): ARRAY, (1, "b"): 1},
+    "dict of mixed numbers": lambda: {2: ARRAY, 1.5: 1},
+    "OrderedDict": lambda: collections.OrderedDict([("b", ARRAY), ("a", 1)]),
+    "empty OrderedDict": lambda: collections.OrderedDict(),
+    "defaultdict": lambda: collections.defaultdict(list, {"b": ARRAY, "a": [1]}),
+    "defaultdict without": lambda: collections.defaultdict(None, {"a": ARRAY}),
+    "named tuple": lambda: Point(ARRAY, 2),
+    "named tuple subclass": lambda: PointWithMethods(ARRAY, 2.0),
+    "named tuple with __new__": lambda: PointWithNew(ARRAY),
+    "deep": lambda: [{"a": ({"b": [Point(({"c": ARRAY},), 1)]},)}],
+    "wide": lambda: [jnp.array(float(i)) for i in range(50)] + list(range(50)),
+    # Modules
+    "Module": lambda: Module(ARRAY),
+    "Module with None": lambda: Module(None, "other", ARRAY),
+    "Module subclass": lambda: WithFactories(ARRAY),
+    "generic Module": lambda: GenericModule[int](ARRAY),
+    "Module of statics": lambda: AllStatic(2),
+    "Module without fields": lambda: Empty(),
+    "strict Module": lambda: Strict(ARRAY),
+    "Module with converter": lambda: Converted(1.5),
+    "Module with __check_init__": lambda: Checked(ARRAY),
+    "Module with __getattr__": lambda: Virtual(ARRAY),
+    "Module in Module": lambda: Module(WithFactories(Module(ARRAY)), b=[Module(1)]),
+    "Module with missing fields": lambda: unset(Module, a=ARRAY),
+    "wrapper Module": lambda: eqx.module_update_wrapper(Wrapper(identity, ARRAY)),
+    "Linear": lambda: LAYER,
+    "MLP": lambda: MLP,
+    "Conv": lambda: rebuilt(CONV),
+    "GRUCell": lambda: rebuilt(GRU_CELL),
+    "Sequential": lambda: eqx.nn.Sequential([LAYER, eqx.nn.Lambda(jax.nn.relu)]),
+    "LayerNorm": lambda: eqx.nn.LayerNorm(3),
+    "Dropout": lambda: eqx.nn.Dropout(0.5),
+    "MultiheadAttention": lambda: eqx.nn.MultiheadAttention(2, 4, key=KEY),
+    "eqx.Partial": lambda: eqx.Partial(identity, ARRAY, k=2),
+    "bound method": lambda: MLP.__call__,
+    "class": lambda: Module,
+    # registered types
+    "dataclass": lambda: Registered(ARRAY),
+    "frozen registered dataclass": lambda: FrozenRegistered(ARRAY, 2, "kind"),
+    "dataclass with __post_init__": lambda: RegisteredWithPostInit(ARRAY),
+    "flax.struct": lambda: FlaxStruct(ARRAY),
+    "flax PyTreeNode": lambda: FlaxPyTreeNode(ARRAY),
+    "flax FrozenDict": lambda: flax.core.FrozenDict({"a": {"b": ARRAY}}),
+    "custom": lambda: Custom(ARRAY, 2, label="x"),
+    "custom without children": lambda: Custom(),
+    "with keys": lambda: WithKeys(ARRAY, [1]),
+    "childless": lambda: Childless([1, 2]),
+    "registered list": lambda: ListSubclass([1, ARRAY]),
+    "dict subclass": lambda: (DictSubclass, ARRAY),
+    "static": lambda: Static(("a", 1)),
+    "tree_util.Partial": lambda: jtu.Partial(identity, ARRAY, k=1),
+    "adam": lambda: optax.adam(1e-3).init(PARAMS),
+    "chain": lambda: optax.chain(optax.clip(1.0), optax.sgd(0.1, momentum=0.9)).init(PARAMS),
+    "masked": lambda: optax.masked(optax.adam(0.1), {"w": True, "b": False}).init(PARAMS),
+    "multi steps": lambda: optax.MultiSteps(optax.sgd(0.1), 2).init(PARAMS),
+    "transformation": lambda: optax.sgd(0.1),
+}
+
+# Equinox Modules of every form.
+MODULES: dict[str, Callable[[], Any]] = {
+    "simple": lambda: Module(ONE),
+    "inherited": lambda: Child(ONE, "n", TWO, (1, "x")),
+    "inherited twice": lambda: GrandChild(ONE, flags=(None,)),
+    "made static": lambda: MakesStatic(ONE, b="static"),
+    "diamond": lambda: Diamond(),
+    "mixin": lambda: Mixed(ONE),
+    "own __init__": lambda: WithInit(ONE, TWO),
+    "inherited __init__": lambda: InheritsInit(ONE, 2),
+    "__post_init__": lambda: WithPostInit(ONE),
+    "converted": lambda: Converted(1.5, [1, 2]),
+    "checked": lambda: CheckedTwice(ONE),
+    "abstract": lambda: Concrete(TWO),
+    "abstract by property": lambda: ByProperty(ONE),
+    "strict": lambda: Strict(ONE),
+    "extra slots": lambda: ExtraSlots(ONE),
+    "slot field": lambda: SlotField(ONE, TWO),
+    "properties": lambda: Properties(ONE),
+    "same names": lambda: SameNames(ONE, 2),
+    "shadowed": lambda: Shadowed(),
+    "shadowed by arrays": lambda: Shadowed(ONE, "static", jnp.sin),
+    "custom": lambda: GenericModule(ONE),
+    "generic with __orig_class__": lambda: GenericModule[jax.Array](ONE),
+    "child of a generic": lambda: OfInt(1),
+    "own equality": lambda: OwnEquality(ONE),
+    "unhashable": lambda: UnhashableModule(ONE),
+    "__getattr__": lambda: Virtual(ONE),
+    "__getattribute__": lambda: Intercepting(ONE),
+    "of functions": lambda: Callback(scale, ONE),
+    "wrapper": lambda: eqx.module_update_wrapper(Wrapper(scale, ONE)),
+    "wrapper of a Module": lambda: eqx.module_update_wrapper(Wrapper(Callback(scale, ONE))),
+    "wrapper not updated": lambda: Wrapper(scale),
+    "wrapper in a wrapper": lambda: eqx.module_update_wrapper(
+        Wrapper(eqx.module_update_wrapper(Wrapper(scale, TWO)))
+    ),
+    "class variables": lambda: HasClassVar(ONE),
+    "empty": lambda: Empty(),
+    "nothing set": lambda: unset(Child),
+    "only a static set": lambda: unset(Child, name="n"),
+    "only arrays set": lambda: unset(Child, a=ONE, b=TWO),
+    "None in place of a Module": lambda: Nested(None),
+    "nested": lambda: nested(4),
+    "nested deep": lambda: nested(60),
+    "the same twice": lambda: (lambda m: Nested(m, [m, m]))(Module(ONE)),
+    "enumeration item": lambda: Weekday.monday,
+    "enumeration in a field": lambda: Module(Weekday.tuesday),
+    "bound method": lambda: Concrete(TWO).apply,
+    "bound method of a nested one": lambda: Nested(Concrete(ONE)).inner.twice,
+    "eqx.Partial": lambda: eqx.Partial(scale, ONE, factor=TWO),
+    "shared": shared_layer,
+    "state": lambda: eqx.nn.make_with_state(eqx.nn.BatchNorm)(2, "batch", mode="batch")[1],
+    "Linear": lambda: eqx.nn.Linear(2, 3, key=KEY),
+    "Linear without bias": lambda: eqx.nn.Linear(2, 3, use_bias=False, key=KEY),
+    "MLP": lambda: eqx.nn.MLP(2, "scalar", 4, 2, key=KEY),
+    "MaxPool": lambda: eqx.nn.MaxPool1d(2),
+    "Attention": lambda: eqx.nn.MultiheadAttention(2, 4, key=KEY),
+    "Sequential": lambda: eqx.nn.Sequential(
+        [eqx.nn.Linear(2, 2, key=KEY), eqx.nn.Lambda(jnp.tanh), eqx.nn.Dropout(0.5)]
+    ),
+    "Identity": lambda: eqx.nn.Identity(),
+    "PReLU": lambda: eqx.nn.PReLU(),
+    "SpectralNorm": lambda: eqx.nn.SpectralNorm(eqx.nn.Linear(2, 2, key=KEY), "weight", key=KEY),
+    "BatchNorm": lambda: eqx.nn.BatchNorm(2, "batch", mode="batch"),
+    "filter_vmap": lambda: eqx.filter_vmap(scale, in_axes=(0, None)),
+    "filter_grad": lambda: eqx.filter_grad(Callback(scale, ONE)),
+    "filter_checkpoint": lambda: eqx.filter_checkpoint(Callback(scale, ONE)),
+    "filter_closure_convert": lambda: eqx.filter_closure_convert(lambda x: x + TWO, ONE),
+}
+# Not read natively: a State is not a Module.
+NOT_NATIVE = {"state"}
