@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 # ---- the extension modules ----
 
@@ -427,6 +427,13 @@ class Options:
     def reduce(self, f: Any) -> Any:
         self._note("reduce", f)
         return _rebuilt, (f.__wrapped__,)
+
+
+if TYPE_CHECKING:
+    # mypy checks the stand-in against the protocol of the hooks.
+    from filterjit._base._hooks import CallHooks
+
+    _hooks: type[CallHooks] = Options
 
 
 def _rebuilt(fun: Any) -> Any:
