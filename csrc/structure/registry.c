@@ -111,15 +111,22 @@ join_names(PyObject *const *groups, Py_ssize_t count)
     return names;
 }
 
+/* How values of the type compare where they are static: `key` is a callable, or None. */
+static void
+set_key(FjNodeKind *kind, PyObject *key)
+{
+    kind->key = key == Py_None ? NULL : Py_NewRef(key);
+}
+
 /* Reads the result of `classify` for a module or a dataclass.  0, or -1 with an error. */
 static int
 read_fields(FjNodeKind *kind, PyObject *answer)
 {
-    PyObject *groups[3] = {NULL, NULL, NULL};
-    if (!PyArg_ParseTuple(answer,
-                          "sO!O!O!;a kind with fields is (name, dynamic, static, wrapper)",
-                          &(const char *){NULL}, &PyTuple_Type, &groups[0], &PyTuple_Type,
-                          &groups[1], &PyTuple_Type, &groups[2])) {
+    PyObject *groups[3] = {NULL, NULL, NULL}, *key = Py_None;
+    if (!PyArg_ParseTuple(
+            answer, "sO!O!O!|O;a kind with fields is (name, dynamic, static, wrapper, key)",
+            &(const char *){NULL}, &PyTuple_Type, &groups[0], &PyTuple_Type, &groups[1],
+            &PyTuple_Type, &groups[2], &key)) {
         return -1;
     }
     if (kind->code == FJ_DATACLASS && PyTuple_GET_SIZE(groups[2]) > 0) {
@@ -130,6 +137,7 @@ read_fields(FjNodeKind *kind, PyObject *answer)
     if (kind->names == NULL) {
         return -1;
     }
+    set_key(kind, key);
     kind->dynamic = PyTuple_GET_SIZE(groups[0]);
     kind->statics = PyTuple_GET_SIZE(groups[1]);
     kind->wrapper = PyTuple_GET_SIZE(groups[2]);
@@ -172,8 +180,8 @@ read_answer(FjNodeKind *kind, PyObject *answer)
     if (PyTuple_GET_SIZE(answer) > 1) {
         detail = PyTuple_GET_ITEM(answer, 1);
     }
-    if (code == FJ_STATIC && detail != Py_None) {
-        kind->key = Py_NewRef(detail);
+    if (code == FJ_STATIC || code == FJ_CUSTOM) {
+        set_key(kind, detail);
     }
     if (code == FJ_NAMEDTUPLE) {
         kind->fill_directly = PyObject_IsTrue(detail);
@@ -464,9 +472,13 @@ PyDoc_STRVAR(
     "missing, keyed=())\n"
     "--\n\n"
     "The kind of each type. `classify(type, instance)` is called once for each type and\n"
-    "returns a tuple: ('array',), ('per_instance',), ('static', key or None),\n"
+    "returns a tuple: ('array',), ('per_instance',), ('static' or 'custom', key),\n"
     "('namedtuple', fill_directly), ('module' or 'dataclass', dynamic names, static names,\n"
-    "wrapper names), ('custom',) or the name of a built-in container alone, as in ('list',).\n"
+    "wrapper names, key), or the name of a built-in container alone, as in ('list',). Where "
+    "a\n"
+    "value of the type is static, such as in a static field, the result of the callable "
+    "`key`\n"
+    "is hashed and compared instead; None if there is none. It may be left out.\n"
     "`keyed` are pairs of a type and a callable: for static instances of the type, the "
     "result\n"
     "of the callable is hashed and compared instead.");

@@ -50,8 +50,8 @@ struct FjNodeKind {
     PyTypeObject *type; /* borrowed; valid while `weak` is alive */
     PyObject *weak;     /* weak reference to `type` */
 
-    /* FJ_STATIC: a callable; its result is hashed and compared instead of the value.  Or
-     * NULL. */
+    /* A callable, or NULL: where a value of the type is static, the result of the callable is
+     * hashed and compared instead. */
     PyObject *key;
 
     /* FJ_NAMEDTUPLE: instances are built by filling in a tuple, without calling the class. */

@@ -192,7 +192,7 @@ key_of(FjRegistry *registry, PyObject *value, PyObject **key)
         if (kind == NULL) {
             return -1;
         }
-        function = kind->code == FJ_STATIC ? Py_XNewRef(kind->key) : NULL;
+        function = Py_XNewRef(kind->key);
         Py_DECREF(kind);
     }
     if (function == NULL) {

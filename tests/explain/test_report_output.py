@@ -35,8 +35,8 @@ def test_a_failed_plot_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "report.png"
     path.write_text("old")
 
-    def fail(self: Any, path: str, **_: Any) -> None:
-        Path(path).write_text("half")
+    def fail(self: Any, file: Any, **_: Any) -> None:
+        file.write(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Figure, "savefig", fail)

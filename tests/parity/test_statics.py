@@ -18,7 +18,7 @@ import pytest
 import filterjit
 from support.comparison import Jit, Traces, comparable
 from support.modules import Holder
-from support.nodes import Custom, FlaxStruct, Point, Registered, Static
+from support.nodes import Custom, FlaxStruct, FrozenRegistered, Point, Registered, Static
 from support.statics import Constant, Double, Integer, Level, Pair, PartlyCompared, Slotted, Text
 from support.trees import ONE
 
@@ -50,6 +50,9 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "tuple in a meta field": lambda v: Registered(ONE, meta=(v,)),
     "flax.struct": lambda v: FlaxStruct(ONE, meta=v),
     "aux data": lambda v: Custom(ONE, label=v),
+    "registered static": lambda v: Static(v),
+    "registered static in a static field": lambda v: Holder(None, Static(v)),
+    "registered dataclass in a static field": lambda v: Holder(None, FrozenRegistered(1, v, "k")),
     "treedef": lambda v: jtu.tree_structure({v: 1}),
     "range in a frozenset": lambda v: frozenset([(v, "a")]),
     "frozenset": lambda v: frozenset([v]),

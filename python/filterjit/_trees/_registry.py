@@ -142,7 +142,7 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
     except AttributeError:
         return None
     same = _same_objects(children, values[0]) and _same_objects(aux, values[1])
-    return ("dataclass", data, meta, ()) if same else None
+    return ("dataclass", data, meta, (), static_key(cls)) if same else None
 
 
 def _is_made_by_namedtuple(cls: Any) -> bool:
@@ -211,7 +211,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
             return native
         if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
             return "namedtuple", _is_made_by_namedtuple(cls)
-        return ("custom",)
+        return "custom", static_key(cls)
     # Some tracers are arrays and others of the same type are not. `isinstance` believes a type
     # that defines `__class__`, which may have another value for each instance.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
