@@ -1,22 +1,22 @@
 # Everything starts from a fresh machine with Python 3.11+, a C compiler and make:
 #
-#   make demo      trains a classifier on equinox.filter_jit and on ours, and compares
+#   make demo      trains a classifier with equinox.filter_jit and with filterjit, and compares
 #   make test      all tests
 #
 # and for those who work on it:
 #
 #   make test-core the tests of the C core, which need neither JAX nor Equinox: half a minute
 #   make lint      formatting, layers, types and stubs
-#   make bench     the table of the README, and more
-#   make fuzz      100,000 random calls against an oracle; more by FUZZ_ARGS
+#   make bench     the tables of the README: filterjit and its peers, as ratios
+#   make fuzz      compares 100,000 random calls with an oracle; FUZZ_ARGS has options
 #   make sanitize  the core's tests under gcc's address and undefined-behaviour sanitizers
-#   make valgrind  some of them under valgrind
-#   make tsan      those with threads under gcc's thread sanitizer
-#   make coverage  how much of csrc/ they reach, and what they do not
+#   make valgrind  some of the core's tests under valgrind
+#   make tsan      the core's tests of threads under gcc's thread sanitizer
+#   make coverage  the lines of csrc/ that the core's tests reach, and those that they do not
 #   make analyze   gcc -fanalyzer and clang-tidy
-#   make versions  the core's tests on each CPython that pyenv has
-#   make instructions  holds the instructions that the core takes to their bounds
-#   make clean     forgets all that the above has made
+#   make versions  all tests on CPython 3.11 to 3.14, each with the newest JAX; prints a table
+#   make instructions  counts the core's instructions and holds them to bounds
+#   make clean     removes what the commands above have made
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -58,7 +58,7 @@ analyze: $(VENV)/.installed $(VENV)/.lint
 	PYTHON=$(BIN)/python .ci/$@
 
 versions:
-	.ci/$@
+	.ci/$@ $(CI_ARGS)
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
