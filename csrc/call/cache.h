@@ -21,9 +21,9 @@
 #ifndef FJ_CACHE_H
 #define FJ_CACHE_H
 
-#include "call/bind.h"
 #include "base/common.h"
 #include "base/table.h"
+#include "call/bind.h"
 #include "call/variant.h"
 
 typedef struct {

@@ -37,10 +37,10 @@
 
 #include <time.h>
 
-#include "walk/build.h"
-#include "walk/flatten.h"
 #include "base/leafbuf.h"
 #include "base/scratch.h"
+#include "walk/build.h"
+#include "walk/flatten.h"
 #include "walk/match.h"
 
 #define ARGUMENTS_INLINE 16

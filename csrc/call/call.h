@@ -3,8 +3,8 @@
 #define FJ_CALL_H
 
 #include "base/common.h"
-#include "call/filter_jit.h"
 #include "walk/match.h"
+#include "call/filter_jit.h"
 
 /* Calls a FilterJit: its vectorcall.  Any Python code may run. */
 PyObject *fj_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);

@@ -8,8 +8,8 @@
 #include <structmember.h>
 
 #include "base/hash.h"
-#include "call/bound_method.h"
 #include "walk/build.h"
+#include "call/bound_method.h"
 #include "call/call.h"
 
 static FjFilterJit *

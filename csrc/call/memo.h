@@ -7,8 +7,8 @@
 #define FJ_MEMO_H
 
 #include "base/common.h"
-#include "walk/match.h"
 #include "structure/structure.h"
+#include "walk/match.h"
 
 typedef struct FjMemo FjMemo;
 

@@ -22,8 +22,8 @@
 
 #include "base/scratch.h"
 #include "walk/build.h"
-#include "call/call.h"
 #include "walk/flatten.h"
+#include "call/call.h"
 
 #define ARGS_INLINE 16
 

@@ -246,10 +246,7 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         goto done;
     }
     if (arrays.count == 0) {
-        PyObject *marker = PyObject_CallNoArgs(args[1]);
-        int result = marker == NULL ? -1 : fj_leafbuf_push(&arrays, marker);
-        Py_XDECREF(marker);
-        if (result < 0) {
+        if (fj_leafbuf_take(&arrays, PyObject_CallNoArgs(args[1])) < 0) {
             goto done;
         }
     }

@@ -18,8 +18,8 @@
 #define FJ_VARIANT_H
 
 #include "base/common.h"
-#include "call/memo.h"
 #include "structure/structure.h"
+#include "call/memo.h"
 
 /* Whether a program can raise as it runs: then a call waits for it. */
 typedef enum {

@@ -303,13 +303,14 @@ PyObject *fj_structure_path(FjStructure *structure, uint32_t index);
 /* (P) The path to a leaf, which is counted from 0 among all leaves: a new list. */
 PyObject *fj_structure_leaf_path(FjStructure *structure, Py_ssize_t leaf);
 
-/* (P) A path as it is shown to users, "`model.layers[2].activation`" or "the root": a new
- * str. */
-PyObject *fj_structure_write_path(PyObject *path);
+/* (P) The text of a path for users, "`model.layers[2].activation`" or "the root": a new str,
+ * or NULL with an error.  Steals `path`, a result of one of the two functions above; NULL is
+ * an error that is passed on. */
+PyObject *fj_structure_path_text(PyObject *path);
 
 /* (P) Sets the attribute `__filterjit_error_context__` of the exception that is set to
- * (operation, path of the node, its aux or None), from which the Python side makes a message.
- * `operation` is "hash", "compare", "sort" or "flatten". */
+ * (operation, path of the node, its aux or None), from which add_path in _base/_errors.py
+ * makes a message. `operation` is "hash", "compare", "sort" or "flatten". */
 void fj_structure_add_error_context(FjStructure *structure, uint32_t index,
                                     const char *operation);
 

@@ -13,10 +13,10 @@
 #include "base/common.h"
 #include "base/leafbuf.h"
 #include "base/table.h"
-#include "call/bind.h"
 #include "structure/registry.h"
 #include "structure/structure.h"
 #include "walk/match.h"
+#include "call/bind.h"
 
 typedef struct {
     PyObject_HEAD FjTable table; /* empty if all bytes are zero */
@@ -26,14 +26,8 @@ typedef struct {
 static int
 pair_has_key(PyObject *pair, const void *probe)
 {
-    PyObject *answer =
-        PyObject_RichCompare(PyTuple_GET_ITEM(pair, 0), (PyObject *)probe, Py_EQ);
-    if (answer == NULL) {
-        return -1;
-    }
-    int same = PyObject_IsTrue(answer);
-    Py_DECREF(answer);
-    return same;
+    return fj_take_truth(
+        PyObject_RichCompare(PyTuple_GET_ITEM(pair, 0), (PyObject *)probe, Py_EQ));
 }
 
 /* find(hash, key) -> pair or None */

@@ -12,9 +12,9 @@
  */
 #include "tree/filter.h"
 
-#include "tree/pattern.h"
 #include "walk/flatten.h"
 #include "walk/flatten_up_to.h"
+#include "tree/pattern.h"
 
 /* The tree or subtree that expressions are evaluated for.  All pointers are borrowed. */
 typedef struct {

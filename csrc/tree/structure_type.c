@@ -12,10 +12,10 @@
 #include "structure/paths.h"
 #include "structure/repr.h"
 #include "structure/structure.h"
-#include "tree/partition.h"
-#include "tree/tree_functions.h"
 #include "walk/build.h"
 #include "walk/flatten_up_to.h"
+#include "tree/partition.h"
+#include "tree/tree_functions.h"
 
 static int
 structure_traverse(PyObject *op, visitproc visit, void *arg)
@@ -58,7 +58,7 @@ structure_dealloc(PyObject *op)
 }
 
 /* Adds a note with the path to the error of a static's __hash__ or __eq__.  For the Structures
- * of jitted calls, the Python side adds the path. */
+ * of jitted calls, add_path in _base/_errors.py does this. */
 static void
 note_path(const FjStructure *self)
 {
@@ -166,11 +166,9 @@ structure_array_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
     PyObject *paths = check_every_leaf(self, 0) < 0 ? NULL : PyList_New(0);
     for (uint32_t i = 0; paths != NULL && i < self->count; i++) {
         if (self->nodes[i].code == FJ_ARRAY) {
-            PyObject *path = fj_structure_path(self, i);
-            if (path == NULL || PyList_Append(paths, path) < 0) {
+            if (fj_list_take(paths, fj_structure_path(self, i)) < 0) {
                 Py_CLEAR(paths);
             }
-            Py_XDECREF(path);
         }
     }
     return paths;
@@ -232,9 +230,8 @@ structure_parts(PyObject *op, PyObject *hole)
     for (Py_ssize_t i = 0; i < self->all_leaves; i++) {
         holes[i] = hole;
         if (self->static_leaves != NULL) {
-            PyList_SET_ITEM(
-                statics, i,
-                Py_NewRef(self->static_leaves[i] == NULL ? hole : self->static_leaves[i]));
+            PyObject *value = fj_structure_static_leaf(self, i);
+            PyList_SET_ITEM(statics, i, Py_NewRef(value == NULL ? hole : value));
         }
     }
     skeleton = fj_build_tree(self, holes);
@@ -283,10 +280,9 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
         PyObject *item = detail == NULL ? NULL
                                         : Py_BuildValue("(sIONn)", kind, node->arity, type,
                                                         detail, info->hash);
-        if (item == NULL || PyList_Append(list, item) < 0) {
+        if (fj_list_take(list, item) < 0) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(item);
     }
     return list;
 }
