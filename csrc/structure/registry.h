@@ -42,7 +42,7 @@ typedef enum {
     FJ_MISSING                    /* an absent field, or an argument that was not given */
 } FjKindCode;
 
-/* The names by which Python knows the kinds of types. */
+/* The names of the kinds in Python. */
 extern const char *const fj_node_kind_names[FJ_KIND_COUNT];
 
 struct FjNodeKind {
