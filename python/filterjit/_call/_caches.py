@@ -1,4 +1,4 @@
-"""Where the caches of a function are kept: on the function itself."""
+"""The caches of a function, which are stored on the function itself."""
 
 import threading
 import types
@@ -24,7 +24,7 @@ _lock = threading.RLock()
 class FunctionCaches:
     """The caches of one function, by the function's Structure and the options.
 
-    It is kept in the function's ``__dict__``, so that the caches die with the function.
+    It is stored in the function's ``__dict__``, so that the caches die with the function.
     ``functools.wraps`` copies a ``__dict__``, so a function may have the FunctionCaches of another
     function, which `owner` tells. Copies and pickles are empty.
     """
@@ -40,7 +40,7 @@ class FunctionCaches:
 
 
 def anchor_of(fun: Any) -> Any:
-    """Returns the object whose ``__dict__`` keeps the caches of `fun`, or None if there is none.
+    """Returns the object whose ``__dict__`` holds the caches of `fun`, or None if there is none.
 
     That is `fun` itself if it is a leaf, else the function at the bottom of its wrappers.
     """
@@ -59,7 +59,7 @@ def anchor_of(fun: Any) -> Any:
 
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
-    """Returns the caches of a function, or None if there is no object to keep them on."""
+    """Returns the caches of a function, or None if there is no object to store them on."""
     anchor = anchor_of(fun)
     if anchor is None:
         return None

@@ -1,6 +1,6 @@
 """`CallOptions`: what the C core asks for on the path of a call, above all on a miss.
 
-A miss makes a variant: a ``jax.jit`` of a flat function, which takes the arrays of the arguments
+A miss creates a variant: a ``jax.jit`` of a flat function, which takes the arrays of the arguments
 and returns those of the result. The static values (all that is not an array) belong to the
 variant.
 """
@@ -86,7 +86,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
         return ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
 
     def _key(self, structure: _core.Structure) -> Any:
-        """The key of a cache among those of one function."""
+        """Returns the key of a cache among those of one function."""
         jitkwargs = tuple(sorted(self.jitkwargs.items()))
         return structure, self.donate, self.functions, self.watch, self.maxsize, jitkwargs
 
@@ -140,7 +140,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns ``jax.jit`` of a flat function, from arrays to an Output.
 
-        The flat function holds the variant and the cache weakly: JAX's caches may keep the flat
+        The flat function holds the variant and the cache weakly: JAX's caches may hold the flat
         function, and must not keep the user's objects alive.
         """
         cache, _ = f._parts()
@@ -180,8 +180,8 @@ class CallOptions(_running.RunningHooks, CallHooks):
         return call
 
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
-        """The positions of the arrays that a variant donates; arrays in the function itself come
-        first."""
+        """Returns the positions of the arrays that a variant donates; arrays in the function
+        itself come first."""
         own = variant.function.num_leaves
         total = own + variant.structure.num_leaves
         if self.donate == "none":
@@ -193,8 +193,8 @@ class CallOptions(_running.RunningHooks, CallHooks):
             first, count = variant.structure._span(*path)
         except IndexError:  # *args is empty
             first, count = 0, 0
-        kept = range(own + first, own + first + count)
-        return tuple(i for i in range(total) if i not in kept)
+        excepted = range(own + first, own + first + count)
+        return tuple(i for i in range(total) if i not in excepted)
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /

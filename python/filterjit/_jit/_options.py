@@ -14,7 +14,7 @@ from .._base._hooks import MethodHooks
 from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, anchor_of
 from .._call._options import CallOptions
 from .._call._signature import inspect_signature
-from .._observe import _causes, _explain, _functions, _report, _retraces, _screens
+from .._observe import _causes, _explain, _functions, _report, _report_output, _retraces
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -65,7 +65,7 @@ class Options(CallOptions, MethodHooks):
     def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
         return _explain.explain(f, anchor_of(f.__wrapped__), args, kwargs)
 
-    def report(self, f: _core.FilterJit, /) -> _screens.Report:
+    def report(self, f: _core.FilterJit, /) -> _report_output.Report:
         return _report.report_of(f._parts()[0])
 
     def cache_info(self, f: _core.FilterJit, /) -> _report.CacheInfo:
@@ -119,7 +119,7 @@ def make_watch(on_retrace: _retraces.OnRetrace, max_traces: int | None) -> _retr
 
 
 def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _core.FilterJit:
-    """Makes the FilterJit that `Options.reduce` took apart."""
+    """Returns the FilterJit of which `Options.reduce` returned the parts."""
     watch = make_watch(options["on_retrace"], options["max_traces"])
     return make_filter_jit(
         fun,
