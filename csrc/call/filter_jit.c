@@ -280,7 +280,8 @@ const FjHookMethodDef fj_filter_jit_hooks[] = {
     {"cache_info", "cache_info", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
      "Returns CacheInfo(hits, misses, variants, maxsize, bytes)."},
     {"clear_cache", "clear_cache", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
-     "Drops all compiled programs of the function, which equal wrappers share."},
+     "Drops all compiled programs of the function, also those of equal functions that were\n"
+     "jitted with equal options: they share their programs."},
     {"__reduce__", "reduce", FJ_HOOK_OF_OPTIONS, 0, "($self, /)", NULL},
     {0},
 };

@@ -184,7 +184,7 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
 }
 
 int
-fj_fields_has_wrapper(PyObject *object, const FjNodeKind *kind)
+fj_fields_is_wrapper(PyObject *object, const FjNodeKind *kind)
 {
     FjFieldView view;
     if (fj_fields_view(object, &view) < 0) {

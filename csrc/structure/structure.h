@@ -128,7 +128,7 @@
 enum {
     FJ_NODE_INERT = 1,    /* STATIC: the value is inert, see statics.h */
     FJ_NODE_STR_KEYS = 2, /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str */
-    FJ_NODE_WRAPPER = 4,  /* MODULE: it counts as a wrapper (fj_fields_has_wrapper), whose
+    FJ_NODE_WRAPPER = 4,  /* MODULE: it counts as a wrapper (fj_fields_is_wrapper), whose
                            * attributes are children, after the fields */
     FJ_NODE_FIELD = 8,    /* STATIC: not a leaf, so it need not be hashable, see statics.h */
     FJ_NODE_LEAVES = 16,  /* TUPLE, LIST: all children are leaves, and have no nodes */

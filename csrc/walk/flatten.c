@@ -334,7 +334,7 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
 {
     PyObject *room[FJ_FIELDS_INLINE];
     int result = -1;
-    int wrapper = fj_fields_has_wrapper(object, kind);
+    int wrapper = fj_fields_is_wrapper(object, kind);
     if (wrapper < 0) {
         return -1;
     }

@@ -226,7 +226,7 @@ walk_fields(FlattenUpTo *u, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
     if (node->code == FJ_MODULE) {
-        int wrapper = fj_fields_has_wrapper(object, kind);
+        int wrapper = fj_fields_is_wrapper(object, kind);
         if (wrapper < 0) {
             return -1;
         }
@@ -353,6 +353,10 @@ int
 fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const char *model,
                  FjLeafBuf *leaves)
 {
-    FlattenUpTo u = {structure, structure->nodes, leaves, name, model};
+    FlattenUpTo u = {.structure = structure,
+                     .next = structure->nodes,
+                     .leaves = leaves,
+                     .name = name,
+                     .model = model};
     return walk(&u, tree);
 }

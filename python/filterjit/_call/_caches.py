@@ -39,7 +39,7 @@ class FunctionCaches:
         return FunctionCaches, ()
 
 
-def anchor_of(fun: Any) -> Any:
+def owner_of(fun: Any) -> Any:
     """Returns the object whose ``__dict__`` holds the caches of `fun`, or None if there is none.
 
     That is `fun` itself if it is a leaf, else the function at the bottom of its wrappers.
@@ -60,18 +60,18 @@ def anchor_of(fun: Any) -> Any:
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
     """Returns the caches of a function, or None if there is no object to store them on."""
-    anchor = anchor_of(fun)
-    if anchor is None:
+    owner = owner_of(fun)
+    if owner is None:
         return None
-    caches = FunctionCaches(anchor)
+    caches = FunctionCaches(owner)
     while True:
         # `setdefault` is atomic: threads that arrive at once all find the same object.
-        found: FunctionCaches = anchor.__dict__.setdefault(CACHES_ATTRIBUTE, caches)
-        if found.owner is not None and found.owner() is anchor:
+        found: FunctionCaches = owner.__dict__.setdefault(CACHES_ATTRIBUTE, caches)
+        if found.owner is not None and found.owner() is owner:
             return found.by_key
         with _lock:
-            if anchor.__dict__.get(CACHES_ATTRIBUTE) is found:
-                anchor.__dict__[CACHES_ATTRIBUTE] = caches
+            if owner.__dict__.get(CACHES_ATTRIBUTE) is found:
+                owner.__dict__[CACHES_ATTRIBUTE] = caches
 
 
 def names_of(fun: Any) -> tuple[str, str]:

@@ -119,7 +119,9 @@ def _explain_first_trace(cache: _core.Cache, fun: Any, num_calls: int) -> Cause:
     same_code = _caches_by_code.get(getattr(fun, "__code__", None), ())
     others = [other for other in same_code if other is not cache and other.calls > 0]
     if any(other.function == cache.function for other in others):
-        remedy = "Use the same options: wrappers with different options do not share programs."
+        remedy = (
+            "Use the same options: functions jitted with different options do not share programs."
+        )
         return Cause("options", "", str(others[0].options), str(cache.options), remedy)
     if others:
         remedy = (

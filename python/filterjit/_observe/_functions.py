@@ -195,8 +195,8 @@ def _code_of(fun: Any) -> types.CodeType | None:
 def clear(cache: _core.Cache) -> None:
     """Drops the compiled programs of one function.
 
-    The programs that JAX holds for the variants are dropped too: a wrapper holds the variant that
-    it predicts for its next call.
+    The programs that JAX holds for the variants are dropped too: a FilterJit holds the
+    variant of its last call.
     """
     variants = cache.variants()
     cache.clear()
