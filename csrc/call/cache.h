@@ -17,6 +17,8 @@
  *
  * FilterJits and partials may still hold a variant that has been evicted.  It is marked, so
  * that no call uses it as a prediction and no call inserts it again.
+ *
+ * Functions marked (P) may run Python code.
  */
 #ifndef FJ_CACHE_H
 #define FJ_CACHE_H

@@ -13,6 +13,8 @@
  * callable at its end, whether it succeeds or fails.  Calls of one variant may run in several
  * threads, and one inside another, so each callable is stored with its thread, and a call runs
  * only those that were deferred after it began.
+ *
+ * Functions marked (P) may run Python code.
  */
 #ifndef FJ_VARIANT_H
 #define FJ_VARIANT_H

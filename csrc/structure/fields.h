@@ -51,7 +51,7 @@ Py_ssize_t fj_fields_find_place(FjNodeKind *kind, Py_ssize_t i);
 static inline int
 fj_fields_in_order(const FjNodeKind *kind)
 {
-    return kind->in_order == kind->dynamic + kind->statics;
+    return kind->in_order == fj_node_kind_fields(kind);
 }
 
 /* (P) The value of name `i`, borrowed; NULL when it is not set, or with an error.  Runs no

@@ -95,6 +95,13 @@ struct FjRegistry {
     PyObject *weakrefs;
 };
 
+/* The number of fields of an FJ_MODULE or FJ_DATACLASS. */
+static inline Py_ssize_t
+fj_node_kind_fields(const FjNodeKind *kind)
+{
+    return kind->dynamic + kind->statics;
+}
+
 extern PyType_Spec fj_node_kind_spec;
 extern PyType_Spec fj_registry_spec;
 

@@ -58,7 +58,7 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t arity, PyType
                     PyObject *aux)
 {
     if (arity > UINT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a node with more than 2**32 children");
+        PyErr_SetString(PyExc_OverflowError, "a node with 2**32 children or more");
         return -1;
     }
     FjNode *node = fj_structure_add(self, code, aux);

@@ -202,7 +202,7 @@ build_module_by_field(Build *b, const FjNode *node)
     FjNodeKind *kind = fj_node_kind(node);
     PyObject *object = new_module(b, node);
     for (uint32_t i = 0; object != NULL && i < node->arity; i++) {
-        if (b->next->code == FJ_MISSING && i < kind->dynamic + kind->statics) {
+        if (b->next->code == FJ_MISSING && i < fj_node_kind_fields(kind)) {
             b->next++;
             continue;
         }
@@ -210,7 +210,7 @@ build_module_by_field(Build *b, const FjNode *node)
          * instance still has more attributes than fields. */
         PyObject *value = build_node(b);
         if (value == NULL ||
-            (i < kind->dynamic + kind->statics
+            (i < fj_node_kind_fields(kind)
                  ? fj_fields_set_fresh(object, kind, i, value)
                  : set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i), value)) <
                 0) {

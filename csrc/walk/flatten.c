@@ -338,7 +338,7 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
     if (wrapper < 0) {
         return -1;
     }
-    Py_ssize_t count = kind->dynamic + kind->statics + (wrapper ? kind->wrapper : 0);
+    Py_ssize_t count = fj_node_kind_fields(kind) + (wrapper ? kind->wrapper : 0);
     PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
     if (values == NULL) {
         return -1;
@@ -367,7 +367,7 @@ done:
 static int
 walk_dataclass(Walk *w, PyObject *object, FjNodeKind *kind)
 {
-    Py_ssize_t count = kind->dynamic + kind->statics;
+    Py_ssize_t count = fj_node_kind_fields(kind);
     Py_ssize_t index = open_node(w, FJ_DATACLASS, count, Py_TYPE(object), (PyObject *)kind);
     if (index < 0) {
         return -1;

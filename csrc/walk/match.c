@@ -311,7 +311,7 @@ match_module(Match *m, const FjNode *node, PyObject *object)
     if (FJ_UNLIKELY(!view.python_free)) {
         return NEEDS_PYTHON;
     }
-    if (FJ_UNLIKELY((view.used != kind->dynamic + kind->statics) !=
+    if (FJ_UNLIKELY((view.used != fj_node_kind_fields(kind)) !=
                     !!(node->flags & FJ_NODE_WRAPPER))) {
         return FJ_MATCH_NO;
     }

@@ -42,7 +42,9 @@ class FunctionCaches:
 def owner_of(fun: Any) -> Any:
     """Returns the object whose ``__dict__`` holds the caches of `fun`, or None if there is none.
 
-    That is `fun` itself if it is a leaf, else the function at the bottom of its wrappers.
+    It is the first Python function among `fun` and the callables that it wraps. If there is none, it
+    is the ``__call__`` of the innermost callable's class if that is a Python function, or the
+    innermost callable itself if it has a ``__dict__`` and can be referenced weakly.
     """
     for inner in layers(fun, "__func__", "__wrapped__", "func"):
         if type(inner) is types.FunctionType:
