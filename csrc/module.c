@@ -93,7 +93,7 @@ static PyMethodDef core_functions[] = {
      "Returns (leaves, structure) of a tree, with the leaves that `expression` selects."},
     {"from_parts", (PyCFunction)(void (*)(void))fj_tree_from_parts, METH_FASTCALL,
      "from_parts($module, registry, hole, skeleton, statics, /)\n--\n\n"
-     "Returns the Structure of which Structure._parts(hole) is (skeleton, statics)."},
+     "Returns the Structure for which _parts(hole) returned (skeleton, statics)."},
     {"partition", (PyCFunction)(void (*)(void))fj_partition, METH_FASTCALL,
      "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
      "Returns a tuple of trees, one for each filter and one for the remaining leaves."},

@@ -285,10 +285,10 @@ int fj_structure_equal(FjStructure *a, FjStructure *b);
  * the keys of a dict, the aux data of a CUSTOM node.  Borrowed; NULL for other nodes. */
 PyObject *fj_structure_value(const FjNode *node);
 
-/* (P) Whether `value`, of which `frozen` is a frozen copy, equals the node's value as it was
- * when the Structure was hashed, and the node's value, which the next trace will use, has not
- * changed since.  In a Structure that is not hashed, the two are compared as they are now.  1,
- * 0, or -1 with an error. */
+/* (P) Whether `value` equals the node's value as it was when the Structure was hashed, and the
+ * node's value, which the next trace will use, has not changed since.  `frozen` is the frozen
+ * copy of `value`.  In a Structure that is not hashed, the two values are compared as they are
+ * now.  1, 0, or -1 with an error. */
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value,
                      PyObject *frozen);
 

@@ -1,9 +1,9 @@
 /* Matches path patterns: a nondeterministic finite automaton that moves down the tree.
  *
- * State i means that the first i components match the path so far; a set of states is a word
- * of bits.  The set of a node follows from the set of its parent and from the key between
- * them.  So each key is looked at once for all leaves below it, the keys below a node with an
- * empty set are not looked at, and nothing is stored between calls.
+ * State i means that the first i components match the path so far; a set of states is an
+ * integer with a bit for each state.  The set of a node follows from the set of its parent and
+ * from the key between them.  So each key is looked at once for all leaves below it, the keys
+ * below a node with an empty set are not looked at, and nothing is stored between calls.
  *
  * Python code can run in `matches` of a glob, in the __str__ of a dict's keys, in the
  * `_fields` of a named tuple, and in the repr of a key or a component in an error message. The

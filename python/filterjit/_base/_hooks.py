@@ -91,8 +91,8 @@ class CallHooks(Protocol):
         When: a call failed, in any of its steps, with an instance of Exception. It is not called
         for KeyboardInterrupt and other BaseExceptions, nor for exceptions of `prepare`.
         `exception` is not set while the hook runs. `variant` is None where the call failed before
-        it had one. `arrays` are the arrays collected so far; all arrays of the call where there is
-        a variant.
+        it had one. `arrays` are the arrays that were collected: all arrays of the call if there is a
+        variant.
 
         Returns: an exception. Anything else is ignored, and `exception` is raised.
 

@@ -121,7 +121,7 @@ def make_retrace_options(
 
 
 def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _core.FilterJit:
-    """Returns the FilterJit of which `Options.reduce` returned the parts."""
+    """Returns the FilterJit for which `Options.reduce` returned these arguments."""
     retraces = make_retrace_options(options["on_retrace"], options["max_traces"])
     return make_filter_jit(
         fun,

@@ -60,13 +60,13 @@ def keep_functions() -> None:
 
 @public
 def report() -> Report:
-    """Returns where the time of all jitted functions went so far."""
+    """Returns a report of where the time of all jitted functions went."""
     rows = [_function_row(records) for records in functions.groups()]
     return Report(rows, functions.timed, _cost_columns(recorder.other_programs))
 
 
 def report_of(cache: _core.Cache) -> Report:
-    """Returns where the time of one jitted function went so far."""
+    """Returns a report of where the time of one jitted function went."""
     return Report([_function_row([cache.record])], functions.timed)
 
 
