@@ -1,27 +1,27 @@
-/* The extension module filterjit._core: its types, and its functions for the Python side.
+/* The extension module filterjit._core: its types and functions.
  *
  * It uses multi-phase initialization, and all of its state is per module (state.h).
  *
  * Python code can run in the functions flatten (flatten.c) and same_static (statics.c).
  */
+#include "base/common.h"
+#include "base/leafbuf.h"
+#include "base/state.h"
+#include "structure/registry.h"
+#include "structure/statics.h"
+#include "structure/structure.h"
+#include "walk/flatten.h"
+#include "tree/partition.h"
+#include "tree/structure_type.h"
+#include "tree/tree_functions.h"
 #include "call/bind.h"
 #include "call/bound_method.h"
 #include "call/cache.h"
-#include "base/common.h"
 #include "call/compiled.h"
-#include "walk/flatten.h"
+#include "call/filter_jit.h"
 #include "call/getattribute.h"
 #include "call/hook_method.h"
-#include "call/filter_jit.h"
-#include "base/leafbuf.h"
-#include "structure/registry.h"
 #include "call/partial.h"
-#include "tree/partition.h"
-#include "base/state.h"
-#include "structure/statics.h"
-#include "structure/structure.h"
-#include "tree/structure_type.h"
-#include "tree/tree_functions.h"
 #include "call/variant.h"
 
 /* ---- functions ---- */
@@ -72,47 +72,47 @@ core_identity(PyObject *module, PyObject *value)
 static PyMethodDef core_functions[] = {
     {"flatten", (PyCFunction)(void (*)(void))core_flatten, METH_FASTCALL,
      "flatten($module, registry, tree, /)\n--\n\n"
-     "Return (arrays, structure) of a tree."},
+     "Returns (arrays, structure) of a tree."},
     {"same_static", (PyCFunction)(void (*)(void))core_same_static, METH_FASTCALL,
      "same_static($module, registry, a, b, /)\n--\n\n"
-     "Return whether two static values are equal, so that they share a variant."},
+     "Returns whether two static values are equal, so that they share a variant."},
     {"identity", core_identity, METH_O,
      "identity($module, value, /)\n--\n\n"
-     "Return a key that is equal only to a key of the same object."},
+     "Returns a key that is equal only to a key of the same object."},
     {"tree_leaves", (PyCFunction)(void (*)(void))fj_tree_leaves, METH_FASTCALL,
      "tree_leaves($module, registry, tree, is_leaf, /)\n--\n\n"
-     "Return a list of the leaves of a tree."},
+     "Returns a list of the leaves of a tree."},
     {"tree_paths", (PyCFunction)(void (*)(void))fj_tree_paths, METH_FASTCALL,
      "tree_paths($module, registry, tree, is_leaf, /)\n--\n\n"
-     "Return a list of the paths of the leaves of a tree, as str."},
+     "Returns a list of the paths of the leaves of a tree, as str."},
     {"tree_map", (PyCFunction)(void (*)(void))fj_tree_map, METH_FASTCALL,
      "tree_map($module, registry, function, trees, is_leaf, /)\n--\n\n"
-     "Return a tree of what `function` returns for the leaves of a tuple of trees."},
+     "Returns a tree of what `function` returns for the leaves of a tuple of trees."},
     {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
      "tree_flatten($module, registry, tree, expression, is_leaf, /)\n--\n\n"
-     "Return (leaves, structure) of a tree, with the leaves that `expression` selects."},
+     "Returns (leaves, structure) of a tree, with the leaves that `expression` selects."},
     {"from_parts", (PyCFunction)(void (*)(void))fj_tree_from_parts, METH_FASTCALL,
      "from_parts($module, registry, hole, skeleton, statics, /)\n--\n\n"
-     "Return the Structure of which Structure._parts(hole) is (skeleton, statics)."},
+     "Returns the Structure for which _parts(hole) returned (skeleton, statics)."},
     {"partition", (PyCFunction)(void (*)(void))fj_partition, METH_FASTCALL,
      "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
-     "Return a tuple of trees, one for each filter and one for the remaining leaves."},
+     "Returns a tuple of trees, one for each filter and one for the remaining leaves."},
     {"partition_dict", (PyCFunction)(void (*)(void))fj_partition_dict, METH_FASTCALL,
      "partition_dict($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
-     "Return (structure, *dicts): the candidates by path, in a dict for each filter and\n"
+     "Returns (structure, *dicts): the candidates by path, in a dict for each filter and\n"
      "one for the rest, and the Structure of everything else."},
     {"combine", (PyCFunction)(void (*)(void))fj_partition_combine, METH_FASTCALL,
      "combine($module, registry, trees, is_leaf, strict, /)\n--\n\n"
-     "Return the tree whose parts are a tuple of trees."},
+     "Returns the tree whose parts are a tuple of trees."},
     {"output_flatten", fj_output_flatten, METH_O,
      "output_flatten($module, output, /)\n--\n\n"
-     "Return (arrays, trace) of an Output, for jax.tree_util.register_pytree_node."},
+     "Returns (arrays, trace) of an Output, for jax.tree_util.register_pytree_node."},
     {"output_unflatten", (PyCFunction)(void (*)(void))fj_output_unflatten, METH_FASTCALL,
      "output_unflatten($module, trace, arrays, /)\n--\n\n"
-     "Return an Output, for jax.tree_util.register_pytree_node."},
+     "Returns an Output, for jax.tree_util.register_pytree_node."},
     {"rebuild", (PyCFunction)(void (*)(void))fj_filter_jit_rebuild, METH_FASTCALL,
      "rebuild($module, cache, arrays, /)\n--\n\n"
-     "Return a FilterJit with these _parts()."},
+     "Returns a FilterJit with these _parts()."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -217,7 +217,7 @@ static PyModuleDef_Slot core_slots[] = {
 static struct PyModuleDef core_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "filterjit._core",
-    .m_doc = "The C core of filterjit, which knows pytrees but does not know JAX.",
+    .m_doc = "The C core of filterjit, which does not depend on JAX.",
     .m_size = sizeof(FjState),
     .m_methods = core_functions,
     .m_slots = core_slots,

@@ -5,7 +5,7 @@
 
 #include "base/common.h"
 
-/* Names that C looks up while a call runs, interned once. */
+/* The names of the hooks that C calls (call.c, filter_jit.c), interned once. */
 #define FJ_NAMES(NAME)                                                                        \
     NAME(became_method)                                                                       \
     NAME(before_raising_call)                                                                 \

@@ -1,5 +1,8 @@
 /* What the types that stand for another callable have in common: how their attributes are
- * looked up, and how they become methods. */
+ * looked up, and how they become methods.
+ *
+ * Functions marked (P) may run Python code.
+ */
 #ifndef FJ_ATTRIBUTE_H
 #define FJ_ATTRIBUTE_H
 

@@ -185,16 +185,16 @@ static PyMethodDef bound_methods[] = {
 
 const FjHookMethodDef fj_bound_method_hooks[] = {
     {"lower", "lower", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
-     "Trace and lower the method for these arguments, without running it."},
+     "Traces and lowers the method for these arguments, without running it."},
     {"trace", "trace", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
-     "Trace the method for these arguments, without running it."},
+     "Traces the method for these arguments, without running it."},
     {"eval_shape", "eval_shape", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
-     "Return the result of a call with a jax.ShapeDtypeStruct in the place of each array."},
+     "Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array."},
     {"warm_up", "warm_up", FJ_HOOK_OF_OPTIONS, 1, "($self, /, signatures, *, threads=None)",
-     "Compile the method for many signatures, so that calls with them are hits.\n\n"
+     "Compiles the method for many signatures, so that calls with them are hits.\n\n"
      "Each signature is a pair (args, kwargs) without the instance."},
     {"explain", "explain", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
-     "Explain whether a call with these arguments is a hit, and if not, why it compiles."},
+     "Explains whether a call with these arguments is a hit, and if not, why it compiles."},
     {0},
 };
 

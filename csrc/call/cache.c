@@ -262,20 +262,20 @@ cache_insert_traced(PyObject *op, PyObject *value)
 static PyMethodDef cache_methods[] = {
     {"insert_compiled", cache_insert_compiled, METH_VARARGS,
      "insert_compiled($self, structure, call, outputs, may_raise, /)\n--\n\n"
-     "Add a variant that was compiled elsewhere, and return it.\n\n"
+     "Adds a variant that was compiled elsewhere, and returns it.\n\n"
      "`structure` is that of the arguments. `call` returns an Output whose trace is an index\n"
      "into `outputs`, a tuple of the Structures of the results. `may_raise` tells whether it\n"
-     "can raise as it runs."},
+     "can raise while it runs."},
     {"insert_traced", cache_insert_traced, METH_O,
      "insert_traced($self, variant, /)\n--\n\n"
-     "Add a variant that `FilterJit._lookup` compiled, if it has been traced.\n\n"
+     "Adds a variant that `FilterJit._lookup` compiled, if it has been traced.\n\n"
      "Does nothing if there is an equal variant."},
     {"clear", cache_clear_method, METH_NOARGS,
      "clear($self, /)\n--\n\n"
-     "Drop all variants."},
+     "Drops all variants."},
     {"variants", cache_variants, METH_NOARGS,
      "variants($self, /)\n--\n\n"
-     "Return a list of the variants."},
+     "Returns a list of the variants."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -297,7 +297,8 @@ static PyMemberDef cache_members[] = {
     {"timed", T_INT, offsetof(FjCache, timed), 0, "Whether hit_time is updated."},
     {"hit_time", T_ULONGLONG, offsetof(FjCache, hit_time), READONLY,
      "The nanoseconds that hits took until they returned, while `timed` was set."},
-    {"record", T_OBJECT, offsetof(FjCache, record), 0, "The Python side's record, or None."},
+    {"record", T_OBJECT, offsetof(FjCache, record), 0,
+     "The FunctionRecord of the package _observe, or None."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCache, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

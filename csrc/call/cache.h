@@ -17,13 +17,15 @@
  *
  * FilterJits and partials may still hold a variant that has been evicted.  It is marked, so
  * that no call uses it as a prediction and no call inserts it again.
+ *
+ * Functions marked (P) may run Python code.
  */
 #ifndef FJ_CACHE_H
 #define FJ_CACHE_H
 
-#include "call/bind.h"
 #include "base/common.h"
 #include "base/table.h"
+#include "call/bind.h"
 #include "call/variant.h"
 
 typedef struct {
@@ -39,7 +41,7 @@ typedef struct {
     unsigned long long hits;     /* calls that returned and did not trace */
     int timed;                   /* whether hit_time is updated */
     unsigned long long hit_time; /* nanoseconds that hits took until they returned */
-    PyObject *record;            /* Python's record for reports, or NULL */
+    PyObject *record;            /* a FunctionRecord of the package _observe, or NULL */
     PyObject *weakrefs;
 } FjCache;
 
@@ -61,8 +63,8 @@ int fj_cache_insert_traced(FjCache *cache, FjVariant *variant);
 void fj_cache_remove(FjCache *cache, FjVariant *variant);
 
 /* Predicts which variant is called after `variant`: the one that was called after it the last
- * time, or `variant` itself if that is not known.  Borrowed.  The table may have another
- * variant at the remembered position by now, so the prediction can be any variant. */
+ * time, or `variant` itself if none has been called after it.  Borrowed.  The table may have
+ * another variant at the remembered position by now, so the prediction can be any variant. */
 static inline FjVariant *
 fj_cache_predict(const FjCache *cache, FjVariant *variant)
 {
@@ -73,7 +75,7 @@ fj_cache_predict(const FjCache *cache, FjVariant *variant)
     return next_variant == NULL ? variant : (FjVariant *)next_variant;
 }
 
-/* Notes that `next_variant` was called after `variant`, for fj_cache_predict. */
+/* Remembers that `next_variant` was called after `variant`, for fj_cache_predict. */
 void fj_cache_set_next(const FjCache *cache, FjVariant *variant,
                        const FjVariant *next_variant);
 

@@ -18,13 +18,13 @@
  *   prepare              before the first call of a FilterJit
  *   raise_binding_error  when the arguments do not fit the signature
  *   compile              when there is no variant for the arguments
- *   before_raising_call  before a call of a variant whose program may raise as it runs, or
+ *   before_raising_call  before a call of a variant whose program can raise while it runs, or
  *                        has not been inspected yet
  *   inspect_new_trace    after a call that has traced, and after later ones until it answers
- *   wait                 after a call whose program may raise as it runs
+ *   wait                 after a call whose program can raise while it runs
  *   translate_error      when the call has failed with an Exception
  *
- * A hit calls no hook, except before_raising_call and wait if the program may raise.  No
+ * A hit calls no hook, except before_raising_call and wait if the program can raise.  No
  * exception is set while a hook runs.  If a hook raises, the call fails with its exception,
  * except for translate_error: see there.
  *
@@ -37,10 +37,10 @@
 
 #include <time.h>
 
-#include "walk/build.h"
-#include "walk/flatten.h"
 #include "base/leafbuf.h"
 #include "base/scratch.h"
+#include "walk/build.h"
+#include "walk/flatten.h"
 #include "walk/match.h"
 
 #define ARGUMENTS_INLINE 16
@@ -352,7 +352,7 @@ match_arguments(Call *call)
 
 /* ---- build ---- */
 
-/* Asks whether the program of a new trace may raise as it runs:
+/* Asks whether the program of a new trace can raise while it runs:
  * options.inspect_new_trace(variant, arrays, arrays of the output) -> bool, or None if it
  * cannot tell yet.  0, or -1 with an error. */
 static int
@@ -377,7 +377,7 @@ inspect_new_trace(Call *call, FjOutput *output)
     return 0;
 }
 
-/* Waits for a program that may raise, so that its exception is raised by this call.  0, or -1
+/* Waits for a program that can raise, so that its exception is raised by this call.  0, or -1
  * with an error. */
 static int
 wait_if_may_raise(Call *call, FjOutput *output)

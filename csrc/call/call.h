@@ -3,8 +3,8 @@
 #define FJ_CALL_H
 
 #include "base/common.h"
-#include "call/filter_jit.h"
 #include "walk/match.h"
+#include "call/filter_jit.h"
 
 /* Calls a FilterJit: its vectorcall.  Any Python code may run. */
 PyObject *fj_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
@@ -16,7 +16,7 @@ typedef struct {
     FjVariant *variant; /* owned: the variant of the last call with them, or NULL */
 } FjCapturedArgs;
 
-/* Calls a FilterJit with arguments of which some may be captured; `captured` may be NULL.  The
+/* Calls a FilterJit.  `captured` are the captured ones among the arguments, or NULL.  The
  * caller holds `self`, `captured` and the arguments. */
 PyObject *fj_call_captured(FjFilterJit *self, FjCapturedArgs *captured, PyObject *const *args,
                            Py_ssize_t nargs, PyObject *kwnames);

@@ -8,8 +8,8 @@
 #include <structmember.h>
 
 #include "base/hash.h"
-#include "call/bound_method.h"
 #include "walk/build.h"
+#include "call/bound_method.h"
 #include "call/call.h"
 
 static FjFilterJit *
@@ -237,50 +237,51 @@ filter_jit_get_variants(PyObject *op, void *Py_UNUSED(closure))
 static PyMethodDef filter_jit_methods[] = {
     {"_lookup", (PyCFunction)(void (*)(void))fj_call_lookup, METH_FASTCALL | METH_KEYWORDS,
      "_lookup($self, /, *args, **kwargs)\n--\n\n"
-     "Return (variant, arrays) of a call with these arguments, without making the call.\n\n"
+     "Returns (variant, arrays) of a call with these arguments, without making the call.\n\n"
      "If there is no variant, one is compiled, which is in no Cache: see\n"
      "Cache.insert_traced."},
     {"_peek", (PyCFunction)(void (*)(void))fj_call_peek, METH_FASTCALL | METH_KEYWORDS,
      "_peek($self, /, *args, **kwargs)\n--\n\n"
-     "Return (variant or None, structure, arrays) of a call, without making the call.\n\n"
+     "Returns (variant or None, structure, arrays) of a call, without making the call.\n\n"
      "Nothing is compiled."},
     {"_parts", filter_jit_parts, METH_NOARGS,
      "_parts($self, /)\n--\n\n"
-     "Return (cache, arrays): as a pytree, the aux data and the children."},
+     "Returns (cache, arrays): as a pytree, the aux data and the children."},
     {"__set_name__", filter_jit_set_name, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 const FjHookMethodDef fj_filter_jit_hooks[] = {
     {"lower", "lower", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
-     "Trace and lower the function for these arguments, without running it.\n\n"
+     "Traces and lowers the function for these arguments, without running it.\n\n"
      "Any array may be given as a jax.ShapeDtypeStruct. Returns a `Lowered`, whose `compile`\n"
      "returns a function that can be called and saved."},
     {"trace", "trace", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
-     "Trace the function for these arguments, without running it.\n\n"
+     "Traces the function for these arguments, without running it.\n\n"
      "Takes what `lower` takes, and returns a `Traced`."},
     {"eval_shape", "eval_shape", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
-     "Return the result of a call with a jax.ShapeDtypeStruct in the place of each array.\n\n"
+     "Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array.\n\n"
      "Takes what `lower` takes. Nothing is compiled and nothing runs."},
     {"warm_up", "warm_up", FJ_HOOK_OF_OPTIONS, 1, "($self, /, signatures, *, threads=None)",
-     "Compile the function for many signatures, so that calls with them are hits.\n\n"
+     "Compiles the function for many signatures, so that calls with them are hits.\n\n"
      "Each signature is a pair (args, kwargs) of what `lower` takes. XLA compiles `threads`\n"
      "of them at once, by default one for each core. A signature that fails is logged, and\n"
      "the others are compiled. Returns a `WarmUp` with the time or the error of each."},
     {"partial", "partial", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
-     "Return the function with these arguments given once.\n\n"
+     "Returns the function with these arguments given once.\n\n"
      "They are flattened now and not on each call. Their containers are copied, so later\n"
      "changes to them have no effect. Raises ValueError for arguments that the function\n"
      "donates."},
     {"explain", "explain", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
-     "Explain whether a call with these arguments is a hit, and if not, why it compiles.\n\n"
+     "Explains whether a call with these arguments is a hit, and if not, why it compiles.\n\n"
      "Returns an `Explanation`. Nothing is traced and nothing runs."},
     {"report", "report", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
-     "Return a `Report` of where the time of the function's calls went, by variant."},
+     "Returns a `Report` of where the time of the function's calls went, by variant."},
     {"cache_info", "cache_info", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
-     "Return CacheInfo(hits, misses, variants, maxsize, bytes)."},
+     "Returns CacheInfo(hits, misses, variants, maxsize, bytes)."},
     {"clear_cache", "clear_cache", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
-     "Drop all compiled programs of the function, which equal wrappers share."},
+     "Drops all compiled programs of the function, also those of equal functions that were\n"
+     "jitted with equal options: they share their programs."},
     {"__reduce__", "reduce", FJ_HOOK_OF_OPTIONS, 0, "($self, /)", NULL},
     {0},
 };

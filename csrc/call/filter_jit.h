@@ -2,9 +2,9 @@
 #ifndef FJ_FILTER_JIT_H
 #define FJ_FILTER_JIT_H
 
+#include "base/common.h"
 #include "call/cache.h"
 #include "call/hook_method.h"
-#include "base/common.h"
 #include "call/variant.h"
 
 typedef struct {

@@ -163,7 +163,8 @@ static int snapshot_node(Walk *w, PyObject *object);
 static void
 add_container(FjMemo *memo, PyObject *object, PyObject *const *items, Py_ssize_t size)
 {
-    memo->containers[memo->num_containers++] = (Container){object, Py_TYPE(object), size};
+    memo->containers[memo->num_containers++] =
+        (Container){.object = object, .type = Py_TYPE(object), .size = size};
     memcpy(memo->items + memo->num_items, items, (size_t)size * sizeof(PyObject *));
     memo->num_items += size;
 }
@@ -283,7 +284,7 @@ take_snapshot(FjMemo *memo, FjStructure *structure, PyObject *object)
     memo->containers = PyMem_Calloc(containers, sizeof(Container));
     memo->items = PyMem_Calloc(items, sizeof(PyObject *));
     memo->arrays = PyMem_Calloc(arrays, sizeof(PyObject *));
-    Walk w = {memo, structure, structure->nodes + memo->node};
+    Walk w = {.memo = memo, .structure = structure, .next = structure->nodes + memo->node};
     if (memo->containers == NULL || memo->items == NULL || memo->arrays == NULL ||
         !snapshot_node(&w, object)) {
         discard_snapshot(memo);

@@ -1,14 +1,14 @@
-/* A memo of a variant's largest argument: if the same object comes in again, unchanged, its
- * arrays are known without a walk.  The head of memo.c proves that this is exact, although a
- * memo holds no reference.
+/* A memo of a variant's largest argument.  If the same object is passed again, unchanged, the
+ * memo gives its arrays without a walk.  The head of memo.c proves that this is exact,
+ * although a memo holds no reference.
  *
- * Nothing in here runs Python code. */
+ * Nothing in this file runs Python code. */
 #ifndef FJ_MEMO_H
 #define FJ_MEMO_H
 
 #include "base/common.h"
-#include "walk/match.h"
 #include "structure/structure.h"
+#include "walk/match.h"
 
 typedef struct FjMemo FjMemo;
 

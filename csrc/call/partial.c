@@ -6,7 +6,7 @@
  * can change a container, so a call sees the arguments as they were, whether it hits or
  * misses.
  *
- * A copy whose match cannot run Python code is captured, that is, kept with a list of its
+ * A copy whose match cannot run Python code is captured, that is, stored with a list of its
  * arrays.  Once a call has found a variant, the next call with the same captured arguments
  * tries that variant first and does not walk them (FjCapture in match.h).  Other copies are
  * walked on each call, like any argument.
@@ -22,8 +22,8 @@
 
 #include "base/scratch.h"
 #include "walk/build.h"
-#include "call/call.h"
 #include "walk/flatten.h"
+#include "call/call.h"
 
 #define ARGS_INLINE 16
 
@@ -132,8 +132,11 @@ copy_and_capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
             Py_CLEAR(copy);
         }
         else {
-            self->captured.items[self->captured.count++] = (FjCapture){
-                parameter, copy, ((PyTupleObject *)tuple)->ob_item, PyTuple_GET_SIZE(tuple)};
+            self->captured.items[self->captured.count++] =
+                (FjCapture){.parameter = parameter,
+                            .object = copy,
+                            .arrays = ((PyTupleObject *)tuple)->ob_item,
+                            .count = PyTuple_GET_SIZE(tuple)};
         }
         Py_XDECREF(tuple);
     }

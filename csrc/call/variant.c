@@ -246,10 +246,7 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         goto done;
     }
     if (arrays.count == 0) {
-        PyObject *marker = PyObject_CallNoArgs(args[1]);
-        int result = marker == NULL ? -1 : fj_leafbuf_push(&arrays, marker);
-        Py_XDECREF(marker);
-        if (result < 0) {
+        if (fj_leafbuf_take(&arrays, PyObject_CallNoArgs(args[1])) < 0) {
             goto done;
         }
     }
@@ -319,7 +316,8 @@ variant_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-/* The Structures stay: as with a tuple, it is for others to break a cycle through them. */
+/* The Structures stay, as the items of a tuple do: other objects break the cycles through
+ * them. */
 static int
 variant_clear(PyObject *op)
 {
@@ -355,24 +353,24 @@ variant_dealloc(PyObject *op)
 static PyMethodDef variant_methods[] = {
     {"arguments", variant_arguments, METH_O,
      "arguments($self, arrays, /)\n--\n\n"
-     "Build the function and its arguments from a tuple of arrays.\n\n"
+     "Builds the function and its arguments from a tuple of arrays.\n\n"
      "Returns (function, arguments). The arguments are a list with one item for each\n"
      "parameter; the item of an argument that was not given is the Registry."},
     {"finish", (PyCFunction)(void (*)(void))variant_finish, METH_FASTCALL,
      "finish($self, tree, marker, /)\n--\n\n"
-     "Flatten the result of the function, while it is traced, and return an Output.\n\n"
+     "Flattens the result of the function, while it is traced, and returns an Output.\n\n"
      "If the result contains no arrays, the Output has one array that marker() returns."},
     {"result", variant_result, METH_O,
      "result($self, output, /)\n--\n\n"
-     "Build the result of the function from an Output."},
+     "Builds the result of the function from an Output."},
     {"defer", variant_defer, METH_O,
      "defer($self, callable, /)\n--\n\n"
-     "Call callable() when the call that is running in this thread ends.\n\n"
+     "Calls callable() when the call that is running in this thread ends.\n\n"
      "It is called whether the call succeeds or fails, and once more if it raises, since it\n"
      "may have been interrupted."},
     {"run_deferred", variant_run_deferred, METH_VARARGS,
      "run_deferred($self, first=0, /)\n--\n\n"
-     "Run what a trace outside of any call has deferred in this thread.\n\n"
+     "Runs what a trace outside of any call has deferred in this thread.\n\n"
      "`first` is the value that `num_deferred` had before that trace."},
     {NULL, NULL, 0, NULL},
 };
@@ -390,7 +388,8 @@ static PyMemberDef variant_members[] = {
      "The number of calls that returned and did not trace."},
     {"hit_time", T_ULONGLONG, offsetof(FjVariant, hit_time), READONLY,
      "The nanoseconds that hits took until they returned, while the Cache is timed."},
-    {"record", T_OBJECT, offsetof(FjVariant, record), 0, "The Python side's record, or None."},
+    {"record", T_OBJECT, offsetof(FjVariant, record), 0,
+     "The VariantRecord of the package _observe, or None."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjVariant, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

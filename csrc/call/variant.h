@@ -6,22 +6,24 @@
  * several traces if JAX traces it again, for arrays of other shapes or dtypes, and then each
  * trace may return a tree of another Structure.
  *
- * The Python side does some things for the time of a call: it sets a logging filter or a
- * warnings filter, it measures how long JAX takes.  It begins them in the before_raising_call
- * hook or in the traced function, which have returned long before JAX has lowered, compiled
- * and run the program.  So it defers a callable on the variant that ends them, and the call
- * runs this callable at its end, whether it succeeds or fails.  Calls of one variant may run
- * in several threads, and one inside another, so each callable is kept with its thread, and a
- * call runs only those that were deferred after it began.
+ * Some work lasts for the time of a call: a logging filter or a warnings filter is set, and
+ * the time that JAX takes is measured.  It begins in the before_raising_call hook (call.c) or
+ * in the traced function, both of which return before JAX has lowered, compiled and run the
+ * program.  So they defer a callable on the variant that ends the work, and the call runs this
+ * callable at its end, whether it succeeds or fails.  Calls of one variant may run in several
+ * threads, and one inside another, so each callable is stored with its thread, and a call runs
+ * only those that were deferred after it began.
+ *
+ * Functions marked (P) may run Python code.
  */
 #ifndef FJ_VARIANT_H
 #define FJ_VARIANT_H
 
 #include "base/common.h"
-#include "call/memo.h"
 #include "structure/structure.h"
+#include "call/memo.h"
 
-/* Whether a program can raise as it runs: then a call waits for it. */
+/* Whether a program can raise while it runs: then a call waits for it. */
 typedef enum {
     FJ_MAY_RAISE_UNKNOWN = -1, /* not inspected yet */
     FJ_MAY_RAISE_NO = 0,
@@ -37,7 +39,7 @@ typedef struct {
 
 /* Flags of the few variants whose calls have more to do than a vectorcall. */
 typedef enum {
-    FJ_VARIANT_MAY_RAISE = 1,   /* the program of a trace may raise, or is not inspected yet */
+    FJ_VARIANT_MAY_RAISE = 1,   /* the program of a trace can raise, or is not inspected yet */
     FJ_VARIANT_HAS_DEFERRED = 2 /* a thread has deferred something */
 } FjVariantFlag;
 
@@ -66,13 +68,13 @@ typedef struct {
     FjDeferred *deferred;        /* in the order in which they were deferred */
     Py_ssize_t num_deferred;
     Py_ssize_t deferred_capacity;
-    PyObject *record; /* Python's record of the traces, or NULL */
+    PyObject *record; /* a VariantRecord of the package _observe, or NULL */
     PyObject *weakrefs;
 } FjVariant;
 
 /* What a variant's callable returns.  To JAX it is a pytree node, whose children are the
- * arrays and whose aux data is the number of the trace.  JAX's caches live long and keep aux
- * data, so this way they keep an int and no reference to objects of the user's. */
+ * arrays and whose aux data is the number of the trace.  JAX's caches live long and hold aux
+ * data, so this way they hold an int and no reference to objects of the user's. */
 typedef struct {
     PyObject_HEAD PyObject *arrays; /* tuple */
     FjVariant *variant;             /* NULL in one that JAX has unflattened */
@@ -90,7 +92,7 @@ FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *st
  * of their results.  0, or -1 with an error. */
 int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjMayRaise may_raise);
 
-/* Notes whether the program of a trace may raise as it runs, and updates the flags. */
+/* Stores whether the program of a trace can raise while it runs, and updates the flags. */
 void fj_variant_set_may_raise(FjVariant *variant, Py_ssize_t trace, FjMayRaise may_raise);
 
 /* How many callables this thread has deferred and not run yet. */
@@ -104,8 +106,8 @@ Py_ssize_t fj_variant_count_deferred(const FjVariant *variant);
  * fails twice with an Exception, the error is reported as unraisable.  KeyboardInterrupt and
  * the like are raised when all callables have been run.
  *
- * `result` (stolen) is the result of the call, NULL with an exception, which is kept.  Returns
- * `result`, or NULL with the exception. */
+ * `result` (stolen) is the result of the call, NULL with an exception.  Returns `result`, or
+ * NULL with the same exception. */
 PyObject *fj_variant_run_deferred(FjVariant *variant, Py_ssize_t first, PyObject *result);
 
 /* The Structure of an Output that this variant's callable returned, borrowed from the one or

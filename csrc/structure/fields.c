@@ -50,7 +50,7 @@ fj_fields_find_place(FjNodeKind *kind, Py_ssize_t i)
     if (keys != NULL) {
         kind->places[i] = fj_compat_shared_index(keys, PyTuple_GET_ITEM(kind->names, i));
     }
-    if (kind->places[i] >= 0 && i < kind->dynamic + kind->statics) {
+    if (kind->places[i] >= 0 && i < fj_node_kind_fields(kind)) {
         kind->placed++;
         kind->in_order += kind->places[i] == i;
         kind->reach = Py_MAX(kind->reach, kind->places[i] + 1);
@@ -129,7 +129,7 @@ stores_directly(FjNodeKind *kind, PyTypeObject *type)
         return 1;
     }
     kind->direct_version = 0;
-    for (Py_ssize_t i = 0; i < kind->dynamic + kind->statics; i++) {
+    for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
         PyObject *found =
             _PyType_Lookup(type, PyTuple_GET_ITEM(kind->names, i)); /* borrowed */
         if (found != NULL && Py_TYPE(found)->tp_descr_set != NULL) {
@@ -184,11 +184,11 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
 }
 
 int
-fj_fields_has_wrapper(PyObject *object, const FjNodeKind *kind)
+fj_fields_is_wrapper(PyObject *object, const FjNodeKind *kind)
 {
     FjFieldView view;
     if (fj_fields_view(object, &view) < 0) {
         return -1;
     }
-    return view.used != kind->dynamic + kind->statics;
+    return view.used != fj_node_kind_fields(kind);
 }

@@ -51,7 +51,7 @@ Py_ssize_t fj_fields_find_place(FjNodeKind *kind, Py_ssize_t i);
 static inline int
 fj_fields_in_order(const FjNodeKind *kind)
 {
-    return kind->in_order == kind->dynamic + kind->statics;
+    return kind->in_order == fj_node_kind_fields(kind);
 }
 
 /* (P) The value of name `i`, borrowed; NULL when it is not set, or with an error.  Runs no
@@ -95,6 +95,6 @@ int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *va
  * of its attributes is not the number of its fields.  The attributes of a wrapper
  * (FjNodeKind.names) then belong to it as well, whether they are set or not, as in Equinox.
  * 1, 0, or -1 with MemoryError.  Runs Python code only where fj_fields_view does. */
-int fj_fields_has_wrapper(PyObject *object, const FjNodeKind *kind);
+int fj_fields_is_wrapper(PyObject *object, const FjNodeKind *kind);
 
 #endif

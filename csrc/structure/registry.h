@@ -42,7 +42,7 @@ typedef enum {
     FJ_MISSING                    /* an absent field, or an argument that was not given */
 } FjKindCode;
 
-/* The names by which Python knows the kinds of types. */
+/* The names of the kinds in Python. */
 extern const char *const fj_node_kind_names[FJ_KIND_COUNT];
 
 struct FjNodeKind {
@@ -94,6 +94,13 @@ struct FjRegistry {
     PyObject *forget;  /* the callback of the weak references to types */
     PyObject *weakrefs;
 };
+
+/* The number of fields of an FJ_MODULE or FJ_DATACLASS. */
+static inline Py_ssize_t
+fj_node_kind_fields(const FjNodeKind *kind)
+{
+    return kind->dynamic + kind->statics;
+}
 
 extern PyType_Spec fj_node_kind_spec;
 extern PyType_Spec fj_registry_spec;

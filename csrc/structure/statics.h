@@ -50,7 +50,7 @@ int fj_static_hash(FjRegistry *registry, PyObject *frozen, Py_hash_t *hash);
  * of its own may be in both, and may have changed in between. */
 int fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b);
 
-/* (P) Whether two values are equal now, each of which counts as a field: 1, 0, or -1 with an
+/* (P) Whether two values, both of which count as fields, are equal now: 1, 0, or -1 with an
  * error. */
 int fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b);
 

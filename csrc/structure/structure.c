@@ -9,6 +9,9 @@
 #include "base/hash.h"
 #include "structure/statics.h"
 
+/* The attribute of an exception that fj_structure_add_error_context sets. */
+#define ERROR_CONTEXT "__filterjit_error_context__"
+
 FjStructure *
 fj_structure_new(FjRegistry *registry)
 {
@@ -55,7 +58,7 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t arity, PyType
                     PyObject *aux)
 {
     if (arity > UINT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a node with more than 2**32 children");
+        PyErr_SetString(PyExc_OverflowError, "a node with 2**32 children or more");
         return -1;
     }
     FjNode *node = fj_structure_add(self, code, aux);
@@ -402,12 +405,13 @@ fj_structure_leaf_path(FjStructure *self, Py_ssize_t leaf)
 }
 
 PyObject *
-fj_structure_write_path(PyObject *path)
+fj_structure_path_text(PyObject *path)
 {
-    if (PyList_GET_SIZE(path) == 0) {
-        return PyUnicode_FromString("the root");
+    if (path == NULL) {
+        return NULL;
     }
-    PyObject *text = PyUnicode_FromString("`");
+    int is_root = PyList_GET_SIZE(path) == 0;
+    PyObject *text = PyUnicode_FromString(is_root ? "the root" : "`");
     for (Py_ssize_t i = 0; text != NULL && i < PyList_GET_SIZE(path); i++) {
         PyObject *key = PyList_GET_ITEM(path, i);
         PyObject *longer = PyTuple_Check(key) && PyTuple_GET_SIZE(key) == 1
@@ -415,19 +419,20 @@ fj_structure_write_path(PyObject *path)
                                : PyUnicode_FromFormat(i > 0 ? "%U.%S" : "%U%S", text, key);
         Py_SETREF(text, longer);
     }
-    if (text != NULL) {
+    if (text != NULL && !is_root) {
         Py_SETREF(text, PyUnicode_FromFormat("%U`", text));
     }
+    Py_DECREF(path);
     return text;
 }
 
-/* Adds the note "(what `path`)" to an exception, and sets the exception.  Steals `exception`
- * and `path`; `path` may be NULL with an error. */
+/* Adds the note "(what `path`)" to an exception, and sets the exception.  Steals both; `path`
+ * may be NULL with an error. */
 static void
 set_with_note(PyObject *exception, const char *what, PyObject *path)
 {
-    PyObject *text = path == NULL ? NULL : fj_structure_write_path(path);
     const char *at = path != NULL && PyList_GET_SIZE(path) == 0 ? "at " : "";
+    PyObject *text = fj_structure_path_text(path);
     PyObject *note = text == NULL ? NULL : PyUnicode_FromFormat("(%s %s%U)", what, at, text);
     PyObject *done =
         note == NULL ? NULL : PyObject_CallMethod(exception, "add_note", "O", note);
@@ -437,7 +442,6 @@ set_with_note(PyObject *exception, const char *what, PyObject *path)
     Py_XDECREF(done);
     Py_XDECREF(note);
     Py_XDECREF(text);
-    Py_XDECREF(path);
     fj_compat_give_exception(exception);
 }
 
@@ -459,11 +463,10 @@ fj_structure_note_error_context(void)
         {"flatten", "while flattening"},
     };
     PyObject *exception = fj_compat_take_exception();
-    PyObject *context = PyObject_GetAttrString(exception, "__filterjit_error_context__");
+    PyObject *context = PyObject_GetAttrString(exception, ERROR_CONTEXT);
     PyObject *path = NULL;
     const char *what = NULL, *operation = NULL;
-    if (context == NULL ||
-        PyObject_DelAttrString(exception, "__filterjit_error_context__") < 0 ||
+    if (context == NULL || PyObject_DelAttrString(exception, ERROR_CONTEXT) < 0 ||
         !PyTuple_Check(context) ||
         !PyArg_ParseTuple(context, "sO!O", &operation, &PyList_Type, &path,
                           &(PyObject *){NULL})) {
@@ -494,8 +497,7 @@ fj_structure_add_error_context(FjStructure *self, uint32_t index, const char *op
     PyObject *path = fj_structure_path(self, index);
     PyObject *value = self->nodes[index].aux != NULL ? self->nodes[index].aux : Py_None;
     PyObject *context = path == NULL ? NULL : Py_BuildValue("(sNO)", operation, path, value);
-    if (context == NULL ||
-        PyObject_SetAttrString(exception, "__filterjit_error_context__", context) < 0) {
+    if (context == NULL || PyObject_SetAttrString(exception, ERROR_CONTEXT, context) < 0) {
         PyErr_Clear(); /* the exception matters more than its path */
     }
     Py_XDECREF(context);

@@ -128,7 +128,7 @@
 enum {
     FJ_NODE_INERT = 1,    /* STATIC: the value is inert, see statics.h */
     FJ_NODE_STR_KEYS = 2, /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str */
-    FJ_NODE_WRAPPER = 4,  /* MODULE: it counts as a wrapper (fj_fields_has_wrapper), whose
+    FJ_NODE_WRAPPER = 4,  /* MODULE: it counts as a wrapper (fj_fields_is_wrapper), whose
                            * attributes are children, after the fields */
     FJ_NODE_FIELD = 8,    /* STATIC: not a leaf, so it need not be hashable, see statics.h */
     FJ_NODE_LEAVES = 16,  /* TUPLE, LIST: all children are leaves, and have no nodes */
@@ -285,10 +285,10 @@ int fj_structure_equal(FjStructure *a, FjStructure *b);
  * the keys of a dict, the aux data of a CUSTOM node.  Borrowed; NULL for other nodes. */
 PyObject *fj_structure_value(const FjNode *node);
 
-/* (P) Whether `value`, of which `frozen` is a frozen copy, equals the node's value as it was
- * when the Structure was hashed, and the node's value, which the next trace will use, has not
- * changed since.  In a Structure that is not hashed, the two are compared as they are now.  1,
- * 0, or -1 with an error. */
+/* (P) Whether `value` equals the node's value as it was when the Structure was hashed, and the
+ * node's value, which the next trace will use, has not changed since.  `frozen` is the frozen
+ * copy of `value`.  In a Structure that is not hashed, the two values are compared as they are
+ * now.  1, 0, or -1 with an error. */
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value,
                      PyObject *frozen);
 
@@ -303,13 +303,14 @@ PyObject *fj_structure_path(FjStructure *structure, uint32_t index);
 /* (P) The path to a leaf, which is counted from 0 among all leaves: a new list. */
 PyObject *fj_structure_leaf_path(FjStructure *structure, Py_ssize_t leaf);
 
-/* (P) A path as it is shown to users, "`model.layers[2].activation`" or "the root": a new
- * str. */
-PyObject *fj_structure_write_path(PyObject *path);
+/* (P) The text of a path for users, "`model.layers[2].activation`" or "the root": a new str,
+ * or NULL with an error.  Steals `path`, a result of one of the two functions above; NULL is
+ * an error that is passed on. */
+PyObject *fj_structure_path_text(PyObject *path);
 
 /* (P) Sets the attribute `__filterjit_error_context__` of the exception that is set to
- * (operation, path of the node, its aux or None), from which the Python side makes a message.
- * `operation` is "hash", "compare", "sort" or "flatten". */
+ * (operation, path of the node, its aux or None), from which add_path in _base/_errors.py
+ * makes a message. `operation` is "hash", "compare", "sort" or "flatten". */
 void fj_structure_add_error_context(FjStructure *structure, uint32_t index,
                                     const char *operation);
 

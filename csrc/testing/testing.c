@@ -13,10 +13,10 @@
 #include "base/common.h"
 #include "base/leafbuf.h"
 #include "base/table.h"
-#include "call/bind.h"
 #include "structure/registry.h"
 #include "structure/structure.h"
 #include "walk/match.h"
+#include "call/bind.h"
 
 typedef struct {
     PyObject_HEAD FjTable table; /* empty if all bytes are zero */
@@ -26,14 +26,8 @@ typedef struct {
 static int
 pair_has_key(PyObject *pair, const void *probe)
 {
-    PyObject *answer =
-        PyObject_RichCompare(PyTuple_GET_ITEM(pair, 0), (PyObject *)probe, Py_EQ);
-    if (answer == NULL) {
-        return -1;
-    }
-    int same = PyObject_IsTrue(answer);
-    Py_DECREF(answer);
-    return same;
+    return fj_take_truth(
+        PyObject_RichCompare(PyTuple_GET_ITEM(pair, 0), (PyObject *)probe, Py_EQ));
 }
 
 /* find(hash, key) -> pair or None */
@@ -154,22 +148,22 @@ table_dealloc(PyObject *op)
 static PyMethodDef table_methods[] = {
     {"find", table_find, METH_VARARGS,
      "find($self, hash, key, /)\n--\n\n"
-     "Return the pair whose key == `key`, or None."},
+     "Returns the pair whose key == `key`, or None."},
     {"add", table_add, METH_VARARGS,
      "add($self, hash, pair, /)\n--\n\n"
-     "Add a pair, without looking for one with an equal key."},
+     "Adds a pair, without looking for one with an equal key."},
     {"remove", table_remove, METH_VARARGS,
      "remove($self, hash, pair, /)\n--\n\n"
-     "Remove this pair and return whether the table had it."},
+     "Removes this pair and returns whether the table had it."},
     {"clear", table_clear_method, METH_NOARGS,
      "clear($self, /)\n--\n\n"
-     "Remove all pairs."},
+     "Removes all pairs."},
     {"values", table_values, METH_NOARGS,
      "values($self, /)\n--\n\n"
-     "Return a list of the pairs."},
+     "Returns a list of the pairs."},
     {"room", table_room, METH_NOARGS,
      "room($self, /)\n--\n\n"
-     "Return (size, filled): the number of entries, and of those in use or deleted."},
+     "Returns (size, filled): the number of entries, and of those in use or deleted."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -293,16 +287,16 @@ testing_bind(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t narg
 static PyMethodDef testing_functions[] = {
     {"match", testing_match, METH_VARARGS,
      "match($module, structure, tree, /)\n--\n\n"
-     "Return a tuple of the arrays of a tree, or None if its Structure is another one."},
+     "Returns a tuple of the arrays of a tree, or None if its Structure is another one."},
     {"num_nodes", testing_num_nodes, METH_O,
      "num_nodes($module, structure, /)\n--\n\n"
-     "Return the number of nodes of a Structure."},
+     "Returns the number of nodes of a Structure."},
     {"num_types", testing_num_types, METH_O,
      "num_types($module, registry, /)\n--\n\n"
-     "Return the number of types that a Registry remembers."},
+     "Returns the number of types that a Registry remembers."},
     {"bind", (PyCFunction)(void (*)(void))testing_bind, METH_FASTCALL | METH_KEYWORDS,
      "bind($module, signature, /, *args, **kwargs)\n--\n\n"
-     "Return a dict of the arguments by parameter, or None if they do not fit."},
+     "Returns a dict of the arguments by parameter, or None if they do not fit."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -12,9 +12,9 @@
  */
 #include "tree/filter.h"
 
-#include "tree/pattern.h"
 #include "walk/flatten.h"
 #include "walk/flatten_up_to.h"
+#include "tree/pattern.h"
 
 /* The tree or subtree that expressions are evaluated for.  All pointers are borrowed. */
 typedef struct {
@@ -29,14 +29,14 @@ typedef struct {
 
 #define MAX_DEPTH 50
 
-static int run_expression(FilterRun *s, PyObject *expression, const uint8_t *asked,
+static int run_expression(FilterRun *r, PyObject *expression, const uint8_t *asked,
                           uint8_t *taken);
 
 /* A new mask of zeros, to be freed by PyMem_Free; NULL with an error. */
 static uint8_t *
-new_mask(FilterRun *s)
+new_mask(FilterRun *r)
 {
-    uint8_t *mask = PyMem_Calloc((size_t)s->count + 1, 1);
+    uint8_t *mask = PyMem_Calloc((size_t)r->count + 1, 1);
     if (mask == NULL) {
         PyErr_NoMemory();
     }
@@ -46,13 +46,13 @@ new_mask(FilterRun *s)
 /* ---- leaves by type, by predicate ---- */
 
 static int
-run_arrays(FilterRun *s, const uint8_t *asked, uint8_t *taken)
+run_arrays(FilterRun *r, const uint8_t *asked, uint8_t *taken)
 {
-    FjRegistry *registry = s->structure->registry;
+    FjRegistry *registry = r->structure->registry;
     const PyTypeObject *last = NULL; /* a type of which all instances have `last_answer` */
     int last_answer = 0;
-    for (Py_ssize_t i = 0; i < s->count; i++) {
-        PyObject *leaf = s->leaves[i];
+    for (Py_ssize_t i = 0; i < r->count; i++) {
+        PyObject *leaf = r->leaves[i];
         if (!asked[i]) {
             continue;
         }
@@ -77,12 +77,12 @@ run_arrays(FilterRun *s, const uint8_t *asked, uint8_t *taken)
     return 0;
 }
 
-/* Whether a predicate takes leaf `i`.  1, 0, or -1 with an error that has a note of the leaf.
- */
+/* Whether a predicate takes leaf `i`.  1, 0, or -1 with an error, to which a note with the
+ * path is added. */
 static int
-call_predicate(FilterRun *s, PyObject *predicate, Py_ssize_t i)
+call_predicate(FilterRun *r, PyObject *predicate, Py_ssize_t i)
 {
-    PyObject *answer = PyObject_CallOneArg(predicate, s->leaves[i]);
+    PyObject *answer = PyObject_CallOneArg(predicate, r->leaves[i]);
     int taken = answer == NULL ? -1 : PyObject_IsTrue(answer);
     if (answer == Py_None) {
         PyErr_Format(PyExc_TypeError, "the filter %R returned None: it has to return a bool",
@@ -91,17 +91,17 @@ call_predicate(FilterRun *s, PyObject *predicate, Py_ssize_t i)
     }
     Py_XDECREF(answer);
     if (taken < 0) {
-        fj_structure_note_leaf("while a filter was asked about", s->structure, s->first + i);
+        fj_structure_note_leaf("while a filter was asked about", r->structure, r->first + i);
     }
     return taken;
 }
 
 static int
-run_predicate(FilterRun *s, PyObject *predicate, const uint8_t *asked, uint8_t *taken)
+run_leaf_predicate(FilterRun *r, PyObject *predicate, const uint8_t *asked, uint8_t *taken)
 {
-    for (Py_ssize_t i = 0; i < s->count; i++) {
+    for (Py_ssize_t i = 0; i < r->count; i++) {
         if (asked[i]) {
-            int answer = call_predicate(s, predicate, i);
+            int answer = call_predicate(r, predicate, i);
             if (answer < 0) {
                 return -1;
             }
@@ -112,12 +112,12 @@ run_predicate(FilterRun *s, PyObject *predicate, const uint8_t *asked, uint8_t *
 }
 
 static int
-run_array(FilterRun *s, PyObject *predicate, const uint8_t *asked, uint8_t *taken)
+run_array_predicate(FilterRun *r, PyObject *predicate, const uint8_t *asked, uint8_t *taken)
 {
-    uint8_t *arrays = new_mask(s);
-    int result = arrays == NULL || run_arrays(s, asked, arrays) < 0
+    uint8_t *arrays = new_mask(r);
+    int result = arrays == NULL || run_arrays(r, asked, arrays) < 0
                      ? -1
-                     : run_predicate(s, predicate, arrays, taken);
+                     : run_leaf_predicate(r, predicate, arrays, taken);
     PyMem_Free(arrays);
     return result;
 }
@@ -125,31 +125,31 @@ run_array(FilterRun *s, PyObject *predicate, const uint8_t *asked, uint8_t *take
 /* ---- combinations of filters, path patterns ---- */
 
 static int
-run_and(FilterRun *s, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
+run_and(FilterRun *r, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
 {
-    uint8_t *first = new_mask(s);
-    int result = first == NULL || run_expression(s, p, asked, first) < 0
+    uint8_t *first = new_mask(r);
+    int result = first == NULL || run_expression(r, p, asked, first) < 0
                      ? -1
-                     : run_expression(s, q, first, taken);
+                     : run_expression(r, q, first, taken);
     PyMem_Free(first);
     return result;
 }
 
 static int
-run_or(FilterRun *s, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
+run_or(FilterRun *r, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
 {
-    uint8_t *remaining = new_mask(s), *second = new_mask(s);
+    uint8_t *remaining = new_mask(r), *second = new_mask(r);
     int result = -1;
-    if (remaining == NULL || second == NULL || run_expression(s, p, asked, taken) < 0) {
+    if (remaining == NULL || second == NULL || run_expression(r, p, asked, taken) < 0) {
         goto done;
     }
-    for (Py_ssize_t i = 0; i < s->count; i++) {
+    for (Py_ssize_t i = 0; i < r->count; i++) {
         remaining[i] = asked[i] && !taken[i];
     }
-    if (run_expression(s, q, remaining, second) < 0) {
+    if (run_expression(r, q, remaining, second) < 0) {
         goto done;
     }
-    for (Py_ssize_t i = 0; i < s->count; i++) {
+    for (Py_ssize_t i = 0; i < r->count; i++) {
         taken[i] |= second[i];
     }
     result = 0;
@@ -160,11 +160,11 @@ done:
 }
 
 static int
-run_not(FilterRun *s, PyObject *p, const uint8_t *asked, uint8_t *taken)
+run_not(FilterRun *r, PyObject *p, const uint8_t *asked, uint8_t *taken)
 {
-    uint8_t *refused = new_mask(s);
-    int result = refused == NULL ? -1 : run_expression(s, p, asked, refused);
-    for (Py_ssize_t i = 0; result == 0 && i < s->count; i++) {
+    uint8_t *refused = new_mask(r);
+    int result = refused == NULL ? -1 : run_expression(r, p, asked, refused);
+    for (Py_ssize_t i = 0; result == 0 && i < r->count; i++) {
         taken[i] = asked[i] && !refused[i];
     }
     PyMem_Free(refused);
@@ -172,18 +172,18 @@ run_not(FilterRun *s, PyObject *p, const uint8_t *asked, uint8_t *taken)
 }
 
 static int
-run_path(FilterRun *s, PyObject *components, const uint8_t *asked, uint8_t *taken)
+run_path(FilterRun *r, PyObject *components, const uint8_t *asked, uint8_t *taken)
 {
     if (!PyTuple_Check(components)) {
         PyErr_SetString(PyExc_TypeError, "the components of a path pattern are a tuple");
         return -1;
     }
-    if (s->count != s->structure->all_leaves) {
+    if (r->count != r->structure->all_leaves) {
         PyErr_SetString(PyExc_ValueError, "a path pattern inside a tree of filters");
         return -1;
     }
-    int result = fj_pattern_match(s->structure, components, taken);
-    for (Py_ssize_t i = 0; result == 0 && i < s->count; i++) {
+    int result = fj_pattern_match(r->structure, components, taken);
+    for (Py_ssize_t i = 0; result == 0 && i < r->count; i++) {
         taken[i] &= asked[i];
     }
     return result;
@@ -194,16 +194,16 @@ run_path(FilterRun *s, PyObject *components, const uint8_t *asked, uint8_t *take
 /* Flattens a subtree again and sets `*count` to the number of its leaves.  1 if they are the
  * leaves from index `first` on, 0 if they are not, or -1 with an error. */
 static int
-count_leaves(FilterRun *s, PyObject *subtree, Py_ssize_t first, Py_ssize_t *count)
+count_leaves(FilterRun *r, PyObject *subtree, Py_ssize_t first, Py_ssize_t *count)
 {
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     FjStructure *structure =
-        fj_flatten_leaves(s->structure->registry, subtree, s->is_leaf, 0, &leaves);
-    int result = structure == NULL ? -1 : leaves.count <= s->count - first;
+        fj_flatten_leaves(r->structure->registry, subtree, r->is_leaf, 0, &leaves);
+    int result = structure == NULL ? -1 : leaves.count <= r->count - first;
     for (Py_ssize_t i = 0; result > 0 && i < leaves.count; i++) {
-        result = leaves.items[i] == s->leaves[first + i];
+        result = leaves.items[i] == r->leaves[first + i];
     }
     *count = leaves.count;
     fj_leafbuf_clear(&leaves);
@@ -226,39 +226,39 @@ run_subtree(FilterRun *part, PyObject *expression_of, PyObject *filter, const ui
 }
 
 static int
-run_tree(FilterRun *s, PyObject *filter_tree, PyObject *expression_of, const uint8_t *asked,
+run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, const uint8_t *asked,
          uint8_t *taken)
 {
     PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW];
     FjLeafBuf filters, subtrees;
     Py_ssize_t first = 0, count = 0;
     int result = -1, fits = 1;
-    if (s->depth ==
-        MAX_DEPTH) { /* a level uses more stack than Python's own limit allows for */
+    /* A level uses more stack than Python's own limit allows for. */
+    if (r->depth == MAX_DEPTH) {
         PyErr_SetString(PyExc_RecursionError, "trees of filters are nested too deeply");
         return -1;
     }
     fj_leafbuf_init(&filters, room, FJ_LEAFBUF_FEW);
     fj_leafbuf_init(&subtrees, more_room, FJ_LEAFBUF_FEW);
     FjStructure *prefix =
-        fj_flatten_leaves(s->structure->registry, filter_tree, NULL, 0, &filters);
+        fj_flatten_leaves(r->structure->registry, filter_tree, NULL, 0, &filters);
     if (prefix == NULL ||
-        fj_flatten_up_to(prefix, s->tree, "the tree", "the filter", &subtrees) < 0) {
+        fj_flatten_up_to(prefix, r->tree, "the tree", "the filter", &subtrees) < 0) {
         goto done;
     }
     for (Py_ssize_t i = 0; i < subtrees.count; i++) {
         PyObject *subtree = subtrees.items[i];
-        fits = count_leaves(s, subtree, first, &count);
+        fits = count_leaves(r, subtree, first, &count);
         if (fits <= 0) {
             break;
         }
-        FilterRun part = {.structure = s->structure,
+        FilterRun part = {.structure = r->structure,
                           .tree = subtree,
-                          .is_leaf = s->is_leaf,
-                          .leaves = s->leaves + first,
-                          .first = s->first + first,
+                          .is_leaf = r->is_leaf,
+                          .leaves = r->leaves + first,
+                          .first = r->first + first,
                           .count = count,
-                          .depth = s->depth + 1};
+                          .depth = r->depth + 1};
         if (run_subtree(&part, expression_of, filters.items[i], asked + first, taken + first) <
             0) {
             goto done;
@@ -268,7 +268,7 @@ run_tree(FilterRun *s, PyObject *filter_tree, PyObject *expression_of, const uin
     if (fits < 0) {
         goto done;
     }
-    if (!fits || first != s->count) {
+    if (!fits || first != r->count) {
         PyErr_SetString(PyExc_ValueError,
                         "a tree of filters goes deeper than `is_leaf` lets the tree go, "
                         "or the tree changed meanwhile");
@@ -316,37 +316,37 @@ decode_operation(PyObject *expression, Operation *operation)
 }
 
 static int
-run_operation(FilterRun *s, Operation operation, PyObject *const *operands,
+run_operation(FilterRun *r, Operation operation, PyObject *const *operands,
               const uint8_t *asked, uint8_t *taken)
 {
     switch (operation) {
     case ARRAYS:
-        return run_arrays(s, asked, taken);
+        return run_arrays(r, asked, taken);
     case ARRAY:
-        return run_array(s, operands[0], asked, taken);
+        return run_array_predicate(r, operands[0], asked, taken);
     case LEAF:
-        return run_predicate(s, operands[0], asked, taken);
+        return run_leaf_predicate(r, operands[0], asked, taken);
     case PATH:
-        return run_path(s, operands[0], asked, taken);
+        return run_path(r, operands[0], asked, taken);
     case AND:
-        return run_and(s, operands[0], operands[1], asked, taken);
+        return run_and(r, operands[0], operands[1], asked, taken);
     case OR:
-        return run_or(s, operands[0], operands[1], asked, taken);
+        return run_or(r, operands[0], operands[1], asked, taken);
     case NOT:
-        return run_not(s, operands[0], asked, taken);
+        return run_not(r, operands[0], asked, taken);
     default:
-        return run_tree(s, operands[0], operands[1], asked, taken);
+        return run_tree(r, operands[0], operands[1], asked, taken);
     }
 }
 
 /* Evaluates an expression: sets `taken[i]` to 1 for each leaf in `asked` that it takes.
  * `taken` is a mask of zeros.  0, or -1 with an error. */
 static int
-run_expression(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t *taken)
+run_expression(FilterRun *r, PyObject *expression, const uint8_t *asked, uint8_t *taken)
 {
     Operation operation;
     if (expression == Py_True) {
-        memcpy(taken, asked, (size_t)s->count);
+        memcpy(taken, asked, (size_t)r->count);
         return 0;
     }
     if (expression == Py_False) {
@@ -357,22 +357,22 @@ run_expression(FilterRun *s, PyObject *expression, const uint8_t *asked, uint8_t
         return -1;
     }
     int result =
-        run_operation(s, operation, ((PyTupleObject *)expression)->ob_item + 1, asked, taken);
+        run_operation(r, operation, ((PyTupleObject *)expression)->ob_item + 1, asked, taken);
     Py_LeaveRecursiveCall();
     return result;
 }
 
 static int
-run_filters(FilterRun *s, PyObject *candidates, PyObject *expressions, int16_t *groups)
+run_filters(FilterRun *r, PyObject *candidates, PyObject *expressions, int16_t *groups)
 {
-    size_t size = (size_t)s->count;
-    uint8_t *remaining = new_mask(s), *taken = new_mask(s);
+    size_t size = (size_t)r->count;
+    uint8_t *remaining = new_mask(r), *taken = new_mask(r);
     int result = -1;
     if (remaining == NULL || taken == NULL) {
         goto done;
     }
     memset(taken, 1, size);
-    if (run_expression(s, candidates == NULL ? Py_True : candidates, taken, remaining) < 0) {
+    if (run_expression(r, candidates == NULL ? Py_True : candidates, taken, remaining) < 0) {
         goto done;
     }
     int16_t count = (int16_t)PyTuple_GET_SIZE(expressions);
@@ -381,7 +381,7 @@ run_filters(FilterRun *s, PyObject *candidates, PyObject *expressions, int16_t *
     }
     for (int16_t group = 0; group < count; group++) {
         memset(taken, 0, size);
-        if (run_expression(s, PyTuple_GET_ITEM(expressions, group), remaining, taken) < 0) {
+        if (run_expression(r, PyTuple_GET_ITEM(expressions, group), remaining, taken) < 0) {
             goto done;
         }
         /* Without a branch, so that the compiler can vectorize the loop. */
@@ -405,16 +405,16 @@ fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
         PyErr_SetString(PyExc_TypeError, "expressions must be a tuple of less than 32,767");
         return NULL;
     }
-    FilterRun s = {.structure = structure,
+    FilterRun r = {.structure = structure,
                    .tree = tree,
                    .is_leaf = is_leaf == Py_None ? NULL : is_leaf,
                    .leaves = leaves,
                    .count = structure->all_leaves};
-    int16_t *groups = PyMem_New(int16_t, (size_t)s.count + 1);
+    int16_t *groups = PyMem_New(int16_t, (size_t)r.count + 1);
     if (groups == NULL) {
         PyErr_NoMemory();
     }
-    else if (run_filters(&s, candidates, expressions, groups) < 0) {
+    else if (run_filters(&r, candidates, expressions, groups) < 0) {
         PyMem_Free(groups);
         groups = NULL;
     }

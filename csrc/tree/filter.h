@@ -1,7 +1,7 @@
 /* Filters: which of several filters takes each leaf of a tree.
  *
- * The Python side (_filters.py) translates each filter that the user gives into a filter
- * expression, which is one of
+ * _trees/_filters.py translates each filter that the user gives into a filter expression,
+ * which is one of
  *
  *   True, False             all leaves, no leaf
  *   ("arrays",)             the arrays
@@ -25,8 +25,8 @@
 #include "structure/structure.h"
 
 /* The group of each leaf of a tree that fj_flatten_leaves has flattened, as a new array to be
- * freed by PyMem_Free; NULL with an error, which has a note of the leaf if a predicate raised
- * it.  May run Python code: see filter.c.
+ * freed by PyMem_Free; NULL with an error.  If a predicate raised the error, a note with the
+ * path of the leaf is added to it.  May run Python code: see filter.c.
  *
  * The group of a leaf is the index of the first item of `expressions`, a tuple, that takes the
  * leaf, or the number of expressions if none does.  If `candidates` is not NULL, it is an

@@ -1,17 +1,15 @@
 /* Matches path patterns: a nondeterministic finite automaton that moves down the tree.
  *
- * State i means that the first i components match the path so far; a set of states is a word
- * of bits.  The set of a node follows from the set of its parent and from the key between
- * them.  So each key is looked at once for all leaves below it, the keys below a node with an
- * empty set are not looked at, and nothing is kept from call to call.
+ * State i means that the first i components match the path so far; a set of states is an
+ * integer with a bit for each state.  The set of a node follows from the set of its parent and
+ * from the key between them.  So each key is looked at once for all leaves below it, the keys
+ * below a node with an empty set are not looked at, and nothing is stored between calls.
  *
  * Python code can run in `matches` of a glob, in the __str__ of a dict's keys, in the
  * `_fields` of a named tuple, and in the repr of a key or a component in an error message. The
  * Structure cannot change meanwhile.
  */
 #include "tree/pattern.h"
-
-#include "structure/path_text.h"
 
 #define MAX_COMPONENTS 62
 
@@ -163,10 +161,9 @@ in_slice(const Component *component, Py_ssize_t position, Py_ssize_t size)
 static int
 matches_glob(const Component *component, PyObject *text)
 {
-    PyObject *answer = text == NULL ? NULL : PyObject_CallOneArg(component->detail, text);
-    int matches = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    int matches =
+        text == NULL ? -1 : fj_take_truth(PyObject_CallOneArg(component->detail, text));
     Py_XDECREF(text);
-    Py_XDECREF(answer);
     return matches;
 }
 
@@ -303,7 +300,8 @@ match_node(Match *m, uint64_t set)
 static void
 raise_inner_node_matches(Match *m)
 {
-    PyObject *path = fj_path_text(fj_structure_path(m->structure, m->inner_node - 1));
+    PyObject *path =
+        fj_structure_path_text(fj_structure_path(m->structure, m->inner_node - 1));
     if (path != NULL) {
         PyErr_Format(PyExc_ValueError,
                      "a path pattern takes no leaf, only %U, which is an inner node: "

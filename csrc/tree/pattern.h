@@ -1,8 +1,7 @@
 /* Path patterns such as `layers[*].weight`: which leaves of a Structure have a path that
  * matches.
  *
- * The Python side (_filters.py) parses a pattern into a tuple of components, each of which is
- * one of
+ * _trees/_filters.py parses a pattern into a tuple of components, each of which is one of
  *
  *   ("any",)                      any one key
  *   ("deep",)                     any number of keys, including none

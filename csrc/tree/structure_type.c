@@ -12,10 +12,10 @@
 #include "structure/paths.h"
 #include "structure/repr.h"
 #include "structure/structure.h"
-#include "tree/partition.h"
-#include "tree/tree_functions.h"
 #include "walk/build.h"
 #include "walk/flatten_up_to.h"
+#include "tree/partition.h"
+#include "tree/tree_functions.h"
 
 static int
 structure_traverse(PyObject *op, visitproc visit, void *arg)
@@ -58,7 +58,7 @@ structure_dealloc(PyObject *op)
 }
 
 /* Adds a note with the path to the error of a static's __hash__ or __eq__.  For the Structures
- * of jitted calls, the Python side adds the path. */
+ * of jitted calls, add_path in _base/_errors.py does this. */
 static void
 note_path(const FjStructure *self)
 {
@@ -166,11 +166,9 @@ structure_array_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
     PyObject *paths = check_every_leaf(self, 0) < 0 ? NULL : PyList_New(0);
     for (uint32_t i = 0; paths != NULL && i < self->count; i++) {
         if (self->nodes[i].code == FJ_ARRAY) {
-            PyObject *path = fj_structure_path(self, i);
-            if (path == NULL || PyList_Append(paths, path) < 0) {
+            if (fj_list_take(paths, fj_structure_path(self, i)) < 0) {
                 Py_CLEAR(paths);
             }
-            Py_XDECREF(path);
         }
     }
     return paths;
@@ -232,9 +230,8 @@ structure_parts(PyObject *op, PyObject *hole)
     for (Py_ssize_t i = 0; i < self->all_leaves; i++) {
         holes[i] = hole;
         if (self->static_leaves != NULL) {
-            PyList_SET_ITEM(
-                statics, i,
-                Py_NewRef(self->static_leaves[i] == NULL ? hole : self->static_leaves[i]));
+            PyObject *value = fj_structure_static_leaf(self, i);
+            PyList_SET_ITEM(statics, i, Py_NewRef(value == NULL ? hole : value));
         }
     }
     skeleton = fj_build_tree(self, holes);
@@ -283,10 +280,9 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
         PyObject *item = detail == NULL ? NULL
                                         : Py_BuildValue("(sIONn)", kind, node->arity, type,
                                                         detail, info->hash);
-        if (item == NULL || PyList_Append(list, item) < 0) {
+        if (fj_list_take(list, item) < 0) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(item);
     }
     return list;
 }
@@ -311,81 +307,65 @@ PyDoc_STRVAR(structure_doc,
              "The structure of a pytree: its treedef together with its static leaves.\n"
              "\n"
              "`flatten` and `partition_dict` return a structure and the open leaves of a\n"
-             "tree, which must be given again to build a tree.  All other leaves are static:\n"
+             "tree, which must be given again to build a tree. All other leaves are static:\n"
              "the structure holds them.\n"
              "\n"
-             "A structure is immutable.  It is hashable if its static leaves are.  Two\n"
+             "A structure is immutable. It is hashable if its static leaves are. Two\n"
              "structures are equal if they have the same nodes and their static values are\n"
              "equal, exactly by type and value, as the static arguments of `filter_jit`.");
 
-PyDoc_STRVAR(structure_unflatten_doc,
-             "unflatten($self, leaves, /)\n"
-             "--\n"
-             "\n"
-             "Build a tree from its open leaves.\n"
-             "\n"
-             "Parameters\n"
-             "----------\n"
-             "leaves : iterable\n"
-             "    The `num_leaves` open leaves, in the order of `paths`.\n"
-             "\n"
-             "Returns\n"
-             "-------\n"
-             "pytree\n"
-             "    A new tree of this structure with these leaves and the static leaves.\n"
-             "\n"
-             "Raises\n"
-             "------\n"
-             "ValueError\n"
-             "    If the number of leaves is not `num_leaves`.");
+PyDoc_STRVAR(
+    structure_unflatten_doc,
+    "unflatten($self, leaves, /)\n"
+    "--\n"
+    "\n"
+    "Builds a tree from its open leaves.\n"
+    "\n"
+    "Arguments:\n"
+    "    leaves: an iterable of the `num_leaves` open leaves, in the order of `paths`.\n"
+    "\n"
+    "Returns:\n"
+    "    A new tree of this structure with these leaves and the static leaves.\n"
+    "\n"
+    "Raises:\n"
+    "    ValueError: the number of leaves is not `num_leaves`.");
 
-PyDoc_STRVAR(structure_flatten_up_to_doc,
-             "flatten_up_to($self, tree, /)\n"
-             "--\n"
-             "\n"
-             "List the subtrees of a tree in the places of the open leaves.\n"
-             "\n"
-             "Parameters\n"
-             "----------\n"
-             "tree : pytree\n"
-             "    A tree of which this structure is a prefix.\n"
-             "\n"
-             "Returns\n"
-             "-------\n"
-             "list\n"
-             "    A leaf or subtree of `tree` for each open leaf of this structure, in the\n"
-             "    order of `paths`.  The places of static leaves are left out.\n"
-             "\n"
-             "Raises\n"
-             "------\n"
-             "ValueError\n"
-             "    If this structure is no prefix of `tree`.  The message says where they\n"
-             "    differ.");
+PyDoc_STRVAR(
+    structure_flatten_up_to_doc,
+    "flatten_up_to($self, tree, /)\n"
+    "--\n"
+    "\n"
+    "Returns the subtrees of a tree in the places of the open leaves.\n"
+    "\n"
+    "Arguments:\n"
+    "    tree: a pytree of which this structure is a prefix.\n"
+    "\n"
+    "Returns:\n"
+    "    A list with a leaf or subtree of `tree` for each open leaf of this structure,\n"
+    "    in the order of `paths`. The places of static leaves are left out.\n"
+    "\n"
+    "Raises:\n"
+    "    ValueError: this structure is not a prefix of `tree`. The message says where\n"
+    "        they differ.");
 
-PyDoc_STRVAR(structure_combine_doc,
-             "combine($self, /, *groups)\n"
-             "--\n"
-             "\n"
-             "Build a tree from dicts of its open leaves, as `partition_dict` returns them.\n"
-             "\n"
-             "Parameters\n"
-             "----------\n"
-             "*groups : dict\n"
-             "    Dicts from path to leaf, in any order.  Together they must have each of\n"
-             "    `paths` exactly once.\n"
-             "\n"
-             "Returns\n"
-             "-------\n"
-             "pytree\n"
-             "    A new tree of this structure with these leaves and the static leaves.\n"
-             "\n"
-             "Raises\n"
-             "------\n"
-             "ValueError\n"
-             "    If a path is missing, unknown, or in more than one group.  The message\n"
-             "    lists these paths.\n"
-             "TypeError\n"
-             "    If a group is not a dict.");
+PyDoc_STRVAR(
+    structure_combine_doc,
+    "combine($self, /, *groups)\n"
+    "--\n"
+    "\n"
+    "Builds a tree from dicts of its open leaves, as `partition_dict` returns them.\n"
+    "\n"
+    "Arguments:\n"
+    "    groups: dicts from path to leaf, in any order. Together they must have each\n"
+    "        of `paths` exactly once.\n"
+    "\n"
+    "Returns:\n"
+    "    A new tree of this structure with these leaves and the static leaves.\n"
+    "\n"
+    "Raises:\n"
+    "    ValueError: a path is missing, unknown, or in more than one group. The message\n"
+    "        lists these paths.\n"
+    "    TypeError: a group is not a dict.");
 
 PyDoc_STRVAR(structure_paths_doc,
              "The path of each open leaf, in order: a tuple of str such as\n"
@@ -393,7 +373,7 @@ PyDoc_STRVAR(structure_paths_doc,
 
 PyDoc_STRVAR(structure_num_leaves_doc,
              "The number of open leaves: how many leaves `unflatten` takes, as `num_leaves`\n"
-             "of the treedefs of JAX and optree.  Static leaves are not counted.");
+             "of the treedefs of JAX and optree. Static leaves are not counted.");
 
 /* Methods whose name starts with an underscore are for filterjit's own Python modules. */
 
@@ -401,7 +381,7 @@ PyDoc_STRVAR(structure_span_doc,
              "_span($self, /, *path)\n"
              "--\n"
              "\n"
-             "Return (first, count): which of the arrays are below the node at `path`.\n"
+             "Returns (first, count): which of the arrays are below the node at `path`.\n"
              "\n"
              "A path consists of child numbers, from the root down.");
 
@@ -409,7 +389,7 @@ PyDoc_STRVAR(structure_array_paths_doc,
              "_array_paths($self, /)\n"
              "--\n"
              "\n"
-             "Return a list with the path of each array.\n"
+             "Returns a list with the path of each array.\n"
              "\n"
              "A path is a list of keys: str for a name and (key,) for an item.");
 
@@ -418,22 +398,21 @@ PyDoc_STRVAR(
     "_nodes($self, /)\n"
     "--\n"
     "\n"
-    "Return a list of (kind, arity, type, detail, hash), one for each node.\n"
+    "Returns a list of (kind, arity, type, detail, hash), one for each node.\n"
     "\n"
-    "Each node comes before its children.  The type may be None.  The detail is the\n"
+    "Each node comes before its children. The type may be None. The detail is the\n"
     "value of a static; the keys of a dict; the names of the children of a Module, a\n"
-    "dataclass or a call; (aux data, keys) of a custom node; else None.  The hash is\n"
+    "dataclass or a call; (aux data, keys) of a custom node; else None. The hash is\n"
     "that of the static, keys or aux data once the structure has been hashed.");
 
-PyDoc_STRVAR(
-    structure_parts_doc,
-    "_parts($self, hole, /)\n"
-    "--\n"
-    "\n"
-    "Return (skeleton, statics), from which `from_parts` makes this structure.\n"
-    "\n"
-    "The skeleton is the tree with `hole` as each leaf.  The statics are a list with\n"
-    "each static leaf, and `hole` for an open one; or None if all leaves are open.");
+PyDoc_STRVAR(structure_parts_doc,
+             "_parts($self, hole, /)\n"
+             "--\n"
+             "\n"
+             "Returns (skeleton, statics), from which `from_parts` makes this structure.\n"
+             "\n"
+             "The skeleton is the tree with `hole` as each leaf. The statics are a list with\n"
+             "each static leaf, and `hole` for an open one; or None if all leaves are open.");
 
 static PyMethodDef structure_methods[] = {
     {"unflatten", structure_unflatten, METH_O, structure_unflatten_doc},

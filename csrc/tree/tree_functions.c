@@ -10,10 +10,10 @@
 
 #include "base/scratch.h"
 #include "structure/paths.h"
-#include "tree/filter.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
 #include "walk/flatten_up_to.h"
+#include "tree/filter.h"
 
 /* Flattens the tree, or the trees, of a call and pushes the leaves: the Structure, or NULL
  * with an error. */
@@ -99,7 +99,7 @@ fj_tree_open_leaves(const FjStructure *structure, const FjLeafBuf *leaves)
 {
     PyObject *list = PyList_New(structure->open_leaves);
     for (Py_ssize_t i = 0, given = 0; list != NULL && i < structure->all_leaves; i++) {
-        if (structure->static_leaves == NULL || structure->static_leaves[i] == NULL) {
+        if (fj_structure_static_leaf(structure, i) == NULL) {
             PyList_SET_ITEM(list, given++, Py_NewRef(leaves->items[i]));
         }
     }
@@ -200,7 +200,7 @@ fj_tree_map(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return fj_tree_call(module, args, nargs, &function);
 }
 
-/* Makes the leaves static that an expression does not take; `args` are those of `flatten`.  0,
+/* Makes each leaf static that the expression does not take; `args` are those of `flatten`.  0,
  * or -1 with an error. */
 static int
 make_others_static(FjStructure *structure, const FjLeafBuf *leaves, PyObject *const *args)
@@ -240,8 +240,8 @@ fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return fj_tree_call(module, args, nargs, &function);
 }
 
-/* (hole, skeleton, statics): the Structure of `skeleton`, in which each leaf is static whose
- * item of `statics` is not `hole`. */
+/* (hole, skeleton, statics): the Structure of `skeleton`.  A leaf for which the list `statics`
+ * has an item other than `hole` is static, with that item as its value. */
 static PyObject *
 from_parts(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const *args)
 {

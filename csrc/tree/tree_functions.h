@@ -31,12 +31,12 @@ typedef struct {
     PyObject *(*apply)(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args);
 } FjTreeFunction;
 
-/* Checks the arguments of a call, flattens the tree and applies the function.  An error gets a
- * note of the place in the tree. */
+/* Checks the arguments of a call, flattens the tree and applies the function.  If that fails,
+ * a note with the path is added to the error. */
 PyObject *fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                        const FjTreeFunction *function);
 
-/* Makes each leaf static whose group is negative: the Structure then holds it, and it is no
+/* Makes each leaf with a negative group static: the Structure then holds it, and it is no
  * longer given when a tree is built.  0, or -1 with MemoryError. */
 int fj_tree_make_static(FjStructure *structure, PyObject *const *leaves,
                         const int16_t *groups);

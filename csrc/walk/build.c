@@ -56,8 +56,9 @@ take_leaves(Build *b, PyObject **items, uint32_t count)
         b->arrays += count;
         return;
     }
-    /* Of 100,000 leaves, most are often of another group and all become `replace`.
-     * Incrementing its reference count once for each would take as long as all else here. */
+    /* Often nearly all of 100,000 leaves are of other groups, so that `replace` takes their
+     * places.  To increment its reference count once for each would take as long as everything
+     * else here. */
     Py_ssize_t first = b->arrays - b->singles + b->taken, replaced = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (part->groups[first + i] == part->group) {
@@ -125,7 +126,7 @@ build_namedtuple(Build *b, const FjNode *node)
 }
 
 /* A new dict to be filled.  If all keys are str, it already has them, each with the value
- * None: it is a copy of a dict that the Structure keeps, and copying hashes no key. */
+ * None: it is a copy of a dict that the Structure holds, and copying hashes no key. */
 static PyObject *
 new_dict(Build *b, const FjNode *node)
 {
@@ -201,7 +202,7 @@ build_module_by_field(Build *b, const FjNode *node)
     FjNodeKind *kind = fj_node_kind(node);
     PyObject *object = new_module(b, node);
     for (uint32_t i = 0; object != NULL && i < node->arity; i++) {
-        if (b->next->code == FJ_MISSING && i < kind->dynamic + kind->statics) {
+        if (b->next->code == FJ_MISSING && i < fj_node_kind_fields(kind)) {
             b->next++;
             continue;
         }
@@ -209,7 +210,7 @@ build_module_by_field(Build *b, const FjNode *node)
          * instance still has more attributes than fields. */
         PyObject *value = build_node(b);
         if (value == NULL ||
-            (i < kind->dynamic + kind->statics
+            (i < fj_node_kind_fields(kind)
                  ? fj_fields_set_fresh(object, kind, i, value)
                  : set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i), value)) <
                 0) {
@@ -383,8 +384,8 @@ fj_build_open(FjStructure *structure, PyObject *const *given)
         return PyErr_NoMemory();
     }
     for (Py_ssize_t i = 0; i < structure->all_leaves; i++) {
-        leaves[i] =
-            structure->static_leaves[i] != NULL ? structure->static_leaves[i] : *given++;
+        PyObject *value = fj_structure_static_leaf(structure, i);
+        leaves[i] = value != NULL ? value : *given++;
     }
     PyObject *tree = fj_build_tree(structure, leaves);
     PyMem_Free(leaves);

@@ -107,9 +107,9 @@ is_constant(const FjStructure *structure, uint32_t index)
     return 1;
 }
 
-/* Pushes all `items` if the registry already knows each of them to be a leaf, so that they
- * need no nodes; runs no Python code.  1 if it has pushed them, 0 if not, or -1 with an error.
- */
+/* Pushes all `items` if the registry has classified their types, and each item is a leaf, so
+ * that they need no nodes.  Runs no Python code.  1 if it has pushed them, 0 if not, or -1
+ * with an error. */
 static int
 add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
 {
@@ -144,8 +144,9 @@ add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
 }
 
 /* Removes the children's nodes of a tuple or list if all its children are leaves, and sets
- * FJ_NODE_LEAVES.  The children have nodes if add_leaves did not know their types yet, or if
- * there is an `is_leaf`; equal trees must have equal Structures in any case. */
+ * FJ_NODE_LEAVES.  The children have nodes if their types were not classified yet in
+ * add_leaves, or if there is an `is_leaf`; equal trees must have equal Structures in any case.
+ */
 static void
 remove_leaf_nodes(Walk *w, Py_ssize_t index)
 {
@@ -319,7 +320,7 @@ done:
     return result;
 }
 
-/* Walks field `i` of a Module; `value` is NULL if it is absent. */
+/* Walks field `i` of a Module or dataclass; `value` is NULL if it is absent. */
 static int
 walk_field(Walk *w, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
 {
@@ -333,11 +334,11 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
 {
     PyObject *room[FJ_FIELDS_INLINE];
     int result = -1;
-    int wrapper = fj_fields_has_wrapper(object, kind);
+    int wrapper = fj_fields_is_wrapper(object, kind);
     if (wrapper < 0) {
         return -1;
     }
-    Py_ssize_t count = kind->dynamic + kind->statics + (wrapper ? kind->wrapper : 0);
+    Py_ssize_t count = fj_node_kind_fields(kind) + (wrapper ? kind->wrapper : 0);
     PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
     if (values == NULL) {
         return -1;
@@ -366,7 +367,7 @@ done:
 static int
 walk_dataclass(Walk *w, PyObject *object, FjNodeKind *kind)
 {
-    Py_ssize_t count = kind->dynamic + kind->statics;
+    Py_ssize_t count = fj_node_kind_fields(kind);
     Py_ssize_t index = open_node(w, FJ_DATACLASS, count, Py_TYPE(object), (PyObject *)kind);
     if (index < 0) {
         return -1;
@@ -374,9 +375,7 @@ walk_dataclass(Walk *w, PyObject *object, FjNodeKind *kind)
     w->structure->may_run_python = 1;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *value = PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
-        int result = value == NULL       ? -1
-                     : i < kind->dynamic ? walk(w, value)
-                                         : add_static(w, value, FJ_NODE_FIELD);
+        int result = value == NULL ? -1 : walk_field(w, kind, i, value);
         Py_XDECREF(value);
         if (result < 0) {
             return -1;
@@ -471,22 +470,12 @@ walk_node(Walk *w, PyObject *object, FjNodeKind *kind)
     }
 }
 
-/* 1, 0, or -1 with the error of `is_leaf`. */
-static int
-call_is_leaf(Walk *w, PyObject *object)
-{
-    PyObject *answer = PyObject_CallOneArg(w->is_leaf, object);
-    int is_leaf = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    return is_leaf;
-}
-
 /* The caller holds `object`. */
 static int
 walk(Walk *w, PyObject *object)
 {
     if (w->is_leaf != NULL) {
-        int is_leaf = call_is_leaf(w, object);
+        int is_leaf = fj_take_truth(PyObject_CallOneArg(w->is_leaf, object));
         if (is_leaf != 0) {
             return is_leaf < 0 ? -1 : add_array(w, object);
         }

@@ -13,7 +13,6 @@
 #include "walk/flatten_up_to.h"
 
 #include "structure/fields.h"
-#include "structure/path_text.h"
 
 typedef struct {
     FjStructure *structure;
@@ -67,7 +66,7 @@ raise_difference(FlattenUpTo *u, const FjNode *node, PyObject *found, PyObject *
     uint32_t index = (uint32_t)(node - u->structure->nodes);
     PyObject *where = found == NULL || expected == NULL
                           ? NULL
-                          : fj_path_text(fj_structure_path(u->structure, index));
+                          : fj_structure_path_text(fj_structure_path(u->structure, index));
     if (where != NULL) {
         PyErr_Format(PyExc_ValueError, "%s differs from %s at %U: it has %U, where %s has %U",
                      u->name, u->model, where, found, u->model, expected);
@@ -227,7 +226,7 @@ walk_fields(FlattenUpTo *u, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
     if (node->code == FJ_MODULE) {
-        int wrapper = fj_fields_has_wrapper(object, kind);
+        int wrapper = fj_fields_is_wrapper(object, kind);
         if (wrapper < 0) {
             return -1;
         }
@@ -354,6 +353,10 @@ int
 fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const char *model,
                  FjLeafBuf *leaves)
 {
-    FlattenUpTo u = {structure, structure->nodes, leaves, name, model};
+    FlattenUpTo u = {.structure = structure,
+                     .next = structure->nodes,
+                     .leaves = leaves,
+                     .name = name,
+                     .model = model};
     return walk(&u, tree);
 }

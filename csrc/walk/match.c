@@ -281,7 +281,7 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
 static int
 match_module_holding(Match *m, const FjNode *node, PyObject *object)
 {
-    int wrapper = fj_fields_has_wrapper(object, fj_node_kind(node));
+    int wrapper = fj_fields_is_wrapper(object, fj_node_kind(node));
     if (wrapper != !!(node->flags & FJ_NODE_WRAPPER)) {
         return wrapper < 0 ? FJ_MATCH_ERROR : FJ_MATCH_NO;
     }
@@ -311,7 +311,7 @@ match_module(Match *m, const FjNode *node, PyObject *object)
     if (FJ_UNLIKELY(!view.python_free)) {
         return NEEDS_PYTHON;
     }
-    if (FJ_UNLIKELY((view.used != kind->dynamic + kind->statics) !=
+    if (FJ_UNLIKELY((view.used != fj_node_kind_fields(kind)) !=
                     !!(node->flags & FJ_NODE_WRAPPER))) {
         return FJ_MATCH_NO;
     }
@@ -475,7 +475,11 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
           FjLeafBuf *arrays)
 {
     Py_ssize_t before = arrays->count;
-    Match m = {structure, structure->registry, arrays, first, structure->may_run_python};
+    Match m = {.structure = structure,
+               .registry = structure->registry,
+               .arrays = arrays,
+               .next = first,
+               .holds_references = structure->may_run_python};
     for (;;) {
         int result = FJ_MATCH_YES;
         for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {

@@ -26,9 +26,9 @@ typedef struct {
  * The caller holds the objects and the Structure.  Runs Python code only if the Structure has
  * `may_run_python` set, or if the python_free walk of match.c cannot compare an object.
  *
- * `captures` are `count` arguments of which it is known that they have the Structure of their
- * parameter.  If an argument is still the captured object, its arrays are pushed and it is not
- * walked.  A walk that has to begin again because it needs Python code ignores the captures.
+ * `captures` are `count` arguments that were found to have the Structure of their parameter.
+ * If an argument is still the captured object, its arrays are pushed and it is not walked.  A
+ * walk that has to begin again because it needs Python code ignores the captures.
  */
 FjMatch fj_match_arguments(FjStructure *structure, PyObject *const *arguments,
                            const FjCapture *captures, Py_ssize_t count, FjLeafBuf *arrays);

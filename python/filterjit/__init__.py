@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ._observe._causes import Explanation
     from ._observe._functions import clear_caches
     from ._observe._report import CacheInfo, report, time_calls
+    from ._observe._report_output import Report
     from ._observe._retraces import RetraceError, RetraceWarning, log_retraces
-    from ._observe._screens import Report
     from ._trees._filters import Filter, is_array, is_inexact_array
     from ._trees._partition import combine, partition, partition_dict
     from ._trees._tree_functions import (
@@ -82,7 +82,7 @@ _MODULES = {
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_base._progress": ("show_progress",),
     "_observe._report": ("CacheInfo", "report", "time_calls"),
-    "_observe._screens": ("Report",),
+    "_observe._report_output": ("Report",),
     "_aot._file": ("SavedInfo", "saved_info"),
     "_aot._load": ("load",),
     "_aot._warm_up": ("WarmUp",),

@@ -1,4 +1,4 @@
-"""Types of the C core; csrc/README.md describes its objects."""
+"""Types of the C core, whose source is in csrc/."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence

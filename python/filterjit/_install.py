@@ -239,7 +239,7 @@ def uninstall() -> None:
 @public
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """A context manager that calls `install`, and at the end `uninstall`.
+    """Returns a context manager that calls `install`, and at the end `uninstall`.
 
     If filterjit was installed before, it remains installed.
     """

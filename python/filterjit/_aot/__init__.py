@@ -1,1 +1,28 @@
-"""Ahead of time: tracing, lowering, compiling, warming up, saving and loading."""
+"""Ahead of time: tracing, lowering, compiling, warming up, saving and loading.
+
+**Stages** (`_prepared`, `_stages`). JAX's stages describe the flat program of a variant. `Traced`,
+`Lowered` and `CompiledDetails` give their attributes in the user's trees. While the arguments are
+flattened, an array that takes no memory stands for each ``jax.ShapeDtypeStruct``, so the Structure
+and the variant are those of a later call with arrays.
+
+**A compiled function** is a FilterJit with a Cache of its own, which holds one variant whose callable
+is JAX's executable (``Cache.insert_compiled``). A call of it takes the same path as any hit and costs
+the same, and no code on that path is special to it. Its hooks (`_compiled_options`) raise where a
+call would need another variant, and name the differences that `_observe` finds.
+
+**A file** (`_file`, `_save`, `_load`) holds structures as JSON (`_encode`), and the program and
+arrays as bytes. JSON is in the standard library, and the large parts lie beside it. Nothing in a file
+is a pickle, since reading a pickle runs code. JAX's ``serialize_executable`` writes one, so
+`_executable` stores the fields of JAX's dataclass one by one; for a version of JAX with other fields,
+only portable files can be saved. Loading builds the tree of the stored nodes and flattens it, so a
+loaded Structure is one that the C core has made itself.
+
+**What cannot be saved.** Each static value is decoded as soon as it is encoded; one that would not be
+equal after loading is refused with its path. Functions and classes are stored as module and qualified
+name. A lambda has no name to find it by, but it is often a default, as in ``equinox.nn.MLP.__init__``,
+and is then stored as that default. A digest of the code is stored as well, because the program
+contains the body that the function had: a function or class whose code has changed is refused when
+the file is loaded, if the version of Python is the same. XLA cannot serialize an executable again
+that it has deserialized (on the CPU, the copy lacks its kernels when it runs), so an executable from
+JAX's persistent cache or from a file is refused.
+"""

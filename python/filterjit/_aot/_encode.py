@@ -240,7 +240,7 @@ def _decode_items(json: Json) -> list[Any]:
 
 
 def _encode_member(x: enum.Enum) -> Json:
-    """The value of a member, to notice whether it has changed; None if it cannot be encoded."""
+    """Returns the value of a member as JSON, to notice a change; None if it cannot be encoded."""
     try:
         return encode_value(x._value_)
     except Unsupported:

@@ -110,8 +110,8 @@ class PreparedCall:
         return self.arrays[: self.variant.function.num_leaves]
 
     def without_arrays(self) -> "PreparedCall":
-        """Returns the same call with specs for the arrays of the arguments, so that these are not
-        kept alive."""
+        """Returns the same call with specs for the arrays of the arguments, so that it does not
+        hold these."""
         own = self.function_arrays
         specs = map(_spec_of, self.arrays[len(own) :])
         return dataclasses.replace(self, arrays=(*own, *specs))
@@ -129,7 +129,7 @@ class PreparedCall:
     def working(self) -> Iterator[None]:
         """Surrounds JAX's tracing, lowering or compiling for the variant.
 
-        If the variant has been traced in the end, it is in the cache of `f`.
+        At the end, it inserts the variant into the cache of `f` if the variant has been traced.
         """
         cache, variant = self.cache, self.variant
         deferred_before = variant.num_deferred

@@ -30,7 +30,7 @@ def save(
     portable: bool,
     platforms: Sequence[str] | None,
 ) -> None:
-    """See `CompiledDetails.save`; `stage` is the ``jax.stages.Compiled`` of `prepared`."""
+    """Saves a compiled function, as `CompiledDetails.save` says; `stage` is the ``jax.stages.Compiled`` of `prepared`."""
     path = os.fsdecode(path)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
@@ -46,7 +46,7 @@ def save(
 def _contents(
     prepared: PreparedCall, stage: Any, portable: bool, platforms: Sequence[str] | None
 ) -> tuple[dict[str, Json], list[bytes]]:
-    """The header and the blobs of a file. Raises Unsupported, or ValueError with paths."""
+    """Returns the header and the blobs of a file. Raises Unsupported, or ValueError with paths."""
     registry, variant = prepared.registry, prepared.variant
     trace = stage.out_tree.node_data()[1]  # the number of the trace; see `_core.Output`
     header: dict[str, Json] = {
@@ -91,7 +91,7 @@ def _contents(
 
 
 def _describe_arguments(prepared: PreparedCall) -> list[list[str]]:
-    """Pairs of a path and a description of the array or static value, for `SavedInfo`."""
+    """Returns pairs of a path and a description of the array or static value, for `SavedInfo`."""
     found: list[list[str]] = []
     avals = [Aval.of(x) for x in prepared.arrays[len(prepared.function_arrays) :]]
     for node, path in _nodes.walk(prepared.variant.structure):
@@ -138,7 +138,7 @@ def export_module() -> Any:
 def _export(
     prepared: PreparedCall, platforms: Sequence[str] | None
 ) -> tuple[Json, bytes, Sequence[str]]:
-    """The program as StableHLO: its entry in the header, its bytes, and its platforms."""
+    """Returns the program as StableHLO: its entry in the header, its bytes, and its platforms."""
     try:
         with prepared.working():
             export = export_module().export(prepared.variant.call, platforms=platforms)

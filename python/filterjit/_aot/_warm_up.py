@@ -137,7 +137,7 @@ def warm_up(
     """Compiles `f` for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
 
     Tracing is Python code and runs in one thread at a time; XLA compiles in `threads` threads.
-    A signature that fails is logged and kept in the result; the others are compiled.
+    The error of a signature that fails is logged and is in the result; the others are compiled.
 
     Raises:
         TypeError: if a signature is not such a pair.

@@ -121,8 +121,8 @@ def translate(
 ) -> BaseException:
     """Returns the exception that a jitted call raises when it meets `exception`.
 
-    `variant` and `arrays` are the variant that was called and its arrays; None and an empty
-    sequence if the call did not get so far.
+    `variant` and `arrays` are the variant that was called and the arrays of the call. If the call
+    failed before it had a variant, `variant` is None and `arrays` may be incomplete.
     """
     exception = add_path(exception)
     if variant is None:

@@ -1,10 +1,10 @@
 """The methods of an ``options`` object that the C core calls by name.
 
-Each FilterJit and each Cache holds an object ``options``, the Python side of its calls. The C
-core passes all arguments by position, calls every hook with no exception set, and holds no lock
-while a hook runs: a hook may run any Python code, the same FilterJit included. Where a hook
-raises, the operation that needed it fails, and with the same exception unless the hook's
-docstring says otherwise.
+Each FilterJit and each Cache holds an object ``options``, whose methods do in Python what a call
+needs besides its path in C. The C core passes all arguments by position, calls every hook with no
+exception set, and holds no lock while a hook runs: a hook may run any Python code, including a call
+of the same FilterJit. If a hook raises, the call or method that needed it fails with the same
+exception, unless the hook's docstring says otherwise.
 
 `_call._options.CallOptions` and `_aot._compiled_options.CompiledOptions` implement `CallHooks`;
 `_jit._options.Options` implements `MethodHooks` too.
@@ -33,9 +33,9 @@ class CallHooks(Protocol):
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
         """Returns the cache of `f`, and the arrays in the function that `f` wraps.
 
-        When: before the first operation that needs the cache: a call, ``_parts()``, ``hash(f)``
+        When: before the cache is needed for the first time: by a call, ``_parts()``, ``hash(f)``
         or ``==``. It is called again if it raised, and by each of several threads that arrive
-        before the first one is done; `f` keeps the first answer. It is not called for a FilterJit
+        before the first one is done; `f` holds the first answer. It is not called for a FilterJit
         that ``_core.rebuild`` made, which has its cache already.
 
         Returns: as many arrays as ``cache.function`` has. Anything else is a TypeError or a
@@ -46,7 +46,7 @@ class CallHooks(Protocol):
         ...
 
     def became_method(self, f: _core.FilterJit, owner: type, /) -> None:
-        """`f` is an attribute of the new class `owner`.
+        """Is told that `f` is now an attribute of the class `owner`.
 
         When: from ``f.__set_name__``, while the class is created.
 
@@ -62,7 +62,7 @@ class CallHooks(Protocol):
         once may each call this hook with a variant of the same Structure; the variant that enters
         the cache first is used by all, and the others are dropped.
 
-        Returns: a callable. Each call of it checks that it returned an Output.
+        Returns: a callable, which must return an Output; the C core checks it at each call.
 
         Raises: anything.
         """
@@ -91,8 +91,8 @@ class CallHooks(Protocol):
         When: a call failed, in any of its steps, with an instance of Exception. It is not called
         for KeyboardInterrupt and other BaseExceptions, nor for exceptions of `prepare`.
         `exception` is not set while the hook runs. `variant` is None where the call failed before
-        it had one. `arrays` are the arrays collected so far; all arrays of the call where there is
-        a variant.
+        it had one. `arrays` are the arrays that were collected: all arrays of the call if there is a
+        variant.
 
         Returns: an exception. Anything else is ignored, and `exception` is raised.
 
@@ -104,8 +104,8 @@ class CallHooks(Protocol):
     def before_raising_call(self, variant: _core.Variant, /) -> None:
         """Prepares for a program that can raise while it runs.
 
-        When: before each call of a variant of which `inspect_new_trace` returned True for any
-        trace. What the hook sets up for the call, it undoes in a function that it gives to
+        When: before each call of a variant that has a trace for which `inspect_new_trace` returned
+        True, or has not returned an answer yet. What the hook sets up for the call, it undoes in a function that it gives to
         ``variant.defer``; the C core runs such functions when the call is over, also if the hook
         raised.
 
@@ -123,8 +123,8 @@ class CallHooks(Protocol):
         where JAX ran the function without compiling it (``jax_disable_jit``), nor for variants of
         ``Cache.insert_compiled``, which is told the answer.
 
-        Returns: the answer, which the C core keeps for the trace; None where it cannot be known
-        yet, and then the next call of the trace asks again.
+        Returns: the answer, which the C core stores for the trace; None if there is no answer yet,
+        and then the next call of the trace asks again.
 
         Raises: anything; the next call of the trace asks again.
         """
@@ -181,9 +181,9 @@ class MethodHooks(Protocol):
     def clear_cache(self, f: _core.FilterJit, /) -> None: ...
 
     def variants(self, f: _core.FilterJit, /) -> list[_core.Variant]:
-        """The value of the attribute ``f.variants``."""
+        """Returns the value of the attribute ``f.variants``."""
         ...
 
     def reduce(self, f: _core.FilterJit, /) -> str | tuple[Any, ...]:
-        """The result of ``f.__reduce__()``, for pickle and copy."""
+        """Returns the result of ``f.__reduce__()``, for pickle and copy."""
         ...

@@ -40,6 +40,11 @@ ARRAY_TYPES: tuple[type, ...] = (np.ndarray, np.generic, jax.Array, *filter(None
 ARRAY_IMPL: type = private("jax._src.array", "ArrayImpl") or np.ndarray
 
 
+# The name of the logger to which JAX logs the error of a callback. Fallback: if it has another name,
+# the error is logged as well as raised.
+CALLBACK_LOGGER = "jax._src.callback"
+
+
 def hide_from_tracebacks(file: str) -> None:
     """Makes JAX omit the frames of `file` from the tracebacks that it shows.
 

@@ -1,4 +1,4 @@
-"""Where the caches of a function are kept: on the function itself."""
+"""The caches of a function, which are stored on the function itself."""
 
 import threading
 import types
@@ -24,7 +24,7 @@ _lock = threading.RLock()
 class FunctionCaches:
     """The caches of one function, by the function's Structure and the options.
 
-    It is kept in the function's ``__dict__``, so that the caches die with the function.
+    It is stored in the function's ``__dict__``, so that the caches die with the function.
     ``functools.wraps`` copies a ``__dict__``, so a function may have the FunctionCaches of another
     function, which `owner` tells. Copies and pickles are empty.
     """
@@ -39,10 +39,12 @@ class FunctionCaches:
         return FunctionCaches, ()
 
 
-def anchor_of(fun: Any) -> Any:
-    """Returns the object whose ``__dict__`` keeps the caches of `fun`, or None if there is none.
+def owner_of(fun: Any) -> Any:
+    """Returns the object whose ``__dict__`` holds the caches of `fun`, or None if there is none.
 
-    That is `fun` itself if it is a leaf, else the function at the bottom of its wrappers.
+    It is the first Python function among `fun` and the callables that it wraps. If there is none, it
+    is the ``__call__`` of the innermost callable's class if that is a Python function, or the
+    innermost callable itself if it has a ``__dict__`` and can be referenced weakly.
     """
     for inner in layers(fun, "__func__", "__wrapped__", "func"):
         if type(inner) is types.FunctionType:
@@ -59,19 +61,19 @@ def anchor_of(fun: Any) -> Any:
 
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
-    """Returns the caches of a function, or None if there is no object to keep them on."""
-    anchor = anchor_of(fun)
-    if anchor is None:
+    """Returns the caches of a function, or None if there is no object to store them on."""
+    owner = owner_of(fun)
+    if owner is None:
         return None
-    caches = FunctionCaches(anchor)
+    caches = FunctionCaches(owner)
     while True:
         # `setdefault` is atomic: threads that arrive at once all find the same object.
-        found: FunctionCaches = anchor.__dict__.setdefault(CACHES_ATTRIBUTE, caches)
-        if found.owner is not None and found.owner() is anchor:
+        found: FunctionCaches = owner.__dict__.setdefault(CACHES_ATTRIBUTE, caches)
+        if found.owner is not None and found.owner() is owner:
             return found.by_key
         with _lock:
-            if anchor.__dict__.get(CACHES_ATTRIBUTE) is found:
-                anchor.__dict__[CACHES_ATTRIBUTE] = caches
+            if owner.__dict__.get(CACHES_ATTRIBUTE) is found:
+                owner.__dict__[CACHES_ATTRIBUTE] = caches
 
 
 def names_of(fun: Any) -> tuple[str, str]:

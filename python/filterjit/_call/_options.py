@@ -1,6 +1,6 @@
 """`CallOptions`: what the C core asks for on the path of a call, above all on a miss.
 
-A miss makes a variant: a ``jax.jit`` of a flat function, which takes the arrays of the arguments
+A miss creates a variant: a ``jax.jit`` of a flat function, which takes the arrays of the arguments
 and returns those of the result. The static values (all that is not an array) belong to the
 variant.
 """
@@ -21,7 +21,7 @@ from .._observe import _explain, _program, _records, _retraces
 from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _running, _signature
-from ._caches import MAXSIZE, anchor_of, caches_of, names_of
+from ._caches import MAXSIZE, caches_of, names_of, owner_of
 
 _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
@@ -53,7 +53,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
     Attributes:
         donate, functions, maxsize: as in `filter_jit`.
         jitkwargs: passed on to ``jax.jit``.
-        watch: what to do when the function is traced again.
+        retraces: what to do when the function is traced again.
         registry: classifies the arguments. The function itself is always classified by
             ``_registry.registry``.
         quiet: whether to silence JAX's warning about donated buffers that it could not use.
@@ -63,14 +63,14 @@ class CallOptions(_running.RunningHooks, CallHooks):
         self,
         donate: str,
         jitkwargs: Mapping[str, Any],
-        watch: _retraces.Watch | None = None,
+        retraces: _retraces.RetraceOptions | None = None,
         functions: str = "identity",
         maxsize: int = MAXSIZE,
     ) -> None:
         self.donate = donate
         self.maxsize = maxsize
         self.functions = functions
-        self.watch = watch or _retraces.Watch()
+        self.retraces = retraces or _retraces.RetraceOptions()
         self.jitkwargs = dict(jitkwargs)
         self.registry = registry_for(functions)
         self._tracing = _tracing_for(functions)
@@ -82,18 +82,18 @@ class CallOptions(_running.RunningHooks, CallHooks):
         functions = None if self.functions == "identity" else self.functions
         maxsize = None if self.maxsize == MAXSIZE else self.maxsize
         given = {"donate": self.donate, "functions": functions, "maxsize": maxsize}
-        given |= {**vars(self.watch), **self.jitkwargs}
+        given |= {**vars(self.retraces), **self.jitkwargs}
         return ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
 
     def _key(self, structure: _core.Structure) -> Any:
-        """The key of a cache among those of one function."""
+        """Returns the key of a cache among those of one function."""
         jitkwargs = tuple(sorted(self.jitkwargs.items()))
-        return structure, self.donate, self.functions, self.watch, self.maxsize, jitkwargs
+        return structure, self.donate, self.functions, self.retraces, self.maxsize, jitkwargs
 
     # ---- called by the C core ----
 
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
-        """Returns the cache that `f` shares with all wrappers of an equal function and with equal
+        """Returns the cache that `f` shares with the FilterJits of equal functions with equal
         options, and the arrays in the function itself."""
         fun = f.__wrapped__
         try:
@@ -116,7 +116,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
                 self.registry, structure, signature, self, self.maxsize, dict(f.__dict__)
             )
             recorder.register(cache, names_of(fun)[0], fun)
-            _explain.register(anchor_of(fun), cache)
+            _explain.register(owner_of(fun), cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
@@ -140,7 +140,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns ``jax.jit`` of a flat function, from arrays to an Output.
 
-        The flat function holds the variant and the cache weakly: JAX's caches may keep the flat
+        The flat function holds the variant and the cache weakly: JAX's caches may hold the flat
         function, and must not keep the user's objects alive.
         """
         cache, _ = f._parts()
@@ -169,7 +169,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
                 fun, arguments = variant.arguments(arrays)
                 cache = cache_ref()
                 if cache is not None:
-                    self.watch.before_trace(cache, anchor_of(fun), variant, trace)
+                    self.retraces.before_trace(cache, owner_of(fun), variant, trace)
                 out = _signature.call_with_arguments(fun, signature, arguments, registry)
                 return variant.finish(out, lambda: jnp.array(0))
 
@@ -180,8 +180,8 @@ class CallOptions(_running.RunningHooks, CallHooks):
         return call
 
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
-        """The positions of the arrays that a variant donates; arrays in the function itself come
-        first."""
+        """Returns the positions of the arrays that a variant donates; arrays in the function
+        itself come first."""
         own = variant.function.num_leaves
         total = own + variant.structure.num_leaves
         if self.donate == "none":
@@ -193,8 +193,8 @@ class CallOptions(_running.RunningHooks, CallHooks):
             first, count = variant.structure._span(*path)
         except IndexError:  # *args is empty
             first, count = 0, 0
-        kept = range(own + first, own + first + count)
-        return tuple(i for i in range(total) if i not in kept)
+        excepted = range(own + first, own + first + count)
+        return tuple(i for i in range(total) if i not in excepted)
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /

@@ -1,4 +1,4 @@
-"""What a call does around a running program: silencing JAX's messages, and waiting."""
+"""The hooks of a call around a running program: they silence JAX's messages, and wait."""
 
 import contextlib
 import logging
@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._base import _jax_compat
 
 
 class _SharedSetting:
@@ -26,7 +27,7 @@ class _SharedSetting:
             os.register_at_fork(after_in_child=self._after_fork)
 
     def hold(self, variant: _core.Variant) -> None:
-        """Keeps the setting on until the current call of `variant` is over."""
+        """Keeps the setting on, until the current call of `variant` is over."""
         call = threading.get_ident(), object()
         variant.defer(lambda: self._release(call))
         with self._lock:
@@ -57,10 +58,10 @@ class _QuietCallbacks(_SharedSetting):
     """Keeps JAX from logging a failed callback, whose error filterjit raises, as Equinox does."""
 
     def switch_on(self) -> None:
-        logging.getLogger("jax._src.callback").addFilter(_is_not_callback_failure)
+        logging.getLogger(_jax_compat.CALLBACK_LOGGER).addFilter(_is_not_callback_failure)
 
     def switch_off(self) -> None:
-        logging.getLogger("jax._src.callback").removeFilter(_is_not_callback_failure)
+        logging.getLogger(_jax_compat.CALLBACK_LOGGER).removeFilter(_is_not_callback_failure)
 
 
 def _is_not_callback_failure(record: logging.LogRecord) -> bool:

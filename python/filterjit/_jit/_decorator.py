@@ -9,7 +9,7 @@ from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._signature import inspect_signature
 from .._observe._retraces import OnRetrace, check_on_retrace
-from ._options import DONATE, make_filter_jit, make_watch
+from ._options import DONATE, make_filter_jit, make_retrace_options
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -169,7 +169,7 @@ def filter_jit(
     positive_int("filter_jit(..., maxsize=...)", maxsize)
     if on_retrace is not None or max_traces is not None:
         check_on_retrace(on_retrace, max_traces)
-    watch = make_watch(on_retrace, max_traces)
+    retraces = make_retrace_options(on_retrace, max_traces)
     return make_filter_jit(
-        fun, donate, jitkwargs, inspect_signature(fun), watch, functions, maxsize
+        fun, donate, jitkwargs, inspect_signature(fun), retraces, functions, maxsize
     )

@@ -11,10 +11,10 @@ from .. import _core
 from .._aot import _stages, _warm_up
 from .._base import _jax_compat
 from .._base._hooks import MethodHooks
-from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, anchor_of
+from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, owner_of
 from .._call._options import CallOptions
 from .._call._signature import inspect_signature
-from .._observe import _causes, _explain, _functions, _report, _retraces, _screens
+from .._observe import _causes, _explain, _functions, _report, _report_output, _retraces
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -63,9 +63,9 @@ class Options(CallOptions, MethodHooks):
         return _warm_up.warm_up(f, signatures, threads=threads)
 
     def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
-        return _explain.explain(f, anchor_of(f.__wrapped__), args, kwargs)
+        return _explain.explain(f, owner_of(f.__wrapped__), args, kwargs)
 
-    def report(self, f: _core.FilterJit, /) -> _screens.Report:
+    def report(self, f: _core.FilterJit, /) -> _report_output.Report:
         return _report.report_of(f._parts()[0])
 
     def cache_info(self, f: _core.FilterJit, /) -> _report.CacheInfo:
@@ -87,7 +87,7 @@ class Options(CallOptions, MethodHooks):
         if found is f:
             return f.__qualname__  # type: ignore[no-any-return]
         options = {"donate": self.donate, "functions": self.functions, "maxsize": self.maxsize}
-        return _rebuild, (f.__wrapped__, self.jitkwargs, options | vars(self.watch))
+        return _rebuild, (f.__wrapped__, self.jitkwargs, options | vars(self.retraces))
 
 
 _DEFAULT_OPTIONS = {donate: Options(donate, {}) for donate in DONATE}
@@ -99,34 +99,36 @@ def make_filter_jit(
     donate: str,
     jitkwargs: Mapping[str, Any],
     signature: inspect.Signature | None,
-    watch: _retraces.Watch | None = None,
+    retraces: _retraces.RetraceOptions | None = None,
     functions: str = "identity",
     maxsize: int = MAXSIZE,
 ) -> _core.FilterJit:
     """Returns a FilterJit of checked options; `signature` is the result of `inspect_signature`."""
-    if not jitkwargs and (watch, functions, maxsize) == (None, "identity", MAXSIZE):
+    if not jitkwargs and (retraces, functions, maxsize) == (None, "identity", MAXSIZE):
         options = _DEFAULT_OPTIONS[donate]
     else:
-        options = Options(donate, jitkwargs, watch, functions, maxsize)
+        options = Options(donate, jitkwargs, retraces, functions, maxsize)
     return _core.FilterJit(fun, options, signature, _attributes(fun))
 
 
-def make_watch(on_retrace: _retraces.OnRetrace, max_traces: int | None) -> _retraces.Watch | None:
+def make_retrace_options(
+    on_retrace: _retraces.OnRetrace, max_traces: int | None
+) -> _retraces.RetraceOptions | None:
     """Returns None if nothing is to be done when a function is traced again."""
     if on_retrace is None and max_traces is None:
         return None
-    return _retraces.Watch(on_retrace, max_traces)
+    return _retraces.RetraceOptions(on_retrace, max_traces)
 
 
 def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _core.FilterJit:
-    """Makes the FilterJit that `Options.reduce` took apart."""
-    watch = make_watch(options["on_retrace"], options["max_traces"])
+    """Returns the FilterJit for which `Options.reduce` returned these arguments."""
+    retraces = make_retrace_options(options["on_retrace"], options["max_traces"])
     return make_filter_jit(
         fun,
         options["donate"],
         jitkwargs,
         inspect_signature(fun),
-        watch,
+        retraces,
         options["functions"],
         options["maxsize"],
     )

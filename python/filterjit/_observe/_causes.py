@@ -61,12 +61,12 @@ class Cause:
 
 
 def in_order(causes: Sequence[Cause]) -> list[Cause]:
-    """The causes, most important first."""
+    """Returns the causes, the most important first."""
     return sorted(causes, key=lambda cause: _ORDER[cause.kind])
 
 
 def lines_of(causes: Sequence[Cause], write: Callable[[Cause], str] = str) -> list[str]:
-    """An indented line for each of the first causes, and one that counts the rest."""
+    """Returns an indented line for each of the first causes, and one that counts the rest."""
     lines = [f"  {write(cause)}" for cause in causes[:_MOST_CAUSES]]
     if len(causes) > _MOST_CAUSES:
         lines.append(f"  and {len(causes) - _MOST_CAUSES} more differences")

@@ -26,7 +26,7 @@ class StructureComparison:
     """Collects the differences between two structures: `was`, of a compiled program, and `now`,
     of a call.
 
-    `avals_was` and `avals_now` are the avals of their arrays, where known.
+    `avals_was` and `avals_now` are the avals of their arrays, or None.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class StructureComparison:
             todo.extend(reversed([(x, y, [*path, key]) for x, y, key in children]))
 
     def distance(self) -> int:
-        """How different the two structures are. A node of another container or class weighs more
-        than a static value, because the nodes below it are not compared."""
+        """Returns how different the two structures are. A node of another container or class weighs
+        more than a static value, because the nodes below it are not compared."""
         weights = {"class": 20, "structure": 10, "given": 5, "type": 2}
         return sum(weights.get(cause.kind, 1) for cause in self.causes)
 
     def causes_in_order(self) -> list[Cause]:
-        """The differences, most important first; never an empty list.
+        """Returns the differences, the most important first; never an empty list.
 
         Two structures without a visible difference are unequal because the ``__eq__`` of a static
         value says so.
@@ -219,8 +219,8 @@ def _list_keys(keys: Sequence[Any]) -> str:
 
 
 def _where_recreated(x: Any, y: Any) -> str:
-    """Where the program creates functions of the code that `x` and `y` share, in words; empty if
-    they do not share their code."""
+    """Returns where the program creates functions of the code that `x` and `y` share, in words;
+    an empty text if they do not share their code."""
     pairs = zip(
         layers(x, "__wrapped__", lookup=_look_up),
         layers(y, "__wrapped__", lookup=_look_up),
@@ -238,14 +238,14 @@ def _where_recreated(x: Any, y: Any) -> str:
 
 
 def _look_up(x: Any, name: str, default: Any) -> Any:
-    """What a partial wraps is its `func`."""
+    """Reads an attribute; of a ``functools.partial``, `func` in the place of ``__wrapped__``."""
     return getattr(x, "func" if isinstance(x, functools.partial) else name, default)
 
 
 def compare_structures(
     registry: _core.Registry, was: _core.Structure, now: _core.Structure, first_array: int
 ) -> list[Cause]:
-    """The differences between two structures of arguments, whose arrays are numbered from
+    """Returns the differences between two structures of arguments, whose arrays are numbered from
     `first_array` on."""
     comparison = StructureComparison(registry)
     comparison.compare(tree_of(was, first_array), tree_of(now, first_array))
@@ -261,8 +261,8 @@ def compare_traces(
     avals: Sequence[Aval],
     context: dict[str, Any],
 ) -> list[Cause]:
-    """Why JAX traces a call of these avals and this configuration, given an earlier trace of the
-    same static structure."""
+    """Returns why JAX traces a call of these avals and this configuration, given an earlier trace
+    of the same static structure."""
     causes = []
     for path, a, b in zip(paths, was.avals, avals, strict=True):
         if a.shape != b.shape:
@@ -289,7 +289,8 @@ def compare_traces(
 def compare_placements(
     paths: Sequence[list[Any]], was: Sequence[Any], now: Sequence[Any]
 ) -> list[Cause]:
-    """Why JAX compiles a call again that it need not trace again."""
+    """Returns why JAX compiles a call again without tracing it again: its arrays are placed
+    elsewhere."""
     causes = []
     for path, a, b in zip(paths, was, now, strict=True):
         if a is None or b is None or a == b:
@@ -305,8 +306,8 @@ def compare_placements(
 
 
 def compare_sharding(sharding: Any, x: Any) -> tuple[str, str] | None:
-    """The sharding that a compiled program expects and that of the array `x`, in words; None if
-    the program accepts `x` as it is placed."""
+    """Returns the sharding that a compiled program expects and that of the array `x`, in words;
+    None if the program accepts `x` as it is placed."""
     placed = _records.placement(x)
     if sharding is None or placed is None or not placed[1]:
         return None

@@ -18,7 +18,7 @@ from ._nodes import tree_of
 from ._records import Aval, TraceRecord
 from ._words import describe, source_of
 
-_MOST_VARIANTS = 16  # that a call is compared with, the most recently used first
+_MOST_VARIANTS = 16  # that a call is compared with
 
 # The caches of functions by code object. A function that is recreated has a new cache, which is
 # found here by the code that the functions share.
@@ -37,7 +37,7 @@ def register(fun: Any, cache: _core.Cache) -> None:
 def explain(
     f: _core.FilterJit, fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Explanation:
-    """Whether a call of `f` would be a hit, and if not, why. Traces and runs nothing.
+    """Returns whether a call of `f` would be a hit, and if not, why. Traces and runs nothing.
 
     `fun` is the function at the bottom of the wrappers that `f` jits.
     """
@@ -68,7 +68,7 @@ def explain_trace(
     earlier: Sequence[TraceRecord],
     num_calls: int,
 ) -> Explanation:
-    """Why a call is not a hit.
+    """Returns why a call is not a hit.
 
     Arguments:
         cache, fun: of the function that is called.
@@ -109,7 +109,7 @@ def _name_of(cache: _core.Cache) -> str:
 
 
 def _explain_first_trace(cache: _core.Cache, fun: Any, num_calls: int) -> Cause:
-    """Why a function has no traced variant to compare a call with."""
+    """Returns why a function has no traced variant to compare a call with."""
     if num_calls > 0:
         remedy = (
             "The cache was cleared, or it was full (`maxsize`) and this program was the least "
@@ -119,7 +119,9 @@ def _explain_first_trace(cache: _core.Cache, fun: Any, num_calls: int) -> Cause:
     same_code = _caches_by_code.get(getattr(fun, "__code__", None), ())
     others = [other for other in same_code if other is not cache and other.calls > 0]
     if any(other.function == cache.function for other in others):
-        remedy = "Use the same options: wrappers with different options do not share programs."
+        remedy = (
+            "Use the same options: functions jitted with different options do not share programs."
+        )
         return Cause("options", "", str(others[0].options), str(cache.options), remedy)
     if others:
         remedy = (
@@ -137,7 +139,7 @@ def _compare_with_closest(
     avals: Sequence[Aval],
     variants: Sequence[_core.Variant],
 ) -> list[Cause]:
-    """The differences between a structure and the variant that is closest to it."""
+    """Returns the differences between a structure and the variant that is closest to it."""
     first_array = cache.function.num_leaves
     node = tree_of(structure, first_array)
     comparisons = []

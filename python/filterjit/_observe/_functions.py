@@ -81,7 +81,7 @@ class FunctionRecord:
 
 
 def dispatch_seconds(nanoseconds: int, spent: Spent) -> float:
-    """The time of timed hits, in seconds, without the time that JAX compiled in them."""
+    """Returns the time of timed hits, in seconds, without the time that JAX compiled in them."""
     return max(0.0, nanoseconds * 1e-9 - spent.in_hits)
 
 
@@ -148,13 +148,13 @@ class _Functions:
                     self._totals[key] = record
 
     def live(self) -> list[tuple[_core.Cache, FunctionRecord]]:
-        """The caches that exist, with their records."""
+        """Returns the caches that exist, with their records."""
         pairs = ((ref(), ref.record) for ref in list(self._refs))
         return [(cache, record) for cache, record in pairs if cache is not None]
 
     def groups(self) -> list[list[FunctionRecord]]:
-        """The records of functions that were called or compiled, grouped by name and place; in
-        each group the total of the collected caches comes first."""
+        """Returns the records of functions that were called or compiled, grouped by name and
+        place; in each group the total of the collected caches comes first."""
         self._add_collected_to_totals()
         found: dict[Any, list[FunctionRecord]] = {}
         with self.lock:
@@ -174,7 +174,7 @@ class _Functions:
             cache.timed = int(on)
 
     def keep_alive(self) -> None:
-        """From now on, keeps the caches registered last from being collected."""
+        """From now on, holds the caches registered last, so that they are not collected."""
         self.kept_alive = collections.deque(maxlen=_KEPT_ALIVE)
 
 
@@ -182,7 +182,7 @@ functions = _Functions()
 
 
 def _code_of(fun: Any) -> types.CodeType | None:
-    """The code of the function at the bottom of wrappers, partials and methods."""
+    """Returns the code of the function at the bottom of wrappers, partials and methods."""
     *_, fun = layers(fun, "__wrapped__", "__func__", "func")
     code = getattr(fun, "__code__", None) or getattr(
         getattr(type(fun), "__call__", None),  # noqa: B004
@@ -195,8 +195,8 @@ def _code_of(fun: Any) -> types.CodeType | None:
 def clear(cache: _core.Cache) -> None:
     """Drops the compiled programs of one function.
 
-    The programs that JAX holds for the variants are dropped too: a wrapper keeps the variant that
-    it predicts for its next call.
+    The programs that JAX holds for the variants are dropped too: a FilterJit holds the
+    variant of its last call.
     """
     variants = cache.variants()
     cache.clear()

@@ -68,8 +68,8 @@ class Loop:
 def lines_and_loop(
     equations: Sequence[Any],
 ) -> tuple[tuple[tuple[str, int, int], ...], Loop | None]:
-    """The source lines with the most equations, most first, as file, line and equations; and the
-    Python loop that made more than half of all equations, if there is one."""
+    """Returns the source lines with the most equations, most first, as file, line and equations;
+    and the Python loop that made more than half of all equations, if there is one."""
     stacks = [_jax_compat.stack_key(e) for e in equations]
     places = {
         stack: _Place.of(*_jax_compat.raw_stack(e))
@@ -123,7 +123,7 @@ def _is_user_or_library(file: str) -> bool:
 
 @functools.lru_cache(1024)
 def _loops_of(code: types.CodeType) -> tuple[tuple[int, int], ...]:
-    """The first and last offset of each loop in a function, smallest loop first."""
+    """Returns the first and last offset of each loop in a function, smallest loop first."""
     ends: dict[int, int] = {}
     if _JUMPS.isdisjoint(code.co_code[::2]):
         return ()  # without disassembling the function, which is slow
@@ -150,7 +150,7 @@ def _find_loop(
     counts: Mapping[Any, int],
     places: Mapping[Any, _Place],
 ) -> Loop | None:
-    """The innermost loop whose copies hold more than half of the equations."""
+    """Returns the innermost loop whose copies hold more than half of the equations."""
     total = len(equations)
     # For each loop: its equations, and the sum over them of the loops between equation and loop.
     sums: dict[tuple[types.CodeType, int], list[int]] = {}

@@ -26,7 +26,7 @@ class Node:
     array: int = -1  # the index of an array leaf among all arrays; -1 for other nodes
 
     def keys(self) -> Sequence[Any]:
-        """The key of each child, in the form that `format_path` takes."""
+        """Returns the key of each child, in the form that `format_path` takes."""
         if self.kind in ("arguments", "module", "dataclass"):
             return [str(name) for name in self.detail]
         if self.kind == "custom":
@@ -40,11 +40,12 @@ class Node:
         return [(i,) for i in range(len(self.children))]
 
     def describe(self, avals: Sequence[Aval] | None) -> str:
-        """The node in words; `avals` are those of all arrays, where known."""
+        """Returns the node in words; `avals` are those of all arrays, or None."""
         match self.kind:
             case "array":
-                known = avals is not None and self.array < len(avals)
-                return f"an array {avals[self.array]}" if known and avals else "an array"
+                if not avals or self.array >= len(avals):
+                    return "an array"
+                return f"an array {avals[self.array]}"
             case "static":
                 return describe(self.detail)
             case "none":
@@ -57,7 +58,7 @@ class Node:
 
 
 def tree_of(structure: _core.Structure, first_array: int) -> Node:
-    """The root node of a structure. Its arrays are numbered from `first_array` on."""
+    """Returns the root node of a structure, whose arrays are numbered from `first_array` on."""
     root: Node | None = None
     open_nodes: list[tuple[Node, int]] = []  # each with the number of children still to come
     array = first_array

@@ -39,7 +39,7 @@ class Captured:
         return f"{many}{show_bytes(self.bytes)}{names}, {largest}"
 
     def warning(self) -> str:
-        """A sentence without its subject, which is the name of the function."""
+        """Returns a sentence without its subject, which is the name of the function."""
         if "self" in self.names:
             remedy = (
                 "Jit the object itself, or pass it as an argument: a bound method holds its object."
@@ -146,8 +146,8 @@ def _captured(constants: Sequence[Any]) -> Captured | None:
 
 
 def names_of_captured(fun: Any) -> tuple[str, ...]:
-    """The variables of a function (cells and globals) that hold large arrays, and ``self`` if the
-    object that a method is bound to does."""
+    """Returns the names of the variables of a function (cells and globals) that hold large arrays,
+    and ``self`` if the object that a method is bound to holds some."""
     held: list[tuple[str, Any]] = []
     for inner in layers(fun, "__wrapped__", "__func__"):
         if isinstance(inner, types.MethodType):

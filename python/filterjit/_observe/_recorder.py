@@ -1,7 +1,7 @@
 """The recorder: measures what JAX does for each jitted function while it traces and compiles.
 
 JAX's monitoring events tell how long it traced, lowered and compiled, but not for which function of
-filterjit. The recorder therefore keeps a stack of the traces that are under way in each thread.
+filterjit. The recorder therefore has a stack of the traces that are under way in each thread.
 From the beginning of a trace to the end of the call, an event is attributed to the innermost trace
 on the stack, and each second is counted once. A program that JAX compiles without a trace, for a
 new sharding for example, is attributed by its name if only one function has that name.
@@ -126,7 +126,7 @@ class _Recorder:
             self._thread.from_disk += 1
 
     def _on_begin(self, event: str, _value: Any = None, *, fun_name: str = "", **_: Any) -> None:
-        """JAX begins to trace, lower or compile."""
+        """Is called when JAX begins to trace, lower or compile."""
         thread = self._thread
         if thread.refuses_to_compile and event in (_TRACED, _LOWERED, _COMPILED):
             raise _WouldCompileError
@@ -142,7 +142,7 @@ class _Recorder:
             watcher.begin(thread.job)
 
     def _on_duration(self, event: str, duration: float, *, fun_name: str = "", **_: Any) -> None:
-        """JAX has traced, lowered or compiled."""
+        """Is called when JAX has traced, lowered or compiled."""
         if event == _TRACED:
             self._on_traced(duration, fun_name)
         elif event in (_LOWERED, _COMPILED):
@@ -199,8 +199,8 @@ class _Recorder:
             work.spent.add(spent)
 
     def _find_by_name(self, fun_name: str) -> tuple[FunctionRecord | None, Spent | None]:
-        """The record of the only function whose programs have this name, and the `Spent` of its
-        variant if it has only one; None for each of them otherwise."""
+        """Returns the record of the only function whose programs have this name, and the `Spent`
+        of its variant if it has only one; None for each of them otherwise."""
         name = fun_name[4:-1] if fun_name.startswith("jit(") else fun_name
         if not name or name in self._other_names:
             return None, None
@@ -259,7 +259,7 @@ class _Recorder:
             try:
                 jax.block_until_ready(outputs)
             except Exception:
-                return  # the call itself waits too, and raises it there
+                return  # the call waits too, and raises the error itself
             self._add(stack[-1], Spent(first_run=time.perf_counter() - stack[-1].compiled_at))
 
     def record_program(

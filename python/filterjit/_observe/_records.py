@@ -51,14 +51,15 @@ class Aval:
 
 
 def placement(x: Any) -> tuple[Any, bool] | None:
-    """The sharding of a JAX array, and whether it is committed to it; None for anything else."""
+    """Returns the sharding of a JAX array, and whether it is committed to it; None for anything
+    else."""
     if isinstance(x, jax.core.Tracer) or not isinstance(x, jax.Array):
         return None
     return x.sharding, bool(getattr(x, "committed", getattr(x, "_committed", False)))
 
 
 def config_context() -> dict[str, Any]:
-    """The configuration of JAX that a trace depends on, and the current mesh."""
+    """Returns the configuration of JAX that a trace depends on, and the current mesh."""
     found = {name: getattr(jax.config, name, None) for name in _CONFIG}
     get_mesh = getattr(jax.sharding, "get_abstract_mesh", None)
     found["mesh"] = None if get_mesh is None else get_mesh()
@@ -131,7 +132,7 @@ class VariantRecord:
 
 
 def record_of(variant: _core.Variant) -> VariantRecord:
-    """The record of a variant, created by the first use."""
+    """Returns the record of a variant, which the first call creates."""
     record = variant.record
     if record is None:
         record = variant.record = VariantRecord()

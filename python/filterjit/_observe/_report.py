@@ -14,7 +14,7 @@ from ._functions import FunctionRecord, dispatch_seconds, functions
 from ._program import Program
 from ._recorder import recorder
 from ._records import Spent, TraceRecord
-from ._screens import STAGES, Report, total
+from ._report_output import STAGES, Report, total
 
 
 @public
@@ -26,7 +26,7 @@ class CacheInfo(NamedTuple):
         misses: all other calls.
         variants: static structures with compiled programs.
         maxsize: the maximum of `variants`.
-        bytes: the size of the executables; None if it is not known.
+        bytes: the size of the executables; None if JAX does not tell it.
     """
 
     hits: int
@@ -39,7 +39,7 @@ class CacheInfo(NamedTuple):
 def cache_info(cache: _core.Cache) -> CacheInfo:
     variants = cache.variants()
     calls, hits = cache.calls, cache.hits
-    size = _sum_of_known(map(_bytes_of, variants))
+    size = _sum_of_sizes(map(_bytes_of, variants))
     return CacheInfo(hits, max(0, calls - hits), len(variants), cache.maxsize, size)
 
 
@@ -60,32 +60,37 @@ def keep_functions() -> None:
 
 @public
 def report() -> Report:
-    """Where the time of all jitted functions has gone so far."""
+    """Returns a report of where the time of all jitted functions went."""
     rows = [_function_row(records) for records in functions.groups()]
     return Report(rows, functions.timed, _cost_columns(recorder.other_programs))
 
 
 def report_of(cache: _core.Cache) -> Report:
-    """Where the time of one jitted function has gone so far."""
+    """Returns a report of where the time of one jitted function went."""
     return Report([_function_row([cache.record])], functions.timed)
 
 
 # ---- the size of executables ----
 
 
-def _sum_of_known(sizes: Iterable[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known else None
+def _sum_of_sizes(sizes: Iterable[int | None]) -> int | None:
+    """Returns the sum of the sizes that are not None; None if all are."""
+    measured = [size for size in sizes if size is not None]
+    return sum(measured) if measured else None
 
 
 def _bytes_of(variant: _core.Variant) -> int | None:
-    """The size of a variant's executables: of their code, or of their serialized form on devices
-    that do not tell the size of the code (the CPU). None if JAX has dropped them, or is too old to
-    tell whether it would compile."""
+    """Returns the size of a variant's executables: of their code, or of their serialized form on
+    devices that do not tell the size of the code (the CPU).
+
+    JAX's caches hold the executables; the stages below find them there, in a context in which JAX
+    raises instead of compiling. None if JAX has dropped them, or is too old to tell whether it
+    would compile.
+    """
     record = _records.record_of(variant)
     key = len(record.traces), record.spent.compiles
     if record.cached_size[0] != key:
-        record.cached_size = key, _sum_of_known(_bytes_of_trace(variant, t) for t in record.traces)
+        record.cached_size = key, _sum_of_sizes(_bytes_of_trace(variant, t) for t in record.traces)
     return record.cached_size[1]
 
 
@@ -142,7 +147,7 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
 
 
 def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
-    """The row of functions of one name and place, added up."""
+    """Returns the row of functions of one name and place, added up."""
     whole = FunctionRecord(records[0].name, records[0].label, records[0].place, functions=0)
     variants = []
     for record in records:
@@ -163,7 +168,7 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "hits": whole.hits,
         "dispatch": whole.dispatch,
         **_cost_columns(whole.spent),
-        "bytes": _sum_of_known(v["bytes"] for v in variants),
+        "bytes": _sum_of_sizes(v["bytes"] for v in variants),
         "variants": sorted(variants, key=total, reverse=True),
         "remarks": remarks,
     }

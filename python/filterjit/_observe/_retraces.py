@@ -63,7 +63,7 @@ def check_on_retrace(on_retrace: Any, max_traces: Any) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Watch:
+class RetraceOptions:
     """The options `on_retrace` and `max_traces` of one function."""
 
     on_retrace: OnRetrace = None
@@ -76,8 +76,8 @@ class Watch:
     def before_trace(
         self, cache: _core.Cache, fun: Any, variant: _core.Variant, trace: TraceRecord
     ) -> None:
-        """Logs, warns or raises if this trace is a retrace. Called before the user's function
-        runs, with the record of the trace that begins.
+        """Logs, warns or raises if this trace is a retrace. It is called before the user's
+        function runs, with the record of the trace that begins.
 
         Raises:
             RetraceError: if `on_retrace` or `max_traces` forbids the trace.
@@ -121,8 +121,8 @@ _FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
 
 
 def _stack_level() -> int:
-    """The `stacklevel` with which `Watch.before_trace` warns at the line that called the jitted
-    function: the innermost frame that is neither filterjit's nor JAX's."""
+    """Returns the `stacklevel` with which `RetraceOptions.before_trace` warns at the line that
+    called the jitted function: the innermost frame that is neither filterjit's nor JAX's."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):
         level, frame = level + 1, frame.f_back

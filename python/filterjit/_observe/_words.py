@@ -20,13 +20,14 @@ def file_and_line(file: str, line: int) -> str:
 
 
 def source_of(fun: Any) -> str:
-    """The file and line where a function is defined; empty if it has no code object."""
+    """Returns the file and line where a function is defined; an empty text if it has no code
+    object."""
     code = getattr(fun, "__code__", None)
     return "" if code is None else file_and_line(code.co_filename, code.co_firstlineno)
 
 
 def describe(x: Any) -> str:
-    """A static value in words."""
+    """Returns a static value in words."""
     if isinstance(x, types.FunctionType):
         return f"the function `{x.__qualname__}` of {source_of(x)}"
     if isinstance(x, types.MethodType):

@@ -134,8 +134,9 @@ class _Walk:
             self.part(f.__doc__),
         ]
         skip = facts.distrusted
-        kinds = getattr(f, "__type_params__", None)
-        for x in f.__defaults__, f.__kwdefaults__, f.__dict__, self._annotations(f), kinds:
+        type_parameters = getattr(f, "__type_params__", None)
+        annotations = self._annotations(f)
+        for x in f.__defaults__, f.__kwdefaults__, f.__dict__, annotations, type_parameters:
             parts.append(None if not x else _OMITTED if len(parts) in skip else self._own(x))
         for cell in f.__closure__ or ():
             parts.append(_OMITTED if len(parts) in skip else self._cell(cell))

@@ -16,7 +16,7 @@ _TIMES = ("dispatch", *STAGES)
 
 
 def total(row: dict[str, Any]) -> float:
-    """All seconds of a function or variant."""
+    """Returns all seconds of a function or variant."""
     return sum(row[name] or 0.0 for name in _TIMES)
 
 
@@ -35,9 +35,9 @@ class Report:
         self._others = others
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures of the report; times in seconds, sizes in bytes.
+        """Returns the figures of the report; times in seconds, sizes in bytes.
 
-        A figure that is not known, or was not measured (see `time_calls`), is None.
+        A figure that JAX does not tell, or that was not measured (see `time_calls`), is None.
 
         Returns:
             A dict: ``functions``, a list of dicts, each with its ``variants``; ``timed``, whether
@@ -52,8 +52,8 @@ class Report:
     __repr__ = __str__
 
     def text(self, file: Any) -> str:
-        """The table for output to `file`: with colours if `file` is a terminal and `rich` is
-        installed."""
+        """Returns the table for output to `file`, with colours if `file` is a terminal and ``rich``
+        is installed."""
         columns, rows = self._table()
         if file is not None and file.isatty():
             with contextlib.suppress(ImportError):
@@ -101,7 +101,7 @@ class Report:
         return text.rstrip("\n")
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """The columns' heads, and the cells of each row."""
+        """Returns the heads of the columns, and the cells of each row."""
         rows: list[tuple[str, dict[str, Any]]] = []
         for function in self._functions:
             many = f" (x{function['functions']:,})" if function["functions"] > 1 else ""
@@ -182,7 +182,7 @@ def _shorten_name(name: str) -> str:
 
 
 def _labels(texts: list[str]) -> list[str]:
-    """The texts, shortened, without a long common prefix."""
+    """Returns the texts, shortened, without a long common prefix."""
     common = os.path.commonprefix(texts)  # noqa: RUF071 (these are not paths)
     cut = 1 + max(common.rfind(", "), common.rfind("(")) if len(common) > 20 else 0
     if len(set(texts)) < len(texts):
