@@ -1,15 +1,15 @@
 """The output of reports: as text, on a terminal, and as a plot."""
 
 import os
-import pty
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from explain_support import X
 
 import filterjit
 from filterjit import filter_jit
+from support.terminals import terminal
 
 
 @pytest.mark.parametrize("functions", [0, 1, 3])
@@ -35,8 +35,8 @@ def test_a_failed_plot_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "report.png"
     path.write_text("old")
 
-    def fail(self: Any, path: str, **_: Any) -> None:
-        Path(path).write_text("half")
+    def fail(self: Any, file: BinaryIO, **_: Any) -> None:
+        file.write(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Figure, "savefig", fail)
@@ -51,12 +51,10 @@ def test_on_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     f = filter_jit(lambda x, n: x + n)
     for n in range(8):
         f(X, n)
-    master, slave = pty.openpty()
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
-    with os.fdopen(slave, "w") as file:
-        text = f.report().text(file)
-    os.close(master)
+    with terminal() as opened:
+        text = f.report().text(opened.file)
     assert width == 40 or ("compil" in text and "3 oth" in text)
     from rich.text import Text
 
