@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 from explain_support import X
@@ -35,7 +35,7 @@ def test_a_failed_plot_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "report.png"
     path.write_text("old")
 
-    def fail(self: Any, file: BinaryIO, **_: Any) -> None:
+    def fail(self: Any, file: Any, **_: Any) -> None:
         file.write(b"half")
         raise KeyboardInterrupt
 
