@@ -1,7 +1,8 @@
-"""What is timed, and what the tests run on Equinox and on ours: real models, called for real.
+"""The cases that are timed, and that the tests run on Equinox and on filterjit.
 
-A `Case` is a function with its arguments. `CASES` makes each on demand, so that asking for one
-does not build the others.
+A `Case` is a function with its arguments. `CASES` has a function for each case that makes it, so
+that making one does not make the others. Static values (statics) are all values that are not
+arrays.
 """
 
 import dataclasses
@@ -22,21 +23,21 @@ Decorator = Callable[[Any], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A function and the arguments it is called with.
+    """A function and the arguments that it is called with.
 
     Attributes:
-        name: as in `CASES`.
-        summary: one line for people.
+        name: the name in `CASES`.
+        summary: one line for tables.
         function: the function that is jitted.
         args: its positional arguments.
         kwargs: its keyword arguments.
-        carried: so many of the first results are the first arguments of the next call, as a
-            training loop has it.
-        others: further positional arguments, which take turns with `args`, call by call.
-        decorated: for cases that are not just ``jit(function)(*args, **kwargs)``: from a
-            ``filter_jit`` to the call.
-        makes_function: the call makes a jitted function, and returns that.
-        lasts: even a CPU takes so long to run the program that the call returns meanwhile.
+        carried: how many of the first results are the first arguments of the next call, as in a
+            training loop.
+        others: further positional arguments; the calls alternate between these and `args`.
+        decorated: for cases that are not just ``jit(function)(*args, **kwargs)``: takes a
+            decorator like ``filter_jit`` and returns the call.
+        makes_function: the call makes a jitted function and returns it.
+        lasts: the program takes so long, even on a CPU, that the call returns before it ends.
         nested: the call traces a function that calls the jitted one, and returns the trace.
     """
 
@@ -54,29 +55,29 @@ class Case:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is no more than ``jit(function)(*args)``, again and again."""
+        """Whether the case is just ``jit(function)(*args)``, repeated."""
         unusual = (self.kwargs, self.carried, self.others, self.decorated, self.makes_function)
         return not any(unusual) and not self.nested
 
     def value(self, out: Any) -> Any:
-        """What the function gives, by a call that returned `out`."""
+        """Returns the result of the function, where a call returned `out`."""
         if self.makes_function:
             return out(*self.args, **self.kwargs)
         return out.lower().compile()(self.args[-1]) if self.nested else out
 
     @property
     def num_arrays(self) -> int:
-        """How many arrays are passed."""
+        """The number of arrays among the arguments."""
         return len(arrays_in((self.args, self.kwargs)))
 
     @property
     def num_nodes(self) -> int:
-        """How many things there are to look at: containers, leaves and static fields."""
+        """The number of containers, leaves and static fields in the arguments."""
         return sum(_count(x) for x in (*self.args, *self.kwargs.values()))
 
 
 def arrays_in(tree: Any) -> list[Any]:
-    """The arrays among the leaves of `tree`, in order."""
+    """Returns the arrays among the leaves of `tree`, in order."""
     return [x for x in jtu.tree_leaves(tree) if eqx.is_array(x)]
 
 
@@ -95,18 +96,18 @@ def _add_one(tree: Any) -> Any:
 
 
 def infer(model: Any, x: jax.Array) -> Any:
-    """The model answers."""
+    """Calls the model."""
     return model(x)
 
 
 def update(model: Any, x: jax.Array) -> Any:
-    """The model comes back changed."""
+    """Returns an updated model."""
     del x
     return _add_one(model)
 
 
 def identity() -> Case:
-    """The least there is to do."""
+    """The smallest call."""
     return Case("identity", "identity of one array", lambda x: x, (jnp.array(1.0),))
 
 
@@ -115,23 +116,23 @@ def _mlp(width: int) -> Any:
 
 
 def mlp() -> Case:
-    """A small MLP answers: what a served model or an RL policy does."""
+    """Inference of a small MLP, as in a served model or an RL policy."""
     return Case("mlp", "MLP 8-32x4-8, inference", infer, (_mlp(2**5), jnp.ones(8)), lasts=True)
 
 
 def mlp_update() -> Case:
-    """The same MLP comes back changed."""
+    """The same MLP; an updated model is returned."""
     args = (_mlp(2**5), jnp.ones(8))
     return Case("mlp_update", "the same, returns an updated model", update, args, lasts=True)
 
 
 def mlp_256() -> Case:
-    """As many arrays in a wider MLP: the tree is the same, and the device has more to do."""
+    """A wider MLP: the same tree, and more work for the device."""
     return Case("mlp_256", "MLP 8-256x4-8, inference", infer, (_mlp(2**8), jnp.ones(8)), lasts=True)
 
 
 def dict_of(number: int) -> Case:
-    """No Module at all: a dict of so many arrays."""
+    """A dict of `number` arrays, without a Module."""
     tree = {f"weight_{i:03}": jnp.full((), float(i)) for i in range(number)}
     summary = f"dict of {number:,} arrays"
     return Case(f"dict_{number}", summary, lambda tree: sum(tree.values()), (tree,))
@@ -153,7 +154,7 @@ def dict_1000() -> Case:
 
 
 class Link(eqx.Module):
-    """A tiny module, alone or with another one inside."""
+    """A tiny module, which may contain another one."""
 
     scale: jax.Array
     inner: "Link | None" = None
@@ -164,7 +165,7 @@ class Link(eqx.Module):
 
 
 def deep_chain() -> Case:
-    """All depth and no breadth."""
+    """A deep and narrow tree."""
     chain = None
     for _ in range(100):
         chain = Link(jnp.array(1.01), chain)
@@ -174,7 +175,7 @@ def deep_chain() -> Case:
 
 
 def wide_tuple_of(number: int) -> Case:
-    """All breadth and no depth: so many tiny modules side by side."""
+    """A wide and flat tree: a tuple of `number` tiny modules."""
 
     def function(links: Any, x: jax.Array) -> jax.Array:
         for link in links:
@@ -212,7 +213,7 @@ class Block(eqx.Module):
 
 
 class Transformer(eqx.Module):
-    """Blocks on end, and a norm."""
+    """Blocks one after the other, and a norm."""
 
     blocks: list[Block]
     norm: eqx.nn.LayerNorm
@@ -238,22 +239,22 @@ def transformer_4() -> Case:
 
 
 def transformer_4_update() -> Case:
-    """The same transformer comes back changed."""
+    """The same transformer; an updated model is returned."""
     return _transformer("transformer_4_update", 4, update, "the same, returns an updated model")
 
 
 def transformer() -> Case:
-    """Depth and breadth of a real transformer, so small that only the tree is large."""
+    """A transformer with the tree of a real one, and tiny arrays."""
     return _transformer("transformer", 24, infer, "transformer, 24 layers, inference")
 
 
 def transformer_update() -> Case:
-    """The same transformer comes back changed."""
+    """The same transformer; an updated model is returned."""
     return _transformer("transformer_update", 24, update, "the same, returns an updated model")
 
 
 def adam_step() -> Case:
-    """A training loop: each step takes what the last one returned."""
+    """A training loop: each step takes the results of the last one."""
     model = eqx.nn.MLP(2, 1, width_size=8, depth=2, key=jr.key(0))
     optimizer = optax.adam(1e-3)
     state = optimizer.init(eqx.filter(model, eqx.is_array))
@@ -282,19 +283,19 @@ def _add_number(tree: Any, x: jax.Array) -> jax.Array:
 
 
 def static_100k() -> Case:
-    """What filter_jit exists for, much of it: anything that is no array is static."""
+    """Many static values: 100,000 strings in a list."""
     summary = "1 array and a list of 100,000 strings"
     return Case("static_100k", summary, _add_number, (_names(), jnp.array(0.0)))
 
 
 def static_100k_tuple() -> Case:
-    """The same in a tuple, which cannot change."""
+    """The same in a tuple, which is immutable."""
     summary = "1 array and a tuple of 100,000 strings"
     return Case("static_100k_tuple", summary, _add_number, (tuple(_names()), jnp.array(0.0)))
 
 
 class Named(eqx.Module):
-    """A frozen Module of many static objects, and one array."""
+    """A Module of many static values and one array."""
 
     names: tuple[str, ...]
     scale: jax.Array
@@ -304,7 +305,7 @@ class Named(eqx.Module):
 
 
 def static_100k_module() -> Case:
-    """The same in a Module, which is frozen."""
+    """The same in a Module, which is immutable."""
     model = Named(tuple(_names()), jnp.array(2.0))
     summary = "a Module of an array and 100,000 strings"
     return Case("static_100k_module", summary, infer, (model, jnp.array(0.0)))
@@ -339,7 +340,7 @@ def bound_method() -> Case:
 
 
 def kwargs() -> Case:
-    """Keyword arguments, traced and static, out of order, with defaults left out."""
+    """Keyword arguments, dynamic and static, in another order than the parameters."""
 
     def function(x: Any, *, shift: Any, scale: Any = 2.0, mode: str = "add") -> Any:
         return x * scale + shift if mode == "add" else x * scale - shift
@@ -361,36 +362,36 @@ def kwargs() -> Case:
 
 
 def statics_in_turn(number: int) -> Case:
-    """One function met with so many static values, one after the other: a program for each."""
+    """One function, called with `number` static values in turn: it has a variant for each."""
     x = jnp.array(1.0)
     first, *others = ((x, i) for i in range(number))
     return Case(
         f"statics_{number}",
         f"{number:,} static values in turn",
-        lambda x, value: x,  # as little to compile as can be
+        lambda x, value: x,  # as little to compile as possible
         first,
         others=tuple(others),
     )
 
 
 def statics_10() -> Case:
-    """Polymorphic: ten static values in turn."""
+    """Ten static values in turn."""
     return statics_in_turn(10)
 
 
 def statics_1000() -> Case:
-    """The table: a thousand static values in turn."""
+    """A thousand static values in turn, which are looked up in a large table."""
     return statics_in_turn(1000)
 
 
 def nested() -> Case:
-    """A jitted function met while another is traced: what that adds to the trace."""
+    """A jitted function that is called while another one is traced: how long the trace takes."""
     args = (_mlp(2**5), jnp.ones(8))
     return Case("nested", "MLP in a nested jit, trace of the outer", infer, args, nested=True)
 
 
 def make_filter_jit() -> Case:
-    """``filter_jit(f)`` itself: what it costs to have one made in a loop."""
+    """``filter_jit(f)`` itself: what making a jitted function in a loop costs."""
 
     def function(x: jax.Array) -> jax.Array:
         return x + 1
@@ -406,7 +407,7 @@ def make_filter_jit() -> Case:
 
 
 def make_and_call() -> Case:
-    """The same and called at once, where the first call does what making has put off."""
+    """The same, then called once: the first call does the work that ``filter_jit(f)`` defers."""
 
     def function(x: jax.Array) -> jax.Array:
         return x + 1
@@ -414,7 +415,7 @@ def make_and_call() -> Case:
     x = jnp.array(1.0)
     return Case(
         "make_and_call",
-        "`filter_jit(f)(x)`, made afresh for each call",
+        "`filter_jit(f)(x)`, recreated for each call",
         function,
         (x,),
         decorated=lambda decorator: lambda: decorator(function)(x),
@@ -451,7 +452,7 @@ CASES: dict[str, Callable[[], Case]] = {
     )
 }
 
-# The same again in all sizes, for the picture of how a call's cost grows.
+# One tree in several sizes, for the plot of a call's cost over the number of arrays.
 GROWTH: dict[str, Callable[[], Case]] = {
     f"wide_tuple_{number}": functools.partial(wide_tuple_of, number)
     for number in (1, 3, 10, 30, 100, 300, 1000)

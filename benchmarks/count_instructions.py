@@ -115,7 +115,7 @@ def _trees(classes: dict[str, Any]) -> dict[str, Any]:
 
     return {
         "MLP": mlp(5, layer),
-        "MLP that needs care": mlp(5, range(0)),  # whose == is called
+        "MLP with statics compared by ==": mlp(5, range(0)),
         "transformer of 24 layers": [block() for _ in range(24)],
         "dict of 100 arrays": {f"name {i}": array(i) for i in range(100)},
         "list of 10,000 strings": [f"name {i}" for i in range(10_000)],

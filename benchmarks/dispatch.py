@@ -1,18 +1,18 @@
-"""What a call costs: ours, Equinox's, ``jax.jit`` in its many uses, and the floor below all.
+"""Times the dispatch of a call: by filterjit, by Equinox, and by ``jax.jit`` in several ways.
 
     python benchmarks/dispatch.py [--quick] [--times] [--markdown] [--case NAME] [--peer NAME]
                                   [--plot FILE]
 
-Each case has a process of its own, in which the peers take turns of a few milliseconds; the best
-turn of each counts (`timing`).
+Each case runs in its own process, in which the peers run alternately, in batches of a few
+milliseconds. The fastest batch of each counts (see `timing`).
 
-What is timed is dispatch: the time until the call returns. JAX runs the smallest programs within
-the call; there, many calls in a row fill a turn, which is the most exact. Larger ones (`Case.lasts`,
-and all on a GPU) it leaves to another thread. Calls in a row would then wait for room behind each
-other's programs, and what is measured were the slower of dispatch and device. So there each call
-has the clock to itself and finds the device idle: its results are waited for in between, off the
-clock, and the median of a turn is taken. Equinox's calls wait on their own before they return:
-that is part of what they cost, and counts.
+Dispatch is the time until the call returns. JAX runs the smallest programs inside the call: these
+are called many times in a row, which is the most exact. JAX runs larger programs (`Case.lasts`, and
+all programs on a GPU) in another thread. Calls in a row would then wait for each other's programs,
+and the result would be the time of the device where the device is slower. Therefore each of these
+calls is timed on its own and starts on an idle device: its results are waited for while the clock
+is stopped, and the median of a batch is taken. Equinox waits for the device before a call returns.
+This wait is part of the cost of the call and counts.
 """
 
 import argparse
@@ -29,18 +29,19 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from cases import CASES, GROWTH, Case
+from filterjit._base._files import replacing
 from layout import lay_out, machine, progress
 from peers import MISSING, PEERS, applies
-from timing import calls_in, interleaved, way_to_time
+from timing import in_batches, interleaved, timer_for
 
-TURN = 2e-3  # seconds that a turn takes at least
-ROUNDS = 8  # turns that each peer has at least
-SLOW = ("statics_1000",)  # to compile: not in a quick look
+BATCH = 2e-3  # the least seconds of a batch of calls
+ROUNDS = 8  # the least number of batches of each peer
+SLOW = ("statics_1000",)  # cases that compile for long, which --quick leaves out
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What was measured of one case: microseconds a call by the name of the peer."""
+    """The result of one case: microseconds of a call by the name of the peer."""
 
     name: str
     summary: str
@@ -49,30 +50,33 @@ class Row:
     microseconds: dict[str, float]
 
     def ratio(self, above: str, below: str) -> float:
-        """How many times the time of `below` the time of `above` is."""
+        """The time of `above` divided by the time of `below`."""
         return self.microseconds[above] / self.microseconds[below]
 
 
 def measure(case: Case, peers: Sequence[str], seconds: float) -> Row:
-    """Times the peers that apply to a case, by turns, for about as many seconds."""
-    turns = {}
-    for name in peers:
-        if applies(name, case):
-            turn = functools.partial(way_to_time(case), PEERS[name](case))
-            turns[name] = functools.partial(turn, calls_in(TURN, turn))
-    best = interleaved(turns, seconds, ROUNDS)
+    """Times the peers that apply to a case, alternately, for about `seconds`."""
+    timers = {
+        name: functools.partial(timer_for(case), PEERS[name](case))
+        for name in peers
+        if applies(name, case)
+    }
+    best = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
     microseconds = {name: 1e6 * value for name, value in best.items()}
     return Row(case.name, case.summary, case.num_arrays, case.num_nodes, microseconds)
 
 
 def measure_apart(name: str, peers: Sequence[str], seconds: float) -> Row:
-    """The same in a process of its own."""
+    """Does the same in another process."""
     work = json.dumps([name, peers, seconds])
     return Row(**json.loads(_python("dispatch.py", "--work", work, stdout=subprocess.PIPE)))
 
 
 def _python(script: str, *args: str, stdout: int | None = None) -> str:
-    """Runs a script of this folder. Ctrl-C is ours to see: we end it."""
+    """Runs a script of this folder.
+
+    The script has its own session, so Ctrl-C interrupts this process, which then kills the script.
+    """
     path = str(Path(__file__).with_name(script))
     command = [sys.executable, path, *args]
     done = subprocess.run(command, check=True, stdout=stdout, text=True, start_new_session=True)
@@ -83,7 +87,7 @@ def _time(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def _times(value: float) -> str:
+def _ratio(value: float) -> str:
     text = f"{value:,.0f}" if value >= 100 else f"{value:#.2g}".rstrip(".")
     return f"{text}x"
 
@@ -92,65 +96,67 @@ def _cells(row: Row, peers: Sequence[str], times: bool) -> list[str]:
     def cell(peer: str) -> str:
         if peer not in row.microseconds:
             return "-"
-        return _time(row.microseconds[peer]) if times else _times(row.ratio(peer, "ours"))
+        return _time(row.microseconds[peer]) if times else _ratio(row.ratio(peer, "filterjit"))
 
-    cells = [row.summary, f"{row.arrays:,}", f"{row.nodes:,}", _time(row.microseconds["ours"])]
-    cells += [cell(peer) for peer in peers if peer != "ours"]
+    cells = [row.summary, f"{row.arrays:,}", f"{row.nodes:,}", _time(row.microseconds["filterjit"])]
+    cells += [cell(peer) for peer in peers if peer != "filterjit"]
     if "flat" in peers:
-        cells.append(f"{row.ratio('ours', 'flat'):.2f}x")
+        cells.append(f"{row.ratio('filterjit', 'flat'):.2f}x")
     return cells
 
 
 def table(rows: Sequence[Row], peers: Sequence[str], *, times: bool, markdown: bool) -> str:
-    """The rows as Markdown, or lined up for a terminal: microseconds of ours, and for the others
-    how many times as long they take, or theirs too."""
-    heads = ["case", "arrays", "nodes", "ours, µs"]
-    heads += [peer if times else f"{peer}/ours" for peer in peers if peer != "ours"]
+    """Returns the rows as a table, in Markdown or aligned for a terminal.
+
+    It has the microseconds of filterjit, and for each other peer its time divided by that of
+    filterjit, or with `times` its microseconds.
+    """
+    heads = ["case", "arrays", "nodes", "filterjit, µs"]
+    heads += [peer if times else f"{peer}/filterjit" for peer in peers if peer != "filterjit"]
     if "flat" in peers:
-        heads.append("ours/flat")
+        heads.append("filterjit/flat")
     lines = [heads, *(_cells(row, peers, times) for row in rows)]
     return lay_out(lines, markdown=markdown)
 
 
 def caption(peers: Sequence[str]) -> str:
-    """What the numbers are, who the peers are, and where it all is from."""
-    lines = ["Time until a call returns, best of many turns. -: does not apply.", ""]
+    """Returns a description of the numbers, of the peers, and of the machine."""
+    lines = ["Time until a call returns, best of many batches. -: does not apply.", ""]
     lines += [f"{peer + ':':<12}{' '.join(str(PEERS[peer].__doc__).split())}" for peer in peers]
     if MISSING:
-        lines.append(f"Left out, for they are not installed: {', '.join(MISSING)}.")
+        lines.append(f"Left out, because they are not installed: {', '.join(MISSING)}.")
     return "\n".join([*lines, "", machine()])
 
 
 def draw(path: Path, rows: Sequence[Row], peers: Sequence[str]) -> None:
-    """Draws how a call's cost grows with the number of arrays. The file appears when it is whole."""
+    """Plots the cost of a call over the number of arrays.
+
+    An existing file is replaced only when the new one is complete.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for peer in peers:
-        known = [row for row in rows if peer in row.microseconds]
-        if known:
+        measured = [row for row in rows if peer in row.microseconds]
+        if measured:
             axes.loglog(
-                [row.arrays for row in known],
-                [row.microseconds[peer] for row in known],
+                [row.arrays for row in measured],
+                [row.microseconds[peer] for row in measured],
                 marker=".",
-                linewidth=3 if peer == "ours" else 1.5,
+                linewidth=3 if peer == "filterjit" else 1.5,
                 label=peer,
             )
     axes.set_xlabel("arrays, each in a tiny module, side by side in a tuple")
     axes.set_ylabel("microseconds until a call returns")
     axes.grid(color="#dddddd", linewidth=0.8)
     axes.legend(frameon=False)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        figure.savefig(unfinished, format=path.suffix[1:], dpi=160)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=160)
 
 
 def _picture(text: str) -> Path:
-    """A path that a picture can be written to."""
+    """Returns the path of a plot, after a check that it can be written."""
     path = Path(text)
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise argparse.ArgumentTypeError(f"{text!r} does not end in .svg, .png or .pdf")
@@ -164,16 +170,20 @@ def _parser() -> argparse.ArgumentParser:
         description="Times the dispatch of filterjit, Equinox and jax.jit on the same cases."
     )
     parser.add_argument(
-        "--quick", action="store_true", help="a rough look: 0.3 seconds a case, the slow ones not"
+        "--quick",
+        action="store_true",
+        help="rough times: 0.3 seconds a case, without the slow cases",
     )
-    parser.add_argument("--times", action="store_true", help="microseconds of all, not ratios")
+    parser.add_argument(
+        "--times", action="store_true", help="print microseconds of all peers, not ratios"
+    )
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     for option, names in (("--case", list(CASES)), ("--peer", list(PEERS))):
         parser.add_argument(
             option, action="append", choices=names, metavar="NAME", help=", ".join(names)
         )
     parser.add_argument(
-        "--plot", type=_picture, metavar="FILE", help="draw how the cost grows with the arrays"
+        "--plot", type=_picture, metavar="FILE", help="plot the cost over the number of arrays"
     )
     parser.add_argument("--work", type=json.loads, help=argparse.SUPPRESS)
     return parser
@@ -188,8 +198,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(dataclasses.asdict(row)))
         return 0
 
-    # In their order, and ours always: it is what the others are compared with.
-    peers = [name for name in PEERS if not options.peer or name in (*options.peer, "ours")]
+    # filterjit is always there, because the others are compared with it.
+    peers = [name for name in PEERS if not options.peer or name in (*options.peer, "filterjit")]
     names = options.case or [name for name in CASES if not (options.quick and name in SLOW)]
     sizes = list(GROWTH) if options.plot else []
     seconds = 0.3 if options.quick else 6.0
@@ -200,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"\n{caption(peers)}", flush=True)
         if options.plot:
             draw(options.plot, [rows[name] for name in sizes], peers)
-            print(f"Picture: {options.plot}", flush=True)
+            print(f"Plot: {options.plot}", flush=True)
         if not options.case:
             for script in ("ratios.py", "trees.py"):
                 print(flush=True)
@@ -213,5 +223,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     with contextlib.suppress(AttributeError):
-        sys.stdout.reconfigure(errors="replace")  # not every encoding has a µ
+        sys.stdout.reconfigure(errors="replace")  # some encodings have no µ
     sys.exit(main())

@@ -1,11 +1,11 @@
-"""Whole programs on Equinox and on ours: what a step of each takes, results waited for.
+"""Times a step of whole programs on Equinox and on filterjit, including the wait for its results.
 
     python benchmarks/end_to_end.py [--quick] [--markdown] [--program NAME]
 
-The programs are written for Equinox. Each runs twice in one process: as it is, and with
-`filterjit.installed()` in force. The two take turns, so that what else goes on in the machine
-meets both; the best turn of each counts. Unlike in dispatch.py the time that the device needs is
-part of it: the ratio says what a user gains.
+The programs are written for Equinox. Each runs twice in one process: as it is, and inside
+`filterjit.installed()`. The two run alternately, so that other load on the machine affects both,
+and the fastest batch of steps of each counts. Unlike in dispatch.py, the time of the device is
+included: the ratio is the gain of a user.
 """
 
 import argparse
@@ -29,14 +29,14 @@ import optax
 
 import filterjit
 from layout import lay_out, machine, progress
-from timing import calls_in, interleaved
+from timing import in_batches, interleaved
 
-TURN = 10e-3  # seconds that a turn takes at least
-ROUNDS = 6  # turns that each way has at least
+BATCH = 10e-3  # the least seconds of a batch of steps
+ROUNDS = 6  # the least number of batches on each implementation
 Step = Callable[[], Any]
 
 
-# ---- the programs ----
+# ---- the programs; the docstring of each function is its label in the output ----
 
 
 def adam_step() -> Step:
@@ -107,7 +107,7 @@ class CartPole(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CartPoleConfig:
-    """What is fixed when the environment is made."""
+    """The static configuration of an environment."""
 
     gravity: float = 9.8
     mass: float = 1.1
@@ -233,7 +233,7 @@ def decode_step() -> Step:
 
 
 def oscillator() -> tuple[Any, Any, Any]:
-    """A term, where it starts, and its arguments: a damped spring."""
+    """Returns the term, the initial state and the arguments of a damped spring."""
     import diffrax
 
     def field(t: Any, y: Any, args: Any) -> Any:
@@ -286,9 +286,10 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
 if importlib.util.find_spec("diffrax") is not None:
     PROGRAMS |= {make.__name__: make for make in (diffrax_jitted, diffrax_bare)}
 
-WAYS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+# A context in which a program runs on each implementation.
+IMPLEMENTATIONS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "equinox": contextlib.nullcontext,
-    "ours": filterjit.installed,
+    "filterjit": filterjit.installed,
 }
 
 
@@ -297,7 +298,7 @@ WAYS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What was measured of one program: microseconds a step by the name of the way."""
+    """The result of one program: microseconds of a step by the name of the implementation."""
 
     name: str
     microseconds: dict[str, float]
@@ -308,22 +309,22 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        return self.microseconds["equinox"] / self.microseconds["ours"]
+        return self.microseconds["equinox"] / self.microseconds["filterjit"]
 
 
-def _turn(way: str, step: Step, number: int) -> float:
-    """Seconds that a step takes, of `number` in a row."""
+def _seconds(implementation: str, step: Step, number: int) -> float:
+    """Runs `number` steps in a row, and returns the seconds of one."""
     repeat = itertools.repeat(None, number)
-    with WAYS[way]():
+    with IMPLEMENTATIONS[implementation]():
         start = time.perf_counter()
         for _ in repeat:
             step()
         return (time.perf_counter() - start) / number
 
 
-def start(name: str, way: str) -> Step:
-    """The program, ready for its next step: traced and compiled."""
-    with WAYS[way]():
+def start(name: str, implementation: str) -> Step:
+    """Returns a step of the program, which is already traced and compiled."""
+    with IMPLEMENTATIONS[implementation]():
         step = PROGRAMS[name]()
         for _ in range(3):
             step()
@@ -331,13 +332,10 @@ def start(name: str, way: str) -> Step:
 
 
 def measure(name: str, seconds: float) -> Row:
-    """Times a program both ways, by turns, for about as many seconds."""
-    turns = {}
-    for way in WAYS:
-        turn = functools.partial(_turn, way, start(name, way))
-        turns[way] = functools.partial(turn, calls_in(TURN, turn))
-    best = interleaved(turns, seconds, ROUNDS)
-    return Row(name, {way: 1e6 * value for way, value in best.items()})
+    """Times a program on both implementations, alternately, for about `seconds`."""
+    timers = {x: functools.partial(_seconds, x, start(name, x)) for x in IMPLEMENTATIONS}
+    best = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
+    return Row(name, {x: 1e6 * value for x, value in best.items()})
 
 
 # ---- printing ----
@@ -346,28 +344,28 @@ HEADERS = ("microseconds a step", "equinox.filter_jit", "filterjit", "equinox / 
 
 
 def table(rows: Sequence[Row], *, markdown: bool) -> str:
-    """The rows as Markdown, or lined up for a terminal."""
+    """Returns the rows as a table, in Markdown or aligned for a terminal."""
     lines = [list(HEADERS)]
     for row in rows:
-        times = [f"{row.microseconds[way]:,.0f}" for way in WAYS]
+        times = [f"{row.microseconds[x]:,.0f}" for x in IMPLEMENTATIONS]
         lines.append([row.summary, *times, f"{row.ratio:.1f}x"])
     return lay_out(lines, markdown=markdown)
 
 
 def caption() -> str:
-    """What the numbers are, and where they are from."""
+    """Returns a description of the numbers and of the machine."""
     return (
-        "A whole step, its result waited for: dispatch, device and the program's own Python. "
-        "Best of many turns.\n" + machine()
+        "Time of a whole step until its results are there: dispatch, device and the program's own "
+        "Python. Best of many batches.\n" + machine()
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures, prints the table, and returns the exit status."""
     parser = argparse.ArgumentParser(
-        description="Times whole programs on equinox.filter_jit and with filterjit in its place."
+        description="Times whole programs on equinox.filter_jit and on filterjit."
     )
-    parser.add_argument("--quick", action="store_true", help="a rough look: 0.5 seconds a program")
+    parser.add_argument("--quick", action="store_true", help="rough times: 0.5 seconds a program")
     parser.add_argument("--markdown", action="store_true", help="print the table of the README")
     parser.add_argument(
         "--program",
@@ -389,7 +387,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print()
     print(caption())
     if "diffrax_bare" not in PROGRAMS:
-        print("Diffrax is not installed: its programs are left out.")
+        print("Left out, because Diffrax is not installed: the programs that use it.")
     return 0
 
 

@@ -1,13 +1,15 @@
-"""How long a fresh process takes until its first answer, with and without a saved program.
+"""Times a fresh process until its first result, with and without a saved program.
 
     python benchmarks/first_answer.py [--rounds N] [--markdown] [--case NAME]
 
-Each way runs in processes of its own, by turns; the best of each counts. The clock starts when the
-model is there and JAX has met its device, and stops when the first result is. Afterwards a call of
-what is compiled is held against a hit of the function, interleaved in one process.
+Each way to the result has its own processes, which run alternately; the best of each counts. The
+clock starts when the model exists and JAX has found its device, and stops when the first result is
+there. In addition, a call of a `Compiled` is compared with a hit of the jitted function; the two
+run alternately in one process.
 """
 
 import argparse
+import functools
 import os
 import subprocess
 import sys
@@ -30,7 +32,7 @@ from timing import in_a_row, interleaved
 SHOWN = ("mlp", "transformer_4", "transformer")
 WAYS = {
     "equinox": "`eqx.filter_jit`",
-    "ours": "filterjit",
+    "filterjit": "filterjit",
     "cache": "filterjit, JAX's persistent cache",
     "portable": "filterjit, `load` of a portable file",
     "executable": "filterjit, `load` of an executable",
@@ -38,18 +40,17 @@ WAYS = {
 
 
 def first_answer(case_name: str, way: str, folder: Path) -> float:
-    """Seconds until the first answer, in this process, which has answered nothing yet."""
+    """Returns the seconds until the first result of this process."""
     if way == "cache":
         _use_cache(folder)
     case = CASES[case_name]()
     jax.block_until_ready((case.args, jax.numpy.ones(())))
-    makers = eqx.filter_jit, filterjit.filter_jit, filterjit.load  # imported
+    # The attributes are read before the clock starts: reading one may import a module.
+    load, jit = filterjit.load, eqx.filter_jit if way == "equinox" else filterjit.filter_jit
+    is_saved = way in ("portable", "executable")
     start = time.perf_counter()
     call: Callable[..., Any]
-    if way in ("portable", "executable"):
-        call = makers[2](_file(folder, case_name, way))
-    else:
-        call = makers[way != "equinox"](case.function)
+    call = load(_file(folder, case_name, way)) if is_saved else jit(case.function)
     jax.block_until_ready(eqx.filter(call(*case.args, **case.kwargs), eqx.is_array))
     return time.perf_counter() - start
 
@@ -65,7 +66,7 @@ def _file(folder: Path, case_name: str, way: str) -> Path:
 
 
 def prepare(case_name: str, folder: Path) -> dict[str, float]:
-    """Saves the program in both ways, and times a call of it against a hit of the function."""
+    """Saves the program in both ways. Returns the seconds of a call of it, and of a hit."""
     case = CASES[case_name]()
     f: Any = filterjit.filter_jit(case.function)
     compiled = f.lower(*case.args, **case.kwargs).compile()
@@ -77,11 +78,11 @@ def prepare(case_name: str, folder: Path) -> dict[str, float]:
     }
     for call in calls.values():
         call()
-    turns = {name: lambda call=call: in_a_row(call, 200) for name, call in calls.items()}
-    return interleaved(turns, 3.0, 20)
+    batches = {name: functools.partial(in_a_row, call, 200) for name, call in calls.items()}
+    return interleaved(batches, 3.0, 20)
 
 
-def _in_a_process(*arguments: str) -> float:
+def _seconds_of_a_process(*arguments: str) -> float:
     done = subprocess.run(
         [sys.executable, __file__, *arguments], capture_output=True, text=True, check=True
     )
@@ -92,17 +93,19 @@ def measure(case_names: Sequence[str], rounds: int, folder: Path) -> dict[str, d
     found = {}
     for case_name in progress(case_names):
         best = prepare(case_name, folder)
-        for turn in range(rounds + 1):  # the first fills JAX's cache, and the disk's
+        for i in range(rounds + 1):  # the first round fills the caches of JAX and of the disk
             for way in WAYS:
-                seconds = _in_a_process("--one", way, "--case", case_name, "--in", str(folder))
-                if turn:
+                seconds = _seconds_of_a_process(
+                    "--one", way, "--case", case_name, "--in", str(folder)
+                )
+                if i > 0:
                     best[way] = min(best.get(way, seconds), seconds)
         found[case_name] = best
     return found
 
 
 def table(found: dict[str, dict[str, float]], markdown: bool) -> str:
-    lines = [["until the first answer, ms", *found, "equinox over it, last"]]
+    lines = [["until the first result, ms", *found, "speed-up over equinox, last"]]
     last = list(found.values())[-1]
     for way, title in WAYS.items():
         times = [f"{1e3 * best[way]:,.0f}" for best in found.values()]
@@ -113,10 +116,12 @@ def table(found: dict[str, dict[str, float]], markdown: bool) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="processes of each way")
-    parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--case", choices=CASES, help="this one alone")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="the number of processes of each way (default: 5)"
+    )
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--case", choices=CASES, help="this case only")
     parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--in", dest="folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -127,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         names = [options.case] if options.case else SHOWN
         found = measure(names, options.rounds, Path(folder))
     print(table(found, options.markdown))
-    print(f"Fresh processes by turns, the best of {options.rounds} each. {machine()}")
+    print(f"Fresh processes, run alternately; the best of {options.rounds} each. {machine()}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks print: tables, what machine they are from, and a bar meanwhile."""
+"""The output of the benchmarks: tables, a description of the machine, and a progress bar."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from filterjit._base._text import align, widths_of
 
 
 def lay_out(lines: Sequence[Sequence[str]], *, markdown: bool) -> str:
-    """Cells, the first line of them the heads, as Markdown or lined up for a terminal."""
+    """Returns a table of `lines` of cells, as Markdown or aligned; the first line has the heads."""
     rows = [list(line) for line in lines]
     if not markdown:
         for row in rows:
@@ -27,7 +27,7 @@ def lay_out(lines: Sequence[Sequence[str]], *, markdown: bool) -> str:
 
 
 def machine() -> str:
-    """Where the numbers are from."""
+    """Returns the machine and the versions on which the times were measured."""
     return (
         f"{os.cpu_count()} cores, {jax.default_backend()}, "
         f"{platform.python_implementation()} {platform.python_version()}, "
@@ -36,7 +36,7 @@ def machine() -> str:
 
 
 def progress(names: Sequence[str]) -> Iterator[str]:
-    """The names, one by one, with a bar and the time left on a terminal; nothing elsewhere."""
+    """Yields the names one by one. On a terminal it shows a bar with the remaining time."""
     bar = _terminal.progress(
         lambda rich: (
             rich.BarColumn(),
@@ -44,7 +44,7 @@ def progress(names: Sequence[str]) -> Iterator[str]:
             rich.TimeRemainingColumn(),
             "{task.description}",
         ),
-        auto_refresh=False,  # a thread of it would run while calls are timed
+        auto_refresh=False,  # a thread that refreshes it would run while calls are timed
         speed_estimate_period=3600.0,
     )
     if bar is None:

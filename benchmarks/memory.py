@@ -1,9 +1,10 @@
-"""The process's memory over the number of different statics that one function was called with.
+"""Measures how memory grows when one function is called with many different static values (statics).
 
     python benchmarks/memory.py [--statics N] [--maxsize N] [--plot PATH]
 
-For `filterjit.filter_jit(maxsize=128)` and for `equinox.filter_jit`, which keeps all programs; each
-in a process of its own. Prints by how many MiB each has grown over the last half.
+It compares `filterjit.filter_jit(maxsize=128)` with `equinox.filter_jit`, which keeps all programs,
+each in its own process, and prints by how many MiB each process grew in the second half of the
+calls.
 """
 
 import argparse
@@ -20,12 +21,13 @@ STEPS = 20
 
 
 def resident() -> float:
+    """Returns the resident memory of this process, in MiB."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def grow(jit: str, statics: int, maxsize: int) -> None:
-    """In a process of its own: prints [statics, MiB] after each of STEPS steps."""
+    """Runs in a child process: prints [statics, MiB] after each of STEPS steps."""
     import gc
 
     import jax.numpy as jnp
@@ -87,16 +89,22 @@ def plot(path: str, found: dict[str, list[list[float]]], maxsize: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--statics", type=int, default=3000, help="how many (default: 3000)")
-    parser.add_argument("--maxsize", type=int, default=128, help="of filterjit (default: 128)")
-    parser.add_argument("--plot", metavar="PATH", help="draws it, say benchmarks/memory.svg")
+    parser.add_argument(
+        "--statics", type=int, default=3000, help="the number of static values (default: 3000)"
+    )
+    parser.add_argument(
+        "--maxsize", type=int, default=128, help="the maxsize of filterjit (default: 128)"
+    )
+    parser.add_argument(
+        "--plot", metavar="PATH", help="plot the memory, for example to benchmarks/memory.svg"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         grow(args.child, args.statics, args.maxsize)
         return
     found = {jit: measure(jit, args.statics, args.maxsize) for jit in ("equinox", "filterjit")}
-    print("MiB grown over the last half:")
+    print("Growth in the second half of the calls, in MiB:")
     for jit, points in found.items():
         print(f"{jit} {points[-1][1] - points[len(points) // 2 - 1][1]:.1f}")
     if args.plot:

@@ -1,8 +1,8 @@
-"""Who is timed: each peer turns a `Case` that it `applies` to into a call that takes nothing.
+"""The peers that are timed: functions that make a call without arguments from a `Case`.
 
-The call has been warmed up: it is traced and compiled. It does not wait for its results (but
-Equinox does inside). The arrays in `Case.value` of what it returns are the same for each peer, but
-Flax has its own order and its matrices transposed, and Inox its own order.
+The returned call is already traced and compiled. It does not wait for its results, except that
+Equinox waits inside the call. `Case.value` of the result has the same arrays for each peer, except
+that Flax orders them in another way and transposes matrices, and Inox orders them in another way.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ import equinox as eqx
 import jax
 import jax.tree_util as jtu
 
-import filterjit
+import filterjit as fj
 from cases import Call, Case, Decorator, arrays_in, infer, update
 
 Peer = Callable[[Case], Call]
 
 
 def flat(case: Case) -> Call:
-    """jax.jit of the same function from arrays to arrays: the floor of what goes through it."""
+    """jax.jit of the same function on a flat list of its arrays: the floor of all that use jax.jit."""
     if case.makes_function:
         return functools.partial(jax.jit, case.function)
 
@@ -42,7 +42,7 @@ def flat(case: Case) -> Call:
 
 
 def pytree(case: Case) -> Call:
-    """jax.jit on the same pytrees; what is static was taken out beforehand, which is not counted."""
+    """jax.jit on the same pytrees; the statics are removed beforehand, which is not counted."""
     if case.makes_function:
         return functools.partial(jax.jit, case.function)
 
@@ -59,7 +59,7 @@ def pytree(case: Case) -> Call:
 
 
 def closed(case: Case) -> Call:
-    """jax.jit that closes over all but the last argument: the model's arrays are constants."""
+    """jax.jit of a function that closes over all but the last argument: the arrays are constants."""
     *model, last = case.args
 
     def function(last: Any) -> Any:
@@ -74,7 +74,7 @@ def equinox(case: Case) -> Call:
 
 
 def linen(case: Case) -> Call:
-    """jax.jit of a Flax linen module of the same weights, on its parameters."""
+    """jax.jit of a Flax linen module with the same weights, on its parameters."""
     import flax.linen as nn
 
     layers = case.args[0].layers
@@ -98,19 +98,19 @@ def linen(case: Case) -> Call:
 
 
 def nnx_jit(case: Case) -> Call:
-    """nnx.jit of a Flax nnx module of the same weights."""
+    """nnx.jit of a Flax nnx module with the same weights."""
     return in_turn([functools.partial(*_nnx(case), case.args[1])])
 
 
 def nnx_cached(case: Case) -> Call:
-    """The same by nnx.cached_partial, which looks at the module once, beforehand."""
+    """The same with nnx.cached_partial, which flattens the module once, beforehand."""
     from flax import nnx
 
     return in_turn([functools.partial(nnx.cached_partial(*_nnx(case)), case.args[1])])
 
 
 def inox(case: Case) -> Call:
-    """jax.jit on the dict of arrays that inox.tree.partition makes beforehand, not counted."""
+    """jax.jit on the dict of arrays of inox.tree.partition, made beforehand, which is not counted."""
     import inox.tree
 
     treedef, arrays, others = inox.tree.partition(case.args, eqx.is_array)
@@ -123,13 +123,13 @@ def inox(case: Case) -> Call:
 
 
 def optree(case: Case) -> Call:
-    """jax.jit of the flat list that optree makes of the pytree, whose statics were taken out."""
+    """jax.jit on the flat list that optree makes of the pytree without its statics."""
     import optree
 
     traced, static = eqx.partition(case.args, eqx.is_array)
     treedef = jax.tree.structure(traced)
-    _teach_optree(traced)
-    result = None  # its treedef by optree, known from the trace on
+    _register_modules(traced)
+    result = None  # optree's treedef of the result, set by the trace
 
     def function(*arrays: Any) -> list[Any]:
         nonlocal result
@@ -146,9 +146,9 @@ def optree(case: Case) -> Call:
     return in_turn([call])
 
 
-def ours(case: Case) -> Call:
+def filterjit(case: Case) -> Call:
     """filterjit.filter_jit."""
-    return _filter_jitted(case, filterjit.filter_jit)
+    return _filter_jitted(case, fj.filter_jit)
 
 
 def _filter_jitted(case: Case, decorator: Decorator) -> Call:
@@ -165,12 +165,11 @@ def _filter_jitted(case: Case, decorator: Decorator) -> Call:
 
 def _calling(jitted: Any, args: tuple[Any, ...], kwargs: Any, carried: int, nested: bool) -> Call:
     if nested:
-        # A new function each time, or JAX would know the trace already.
+        # A new function each time: JAX would find the trace of an old one in its cache.
         return lambda: jax.jit(lambda last: jitted(*args[:-1], last)).trace(args[-1])
     if not carried:
-        return functools.partial(jitted, *args, **kwargs)  # no Python frame on the way
-    rest = args[carried:]
-    first = args[:carried]
+        return functools.partial(jitted, *args, **kwargs)  # calls without a Python frame
+    first, rest = args[:carried], args[carried:]
 
     def call() -> Any:
         nonlocal first
@@ -182,12 +181,12 @@ def _calling(jitted: Any, args: tuple[Any, ...], kwargs: Any, carried: int, nest
 
 
 def _as_called(case: Case, call: Call) -> Call:
-    """With the frame of Python around it that `Case.decorated` puts around the others."""
+    """Adds the Python frame that `Case.decorated` adds to the calls of other peers."""
     return call if case.decorated is None else lambda: call()
 
 
 def in_turn(calls: Sequence[Call]) -> Call:
-    """A call that makes the given ones, one after the other and over again. All are warm."""
+    """Returns a call that makes the given calls in turn, over and over, after some calls of each."""
     for _ in range(3):
         for call in calls:
             jax.block_until_ready(arrays_in(call()))
@@ -198,7 +197,7 @@ def in_turn(calls: Sequence[Call]) -> Call:
 
 
 def _nnx(case: Case) -> tuple[Any, Any]:
-    """The jitted function and its module."""
+    """Returns the jitted function and its module."""
     from flax import nnx
 
     class MLP(nnx.Module):
@@ -244,27 +243,27 @@ def _register_with_optree(module: type[eqx.Module]) -> None:
     optree.register_pytree_node(module, flatten, unflatten, namespace="benchmarks")
 
 
-def _teach_optree(tree: Any) -> None:
+def _register_modules(tree: Any) -> None:
     """Registers the Modules in `tree` with optree."""
     for node in jtu.tree_leaves(tree, is_leaf=lambda x: isinstance(x, eqx.Module)):
         if isinstance(node, eqx.Module):
             _register_with_optree(type(node))
             for child in vars(node).values():
-                _teach_optree(child)
+                _register_modules(child)
 
 
 def _is_mlp(case: Case) -> bool:
-    """Whether it is one that the Flax peers know how to write in Flax."""
-    known = case.function in (infer, update) and isinstance(case.args[0], eqx.nn.MLP)
-    return case.is_plain and known
+    """Whether the Flax peers can do what the case does."""
+    is_mlp = case.function in (infer, update) and isinstance(case.args[0], eqx.nn.MLP)
+    return case.is_plain and is_mlp
 
 
 def _has_model(case: Case) -> bool:
     return case.is_plain and len(case.args) > 1
 
 
-_ALL = (flat, pytree, closed, equinox, linen, nnx_jit, nnx_cached, inox, optree, ours)
-# For those that are not for everyone: what must be installed, and the cases they are for.
+_ALL = (flat, pytree, closed, equinox, linen, nnx_jit, nnx_cached, inox, optree, filterjit)
+# For peers that do not always apply: the package that they need, and the cases that they can do.
 _LIMITS: dict[str, tuple[str, Callable[[Case], bool]]] = {
     "closed": ("jax", _has_model),
     "linen": ("flax", _is_mlp),

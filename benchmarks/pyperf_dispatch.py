@@ -1,18 +1,18 @@
-"""The same calls under pyperf, one peer at a time, each case in processes of its own.
+"""Times the cases with pyperf, one peer at a time, each case in its own processes.
 
     python benchmarks/pyperf_dispatch.py --peer equinox --fast -o equinox.json
-    python benchmarks/pyperf_dispatch.py --peer ours --fast -o ours.json
-    pyperf compare_to equinox.json ours.json --table
+    python benchmarks/pyperf_dispatch.py --peer filterjit --fast -o filterjit.json
+    pyperf compare_to equinox.json filterjit.json --table
 
-``--case NAME ...`` chooses some; ``--help`` tells what else pyperf can. The clock is dispatch.py's.
-The two runs follow each other, so on a busy machine trust dispatch.py, where peers take turns.
+``--case NAME ...`` selects cases; ``--help`` lists the other options of pyperf. Calls are timed as
+in dispatch.py. On a busy machine, dispatch.py is more exact: there the peers run alternately, and
+here one after the other.
 """
 
 import argparse
 import functools
 import gc
 import os
-from collections.abc import Callable
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -20,35 +20,35 @@ import pyperf
 
 from cases import CASES
 from peers import PEERS, applies
-from timing import way_to_time
+from timing import Timer, timer_for
 
 
 @functools.cache
-def _clock(peer: str, name: str) -> Callable[[int], float]:
+def _timer(peer: str, name: str) -> Timer:
     case = CASES[name]()
-    return functools.partial(way_to_time(case), PEERS[peer](case))
+    return functools.partial(timer_for(case), PEERS[peer](case))
 
 
 def _seconds(loops: int, peer: str, name: str) -> float:
-    """Of so many calls, the garbage collector off."""
-    clock = _clock(peer, name)
+    """Returns the seconds of `loops` calls, with the garbage collector off."""
+    timer = _timer(peer, name)
     gc.collect()
     gc.disable()
     try:
-        return loops * clock(loops)
+        return loops * timer(loops)
     finally:
         gc.enable()
 
 
-def _pass_on(command: list[str], options: argparse.Namespace) -> None:
-    """Tells a worker what to run."""
+def _add_options(command: list[str], options: argparse.Namespace) -> None:
+    """Adds the options of this script to the command of a worker process."""
     command += ["--peer", options.peer, "--case", *options.case]
 
 
 def main() -> None:
     """Runs pyperf on the cases that the peer applies to."""
-    runner = pyperf.Runner(processes=5, add_cmdline_args=_pass_on)
-    runner.argparser.add_argument("--peer", choices=list(PEERS), default="ours")
+    runner = pyperf.Runner(processes=5, add_cmdline_args=_add_options)
+    runner.argparser.add_argument("--peer", choices=list(PEERS), default="filterjit")
     runner.argparser.add_argument(
         "--case", nargs="+", choices=list(CASES), default=list(CASES), metavar="NAME"
     )

@@ -1,6 +1,8 @@
-"""Single ratios that a table of calls does not show.
+"""Ratios of two calls that the table of dispatch.py does not have.
 
-python benchmarks/ratios.py [--quick] [NAME ...]
+    python benchmarks/ratios.py [--quick] [NAME ...]
+
+The docstring of each function is its label in the output.
 """
 
 import argparse
@@ -22,34 +24,32 @@ import jax
 import filterjit
 import peers
 from cases import CASES, Call, statics_in_turn
-from end_to_end import WAYS, oscillator
+from end_to_end import IMPLEMENTATIONS, oscillator
 from layout import progress
-from timing import calls_in, in_a_row, interleaved
+from timing import in_a_row, in_batches, interleaved
 
-TURN = 2e-3  # seconds that a turn takes at least
-ROUNDS = 8  # turns that each has at least
+BATCH = 2e-3  # the least seconds of a batch of calls
+ROUNDS = 8  # the least number of batches of each call
 
 
 def _ratio(
-    turns: Mapping[str, Callable[[], float]],
+    batches: Mapping[str, Callable[[], float]],
     seconds: float,
     pick: Callable[[list[float]], float] = min,
 ) -> float:
-    """The time of the first over that of the second."""
-    above, below = interleaved(turns, seconds, ROUNDS, pick).values()
+    """Returns the time of the first of two batches divided by that of the second."""
+    above, below = interleaved(batches, seconds, ROUNDS, pick).values()
     return above / below
 
 
 def _ratio_of_calls(above: Call, below: Call, seconds: float) -> float:
-    turns = {}
-    for name, call in (("above", above), ("below", below)):
-        turn = functools.partial(in_a_row, call)
-        turns[name] = functools.partial(turn, calls_in(TURN, turn))
-    return _ratio(turns, seconds)
+    calls = {"above": above, "below": below}
+    timers = {name: functools.partial(in_a_row, call) for name, call in calls.items()}
+    return _ratio(in_batches(timers, BATCH), seconds)
 
 
 def bound_over_plain(seconds: float) -> float:
-    """A bound method over a plain call of the same function, both ours"""
+    """A bound method over a plain call of the same function, both filterjit"""
     case = CASES["bound_method"]()
     jitted = filterjit.filter_jit(case.function)
     tiny, x = case.args
@@ -58,25 +58,25 @@ def bound_over_plain(seconds: float) -> float:
         return jitted(tiny, x)
 
     plain()
-    return _ratio_of_calls(peers.ours(case), plain, seconds)
+    return _ratio_of_calls(peers.filterjit(case), plain, seconds)
 
 
 def thousand_over_one(seconds: float) -> float:
-    """A hit among 1,000 variants, each in its turn, over a hit on the only one"""
+    """A hit among 1,000 variants, called one after the other, over a hit on the only one"""
     thousand = statics_in_turn(1000)
     one = dataclasses.replace(thousand, others=(thousand.args,) * 999)
-    return _ratio_of_calls(peers.ours(thousand), peers.ours(one), seconds)
+    return _ratio_of_calls(peers.filterjit(thousand), peers.filterjit(one), seconds)
 
 
 def thousand_over_one_of_jit(seconds: float) -> float:
-    """The same of jax.jit: 1,000 functions, each in its turn, over one"""
+    """The same for jax.jit: 1,000 functions, called one after the other, over one"""
     thousand = statics_in_turn(1000)
     one = peers.flat(dataclasses.replace(thousand, others=()))
     return _ratio_of_calls(peers.flat(thousand), peers.in_turn([one] * 1000), seconds)
 
 
 def first_call_over_jit(seconds: float) -> float:
-    """A first call, traced and compiled, over that of jax.jit on the same pytree of arrays"""
+    """A first call, traced and compiled, over a first call of jax.jit on the same pytree of arrays"""
     model, x = CASES["mlp"]().args
     layers = [(layer.weight, layer.bias) for layer in model.layers]
 
@@ -90,35 +90,36 @@ def first_call_over_jit(seconds: float) -> float:
         jit(function)(layers, x).block_until_ready()
         return time.perf_counter() - start
 
-    jits = {"ours": filterjit.filter_jit, "jax": jax.jit}
-    turns = {name: functools.partial(first_call, jit) for name, jit in jits.items()}
-    # Of compiles there are too few in that time for the best to be more than chance, and their
-    # median has what else goes on in the machine.
-    return _ratio(turns, 5 * seconds, lambda times: statistics.quantiles(times)[0])
+    jits = {"filterjit": filterjit.filter_jit, "jax": jax.jit}
+    batches = {name: functools.partial(first_call, jit) for name, jit in jits.items()}
+    # The lower quartile: with so few compilations the minimum is chance, and the median includes
+    # other load on the machine.
+    return _ratio(batches, 5 * seconds, lambda times: statistics.quantiles(times)[0])
 
 
 def nested_solve(seconds: float) -> float:
-    """Equinox's time over ours to trace a call of a Diffrax solve, itself a filter_jit, met before"""
+    """Tracing a call of a Diffrax solve, itself a filter_jit that was traced before: Equinox over filterjit"""
     import diffrax
 
     term, y, args = oscillator()
     solver, controller = diffrax.Tsit5(), diffrax.ConstantStepSize()
 
-    def trace(way: str) -> float:
+    def trace(implementation: str) -> float:
         def solve(y: Any) -> Any:
             return diffrax.diffeqsolve(
                 term, solver, 0.0, 0.5, 0.1, y, args=args, stepsize_controller=controller
             ).ys
 
-        with WAYS[way]():
+        with IMPLEMENTATIONS[implementation]():
             start = time.perf_counter()
             jax.jit(solve).trace(y)
             return time.perf_counter() - start
 
-    return _ratio({way: functools.partial(trace, way) for way in WAYS}, seconds)
+    return _ratio({x: functools.partial(trace, x) for x in IMPLEMENTATIONS}, seconds)
 
 
-SLOW = (thousand_over_one.__name__, thousand_over_one_of_jit.__name__)  # to compile
+# These compile for long, so --quick leaves them out.
+SLOW = (thousand_over_one.__name__, thousand_over_one_of_jit.__name__)
 RATIOS: dict[str, Callable[[float], float]] = {
     ratio.__name__: ratio
     for ratio in (
@@ -134,15 +135,15 @@ if importlib.util.find_spec("diffrax") is not None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints the ratios, and returns the exit status."""
-    parser = argparse.ArgumentParser(description="Times pairs of calls on filterjit.")
+    parser = argparse.ArgumentParser(description="Times pairs of calls and prints their ratios.")
     parser.add_argument(
-        "--quick", action="store_true", help="a rough look: 0.3 seconds each, the slow ones not"
+        "--quick", action="store_true", help="rough times: 0.3 seconds each, without the slow ones"
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RATIOS))
     options = parser.parse_args(argv)
     for name in options.names:
         if name not in RATIOS:
-            parser.error(f"{name!r} is none of {', '.join(RATIOS)}")
+            parser.error(f"unknown name {name!r}: choose from {', '.join(RATIOS)}")
     names = options.names or [name for name in RATIOS if not (options.quick and name in SLOW)]
     found = {name: RATIOS[name](0.3 if options.quick else 6.0) for name in progress(names)}
     for name, value in found.items():

@@ -1,8 +1,8 @@
-"""The same calls under pytest-benchmark: ``pytest benchmarks``.
+"""Times the cases with pytest-benchmark: ``pytest benchmarks``.
 
-``-k mlp`` or ``-k ours`` chooses; ``--benchmark-json FILE`` keeps the numbers. pytest-benchmark
-times each peer to its end before the next, so on a busy machine trust dispatch.py, where they
-take turns.
+``-k mlp`` or ``-k filterjit`` selects cases and peers; ``--benchmark-json FILE`` stores the times.
+On a busy machine, dispatch.py is more exact: there the peers run alternately, and here one after
+the other.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from cases import CASES, arrays_in
 from peers import PEERS, applies
-from timing import in_a_row, way_to_time
+from timing import in_a_row, timer_for
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -27,7 +27,7 @@ def test_dispatch(benchmark: Any, case: Any, peer: str) -> None:
         pytest.skip("does not apply")
     benchmark.group = case.name
     call = PEERS[peer](case)
-    if way_to_time(case) is in_a_row:
+    if timer_for(case) is in_a_row:
         benchmark(call)
         return
     out = None
@@ -35,8 +35,8 @@ def test_dispatch(benchmark: Any, case: Any, peer: str) -> None:
     def wait() -> None:
         jax.block_until_ready(arrays_in(out))
 
-    def kept() -> None:
+    def make_call() -> None:
         nonlocal out
         out = call()
 
-    benchmark.pedantic(kept, setup=wait, rounds=100)
+    benchmark.pedantic(make_call, setup=wait, rounds=100)

@@ -1,6 +1,11 @@
-"""How the benchmarks measure: by turns in one process, so that what else goes on in the machine
-meets all, without garbage collection; the best turn of each counts."""
+"""How the benchmarks measure time.
 
+Several calls are timed alternately in one process, in batches of some milliseconds, so that other
+load on the machine affects all of them. The garbage collector is off while a batch runs. The
+fastest batch of each counts.
+"""
+
+import functools
 import gc
 import itertools
 import statistics
@@ -14,30 +19,33 @@ import jax.tree_util as jtu
 
 from cases import Call, Case, arrays_in
 
+# Makes a number of calls and returns the seconds that one of them takes.
+Timer = Callable[[int], float]
+
 
 def interleaved(
-    turns: Mapping[str, Callable[[], float]],
+    batches: Mapping[str, Callable[[], float]],
     seconds: float,
     rounds: int,
     pick: Callable[[list[float]], float] = min,
 ) -> dict[str, float]:
-    """The best time that each turn returned, or what else `pick` takes, of `rounds` or more, in
-    `seconds` or more.
+    """Runs the batches alternately, and returns the best time that each returned.
 
-    Garbage is collected before each turn and not during it.
+    Each batch runs at least `rounds` times, and for at least `seconds` all together. `pick` may
+    choose another value than the smallest. Garbage is collected before each batch.
     """
-    found: dict[str, list[float]] = {name: [] for name in turns}
-    order = list(turns)
+    found: dict[str, list[float]] = {name: [] for name in batches}
+    order = list(batches)
     gc.collect()
-    gc.freeze()  # what is there by now is no garbage: collecting in between is quick
+    gc.freeze()  # existing objects are skipped, so the collections below are fast
     gc.disable()
     try:
         start = time.perf_counter()
         for done in itertools.count(1):
             for name in order:
                 gc.collect()
-                found[name].append(turns[name]())
-            order.append(order.pop(0))  # nobody always follows the same one
+                found[name].append(batches[name]())
+            order.append(order.pop(0))  # so that no batch always follows the same other one
             if done >= rounds and time.perf_counter() - start >= seconds:
                 break
     finally:
@@ -46,8 +54,18 @@ def interleaved(
     return {name: pick(times) for name, times in found.items()}
 
 
+def in_batches(timers: Mapping[str, Timer], batch: float) -> dict[str, Callable[[], float]]:
+    """Fixes the number of calls of each timer, such that a batch takes at least `batch` seconds."""
+    return {
+        name: functools.partial(timer, calls_in(batch, timer)) for name, timer in timers.items()
+    }
+
+
 def in_a_row(call: Call, number: int) -> float:
-    """Seconds that a call takes, of so many in a row. The last result is waited for afterwards."""
+    """Makes `number` calls without a pause, and returns the seconds of one.
+
+    The last result is waited for after the clock has stopped.
+    """
     out = None
     repeat = itertools.repeat(None, number)
     start = time.perf_counter()
@@ -58,8 +76,8 @@ def in_a_row(call: Call, number: int) -> float:
     return seconds / number
 
 
-def _way_to_last_array(tree: Any) -> Callable[[Any], jax.Array]:
-    """A function that takes the last array out of trees like this one, at next to no cost."""
+def _getter_of_last_array(tree: Any) -> Callable[[Any], jax.Array]:
+    """Returns a function that takes the last array out of trees like `tree`, almost for free."""
     *_, path = (p for p, x in jtu.tree_leaves_with_path(tree) if eqx.is_array(x))
 
     def last(tree: Any) -> jax.Array:
@@ -74,12 +92,13 @@ def _way_to_last_array(tree: Any) -> Callable[[Any], jax.Array]:
 
 
 def one_by_one(call: Call, number: int) -> float:
-    """Seconds until a call returns, the median of so many, each begun when the device is idle.
+    """Makes `number` calls, each on an idle device, and returns the median seconds of one.
 
-    The device is waited for in between, off the clock and wide awake: a sleep, or a walk through
-    the results, would leave the next call with cold caches, and more so for some than for others.
+    The device is waited for between calls, while the clock is stopped. The wait is a busy loop:
+    after a sleep, or a walk through all results, the next call would find cold caches, and this
+    slows down some peers more than others.
     """
-    last = _way_to_last_array(call())
+    last = _getter_of_last_array(call())
     clock = time.perf_counter
     found = []
     for _ in range(number):
@@ -91,16 +110,16 @@ def one_by_one(call: Call, number: int) -> float:
     return statistics.median(found)
 
 
-def way_to_time(case: Case) -> Callable[[Call, int], float]:
-    """One by one where the device may still be at work when a call returns, else in a row."""
+def timer_for(case: Case) -> Callable[[Call, int], float]:
+    """Returns `one_by_one` if the device may still be busy when a call returns, else `in_a_row`."""
     return one_by_one if case.lasts or jax.default_backend() != "cpu" else in_a_row
 
 
-def calls_in(seconds: float, turn: Callable[[int], float]) -> int:
-    """How many calls fill a turn of so many seconds, at the pace of the fastest of a few tries."""
+def calls_in(seconds: float, timer: Timer) -> int:
+    """Returns how many calls take at least `seconds`, by the fastest of three tries."""
     number = 1
     while True:
-        spent = min(turn(number) for _ in range(3)) * number
+        spent = min(timer(number) for _ in range(3)) * number
         if spent >= seconds:
             return number
         number = max(number + 1, min(number * 10, int(number * seconds / spent * 1.2)))

@@ -1,8 +1,8 @@
-"""Trees apart and together: filterjit's partition, flatten and tree_map, and their peers.
+"""Times filterjit's functions on trees, such as partition, flatten and tree_map, and their peers.
 
     python benchmarks/trees.py [--quick] [--markdown] [NAME ...]
 
-Each comparison is of two calls that do the same; they take turns in one process.
+Each row compares two calls that do the same. They run alternately in one process.
 """
 
 import argparse
@@ -25,24 +25,31 @@ import jax.tree_util as jtu
 import filterjit
 from cases import CASES, Call
 from layout import lay_out, machine, progress
-from timing import calls_in, in_a_row, interleaved
+from timing import in_a_row, in_batches, interleaved
 
-TURN = 2e-2  # seconds that a turn takes at least: several calls of the slow ones too
-ROUNDS = 8  # turns that each has at least
+BATCH = 2e-2  # the least seconds of a batch of calls: several calls even of the slow functions
+ROUNDS = 8  # the least number of batches of each call
 
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two calls: ours, and what it is compared with."""
+    """A call of filterjit, and a call of a peer that does the same.
+
+    Attributes:
+        what: the label of the row.
+        peer: the name of the peer's function.
+        call: the call of filterjit.
+        peer_call: the call of the peer.
+    """
 
     what: str
     peer: str
-    ours: Call
-    theirs: Call
+    call: Call
+    peer_call: Call
 
 
 def statics() -> list[Any]:
-    """One array among 100,000 strings."""
+    """One array and 100,000 strings."""
     return [jnp.zeros(()), *(f"static {i}" for i in range(100_000))]
 
 
@@ -133,7 +140,7 @@ def combine_transformer() -> Pair:
 
 
 def jit_of_group() -> Pair:
-    """The peer is the floor here."""
+    """The peer is the floor: a call without the dict."""
     _, group = filterjit.partition_dict(statics())
     (path, array), *_ = group.items()
     of_group = jax.jit(lambda group: group[path] + 1)
@@ -240,13 +247,11 @@ MISSING = [name for name in PAIRS if importlib.util.find_spec(_NEEDS.get(name, "
 
 
 def measure(pair: Pair, seconds: float) -> tuple[float, float]:
-    """Microseconds of a call, ours and theirs."""
-    turns = {}
-    for name, call in (("ours", pair.ours), ("theirs", pair.theirs)):
-        turn = functools.partial(in_a_row, call)
-        turns[name] = functools.partial(turn, calls_in(TURN, turn))
-    best = interleaved(turns, seconds, ROUNDS)
-    return 1e6 * best["ours"], 1e6 * best["theirs"]
+    """Returns the microseconds of the two calls."""
+    calls = {"filterjit": pair.call, "peer": pair.peer_call}
+    timers = {name: functools.partial(in_a_row, call) for name, call in calls.items()}
+    best = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
+    return 1e6 * best["filterjit"], 1e6 * best["peer"]
 
 
 def _time(value: float) -> str:
@@ -256,28 +261,28 @@ def _time(value: float) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints the table, and returns the exit status."""
     parser = argparse.ArgumentParser(description="Times filterjit's functions on trees.")
-    parser.add_argument("--quick", action="store_true", help="a rough look: 0.3 seconds each")
+    parser.add_argument("--quick", action="store_true", help="rough times: 0.3 seconds each")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PAIRS))
     options = parser.parse_args(argv)
     for name in options.names:
         if name not in PAIRS:
-            parser.error(f"{name!r} is none of {', '.join(PAIRS)}")
-    lines = [["what", "ours, µs", "peer", "peer, µs", "peer / ours"]]
+            parser.error(f"unknown name {name!r}: choose from {', '.join(PAIRS)}")
+    lines = [["what", "filterjit, µs", "peer", "peer, µs", "peer / filterjit"]]
     for name in progress([n for n in options.names or PAIRS if n not in MISSING]):
         pair = PAIRS[name]()
-        ours, theirs = measure(pair, 0.3 if options.quick else 4.0)
-        lines.append([pair.what, _time(ours), pair.peer, _time(theirs), f"{theirs / ours:#.3g}x"])
+        time, of_peer = measure(pair, 0.3 if options.quick else 4.0)
+        lines.append([pair.what, _time(time), pair.peer, _time(of_peer), f"{of_peer / time:#.3g}x"])
     print(lay_out(lines, markdown=options.markdown))
     if MISSING:
-        print(f"Left out, for their peers are not installed: {', '.join(MISSING)}.")
-    print(f"\nBest of many turns. {machine()}", flush=True)
+        print(f"Left out, because their peers are not installed: {', '.join(MISSING)}.")
+    print(f"\nBest of many batches. {machine()}", flush=True)
     return 0
 
 
 if __name__ == "__main__":
     with contextlib.suppress(AttributeError):
-        sys.stdout.reconfigure(errors="replace")  # not every encoding has a µ
+        sys.stdout.reconfigure(errors="replace")  # some encodings have no µ
     with contextlib.suppress(KeyboardInterrupt):
         sys.exit(main())
     sys.exit(130)

@@ -1,4 +1,4 @@
-"""All implementations return the same results for the benchmarks' cases. No test looks at times."""
+"""All peers return the same results for the benchmarks' cases. No test checks times."""
 
 import gc
 import importlib.util
@@ -25,7 +25,8 @@ from filterjit._commands import _bench
 from layout import progress
 from peers import PEERS, applies
 from support import processes
-from timing import in_a_row, interleaved, one_by_one, way_to_time
+from support.comparison import identical
+from timing import in_a_row, in_batches, interleaved, one_by_one, timer_for
 
 BENCHMARKS = Path(dispatch.__file__).parent
 
@@ -47,7 +48,7 @@ def case(request):
 @pytest.fixture(scope="module")
 def results(case):
     """The result of each peer, which traces and compiles once."""
-    peers = ("equinox", "ours") if case.name in LARGE else PEERS
+    peers = ("equinox", "filterjit") if case.name in LARGE else PEERS
     return {name: case.value(PEERS[name](case)()) for name in peers if applies(name, case)}
 
 
@@ -56,31 +57,31 @@ def in_any_order(arrays):
 
 
 def test_every_peer_returns_the_same_arrays(results):
-    theirs = arrays_in(results["equinox"])
-    assert theirs
+    of_equinox = arrays_in(results["equinox"])
+    assert of_equinox
     for peer, out in results.items():
-        mine, expected = arrays_in(out), theirs
+        arrays, expected = arrays_in(out), of_equinox
         if peer in FLAX:
-            mine = [x.T for x in mine]
+            arrays = [x.T for x in arrays]
         if peer in (*FLAX, "inox"):
-            mine, expected = in_any_order(mine), in_any_order(theirs)
-        assert len(mine) == len(expected), peer
+            arrays, expected = in_any_order(arrays), in_any_order(of_equinox)
+        assert len(arrays) == len(expected), peer
         # Flax multiplies in the other order, and XLA folds constants.
         tolerance = 1e-6 if peer in (*FLAX, "closed") else 0.0
-        for x, y in zip(mine, expected, strict=True):
+        for x, y in zip(arrays, expected, strict=True):
             assert x.dtype == y.dtype and x.weak_type == y.weak_type, peer
             np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance, err_msg=peer)
 
 
 def test_filterjit_returns_the_tree_that_equinox_returns(results):
-    assert eqx.tree_equal(results["ours"], results["equinox"])
-    assert jtu.tree_structure(results["ours"]) == jtu.tree_structure(results["equinox"])
+    assert eqx.tree_equal(results["filterjit"], results["equinox"])
+    assert jtu.tree_structure(results["filterjit"]) == jtu.tree_structure(results["equinox"])
 
 
 def test_optree_returns_the_tree_that_equinox_returns(results):
-    theirs = eqx.filter(results["equinox"], eqx.is_array)
-    mine = results.get("optree", theirs)  # optree does not apply to all cases
-    assert jtu.tree_structure(mine) == jtu.tree_structure(theirs)
+    expected = eqx.filter(results["equinox"], eqx.is_array)
+    found = results.get("optree", expected)  # optree does not apply to all cases
+    assert jtu.tree_structure(found) == jtu.tree_structure(expected)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -111,7 +112,7 @@ def test_which_peers_apply_to_a_case():
     assert peers_of("mlp") == peers_of("mlp_update") == set(PEERS)
     assert peers_of("transformer_4") == set(PEERS) - set(FLAX)
     for name in ("adam_step", "kwargs", "bound_method", "statics_10", "nested", "make_and_call"):
-        assert peers_of(name) == {"flat", "pytree", "equinox", "ours"}
+        assert peers_of(name) == {"flat", "pytree", "equinox", "filterjit"}
 
 
 def test_carried_results_are_the_next_arguments():
@@ -136,21 +137,33 @@ def test_other_arguments_alternate():
 def test_interleaved_returns_the_best_round_of_each():
     seen = []
 
-    def turn(name, times):
+    def batch(name, times):
         seen.append(name)
         assert not gc.isenabled()
         return next(times)
 
     a, b = iter([3.0, 1.0, 2.0]), iter([5.0, 6.0, 4.0])
-    best = interleaved({"a": lambda: turn("a", a), "b": lambda: turn("b", b)}, 0.0, 3)
+    best = interleaved({"a": lambda: batch("a", a), "b": lambda: batch("b", b)}, 0.0, 3)
     assert best == {"a": 1.0, "b": 4.0}
     assert seen == ["a", "b", "b", "a", "a", "b"]
     assert gc.isenabled() and gc.get_freeze_count() == 0
     assert interleaved({"a": iter([3.0, 1.0, 2.0]).__next__}, 0.0, 3, max) == {"a": 3.0}
 
 
-@pytest.mark.parametrize(("way", "more"), [(in_a_row, 0), (one_by_one, 1)])
-def test_calls_are_made_as_often_as_requested(way, more):
+def test_a_batch_takes_as_long_as_requested():
+    made = []
+
+    def timer(number):
+        made.append(number)
+        return 0.001
+
+    batches = in_batches({"a": timer}, 0.0045)
+    assert batches.keys() == {"a"} and batches["a"]() == 0.001
+    assert made[-1] in (5, 6)
+
+
+@pytest.mark.parametrize(("timer", "more"), [(in_a_row, 0), (one_by_one, 1)])
+def test_calls_are_made_as_often_as_requested(timer, more):
     tree = {"a": [CASES["mlp"]().args[0]], "b": (CASES["identity"]().args[0], None, 3)}
     calls = []
 
@@ -158,20 +171,20 @@ def test_calls_are_made_as_often_as_requested(way, more):
         calls.append(None)
         return tree
 
-    assert way(call, 7) > 0.0
+    assert timer(call, 7) > 0.0
     assert len(calls) == 7 + more
 
 
 def test_long_calls_are_timed_one_by_one():
-    assert way_to_time(CASES["mlp"]()) is one_by_one
-    assert way_to_time(CASES["kwargs"]()) is in_a_row
+    assert timer_for(CASES["mlp"]()) is one_by_one
+    assert timer_for(CASES["kwargs"]()) is in_a_row
 
 
 # ---- output ----
 
-TIMES = {"flat": 8.0, "pytree": 16.0, "equinox": 1234.5, "ours": 10.0}
+TIMES = {"flat": 8.0, "pytree": 16.0, "equinox": 1234.5, "filterjit": 10.0}
 ROW = Row("kwargs", "`some` case", 2, 1003, TIMES)
-SHOWN = ("flat", "pytree", "linen", "equinox", "ours")
+SHOWN = ("flat", "pytree", "linen", "equinox", "filterjit")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +215,7 @@ def test_progress_is_silent_when_piped(capsys):
 @pytest.mark.parametrize("name", ["growth.svg", "growth.png", "growth.pdf"])
 def test_picture(tmp_path, name):
     pytest.importorskip("matplotlib")
-    rows = [Row(str(n), "", n, n, {"flat": 1.0 * n, "ours": 2.0 * n}) for n in (1, 10)]
+    rows = [Row(str(n), "", n, n, {"flat": 1.0 * n, "filterjit": 2.0 * n}) for n in (1, 10)]
     dispatch.draw(tmp_path / name, rows, SHOWN)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).stat().st_size > 1000
@@ -220,7 +233,12 @@ def run(*command, cwd=None):
 def test_dispatch_runs(capfd):
     assert dispatch.main(["--quick", "--case", "kwargs", "--peer", "flat"]) == 0
     out, err = capfd.readouterr()
-    assert CASES["kwargs"]().summary in out and "flat/ours" in out and "equinox" not in out
+    assert (
+        CASES["kwargs"]().summary in out
+        and "filterjit/flat" in out
+        and "flat/filterjit" in out
+        and "equinox" not in out
+    )
     assert "\x1b" not in out and err == ""
 
 
@@ -258,39 +276,37 @@ def test_trees(capsys):
 @pytest.mark.parametrize("name", [name for name in trees.PAIRS if name not in trees.MISSING])
 def test_both_of_a_pair_give_the_same_trees(name):
     pair = trees.PAIRS[name]()
-    mine, theirs = pair.ours(), pair.theirs()
+    found, expected = pair.call(), pair.peer_call()
     if name == "partition_dict_statics":
-        assert arrays_in(mine[1]) == arrays_in(theirs[1])
+        assert arrays_in(found[1]) == arrays_in(expected[1])
         return
     if name.startswith("flatten_"):
-        mine, theirs = mine[0], theirs[0]
+        found, expected = found[0], expected[0]
     if name == "three_ways_by_path":  # the two split the tree differently
-        mine, theirs = eqx.combine(*mine), eqx.combine(*theirs)
-    assert jtu.tree_structure(mine) == jtu.tree_structure(theirs)
-    mine, theirs = jtu.tree_leaves(mine), jtu.tree_leaves(theirs)
-    assert len(mine) == len(theirs) > 0
+        found, expected = eqx.combine(*found), eqx.combine(*expected)
+    assert jtu.tree_structure(found) == jtu.tree_structure(expected)
     if name == "jit_of_group":  # computes new arrays
-        mine, theirs = map(float, mine), map(float, theirs)
-        assert list(mine) == list(theirs) == [1.0]
+        assert float(found) == float(expected) == 1.0
     else:
-        assert all(x is y for x, y in zip(mine, theirs, strict=True))
+        leaves = jtu.tree_leaves(found)
+        assert leaves and identical(leaves, jtu.tree_leaves(expected))
 
 
 def test_pytest_benchmark():
     pytest.importorskip("pytest_benchmark")
-    chosen = ["-k", "kwargs and ours", "--benchmark-disable", "-p", "no:cacheprovider"]
+    chosen = ["-k", "kwargs and filterjit", "--benchmark-disable", "-p", "no:cacheprovider"]
     assert "1 passed" in run("-m", "pytest", BENCHMARKS, *chosen, cwd=BENCHMARKS.parent)
 
 
 def test_pyperf(tmp_path):
     pytest.importorskip("pyperf")
-    for peer in ("equinox", "ours"):
+    for peer in ("equinox", "filterjit"):
         options = ["--peer", peer, "--case", "identity", "--debug-single-value", "--quiet"]
         run(BENCHMARKS / "pyperf_dispatch.py", *options, "-o", tmp_path / f"{peer}.json")
-    found = json.loads((tmp_path / "ours.json").read_text())
+    found = json.loads((tmp_path / "filterjit.json").read_text())
     assert found["benchmarks"][0].get("metadata", found["metadata"])["name"] == "identity"
-    out = run("-m", "pyperf", "compare_to", tmp_path / "equinox.json", tmp_path / "ours.json")
-    assert "equinox" in out and "ours" in out
+    out = run("-m", "pyperf", "compare_to", tmp_path / "equinox.json", tmp_path / "filterjit.json")
+    assert "equinox" in out and "filterjit" in out
 
 
 def test_bench_executes_the_benchmark(monkeypatch):

@@ -1,4 +1,4 @@
-"""Shared by the tests of ahead-of-time compilation."""
+"""Helpers of the tests of ahead-of-time compilation."""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Classes and functions that files refer to, in a module that every process can import."""
+"""Classes and functions that saved files refer to, in a module that every process can import.
+
+Classes of `support` are used too where they do.
+"""
 
 import collections
 import dataclasses
@@ -6,32 +9,20 @@ import enum
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-
-class Colour(enum.Enum):
-    RED = 1
-    GREEN = "g"
-    ALSO_RED = 1  # noqa: PIE796
+from support.nodes import Bag, Point, Registered
+from support.statics import Colour, Level, Slotted
 
 
 class Bits(enum.IntFlag):
     A = 1
     B = 2
-
-
-class Size(enum.IntEnum):
-    SMALL = 1
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 Loose = collections.namedtuple("Loose", "a b")
@@ -41,36 +32,6 @@ Loose = collections.namedtuple("Loose", "a b")
 class Setting:
     rate: float
     names: Any = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Slotted:
-    n: int
-
-
-class Plain:
-    """An object without ``==``: it is equal only to itself."""
-
-
-@dataclasses.dataclass
-class Record:
-    data: Any
-    tag: Any
-
-
-jax.tree_util.register_dataclass(Record, data_fields=["data"], meta_fields=["tag"])
-
-
-class Pair:
-    """A pytree node that is registered by a pair of functions."""
-
-    def __init__(self, left: Any, right: Any, note: Any = None) -> None:
-        self.left, self.right, self.note = left, right, note
-
-
-jax.tree_util.register_pytree_node(
-    Pair, lambda p: ((p.left, p.right), p.note), lambda note, c: Pair(*c, note)
-)
 
 
 def scale(x: Any, by: float = 2.0) -> Any:
@@ -110,12 +71,12 @@ class Inner:
             return x
 
 
-# Static values that a file can hold.
+# Static values (values that are not arrays) that a file can hold.
 VALUES: list[Any] = [
     True, False, 0, -1, 1 << 5000, -(1 << 5000), 0.0, -0.0, 1e-320, float("inf"), float("-inf"),
     float("nan"), 1j, complex(-0.0, float("nan")), "", "a\x00\ud800\U0001f600'\"", b"", b"\x00\xff",
     ..., range(3), range(10**30, 0, -7),
-    frozenset(), frozenset({1, "a", (2.0, None)}), {1, 2}, Colour.RED, Colour.GREEN, Size.SMALL,
+    frozenset(), frozenset({1, "a", (2.0, None)}), {1, 2}, Colour.RED, Colour.BLUE, Level.LOW,
     Bits.A, Setting(0.1), Setting(float("nan"), ("a", frozenset({Colour.RED}))),
     Slotted(3), np.dtype("float32"), jnp.dtype("bfloat16"), jnp.float32,
     np.float32, int, Layer, Colour, Inner.Deep, Inner.Deep.function, Layer.helper, scale, jitted,
@@ -142,12 +103,12 @@ def nodes(x: Any) -> dict[str, Any]:
         "point": Point(x, 1),
         "loose": Loose(None, x),
         "layer": layer(x),
-        "record": Record(x, "tag"),
-        "pair": Pair(x, 3, ("note", 1)),
+        "dataclass": Registered(x, meta="tag"),
+        "custom": Bag([x, 3], ("aux", 1)),
         "partial": jax.tree_util.Partial(scale, x, by=3.0),
         "eqx partial": eqx.Partial(scale, x, by=x),
         "setting": Setting(0.1, ("a",)),
-        "enum": Colour.GREEN,
+        "enum": Colour.BLUE,
         "linear": eqx.nn.Linear(2, 2, key=jax.random.key(0)),
         "function": scale,
     }

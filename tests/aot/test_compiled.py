@@ -5,12 +5,11 @@ import copy
 import gc
 import inspect
 import pickle
-import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,13 +20,11 @@ from aot_support import Compiles
 
 import filterjit
 from filterjit import MismatchError, filter_jit
+from support.nodes import Point
+from support.statics import Value
+from support.threads import at_once
 
 X = jnp.arange(3.0)
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 class Layer(eqx.Module):
@@ -58,7 +55,7 @@ def tree(**changes: Any) -> dict[str, Any]:
     return {"layer": Layer(X), "point": Point(X, 1), "list": [X, "s", None], **changes}
 
 
-def test_what_it_was_compiled_for(first: Any) -> None:
+def test_arguments_that_it_was_compiled_for(first: Any) -> None:
     out = first(X + 1, tree(layer=Layer(X * 3)), 3, name="a")
     np.testing.assert_array_equal(out[0], (X + 1) * 2)
     np.testing.assert_array_equal(out[1]["layer"].weight, X * 3)
@@ -91,7 +88,7 @@ def test_other_statics(first: Any, value: Any, words: str) -> None:
     assert line.startswith(says("n", "the int 3", words))
 
 
-def test_no_nan_is_a_zero() -> None:
+def test_nan_and_zeros_differ() -> None:
     compiled = compile_for(lambda x, n: x, X, 0.0)
     assert compiled(X, 0.0) is not None
     (line,) = mismatch(compiled, X, -0.0)
@@ -187,15 +184,15 @@ def test_shapes_and_dtypes(first: Any) -> None:
 
 
 def test_wider_numpy_arrays_are_narrowed_as_by_jax() -> None:
-    theirs = jax.jit(lambda x: x + 1).lower(X).compile()
-    ours = compile_for(lambda x: x + 1, X)
+    of_jax = jax.jit(lambda x: x + 1).lower(X).compile()
+    of_filterjit = compile_for(lambda x: x + 1, X)
     for x in (np.ones(3), np.ones(3, np.float32), np.ones(3, np.int64)):
         try:
-            expected = theirs(x)
+            expected = of_jax(x)
         except TypeError:
-            assert len(mismatch(ours, x)) == 1
+            assert len(mismatch(of_filterjit, x)) == 1
         else:
-            np.testing.assert_array_equal(ours(x), expected)
+            np.testing.assert_array_equal(of_filterjit(x), expected)
 
 
 def test_weak_types_as_in_jax() -> None:
@@ -228,7 +225,7 @@ def test_donation(donate: Any) -> None:
         compiled(X + 1, two)
 
 
-def test_donation_that_is_of_no_use_warns_where_asked() -> None:
+def test_useless_donation_warns_if_requested() -> None:
     for donate, count in [("all", 0), ("warn", 1)]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -346,7 +343,7 @@ def test_arguments_that_are_functions() -> None:
 
 
 @pytest.mark.parametrize(("functions", "fits"), [("identity", False), ("structure", True)])
-def test_functions_made_anew(functions: Any, fits: bool) -> None:
+def test_recreated_functions(functions: Any, fits: bool) -> None:
     make = lambda: lambda x: x * 2
     f = filter_jit(lambda g, x: g(x), functions=functions)
     compiled = f.lower(make(), X).compile()
@@ -359,23 +356,13 @@ def test_functions_made_anew(functions: Any, fits: bool) -> None:
 
 
 def test_mutable_statics() -> None:
-    class Box:
-        def __init__(self, value: int) -> None:
-            self.value = value
-
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Box) and self.value == other.value
-
-        def __hash__(self) -> int:
-            return hash(self.value)
-
-    box = Box(1)
-    compiled = compile_for(lambda x, box: x * box.value, X, box)
-    np.testing.assert_array_equal(compiled(X, Box(1)), X)
-    assert len(mismatch(compiled, X, Box(2))) == 1
-    box.value = 2
+    value = Value(1)
+    compiled = compile_for(lambda x, v: x * v.value, X, value)
+    np.testing.assert_array_equal(compiled(X, Value(1)), X)
+    assert len(mismatch(compiled, X, Value(2))) == 1
+    value.value = 2
     with pytest.raises(MismatchError):
-        compiled(X, Box(2))
+        compiled(X, Value(2))
 
 
 def test_statics_that_raise_while_they_compare() -> None:
@@ -495,30 +482,7 @@ def test_eviction_of_the_variant() -> None:
     np.testing.assert_array_equal(f(X, 3), X * 3)
 
 
-@pytest.fixture
-def threads() -> Iterator[Callable[[Callable[[int], Any]], list[Any]]]:
-    def run(work: Callable[[int], Any]) -> list[Any]:
-        results: list[Any] = [None] * 8
-        barrier = threading.Barrier(8)
-
-        def target(i: int) -> None:
-            barrier.wait()
-            try:
-                results[i] = work(i)
-            except BaseException as e:
-                results[i] = e
-
-        started = [threading.Thread(target=target, args=(i,)) for i in range(8)]
-        for thread in started:
-            thread.start()
-        for thread in started:
-            thread.join()
-        return results
-
-    yield run
-
-
-def test_threads_call_one(threads: Any) -> None:
+def test_threads_call_one() -> None:
     compiled = compile_for(lambda x, n: {"x": x * n}, X, 3)
 
     def work(i: int) -> Any:
@@ -528,13 +492,13 @@ def test_threads_call_one(threads: Any) -> None:
                 compiled(X, i + 10)
         return np.asarray(out)
 
-    for i, out in enumerate(threads(work)):
+    for i, out in enumerate(at_once(8, work)):
         np.testing.assert_array_equal(out, (X + i) * 3)
 
 
-def test_threads_lower_one(threads: Any) -> None:
+def test_threads_lower_one() -> None:
     f = filter_jit(lambda x, n: x * n)
-    for i, out in enumerate(threads(lambda i: f.lower(X, i % 2).compile()(X, i % 2))):
+    for i, out in enumerate(at_once(8, lambda i: f.lower(X, i % 2).compile()(X, i % 2))):
         np.testing.assert_array_equal(out, X * (i % 2))
     assert len(f.variants) == 2
 

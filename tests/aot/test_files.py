@@ -1,6 +1,7 @@
 """Files that must be refused: damaged ones, other formats, and malicious ones."""
 
 import builtins
+import hashlib
 import json
 import os
 import random
@@ -16,9 +17,9 @@ import aot_zoo
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.random  # now, since Hypothesis would import it during a test
+import numpy.random  # imported here, because Hypothesis would import it during a test
 import pytest
-from aot_zoo import Point, Setting, layer, use
+from aot_zoo import Setting, layer, use
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,8 @@ import filterjit
 from filterjit import _core, filter_jit
 from filterjit._aot import _encode
 from filterjit._trees import _registry
+from support.nodes import Bag, Point
+from support.statics import Colour
 
 X = jnp.arange(3.0)
 KINDS = ["executable", "portable"]
@@ -37,7 +40,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("files")
     arguments = {
         "layer": layer(X), "point": Point(X, Setting(0.5, ("a",))), "function": aot_zoo.scale,
-        "enum": aot_zoo.Colour.RED, "pair": aot_zoo.Pair(X, 1), "type": np.dtype("float32"),
+        "enum": Colour.RED, "bag": Bag([X, 1], None), "type": np.dtype("float32"),
     }  # fmt: skip
     f = filter_jit(jax.tree_util.Partial(use, n=3))
     compiled = f.lower(arguments, X).compile()
@@ -150,7 +153,7 @@ def test_other_formats(good: dict[str, Path], tmp_path: Path) -> None:
     for data in [
         b"", b"\x89", b"\x89FJIT\r\n\x1a", b"{}", b"\x80\x04N.", b"PK\x03\x04" + b"\0" * 100,
         b"\x7fELF" + b"\0" * 100, (tmp_path / "array.npy").read_bytes(), bytes(exported),
-        b"\x89FJIT\n\x1a" + good["executable"].read_bytes()[8:],  # as a conversion of line ends does it
+        b"\x89FJIT\n\x1a" + good["executable"].read_bytes()[8:],  # as after a conversion of line ends
     ]:  # fmt: skip
         path.write_bytes(data)
         refuse(path)
@@ -217,8 +220,8 @@ def _write(path: Path, header: Any, blobs: list[bytes]) -> None:
 
 REFERENCES = [
     ["os", "system"], ["builtins", "eval"], ["builtins", "exec"], ["subprocess", "Popen"],
-    ["antigravity", "geohash"], ["this", "s"], ["aot_zoo", "Layer"], ["aot_zoo", "Colour"],
-    ["aot_zoo", "Point"], ["aot_zoo", "scale"], ["aot_zoo", "no.such"], ["builtins", "object"],
+    ["antigravity", "geohash"], ["this", "s"], ["aot_zoo", "Layer"], ["support.statics", "Colour"],
+    ["support.nodes", "Point"], ["aot_zoo", "scale"], ["aot_zoo", "no.such"], ["builtins", "object"],
     ["builtins", "type"], ["builtins", "tuple"], ["types", "FunctionType"], ["", ""],
     ["aot_zoo", "__builtins__"], ["aot_zoo", "Layer.__init__"], ["aot_zoo", "Lazy"],
 ]  # fmt: skip
@@ -369,15 +372,13 @@ def test_mutated_blobs(kind: str, good: dict[str, Path], tmp_path: Path) -> None
 
 
 def _sizes(blobs: list[bytes]) -> list[list[Any]]:
-    import hashlib
-
     return [[len(blob), hashlib.sha256(blob).hexdigest()] for blob in blobs]
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"null", b"{", b"[" * 10**5, b'{"kind": 1}', b"\xff", b"9" * 10**5, b"NaN"]
 )
-def test_headers_that_are_none(text: bytes, tmp_path: Path) -> None:
+def test_malformed_headers(text: bytes, tmp_path: Path) -> None:
     aot_files.write(tmp_path / "file", text, [])
     assert "header is malformed" in refuse(tmp_path / "file")
 
@@ -429,7 +430,7 @@ class Watched:
 
 
 @pytest.mark.parametrize("name", ["__class__", "__dict__", "__weakref__", "other", 3, "names"])
-def test_fields_that_are_none(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_are_no_fields(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Watched.__module__ = "aot_zoo"
     monkeypatch.setattr(aot_zoo, "Watched", Watched, raising=False)
     fields = [[_encode.encode_value(name), ["none", None]]]

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,16 +9,17 @@ from typing import Any
 import jax
 import pytest
 
+from support.processes import environment, run_code
+
 HERE = Path(__file__).parent
 
 _START = """
-import contextlib, json, sys
-sys.path.insert(0, {here!r})
+import json, sys
 import jax, jax.numpy as jnp, numpy as np, equinox as eqx
 import aot_zoo, filterjit
 from filterjit import filter_jit
-folder = {folder!r}
-answers = {{}}
+folder = sys.argv[1]
+answers = {}
 hits = []
 compiles = []
 jax.monitoring.register_event_duration_secs_listener(
@@ -36,19 +35,19 @@ def ask(name, question):
 
 def sharded(n, explicit=False):
     kinds = getattr(jax.sharding, "AxisType", None)
-    kind = {{}} if kinds is None else {{"axis_types": (kinds.Explicit if explicit else kinds.Auto,)}}
+    kind = {} if kinds is None else {"axis_types": (kinds.Explicit if explicit else kinds.Auto,)}
     mesh = jax.make_mesh((2,), ("a",), **kind)
     spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("a"))
     return jax.device_put(jnp.arange(float(n)), spec)
 
 def save(name, f, *args, **kwargs):
     compiled = filter_jit(f).lower(*args, **kwargs).compile()
-    compiled.save(f"{{folder}}/{{name}}")
-    compiled.save(f"{{folder}}/{{name}}.portable", portable=True)
+    compiled.save(f"{folder}/{name}")
+    compiled.save(f"{folder}/{name}.portable", portable=True)
     return jax.tree.map(lambda x: np.asarray(x).tolist(), compiled(*args, **kwargs))
 
 def load(name, *args, **kwargs):
-    loaded = filterjit.load(f"{{folder}}/{{name}}")
+    loaded = filterjit.load(f"{folder}/{name}")
     return jax.tree.map(lambda x: np.asarray(x).tolist(), loaded(*args, **kwargs))
 
 def times(x, n): return x * n
@@ -59,19 +58,12 @@ KINDS = ("", ".portable")
 _END = "\nprint('\\n' + json.dumps(answers))\n"
 
 
-def answers(folder: Path, script: str, devices: int = 1, **environment: str) -> dict[str, Any]:
+def answers(folder: Path, script: str, devices: int = 1) -> dict[str, Any]:
     """Runs `script` in a new process and returns its answers."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
-    text = _START.format(here=str(HERE), folder=str(folder)) + script + _END
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text],
-        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    env = environment([HERE], XLA_FLAGS=flags)
+    code = _START + script + _END
+    done = run_code(code, folder, options=("-W", "error"), env=env, timeout=300)
     assert done.stderr == ""
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found

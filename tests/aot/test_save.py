@@ -6,8 +6,8 @@ import functools
 import gc
 import json
 import os
+import signal
 import stat
-import subprocess
 import sys
 import types
 import weakref
@@ -21,12 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from aot_files import read, write
-from aot_zoo import VALUES, Layer, Pair, Plain, Point, Record, Setting, layer, nodes, use
+from aot_zoo import VALUES, Layer, Setting, layer, nodes, use
 
 import filterjit
 from filterjit import MismatchError, _core, filter_jit
 from filterjit._aot import _encode
 from filterjit._trees import _registry
+from support.nodes import Bag, Point, Registered
+from support.processes import run_code
+from support.statics import Thing
 
 X = jnp.arange(3.0)
 old = jax.__version_info__ < (0, 5)  # its jax.export does not support PRNG keys
@@ -124,7 +127,7 @@ def test_fields_that_were_never_set() -> None:
 
 
 UNSUPPORTED: dict[str, Any] = {
-    "object": Plain(),
+    "object": Thing(),
     "lambda": lambda x: x,
     "partial": functools.partial(aot_zoo.scale, by=2.0),
     "bound": Layer(1.0).__call__,
@@ -132,7 +135,7 @@ UNSUPPORTED: dict[str, Any] = {
     "module": json,
     "structured dtype": np.dtype([("a", "f4")]),
     "combined flag": aot_zoo.Bits.A | aot_zoo.Bits.B,
-    "in a tuple": frozenset({Plain}) | {Plain()},
+    "in a tuple": frozenset({Thing}) | {Thing()},
     "attributes": (lambda s: object.__setattr__(s, "extra", 1) or s)(Setting(1.0)),
     "other byte order": np.dtype(">i4"),
     "deep": Setting(1.0, functools.reduce(lambda x, _: (x,), range(2000), ())),
@@ -147,14 +150,14 @@ def test_unsupported_values_are_named_by_their_paths(name: str) -> None:
 
 
 def test_all_unsupported_paths_are_named(tmp_path: Path) -> None:
-    arguments = {"a": Plain(), "b": [lambda: 0], "c": 3}
+    arguments = {"a": Thing(), "b": [lambda: 0], "c": 3}
     compiled = filter_jit(lambda tree, x: x).lower(arguments, X).compile()
     for portable in (False, True):
         with pytest.raises(ValueError) as raised:
             compiled.save(tmp_path / "file", portable=portable)
         text = str(raised.value)
         assert "`tree['a']`" in text and "`tree['b'][0]`" in text and "tree['c']" not in text
-    result = filter_jit(lambda x: (x, Plain())).lower(X).compile()
+    result = filter_jit(lambda x: (x, Thing())).lower(X).compile()
     with pytest.raises(ValueError, match="cannot hold these parts of the result"):
         result.save(tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
@@ -163,7 +166,7 @@ def test_all_unsupported_paths_are_named(tmp_path: Path) -> None:
 # ---- files ----
 
 
-def test_what_is_loaded_is_freed(tmp_path: Path, portable: bool) -> None:
+def test_loaded_functions_are_freed(tmp_path: Path, portable: bool) -> None:
     model = eqx.nn.Linear(3, 2, key=jax.random.key(0))
     refs = []
     for loaded in through(tmp_path, model, X, portable=portable):
@@ -209,7 +212,7 @@ def test_everything(tmp_path: Path, portable: bool) -> None:
         loaded(tree)
 
 
-def test_what_the_loaded_one_says(tmp_path: Path, portable: bool) -> None:
+def test_attributes_of_a_loaded_function(tmp_path: Path, portable: bool) -> None:
     compiled, loaded = through(tmp_path, use, Point(X, 1), X, portable=portable)
     assert str(loaded.args_info) == str(compiled.args_info)
     assert loaded.in_tree == compiled.in_tree and loaded.out_tree == compiled.out_tree
@@ -273,7 +276,7 @@ def test_signatures(tmp_path: Path, portable: bool) -> None:
         loaded(X, 2)
 
 
-def test_nothing_at_all(tmp_path: Path, portable: bool) -> None:
+def test_no_arguments(tmp_path: Path, portable: bool) -> None:
     _, loaded = through(tmp_path, lambda: (3, None), portable=portable)
     assert loaded() == (3, None)
 
@@ -309,7 +312,7 @@ def test_host_callbacks_cannot_be_saved(tmp_path: Path, portable: bool) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_loaded_ones_are_not_saved_again(tmp_path: Path, portable: bool) -> None:
+def test_loaded_functions_cannot_be_saved(tmp_path: Path, portable: bool) -> None:
     _, loaded = through(tmp_path, lambda x: x, X, portable=portable)
     with pytest.raises(ValueError, match="loaded from a file; copy that"):
         loaded.save(tmp_path / "again")
@@ -417,13 +420,13 @@ def passing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_as_it_was(passing: Any, passing_file: Path) -> None:
+def test_unchanged_code(passing: Any, passing_file: Path) -> None:
     loaded = filterjit.load(passing_file)
     np.testing.assert_array_equal(loaded(passing.act, passing.Layer(X), passing.Kind.A), X)
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_changed_since(name: str, passing: Any, passing_file: Path) -> None:
+def test_changed_code(name: str, passing: Any, passing_file: Path) -> None:
     exec(CHANGES[name], passing.__dict__)
     with pytest.raises(ValueError, match="aot_passing") as raised:
         filterjit.load(passing_file)
@@ -515,14 +518,13 @@ def test_a_full_disk(compiled: Any) -> None:
 
 _KILLED = """
 import os, signal, sys
-sys.path.insert(0, sys.argv[1])
 from filterjit._aot import _file
 real = os.fsync
 def kill(fd):
     real(fd)
     os.kill(os.getpid(), signal.SIGKILL)
 os.fsync = kill
-_file.write(sys.argv[2], {"a": 1}, [b"blob" * 1000])
+_file.write(sys.argv[1], {"a": 1}, [b"blob" * 1000])
 """
 
 
@@ -530,9 +532,7 @@ def test_a_killed_process_leaves_the_old_file(tmp_path: Path, compiled: Any) -> 
     path = tmp_path / "file"
     compiled.save(path)
     before = path.read_bytes()
-    command = [sys.executable, "-c", _KILLED, str(Path(__file__).parent), str(path)]
-    done = subprocess.run(command, check=False, capture_output=True, timeout=120)
-    assert done.returncode == -9, done.stderr
+    run_code(_KILLED, path, status=-signal.SIGKILL)
     assert path.read_bytes() == before
 
 
@@ -559,7 +559,7 @@ def test_permissions(tmp_path: Path, compiled: Any) -> None:
         os.umask(mask)
 
 
-def test_places_that_are_not_there(tmp_path: Path, compiled: Any) -> None:
+def test_paths_that_cannot_be_written_or_read(tmp_path: Path, compiled: Any) -> None:
     with pytest.raises(FileNotFoundError):
         compiled.save(tmp_path / "no" / "file")
     with pytest.raises(OSError):
@@ -591,16 +591,16 @@ def test_a_file_is_the_same_each_time(tmp_path: Path, compiled: Any) -> None:
     assert b"pickle" not in (tmp_path / "one").read_bytes() and header["kind"] == "portable"
 
 
-def test_records_and_pairs_come_back(tmp_path: Path) -> None:
-    tree = (Record(X, "tag"), Pair(X, 1, ("a", 2)))
+def test_registered_classes_come_back(tmp_path: Path) -> None:
+    tree = (Registered(X, meta="tag"), Bag([X, 1], ("a", 2)))
     _, loaded = through(tmp_path, lambda t: t, tree)
-    record, pair = loaded(tree)
-    assert (type(record), record.tag, type(pair), pair.note) == (Record, "tag", Pair, ("a", 2))
+    one, bag = loaded(tree)
+    assert (type(one), one.meta, type(bag), bag.aux) == (Registered, "tag", Bag, ("a", 2))
     with pytest.raises(MismatchError, match=r"t\[1\]"):
-        loaded((tree[0], Pair(X, 1, ("a", 3))))
+        loaded((tree[0], Bag([X, 1], ("a", 3))))
 
 
-def test_what_a_decorator_wraps_counts_too() -> None:
+def test_the_code_of_a_wrapped_function_is_hashed() -> None:
     def make(inner: Any) -> Any:
         @functools.wraps(inner)
         def outer(*args: Any) -> Any:
@@ -613,5 +613,5 @@ def test_what_a_decorator_wraps_counts_too() -> None:
         for function in (lambda x: x + 1, lambda x: x + 2, lambda x, y=1: x + 1)
         for wrap in (lambda f: f, make, jax.jit, jax.custom_jvp, lambda f: jax.jit(make(f)))
     }
-    assert None not in digests and len(digests) == 3 * 2  # JAX's wrappers have no code of Python
+    assert None not in digests and len(digests) == 3 * 2  # JAX's wrappers have no Python code
     assert _encode._code_digest(len) is None is _encode._code_digest(jnp.add)

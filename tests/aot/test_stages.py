@@ -32,12 +32,12 @@ def stages(function: Any, *args: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def theirs() -> dict[str, Any]:
+def of_jax() -> dict[str, Any]:
     return stages(jax.jit(work), X, {"right": X})
 
 
 @pytest.fixture(scope="module", params=["arrays", "specs"])
-def ours(request: pytest.FixtureRequest) -> dict[str, Any]:
+def of_filterjit(request: pytest.FixtureRequest) -> dict[str, Any]:
     x = X if request.param == "arrays" else SPEC
     return stages(filter_jit(work), x, {"right": x})
 
@@ -49,59 +49,59 @@ _OTHERWISE |= {"cost_analysis", "memory_analysis", "runtime_executable"}
 
 
 @pytest.mark.parametrize("stage", ["traced", "lowered", "compiled"])
-def test_what_a_stage_says_of_itself(
-    stage: str, ours: dict[str, Any], theirs: dict[str, Any]
+def test_attributes_of_a_stage(
+    stage: str, of_filterjit: dict[str, Any], of_jax: dict[str, Any]
 ) -> None:
-    names = [name for name in dir(theirs[stage]) if not name.startswith("_")]
-    assert set(names) <= set(dir(ours[stage]))
+    names = [name for name in dir(of_jax[stage]) if not name.startswith("_")]
+    assert set(names) <= set(dir(of_filterjit[stage]))
     for name in names:
         if name in _OTHERWISE:
             continue
         try:
-            expected = getattr(theirs[stage], name)
+            expected = getattr(of_jax[stage], name)
         except Exception:  # some of JAX's attributes do not work on every platform
             continue
-        assert str(getattr(ours[stage], name)) == str(expected), name
+        assert str(getattr(of_filterjit[stage], name)) == str(expected), name
 
 
-def test_the_programs(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+def test_the_programs(of_filterjit: dict[str, Any], of_jax: dict[str, Any]) -> None:
     def program(text: str) -> list[Any]:  # names of arguments and line numbers differ
         return re.findall(r"stablehlo\.\w+|= (\S+ [\w-]+)\(", text)
 
-    assert str(ours["traced"].jaxpr) == str(theirs["traced"].jaxpr)
+    assert str(of_filterjit["traced"].jaxpr) == str(of_jax["traced"].jaxpr)
     for stage in ("lowered", "compiled"):
-        assert program(ours[stage].as_text()) == program(theirs[stage].as_text()) != []
+        assert program(of_filterjit[stage].as_text()) == program(of_jax[stage].as_text()) != []
     for dialect in ("stablehlo", "hlo"):
-        mine = ours["lowered"].compiler_ir(dialect=dialect)
-        assert type(mine) is type(theirs["lowered"].compiler_ir(dialect=dialect))
+        found = of_filterjit["lowered"].compiler_ir(dialect=dialect)
+        assert type(found) is type(of_jax["lowered"].compiler_ir(dialect=dialect))
 
 
-def test_the_costs(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+def test_the_costs(of_filterjit: dict[str, Any], of_jax: dict[str, Any]) -> None:
     for stage in ("lowered", "compiled"):
-        assert ours[stage].cost_analysis() == theirs[stage].cost_analysis()
-    mine, other = ours["compiled"].memory_analysis(), theirs["compiled"].memory_analysis()
+        assert of_filterjit[stage].cost_analysis() == of_jax[stage].cost_analysis()
+    found, other = of_filterjit["compiled"].memory_analysis(), of_jax["compiled"].memory_analysis()
     for name in ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes"):
-        assert getattr(mine, name) == getattr(other, name)
-    runtime = ours["compiled"].runtime_executable()
-    assert type(runtime) is type(theirs["compiled"].runtime_executable())
+        assert getattr(found, name) == getattr(other, name)
+    runtime = of_filterjit["compiled"].runtime_executable()
+    assert type(runtime) is type(of_jax["compiled"].runtime_executable())
 
 
-def test_the_results(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    mine = ours["compiled"](X, {"right": X})
-    assert eqx.tree_equal(mine, theirs["compiled"](X, {"right": X})) is not False
-    assert jax.tree.structure(mine) == jax.tree.structure(work(X, {"right": X}))
+def test_the_results(of_filterjit: dict[str, Any], of_jax: dict[str, Any]) -> None:
+    found = of_filterjit["compiled"](X, {"right": X})
+    assert eqx.tree_equal(found, of_jax["compiled"](X, {"right": X})) is not False
+    assert jax.tree.structure(found) == jax.tree.structure(work(X, {"right": X}))
 
 
-def test_dunders_are_not_passed_on(ours: dict[str, Any]) -> None:
-    for stage in ours.values():
+def test_dunders_are_not_forwarded(of_filterjit: dict[str, Any]) -> None:
+    for stage in of_filterjit.values():
         with pytest.raises(AttributeError):
             _ = stage.__jax_array__
         with pytest.raises(AttributeError):
             _ = stage.no_such_thing
 
 
-def test_reprs_name_the_function(ours: dict[str, Any]) -> None:
-    for kind, stage in ours.items():
+def test_reprs_name_the_function(of_filterjit: dict[str, Any]) -> None:
+    for kind, stage in of_filterjit.items():
         assert repr(stage) == f"<{kind.capitalize()} of work>"
 
 
@@ -205,15 +205,15 @@ def test_unused_arguments_keep_their_place() -> None:
 @pytest.mark.parametrize("x", [X, SPEC, np.ones((2, 3), np.float32)], ids=["jax", "spec", "numpy"])
 def test_eval_shape(x: Any, compiles: Compiles) -> None:
     shape = filter_jit(lambda x, n: (x.sum(0), n, x.astype(jnp.bfloat16))).eval_shape(x, 3)
-    theirs = jax.eval_shape(lambda x: (x.sum(0), x.astype(jnp.bfloat16)), x)
-    assert (shape[0], shape[2]) == theirs and shape[1] == 3
+    expected = jax.eval_shape(lambda x: (x.sum(0), x.astype(jnp.bfloat16)), x)
+    assert (shape[0], shape[2]) == expected and shape[1] == 3
     assert compiles.since() == 0
 
 
 def test_eval_shape_is_equinoxs(model: Any, model_spec: Any) -> None:
     x = jax.ShapeDtypeStruct((3,), jnp.float32)
-    mine = filter_jit(mixed).eval_shape(model_spec, x, 3)
-    assert eqx.tree_equal(mine, eqx.filter_eval_shape(mixed, model, X[0], 3))
+    found = filter_jit(mixed).eval_shape(model_spec, x, 3)
+    assert eqx.tree_equal(found, eqx.filter_eval_shape(mixed, model, X[0], 3))
 
 
 # ---- data types ----
@@ -365,10 +365,10 @@ def test_compiler_options() -> None:
 
 
 def test_lowering_for_another_platform() -> None:
-    theirs = jax.jit(lambda x: x * 2).trace(X).lower(lowering_platforms=("cuda",))
-    ours = filter_jit(lambda x: x * 2).trace(X).lower(lowering_platforms=("cuda",))
+    expected = jax.jit(lambda x: x * 2).trace(X).lower(lowering_platforms=("cuda",))
+    found = filter_jit(lambda x: x * 2).trace(X).lower(lowering_platforms=("cuda",))
     last = lambda text: text.splitlines()[2:]
-    assert last(ours.as_text()) == last(theirs.as_text()) != []
+    assert last(found.as_text()) == last(expected.as_text()) != []
 
 
 def test_the_wrapper_is_one_of_jax_stages() -> None:
@@ -383,11 +383,11 @@ def test_the_wrapper_is_one_of_jax_stages() -> None:
 def test_other_statics_after_lowering() -> None:
     """Equinox's compiled function, compiled with 3 and called with 4, computes with 3."""
     power = lambda x, n: x * n
-    theirs = eqx.filter_jit(power).lower(X, 3).compile()
-    assert jnp.array_equal(theirs(X, 4), X * 3)
-    ours = filter_jit(power).lower(X, 3).compile()
+    of_equinox = eqx.filter_jit(power).lower(X, 3).compile()
+    assert jnp.array_equal(of_equinox(X, 4), X * 3)
+    of_filterjit = filter_jit(power).lower(X, 3).compile()
     with pytest.raises(filterjit.MismatchError) as raised:
-        ours(X, 4)
+        of_filterjit(X, 4)
     assert "`n`: compiled for the int 3, called with the int 4" in str(raised.value)
 
 

@@ -3,8 +3,6 @@
 import contextlib
 import io
 import logging
-import os
-import pty
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from aot_support import Compiles
 
 import filterjit
 from filterjit import filter_jit
+from support.terminals import Terminal, terminal
 
 old = jax.__version_info__ < (0, 5)
 
@@ -62,7 +61,7 @@ def test_the_report() -> None:
     assert "0: float32[3], 2: traced" in text[1] and "the same as number 0" in text[2]
 
 
-def test_errors_are_told_and_the_others_kept(
+def test_errors_are_reported_and_the_others_compiled(
     caplog: pytest.LogCaptureFixture, compiles: Compiles
 ) -> None:
     @filter_jit
@@ -108,7 +107,7 @@ def test_errors_of_the_compiler() -> None:
     [[1], [(1, {})], [((1,), {}, 3)], [((1,),)], [({}, ())], ["ab"], [((1,), None)], [None]],
     ids=repr,
 )
-def test_what_is_no_signature(signatures: Any) -> None:
+def test_bad_signatures(signatures: Any) -> None:
     f = filter_jit(lambda x: x)
     with pytest.raises(TypeError, match=r"signature 1 of `warm_up` is not a pair \(args, kwargs\)"):
         f.warm_up([((2,), {}), *signatures])
@@ -116,7 +115,7 @@ def test_what_is_no_signature(signatures: Any) -> None:
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
-def test_what_is_no_number_of_threads(threads: Any) -> None:
+def test_bad_numbers_of_threads(threads: Any) -> None:
     with pytest.raises(ValueError, match="threads"):
         filter_jit(lambda x: x).warm_up([], threads=threads)
 
@@ -171,7 +170,7 @@ def test_the_last_argument_interrupts() -> None:
     assert threading.active_count() < 20
 
 
-def test_calls_go_on_meanwhile() -> None:
+def test_calls_run_during_warm_up() -> None:
     f = filter_jit(lambda x, n: jnp.sin(x) * n)
     x = jnp.ones(3)
     done = threading.Event()
@@ -203,25 +202,13 @@ def test_donation_is_quiet(recwarn: pytest.WarningsRecorder) -> None:
 
 
 @contextlib.contextmanager
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """Replaces stderr by a terminal; yields a list of what was written to it."""
-    master, slave = pty.openpty()
+def stderr_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """Replaces stderr by a terminal."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
-    found: list[bytes] = []
-
-    def drain() -> None:
-        with contextlib.suppress(OSError):  # how Linux reports the end
-            while data := os.read(master, 4096):
-                found.append(data)
-
-    thread = threading.Thread(target=drain)
-    thread.start()
-    with os.fdopen(slave, "w") as file, monkeypatch.context() as patch:
-        patch.setattr(sys, "stderr", file)
-        yield found
-    thread.join()
-    os.close(master)
+    with terminal() as opened, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", opened.file)
+        yield opened
 
 
 def _warm_some() -> Any:
@@ -237,9 +224,9 @@ def test_a_bar_on_a_terminal(
 ) -> None:
     pytest.importorskip("rich")
     monkeypatch.delenv("FILTERJIT_PROGRESS", raising=False)
-    with terminal(monkeypatch) as found:
+    with stderr_on_a_terminal(monkeypatch) as shown:
         assert _warm_some().errors == ()
-    text = b"".join(found).decode()
+    text = shown.text
     assert "compiling" in text and "3/3" in text and "traced" not in text
     assert text.endswith("\x1b[2K")  # the bar is erased at the end
     assert capsys.readouterr().out == "traced\n" * 3
@@ -247,9 +234,9 @@ def test_a_bar_on_a_terminal(
 
 def test_no_bar_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FILTERJIT_PROGRESS", "0")
-    with terminal(monkeypatch) as found:
+    with stderr_on_a_terminal(monkeypatch) as shown:
         _warm_some()
-    assert found == []
+    assert shown.text == ""
 
 
 def test_silent_when_piped(capfd: pytest.CaptureFixture[str]) -> None:

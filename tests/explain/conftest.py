@@ -14,7 +14,7 @@ pytest.register_assert_rewrite("explain_support")
 
 @pytest.fixture
 def timed() -> Iterator[None]:
-    """Calls are timed for reports."""
+    """Turns on the timing of calls during a test."""
     filterjit.time_calls()
     yield
     filterjit.time_calls(False)

@@ -77,8 +77,8 @@ def local_module() -> Any:
     return Local(X)
 
 
-# The arguments of the first and of the second call; and of the cause: kind, path, and a word each
-# of `was`, `now` and `remedy`.
+# The arguments of the first call, those of the second, and the cause: its kind, its path, and a
+# piece of the text of `was`, `now` and `remedy`.
 A = tuple[Any, ...]
 CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "static int": ((X, 1), (X, 2), ("static", "b", "int 1", "int 2", "jnp.asarray")),

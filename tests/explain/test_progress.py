@@ -1,8 +1,5 @@
 """What a terminal shows while a program compiles."""
 
-import os
-import pty
-import subprocess
 import sys
 import textwrap
 import threading
@@ -11,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explain_support import environment, run_python
 
 from filterjit._base import _progress
+from support.processes import environment, run_code, run_on_terminal
 
 SLOW = """
     import sys, threading, time
@@ -44,24 +41,8 @@ def on_a_terminal(
 ) -> tuple[int, str]:
     """Runs SLOW on a terminal. Returns the exit status and the output."""
     (cwd / "slow.py").write_text(textwrap.dedent(SLOW.format(setup=setup, inside=inside)))
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "slow.py", *args],
-        cwd=cwd,
-        env=environment(**env),
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    )
-    os.close(slave)
-    chunks = []
-    try:
-        while chunk := os.read(master, 65536):
-            chunks.append(chunk)
-    except OSError:  # the process has closed the terminal
-        pass
-    os.close(master)
-    return process.wait(timeout=240), b"".join(chunks).decode()
+    env = environment(TERM="xterm", **env)
+    return run_on_terminal("slow.py", *args, cwd=cwd, env=env, timeout=240)
 
 
 def test_a_long_compile_is_shown_and_removed(tmp_path: Path) -> None:
@@ -104,9 +85,11 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     assert (status, shown) == (0, "failed 'on purpose'\r\ndone\r\n")
 
 
-def test_nothing_is_shown_in_a_pipe(tmp_path: Path) -> None:
-    done = run_python("-c", SLOW.format(setup="", inside=""), cwd=tmp_path, FORCE_COLOR="1")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+def test_nothing_is_shown_in_a_pipe() -> None:
+    done = run_code(
+        SLOW.format(setup="", inside=""), env=environment(FORCE_COLOR="1", TERM="xterm")
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 class Terminal:

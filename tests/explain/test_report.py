@@ -16,17 +16,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from explain_support import X, build_seconds, needs_names, row_of, run_python, tells_names
+from explain_support import X, build_seconds, needs_names, row_of, tells_names
 
 import filterjit
 from filterjit import filter_jit
 from filterjit._base import _jax_compat
 from filterjit._observe import _program
 from filterjit._observe._recorder import recorder
+from support.processes import run_code
 
 
 def in_all(name: str) -> dict[str, Any]:
-    """The row of the functions whose names end so, in the report of all functions."""
+    """Returns the row of the function whose name ends with `name`, in the report of all functions."""
     rows = filterjit.report().as_dict()["functions"]
     (row,) = [row for row in rows if row["name"].endswith(name)]
     return row
@@ -296,7 +297,7 @@ def test_programs_from_the_persistent_cache(tmp_path: Path) -> None:
         (row,) = f.report().as_dict()["functions"]
         print(json.dumps([row["compiles"], row["from_disk"], "from disk" in str(f.report())]))
     """
-    first, second = (run_python("-c", code, cwd=tmp_path) for _ in range(2))
+    first, second = (run_code(code, cwd=tmp_path, timeout=240) for _ in range(2))
     assert first.stderr == second.stderr == ""
     assert json.loads(first.stdout) == [2, 0, False]
     assert json.loads(second.stdout) == [2, 2, True]

@@ -1,7 +1,6 @@
 """The output of reports: as text, on a terminal, and as a plot."""
 
 import os
-import pty
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from explain_support import X
 
 import filterjit
 from filterjit import filter_jit
+from support.terminals import terminal
 
 
 @pytest.mark.parametrize("functions", [0, 1, 3])
@@ -51,12 +51,10 @@ def test_on_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     f = filter_jit(lambda x, n: x + n)
     for n in range(8):
         f(X, n)
-    master, slave = pty.openpty()
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
-    with os.fdopen(slave, "w") as file:
-        text = f.report().text(file)
-    os.close(master)
+    with terminal() as opened:
+        text = f.report().text(opened.file)
     assert width == 40 or ("compil" in text and "3 oth" in text)
     from rich.text import Text
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import pytest
-from explain_support import jitted, run_python
+from explain_support import jitted
 
 import filterjit
 from filterjit import Explanation, RetraceError, RetraceWarning, filter_jit
+from support import processes
 
 X = jnp.ones(2)
 
@@ -128,8 +129,7 @@ def test_run_explain(tmp_path: Any) -> None:
         "for n in (1, 1, 2):\n"
         "    print(step(jnp.ones(()), n))\n"
     )
-    done = run_python("-m", "filterjit", "run", "--explain", str(script), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = processes.run("-m", "filterjit", "run", "--explain", script, timeout=240)
     assert done.stdout.split() == ["1.0", "1.0", "2.0"]
     assert done.stderr.count("compiles again because") == 1 and "`n`" in done.stderr
 

@@ -1,4 +1,4 @@
-"""Three problems that users report, and what filterjit tells them."""
+"""Three problems that users report, and what filterjit says about each."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """Runs scenarios that must not leak: ``python leaks.py [NAME ...]``.
 
-Each scenario makes a step, which is run some thousand times.  Before and after, references are
+Each scenario makes a step, which runs some thousand times.  Before and after, references are
 counted where Python counts them (``--with-pydebug``), and objects, bytes, and the reference
 counts of objects that every step touches.
 """
@@ -36,7 +36,7 @@ def run(name: str) -> list[str]:
     step = SCENARIOS[name](watched)
     loops = getattr(step, "loops", 1500) // 2
     grown = grow(name, step, watched, loops)
-    # Free lists and the like, which fill up slowly, are full by then; a leak goes on.
+    # Free lists, which fill slowly, are full after the first run. A leak continues to grow.
     return grown and grow(name, step, watched, loops * 4)
 
 
@@ -46,7 +46,7 @@ def grow(name: str, step: Step, watched: list[Any], loops: int) -> list[str]:
     tracemalloc.start()
     try:
         counts = [measure(watched)]
-        # Free lists and caches, which fill up once, do not grow in each round.
+        # Free lists and caches fill once, so they do not grow in each round.
         for _ in range(5):
             for _ in range(loops):
                 step()

@@ -14,8 +14,9 @@ import pytest
 
 import filterjit
 from support.comparison import Jit, Traces, check
+from support.flax_nodes import FlaxStruct
 from support.modules import Module
-from support.nodes import Custom, FlaxStruct, Point, Registered
+from support.nodes import Custom, Point, Registered
 
 ONE = jnp.array(1.0)
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from support.comparison import Jit, Traces, check, check_error, comparable
+from support.flax_nodes import FlaxStruct
 from support.modules import Module
-from support.nodes import Custom, FlaxStruct, FrozenRegistered, Point, Registered, Static
+from support.nodes import Custom, FrozenRegistered, Point, Registered, Static
 from support.trees import ARRAY, ONE, TREES, identity
 
 

@@ -11,10 +11,10 @@ import pytest
 import filterjit as fj
 from support.comparison import same
 from support.filters import taken
+from support.flax_nodes import FlaxStruct
 from support.modules import WithFactories
 from support.nodes import (
     Custom,
-    FlaxStruct,
     ListSubclass,
     Point,
     PointWithNew,

@@ -17,8 +17,9 @@ import pytest
 
 import filterjit
 from support.comparison import Jit, Traces, comparable
+from support.flax_nodes import FlaxStruct
 from support.modules import Holder
-from support.nodes import Custom, FlaxStruct, FrozenRegistered, Point, Registered, Static
+from support.nodes import Custom, FrozenRegistered, Point, Registered, Static
 from support.statics import Constant, Double, Integer, Level, Pair, PartlyCompared, Slotted, Text
 from support.trees import ONE
 

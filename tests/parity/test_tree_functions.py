@@ -17,8 +17,9 @@ import pytest
 
 import filterjit as fj
 from support.comparison import comparable, outcome, same
+from support.flax_nodes import FlaxStruct
 from support.modules import Module
-from support.nodes import Custom, FlaxStruct, Point, Registered
+from support.nodes import Custom, Point, Registered
 from support.processes import run_code
 from support.trees import ARRAY, KEY, ONE, PARAMS, TREES
 

@@ -14,11 +14,11 @@ import pytest
 
 import filterjit as fj
 from support.comparison import identical, outcome, same
+from support.flax_nodes import FlaxStruct
 from support.modules import Module
 from support.nodes import (
     Childless,
     Custom,
-    FlaxStruct,
     FrozenRegistered,
     ListSubclass,
     Point,

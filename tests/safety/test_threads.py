@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -20,31 +19,9 @@ import pytest
 import filterjit
 from filterjit._observe._recorder import recorder
 from support.processes import CORE, run_code
+from support.threads import at_once
 
 X = jnp.arange(3.0)
-
-
-def at_once(count: int, work: Callable[[int], Any], seconds: float = 60) -> list[Any]:
-    """Calls `work` in several threads, which start at the same time. Returns what each call returned
-    or raised."""
-    barrier = threading.Barrier(count)
-    results: list[Any] = [None] * count
-
-    def run(i: int) -> None:
-        barrier.wait()
-        try:
-            results[i] = work(i)
-        except BaseException as e:
-            results[i] = e
-
-    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    end = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
-    assert not any(thread.is_alive() for thread in threads), "a deadlock"
-    return results
 
 
 class Events:

@@ -95,6 +95,6 @@ CALLABLES: dict[str, Any] = {
     "filter_closure_convert": eqx.filter_closure_convert(scale, ONE),
     "nn layer": eqx.nn.Lambda(jnp.tanh),
     "partial method": functools.partial(Plain(2).method),
-    "filter_jit": eqx.filter_jit(scale),
-    "ours": filterjit.filter_jit(scale),
+    "eqx.filter_jit": eqx.filter_jit(scale),
+    "filterjit.filter_jit": filterjit.filter_jit(scale),
 }

@@ -124,21 +124,21 @@ def runtime_message(error: BaseException) -> str:
 
 def check(body: Body) -> Any:
     """Runs `body` with both, asserts that both return the same, and returns Equinox's result."""
-    theirs = body(eqx.filter_jit)
-    ours = body(filterjit.filter_jit)
-    assert comparable(ours) == comparable(theirs)
-    return theirs
+    of_equinox = body(eqx.filter_jit)
+    of_filterjit = body(filterjit.filter_jit)
+    assert comparable(of_filterjit) == comparable(of_equinox)
+    return of_equinox
 
 
 def check_error(body: Body, kind: type[BaseException], match: str | None = None) -> BaseException:
     """Asserts that `body` raises the same with both: the type, and the first line of the text."""
-    with pytest.raises(kind, match=match) as theirs:
+    with pytest.raises(kind, match=match) as of_equinox:
         body(eqx.filter_jit)
-    with pytest.raises(kind, match=match) as ours:
+    with pytest.raises(kind, match=match) as of_filterjit:
         body(filterjit.filter_jit)
-    assert type(ours.value) is type(theirs.value)
-    assert first_line(ours.value) == first_line(theirs.value)
-    return theirs.value
+    assert type(of_filterjit.value) is type(of_equinox.value)
+    assert first_line(of_filterjit.value) == first_line(of_equinox.value)
+    return of_equinox.value
 
 
 def check_calls(fun: Callable[[Any], Any], make: Callable[[], Iterable[Any]]) -> int:
@@ -160,21 +160,21 @@ def check_installed(program: Program) -> Any:
     The program makes its own functions, so that nothing is traced already. Results are compared
     as values and as trees.
     """
-    theirs = program()
+    of_equinox = program()
     with filterjit.installed():
-        ours = program()
-    assert comparable(ours) == comparable(theirs)
-    assert paths_and_types(ours) == paths_and_types(theirs)
-    return theirs
+        of_filterjit = program()
+    assert comparable(of_filterjit) == comparable(of_equinox)
+    assert paths_and_types(of_filterjit) == paths_and_types(of_equinox)
+    return of_equinox
 
 
 def check_installed_error(program: Program, match: str) -> None:
     """Asserts that both runs of `program` raise the same ``EquinoxRuntimeError``."""
-    with pytest.raises(RuntimeError, match=match) as theirs:
+    with pytest.raises(RuntimeError, match=match) as of_equinox:
         program()
-    with filterjit.installed(), pytest.raises(RuntimeError, match=match) as ours:
+    with filterjit.installed(), pytest.raises(RuntimeError, match=match) as of_filterjit:
         program()
-    assert type(ours.value) is type(theirs.value)
-    assert type(ours.value).__name__ == "EquinoxRuntimeError"
-    assert runtime_message(ours.value) == runtime_message(theirs.value)
-    assert first_line(ours.value) == first_line(theirs.value)
+    assert type(of_filterjit.value) is type(of_equinox.value)
+    assert type(of_filterjit.value).__name__ == "EquinoxRuntimeError"
+    assert runtime_message(of_filterjit.value) == runtime_message(of_equinox.value)
+    assert first_line(of_filterjit.value) == first_line(of_equinox.value)

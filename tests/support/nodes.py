@@ -5,7 +5,6 @@ import collections
 import dataclasses
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax.tree_util as jtu
 
 
@@ -62,18 +61,6 @@ class RegisteredWithPostInit:
 jtu.register_dataclass(
     RegisteredWithPostInit, data_fields=["a"], meta_fields=[], drop_fields=["derived"]
 )
-
-
-@flax.struct.dataclass
-class FlaxStruct:
-    a: Any
-    b: Any = 1
-    meta: Any = flax.struct.field(pytree_node=False, default="flax")
-
-
-class FlaxPyTreeNode(flax.struct.PyTreeNode):
-    a: Any
-    meta: Any = flax.struct.field(pytree_node=False, default=(1, 2))
 
 
 @jtu.register_pytree_node_class

@@ -1,4 +1,5 @@
-"""Child processes: Python code, scripts and modules, run to their end or started and watched.
+"""Child processes: Python code, scripts and modules, run to their end, started and watched, or run
+on a terminal.
 
 Each run has a time limit, and a run that ends with another status than expected fails the test
 and shows what the process wrote.
@@ -13,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import filterjit
+
+from .terminals import terminal
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -78,6 +81,24 @@ def run_code(
     """Runs `code`, whose indentation is removed, with `options` of the interpreter."""
     command = (*options, "-c", textwrap.dedent(code), *arguments)
     return run(*command, timeout=timeout, status=status, cwd=cwd, env=env, stdin=stdin)
+
+
+def run_on_terminal(
+    *arguments: str | Path, timeout: float, cwd: Path | None = None, env: dict[str, str]
+) -> tuple[int, str]:
+    """Runs Python with `arguments` on a terminal. Returns the exit status and the output."""
+    with terminal() as opened:
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=cwd,
+            env=env,
+            stdin=opened.file,
+            stdout=opened.file,
+            stderr=opened.file,
+            timeout=timeout,
+            check=False,
+        )
+    return done.returncode, opened.text
 
 
 @contextlib.contextmanager

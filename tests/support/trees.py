@@ -13,6 +13,7 @@ import jax.tree_util as jtu
 import numpy as np
 import optax
 
+from .flax_nodes import FlaxPyTreeNode, FlaxStruct
 from .modules import (
     AllStatic,
     ByProperty,
@@ -53,8 +54,6 @@ from .nodes import (
     Childless,
     Custom,
     DictSubclass,
-    FlaxPyTreeNode,
-    FlaxStruct,
     FrozenRegistered,
     ListSubclass,
     Plain,
