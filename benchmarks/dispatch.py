@@ -1,7 +1,7 @@
 """Times the dispatch of a call: by filterjit, by Equinox, and by ``jax.jit`` in several ways.
 
     python benchmarks/dispatch.py [--quick] [--times] [--markdown] [--case NAME] [--peer NAME]
-                                  [--plot FILE]
+                                  [--until {return,each,last}] [--plot FILE]
 
 Each case runs in its own process, in which the peers run alternately, in batches of a few
 milliseconds. The fastest batch of each counts (see `timing`).
@@ -13,6 +13,10 @@ and the result would be the time of the device where the device is slower. There
 calls is timed on its own and starts on an idle device: its results are waited for while the clock
 is stopped, and the median of a batch is taken. Equinox waits for the device before a call returns.
 This wait is part of the cost of the call and counts.
+
+A program that needs each result waits with the other peers too. Two more tables have the time of a
+call in a loop that waits for each result, and in one that waits for the last: dispatch and device
+together. Cases whose calls run no program are left out there.
 """
 
 import argparse
@@ -32,16 +36,21 @@ from cases import CASES, GROWTH, Case
 from filterjit._base._files import replacing
 from layout import lay_out, machine, progress
 from peers import MISSING, PEERS, applies
-from timing import in_batches, interleaved, timer_for
+from timing import in_batches, interleaved, timers_for
 
 BATCH = 2e-3  # the least seconds of a batch of calls
 ROUNDS = 8  # the least number of batches of each peer
 SLOW = ("statics_1000",)  # cases that compile for long, which --quick leaves out
+UNTIL = {
+    "return": "Time until a call returns",
+    "each": "Time of a call in a loop that waits for each result",
+    "last": "Time of a call in a loop that waits for the last result",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The result of one case: microseconds of a call by the name of the peer."""
+    """The result of one case, timed one way: microseconds of a call by the name of the peer."""
 
     name: str
     summary: str
@@ -54,22 +63,28 @@ class Row:
         return self.microseconds[above] / self.microseconds[below]
 
 
-def measure(case: Case, peers: Sequence[str], seconds: float) -> Row:
-    """Times the peers that apply to a case, alternately, for about `seconds`."""
-    timers = {
-        name: functools.partial(timer_for(case), PEERS[name](case))
-        for name in peers
-        if applies(name, case)
-    }
-    best = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
-    microseconds = {name: 1e6 * value for name, value in best.items()}
-    return Row(case.name, case.summary, case.num_arrays, case.num_nodes, microseconds)
+def measure(
+    case: Case, peers: Sequence[str], until: Sequence[str], seconds: float
+) -> dict[str, Row]:
+    """Times the peers that apply to a case, alternately, for about `seconds` each way."""
+    calls = {name: PEERS[name](case) for name in peers if applies(name, case)}
+    rows = {}
+    for way, timer in timers_for(case).items():
+        if way in until:
+            timers = {name: functools.partial(timer, call) for name, call in calls.items()}
+            best = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
+            microseconds = {name: 1e6 * value for name, value in best.items()}
+            rows[way] = Row(case.name, case.summary, case.num_arrays, case.num_nodes, microseconds)
+    return rows
 
 
-def measure_apart(name: str, peers: Sequence[str], seconds: float) -> Row:
+def measure_apart(
+    name: str, peers: Sequence[str], until: Sequence[str], seconds: float
+) -> dict[str, Row]:
     """Does the same in another process."""
-    work = json.dumps([name, peers, seconds])
-    return Row(**json.loads(_python("dispatch.py", "--work", work, stdout=subprocess.PIPE)))
+    work = json.dumps([name, peers, until, seconds])
+    rows = json.loads(_python("dispatch.py", "--work", work, stdout=subprocess.PIPE))
+    return {way: Row(**row) for way, row in rows.items()}
 
 
 def _python(script: str, *args: str, stdout: int | None = None) -> str:
@@ -120,9 +135,8 @@ def table(rows: Sequence[Row], peers: Sequence[str], *, times: bool, markdown: b
 
 
 def caption(peers: Sequence[str]) -> str:
-    """Returns a description of the numbers, of the peers, and of the machine."""
-    lines = ["Time until a call returns, best of many batches. -: does not apply.", ""]
-    lines += [f"{peer + ':':<12}{' '.join(str(PEERS[peer].__doc__).split())}" for peer in peers]
+    """Returns a description of the peers and of the machine."""
+    lines = [f"{peer + ':':<12}{' '.join(str(PEERS[peer].__doc__).split())}" for peer in peers]
     if MISSING:
         lines.append(f"Left out, because they are not installed: {', '.join(MISSING)}.")
     return "\n".join([*lines, "", machine()])
@@ -177,8 +191,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--times", action="store_true", help="print microseconds of all peers, not ratios"
     )
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
-    for option, names in (("--case", list(CASES)), ("--peer", list(PEERS))):
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+    for option, names in (
+        ("--case", list(CASES)),
+        ("--peer", list(PEERS)),
+        ("--until", list(UNTIL)),
+    ):
         parser.add_argument(
             option, action="append", choices=names, metavar="NAME", help=", ".join(names)
         )
@@ -193,23 +211,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures, prints the table, and returns the exit status."""
     options = _parser().parse_args(argv)
     if options.work:
-        name, peers, seconds = options.work
-        row = measure((CASES | GROWTH)[name](), peers, seconds)
-        print(json.dumps(dataclasses.asdict(row)))
+        name, *work = options.work
+        rows = measure((CASES | GROWTH)[name](), *work)
+        print(json.dumps({way: dataclasses.asdict(row) for way, row in rows.items()}))
         return 0
 
     # filterjit is always there, because the others are compared with it.
     peers = [name for name in PEERS if not options.peer or name in (*options.peer, "filterjit")]
     names = options.case or [name for name in CASES if not (options.quick and name in SLOW)]
     sizes = list(GROWTH) if options.plot else []
-    seconds = 0.3 if options.quick else 6.0
+    until = options.until or list(UNTIL)
+    seconds = 0.3 if options.quick else 4.0
     try:
-        rows = {name: measure_apart(name, peers, seconds) for name in progress([*names, *sizes])}
-        in_table = [rows[name] for name in names]
-        print(table(in_table, peers, times=options.times, markdown=options.markdown))
-        print(f"\n{caption(peers)}", flush=True)
+        found = {
+            name: measure_apart(name, peers, until if name in names else ["return"], seconds)
+            for name in progress([*names, *sizes])
+        }
+        for way in until:
+            rows = [found[name][way] for name in names if way in found[name]]
+            print(f"{UNTIL[way]}, best of many batches. -: does not apply.\n")
+            print(table(rows, peers, times=options.times, markdown=options.markdown), "\n")
+        print(caption(peers), flush=True)
         if options.plot:
-            draw(options.plot, [rows[name] for name in sizes], peers)
+            draw(options.plot, [found[name]["return"] for name in sizes], peers)
             print(f"Plot: {options.plot}", flush=True)
         if not options.case:
             for script in ("ratios.py", "trees.py"):

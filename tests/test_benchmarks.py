@@ -26,7 +26,16 @@ from layout import progress
 from peers import PEERS, applies
 from support import processes
 from support.comparison import identical
-from timing import in_a_row, in_batches, interleaved, one_by_one, timer_for
+from timing import (
+    each_awaited,
+    in_a_row,
+    in_batches,
+    interleaved,
+    last_awaited,
+    one_by_one,
+    timer_for,
+    timers_for,
+)
 
 BENCHMARKS = Path(dispatch.__file__).parent
 
@@ -162,7 +171,9 @@ def test_a_batch_takes_as_long_as_requested():
     assert made[-1] in (5, 6)
 
 
-@pytest.mark.parametrize(("timer", "more"), [(in_a_row, 0), (one_by_one, 1)])
+@pytest.mark.parametrize(
+    ("timer", "more"), [(in_a_row, 0), (one_by_one, 1), (each_awaited, 1), (last_awaited, 1)]
+)
 def test_calls_are_made_as_often_as_requested(timer, more):
     tree = {"a": [CASES["mlp"]().args[0]], "b": (CASES["identity"]().args[0], None, 3)}
     calls = []
@@ -178,6 +189,14 @@ def test_calls_are_made_as_often_as_requested(timer, more):
 def test_long_calls_are_timed_one_by_one():
     assert timer_for(CASES["mlp"]()) is one_by_one
     assert timer_for(CASES["kwargs"]()) is in_a_row
+
+
+def test_a_case_is_timed_three_ways_if_its_calls_run_a_program():
+    awaited = {"each": each_awaited, "last": last_awaited}
+    assert timers_for(CASES["mlp"]()) == {"return": one_by_one, **awaited}
+    assert timers_for(CASES["kwargs"]()) == {"return": in_a_row, **awaited}
+    for name in ("nested", "make_filter_jit"):
+        assert timers_for(CASES[name]()) == {"return": in_a_row}
 
 
 # ---- output ----
@@ -239,13 +258,17 @@ def test_dispatch_runs(capfd):
         and "flat/filterjit" in out
         and "equinox" not in out
     )
+    assert [out.count(title) for title in dispatch.UNTIL.values()] == [1, 1, 1]
     assert "\x1b" not in out and err == ""
 
 
 def test_all_peers_that_apply_measure_a_case():
-    row = dispatch.measure(CASES["identity"](), list(PEERS), 0.01)
-    assert set(row.microseconds) == {peer for peer in PEERS if applies(peer, CASES["identity"]())}
-    assert all(value > 0 for value in row.microseconds.values())
+    rows = dispatch.measure(CASES["identity"](), list(PEERS), list(dispatch.UNTIL), 0.01)
+    assert list(rows) == list(dispatch.UNTIL)
+    for row in rows.values():
+        peers = {peer for peer in PEERS if applies(peer, CASES["identity"]())}
+        assert set(row.microseconds) == peers
+        assert all(value > 0 for value in row.microseconds.values())
 
 
 @pytest.mark.parametrize(
