@@ -230,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for way in until:
             rows = [found[name][way] for name in names if way in found[name]]
             print(f"{UNTIL[way]}, best of many batches. -: does not apply.\n")
-            print(table(rows, peers, times=options.times, markdown=options.markdown), "\n")
+            print(f"{table(rows, peers, times=options.times, markdown=options.markdown)}\n")
         print(caption(peers), flush=True)
         if options.plot:
             draw(options.plot, [found[name]["return"] for name in sizes], peers)
