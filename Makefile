@@ -15,6 +15,8 @@
 #   make coverage  how much of csrc/ they reach, and what they do not
 #   make analyze   gcc -fanalyzer and clang-tidy
 #   make versions  the core's tests on each CPython that pyenv has
+#   make wheels    sdist and wheels for each CPython that is there, tested, in dist/
+#   make sdist     builds the sdist, and runs tests from it
 #   make instructions  holds the instructions that the core takes to their bounds
 #   make clean     forgets all that the above has made
 
@@ -25,7 +27,7 @@ BIN := $(VENV)/bin
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml
 
-.PHONY: demo test test-core lint bench fuzz sanitize valgrind tsan coverage analyze versions instructions clean
+.PHONY: demo test test-core lint bench fuzz sanitize valgrind tsan coverage analyze versions instructions wheels sdist clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
@@ -51,13 +53,13 @@ lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest filterjit._core
 
-sanitize valgrind tsan coverage instructions: $(VENV)/.installed
+sanitize valgrind tsan coverage instructions sdist: $(VENV)/.installed
 	PYTHON=$(BIN)/python .ci/$@ $(CI_ARGS)
 
 analyze: $(VENV)/.installed $(VENV)/.lint
 	PYTHON=$(BIN)/python .ci/$@
 
-versions:
+versions wheels:
 	.ci/$@
 
 $(VENV)/.installed: $(SOURCES)
