@@ -15,6 +15,8 @@
 #   make coverage  the lines of csrc/ that the core's tests reach, and those that they do not
 #   make analyze   gcc -fanalyzer and clang-tidy
 #   make versions  all tests on CPython 3.11 to 3.14, each with the newest JAX; prints a table
+#   make wheels    builds the sdist and a wheel for each CPython of the machine, and tests them
+#   make sdist     builds the sdist and runs tests from it
 #   make instructions  counts the core's instructions and holds them to bounds
 #   make clean     removes what the commands above have made
 
@@ -25,7 +27,7 @@ BIN := $(VENV)/bin
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml
 
-.PHONY: demo test test-core lint bench fuzz sanitize valgrind tsan coverage analyze versions instructions clean
+.PHONY: demo test test-core lint bench fuzz sanitize valgrind tsan coverage analyze versions instructions wheels sdist clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
@@ -51,13 +53,13 @@ lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest filterjit._core
 
-sanitize valgrind tsan coverage instructions: $(VENV)/.installed
+sanitize valgrind tsan coverage instructions sdist: $(VENV)/.installed
 	PYTHON=$(BIN)/python .ci/$@ $(CI_ARGS)
 
 analyze: $(VENV)/.installed $(VENV)/.lint
 	PYTHON=$(BIN)/python .ci/$@
 
-versions:
+versions wheels:
 	.ci/$@ $(CI_ARGS)
 
 $(VENV)/.installed: $(SOURCES)

@@ -8,11 +8,17 @@ Environment variables, for development:
 
 import os
 import shlex
+import shutil
+import sys
+import sysconfig
 from glob import glob
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CCompilerError, ExecError, PlatformError
 
-FLAGS = [
+# By setuptools' name of the compiler's family. "unix" is gcc and clang.
+GCC = [
     "-std=c11",
     "-O3",
     "-fvisibility=hidden",
@@ -21,9 +27,63 @@ FLAGS = [
     "-Wshadow",
     "-Wstrict-prototypes",
     "-Wmissing-prototypes",
-    *shlex.split(os.environ.get("FILTERJIT_CFLAGS", "")),
 ]
-LINK_FLAGS = [flag for flag in FLAGS if flag.startswith(("-fsanitize", "--coverage"))]
+FLAGS = {"unix": GCC, "mingw32": GCC, "cygwin": GCC, "msvc": ["/O2", "/std:c11"]}
+
+
+class BuildExtensions(build_ext):
+    """Gives each compiler its own flags, and says what is missing where none is found."""
+
+    def build_extensions(self) -> None:
+        own = shlex.split(os.environ.get("FILTERJIT_CFLAGS", ""))
+        flags = [*FLAGS.get(self.compiler.compiler_type, []), *own]
+        for extension in self.extensions:
+            extension.extra_compile_args = flags
+            extension.extra_link_args = [
+                flag for flag in flags if flag.startswith(("-fsanitize", "--coverage"))
+            ]
+        super().build_extensions()
+
+    def run(self) -> None:
+        # The compiler is looked for by run() on Windows, and by build_extensions() elsewhere.
+        try:
+            super().run()
+        except (CCompilerError, ExecError, PlatformError) as error:
+            raise SystemExit(message(missing(self.compiler), error)) from None
+
+
+def missing(compiler: object) -> str | None:
+    """Says what the machine lacks to compile an extension; None if it seems to lack nothing."""
+    if not hasattr(compiler, "compiler_type"):  # nothing was found
+        return "no C compiler was found"
+    command = getattr(compiler, "compiler", None)  # msvc has none
+    if command and shutil.which(command[0]) is None:
+        return f"the C compiler `{command[0]}` was not found"
+    include = sysconfig.get_path("include")
+    if not os.path.exists(os.path.join(include, "Python.h")):
+        return f"the headers of Python were not found ({include} has no Python.h)"
+    return None
+
+
+def message(lacks: str | None, error: Exception) -> str:
+    if lacks is None:
+        return (
+            f"filterjit could not be built: {error}\n"
+            "The compiler's own messages are above. filterjit needs CPython 3.11 or newer and a "
+            "compiler that knows C11."
+        )
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return (
+        f"filterjit could not be built: {lacks}.\n"
+        "Its C extension is compiled here because pip was given the source, or found no wheel of "
+        f"filterjit for this machine. Install a C compiler and the headers of Python {version}:\n"
+        f"  Debian, Ubuntu:  apt install gcc python{version}-dev\n"
+        f"  Fedora:          dnf install gcc python{version}-devel\n"
+        "  macOS:           xcode-select --install\n"
+        "  conda:           conda install c-compiler\n"
+        "CC=NAME chooses another compiler. A newer pip may find a wheel: "
+        "pip install --upgrade pip"
+    )
 
 
 def extension(name: str, sources: list[str]) -> Extension:
@@ -32,8 +92,6 @@ def extension(name: str, sources: list[str]) -> Extension:
         sources=sources,
         depends=glob("csrc/**/*.h", recursive=True),
         include_dirs=["csrc"],
-        extra_compile_args=FLAGS,
-        extra_link_args=LINK_FLAGS,
     )
 
 
@@ -44,4 +102,4 @@ CORE = sorted(path for folder in FOLDERS for path in glob(f"csrc/{folder}/*.c"))
 extensions = [extension("filterjit._core", [*CORE, "csrc/module.c"])]
 if os.environ.get("FILTERJIT_TESTING") == "1":
     extensions.append(extension("filterjit._testing", [*CORE, "csrc/testing/testing.c"]))
-setup(ext_modules=extensions)
+setup(ext_modules=extensions, cmdclass={"build_ext": BuildExtensions})

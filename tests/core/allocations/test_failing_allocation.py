@@ -11,6 +11,7 @@ pytest.importorskip("_testcapi", reason="this interpreter has no _testcapi.set_n
 SCRIPT = Path(__file__).with_name("allocations.py")
 
 
+@pytest.mark.usefixtures("testing")
 def test_every_allocation_may_fail() -> None:
     """The last line of stderr names the allocation at which the process has crashed."""
     done = run_python(str(SCRIPT), timeout=500)
