@@ -234,6 +234,47 @@ filter_jit_get_variants(PyObject *op, void *Py_UNUSED(closure))
                                      fj_state_of(Py_TYPE(op))->str_variants, op);
 }
 
+#if PY_VERSION_HEX >= 0x030E0000
+/* Since Python 3.14 a wrapper has a copy of `__annotate__`, from which a Python function makes
+ * its `__annotations__` when they are read.  A FilterJit returns those of the function that it
+ * wraps, unless it has been given its own. */
+static PyObject *
+filter_jit_get_annotations(PyObject *op, void *Py_UNUSED(closure))
+{
+    PyObject *name = PyUnicode_InternFromString("__annotations__");
+    PyObject *wrapped = NULL, *result = NULL;
+    if (name == NULL) {
+        return NULL;
+    }
+    if (((FjFilterJit *)op)->dict != NULL) {
+        result = Py_XNewRef(PyDict_GetItemWithError(((FjFilterJit *)op)->dict, name));
+    }
+    if (result == NULL && !PyErr_Occurred() &&
+        (wrapped = filter_jit_get_wrapped(op, NULL)) != NULL) {
+        result = PyObject_GetAttr(wrapped, name);
+        Py_DECREF(wrapped);
+    }
+    Py_DECREF(name);
+    return result;
+}
+
+static int
+filter_jit_set_annotations(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    PyObject *dict = PyObject_GenericGetDict(op, NULL);
+    if (dict == NULL) {
+        return -1;
+    }
+    int result = value == NULL ? PyDict_DelItemString(dict, "__annotations__")
+                               : PyDict_SetItemString(dict, "__annotations__", value);
+    if (result < 0 && value == NULL && PyErr_ExceptionMatches(PyExc_KeyError)) {
+        PyErr_SetString(PyExc_AttributeError, "__annotations__");
+    }
+    Py_DECREF(dict);
+    return result;
+}
+#endif
+
 static PyMethodDef filter_jit_methods[] = {
     {"_lookup", (PyCFunction)(void (*)(void))fj_call_lookup, METH_FASTCALL | METH_KEYWORDS,
      "_lookup($self, /, *args, **kwargs)\n--\n\n"
@@ -303,6 +344,9 @@ static PyGetSetDef filter_jit_getset[] = {
     {"variants", filter_jit_get_variants, NULL,
      "A list of its variants, one for each static structure that it was called with.", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+#if PY_VERSION_HEX >= 0x030E0000
+    {"__annotations__", filter_jit_get_annotations, filter_jit_set_annotations, NULL, NULL},
+#endif
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -22,7 +22,7 @@ fj_structure_new(FjRegistry *registry)
     self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
     self->nodes = NULL;
     self->info = NULL;
-    self->count = self->capacity = 0;
+    self->count = self->capacity = self->open_nodes = 0;
     self->all_leaves = self->open_leaves = 0;
     self->static_leaves = NULL;
     self->paths = NULL;
@@ -69,6 +69,9 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t arity, PyType
     node->arity = (uint32_t)arity;
     info->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
     info->subtree_end = 0;
+    if (++self->open_nodes > FJ_STRUCTURE_DEEP) {
+        self->may_run_python = 1;
+    }
     return self->count - 1;
 }
 
@@ -77,6 +80,7 @@ fj_structure_close(FjStructure *self, Py_ssize_t index)
 {
     FjNode *node = &self->nodes[index];
     self->info[index].subtree_end = self->count;
+    self->open_nodes--;
     if (self->count - index - 1 <= node->arity) {
         node->flags |= FJ_NODE_SHALLOW;
     }

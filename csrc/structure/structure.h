@@ -187,6 +187,11 @@ fj_node_kind(const FjNode *node)
     return (FjNodeKind *)node->aux;
 }
 
+/* The depth to which a Structure is matched without a look at the stack.  A level takes at
+ * most 600 bytes of it, and Python 3.14 leaves 32 KiB after the last look that raises no
+ * error, of which the frame of a call takes 8 KiB. */
+#define FJ_STRUCTURE_DEEP 24
+
 /* A Structure does not change after flatten.c has made it and, where there is a filter,
  * fj_tree_make_static has set its static leaves.  Only cached results are added to it:
  * `hashed`, `hash`, `paths`, FjNodeInfo.hash and FjNodeInfo.cached. */
@@ -203,10 +208,13 @@ struct FjStructure {
     PyObject **static_leaves;
     PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
     int every_leaf;  /* made by fj_flatten_leaves, for which every leaf is an array */
-    int may_run_python; /* there is a node whose match runs Python code: a STATIC that is not
-                         * inert, a DATACLASS or CUSTOM, an ORDERED_DICT, or a dict with a key
-                         * that is not exactly a str */
-    int hashed;         /* fj_structure_hash has succeeded */
+    int may_run_python;  /* there is a node whose match runs Python code: a STATIC that is not
+                          * inert, a DATACLASS or CUSTOM, an ORDERED_DICT, or a dict with a key
+                          * that is not exactly a str.  Also set when nodes are nested more than
+                          * FJ_STRUCTURE_DEEP deep, since only the walk that holds references
+                          * checks how much of the stack is left */
+    uint32_t open_nodes; /* the number of nodes that have been appended and not yet closed */
+    int hashed;          /* fj_structure_hash has succeeded */
     Py_hash_t hash;
     PyObject *weakrefs;
 };

@@ -435,8 +435,8 @@ match_node(Match *m, PyObject *object)
     default:
         break;
     }
-    /* No recursion check: the walk goes no deeper than the Structure, whose depth flatten.c
-     * has limited. */
+    /* No recursion check: the walk goes no deeper than the Structure, and a Structure deeper
+     * than FJ_STRUCTURE_DEEP is matched by the walk that holds references. */
     return match_container(m, node, object);
 }
 

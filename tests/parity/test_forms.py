@@ -5,6 +5,8 @@ import functools
 import gc
 import inspect
 import pickle
+import sys
+import typing
 from typing import Any
 
 import equinox as eqx
@@ -114,6 +116,27 @@ def test_attributes_can_be_set(jit: Jit, ours: bool) -> None:
     else:
         with pytest.raises(AttributeError):
             f.note = "mine"
+
+
+def test_annotations_are_read_and_set() -> None:
+    """As of a function, they are evaluated when they are read, from Python 3.14 on."""
+
+    def f(x: int) -> Any:
+        return x
+
+    g = filterjit.filter_jit(f)
+    assert g.__annotations__ == f.__annotations__
+    assert typing.get_type_hints(g) == typing.get_type_hints(f)
+    g.__annotations__ = {"x": str}
+    assert g.__annotations__ == {"x": str} and f.__annotations__["x"] in (int, "int")
+    del g.__annotations__
+    if sys.version_info >= (3, 14):
+        assert g.__annotations__ == f.__annotations__
+        with pytest.raises(AttributeError):
+            del g.__annotations__
+    assert not hasattr(filterjit.filter_jit(functools.partial(f)), "__annotations__")
+    bound = type("Owner", (), {"f": g})().f
+    assert getattr(bound, "__annotations__", None) == getattr(g, "__annotations__", None)
 
 
 def test_attributes_of_the_function_are_copied(jit: Jit, ours: bool) -> None:

@@ -226,3 +226,31 @@ def unnest(tree: Any, inner: Callable[[Any], Any]) -> None:
     """Removes the levels of a deep tree one by one, as some types are deallocated recursively."""
     while not isinstance(tree, Array):
         tree = inner(tree)
+
+
+def walks(registry: Any, tree: Any) -> dict[str, Callable[[], Any]]:
+    takes = ("path", (("deep",),))
+    return {
+        "leaves": lambda: core.tree_leaves(registry, tree, None),
+        "paths": lambda: core.tree_paths(registry, tree, None),
+        "is_leaf": lambda: core.tree_leaves(registry, tree, lambda x: False),
+        "map": lambda: core.tree_map(registry, lambda x: x, (tree,), None),
+        "flatten": lambda: core.tree_flatten(registry, tree, takes, None),
+        "partition": lambda: core.partition(registry, tree, (takes,), None, None),
+        "dict": lambda: core.partition_dict(registry, tree, True, (takes,), None),
+        "combine": lambda: core.combine(registry, (tree, tree), None, False),
+        "filters": lambda: core.partition(registry, 1, (("tree", tree, max),), None, None),
+        "below": lambda: core.partition(registry, [tree], (("tree", [True], max),), None, None),
+        "from_parts": lambda: core.from_parts(registry, 0, tree, None),
+    }
+
+
+# ---- calls within calls ----
+
+# An argument whose hash, comparison and so on call `f` again, which `make` makes.
+ENDLESS = {
+    "hash": "static(__hash__=lambda self: f(self))",
+    "eq": "static(__hash__=lambda self: 1, __eq__=lambda self, other: f(make()))",
+    "is_array": "Maybe(True, lambda: f(make()))",
+    "flatten_one_level": "Box([], hook=lambda: f(make()))",
+}

@@ -1,5 +1,6 @@
 """Modules, whose fields are in their ``__dict__``, wherever CPython keeps it."""
 
+import copy
 import gc
 from typing import Any
 
@@ -380,3 +381,156 @@ def test_built_modules_are_ordinary_objects(registry: Any) -> None:
     assert gc.is_tracked(built)
     del built
     assert gc.collect() > 0
+
+
+# ---- every state of an instance, compared with what Python says ----
+
+
+class Many(Module):
+    """More fields than instances share keys."""
+
+    dynamic = tuple(f"d{i}" for i in range(45))
+    static = tuple(f"s{i}" for i in range(36))
+
+
+class Described(Linear):
+    """One field has a data descriptor, one a plain value in the class."""
+
+    size = 7
+    bias = property(
+        lambda self: self.__dict__.get("bias"),
+        lambda self, value: self.__dict__.__setitem__("bias", value),
+    )
+
+
+class Slotted(Module):
+    dynamic = ("weight",)
+    static = ("size",)
+    __slots__ = ("other",)
+
+
+class LikeLinear(Linear):
+    pass
+
+
+def filled_in(cls: Any) -> Any:
+    """An instance of which every field is set: the dynamic ones to arrays."""
+    x = cls.__new__(cls)
+    for i, name in enumerate(cls.dynamic):
+        setattr(x, name, Array(i))
+    for i, name in enumerate(cls.static):
+        setattr(x, name, i)
+    return x
+
+
+def without_dict(x: Any) -> Any:
+    kept = dict(vars(x))
+    del x.__dict__
+    assert vars(x) == {}
+    for name, value in kept.items():
+        object.__setattr__(x, name, value)
+    return x
+
+
+def cleared(x: Any) -> Any:
+    """Clears the dict and fills it again, in another order."""
+    kept = dict(vars(x))
+    vars(x).clear()
+    for name in reversed(kept):
+        object.__setattr__(x, name, kept[name])
+    return x
+
+
+def emptied(x: Any) -> Any:
+    vars(x).clear()
+    return x
+
+
+def one_deleted(x: Any) -> Any:
+    object.__delattr__(x, next(iter(vars(x))))
+    return x
+
+
+def popped(x: Any) -> Any:
+    vars(x).popitem()
+    return x
+
+
+def dict_of_another(x: Any) -> Any:
+    """Takes the dict of an instance that is gone then."""
+    donor = copy.copy(x)
+    x.__dict__ = donor.__dict__
+    return x
+
+
+def shared_dict(x: Any) -> Any:
+    other = copy.copy(x)
+    other.__dict__ = x.__dict__
+    return other
+
+
+def other_class(x: Any) -> Any:
+    """Assigns another class and the first one again."""
+    cls = type(x)
+    try:
+        x.__class__ = type("Other", (cls,), {})
+    except TypeError:  # another layout
+        return x
+    x.__class__ = cls
+    return x
+
+
+STATES = [
+    *(as_it_is, materialise, reinsert, own_dict, reversed_dict, once_generic),
+    *(without_dict, cleared, emptied, one_deleted, popped, dict_of_another, shared_dict),
+    *(copy.copy, copy.deepcopy, other_class, lambda x: copy.copy(materialise(x))),
+]
+CLASSES = [Linear, LikeLinear, Many, Described, Slotted]
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("state", STATES)
+def test_reads_what_python_reads(cls: Any, state: Any) -> None:
+    if state is reinsert and cls is Described:
+        pytest.skip("its property cannot be deleted")
+    registry = make_registry()
+    x = state(filled_in(cls))
+    for _ in range(2):  # once before `__dict__` is read for the check, and once after it
+        arrays, structure = core.flatten(registry, x)
+        built = structure.unflatten(arrays)
+        attributes = {k: v for k, v in vars(x).items() if k in cls.dynamic + cls.static}
+        assert arrays == tuple(attributes[n] for n in cls.dynamic if n in attributes)
+        assert testing.match(structure, x) == arrays
+        # An instance without some of its fields counts as a wrapper.
+        assert {k: v for k, v in vars(built).items() if v is not missing} == attributes
+        assert type(built) is cls
+        assert [getattr(built, n, None) for n in attributes] == [
+            getattr(x, n, None) for n in attributes
+        ]
+        for other in (built, copy.copy(built), filled_in(cls)):
+            same_names = {k for k, v in vars(other).items() if v is not missing} == {*attributes}
+            assert (testing.match(structure, other) is not None) == same_names
+    # A built instance can be changed, copied and deallocated as any other.
+    built.extra = 1
+    assert vars(copy.copy(built)) == vars(built) and built.extra == 1
+    for name in list(vars(built)):
+        del vars(built)[name]
+    gc.collect()
+    assert vars(built) == {}
+
+
+def test_a_class_that_has_used_up_its_versions() -> None:
+    """Python 3.13 and newer give a class 1000 versions."""
+    cls = type("Restless", (Linear,), {})
+    registry = make_registry()
+    x = filled_in(cls)
+    arrays, structure = core.flatten(registry, x)
+    for i in range(1100):
+        cls.attribute = i  # type: ignore[attr-defined]
+        assert vars(structure.unflatten(arrays)) == vars(x)
+    seen = []
+    cls.bias = property(  # type: ignore[attr-defined]
+        lambda self: None, lambda self, value: seen.append(value)
+    )
+    built = structure.unflatten(arrays)
+    assert seen == [arrays[1]] and "bias" not in vars(built)
