@@ -1,5 +1,6 @@
 """What a program contains: unrolled Python loops, equations by line, and captured arrays."""
 
+import contextlib
 import logging
 import types
 from pathlib import Path
@@ -60,6 +61,19 @@ def nested(x: Any) -> Any:
     return x
 
 
+def with_handlers(x: Any) -> Any:
+    for i in range(500):
+        try:
+            with contextlib.nullcontext():
+                x = x * 2
+            x = x + 1
+        except ZeroDivisionError:
+            continue
+    with contextlib.nullcontext():
+        x = jnp.sin(x)
+    return x * 3
+
+
 LOOPS: list[tuple[Any, Any, str, int, int]] = [
     (looped, looped, "for _", 1000, 3),
     (lambda x: jax.grad(lambda x: looped(x).sum())(x), looped, "for _", 1000, 8),
@@ -68,6 +82,7 @@ LOOPS: list[tuple[Any, Any, str, int, int]] = [
     (comprehended, comprehended, "[jnp", 700, 2),
     (by_while, by_while, "while i", 600, 2),
     (nested, nested, "for _ in range(100)", 1000, 2),
+    (with_handlers, with_handlers, "for i", 500, 2),
 ]
 
 
@@ -128,6 +143,16 @@ def recursive(x: Any, n: int = 400) -> Any:
     return x if n == 0 else recursive(jnp.sin(x) * 2 + 1, n - 1)
 
 
+def recursive_with_handlers(x: Any, n: int = 400) -> Any:
+    """Handlers jump back to the code that follows them, which is no loop."""
+    if n == 0:
+        return x
+    with contextlib.nullcontext():
+        x = jnp.sin(x)
+    x = x * 2 + 1
+    return recursive_with_handlers(x, n - 1)
+
+
 inner_jit = jax.jit(library)
 
 
@@ -138,6 +163,7 @@ def used_again(x: Any) -> Any:
 
 
 STRAIGHT = [library, over_a_tree, of_other_shapes, few, recursive, used_again]
+STRAIGHT += [recursive_with_handlers]
 STRAIGHT += [lambda x: list(map(body, [x] * 700))]
 
 

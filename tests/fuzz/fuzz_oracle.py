@@ -62,8 +62,9 @@ def forget_the_dead() -> None:
 
 # ---- the types that trees are made of ----
 
-# The attributes of a function that a Module can carry.
-WRAPPER = functools.WRAPPER_ASSIGNMENTS
+# The attributes of a function that a Module can carry. The list is Equinox's, and the same in all
+# versions of Python; `functools.WRAPPER_ASSIGNMENTS` is not.
+WRAPPER = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
 
 
 class Bomb:

@@ -82,12 +82,14 @@ def test_treedefs_are_static(jit: Jit) -> None:
 
 
 def test_dtypes_are_not_scalar_types(jit: Jit, ours: bool) -> None:
-    """``np.dtype("float32") == jnp.float32``, and their hashes are equal."""
+    """``np.dtype("float32") == jnp.float32``."""
     f = jit(lambda d: d)
     dtype = jnp.dtype("float32")
     assert f(dtype) is dtype
-    # By decision the types of static values are compared too; Equinox returns the dtype.
-    assert (f(jnp.float32) is jnp.float32) is ours
+    # By decision the types of static values are compared too. Equinox returns the dtype with older
+    # versions of JAX; JAX 0.12 compares hashes too, which differ.
+    found = f(jnp.float32)
+    assert found is jnp.float32 or (found is dtype and not ours)
 
 
 @pytest.mark.parametrize("value", [{"k": [1]}, [1], {1, 2}], ids=["dict", "list", "set"])

@@ -17,6 +17,16 @@ from .._observe._records import Aval
 from ._prepared import is_spec
 
 
+def mismatch(name: str, done: str, causes: Sequence[Cause], remedy: str) -> MismatchError:
+    """Returns the error of a call with other arguments than the function was compiled or traced
+    for, whichever word `done` is."""
+    lines = [f"`{name}` was {done} for other arguments:"]
+    lines += _causes.lines_of(
+        causes, lambda c: f"{c.place}: {done} for {c.was}, called with {c.now}"
+    )
+    return MismatchError("\n".join([*lines, remedy]))
+
+
 class CompiledOptions(_running.RunningHooks, CallHooks):
     """The hooks of a compiled function, which raise where a call would need another variant.
 
@@ -72,12 +82,8 @@ class CompiledOptions(_running.RunningHooks, CallHooks):
         return f._parts()[0].insert_compiled(structure, call, outputs, self.may_raise)
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
-        lines = [f"`{self.name}` was compiled for other arguments:"]
-        lines += _causes.lines_of(
-            causes, lambda c: f"{c.place}: compiled for {c.was}, called with {c.now}"
-        )
-        lines.append("Compile it for these arguments too, or call the function itself.")
-        return MismatchError("\n".join(lines))
+        remedy = "Compile it for these arguments too, or call the function itself."
+        return mismatch(self.name, "compiled", causes, remedy)
 
     # ---- called by the C core ----
 

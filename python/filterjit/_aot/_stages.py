@@ -7,17 +7,17 @@ JAX's stages (``jax.stages``) describe the flat program of a variant. `Traced`, 
 import contextlib
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from .. import _core
 from .._base import _errors
-from .._observe import _program
+from .._observe import _compare, _program
 from .._observe._recorder import recorder
 from . import _save
-from ._compiled_options import CompiledOptions
+from ._compiled_options import CompiledOptions, mismatch
 from ._prepared import PreparedCall, prepare
 
 # Attributes of jax.stages that are trees of the arguments, and of the results.
@@ -70,6 +70,25 @@ class Traced(_Stage):
         with self.prepared.working():
             lowered = self.stage.lower(**options)
         return Lowered(lowered, self.prepared, self._may_raise)
+
+    def closure_convert(self) -> tuple[Any, Callable[..., Any]]:
+        """Returns the arrays that the program captured, and a function that takes these as its
+        first argument; see ``jax.stages.Traced``, which has the method since JAX 0.12."""
+        consts, flat = self.stage.closure_convert()
+        prepared = self.prepared
+
+        def fun(consts: Any, /, *args: Any, **kwargs: Any) -> Any:
+            call = prepare(prepared.f, args, kwargs)
+            was, now = prepared.variant, call.variant
+            if was.structure != now.structure:
+                first_array = was.function.num_leaves
+                causes = _compare.compare_structures(
+                    prepared.registry, was.structure, now.structure, first_array
+                )
+                raise mismatch(prepared.name, "traced", causes, "Trace it for these arguments too.")
+            return prepared.result(flat(consts, *call.arrays))
+
+        return consts, fun
 
 
 class Lowered(_Stage):

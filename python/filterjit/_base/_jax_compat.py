@@ -65,15 +65,30 @@ def registered_dataclass_fields(
     """
     registry = private("jax._src.tree_util", "_registry")
     flatten: Any = getattr(registry.get(cls), "to_iter", None) if registry else None
-    code = getattr(flatten, "__code__", None)
-    if code is None or not flatten.__qualname__.startswith("register_dataclass."):
+    # The function is JAX's own, and it closes over nothing but names: it reads the attributes of
+    # these names, in two groups, and runs no code of the user's.
+    jax_globals = private("jax._src.tree_util", "__dict__")
+    if not isinstance(flatten, FunctionType) or flatten.__globals__ is not jax_globals:
         return None
-    cells = dict(zip(code.co_freevars, flatten.__closure__ or (), strict=True))
     try:
-        data, meta = cells["data_fields"].cell_contents, cells["meta_fields"].cell_contents
-    except (KeyError, ValueError):
+        closure = [cell.cell_contents for cell in flatten.__closure__ or ()]
+        if not closure or not all(map(_are_names, closure)):
+            return None
+        data, meta = flatten(_NamesOfAttributes())
+    except Exception:
         return None
-    return tuple(data), tuple(meta)
+    return (tuple(data), tuple(meta)) if _are_names(data) and _are_names(meta) else None
+
+
+class _NamesOfAttributes:
+    """An object whose attributes are their names."""
+
+    def __getattribute__(self, name: str) -> str:
+        return name
+
+
+def _are_names(x: Any) -> bool:
+    return isinstance(x, (tuple, list)) and all(isinstance(name, str) for name in x)
 
 
 def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
@@ -310,8 +325,8 @@ def flatten_one_level() -> Callable[[Any], Any]:
 _WRAPPER_FIELDS = frozenset(
     {"_signature", "_cached", "filter_warning", "donate_first", "donate_rest"}
 )
-# The options of ``jax.jit`` that JAX records as fields of a jitted function, with their defaults.
-_JIT_INFO = {"keep_unused": False, "inline": False, "device": None, "backend": None}
+# The options of ``jax.jit`` that JAX records as fields of a jitted function.
+_JIT_INFO = ("keep_unused", "inline", "device", "backend")
 
 
 def equinox_wrapper_type() -> type | None:
@@ -340,10 +355,13 @@ def equinox_wrapper_parts(wrapper: Any) -> tuple[Any, Any, str, dict[str, Any]] 
     options = getattr(info, "compiler_options_kvs", None)
     if info is None or options is None or any(not hasattr(info, name) for name in _JIT_INFO):
         return None
+    # JAX does not record the options as they were given: `inline` is a ``jax.Inline`` since 0.12.
+    without_options: Any = jax.jit(lambda: None)
+    default = without_options._jit_info
     jitkwargs = {
         name: getattr(info, name)
-        for name, default in _JIT_INFO.items()
-        if getattr(info, name) != default
+        for name in _JIT_INFO
+        if getattr(info, name) != getattr(default, name)
     }
     if options:
         jitkwargs["compiler_options"] = dict(options)

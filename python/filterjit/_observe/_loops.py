@@ -37,6 +37,10 @@ _JUMPS = frozenset(
     for name, code in dis.opmap.items()
     if "JUMP_BACKWARD" in name and "NO_INTERRUPT" not in name
 )
+_HAVE_TARGETS = frozenset(dis.hasjrel + dis.hasjabs)
+# Instructions after which the next one does not run.
+_LAST = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
+_LAST |= {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,10 +131,33 @@ def _loops_of(code: types.CodeType) -> tuple[tuple[int, int], ...]:
     ends: dict[int, int] = {}
     if _JUMPS.isdisjoint(code.co_code[::2]):
         return ()  # without disassembling the function, which is slow
-    for instruction in dis.get_instructions(code):
+    for instruction in _without_handlers(code):
         if instruction.opcode in _JUMPS:
             ends[instruction.argval] = max(ends.get(instruction.argval, 0), instruction.offset)
     return tuple(sorted(ends.items(), key=lambda loop: loop[1] - loop[0]))
+
+
+def _without_handlers(code: types.CodeType) -> list[dis.Instruction]:
+    """The instructions of a function that run if nothing is raised.
+
+    The handlers of ``with`` and ``try`` are the others. They are at the end of the bytecode since
+    Python 3.12, and jump back from there without being in a loop.
+    """
+    instructions = list(dis.get_instructions(code))
+    at = {instruction.offset: i for i, instruction in enumerate(instructions)}
+    reached = [False] * len(instructions)
+    todo = [0]
+    while todo:
+        i = todo.pop()
+        if i >= len(instructions) or reached[i]:
+            continue
+        reached[i] = True
+        instruction = instructions[i]
+        if instruction.opcode in _HAVE_TARGETS and instruction.argval in at:
+            todo.append(at[instruction.argval])
+        if instruction.opname not in _LAST:
+            todo.append(i + 1)
+    return [x for x, is_reached in zip(instructions, reached, strict=True) if is_reached]
 
 
 @functools.lru_cache(1024)
