@@ -62,7 +62,7 @@ def nested(x: Any) -> Any:
 
 
 def with_handlers(x: Any) -> Any:
-    for i in range(500):
+    for _i in range(500):
         try:
             with contextlib.nullcontext():
                 x = x * 2
