@@ -140,13 +140,24 @@ def _run_bench(options: argparse.Namespace) -> int:
     return _bench.run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    from . import __version__
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from ._base._versions import describe
 
+        print(describe())
+        parser.exit()
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m filterjit", description="equinox.filter_jit with its dispatch in C."
     )
-    parser.add_argument("--version", action="version", version=f"filterjit {__version__}")
+    parser.add_argument(
+        "--version",
+        action=_ShowVersion,
+        nargs=0,
+        help="show the versions of filterjit, JAX and Python, and exit",
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_demo(commands)
     _add_run(commands)

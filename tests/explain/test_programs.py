@@ -62,7 +62,7 @@ def nested(x: Any) -> Any:
 
 
 def with_handlers(x: Any) -> Any:
-    for _i in range(500):
+    for _ in range(500):
         try:
             with contextlib.nullcontext():
                 x = x * 2
@@ -82,7 +82,7 @@ LOOPS: list[tuple[Any, Any, str, int, int]] = [
     (comprehended, comprehended, "[jnp", 700, 2),
     (by_while, by_while, "while i", 600, 2),
     (nested, nested, "for _ in range(100)", 1000, 2),
-    (with_handlers, with_handlers, "for i", 500, 2),
+    (with_handlers, with_handlers, "for _", 500, 2),
 ]
 
 

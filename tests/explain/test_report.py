@@ -7,6 +7,7 @@ import concurrent.futures
 import gc
 import json
 import pickle
+import platform
 import time
 import weakref
 from pathlib import Path
@@ -20,7 +21,8 @@ from explain_support import X, build_seconds, needs_names, row_of, tells_names
 
 import filterjit
 from filterjit import filter_jit
-from filterjit._base import _jax_compat
+from filterjit.__main__ import main
+from filterjit._base import _jax_compat, _versions
 from filterjit._observe import _program
 from filterjit._observe._recorder import recorder
 from support.processes import run_code
@@ -311,3 +313,50 @@ def test_records_are_not_pickled() -> None:
     f = pickle.loads(pickle.dumps(filter_jit(doubled)))
     f(X)
     assert row_of(f)["traces"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("tested", "is_newer"),
+    [(jax.__version__, False), ("999.0", False), ("0.4.1", True), ("0.4.38", True)],
+)
+def test_a_newer_jax_is_said_once(
+    tested: str, is_newer: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(_versions, "TESTED_JAX", tested)
+    said = f"JAX {jax.__version__} is newer than {tested}, the newest version that"
+    f = filter_jit(lambda x: x)
+    f(X)
+    assert str(filterjit.report()).count(said) == is_newer
+    assert said not in str(f.report())
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    shown = capsys.readouterr().out
+    assert end.value.code == 0
+    line = f"filterjit {filterjit.__version__} (JAX {jax.__version__}, CPython {platform.python_version()})\n"
+    assert shown.startswith(line) and shown.count(said) == is_newer
+    assert is_newer or shown == line
+
+
+def test_versions_are_compared_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    for version, tested, is_newer in [
+        ("0.12.0.1", "0.12.0", False),
+        ("0.12.1", "0.12.0", True),
+        ("0.9.2", "0.12.0", False),
+        ("1.0", "0.12.0", True),
+        ("0.12.0.dev20270101+abc", "0.12.0", False),
+        ("unknown", "0.12.0", False),
+    ]:
+        monkeypatch.setattr(_versions, "TESTED_JAX", tested)
+        monkeypatch.setattr(jax, "__version__", version)
+        assert (_versions.warning() is not None) == is_newer, version
+
+
+def test_the_version_is_told_without_importing_jax(tmp_path: Path) -> None:
+    code = """
+        import sys
+        from filterjit._base import _versions
+        print(_versions.describe())
+        assert "jax" not in sys.modules
+    """
+    done = run_python("-c", code, cwd=tmp_path)
+    assert f"(JAX {jax.__version__}, " in done.stdout and done.returncode == 0, done.stderr

@@ -3,14 +3,18 @@
 Such nodes are handled by their registered functions, which is slower and never wrong.
 """
 
+import ast
 import dataclasses
 import sys
 import typing
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import flax.struct
+import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
@@ -418,6 +422,135 @@ def test_errors_in_plainer_words(module: str, name: str, monkeypatch: pytest.Mon
     assert isinstance(plainer.value, (_jax_compat.JaxRuntimeError, ValueError))
     assert type(plainer.value).__name__ != "EquinoxRuntimeError"
     assert comparable(again) == comparable(results) == comparable([ONE, TWO])
+
+
+def names_used() -> list[tuple[str, ...]]:
+    """The arguments of all calls of `private` in `_jax_compat`, in the order of the file."""
+    tree = ast.parse(Path(_jax_compat.__file__).read_text())
+    calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call)]
+    found = [x for x in calls if isinstance(x.func, ast.Name) and x.func.id == "private"]
+    return list(dict.fromkeys(tuple(ast.literal_eval(arg) for arg in x.args) for x in found))
+
+
+def saved(f: Any, path: Path, *args: Any) -> Any:
+    """Returns a function that was compiled, saved and loaded; portably if it has to be."""
+    compiled = f.lower(*args).compile()
+    for portable in (False, True):
+        try:
+            compiled.save(path, portable=portable)
+            return filterjit.load(path)
+        except (ValueError, filterjit.MismatchError):
+            if portable:
+                raise
+    raise AssertionError
+
+
+def everything(path: Path) -> Any:
+    """Uses all that has a fallback, and returns what may not depend on it."""
+    classes = fresh()
+    traces = Traces()
+
+    class Method(eqx.Module):
+        a: Any
+
+        @filterjit.filter_jit
+        def __call__(self, x: Any) -> Any:
+            traces.tick()
+            return self.a * x
+
+    @filterjit.filter_jit
+    def f(x: Any, y: Any) -> Any:
+        traces.tick()
+        return x, y * 2
+
+    results = [f(x, ONE) for x in (modules(classes) + dataclasses_of(classes)) * 2]
+    results += [Method(ONE)(TWO), Method(TWO)(TWO), traces.count]
+    info, *checked = raises_with_message(filterjit.filter_jit)
+    assert "x is negative" in str(info.value)
+    x = jnp.arange(2.0)  # portable files keep no weak types
+    compiled = f.lower(ONE, TWO).compile()
+    results += [checked, compiled(TWO, ONE), saved(f, path, x, x)(x + 1, x)]
+    assert "x" in str(f.explain(jnp.ones(7), ONE))
+    assert (
+        f.report().as_dict()["functions"][0]["calls"] == f.cache_info().hits + f.cache_info().misses
+    )
+    for clear in (jax.clear_caches, eqx.clear_caches, filterjit.clear_caches):
+        before = traces.count
+        clear()
+        results += [f(ONE, TWO), before <= traces.count <= before + 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where install cannot do its work
+        with filterjit.installed():
+            results.append(eqx.filter_jit(lambda x: x + 1)(ONE))
+    return comparable(results)
+
+
+@pytest.mark.parametrize("name", names_used(), ids=".".join)
+def test_without_a_private_name(
+    name: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names that are looked up at import are taken away by `test_names_missing_at_import`."""
+    if _jax_compat.private(*name) is None:
+        pytest.skip("this version does not have the name, so that all tests test the fallback")
+    expected = everything(tmp_path / "expected")
+    without(*name)(monkeypatch)
+    assert everything(tmp_path / "found") == expected
+
+
+@pytest.mark.parametrize("name", ["create_cpp_call", "_unloaded_executable"])
+def test_without_a_private_attribute(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = _jax_compat.private_attribute
+    expected = everything(tmp_path / "expected")
+    monkeypatch.setattr(
+        _jax_compat,
+        "private_attribute",
+        lambda x, *names: None if name in names else original(x, *names),
+    )
+    assert everything(tmp_path / "found") == expected
+
+
+def test_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the functions return that have nothing to ask."""
+    monkeypatch.setattr(_jax_compat, "private", lambda *_: None)
+    cls = fresh().registered
+    assert _jax_compat.registered_dataclass_fields(cls) is None
+    assert _jax_compat.registered_unflatten(cls) is None
+    assert _jax_compat.module_layout() is None
+    assert _jax_compat.jaxlib_version() == jax.__version__
+    assert _jax_compat.executable_parts(object()) is None
+    assert _jax_compat.load_executable(b"", [], {}, None, None) is None
+    assert _jax_compat.equinox_cache_clears() is None
+    assert _jax_compat.equinox_wrapper_type() is None
+    assert _jax_compat.stack_key(object()) is None
+    assert _jax_compat.raw_stack(object()) == ((), ())
+    _jax_compat.clears_with_jax(lambda: None)
+    monkeypatch.delattr(jax, "typeof", raising=False)
+    assert _jax_compat.aval(ONE) is ONE
+
+
+def test_registered_functions_are_known_by_what_they_are() -> None:
+    """Not by their names, nor by those of their variables."""
+    cls = fresh().registered
+    assert _jax_compat.registered_dataclass_fields(cls) == (("a", "b"), ("meta",))
+
+    class Other:
+        pass
+
+    def register_dataclass(data_fields: Any, meta_fields: Any) -> Any:
+        def flatten_func(x: Any) -> Any:
+            data = tuple(getattr(x, name) for name in data_fields)
+            return data, tuple(getattr(x, name) for name in meta_fields)
+
+        return flatten_func
+
+    flatten = register_dataclass(("a",), ())
+    flatten.__qualname__ = "register_dataclass.<locals>.flatten_func"
+    jtu.register_pytree_node(Other, flatten, lambda aux, children: Other())
+    assert _jax_compat.registered_dataclass_fields(Other) is None
+    for builtin in (list, tuple, dict, type(None), Classes):
+        assert _jax_compat.registered_dataclass_fields(builtin) is None
 
 
 def test_frames_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

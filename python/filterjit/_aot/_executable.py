@@ -182,6 +182,8 @@ def _decode_layout(json: Json) -> Any:
         return None
     order, tiling, bits = json
     layout = _jax_compat.layout_type()
+    if layout is None:
+        raise Unsupported(_OTHER_FIELDS)
     return layout(tuple(order), tuple(map(tuple, tiling)), bits)
 
 

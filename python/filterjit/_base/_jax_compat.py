@@ -185,7 +185,10 @@ def jaxlib_version() -> str:
 
 
 def layout_type() -> Any:
-    """Returns the class of an array's layout: ``(major_to_minor, tiling, sub-byte bits)``."""
+    """Returns the class of an array's layout: ``(major_to_minor, tiling, sub-byte bits)``.
+
+    Fallback: None, and saved executables cannot be loaded.
+    """
     # Versions of JAX that have a DeviceLocalLayout have another class by the name Layout.
     older = private("jax.experimental.layout", "DeviceLocalLayout")
     return older or private("jax.experimental.layout", "Layout")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .._base import _versions
 from .._base._files import replacing
 from .._base._package import public
 from .._base._text import align, widths_of
@@ -133,6 +134,8 @@ class Report:
             found.append(
                 "Dispatch and first runs were not measured: call filterjit.time_calls() first."
             )
+        if self._others is not None and (warning := _versions.warning()) is not None:
+            found.append(warning)
         return found
 
     def plot(self, path: str | os.PathLike[str]) -> str:

@@ -1,0 +1,48 @@
+"""The versions of what filterjit runs on. Does not import JAX."""
+
+import platform
+import re
+import sys
+
+# The newest version of JAX that all tests passed with. Newer ones are expected to work, since
+# private names of JAX have fallbacks.
+TESTED_JAX = "0.12.0"
+
+
+def jax_version() -> str | None:
+    """Returns the version of JAX; None if it is not installed."""
+    version = getattr(sys.modules.get("jax"), "__version__", None)
+    if version is not None:
+        return str(version)
+    from importlib import metadata
+
+    try:
+        return metadata.version("jax")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def warning() -> str | None:
+    """Returns a sentence if JAX is newer than the newest version that was tested."""
+    version = jax_version()
+    if version is None or _release(version) <= _release(TESTED_JAX):
+        return None
+    return f"JAX {version} is newer than {TESTED_JAX}, the newest version that filterjit was tested with."
+
+
+def describe() -> str:
+    """Returns the versions of filterjit, JAX and Python, and the warning, in words."""
+    from .. import __version__
+
+    jax = jax_version()
+    shown = f"JAX {jax}" if jax is not None else "no JAX"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    lines = [f"filterjit {__version__} ({shown}, {python})", warning()]
+    return "\n".join(filter(None, lines))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The first three numbers of a version; a fourth one marks a repackaged release."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    numbers = [int(number) for number in found[0].split(".")[:3]] if found else []
+    return tuple(numbers + [0] * (3 - len(numbers)))
