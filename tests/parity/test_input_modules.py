@@ -1,6 +1,5 @@
 """Modules, states and optimisers as arguments, and fields that are changed in place."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -295,7 +294,9 @@ def test_a_field_that_becomes_static_and_back(jit: Jit) -> None:
 def test_modules_with_many_fields(jit: Jit) -> None:
     """More fields than a class's shared keys hold."""
     names = [f"field_{i}" for i in range(80)]
-    Wide = dataclasses.make_dataclass("Wide", [(n, Any) for n in names], bases=(eqx.Module,))
+    # dataclasses.make_dataclass does not: from Python 3.14 on, the class has no annotations yet
+    # when Equinox makes it a dataclass.
+    Wide = type(eqx.Module)("Wide", (eqx.Module,), {"__annotations__": dict.fromkeys(names, Any)})
     traces = Traces()
 
     @jit

@@ -35,6 +35,8 @@ EVERYWHERE = bool(os.environ.get("FILTERJIT_INTERRUPT_EVERYWHERE"))
 
 # ---- exceptions at a line ----
 
+# The argument of the CALL of ``__exit__(None, None, None)``. Python 3.14 counts `self`.
+_EXIT_ARGUMENTS = 3 if sys.version_info >= (3, 14) else 2
 _exits: dict[types.CodeType, set[int]] = {}
 
 
@@ -49,10 +51,11 @@ def _uninterrupted(code: types.CodeType) -> set[int]:
         for i in range(len(instructions) - 3):
             four = instructions[i : i + 4]
             nones = all(x.opname == "LOAD_CONST" and x.argval is None for x in four[:3])
-            if nones and four[3].opname == "CALL" and four[3].arg == 2:
+            if nones and four[3].opname == "CALL" and four[3].arg == _EXIT_ARGUMENTS:
                 found.add(four[0].offset)
-                if i > 0 and instructions[i - 1].opname == "SWAP":
-                    found.add(instructions[i - 1].offset)
+                while i > 0 and instructions[i - 1].opname == "SWAP":  # two of them since 3.14
+                    i -= 1
+                    found.add(instructions[i].offset)
         _exits[code] = found
     return _exits[code]
 
