@@ -15,6 +15,7 @@
 #   make coverage  the lines of csrc/ that the core's tests reach, and those that they do not
 #   make analyze   gcc -fanalyzer and clang-tidy
 #   make versions  all tests on CPython 3.11 to 3.14, each with the newest JAX; prints a table
+#   make oldest    all tests with the lowest versions that pyproject.toml allows
 #   make wheels    builds the sdist and a wheel for each CPython of the machine, and tests them
 #   make sdist     builds the sdist and runs tests from it
 #   make instructions  counts the core's instructions and holds them to bounds
@@ -27,7 +28,7 @@ BIN := $(VENV)/bin
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml
 
-.PHONY: demo test test-core lint bench fuzz sanitize valgrind tsan coverage analyze versions instructions wheels sdist clean
+.PHONY: demo test test-core lint bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
@@ -61,6 +62,9 @@ analyze: $(VENV)/.installed $(VENV)/.lint
 
 versions wheels:
 	.ci/$@ $(CI_ARGS)
+
+oldest:
+	.ci/versions 3.11-oldest=tests
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
