@@ -7,8 +7,9 @@
  * so the two always agree.  On a version for which FJ_HAVE_INSTANCE_VALUES is 0 below,
  * fields.c reads the instance's dict instead, which is slower and gives the same results.
  *
- * What the core relies on, as read in the sources of CPython 3.14; tests/core/walk/test_modules.py
- * compares the states of an instance with vars() on each version:
+ * What the core relies on, as read in the sources of CPython 3.14;
+ * tests/core/walk/test_modules.py compares the states of an instance with vars() on each
+ * version:
  *
  * - Inline values are laid out alike in 3.13 and 3.14.  They are the attributes of the
  * instance as long as `valid` is set.  A `__dict__` that exists then is a split dict with
