@@ -24,6 +24,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml
@@ -33,8 +34,10 @@ SOURCES := $(C_FILES) setup.py pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
 
+# The core's tests recurse until Python stops them: they have processes of their own.
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	$(PYTEST) tests/core $(PYTEST_ARGS)
+	$(PYTEST) --ignore tests/core $(PYTEST_ARGS)
 
 test-core:
 	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 tests/core $(PYTEST_ARGS)
