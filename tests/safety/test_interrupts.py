@@ -126,10 +126,13 @@ class State:
         assert recorder._thread.stack == []
         assert recorder._thread.refuses_to_compile is False and recorder._thread.job is None
         assert _progress.watcher._silent == set()
-        for thread in threading.enumerate():
-            if thread.name == "filterjit-progress":
-                thread.join(10)
-                assert not thread.is_alive()
+        # An interrupt where a pool is left does not wait for its threads. They end by themselves, but
+        # until then they start threads of the display, and one that is being started has no `join`.
+        for name in ("filterjit-warm-up", "filterjit-progress"):
+            for thread in threading.enumerate():
+                if thread.name.startswith(name):
+                    thread.join(10)
+                    assert not thread.is_alive()
         for quiet in (_running._quiet_callbacks, _running._quiet_donation):
             assert quiet._calls == set()
         for lock in (functions.lock, _progress._display._lock):
