@@ -111,22 +111,17 @@ join_names(PyObject *const *groups, Py_ssize_t count)
     return names;
 }
 
-/* How values of the type compare where they are static: `key` is a callable, or None. */
-static void
-set_key(FjNodeKind *kind, PyObject *key)
-{
-    kind->key = key == Py_None ? NULL : Py_NewRef(key);
-}
-
-/* Reads the result of `classify` for a module or a dataclass.  0, or -1 with an error. */
+/* Reads the details of a module or a dataclass: (dynamic, static, wrapper).  0, or -1 with an
+ * error. */
 static int
 read_fields(FjNodeKind *kind, PyObject *answer)
 {
-    PyObject *groups[3] = {NULL, NULL, NULL}, *key = Py_None;
-    if (!PyArg_ParseTuple(
-            answer, "sO!O!O!|O;a kind with fields is (name, dynamic, static, wrapper, key)",
-            &(const char *){NULL}, &PyTuple_Type, &groups[0], &PyTuple_Type, &groups[1],
-            &PyTuple_Type, &groups[2], &key)) {
+    PyObject *groups[3] = {NULL, NULL, NULL}, *key;
+    if (!PyArg_ParseTuple(answer,
+                          "sOO!O!O!;a kind with fields is (name, key, dynamic, static, "
+                          "wrapper)",
+                          &(const char *){NULL}, &key, &PyTuple_Type, &groups[0],
+                          &PyTuple_Type, &groups[1], &PyTuple_Type, &groups[2])) {
         return -1;
     }
     if (kind->code == FJ_DATACLASS && PyTuple_GET_SIZE(groups[2]) > 0) {
@@ -137,7 +132,6 @@ read_fields(FjNodeKind *kind, PyObject *answer)
     if (kind->names == NULL) {
         return -1;
     }
-    set_key(kind, key);
     kind->dynamic = PyTuple_GET_SIZE(groups[0]);
     kind->statics = PyTuple_GET_SIZE(groups[1]);
     kind->wrapper = PyTuple_GET_SIZE(groups[2]);
@@ -158,10 +152,9 @@ static int
 read_answer(FjNodeKind *kind, PyObject *answer)
 {
     PyObject *name = NULL;
-    PyObject *detail = Py_None;
     if (!PyTuple_Check(answer) || PyTuple_GET_SIZE(answer) < 1 ||
         !PyUnicode_Check(name = PyTuple_GET_ITEM(answer, 0))) {
-        PyErr_SetString(PyExc_TypeError, "classify() must return (name, details...)");
+        PyErr_SetString(PyExc_TypeError, "classify() must return (name, key, details...)");
         return -1;
     }
     int code = 0;
@@ -174,17 +167,14 @@ read_answer(FjNodeKind *kind, PyObject *answer)
         return -1;
     }
     kind->code = (FjKindCode)code;
+    if (PyTuple_GET_SIZE(answer) > 1 && PyTuple_GET_ITEM(answer, 1) != Py_None) {
+        kind->key = Py_NewRef(PyTuple_GET_ITEM(answer, 1));
+    }
     if (code == FJ_MODULE || code == FJ_DATACLASS) {
         return read_fields(kind, answer);
     }
-    if (PyTuple_GET_SIZE(answer) > 1) {
-        detail = PyTuple_GET_ITEM(answer, 1);
-    }
-    if (code == FJ_STATIC || code == FJ_CUSTOM) {
-        set_key(kind, detail);
-    }
-    if (code == FJ_NAMEDTUPLE) {
-        kind->fill_directly = PyObject_IsTrue(detail);
+    if (code == FJ_NAMEDTUPLE && PyTuple_GET_SIZE(answer) > 2) {
+        kind->fill_directly = PyObject_IsTrue(PyTuple_GET_ITEM(answer, 2));
         return kind->fill_directly < 0 ? -1 : 0;
     }
     return 0;
@@ -472,13 +462,11 @@ PyDoc_STRVAR(
     "missing, keyed=())\n"
     "--\n\n"
     "The kind of each type. `classify(type, instance)` is called once for each type and\n"
-    "returns a tuple: ('array',), ('per_instance',), ('static' or 'custom', key),\n"
-    "('namedtuple', fill_directly), ('module' or 'dataclass', dynamic names, static names,\n"
-    "wrapper names, key), or the name of a built-in container alone, as in ('list',). Where "
-    "a\n"
-    "value of the type is static, such as in a static field, the result of the callable "
-    "`key`\n"
-    "is hashed and compared instead; None if there is none. It may be left out.\n"
+    "returns a tuple (name, key, details...). The details of a 'module' or a 'dataclass' are\n"
+    "the names of its dynamic fields, static fields and wrapper attributes; that of a\n"
+    "'namedtuple' is whether it is filled directly; other kinds have none. Where a value of\n"
+    "the type is static, such as in a static field, the result of the callable `key` is\n"
+    "hashed and compared in its place; None, or left out, if there is none.\n"
     "`keyed` are pairs of a type and a callable: for static instances of the type, the "
     "result\n"
     "of the callable is hashed and compared instead.");

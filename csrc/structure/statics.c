@@ -8,6 +8,8 @@
  *     {"a": 1}                             Frozen(dict, ("a", 1))
  *     a value v whose type has a key       Frozen(type(v), key(v))
  *     fj_static_identity(v)                Frozen(Frozen, v); v is not frozen
+ *     x, if x = [x]                        Frozen(list, Frozen(Ellipsis, 1)): the value 1
+ * level up
  *
  * Python code can run in the __hash__ and __eq__ of values, in keys, and in classify() for a
  * type that the Registry has no kind for.  The caller holds references to the values that are
@@ -45,11 +47,19 @@ registered_key(const FjRegistry *registry, const PyTypeObject *type)
     return NULL;
 }
 
-/* Whether a type is `base`, or inherits its __eq__ and __hash__. */
+/* Whether a type inherits the __eq__ and __hash__ of `base`. */
 static inline int
 compares_like(const PyTypeObject *type, const PyTypeObject *base)
 {
     return type->tp_richcompare == base->tp_richcompare && type->tp_hash == base->tp_hash;
+}
+
+/* Whether a type is `base`, or a subclass that adds neither an __eq__ nor attributes. */
+static inline int
+is_like(const PyTypeObject *type, const PyTypeObject *base)
+{
+    return compares_like(type, base) && type->tp_dictoffset == base->tp_dictoffset &&
+           type->tp_basicsize == base->tp_basicsize;
 }
 
 static Rule
@@ -62,15 +72,15 @@ rule_of(const FjRegistry *registry, PyTypeObject *type)
     if (FJ_UNLIKELY(registry->keyed != NULL) && registered_key(registry, type) != NULL) {
         return BY_TYPE;
     }
-    return compares_like(type, &PyBaseObject_Type)  ? BY_IDENTITY
-           : compares_like(type, &PyFloat_Type)     ? FLOAT
-           : compares_like(type, &PyComplex_Type)   ? COMPLEX
-           : compares_like(type, &PyTuple_Type)     ? TUPLE
-           : compares_like(type, &PyFrozenSet_Type) ? SET
-           : type == &PyList_Type                   ? LIST
-           : type == &PyDict_Type                   ? DICT
-           : type == &PySet_Type                    ? SET
-                                                    : BY_TYPE;
+    return compares_like(type, &PyBaseObject_Type) ? BY_IDENTITY
+           : is_like(type, &PyFloat_Type)          ? FLOAT
+           : is_like(type, &PyComplex_Type)        ? COMPLEX
+           : is_like(type, &PyTuple_Type)          ? TUPLE
+           : is_like(type, &PyFrozenSet_Type)      ? SET
+           : type == &PyList_Type                  ? LIST
+           : type == &PyDict_Type                  ? DICT
+           : type == &PySet_Type                   ? SET
+                                                   : BY_TYPE;
 }
 
 int
@@ -179,28 +189,58 @@ is_identity(const FjRegistry *registry, PyObject *frozen)
     return PyTuple_GET_ITEM(frozen, 0) == (PyObject *)registry->state->frozen;
 }
 
-/* Calls the key of the value's type.  1 with a new reference in `*key`, 0 when the type has no
- * key, -1 with an error. */
-static int
-key_of(FjRegistry *registry, PyObject *value, PyObject **key)
+/* The values that are being frozen: each one contains those before it in the list. */
+typedef struct Ancestors {
+    PyObject *value;
+    const struct Ancestors *next;
+} Ancestors;
+
+/* How many levels above `value` stands in itself; 0 if it does not. */
+static Py_ssize_t
+levels_up(const Ancestors *ancestors, PyObject *value)
 {
-    PyObject *function =
-        registry->keyed == NULL ? NULL : registered_key(registry, Py_TYPE(value));
-    Py_XINCREF(function);
-    if (function == NULL) {
+    Py_ssize_t levels = 1;
+    for (; ancestors != NULL; ancestors = ancestors->next, levels++) {
+        if (ancestors->value == value) {
+            return levels;
+        }
+    }
+    return 0;
+}
+
+/* What stands for a value that is in a value that it contains. */
+static PyObject *
+freeze_ancestor(FjState *state, Py_ssize_t levels)
+{
+    PyObject *number = PyLong_FromSsize_t(levels);
+    PyObject *frozen = number == NULL ? NULL : new_frozen(state, Py_Ellipsis, 1);
+    if (frozen == NULL) {
+        Py_XDECREF(number);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(frozen, 1, number);
+    return frozen;
+}
+
+static PyObject *freeze(FjRegistry *registry, PyObject *value, int field,
+                        const Ancestors *ancestors);
+
+/* Sets `*key` to the key function of the value's type; a new reference, or NULL if the type
+ * has none.  0, or -1 with an error. */
+static int
+key_function(FjRegistry *registry, PyObject *value, PyObject **key)
+{
+    *key = registry->keyed == NULL ? NULL : registered_key(registry, Py_TYPE(value));
+    Py_XINCREF(*key);
+    if (*key == NULL) {
         FjNodeKind *kind = fj_registry_kind(registry, value);
         if (kind == NULL) {
             return -1;
         }
-        function = Py_XNewRef(kind->key);
+        *key = Py_XNewRef(kind->key);
         Py_DECREF(kind);
     }
-    if (function == NULL) {
-        return 0;
-    }
-    *key = PyObject_CallOneArg(function, value);
-    Py_DECREF(function);
-    return *key == NULL ? -1 : 1;
+    return 0;
 }
 
 static int
@@ -211,13 +251,9 @@ has_no_hash(PyObject *value)
 
 /* The frozen copy of `value`, which has this key; a new reference. */
 static PyObject *
-freeze_key(FjRegistry *registry, PyObject *value, PyObject *key)
+freeze_key(FjRegistry *registry, PyObject *value, PyObject *key, const Ancestors *ancestors)
 {
-    if (Py_EnterRecursiveCall(" while looking at a static value")) {
-        return NULL;
-    }
-    PyObject *part = fj_static_freeze(registry, key, 1);
-    Py_LeaveRecursiveCall();
+    PyObject *part = freeze(registry, key, 1, ancestors);
     PyObject *frozen =
         part == NULL ? NULL : new_frozen(registry->state, (PyObject *)Py_TYPE(value), 1);
     if (frozen == NULL) {
@@ -228,19 +264,41 @@ freeze_key(FjRegistry *registry, PyObject *value, PyObject *key)
     return frozen;
 }
 
+/* The frozen copy of a field whose type has an __eq__ of its own and no key: the value itself,
+ * or its identity if it cannot be hashed. */
+static PyObject *
+freeze_unknown_field(FjState *state, PyObject *value)
+{
+    if (!has_no_hash(value) && PyObject_Hash(value) != -1) {
+        return Py_NewRef(value);
+    }
+    if (PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_TypeError)) {
+            return NULL;
+        }
+        PyErr_Clear();
+    }
+    return fj_static_identity(state, value);
+}
+
 /* fj_static_freeze for values with the rule BY_TYPE. */
 static PyObject *
-freeze_by_type(FjRegistry *registry, PyObject *value, int field)
+freeze_by_type(FjRegistry *registry, PyObject *value, int field, const Ancestors *ancestors)
 {
-    PyObject *key = NULL;
-    int has_key = key_of(registry, value, &key);
-    if (has_key <= 0) {
-        return has_key < 0 ? NULL : Py_NewRef(value);
+    PyObject *function, *frozen = NULL;
+    if (key_function(registry, value, &function) < 0) {
+        return NULL;
+    }
+    if (function == NULL) {
+        return field ? freeze_unknown_field(registry->state, value) : Py_NewRef(value);
     }
     /* A leaf must be hashable itself; its key need not be. */
-    int hashable = field || PyObject_Hash(value) != -1;
-    PyObject *frozen = hashable ? freeze_key(registry, value, key) : NULL;
-    Py_DECREF(key);
+    if (field || PyObject_Hash(value) != -1) {
+        PyObject *key = PyObject_CallOneArg(function, value);
+        frozen = key == NULL ? NULL : freeze_key(registry, value, key, ancestors);
+        Py_XDECREF(key);
+    }
+    Py_DECREF(function);
     return frozen;
 }
 
@@ -264,7 +322,8 @@ contents(PyObject *value, Rule rule)
 /* fj_static_freeze for containers.  Returns `value` itself if it is immutable and no element
  * needs to be copied. */
 static PyObject *
-freeze_elements(FjRegistry *registry, PyObject *value, Rule rule, int field)
+freeze_elements(FjRegistry *registry, PyObject *value, Rule rule, int field,
+                const Ancestors *ancestors)
 {
     PyObject *type = (PyObject *)Py_TYPE(value);
     PyObject *items = contents(value, rule);
@@ -276,7 +335,7 @@ freeze_elements(FjRegistry *registry, PyObject *value, Rule rule, int field)
     PyObject *frozen = mutable ? new_frozen(registry->state, type, count) : Py_NewRef(value);
     for (Py_ssize_t i = 0; frozen != NULL && i < count; i++) {
         PyObject *item = PyTuple_GET_ITEM(items, i);
-        PyObject *part = fj_static_freeze(registry, item, field);
+        PyObject *part = freeze(registry, item, field, ancestors);
         if (part != NULL && part != item && frozen == value) {
             Py_SETREF(frozen, new_frozen(registry->state, type, count));
             for (Py_ssize_t k = 0; frozen != NULL && k < i; k++) {
@@ -298,8 +357,9 @@ freeze_elements(FjRegistry *registry, PyObject *value, Rule rule, int field)
     return frozen;
 }
 
-PyObject *
-fj_static_freeze(FjRegistry *registry, PyObject *value, int field)
+/* fj_static_freeze for a value inside of `ancestors`. */
+static PyObject *
+freeze(FjRegistry *registry, PyObject *value, int field, const Ancestors *ancestors)
 {
     Rule rule = rule_of(registry, Py_TYPE(value));
     if (rule <= COMPLEX || Py_TYPE(value) == registry->state->frozen) {
@@ -309,15 +369,24 @@ fj_static_freeze(FjRegistry *registry, PyObject *value, int field)
         (void)PyObject_Hash(value); /* raises */
         return NULL;
     }
-    if (rule == BY_TYPE) {
-        return freeze_by_type(registry, value, field);
+    Py_ssize_t levels = levels_up(ancestors, value);
+    if (levels > 0) {
+        return freeze_ancestor(registry->state, levels);
     }
     if (Py_EnterRecursiveCall(" while looking at a static value")) {
         return NULL;
     }
-    PyObject *frozen = freeze_elements(registry, value, rule, field);
+    const Ancestors here = {value, ancestors};
+    PyObject *frozen = rule == BY_TYPE ? freeze_by_type(registry, value, field, &here)
+                                       : freeze_elements(registry, value, rule, field, &here);
     Py_LeaveRecursiveCall();
     return frozen;
+}
+
+PyObject *
+fj_static_freeze(FjRegistry *registry, PyObject *value, int field)
+{
+    return freeze(registry, value, field, NULL);
 }
 
 /* ---- hash and equality of frozen values ---- */
@@ -381,8 +450,7 @@ hash_elements(FjRegistry *registry, PyObject *value, Rule rule, Py_uhash_t *hash
 static int
 hash_by_type(PyObject *value, Py_uhash_t *hash)
 {
-    Py_hash_t own =
-        has_no_hash(value) ? (Py_hash_t)fj_hash_address(value) : PyObject_Hash(value);
+    Py_hash_t own = PyObject_Hash(value);
     *hash = fj_hash_mix(*hash, (Py_uhash_t)own);
     return own == -1 ? -1 : 0;
 }
@@ -431,29 +499,84 @@ fj_static_hash(FjRegistry *registry, PyObject *value, Py_hash_t *result)
     return 0;
 }
 
+/* An item of a set, borrowed, and its hash. */
+typedef struct {
+    Py_hash_t hash;
+    PyObject *item; /* NULL: paired */
+} SetItem;
+
+static int
+compare_hashes(const void *a, const void *b)
+{
+    Py_hash_t x = ((const SetItem *)a)->hash, y = ((const SetItem *)b)->hash;
+    return (x > y) - (x < y);
+}
+
+/* The items of a tuple, from `first` on, in the order of their hashes: an array for
+ * PyMem_Free, or NULL with an error. */
+static SetItem *
+by_hash(FjRegistry *registry, PyObject *items, Py_ssize_t first)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(items) - first;
+    SetItem *sorted = PyMem_New(SetItem, count + 1);
+    if (sorted == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        sorted[i].item = PyTuple_GET_ITEM(items, first + i);
+        if (fj_static_hash(registry, sorted[i].item, &sorted[i].hash) < 0) {
+            PyMem_Free(sorted);
+            return NULL;
+        }
+    }
+    qsort(sorted, (size_t)count, sizeof(SetItem), compare_hashes);
+    return sorted;
+}
+
+/* Whether each item of `a` can be paired with an equal item of `b`.  Both arrays are sorted.
+ */
+static int
+pair_items(FjRegistry *registry, const SetItem *a, SetItem *b, Py_ssize_t count)
+{
+    Py_ssize_t start = 0; /* of the items of `b` with the hash of a[i] */
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (a[i].hash != b[i].hash) {
+            return 0;
+        }
+        start = i > 0 && a[i].hash == a[i - 1].hash ? start : i;
+        int same = 0;
+        for (Py_ssize_t k = start; k < count && b[k].hash == a[i].hash && same == 0; k++) {
+            if (b[k].item != NULL) {
+                same = fj_static_equal(registry, a[i].item, b[k].item);
+                b[k].item = same > 0 ? NULL : b[k].item;
+            }
+        }
+        if (same <= 0) {
+            return same;
+        }
+    }
+    return 1;
+}
+
 /* Whether each item of `a` can be paired with an equal item of `b`.  Both are tuples of the
  * same size, whose items before `first` are left out. */
 static int
 equal_sets(FjRegistry *registry, PyObject *a, PyObject *b, Py_ssize_t first)
 {
-    int same = 1;
-    PyObject *unpaired = PySequence_List(b);
-    if (unpaired == NULL) {
-        return -1;
+    Py_ssize_t count = PyTuple_GET_SIZE(a);
+    /* Equal sets often iterate in the same order. */
+    while (first < count && PyTuple_GET_ITEM(a, first) == PyTuple_GET_ITEM(b, first)) {
+        first++;
     }
-    for (Py_ssize_t i = first; i < PyTuple_GET_SIZE(a) && same > 0; i++) {
-        /* Equal sets often iterate in the same order, so the first item is often equal. */
-        Py_ssize_t k = first;
-        same = 0;
-        for (; k < PyList_GET_SIZE(unpaired) && same == 0; k++) {
-            same = fj_static_equal(registry, PyTuple_GET_ITEM(a, i),
-                                   PyList_GET_ITEM(unpaired, k));
-        }
-        if (same > 0 && PyList_SetSlice(unpaired, k - 1, k, NULL) < 0) {
-            same = -1;
-        }
+    if (first == count) {
+        return 1;
     }
-    Py_DECREF(unpaired);
+    SetItem *x = by_hash(registry, a, first);
+    SetItem *y = x == NULL ? NULL : by_hash(registry, b, first);
+    int same = y == NULL ? -1 : pair_items(registry, x, y, count - first);
+    PyMem_Free(x);
+    PyMem_Free(y);
     return same;
 }
 
@@ -503,16 +626,6 @@ equal_compound(FjRegistry *registry, PyObject *a, PyObject *b, Rule rule)
     return result;
 }
 
-/* Values without a hash are compared by identity; the caller has seen that they differ. */
-static int
-equal_by_type(PyObject *a, PyObject *b)
-{
-    if (has_no_hash(a)) {
-        return 0;
-    }
-    return fj_take_truth(PyObject_RichCompare(a, b, Py_EQ));
-}
-
 int
 fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b)
 {
@@ -539,7 +652,7 @@ fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b)
     case BY_VALUE:
         return PyObject_RichCompareBool(a, b, Py_EQ);
     default:
-        return equal_by_type(a, b);
+        return fj_take_truth(PyObject_RichCompare(a, b, Py_EQ));
     }
 }
 

@@ -2,10 +2,15 @@
  *
  * Static values are the leaves of a pytree that are not arrays, the values of static fields,
  * and aux data.  1, True and 1.0 are three different values, and so are 0.0 and -0.0; a NaN is
- * equal to a NaN with the same bits.  Tuples and frozensets are compared element by
- * element by the same rule.  Instances of a type that has a key (FjRegistry.keyed,
- * FjNodeKind.key) are compared by the key of each.  All others are compared by their own
- * __eq__ and __hash__, or by identity if these are inherited from object.
+ * equal to a NaN with the same bits.  The one rule below holds wherever a static value stands,
+ * also in containers and keys; python/filterjit/_trees/_static_keys.py has the table of types.
+ *
+ * - Elements of tuples, lists, sets and frozensets and items of dicts are compared by the
+ * rule.
+ * - Types without an __eq__ of their own are compared by identity.
+ * - Types that have a key (FjNodeKind.key, FjRegistry.keyed) are compared by the key of each
+ *   value: its contents.
+ * - All other types are compared by their own __eq__ and __hash__.
  *
  * A value is *inert* when neither hashing nor comparing it can run Python code and nothing can
  * change what it is equal to.  So inert values are equal if their addresses are.
@@ -18,8 +23,8 @@
  * because nothing is known of its contents.
  *
  * Leaves must be hashable, as for jax.jit.  The values of static fields and aux data, both of
- * which are called *fields* here, need not be (JAX does not hash aux data): lists, dicts and
- * sets are compared by their contents, and all other values without a hash by identity.
+ * which are called *fields* here, need not be (JAX does not hash aux data): without a key, a
+ * value that cannot be hashed is compared by identity.
  *
  * Functions marked (P) may run Python code; on inert values they do not.
  */

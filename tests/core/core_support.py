@@ -253,13 +253,13 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     if cls in _BUILTIN:
         return (_BUILTIN[cls],)
     if issubclass(cls, Module):
-        return "module", cls.dynamic, cls.static, WRAPPER
+        return "module", None, cls.dynamic, cls.static, WRAPPER
     if issubclass(cls, Record):
-        return "dataclass", ("data", "other"), ("tag",), ()
+        return "dataclass", None, ("data", "other"), ("tag",), ()
     if issubclass(cls, Box):
         return ("custom",)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return "namedtuple", cls is not LoudPoint
+        return "namedtuple", None, cls is not LoudPoint
     if issubclass(cls, Maybe):
         return ("per_instance",)
     if issubclass(cls, Keyed):

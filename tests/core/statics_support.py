@@ -19,19 +19,19 @@ class Level(enum.IntEnum):
 
 
 class MyInt(int):
-    pass
+    __slots__ = ()
 
 
 class MyFloat(float):
-    pass
+    __slots__ = ()
 
 
 class MyStr(str):
-    pass
+    __slots__ = ()
 
 
 class Flat(tuple):
-    pass
+    __slots__ = ()
 
 
 class Factory(Value):

@@ -41,7 +41,7 @@ import numpy as np
 
 from .. import _core
 from .._base import _jax_compat
-from . import _registry
+from . import _registry, _static_keys
 
 _ATOMS: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}
@@ -244,7 +244,7 @@ class _Walk:
         if registry.kind(x) != "static":
             return _identity(x)
         try:
-            key = _registry.static_key(cls)
+            key = _static_keys.static_key(cls)
             if key is not None:
                 return "dataclass", _identity(cls), self.part(key(x))
             hash(x)

@@ -5,11 +5,7 @@ It also registers with JAX the types of the C core that are pytrees.
 
 import collections
 import dataclasses
-import datetime
-import decimal
 import functools
-import operator
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +14,7 @@ import jax.tree_util as jtu
 
 from .. import _core
 from .._base import _jax_compat
+from ._static_keys import static_key
 
 _BUILTIN: dict[type, str] = {
     type(None): "none",
@@ -121,7 +118,7 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
     ):
         return None
     registry.missing = missing
-    return "module", dynamic, static, wrapper
+    return "module", static_key(cls), dynamic, static, wrapper
 
 
 def _same_objects(xs: Any, ys: Any) -> bool:
@@ -142,7 +139,7 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
     except AttributeError:
         return None
     same = _same_objects(children, values[0]) and _same_objects(aux, values[1])
-    return ("dataclass", data, meta, (), static_key(cls)) if same else None
+    return ("dataclass", static_key(cls), data, meta, ()) if same else None
 
 
 def _is_made_by_namedtuple(cls: Any) -> bool:
@@ -158,66 +155,27 @@ def _is_made_by_namedtuple(cls: Any) -> bool:
     )
 
 
-def _treedef_key(treedef: Any) -> Any:
-    """Returns a value to compare a treedef by, as the ``==`` of treedefs takes 1 for True."""
-    data = treedef.node_data()
-    return data, tuple(_treedef_key(child) for child in treedef.children())
-
-
-# Types whose ``==`` is too coarse, with functions that return what to compare instead:
-# ``range(0, 3, 2) == range(0, 4, 2)``, ``Decimal("1.0") == Decimal("1.00")``, and equal times can
-# be in different time zones.
-_PARTS: dict[type, Callable[[Any], Any]] = {
-    range: operator.attrgetter("start", "stop", "step"),
-    slice: operator.attrgetter("start", "stop", "step"),
-    types.GenericAlias: operator.attrgetter("__origin__", "__args__"),
-    decimal.Decimal: decimal.Decimal.as_tuple,
-    datetime.datetime: lambda x: (x.replace(tzinfo=None).isoformat(), x.fold, x.tzinfo),
-    datetime.time: lambda x: (x.replace(tzinfo=None).isoformat(), x.fold, x.tzinfo),
-}
-
-
-def static_key(cls: Any) -> Callable[[Any], Any] | None:
-    """Returns a function from a static value of type `cls` to the value that it is compared by.
-
-    Returns None if values of the type are compared by their own ``==``. It is too coarse for
-    some types. The ``==`` of a dataclass uses that of its fields, so ``C(1) == C(True)``, although
-    a function may return different results for the two. Instead, the fields are compared as all
-    static values are: by type and value.
-    """
-    if cls is jtu.PyTreeDef:
-        return _treedef_key
-    if cls in _PARTS:
-        return _PARTS[cls]
-    parameters = cls.__dict__.get("__dataclass_params__")
-    code = getattr(cls.__eq__, "__code__", None)
-    if parameters is None or not parameters.eq or code is None or code.co_filename != "<string>":
-        return None
-    names = [f.name for f in dataclasses.fields(cls) if f.compare]
-    return operator.attrgetter(*names) if names else lambda _: ()
-
-
 def classify(cls: type, x: Any) -> tuple[Any, ...]:
     """Returns the node kind of a type, and how the C core flattens it, given an instance.
 
     The docstring of `_core.Registry` describes the tuples.
     """
     if (builtin := _BUILTIN.get(cls)) is not None:
-        return (builtin,)
+        return builtin, static_key(cls)
     if cls in _STATIC:
         return ("static", None)
     if not jtu.all_leaves((x,)):
         if (native := _classify_module(cls, x) or _classify_dataclass(cls, x)) is not None:
             return native
         if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
-            return "namedtuple", _is_made_by_namedtuple(cls)
+            return "namedtuple", static_key(cls), _is_made_by_namedtuple(cls)
         return "custom", static_key(cls)
     # Some tracers are arrays and others of the same type are not. `isinstance` believes a type
     # that defines `__class__`, which may have another value for each instance.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
     if issubclass(cls, jax.core.Tracer) or own_class:
         return ("per_instance",)
-    return ("array",) if is_array(x) else ("static", static_key(cls))
+    return "array" if is_array(x) else "static", static_key(cls)
 
 
 registry: _core.Registry = _core.Registry(

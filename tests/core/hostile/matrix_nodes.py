@@ -35,7 +35,8 @@ def iter_of_a_set(w: World) -> Any:
     def elements(self: Any) -> Any:
         return w.answer(frozenset.__iter__(self))
 
-    return type("Elements", (frozenset,), {"__iter__": elements})([1, (2, Value(3))])
+    names = {"__iter__": elements, "__slots__": ()}
+    return type("Elements", (frozenset,), names)([1, (2, Value(3))])
 
 
 @place()
@@ -88,7 +89,7 @@ def truth_of_a_detail(w: World) -> Any:
             return w.answer(True)
 
     def ask(cls: type, x: Any) -> Any:
-        return ("namedtuple", Detail()) if cls is Pair else cs.classify(cls, x)
+        return ("namedtuple", None, Detail()) if cls is Pair else cs.classify(cls, x)
 
     w.registry(classify=ask)
     return Pair(Array(), 1)
@@ -247,7 +248,7 @@ def new_of_a_named_tuple(w: World) -> Any:
         return w.answer(tuple.__new__(cls, (x, y)))
 
     cls = type("LoudPair", (Point,), {"__new__": new, "__slots__": ()})
-    w.registry(classify=lambda c, x: ("namedtuple", False) if c is cls else cs.classify(c, x))
+    w.registry(classify=lambda c, x: ("namedtuple", None, False) if c is cls else cs.classify(c, x))
     return cls(w.y, 1)
 
 

@@ -43,7 +43,7 @@ def loud_fields(w: World) -> Any:
             return w.answer(("x", "y"))
 
     cls = type("Loud", (Point,), {"_fields": Fields(), "__slots__": ()})
-    w.registry(classify=lambda c, x: ("namedtuple", True) if c is cls else cs.classify(c, x))
+    w.registry(classify=lambda c, x: ("namedtuple", None, True) if c is cls else cs.classify(c, x))
     return cls(w.y, 1)
 
 

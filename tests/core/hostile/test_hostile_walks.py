@@ -44,6 +44,7 @@ from hostile_support import (
 from node_support import LoudStr
 from outcome_support import attempt, nothing
 from process_support import output_of
+from statics_support import check_all_differ
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -316,12 +317,30 @@ def test_cycles(registry: Any) -> None:
             core.flatten(registry, tree)
         with pytest.raises(RecursionError):
             core.flatten(registry, [0, tree])
-    loop: list[Any] = []
-    loop.append(loop)
-    _, structure = core.flatten(registry, Linear(size=loop))
-    with pytest.raises(RecursionError):
-        hash(structure)
-    loop.clear()
+
+
+def test_static_cycles(registry: Any) -> None:
+    """A value in itself is compared as the value so many levels up."""
+
+    def make(levels: int, last: Any = 0) -> Any:
+        loop: list[Any] = [last]
+        inner = loop
+        for _ in range(levels - 1):
+            inner.append([1])
+            inner = inner[-1]
+        inner.append({"loop": loop})
+        return Linear(size=loop)
+
+    trees = [make(1), make(2), make(3), make(1, True), make(1, -1), make(1, -2)]
+    check_all_differ(
+        registry, trees, [make(1), make(2), make(3), make(1, True), make(1, -1), make(1, -2)]
+    )
+    _, structure = core.flatten(registry, trees[0])
+    hash(structure)
+    trees[0].size[0] = 5
+    assert testing.match(structure, trees[0]) is None
+    for tree in trees:
+        tree.size.clear()
 
 
 def test_a_match_against_a_cycle_ends(registry: Any) -> None:

@@ -223,9 +223,9 @@ def test_flatten_one_level_may_return_any_iterable_of_children() -> None:
         (None, TypeError),
         ((3,), TypeError),
         (("module",), TypeError),
-        (("module", ("a",), (), (1,)), TypeError),
-        (("dataclass", ["a"], (), ()), TypeError),
-        (("dataclass", ("a",), (), ("__doc__",)), TypeError),  # has no wrapper attributes
+        (("module", None, ("a",), (), (1,)), TypeError),
+        (("dataclass", None, ["a"], (), ()), TypeError),
+        (("dataclass", None, ("a",), (), ("__doc__",)), TypeError),  # has no wrapper attributes
     ],
 )
 def test_bad_answers_of_classify(answer: Any, error: type[Exception]) -> None:

@@ -270,7 +270,7 @@ def test_no_dict_at_all() -> None:
     class Bare:
         __slots__ = ("a",)
 
-    registry = make_registry(classify=lambda cls, x: ("module", ("a",), (), ()))
+    registry = make_registry(classify=lambda cls, x: ("module", None, ("a",), (), ()))
     tree = Bare()
     tree.a = Array()
     arrays, structure = core.flatten(registry, tree)
@@ -307,7 +307,7 @@ class WithDictSlot:
 @pytest.mark.parametrize("cls", [OnException, OnInt, WithDictSlot])
 def test_dicts_in_other_places(cls: Any) -> None:
     registry = make_registry(
-        classify=lambda c, x: ("module", ("a", "b"), (), ()) if c is cls else classify(c, x)
+        classify=lambda c, x: ("module", None, ("a", "b"), (), ()) if c is cls else classify(c, x)
     )
     tree, other = cls(a=Array(), b=1), cls(a=Array(), b=1)
     arrays, structure = core.flatten(registry, tree)

@@ -1,0 +1,436 @@
+"""What static values are compared by, type by type.
+
+Static values are the leaves of a pytree that are not arrays, the values of static fields, and aux
+data. Two of them may share a compiled program only if the traced function cannot tell them apart,
+but the ``==`` of many types is coarser than that: a dataclass with 1 equals one with True.
+
+The C core (``structure/statics.c``) knows the exact rule for a few built-in types. For any other
+type it asks `static_key`, once. The *key* of a type is a function from a value to what is compared
+in its place: its contents, which the core compares by the same rule, down to the built-in types.
+The core takes them on each call, so it notices that they were changed in place.
+
+The table, in the order in which the rules are tried:
+
+===========================================  =======================================================
+type                                         compared
+===========================================  =======================================================
+None, bool, int, str, bytes                  the value
+float, complex                               the bits: 0.0 and -0.0 differ, and a NaN equals itself
+tuple, list, dict                            the elements, the items, in order
+frozenset, set                               the elements, in any order
+a type without an ``__eq__`` of its own      identity: a function, an object
+a class; a member of an enum                 identity
+a dataclass, an attrs class                  the fields that its generated ``__eq__`` compares;
+                                             where this ``__eq__`` is inherited, all attributes
+a pydantic model                             the fields, the extra and the private attributes
+an Equinox Module                            all fields, static or not
+a JAX array                                  dtype, weak type, shape, sharding and contents
+a type of `CONTENTS`, or a subclass          the contents that are named there, and the attributes
+                                             of a subclass; its ``==`` too if it defines ``__eq__``
+any other Mapping, Set or Sequence           the items, and its ``==``
+another class with ``__eq__``, no hash       its attributes
+any other type                               its ``__eq__`` and its hash
+===========================================  =======================================================
+
+A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value of the last
+group that raises in ``__hash__`` is compared by identity.
+
+*Attributes* are the ``__dict__`` and the slots of an instance, without the results of
+``functools.cached_property``.
+"""
+
+import array
+import collections
+import collections.abc
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import operator
+import pathlib
+import types
+import typing
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.tree_util as jtu
+import numpy as np
+
+from .. import _core
+from .._base import _jax_compat
+
+Key = Callable[[Any], Any]
+
+# ---- contents ----
+
+
+def _treedef_contents(treedef: Any) -> Any:
+    return treedef.node_data(), tuple(_treedef_contents(child) for child in treedef.children())
+
+
+def _dtype_contents(dtype: np.dtype[Any]) -> Any:
+    if dtype.isbuiltin == 1 and dtype.metadata is None:
+        return dtype.num, dtype.str
+    base, shape = dtype.subdtype or (None, ())
+    names = dtype.names or ()
+    fields = [(name, dtype.fields[name]) for name in names] if dtype.fields else []
+    return (
+        dtype.type,
+        dtype.str,
+        base,
+        shape,
+        tuple((name, *field) for name, field in fields),
+        dtype.itemsize,
+        dtype.isalignedstruct,
+        dict(dtype.metadata) if dtype.metadata else None,
+    )
+
+
+def _scalar_contents(x: np.generic) -> Any:
+    return x.dtype, x.item() if x.dtype.hasobject else x.tobytes()
+
+
+def _ndarray_contents(x: np.ndarray[Any, Any]) -> Any:
+    plain = np.asarray(x)
+    return plain.dtype, plain.shape, plain.tolist() if plain.dtype.hasobject else plain.tobytes()
+
+
+def _time_contents(x: datetime.datetime | datetime.time) -> Any:
+    return x.replace(tzinfo=None).isoformat(), x.fold, x.tzinfo
+
+
+def _items(cls: Any) -> Key:
+    """Returns the items of a dict, as the base class `cls` tells them, whatever a subclass says."""
+    items = cls.items
+    return lambda x: tuple(items(x))
+
+
+def _elements(cls: Any, kind: Any) -> Key:
+    iterate = cls.__iter__
+    return lambda x: kind(iterate(x))
+
+
+def _nothing(_: Any) -> Any:
+    return ()
+
+
+# What values of a type consist of, besides attributes. Subclasses are compared alike.
+CONTENTS: dict[type, Key] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+    tuple: _elements(tuple, tuple),
+    frozenset: _elements(frozenset, frozenset),
+    list: _elements(list, tuple),
+    set: _elements(set, frozenset),
+    dict: _items(dict),
+    collections.Counter: _items(dict),
+    collections.OrderedDict: _items(collections.OrderedDict),
+    collections.defaultdict: lambda x: (
+        collections.defaultdict.default_factory.__get__(x),
+        tuple(dict.items(x)),
+    ),
+    collections.deque: lambda x: (tuple(collections.deque.__iter__(x)), x.maxlen),
+    collections.UserDict: _nothing,
+    collections.UserList: _nothing,
+    collections.UserString: _nothing,
+    collections.ChainMap: _nothing,
+    types.SimpleNamespace: _nothing,
+    types.MappingProxyType: lambda x: tuple(x.items()),
+    bytearray: bytes,
+    array.array: lambda x: (x.typecode, x.tobytes()),
+    memoryview: lambda x: (x.format, x.shape, x.readonly, x.tobytes()),
+    range: operator.attrgetter("start", "stop", "step"),
+    slice: operator.attrgetter("start", "stop", "step"),
+    decimal.Decimal: decimal.Decimal.as_tuple,
+    fractions.Fraction: operator.attrgetter("numerator", "denominator"),
+    datetime.date: datetime.date.toordinal,
+    datetime.datetime: _time_contents,
+    datetime.time: _time_contents,
+    datetime.timedelta: operator.attrgetter("days", "seconds", "microseconds"),
+    datetime.timezone: datetime.timezone.__getinitargs__,  # type: ignore[attr-defined]
+    uuid.UUID: operator.attrgetter("int", "is_safe"),
+    pathlib.PurePath: str,
+    types.GenericAlias: lambda x: (x.__origin__, x.__args__, x.__unpacked__),
+    types.UnionType: operator.attrgetter("__args__"),
+    jtu.PyTreeDef: _treedef_contents,
+    np.dtype: _dtype_contents,
+    np.generic: _scalar_contents,
+    np.ndarray: _ndarray_contents,
+}
+# Types of `CONTENTS` with an ``==`` that compares all that there is in an instance of the type
+# itself.
+_EXACT = {int, float, complex, str, bytes, tuple, frozenset, datetime.date, datetime.timedelta}
+# Types of `CONTENTS` with attributes that are caches of what the contents tell.
+_CACHING = {decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath}
+# The classes of such objects of `typing`, which keep all in their ``__dict__``.
+_ALIASES = {
+    type(alias)
+    for alias in (
+        typing.List[int],  # noqa: UP006
+        typing.Callable[[int], int],
+        typing.Union[int, str],  # noqa: UP007
+        typing.Literal[1],
+        typing.Annotated[int, 1],
+    )
+}
+
+
+class _OwnEquality:
+    """Equals another one if their values are equal by their own ``==``, and it does not raise."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _OwnEquality):
+            return NotImplemented
+        try:
+            return self.value is other.value or bool(self.value == other.value)
+        except Exception:
+            return False
+
+    def __hash__(self) -> int:
+        return id(type(self.value))
+
+
+class _Array:
+    """Equals another one if its JAX array has the same aval, sharding and contents. An array that
+    cannot be read, because it is deleted or on the devices of another process, equals itself."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Array):
+            return NotImplemented
+        x, y = self.array, other.array
+        if x is y:
+            return True
+        try:
+            return (
+                hash(self) == hash(other)
+                and x.weak_type == y.weak_type
+                and x.sharding == y.sharding
+                and getattr(x, "committed", True) == getattr(y, "committed", True)
+                and _bytes_of(x) == _bytes_of(y)
+            )
+        except Exception:
+            return False
+
+    def __hash__(self) -> int:
+        return hash((self.array.shape, str(self.array.dtype)))
+
+
+def _bytes_of(x: Any) -> bytes:
+    is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(x) if is_key else x).tobytes()
+
+
+# ---- attributes ----
+
+
+def _attributes(cls: Any, omitted: Iterable[str] = ()) -> Key | None:
+    """Returns a function from an instance to its attributes; None if it cannot have any."""
+    descriptors = []
+    left_out = set(omitted)
+    for base in cls.__mro__:
+        for name, value in base.__dict__.items():
+            if type(value) is types.MemberDescriptorType and "__slots__" in base.__dict__:
+                descriptors.append((name, value.__get__))
+            elif isinstance(value, functools.cached_property):
+                left_out.add(name)
+    slots = tuple((name, get) for name, get in descriptors if name not in left_out)
+    if not cls.__dictoffset__ and not slots:
+        return None
+
+    def attributes(x: Any) -> Any:
+        try:
+            mapping = dict(object.__getattribute__(x, "__dict__"))
+        except AttributeError:
+            mapping = {}
+        found = [(name, value) for name, value in mapping.items() if name not in left_out]
+        for name, get in slots:
+            try:
+                found.append((name, get(x)))
+            except AttributeError:
+                pass
+        return tuple(sorted(found, key=_name_of))
+
+    return attributes
+
+
+def _name_of(item: tuple[Any, Any]) -> str:
+    return str(item[0])
+
+
+class _Absent:
+    """The type of what stands for a field that is not set."""
+
+
+_ABSENT = _Absent()
+
+
+def _fields(names: list[str]) -> Key:
+    if not names:
+        return _nothing
+    get = operator.attrgetter(*names)
+
+    def fields(x: Any) -> Any:
+        try:
+            return get(x)
+        except AttributeError:
+            return tuple(getattr(x, name, _ABSENT) for name in names)
+
+    return fields
+
+
+# ---- equality that was generated ----
+
+
+@dataclasses.dataclass
+class _Example:
+    """Has an ``__eq__`` that `dataclasses` generates."""
+
+    x: int
+
+
+def _is_like_generated(function: Any) -> bool:
+    """Whether `dataclasses` generates such functions; not whether the function is in a file, since
+    the functions of ``python -c`` are not either."""
+    code = getattr(function, "__code__", None)
+    example = _Example.__eq__.__code__
+    return (
+        isinstance(code, types.CodeType)
+        and code.co_qualname == example.co_qualname
+        and code.co_filename == example.co_filename
+    )
+
+
+def _generated_key(cls: Any, definer: Any) -> Key | None:
+    """Returns the key of a class whose ``__eq__``, which `definer` has, was generated from fields;
+    None for other classes."""
+    function = definer.__dict__["__eq__"]
+    if "__dataclass_fields__" in definer.__dict__ and _is_like_generated(function):
+        fields = [(f.name, f.compare) for f in dataclasses.fields(cls)]
+    elif "__attrs_attrs__" in definer.__dict__ and str(
+        getattr(getattr(function, "__code__", None), "co_filename", "")
+    ).startswith("<attrs generated"):
+        fields = [(f.name, bool(f.eq)) for f in cls.__attrs_attrs__]
+    else:
+        return None
+    compared = _fields([name for name, compare in fields if compare])
+    if definer is cls:
+        return compared
+    return _both(compared, _attributes(cls, [name for name, _ in fields]))
+
+
+def _pydantic_key(cls: Any, definer: Any) -> Key | None:
+    if definer.__module__ != "pydantic.main" or not hasattr(cls, "__pydantic_fields__"):
+        return None
+    more = operator.attrgetter("__pydantic_extra__", "__pydantic_private__")
+    return lambda x: (tuple(sorted(x.__dict__.items(), key=_name_of)), more(x))
+
+
+def _module_key(cls: Any, definer: Any) -> Key | None:
+    equinox = _jax_compat.equinox()
+    if equinox is None or definer is not equinox.Module:
+        return None
+    return _attributes(cls)
+
+
+# ---- the rules ----
+
+
+def _both(first: Key, second: Key | None) -> Key:
+    return first if second is None else lambda x: (first(x), second(x))
+
+
+def _or_identity(key: Key) -> Key:
+    """Returns a key for types whose methods may raise: such a value equals itself alone."""
+
+    def guarded(x: Any) -> Any:
+        try:
+            return key(x)
+        except Exception:
+            return _core.identity(x)
+
+    return guarded
+
+
+def _definer(cls: Any, name: str) -> Any:
+    return next(base for base in cls.__mro__ if name in base.__dict__)
+
+
+def _is_plain(cls: Any) -> bool:
+    """Whether all that there is in an instance of a class is in its attributes."""
+    new = cls.__new__
+    return (new is object.__new__ or isinstance(new, types.FunctionType)) and all(
+        base.__flags__ & _HEAP_TYPE for base in cls.__mro__ if base is not object
+    )
+
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE, of classes that are made by a class statement
+
+
+def _contents_key(cls: Any, definer: Any) -> Key | None:
+    """Returns the key of a type of `CONTENTS` or of a subclass; None for other types."""
+    base = next((base for base in cls.__mro__ if base in CONTENTS), None)
+    if base is None:
+        return None
+    attributes = (
+        None if base in _CACHING and cls.__module__ == base.__module__ else _attributes(cls)
+    )
+    key = _or_identity(_both(CONTENTS[base], attributes))
+    # NumPy's == is by element and takes 1 for True, and the contents tell more than it does.
+    numpy = issubclass(base, (np.dtype, np.generic, np.ndarray))
+    if definer is not base and issubclass(definer, base) and not numpy:
+        return _both(key, _OwnEquality)
+    return None if base in _EXACT and attributes is None else key
+
+
+def _abstract_key(cls: Any) -> Key | None:
+    if issubclass(cls, collections.abc.Mapping):
+        return _or_identity(lambda x: (tuple(x.items()), _OwnEquality(x)))
+    if issubclass(cls, collections.abc.Set):
+        return _or_identity(lambda x: (frozenset(x), _OwnEquality(x)))
+    if issubclass(cls, collections.abc.Sequence):
+        return _or_identity(lambda x: (tuple(x), _OwnEquality(x)))
+    return None
+
+
+def static_key(cls: Any) -> Key | None:
+    """Returns the key of a type: a function from a value to what is compared in its place.
+
+    Returns None if values of the type are compared by the C core's own rule or by their own
+    ``__eq__`` and ``__hash__``. The module's docstring has the table.
+    """
+    if cls is _jax_compat.ARRAY_IMPL:
+        return _Array
+    definer = _definer(cls, "__eq__")
+    if definer is object:
+        return None
+    if issubclass(cls, (enum.Enum, type)):
+        return _core.identity
+    if definer in _ALIASES:
+        return _attributes(cls)
+    key = (
+        _generated_key(cls, definer)
+        or _pydantic_key(cls, definer)
+        or _module_key(cls, definer)
+        or _contents_key(cls, definer)
+        or _abstract_key(cls)
+    )
+    if key is None and cls.__hash__ is None and _is_plain(cls):
+        return _attributes(cls)
+    return key
