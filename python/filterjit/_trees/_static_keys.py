@@ -73,20 +73,16 @@ def _treedef_contents(treedef: Any) -> Any:
 
 
 def _dtype_contents(dtype: np.dtype[Any]) -> Any:
-    if dtype.isbuiltin == 1 and dtype.metadata is None:
-        return dtype.num, dtype.str
-    base, shape = dtype.subdtype or (None, ())
-    names = dtype.names or ()
-    fields = [(name, dtype.fields[name]) for name in names] if dtype.fields else []
+    metadata = dict(dtype.metadata) if dtype.metadata else None
+    if dtype.names is None and dtype.subdtype is None:
+        return dtype.num, dtype.str, metadata
+    fields = dtype.fields or {}
     return (
-        dtype.type,
-        dtype.str,
-        base,
-        shape,
-        tuple((name, *field) for name, field in fields),
+        dtype.subdtype,
+        tuple((name, *fields[name]) for name in dtype.names or ()),
         dtype.itemsize,
         dtype.isalignedstruct,
-        dict(dtype.metadata) if dtype.metadata else None,
+        metadata,
     )
 
 
@@ -179,7 +175,7 @@ _ALIASES = {
         typing.Literal[1],
         typing.Annotated[int, 1],
     )
-}
+}.difference(CONTENTS)
 
 
 class _OwnEquality:
