@@ -86,7 +86,7 @@ def _attributes(x: Any) -> dict[str, Any] | None:
 
 
 def _equals_only_itself(x: Any) -> bool:
-    cls = type(x)
+    cls: Any = type(x)
     return cls.__eq__ is object.__eq__ and cls.__hash__ is object.__hash__
 
 
