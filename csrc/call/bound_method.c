@@ -1,18 +1,22 @@
 /* A FilterJit bound to an instance: a call passes the instance as the first argument.
  *
  * It is registered as a pytree whose children are the function and the instance, as
- * equinox.Partial is.
+ * equinox.Partial is, and like that it is compared by these, as a pytree.
  *
- * Python code can run in calls (call.c), and where attributes are looked up, compared, hashed
- * or printed, which is done by the function and the instance.
+ * Python code can run in calls (call.c), where attributes are looked up or printed, which is
+ * done by the function and the instance, and in hashing and comparing, which flattens the
+ * instance (flatten.c) and hashes and compares its static values (statics.c).
  */
 #include "call/bound_method.h"
 
 #include <structmember.h>
 
 #include "base/hash.h"
+#include "base/leafbuf.h"
 #include "base/scratch.h"
+#include "walk/flatten.h"
 #include "call/attribute.h"
+#include "call/call.h"
 
 #define ARGS_INLINE 8
 
@@ -106,11 +110,18 @@ bound_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-/* Like Python's bound methods it also has the attributes of the function. */
+/* Like Python's bound methods it also has the attributes of the function.  `__module__` and
+ * `__doc__` are among them, though the type has its own: a descriptor in the type would take
+ * the place of these, and pickle finds a type by its `__module__`. */
 static PyObject *
 bound_getattro(PyObject *op, PyObject *name)
 {
-    return fj_attribute_get(op, name, ((FjBoundMethod *)op)->function);
+    PyObject *function = ((FjBoundMethod *)op)->function;
+    if (PyUnicode_Check(name) && (PyUnicode_CompareWithASCIIString(name, "__module__") == 0 ||
+                                  PyUnicode_CompareWithASCIIString(name, "__doc__") == 0)) {
+        return PyObject_GetAttr(function, name);
+    }
+    return fj_attribute_get(op, name, function);
 }
 
 static PyObject *
@@ -124,51 +135,115 @@ bound_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-bound_get_doc(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyObject_GetAttrString(((FjBoundMethod *)op)->function, "__doc__");
-}
-
-static PyObject *
-bound_get_module(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyObject_GetAttrString(((FjBoundMethod *)op)->function, "__module__");
-}
-
-static PyObject *
 bound_repr(PyObject *op)
 {
     FjBoundMethod *bound = (FjBoundMethod *)op;
     return PyUnicode_FromFormat("<bound %R of %R>", bound->function, bound->self);
 }
 
-/* Equal like Python's bound methods: the same instance, and equal functions. */
+/* ---- hash and equality ---- */
+
+/* Two are equal if their functions are, and their instances are the same object or equal
+ * pytrees: the statics by the rule of statics.h, each array the same object.  The values of
+ * arrays are not compared, for which the device would have to be waited for, and which is not
+ * possible while they are traced.  Instances with a static value that cannot be hashed equal
+ * only themselves. */
+
+/* Flattens the instance, and hashes its Structure.  1 with a new reference in `*structure`, 0
+ * if it is compared by identity, or -1 with an error. */
+static int
+flatten_instance(const FjBoundMethod *bound, FjStructure **structure, FjLeafBuf *arrays)
+{
+    FjFilterJit *function = (FjFilterJit *)bound->function;
+    *structure = NULL;
+    if (Py_TYPE(function) != fj_state_of(Py_TYPE(bound))->filter_jit) {
+        return 0;
+    }
+    if (fj_call_prepare(function) < 0) {
+        return -1;
+    }
+    *structure = fj_flatten_tree(function->cache->registry, bound->self, arrays);
+    if (*structure != NULL && fj_structure_hash(*structure) == 0) {
+        return 1;
+    }
+    int is_failure = *structure == NULL || !PyErr_ExceptionMatches(PyExc_TypeError);
+    Py_CLEAR(*structure);
+    if (is_failure) {
+        fj_structure_note_error_context();
+        return -1;
+    }
+    PyErr_Clear();
+    return 0;
+}
+
+/* Whether two instances, which are not the same object, are equal.  1, 0, or -1 with an error.
+ */
+static int
+equal_instances(const FjBoundMethod *a, const FjBoundMethod *b)
+{
+    PyObject *room_a[FJ_LEAFBUF_FEW], *room_b[FJ_LEAFBUF_FEW];
+    FjLeafBuf arrays_a, arrays_b;
+    FjStructure *x = NULL, *y = NULL;
+    if (Py_TYPE(a->self) != Py_TYPE(b->self)) {
+        return 0;
+    }
+    fj_leafbuf_init(&arrays_a, room_a, FJ_LEAFBUF_FEW);
+    fj_leafbuf_init(&arrays_b, room_b, FJ_LEAFBUF_FEW);
+    int same = flatten_instance(a, &x, &arrays_a);
+    if (same > 0) {
+        same = flatten_instance(b, &y, &arrays_b);
+    }
+    if (same > 0) {
+        same = fj_structure_equal(x, y);
+        if (same < 0) {
+            fj_structure_note_error_context();
+        }
+    }
+    if (same > 0) {
+        same = memcmp(arrays_a.items, arrays_b.items,
+                      (size_t)arrays_a.count * sizeof(PyObject *)) == 0;
+    }
+    fj_leafbuf_clear(&arrays_a);
+    fj_leafbuf_clear(&arrays_b);
+    Py_XDECREF(x);
+    Py_XDECREF(y);
+    return same;
+}
+
 static PyObject *
 bound_richcompare(PyObject *a, PyObject *b, int operation)
 {
     if (Py_TYPE(a) != Py_TYPE(b) || (operation != Py_EQ && operation != Py_NE)) {
         Py_RETURN_NOTIMPLEMENTED;
     }
-    FjBoundMethod *x = (FjBoundMethod *)a, *y = (FjBoundMethod *)b;
-    int same = x->self == y->self;
-    if (same) {
-        same = PyObject_RichCompareBool(x->function, y->function, Py_EQ);
-        if (same < 0) {
-            return NULL;
-        }
+    const FjBoundMethod *x = (FjBoundMethod *)a, *y = (FjBoundMethod *)b;
+    int same = PyObject_RichCompareBool(x->function, y->function, Py_EQ);
+    if (same > 0 && x->self != y->self) {
+        same = equal_instances(x, y);
     }
-    return PyBool_FromLong(same == (operation == Py_EQ));
+    return same < 0 ? NULL : PyBool_FromLong(same == (operation == Py_EQ));
 }
 
+/* The arrays do not count: a custom node may make new ones whenever it is flattened. */
 static Py_hash_t
 bound_hash(PyObject *op)
 {
-    FjBoundMethod *bound = (FjBoundMethod *)op;
-    Py_hash_t hash = PyObject_Hash(bound->function);
-    if (hash == -1) {
+    const FjBoundMethod *bound = (FjBoundMethod *)op;
+    PyObject *room[FJ_LEAFBUF_FEW];
+    FjLeafBuf arrays;
+    FjStructure *structure;
+    Py_hash_t own = PyObject_Hash(bound->function);
+    if (own == -1) {
         return -1;
     }
-    return fj_hash_finish((Py_uhash_t)hash ^ fj_hash_address(bound->self));
+    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
+    int result = flatten_instance(bound, &structure, &arrays);
+    Py_uhash_t hash =
+        fj_hash_mix((Py_uhash_t)own, structure != NULL ? (Py_uhash_t)structure->hash
+                                                       : fj_hash_address(bound->self));
+    fj_leafbuf_clear(&arrays);
+    Py_XDECREF(structure);
+    return result < 0 ? -1 : fj_hash_finish(hash);
 }
 
 static PyObject *
@@ -209,18 +284,26 @@ static PyMemberDef bound_members[] = {
 static PyGetSetDef bound_getset[] = {
     {"__wrapped__", bound_get_wrapped, NULL,
      "The function that is wrapped, bound to the instance.", NULL},
-    {"__doc__", bound_get_doc, NULL, NULL, NULL},
-    {"__module__", bound_get_module, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+PyDoc_STRVAR(bound_doc, "BoundFilterJit(function, self)\n--\n\n"
+                        "A FilterJit bound to an instance.");
+
 static PyType_Slot bound_slots[] = {
-    {Py_tp_new, bound_new},           {Py_tp_call, PyVectorcall_Call},
-    {Py_tp_traverse, bound_traverse}, {Py_tp_dealloc, bound_dealloc},
-    {Py_tp_getattro, bound_getattro}, {Py_tp_repr, bound_repr},
-    {Py_tp_hash, bound_hash},         {Py_tp_richcompare, bound_richcompare},
-    {Py_tp_methods, bound_methods},   {Py_tp_members, bound_members},
-    {Py_tp_getset, bound_getset},     {0, NULL},
+    {Py_tp_doc, (void *)bound_doc},
+    {Py_tp_new, bound_new},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_traverse, bound_traverse},
+    {Py_tp_dealloc, bound_dealloc},
+    {Py_tp_getattro, bound_getattro},
+    {Py_tp_repr, bound_repr},
+    {Py_tp_hash, bound_hash},
+    {Py_tp_richcompare, bound_richcompare},
+    {Py_tp_methods, bound_methods},
+    {Py_tp_members, bound_members},
+    {Py_tp_getset, bound_getset},
+    {0, NULL},
 };
 
 PyType_Spec fj_bound_method_spec = {

@@ -310,9 +310,10 @@ const FjHookMethodDef fj_filter_jit_hooks[] = {
      "the others are compiled. Returns a `WarmUp` with the time or the error of each."},
     {"partial", "partial", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Returns the function with these arguments given once.\n\n"
-     "They are flattened now and not on each call. Their containers are copied, so later\n"
-     "changes to them have no effect. Raises ValueError for arguments that the function\n"
-     "donates."},
+     "They are flattened now and not on each call. Their containers are copied, now and\n"
+     "whenever `args` and `keywords` are read, so changes to containers have no effect.\n"
+     "NumPy arrays and static values are not copied: a change of one is noticed by the next\n"
+     "call, as in any call. Raises ValueError for arguments that the function donates."},
     {"explain", "explain", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Explains whether a call with these arguments is a hit, and if not, why it compiles.\n\n"
      "Returns an `Explanation`. Nothing is traced and nothing runs."},

@@ -2,9 +2,11 @@
  * each call: these arguments are flattened when the partial is created, and not on each call.
  *
  * The partial has private copies of the arguments: their containers are recreated, while
- * arrays and static values (all leaves that are not arrays) are the same objects.  Nobody else
- * can change a container, so a call sees the arguments as they were, whether it hits or
- * misses.
+ * arrays and static values (all leaves that are not arrays, and the values of static fields)
+ * are the same objects.  Nobody else ever gets one of these containers: `args` and `keywords`
+ * copy them again.  So a call sees the containers as they were given, whether it hits or
+ * misses.  A static value that is changed in place is noticed as in any call, since a copy
+ * with a static that is not inert is not captured.
  *
  * A copy whose match cannot run Python code is captured, that is, stored with a list of its
  * arrays.  Once a call has found a variant, the next call with the same captured arguments
@@ -13,8 +15,8 @@
  *
  * The partial shares the variants of its FilterJit.
  *
- * Python code can run where copies are made (flatten.c, build.c), where keywords are merged,
- * and in calls (call.c).
+ * Python code can run where copies are made (flatten.c, build.c), which is also where `args`
+ * and `keywords` are read, where keywords are merged, and in calls (call.c).
  */
 #include "call/partial.h"
 
@@ -113,7 +115,8 @@ done:
 /* ---- creating one ---- */
 
 /* Copies an argument, and captures the copy for `parameter`, unless that is -1 or matching the
- * copy may run Python code.  A new reference, or NULL with an error. */
+ * copy may run Python code.  The caller holds the argument.  A new reference, or NULL with an
+ * error. */
 static PyObject *
 copy_and_capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
 {
@@ -190,6 +193,8 @@ partial_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_XDECREF(keywords);
         return NULL;
     }
+    /* Until it is complete, nobody finds it by way of the garbage collector. */
+    PyObject_GC_UnTrack(self);
     Py_ssize_t count = PyTuple_GET_SIZE(positional) + PyDict_GET_SIZE(keywords);
     self->vectorcall = partial_vectorcall;
     self->function = (FjFilterJit *)Py_NewRef(function);
@@ -203,6 +208,9 @@ partial_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self->args == NULL || self->keywords == NULL || self->arrays == NULL ||
         self->captured.items == NULL || copy_and_capture_all(self, positional, keywords) < 0) {
         Py_CLEAR(self);
+    }
+    else {
+        PyObject_GC_Track(self);
     }
     Py_DECREF(keywords);
     return (PyObject *)self;
@@ -253,14 +261,67 @@ partial_repr(PyObject *op)
     return PyUnicode_FromFormat("<partial of %R>", ((FjPartialJit *)op)->function);
 }
 
-/* A copy, since calls borrow from the dict itself and rely on its size. */
+/* Copies, since a container that can be changed from outside would be seen as it was by a
+ * call that hits, and as it is by one that does not. */
+static PyObject *
+partial_get_args(PyObject *op, void *Py_UNUSED(closure))
+{
+    FjPartialJit *self = (FjPartialJit *)op;
+    Py_ssize_t count = PyTuple_GET_SIZE(self->args);
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
+        PyObject *copy = copy_and_capture(self, PyTuple_GET_ITEM(self->args, i), -1);
+        if (fj_list_take(list, copy) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    PyObject *args = list == NULL ? NULL : PyList_AsTuple(list);
+    Py_XDECREF(list);
+    return args;
+}
+
 static PyObject *
 partial_get_keywords(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyDict_Copy(((FjPartialJit *)op)->keywords);
+    FjPartialJit *self = (FjPartialJit *)op;
+    /* A copy, since Python code runs while it is iterated over. */
+    PyObject *given = PyDict_Copy(self->keywords);
+    PyObject *keywords = given == NULL ? NULL : PyDict_New();
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    while (keywords != NULL && PyDict_Next(given, &at, &name, &value)) {
+        PyObject *copy = copy_and_capture(self, value, -1);
+        if (copy == NULL || PyDict_SetItem(keywords, name, copy) < 0) {
+            Py_CLEAR(keywords);
+        }
+        Py_XDECREF(copy);
+    }
+    Py_XDECREF(given);
+    return keywords;
 }
 
+/* Pickles and copies are made from copies of the arguments, too. */
+static PyObject *
+partial_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *args = partial_get_args(op, NULL);
+    PyObject *keywords = args == NULL ? NULL : partial_get_keywords(op, NULL);
+    if (keywords == NULL) {
+        Py_XDECREF(args);
+        return NULL;
+    }
+    return Py_BuildValue("O(ONN)", Py_TYPE(op), ((FjPartialJit *)op)->function, args,
+                         keywords);
+}
+
+static PyMethodDef partial_methods[] = {
+    {"__reduce__", partial_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyGetSetDef partial_getset[] = {
+    {"args", partial_get_args, NULL, "Copies of the arguments that were given by position.",
+     NULL},
     {"keywords", partial_get_keywords, NULL,
      "Copies of the arguments that were given by name.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -270,8 +331,6 @@ static PyMemberDef partial_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjPartialJit, vectorcall), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjPartialJit, weakrefs), READONLY, NULL},
     {"func", T_OBJECT, offsetof(FjPartialJit, function), READONLY, "The FilterJit."},
-    {"args", T_OBJECT, offsetof(FjPartialJit, args), READONLY,
-     "Copies of the arguments that were given by position."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -281,11 +340,17 @@ PyDoc_STRVAR(
     "A FilterJit with some of its arguments given once. FilterJit.partial returns one.");
 
 static PyType_Slot partial_slots[] = {
-    {Py_tp_doc, (void *)partial_doc}, {Py_tp_new, partial_new},
-    {Py_tp_call, PyVectorcall_Call},  {Py_tp_traverse, partial_traverse},
-    {Py_tp_clear, partial_clear},     {Py_tp_dealloc, partial_dealloc},
-    {Py_tp_repr, partial_repr},       {Py_tp_members, partial_members},
-    {Py_tp_getset, partial_getset},   {0, NULL},
+    {Py_tp_doc, (void *)partial_doc},
+    {Py_tp_new, partial_new},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_traverse, partial_traverse},
+    {Py_tp_clear, partial_clear},
+    {Py_tp_dealloc, partial_dealloc},
+    {Py_tp_repr, partial_repr},
+    {Py_tp_members, partial_members},
+    {Py_tp_getset, partial_getset},
+    {Py_tp_methods, partial_methods},
+    {0, NULL},
 };
 
 PyType_Spec fj_partial_spec = {

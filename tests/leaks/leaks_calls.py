@@ -155,6 +155,10 @@ def bound_methods(watched: list[Any]) -> Step:
         thing.method(*[x] * 20)
         list(map(thing.method, [x, x]))
         assert thing.method == thing.method and thing.method.__doc__ is Thing.method.__doc__
+        twin = Thing(weight=thing.weight, size=1).method
+        assert twin == thing.method and hash(twin) == hash(thing.method)
+        assert twin != Thing(weight=x, size=1).method
+        assert twin != Thing(weight={1}, size=1).method and hash(Thing(weight={1}).method)
         hash(thing.method), repr(thing.method), thing.method.__wrapped__, thing.method.lower(x)
         thing.method.__reduce__()
         raised(AttributeError, getattr, thing.method, "nothing")
@@ -176,6 +180,7 @@ def partials(watched: list[Any]) -> Step:
         made = f.partial(one, k=[x, 1], extra=2)
         for p in (made, kept):
             p(x), p(x, 2, 3), p(x, k=5), p(b=x, other=1)
+            p.args, p.keywords, p.__reduce__()
         raised(TypeError, kept, 1, 2, k=1, b=2)
         raised(TypeError, kept)
         raised(TypeError, f.partial([set()]), 1)

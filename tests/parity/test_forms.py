@@ -348,6 +348,49 @@ def test_pickle_of_a_wrapper(name: str) -> None:
     assert str(inspect.signature(twin)) == str(inspect.signature(f))
 
 
+class Jitted(eqx.Module):
+    a: Any
+
+    @filterjit.filter_jit
+    def method(self, x: Any) -> Any:
+        return self.a * x
+
+
+def test_pickle_of_a_bound_method() -> None:
+    bound = Jitted(3).method
+    for dumps in (pickle.dumps, pickle._dumps):  # type: ignore[attr-defined]
+        twin = pickle.loads(dumps(bound))
+        assert twin == bound and twin(ONE) == 3
+    assert copy.copy(bound)(ONE) == copy.deepcopy(bound)(ONE) == 3
+    partial = pickle.loads(pickle.dumps(decorated.partial([TWO][0])))
+    assert partial() == 3
+
+
+def test_cloudpickle() -> None:
+    """It pickles by value what cannot be imported: local classes, functions that refer to
+    themselves, and formerly the type of bound methods, without end."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+
+    @filterjit.filter_jit
+    def power(n: int, x: Any) -> Any:
+        return ONE if n == 0 else x * power(n - 1, x)
+
+    class Local(eqx.Module):
+        a: Any
+
+        @filterjit.filter_jit
+        def method(self, x: Any) -> Any:
+            return self.a * x, Local
+
+    def again(x: Any) -> Any:
+        return pickle.loads(cloudpickle.dumps(x))
+
+    assert power(3, TWO) == again(power)(3, TWO) == 8
+    assert again(Local(3).method)(ONE)[0] == again(Local(3)).method(ONE)[0] == 3
+    assert again(Jitted(3).method)(ONE) == 3
+    assert again(power.partial(2))(TWO) == 4
+
+
 def test_pickle_of_an_unpicklable_function_fails_cleanly(jit: Jit) -> None:
     with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
         pickle.dumps(jit(lambda x: x))

@@ -3,8 +3,11 @@
 Most tests run on filterjit only: Equinox keeps static values forever.
 """
 
+import copy
+import dataclasses
 import functools
 import gc
+import pickle
 import sys
 import weakref
 from collections.abc import Callable
@@ -17,7 +20,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from support.comparison import Jit
+from support.comparison import Jit, Traces
 from support.modules import Holder
 from support.nodes import Point
 from support.trees import ONE
@@ -109,10 +112,238 @@ def test_modules_die(what: str) -> None:
     assert [w() for w in watched] == [None] * 3
 
 
+class Trainer:
+    """An object of a class that lives forever, with all forms of jitted methods."""
+
+    def __init__(self) -> None:
+        self.token = Token()
+        self.step = filterjit.filter_jit(self._step)
+
+    def _step(self, x: Any, s: Any = None) -> Any:
+        return x, s, self.token
+
+    def __call__(self, x: Any, s: Any = None) -> Any:
+        return x, s, self.token
+
+    @classmethod
+    def make(cls, x: Any, s: Any = None) -> Any:
+        return x, s
+
+
+@dataclasses.dataclass
+class Comparable:
+    """Equal instances, which have no hash."""
+
+    rate: float = 0.5
+
+    def step(self, x: Any, s: Any = None) -> Any:
+        return x * self.rate, s
+
+
+class Owner:
+    @filterjit.filter_jit
+    def step(self, x: Any, s: Any = None) -> Any:
+        return x, s
+
+
+METHODS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "method": lambda: (t := Trainer(), filterjit.filter_jit(t._step)),
+    "own attribute": lambda: (t := Trainer(), t.step),
+    "callable": lambda: (t := Trainer(), filterjit.filter_jit(t)),
+    "__call__": lambda: (t := Trainer(), filterjit.filter_jit(t.__call__)),
+    "dataclass": lambda: (t := Comparable(), filterjit.filter_jit(t.step)),
+    "twice": lambda: (t := Trainer(), filterjit.filter_jit(filterjit.filter_jit(t._step))),
+    "functools.partial": lambda: (
+        t := Trainer(),
+        filterjit.filter_jit(functools.partial(t._step, s=1)),
+    ),
+    "eqx.Partial": lambda: (t := Trainer(), filterjit.filter_jit(eqx.Partial(t._step, s=1))),
+    "jtu.Partial": lambda: (t := Trainer(), filterjit.filter_jit(jtu.Partial(t._step, s=1))),
+    "options": lambda: (t := Trainer(), filterjit.filter_jit(t._step, donate="all", maxsize=2)),
+}
+
+
+@pytest.mark.parametrize("form", METHODS)
+def test_programs_of_methods_die_with_the_instance(form: str) -> None:
+    """The class and its functions live on."""
+    watched = []
+    for _ in range(20):
+        instance, f = METHODS[form]()
+        f(jnp.ones(3)), f(jnp.ones(4)), f(jnp.ones(3))
+        variants = f._parts()[0].variants()
+        watched += [weakref.ref(x) for x in (instance, f, f._parts()[0], *variants)]
+        del instance, f, variants
+    collect()
+    assert [w() for w in watched if w() is not None] == []
+
+
+@pytest.mark.parametrize("form", METHODS)
+def test_programs_of_methods_that_refer_to_the_instance_die(form: str) -> None:
+    """A static argument may refer to the instance, and so may another instance."""
+    if "artial" in form:
+        pytest.skip("`s` is given")
+    watched = []
+    for _ in range(20):
+        instance, f = METHODS[form]()
+        instance.other = type(instance)()
+        instance.other.other = instance
+        f(jnp.ones(3), instance._step if hasattr(instance, "_step") else f)
+        watched.append(weakref.ref(instance))
+        del instance, f
+    collect()
+    assert [w() for w in watched if w() is not None] == []
+
+
+@pytest.mark.parametrize("form", METHODS)
+def test_programs_of_methods_live_as_long_as_the_instance(form: str, jit: Jit) -> None:
+    """A wrapper that is made again shares the programs, as in Equinox."""
+    if form in ("own attribute", "options"):
+        pytest.skip("not for both")
+    traces = Traces()
+
+    class Counting:
+        @traces.counting
+        def step(self, x: Any) -> Any:
+            return x
+
+        def __call__(self, x: Any) -> Any:
+            return self.step(x)
+
+    make: dict[str, Callable[[Any], Any]] = {
+        "method": lambda t: jit(t.step),
+        "callable": lambda t: jit(t),
+        "__call__": lambda t: jit(t.__call__),
+        "dataclass": lambda t: jit(t.step, donate="none"),
+        "twice": lambda t: jit(jit(t.step)),
+        "eqx.Partial": lambda t: jit(eqx.Partial(t.step)),
+        "jtu.Partial": lambda t: jit(jtu.Partial(t.step)),
+        "functools.partial": lambda t, made={}: jit(
+            made.setdefault(id(t), functools.partial(t.step))
+        ),
+    }
+    one, two = Counting(), Counting()
+    for _ in range(3):
+        make[form](one)(ONE), make[form](two)(ONE)
+        collect()
+    assert traces.count == 2
+
+
+def test_where_the_programs_of_a_method_are() -> None:
+    """In the attributes of the instance, but not in its copies and pickles."""
+    instance = Comparable()
+    filterjit.filter_jit(instance.step)(ONE)
+    assert set(vars(instance)) == {"rate", "__filterjit_caches__"}
+    assert instance == Comparable() and repr(instance) == "Comparable(rate=0.5)"
+    assert dataclasses.asdict(instance) == {"rate": 0.5}
+    for twin in (
+        copy.copy(instance),
+        copy.deepcopy(instance),
+        pickle.loads(pickle.dumps(instance)),
+    ):
+        twin.rate = 2.0
+        for _ in range(2):
+            assert filterjit.filter_jit(twin.step)(ONE)[0] == 2
+    assert b"filterjit." not in pickle.dumps(instance)
+    assert filterjit.filter_jit(instance.step)(ONE)[0] == 0.5
+
+
+class Record(dict[str, Any]):
+    """Its attributes are its items."""
+
+    def __init__(self) -> None:
+        super().__init__(rate=2)
+        self.__dict__ = self
+
+    def step(self, x: Any) -> Any:
+        return x * self.rate
+
+
+@jtu.register_pytree_node_class
+class Registered:
+    """A pytree of all of its attributes."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+    def tree_flatten(self) -> Any:
+        return list(vars(self).values()), tuple(vars(self))
+
+    @classmethod
+    def tree_unflatten(cls, names: Any, values: Any) -> Any:
+        return cls(**dict(zip(names, values, strict=True)))
+
+    def step(self, x: Any) -> Any:
+        return x * self.rate
+
+
+class Unwritable:
+    __slots__ = ("__weakref__", "rate")
+
+    def __init__(self) -> None:
+        self.rate = 2
+
+    def step(self, x: Any) -> Any:
+        return x * self.rate
+
+
+@pytest.mark.parametrize("make", [Record, lambda: Registered(rate=2), Unwritable, Holder])
+def test_instances_that_cannot_hold_programs(make: Any) -> None:
+    """Nothing is stored in a pytree, nor where an attribute would be an item."""
+
+    def step(x: Any) -> Any:
+        return x * 2
+
+    instance = make()
+    fun = getattr(instance, "step", None) or eqx.Partial(step)
+    before = dict(getattr(instance, "__dict__", {}))
+    for _ in range(2):
+        assert filterjit.filter_jit(fun)(ONE) == 2
+    assert dict(getattr(instance, "__dict__", {})) == before
+    assert type(instance) is not Record or dict(instance) == {"rate": 2}
+
+
+def test_equal_callable_objects_share(jit: Jit) -> None:
+    """Their programs are those of the class's function."""
+    traces = Traces()
+
+    @dataclasses.dataclass(frozen=True)
+    class Scale:
+        by: int
+
+        def __call__(self, x: Any) -> Any:
+            traces.tick()
+            return x * self.by
+
+    for _ in range(3):
+        assert jit(Scale(2))(ONE) == 2
+    assert traces.count == 1
+
+
+def test_a_module_with_a_jitted_call_shares(jit: Jit) -> None:
+    traces = Traces()
+
+    class M(eqx.Module):
+        w: Any
+
+        @jit
+        def __call__(self, x: Any) -> Any:
+            traces.tick()
+            return self.w * x
+
+    for i in range(3):
+        m = M(ONE * i)
+        before = dict(vars(m))
+        assert jit(m)(ONE) == i
+        assert dict(vars(m)) == before
+    assert traces.count == 1
+
+
 def test_caches_of_one_function_are_bounded() -> None:
-    """Caches of the methods of many objects are stored in one function, that of the class."""
+    """Caches of the methods of objects that cannot hold them are stored in the class's function."""
 
     class C:
+        __slots__ = ("__weakref__",)
+
         def method(self, x: Any) -> Any:
             return x
 

@@ -3,14 +3,20 @@
 import abc
 import functools
 import inspect
+import operator
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import pytest
 
+import filterjit
 from support.callables import ONE, TWO, scale
-from support.comparison import Jit, Traces, check
+from support.comparison import Jit, Traces, check, comparable
+from support.modules import Holder
+
+XS = jnp.arange(6.0).reshape(3, 2)
 
 
 @pytest.mark.parametrize("donate", ["none", "all-except-first"])
@@ -263,3 +269,82 @@ def test_setting_a_jitted_function_on_a_class_and_an_instance(jit: Jit) -> None:
     c = C()
     c.own = jit(lambda x: x + 1)  # type: ignore[attr-defined]
     assert c.own(ONE) == 2  # type: ignore[attr-defined]
+
+
+def test_equality_of_bound_methods(jit: Jit, ours: bool) -> None:
+    """As pytrees. By decision statics are compared exactly, and arrays by identity."""
+
+    class A(eqx.Module):
+        n: Any
+        w: Any = None
+
+        @jit
+        def f(self, x: Any) -> Any:
+            return x
+
+        @jit
+        def g(self, x: Any) -> Any:
+            return x
+
+    class B:
+        @jit
+        def f(self, x: Any) -> Any:
+            return x
+
+    assert A(1).f == A(1).f and not operator.ne(A(1).f, A(1).f)
+    assert A([1, (2,)]).f == A([1, (2,)]).f
+    assert A(1, ONE).f == A(1, ONE).f
+    assert A(1).f != A(2).f and A(1).f != A([1]).f and A(1).f != A(1, ONE).f
+    assert A(1).f != A(1).g and A(1).f != 1
+    b = B()
+    assert b.f == b.f and b.f != B().f
+    assert (A(1).f == A(1.0).f) is not ours
+    assert bool(A(1, jnp.ones(2)).f == A(1, jnp.ones(2)).f) is not ours
+    if ours:
+        assert hash(A(1, ONE).f) == hash(A(1, ONE).f)
+        assert len({A(1).f, A(1).f, A(2).f, A(True).f}) == 3
+    else:
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(A(1).f)
+
+
+def test_bound_methods_as_static_values(jit: Jit) -> None:
+    """Equal ones share, and one that was changed in place does not."""
+    traces = Traces()
+
+    class A(eqx.Module):
+        n: Any
+
+        @jit
+        def f(self, x: Any) -> Any:
+            return x * self.n
+
+    @jit
+    def call(h: Holder, x: Any) -> Any:
+        traces.tick()
+        return h.s(x)
+
+    for n in (2, 2, 3, 2):
+        assert call(Holder(None, A(n).f), ONE) == n
+    assert traces.count == 2
+
+
+@pytest.mark.parametrize("base", [eqx.Module, object], ids=["Module", "plain"])
+def test_bound_methods_in_jax(base: type) -> None:
+    """JAX keeps what it has traced by the function, and must not take one for another."""
+
+    class A(base):  # type: ignore[misc, valid-type]
+        n: Any
+
+        def __init__(self, n: Any) -> None:
+            self.n = n
+
+        @filterjit.filter_jit
+        def f(self, x: Any) -> Any:
+            return self.n * x
+
+    for n in (1, 2, 1.0, True, jnp.ones(2), jnp.zeros(2), 1):
+        for transform in (jax.jit, jax.vmap, lambda f: lambda x: jax.lax.map(f, x)):
+            assert comparable(transform(A(n).f)(XS)) == comparable(
+                transform(lambda x, n=n: n * x)(XS)
+            )

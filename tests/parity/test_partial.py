@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 import pytest
 
 import filterjit
@@ -141,3 +142,66 @@ def test_only_what_can_be_given_by_position_is_a_first_argument() -> None:
     g = filterjit.filter_jit(lambda **kwargs: kwargs["a"], donate="all-except-first")
     with pytest.raises(ValueError, match="`a` of `partial` would be donated"):
         g.partial(a=X)
+
+
+def test_what_is_read_of_a_partial_is_a_copy() -> None:
+    """Later traces, and ahead of time, see the arguments as they were given."""
+
+    @filterjit.filter_jit
+    def f(options: Any, x: Any, *, more: Any) -> Any:
+        return options["scale"] * x + more["shift"][0]
+
+    given, more = {"scale": 2.0}, {"shift": [0.0]}
+    p = f.partial(given, more=more)
+    assert p(X).tolist() == [0, 2, 4, 6]
+    p.args[0]["scale"] = given["scale"] = 3.0
+    p.keywords["more"]["shift"][0] = more["shift"][0] = 1.0
+    for x in (X, jnp.arange(4), jnp.arange(2.0), X):  # a hit, traced again twice, a hit
+        assert p(x).tolist() == (2.0 * x).tolist()
+    jax.clear_caches()
+    f.clear_cache()
+    assert p(X).tolist() == [0, 2, 4, 6]
+    with jax.disable_jit():
+        assert p(X).tolist() == [0, 2, 4, 6]
+    assert f.explain(*p.args, X, **p.keywords).hit
+    assert f.lower(*p.args, X, **p.keywords).compile()(*p.args, X, **p.keywords).tolist() == [
+        0,
+        2,
+        4,
+        6,
+    ]
+
+
+def test_the_leaves_of_a_partial_are_copies() -> None:
+    """JAX hands out the containers where `is_leaf` stops at them."""
+    f = filterjit.filter_jit(lambda options, x: options["scale"] * x)
+    p = f.partial({"scale": 2.0})
+    assert p(X).tolist() == [0, 2, 4, 6]
+    for found in jtu.tree_leaves(p, is_leaf=lambda x: isinstance(x, dict) and "scale" in x):
+        if isinstance(found, dict):
+            found["scale"] = 3.0
+    twin = jtu.tree_map(lambda x: x, p)
+    twin.args[0]["scale"] = 4.0
+    for x in (X, jnp.arange(4)):
+        assert p(x).tolist() == twin(x).tolist() == [0, 2, 4, 6]
+
+
+def test_arrays_and_statics_that_change_are_noticed_by_each_call() -> None:
+    class M(eqx.Module):
+        w: Any
+        scales: list[float] = eqx.field(static=True)
+
+        def __call__(self, x: Any) -> Any:
+            return self.w * self.scales[0] + x
+
+    f = filterjit.filter_jit(lambda m, x: m(x))
+    m = M(np.ones(4), [2.0])
+    p = f.partial(m)
+    for x in (X, jnp.arange(4)):
+        assert p(x).tolist() == [2, 3, 4, 5]
+    m.scales[0] = 3.0
+    for x in (X, jnp.arange(4), X):
+        assert p(x).tolist() == [3, 4, 5, 6]
+    m.w[:] = 2.0
+    for x in (X, jnp.arange(4), X):
+        assert p(x).tolist() == [6, 7, 8, 9]

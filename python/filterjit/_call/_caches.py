@@ -1,8 +1,10 @@
-"""The caches of a function, which are stored on the function itself."""
+"""The caches of a function, which are stored on the function itself, or on the object that it is a
+method of."""
 
 import threading
 import types
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -22,42 +24,94 @@ _lock = threading.RLock()
 
 
 class FunctionCaches:
-    """The caches of one function, by the function's Structure and the options.
+    """The caches of one function, or of one object's methods, by the function's Structure and the
+    options.
 
-    It is stored in the function's ``__dict__``, so that the caches die with the function.
-    ``functools.wraps`` copies a ``__dict__``, so a function may have the FunctionCaches of another
-    function, which `owner` tells. Copies and pickles are empty.
+    It is stored in the `owner`'s ``__dict__``, so that the caches die with the owner: they refer to
+    it, and only a reference from the owner itself makes this a cycle that the garbage collector
+    can free. ``functools.wraps`` and ``copy.copy`` copy a ``__dict__``, so an object may have the
+    FunctionCaches of another one, which `owner` tells. In a pickle or a deep copy, None takes its
+    place, so that the pickle can be loaded without filterjit.
     """
 
     __slots__ = ("by_key", "owner")
 
-    def __init__(self, owner: Any = None) -> None:
-        self.owner = None if owner is None else weakref.ref(owner)
+    def __init__(self, owner: Any) -> None:
+        self.owner = weakref.ref(owner)
         self.by_key: dict[Any, _core.Cache] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FunctionCaches, ()
+        return type(None), ()
+
+
+def _way_down(fun: Any) -> Iterator[Any]:
+    """Yields `fun` and the callables that it wraps, down to a Python function or a leaf."""
+    for inner in layers(fun, "__func__", "__wrapped__", "func"):
+        yield inner
+        if type(inner) is types.FunctionType:
+            return
+        is_method = isinstance(inner, (types.MethodType, staticmethod))
+        if not is_method and jax.tree_util.all_leaves((inner,)):
+            return
+
+
+def _call_of_class(x: Any) -> Any:
+    """Returns the Python function that is the ``__call__`` of the class of `x`, or None."""
+    *_, call = _way_down(getattr(type(x), "__call__", None))  # noqa: B004
+    return call if type(call) is types.FunctionType else None
+
+
+def function_of(fun: Any) -> Any:
+    """Returns the Python function that a call of `fun` ends in: the first one among `fun` and the
+    callables that it wraps, or the ``__call__`` of the class of the innermost callable. If that is
+    not a Python function, returns the innermost callable."""
+    *_, inner = _way_down(fun)
+    return inner if type(inner) is types.FunctionType else _call_of_class(inner) or inner
+
+
+def _attributes(x: Any) -> dict[str, Any] | None:
+    """Returns the ``__dict__`` of `x`, or None if caches cannot be stored there.
+
+    The ``__dict__`` of a pytree may be a part of it: the function that flattens it may go through
+    all attributes, as Flax's does.
+    """
+    if isinstance(x, type) or not type(x).__weakrefoffset__:
+        return None
+    try:
+        attributes = object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return None
+    is_plain = type(attributes) is dict and jax.tree_util.all_leaves((x,))
+    return attributes if is_plain else None
+
+
+def _equals_only_itself(x: Any) -> bool:
+    cls: Any = type(x)
+    return cls.__eq__ is object.__eq__ and cls.__hash__ is object.__hash__
 
 
 def owner_of(fun: Any) -> Any:
     """Returns the object whose ``__dict__`` holds the caches of `fun`, or None if there is none.
 
-    It is the first Python function among `fun` and the callables that it wraps. If there is none, it
-    is the ``__call__`` of the innermost callable's class if that is a Python function, or the
-    innermost callable itself if it has a ``__dict__`` and can be referenced weakly.
+    It is the object that lives no longer than `fun` is of use, and no shorter than a callable that
+    equals `fun` may be created: the instance that a method is bound to, a Python function, or a
+    callable object that equals only itself. Where these cannot hold caches (they have no
+    ``__dict__`` or are pytrees), and for callable objects with an ``__eq__`` of their own, it is the
+    Python function in the class, so objects that are equal share their caches.
     """
-    for inner in layers(fun, "__func__", "__wrapped__", "func"):
-        if type(inner) is types.FunctionType:
-            return inner
-        is_method = isinstance(inner, (types.MethodType, staticmethod))
-        if not is_method and jax.tree_util.all_leaves((inner,)):
-            break
-    call = getattr(type(inner), "__call__", None)  # noqa: B004
-    if type(call) is types.FunctionType:
-        return call
-    if type(inner).__weakrefoffset__ and isinstance(getattr(inner, "__dict__", None), dict):
+    for inner in _way_down(fun):
+        # Two bound methods of Python are equal if their instances are the same object.
+        is_method = type(inner) is types.MethodType or (
+            type(inner) is _core.BoundFilterJit and _equals_only_itself(inner.__self__)
+        )
+        if is_method and _attributes(inner.__self__) is not None:
+            return inner.__self__
+    if type(inner) is types.FunctionType:
         return inner
-    return None
+    call = _call_of_class(inner)
+    if _attributes(inner) is not None and (call is None or _equals_only_itself(inner)):
+        return inner
+    return call
 
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
@@ -66,14 +120,15 @@ def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
     if owner is None:
         return None
     caches = FunctionCaches(owner)
+    attributes: dict[str, Any] = object.__getattribute__(owner, "__dict__")
     while True:
         # `setdefault` is atomic: threads that arrive at once all find the same object.
-        found: FunctionCaches = owner.__dict__.setdefault(CACHES_ATTRIBUTE, caches)
-        if found.owner is not None and found.owner() is owner:
+        found = attributes.setdefault(CACHES_ATTRIBUTE, caches)
+        if type(found) is FunctionCaches and found.owner() is owner:
             return found.by_key
         with _lock:
-            if owner.__dict__.get(CACHES_ATTRIBUTE) is found:
-                owner.__dict__[CACHES_ATTRIBUTE] = caches
+            if attributes.get(CACHES_ATTRIBUTE) is found:
+                attributes[CACHES_ATTRIBUTE] = caches
 
 
 def names_of(fun: Any) -> tuple[str, str]:

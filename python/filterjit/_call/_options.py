@@ -21,7 +21,7 @@ from .._observe import _explain, _program, _records, _retraces
 from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _running, _signature
-from ._caches import MAXSIZE, caches_of, names_of, owner_of
+from ._caches import MAXSIZE, caches_of, function_of, names_of
 
 _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
@@ -116,7 +116,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
                 self.registry, structure, signature, self, self.maxsize, dict(f.__dict__)
             )
             recorder.register(cache, names_of(fun)[0], fun)
-            _explain.register(owner_of(fun), cache)
+            _explain.register(function_of(fun), cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
@@ -169,7 +169,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
                 fun, arguments = variant.arguments(arrays)
                 cache = cache_ref()
                 if cache is not None:
-                    self.retraces.before_trace(cache, owner_of(fun), variant, trace)
+                    self.retraces.before_trace(cache, function_of(fun), variant, trace)
                 out = _signature.call_with_arguments(fun, signature, arguments, registry)
                 return variant.finish(out, lambda: jnp.array(0))
 

@@ -11,7 +11,7 @@ from .. import _core
 from .._aot import _stages, _warm_up
 from .._base import _jax_compat
 from .._base._hooks import MethodHooks
-from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, owner_of
+from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, function_of
 from .._call._options import CallOptions
 from .._call._signature import inspect_signature
 from .._observe import _causes, _explain, _functions, _report, _report_output, _retraces
@@ -63,7 +63,7 @@ class Options(CallOptions, MethodHooks):
         return _warm_up.warm_up(f, signatures, threads=threads)
 
     def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
-        return _explain.explain(f, owner_of(f.__wrapped__), args, kwargs)
+        return _explain.explain(f, function_of(f.__wrapped__), args, kwargs)
 
     def report(self, f: _core.FilterJit, /) -> _report_output.Report:
         return _report.report_of(f._parts()[0])

@@ -434,9 +434,12 @@ def attributes_of_bound_methods() -> Scenario:
             m.__reduce__()[1][1] is one,
             m.__wrapped__.__self__ is one,
             core.BoundFilterJit(kept.f, one) == m,
+            twin.method == m,
+            m == type(one)(weight=Y, size=1).method,
         ]
 
-    return call, equals([True, True, True, (Y,), True, True, True, True])
+    twin = type(one)(weight=X, size=1)
+    return call, equals([True, True, True, (Y,), True, True, True, True, True, False])
 
 
 @scenario
@@ -449,6 +452,16 @@ def partials() -> Scenario:
         return p(Y, k=1, z=X), repr(p)[:8]
 
     return call, equals(([[X, 1], given, (Y,), 1, {"z": X}], "<partial"))
+
+
+@scenario
+def what_is_read_of_partials() -> Scenario:
+    p = core.PartialFilterJit(Kept().f, ([X, 1], X), {"k": {"a": Y}, "z": [2]})
+
+    def call() -> Any:
+        return p.args, p.keywords, p.__reduce__()[1][1:]
+
+    return call, equals((([X, 1], X), {"k": {"a": Y}, "z": [2]}, (p.args, p.keywords)))
 
 
 @scenario

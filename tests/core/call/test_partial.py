@@ -1,5 +1,6 @@
 """f.partial: its arguments are flattened once, and later changes of them are not seen."""
 
+import copy
 import gc
 import weakref
 from typing import Any
@@ -183,11 +184,42 @@ def test_lifetime() -> None:
     assert array_ref() is None
 
 
-def test_its_keywords_are_a_copy() -> None:
-    """A call borrows references from the dict of the partial."""
-    f = make_jit(lambda *args, **kwargs: kwargs)
+def test_its_arguments_are_copies() -> None:
+    """What is read of a partial can be changed without an effect on its calls, hits or not."""
+    f = make_jit(lambda a, n, **more: (a, n, more))
     x = Array()
-    p = f.partial(k=[x])
+    nested = [x, {"k": [1]}, Linear(weight=[x], bias=None, size=3, activation=len)]
+    p = f.partial(nested, k={"m": [x]})
+    first = p(0)
+    for part in (p.args[0], p.keywords["k"]["m"]):
+        part.clear()
+    p.args[0][1]["k"] = 2
+    p.args[0][2].weight.append(3)
+    object.__setattr__(p.args[0][2], "size", 4)
     p.keywords.clear()
-    p.keywords["other"] = 1
-    assert p.keywords == {"k": [x]} and p() == {"k": [x]}
+    p.keywords["k"]["other"] = p.keywords["other"] = 1
+    assert same(p(0), first)  # a hit
+    assert same(p(1), (first[0], 1, first[2]))  # a miss
+    assert same(p.args, (nested,)) and same(p.keywords, {"k": {"m": [x]}})
+    assert p.args[0][0] is x and p.args[0][2].activation is len
+    assert f._options.count("compile") == 2
+
+
+def test_a_static_that_changes_is_noticed_by_each_call() -> None:
+    """Static values are not copied, and `args` has the very objects."""
+    f = make_jit(lambda module, n: (list(module.size), n))
+    p = f.partial(Linear(weight=[1], bias=None, size=[8], activation=len))
+    assert p(0) == ([8], 0) and p(1) == ([8], 1)
+    p.args[0].size.append(4)
+    for _ in range(2):
+        assert p(0) == ([8, 4], 0) and p(1) == ([8, 4], 1)
+
+
+def test_copies_and_pickles() -> None:
+    f = make_jit(everything)
+    f._options.reduce = lambda f: "f"  # a deep copy of a function is the function
+    p = core.PartialFilterJit(f, ([1, 2],), {"k": {"a": 3}})
+    for q in (copy.copy(p), copy.deepcopy(p)):
+        assert type(q) is core.PartialFilterJit
+        assert q(5) == (([1, 2], 5), {"k": {"a": 3}})
+    assert p.__reduce__()[1][1][0] is not p.__reduce__()[1][1][0]

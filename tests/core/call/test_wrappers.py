@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import operator
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -95,13 +96,74 @@ def test_methods() -> None:
     assert thing.method(x, 1, 2, 3, 4, 5, 6, 7, 8, k=1)[1:] == (x, tuple(range(1, 9)), {"k": 1})
     assert bound(*[x] * 20, **{f"k{i}": i for i in range(20)})[3]["k19"] == 19
     assert thing.method == bound and hash(thing.method) == hash(bound)
-    assert Thing().method != bound and bound != f
+    assert Thing(size=2).method != bound and bound != f
     assert bound.lower(x, k=2) == (f, (thing, x), {"k": 2})
     assert bound.__wrapped__ == f.__wrapped__.__get__(thing)
     assert repr(bound).startswith("<bound <filter_jit of")
     assert bound.__reduce__() == (core.BoundFilterJit, (f, thing))
     with pytest.raises(AttributeError):
         _ = bound.nothing
+
+
+def test_bound_methods_are_compared_as_pytrees() -> None:
+    """The static values are compared exactly, arrays by identity."""
+
+    class Thing(Linear):
+        method = make_jit(lambda self: self.size)
+
+    class Other(Thing):
+        pass
+
+    def bound(**fields: Any) -> Any:
+        return Thing(**fields).method
+
+    x = Array()
+    first = bound(weight=[x, 1], size=[2, -1])
+    again = bound(weight=[x, 1], size=[2, -1])
+    assert first == again and not operator.ne(first, again) and hash(first) == hash(again)
+    for fields in (
+        {"weight": [x, 1.0], "size": [2, -1]},
+        {"weight": [x, True], "size": [2, -1]},
+        {"weight": [x, 1], "size": [2, -2]},
+        {"weight": [Array(), 1], "size": [2, -1]},
+        {"weight": (x, 1), "size": [2, -1]},
+    ):
+        assert first != bound(**fields) and not operator.eq(first, bound(**fields))
+    assert first != Other(weight=[x, 1], size=[2, -1]).method
+    assert first != core.BoundFilterJit(make_jit(len), first.__self__)
+    assert (first == 1) is False
+    # An object that is not a pytree equals what its own __eq__ says, if it has a hash.
+    f = make_jit(lambda self: self)
+    for one, two, equal in ((1, 1, True), (1, True, False), ("a", "b", False), (f, f, True)):
+        assert (core.BoundFilterJit(f, one) == core.BoundFilterJit(f, two)) is equal
+    for unhashable in ({1}, bound(weight={1}).__self__):
+        one, two = (core.BoundFilterJit(f, copy.copy(unhashable)) for _ in range(2))
+        assert one != two and one == one and isinstance(hash(one), int)
+    assert core.BoundFilterJit(len, "a") == core.BoundFilterJit(len, "a")
+    assert core.BoundFilterJit(len, [1]) != core.BoundFilterJit(len, [1])
+
+
+def test_errors_while_bound_methods_are_compared() -> None:
+    class Loud:
+        def __eq__(self, other: object) -> bool:
+            raise ZeroDivisionError
+
+        def __hash__(self) -> int:
+            return 1
+
+    f = make_jit(lambda self: self)
+    one, two = core.BoundFilterJit(f, Loud()), core.BoundFilterJit(f, Loud())
+    with pytest.raises(ZeroDivisionError):
+        _ = one == two
+    assert one == one and hash(one) == hash(two)
+
+
+def test_the_type_of_bound_methods_has_its_own_module_and_text() -> None:
+    f = make_jit(lambda self: self, attributes={"__module__": "mine", "__doc__": "Text."})
+    bound = core.BoundFilterJit(f, 1)
+    assert (bound.__module__, bound.__doc__) == ("mine", "Text.")
+    assert core.BoundFilterJit.__module__ == "filterjit._core"
+    assert isinstance(core.BoundFilterJit.__doc__, str)
 
 
 def test_a_bound_method_called_without_room_before_the_arguments() -> None:
