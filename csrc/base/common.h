@@ -53,6 +53,46 @@ fj_list_take(PyObject *list, PyObject *item)
     return result;
 }
 
+/* Hides a new object from the garbage collector until fj_show, so that no other code finds it
+ * (gc.get_objects) before it is complete: to look at a tuple or list whose items are NULL
+ * would crash.  A container that is filled while other code can run is therefore hidden, or
+ * its children are made before it.  On Python 3.11 such code can run in each allocation of an
+ * object that has a garbage collector's header (callbacks and finalizers), and on all versions
+ * where Python code runs, which may also let another thread run.
+ *
+ * Returns `object`, or NULL if that is NULL.  The empty tuple is shared: it must not be
+ * hidden. */
+static inline PyObject *
+fj_hide(PyObject *object)
+{
+    if (object != NULL) {
+        PyObject_GC_UnTrack(object);
+    }
+    return object;
+}
+
+/* Makes a complete object that was hidden visible to the garbage collector. */
+static inline void
+fj_show(PyObject *object)
+{
+    PyObject_GC_Track(object);
+}
+
+/* (P) The items of an iterable as a new tuple, or NULL with an error.  Unlike
+ * PySequence_Tuple, before Python 3.14, it lets nobody see the tuple while the iterator runs.
+ */
+static inline PyObject *
+fj_tuple_of(PyObject *iterable)
+{
+    if (PyTuple_CheckExact(iterable)) {
+        return Py_NewRef(iterable);
+    }
+    PyObject *list = PySequence_List(iterable);
+    PyObject *tuple = list == NULL ? NULL : PyList_AsTuple(list);
+    Py_XDECREF(list);
+    return tuple;
+}
+
 /* Types that headers name before they are defined. */
 typedef struct FjRegistry FjRegistry;
 typedef struct FjNodeKind FjNodeKind;

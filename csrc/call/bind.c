@@ -124,20 +124,21 @@ signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->positional = positional;
     self->varargs = varargs ? positional : -1;
     self->varkw = varkw ? count - 1 : -1;
-    self->names = PyTuple_New(count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(names, i))) {
+            PyErr_SetString(PyExc_TypeError, "the name of a parameter must be a str");
+            goto error;
+        }
+    }
     self->required = PyMem_Malloc((size_t)count + 1);
-    if (self->names == NULL || self->required == NULL) {
+    self->names = self->required == NULL ? NULL : PyTuple_New(count);
+    if (self->names == NULL) {
         PyErr_NoMemory();
         goto error;
     }
     memcpy(self->required, required, (size_t)count);
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *name = PyTuple_GET_ITEM(names, i);
-        if (!PyUnicode_CheckExact(name)) {
-            PyErr_SetString(PyExc_TypeError, "the name of a parameter must be a str");
-            goto error;
-        }
-        Py_INCREF(name);
+        PyObject *name = Py_NewRef(PyTuple_GET_ITEM(names, i));
         PyUnicode_InternInPlace(&name);
         PyTuple_SET_ITEM(self->names, i, name);
     }

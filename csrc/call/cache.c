@@ -57,27 +57,27 @@ fj_cache_set_next(const FjCache *cache, FjVariant *variant, const FjVariant *nex
     variant->next_variant = (size_t)(position + 1);
 }
 
-/* The traced variant that was used longest ago, borrowed, if more than `maxsize` variants have
- * been traced; else NULL. */
+/* The kept variant that was used longest ago, borrowed, if more than `maxsize` variants are
+ * kept (fj_variant_is_kept); else NULL. */
 static FjVariant *
 find_evictable(const FjCache *cache)
 {
     FjVariant *oldest = NULL;
-    size_t position = 0, traced = 0;
+    size_t position = 0, kept = 0;
     PyObject *value;
     if (cache->variants.live <= cache->maxsize) {
         return NULL;
     }
     while ((value = fj_table_next(&cache->variants, &position)) != NULL) {
         FjVariant *variant = (FjVariant *)value;
-        if (variant->num_traces > 0) {
-            traced++;
+        if (fj_variant_is_kept(variant)) {
+            kept++;
             if (oldest == NULL || variant->last_used < oldest->last_used) {
                 oldest = variant;
             }
         }
     }
-    return traced > cache->maxsize ? oldest : NULL;
+    return kept > cache->maxsize ? oldest : NULL;
 }
 
 int

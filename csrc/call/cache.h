@@ -5,14 +5,15 @@
  *
  * - A call that misses adds the variant that it has compiled before it is traced, so that
  *   other threads find it (fj_cache_add).
- * - A call that fails removes its variant if it has never been traced to the end
- *   (fj_cache_remove).  If another thread's call of that variant succeeds later, it adds it
+ * - A call that fails removes its variant if it has never been traced to the end, and has
+ *   never run without a trace, as variants do under jax.disable_jit (fj_variant_is_kept,
+ *   fj_cache_remove).  If another thread's call of that variant succeeds later, it adds it
  *   again.
- * - A call that has traced its variant makes sure that the Cache has it, and then, while the
- *   Cache has more than `maxsize` variants that have been traced, evicts the one of them that
- *   was used longest ago (fj_cache_insert_traced).  Variants that have not been traced yet do
- *   not count and are not evicted, since the calls that have compiled them are still running
- *   and may fail.
+ * - A call that has traced its variant, or that is the first to run it without a trace, makes
+ *   sure that the Cache has it, and then, while the Cache keeps more than `maxsize` variants,
+ *   evicts the one of them that was used longest ago (fj_cache_insert_traced).  Other variants
+ *   do not count and are not evicted: the calls that have compiled them are still running and
+ *   may fail.
  * - Cache.clear evicts all variants.
  *
  * FilterJits and partials may still hold a variant that has been evicted.  It is marked, so
@@ -54,9 +55,9 @@ int fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant);
 /* Adds a variant; there must be no equal one.  0, or -1 with MemoryError. */
 int fj_cache_add(FjCache *cache, FjVariant *variant);
 
-/* (P) Inserts a variant that has just been traced, unless the Cache has it, or an equal one,
- * or has evicted it.  Then evicts the oldest if there are too many.  0, or -1 with MemoryError
- * or the error of a static's __eq__. */
+/* (P) Inserts a variant that has just been traced, or has just run for the first time, unless
+ * the Cache has it, or an equal one, or has evicted it.  Then evicts the oldest if there are
+ * too many.  0, or -1 with MemoryError or the error of a static's __eq__. */
 int fj_cache_insert_traced(FjCache *cache, FjVariant *variant);
 
 /* (P) Removes a variant; does nothing if the Cache does not have it. */

@@ -118,10 +118,10 @@ static void
 raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
                     PyObject *kwnames)
 {
-    PyObject *positional = PyTuple_New(nargs);
-    PyObject *keywords = positional == NULL ? NULL : PyDict_New();
+    PyObject *keywords = PyDict_New(); /* first, so that the tuple is full at once */
+    PyObject *positional = keywords == NULL ? NULL : PyTuple_New(nargs);
     PyObject *result = NULL;
-    if (keywords == NULL) {
+    if (positional == NULL) {
         goto done;
     }
     for (Py_ssize_t i = 0; i < nargs; i++) {
@@ -434,7 +434,8 @@ now(void)
 }
 
 /* After a call that has a result: counts a hit, or inserts a variant that has just been
- * traced.  0, or -1 with an error, which only happens after a trace. */
+ * traced, or has just run for the first time without a trace.  0, or -1 with an error, which
+ * only happens after an insertion. */
 static int
 after_success(Call *call, Py_ssize_t traces_before)
 {
@@ -442,6 +443,12 @@ after_success(Call *call, Py_ssize_t traces_before)
     FjVariant *variant = call->variant;
     if (FJ_UNLIKELY(variant->num_traces != traces_before)) {
         return fj_cache_insert_traced(cache, variant);
+    }
+    if (FJ_UNLIKELY(!fj_variant_is_kept(variant))) {
+        variant->ran = 1;
+        if (fj_cache_insert_traced(cache, variant) < 0) {
+            return -1;
+        }
     }
     fj_cache_touch(cache, variant);
     cache->hits++;
@@ -454,14 +461,14 @@ after_success(Call *call, Py_ssize_t traces_before)
     return 0;
 }
 
-/* After a call that has failed: removes a variant that has never been traced to the end, and
- * inserts one that has just been traced.  The exception that is set stays. */
+/* After a call that has failed: removes a variant that is not kept, and inserts one that has
+ * just been traced.  The exception that is set stays. */
 static void
 after_failure(Call *call, Py_ssize_t traces_before)
 {
     FjVariant *variant = call->variant;
     PyObject *exception = fj_compat_take_exception();
-    if (variant->num_traces == 0) {
+    if (!fj_variant_is_kept(variant)) {
         fj_cache_remove(call->cache, variant);
     }
     else if (variant->num_traces != traces_before &&

@@ -50,19 +50,22 @@ fj_filter_jit_rebuild(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     FjCache *cache = (FjCache *)args[0];
-    PyObject *arrays = PySequence_Tuple(args[1]);
+    PyObject *arrays = fj_tuple_of(args[1]);
     if (arrays == NULL) {
         return NULL;
     }
     FjFilterJit *self = NULL;
+    PyObject *dict = NULL;
     if (PyTuple_GET_SIZE(arrays) != cache->function->open_leaves) {
         PyErr_Format(PyExc_ValueError, "this function holds %zd arrays, not %zd",
                      cache->function->open_leaves, PyTuple_GET_SIZE(arrays));
     }
     else {
-        self = allocate(state->filter_jit);
+        dict = cache->attributes == NULL ? PyDict_New() : PyDict_Copy(cache->attributes);
+        self = dict == NULL ? NULL : allocate(state->filter_jit);
     }
     if (self == NULL) {
+        Py_XDECREF(dict);
         Py_DECREF(arrays);
         return NULL;
     }
@@ -70,10 +73,7 @@ fj_filter_jit_rebuild(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     self->cache = (FjCache *)Py_NewRef((PyObject *)cache);
     self->options = Py_NewRef(cache->options);
     self->signature = Py_NewRef(Py_None);
-    self->dict = cache->attributes == NULL ? PyDict_New() : PyDict_Copy(cache->attributes);
-    if (self->dict == NULL) {
-        Py_CLEAR(self);
-    }
+    self->dict = dict;
     return (PyObject *)self;
 }
 

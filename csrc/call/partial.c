@@ -148,6 +148,26 @@ copy_and_capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
     return copy;
 }
 
+/* Copies and captures the arguments by position: a new tuple of the copies, or NULL with an
+ * error. */
+static PyObject *
+copy_and_capture_args(FjPartialJit *self, PyObject *args)
+{
+    FjSignature *signature = self->function->cache->signature;
+    PyObject *room[ARGS_INLINE];
+    FjLeafBuf copies;
+    int result = 0;
+    fj_leafbuf_init(&copies, room, ARGS_INLINE);
+    for (Py_ssize_t i = 0; result == 0 && i < PyTuple_GET_SIZE(args); i++) {
+        Py_ssize_t parameter = i < signature->positional ? i : -1;
+        result = fj_leafbuf_take(&copies,
+                                 copy_and_capture(self, PyTuple_GET_ITEM(args, i), parameter));
+    }
+    PyObject *tuple = result < 0 ? NULL : fj_leafbuf_as_tuple(&copies);
+    fj_leafbuf_clear(&copies);
+    return tuple;
+}
+
 /* 0, or -1 with an error. */
 static int
 copy_and_capture_all(FjPartialJit *self, PyObject *args, PyObject *keywords)
@@ -155,13 +175,9 @@ copy_and_capture_all(FjPartialJit *self, PyObject *args, PyObject *keywords)
     FjSignature *signature = self->function->cache->signature;
     PyObject *name, *value;
     Py_ssize_t at = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
-        Py_ssize_t parameter = i < signature->positional ? i : -1;
-        PyObject *copy = copy_and_capture(self, PyTuple_GET_ITEM(args, i), parameter);
-        if (copy == NULL) {
-            return -1;
-        }
-        PyTuple_SET_ITEM(self->args, i, copy);
+    self->args = copy_and_capture_args(self, args);
+    if (self->args == NULL) {
+        return -1;
     }
     while (PyDict_Next(keywords, &at, &name, &value)) {
         PyObject *copy = copy_and_capture(self, value, fj_bind_find(signature, name));
@@ -193,24 +209,22 @@ partial_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_XDECREF(keywords);
         return NULL;
     }
-    /* Until it is complete, nobody finds it by way of the garbage collector. */
-    PyObject_GC_UnTrack(self);
+    fj_hide((PyObject *)self);
     Py_ssize_t count = PyTuple_GET_SIZE(positional) + PyDict_GET_SIZE(keywords);
     self->vectorcall = partial_vectorcall;
     self->function = (FjFilterJit *)Py_NewRef(function);
-    self->args = PyTuple_New(PyTuple_GET_SIZE(positional));
     self->keywords = PyDict_New();
     self->arrays = PyList_New(0);
     self->captured.items = PyMem_Calloc((size_t)count + 1, sizeof(FjCapture));
     if (self->captured.items == NULL) {
         PyErr_NoMemory();
     }
-    if (self->args == NULL || self->keywords == NULL || self->arrays == NULL ||
-        self->captured.items == NULL || copy_and_capture_all(self, positional, keywords) < 0) {
+    if (self->keywords == NULL || self->arrays == NULL || self->captured.items == NULL ||
+        copy_and_capture_all(self, positional, keywords) < 0) {
         Py_CLEAR(self);
     }
     else {
-        PyObject_GC_Track(self);
+        fj_show((PyObject *)self);
     }
     Py_DECREF(keywords);
     return (PyObject *)self;

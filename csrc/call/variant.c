@@ -238,7 +238,7 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     FjVariant *self = (FjVariant *)op;
     FjRegistry *registry = self->structure->registry;
     FjOutput *output = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
+    PyObject *tuple = NULL, *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
     fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_tree(registry, tree, &arrays);
@@ -250,18 +250,18 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
             goto done;
         }
     }
-    output = (FjOutput *)registry->state->output->tp_alloc(registry->state->output, 0);
-    if (output == NULL) {
-        goto done;
-    }
-    output->trace = -1;
-    output->variant = (FjVariant *)Py_NewRef(op);
-    output->structure = (FjStructure *)Py_NewRef((PyObject *)structure);
-    output->arrays = fj_leafbuf_as_tuple(&arrays);
-    if (output->arrays == NULL) {
-        Py_CLEAR(output);
+    tuple = fj_leafbuf_as_tuple(&arrays);
+    output = tuple == NULL
+                 ? NULL
+                 : (FjOutput *)registry->state->output->tp_alloc(registry->state->output, 0);
+    if (output != NULL) {
+        output->trace = -1;
+        output->variant = (FjVariant *)Py_NewRef(op);
+        output->structure = (FjStructure *)Py_NewRef((PyObject *)structure);
+        output->arrays = Py_NewRef(tuple);
     }
 done:
+    Py_XDECREF(tuple);
     fj_leafbuf_clear(&arrays);
     Py_XDECREF(structure);
     return (PyObject *)output;
@@ -454,7 +454,7 @@ fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (trace == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    PyObject *arrays = PySequence_Tuple(args[1]); /* a tuple already, from JAX's C++ */
+    PyObject *arrays = fj_tuple_of(args[1]); /* a tuple already, from JAX's C++ */
     if (arrays == NULL) {
         return NULL;
     }

@@ -62,6 +62,8 @@ typedef struct {
                           * one itself, else one more than its position in the Cache's table */
     unsigned long long hits;
     unsigned long long hit_time; /* in nanoseconds, see FjCache */
+    int ran;                     /* a call of it has returned and there was no trace, which
+                                  * happens under jax.disable_jit */
     int in_cache;                /* the Cache's table contains it */
     int evicted;                 /* the Cache has dropped it for good: it is never predicted */
     unsigned flags;              /* of FjVariantFlag */
@@ -84,6 +86,14 @@ typedef struct {
 
 extern PyType_Spec fj_variant_spec;
 extern PyType_Spec fj_output_spec;
+
+/* Whether the Cache keeps the variant, and counts it: it has been traced to the end, or it has
+ * run without a trace. */
+static inline int
+fj_variant_is_kept(const FjVariant *variant)
+{
+    return variant->num_traces > 0 || variant->ran;
+}
 
 /* A new variant without a callable, or NULL with an error. */
 FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure);

@@ -311,7 +311,7 @@ contents(PyObject *value, Rule rule)
         return Py_NewRef(value);
     }
     if (rule != DICT) {
-        return PySequence_Tuple(value);
+        return fj_tuple_of(value);
     }
     PyObject *items = PyDict_Items(value);
     PyObject *tuple = items == NULL ? NULL : PyList_AsTuple(items);
@@ -332,12 +332,13 @@ freeze_elements(FjRegistry *registry, PyObject *value, Rule rule, int field,
     }
     int mutable = rule == LIST || rule == DICT || PySet_CheckExact(value);
     Py_ssize_t count = PyTuple_GET_SIZE(items);
-    PyObject *frozen = mutable ? new_frozen(registry->state, type, count) : Py_NewRef(value);
+    PyObject *frozen =
+        mutable ? fj_hide(new_frozen(registry->state, type, count)) : Py_NewRef(value);
     for (Py_ssize_t i = 0; frozen != NULL && i < count; i++) {
         PyObject *item = PyTuple_GET_ITEM(items, i);
         PyObject *part = freeze(registry, item, field, ancestors);
         if (part != NULL && part != item && frozen == value) {
-            Py_SETREF(frozen, new_frozen(registry->state, type, count));
+            Py_SETREF(frozen, fj_hide(new_frozen(registry->state, type, count)));
             for (Py_ssize_t k = 0; frozen != NULL && k < i; k++) {
                 PyTuple_SET_ITEM(frozen, k + 1, Py_NewRef(PyTuple_GET_ITEM(items, k)));
             }
@@ -352,6 +353,9 @@ freeze_elements(FjRegistry *registry, PyObject *value, Rule rule, int field,
         else {
             PyTuple_SET_ITEM(frozen, i + 1, part);
         }
+    }
+    if (frozen != NULL && frozen != value) {
+        fj_show(frozen);
     }
     Py_DECREF(items);
     return frozen;

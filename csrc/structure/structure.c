@@ -29,7 +29,6 @@ fj_structure_new(FjRegistry *registry)
     self->every_leaf = self->may_run_python = self->hashed = 0;
     self->hash = 0;
     self->weakrefs = NULL;
-    PyObject_GC_Track((PyObject *)self);
     return self;
 }
 

@@ -250,7 +250,8 @@ fj_node_leaves(const FjNode *node)
                                           : 0;
 }
 
-/* A new Structure without nodes, to which flatten.c appends them. */
+/* A new Structure without nodes, to which flatten.c appends them.  It is hidden (fj_hide)
+ * until it has them all: its hash, which it keeps, would be that of a part. */
 FjStructure *fj_structure_new(FjRegistry *registry);
 
 /* Doubles the capacity for nodes.  0, or -1 with MemoryError and the Structure unchanged. */

@@ -22,7 +22,7 @@ static PyObject *
 build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *groups,
             Py_ssize_t count, PyObject *replace)
 {
-    PyObject *parts = PyTuple_New(count);
+    PyObject *parts = fj_hide(PyTuple_New(count)); /* `count` is at least 1 */
     for (Py_ssize_t group = 0; parts != NULL && group < count; group++) {
         FjPart part = {.leaves = leaves->items,
                        .groups = groups,
@@ -34,6 +34,9 @@ build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *grou
             break;
         }
         PyTuple_SET_ITEM(parts, group, tree);
+    }
+    if (parts != NULL) {
+        fj_show(parts);
     }
     return parts;
 }
@@ -139,7 +142,7 @@ build_dicts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *grou
             Py_ssize_t count)
 {
     PyObject *paths = fj_paths_open(structure); /* borrowed from the structure */
-    PyObject *result = paths == NULL ? NULL : PyTuple_New(count + 1);
+    PyObject *result = paths == NULL ? NULL : fj_hide(PyTuple_New(count + 1));
     if (result == NULL) {
         return NULL;
     }
@@ -162,6 +165,8 @@ build_dicts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *grou
             return NULL;
         }
     }
+    fj_show((PyObject *)structure);
+    fj_show(result);
     return result;
 }
 

@@ -179,7 +179,7 @@ structure_unflatten(PyObject *op, PyObject *leaves)
 {
     FjStructure *self = (FjStructure *)op;
     PyObject *tree = NULL;
-    PyObject *given = check_is_tree(self) < 0 ? NULL : PySequence_Tuple(leaves);
+    PyObject *given = check_is_tree(self) < 0 ? NULL : fj_tuple_of(leaves);
     if (given == NULL) {
         return NULL;
     }

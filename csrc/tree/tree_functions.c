@@ -224,6 +224,7 @@ flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
         return NULL;
     }
     PyObject *list = fj_tree_open_leaves(structure, leaves);
+    fj_show((PyObject *)structure);
     PyObject *result = list == NULL ? NULL : PyTuple_Pack(2, list, structure);
     Py_XDECREF(list);
     return result;
@@ -247,6 +248,7 @@ from_parts(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const
 {
     PyObject *hole = args[0], *statics = args[2];
     if (statics == Py_None) {
+        fj_show((PyObject *)structure);
         return Py_NewRef((PyObject *)structure);
     }
     if (!PyList_Check(statics) || PyList_GET_SIZE(statics) != structure->all_leaves) {
@@ -263,7 +265,11 @@ from_parts(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const
     }
     int failed = fj_tree_make_static(structure, ((PyListObject *)statics)->ob_item, groups);
     PyMem_Free(groups);
-    return failed ? NULL : Py_NewRef((PyObject *)structure);
+    if (failed) {
+        return NULL;
+    }
+    fj_show((PyObject *)structure);
+    return Py_NewRef((PyObject *)structure);
 }
 
 PyObject *

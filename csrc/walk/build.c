@@ -3,15 +3,20 @@
  * Python code can run where a node is built by a call: `unflatten` of custom nodes, the class
  * of a dataclass or of a named tuple with a __new__ of its own, defaultdict and OrderedDict
  * (and its __setitem__), and a descriptor in the place of a Module's field.
- * Until a tree is returned, only the garbage collector can find its parts; incomplete tuples
- * and lists hold NULL, as CPython's own do.
+ * Such code, and other threads meanwhile, can find the parts of a tree that is being built in
+ * gc.get_objects().  So a part is complete when the garbage collector sees it: its children
+ * are built first, or it is hidden until it has them all (fj_hide).  Only dicts, which are
+ * valid at any time, can be seen before they have all values.
  *
  * Modules are created without __init__, by object.__new__ and object.__setattr__, as Equinox
  * does in its own unflatten.
  */
 #include "walk/build.h"
 
+#include "base/scratch.h"
 #include "structure/fields.h"
+
+#define FEW 8 /* children that have room on the stack */
 
 typedef struct {
     FjStructure *structure;
@@ -73,55 +78,100 @@ take_leaves(Build *b, PyObject **items, uint32_t count)
     b->taken += count;
 }
 
+/* Builds the children of a node as the items of a new tuple or list, and shows it if it was
+ * hidden meanwhile.  0, or -1 with an error. */
+static int
+fill_items(Build *b, const FjNode *node, PyObject *container, PyObject **items)
+{
+    int hidden = 0;
+    if (node->flags & FJ_NODE_LEAVES) {
+        take_leaves(b, items, node->arity);
+        return 0;
+    }
+    for (uint32_t i = 0; i < node->arity; i++) {
+        /* Most containers hold only leaves: nothing else runs while they are filled. */
+        if (!hidden && FJ_UNLIKELY(b->next->code != FJ_ARRAY && b->next->code != FJ_STATIC)) {
+            fj_hide(container);
+            hidden = 1;
+        }
+        items[i] = build_node(b);
+        if (items[i] == NULL) {
+            return -1;
+        }
+    }
+    if (hidden) {
+        fj_show(container);
+    }
+    return 0;
+}
+
 static PyObject *
 build_list(Build *b, const FjNode *node)
 {
     PyObject *list = PyList_New(node->arity);
-    if (list != NULL && (node->flags & FJ_NODE_LEAVES)) {
-        take_leaves(b, ((PyListObject *)list)->ob_item, node->arity);
-        return list;
-    }
-    for (uint32_t i = 0; list != NULL && i < node->arity; i++) {
-        PyObject *item = build_node(b);
-        if (item == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, i, item);
+    if (list != NULL && fill_items(b, node, list, ((PyListObject *)list)->ob_item) < 0) {
+        Py_CLEAR(list);
     }
     return list;
 }
 
-/* Fills a new tuple, or a new instance of a subclass of tuple; steals it.  NULL with an
- * error. */
 static PyObject *
-fill_tuple(Build *b, const FjNode *node, PyObject *tuple)
+build_tuple(Build *b, const FjNode *node)
 {
-    if (tuple != NULL && (node->flags & FJ_NODE_LEAVES)) {
-        take_leaves(b, ((PyTupleObject *)tuple)->ob_item, node->arity);
-        return tuple;
-    }
-    for (uint32_t i = 0; tuple != NULL && i < node->arity; i++) {
-        PyObject *item = build_node(b);
-        if (item == NULL) {
-            Py_CLEAR(tuple);
-            break;
-        }
-        PyTuple_SET_ITEM(tuple, i, item);
+    PyObject *tuple = PyTuple_New(node->arity);
+    if (tuple != NULL && fill_items(b, node, tuple, ((PyTupleObject *)tuple)->ob_item) < 0) {
+        Py_CLEAR(tuple);
     }
     return tuple;
+}
+
+static void
+drop_children(PyObject **children, uint32_t count)
+{
+    while (count > 0) {
+        Py_XDECREF(children[--count]);
+    }
+}
+
+/* Builds the children of a node, before the node itself.  An absent one of the first `fields`
+ * becomes NULL.  0, or -1 with an error and no references. */
+static inline int
+build_children(Build *b, const FjNode *node, uint32_t fields, PyObject **children)
+{
+    for (uint32_t i = 0; i < node->arity; i++) {
+        if (FJ_UNLIKELY(b->next->code == FJ_MISSING) && i < fields) {
+            b->next++;
+            children[i] = NULL;
+        }
+        else if ((children[i] = build_node(b)) == NULL) {
+            drop_children(children, i);
+            return -1;
+        }
+    }
+    return 0;
 }
 
 static PyObject *
 build_namedtuple(Build *b, const FjNode *node)
 {
     PyTypeObject *type = fj_structure_info(b->structure, node)->type;
-    if (fj_node_kind(node)->fill_directly) {
-        return fill_tuple(b, node, type->tp_alloc(type, node->arity));
+    PyObject *room[FEW], *result = NULL;
+    PyObject **items = fj_scratch_new(room, FEW, node->arity);
+    if (items == NULL || build_children(b, node, 0, items) < 0) {
+        goto done;
     }
-    PyObject *values = fill_tuple(b, node, PyTuple_New(node->arity));
-    PyObject *result = values == NULL ? NULL : PyObject_CallObject((PyObject *)type, values);
-    Py_XDECREF(values);
+    if (!fj_node_kind(node)->fill_directly) {
+        result = PyObject_Vectorcall((PyObject *)type, items, node->arity, NULL);
+        drop_children(items, node->arity);
+    }
+    else if ((result = type->tp_alloc(type, node->arity)) == NULL) {
+        drop_children(items, node->arity);
+    }
+    else {
+        memcpy(((PyTupleObject *)result)->ob_item, items, node->arity * sizeof(PyObject *));
+    }
+done:
+    fj_scratch_free(items, room);
     return result;
 }
 
@@ -194,83 +244,70 @@ new_module(Build *b, const FjNode *node)
     return PyBaseObject_Type.tp_new(fj_node_kind(node)->type, b->no_arguments, NULL);
 }
 
-/* Builds a Module and sets its fields one by one: wrappers, and Modules with more fields than
- * build_module has room for. */
-static PyObject *
-build_module_by_field(Build *b, const FjNode *node)
+/* Sets the attributes of a new Module; steals `values`.  0, or -1 with an error.  No other
+ * code can see the instance yet, so all its fields are stored at once. */
+static int
+fill_module(PyObject *object, const FjNode *node, PyObject *const *values, uint32_t fields)
 {
     FjNodeKind *kind = fj_node_kind(node);
-    PyObject *object = new_module(b, node);
-    for (uint32_t i = 0; object != NULL && i < node->arity; i++) {
-        if (b->next->code == FJ_MISSING && i < fj_node_kind_fields(kind)) {
-            b->next++;
-            continue;
+    int result = fj_fields_fill_fresh(object, kind, values, fields);
+    for (uint32_t i = fields; i < node->arity; i++) {
+        if (result < 0) {
+            Py_DECREF(values[i]);
         }
-        /* An absent attribute of a wrapper is set to `missing`, as Equinox does, so that the
-         * instance still has more attributes than fields. */
-        PyObject *value = build_node(b);
-        if (value == NULL ||
-            (i < fj_node_kind_fields(kind)
-                 ? fj_fields_set_fresh(object, kind, i, value)
-                 : set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i), value)) <
-                0) {
-            Py_CLEAR(object);
+        else {
+            result =
+                set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i), values[i]);
         }
     }
-    return object;
+    return result;
 }
 
-/* Builds the values of the fields first and the instance last.  No other code can see the
- * instance before it is complete, so all its fields are stored at once. */
+/* Builds the values of the fields first and the instance last.  An absent attribute of a
+ * wrapper is set to `missing`, as Equinox does, so that the instance still has more attributes
+ * than fields. */
 static PyObject *
 build_module(Build *b, const FjNode *node)
 {
-    PyObject *values[FJ_FIELDS_INLINE];
-    uint32_t built = 0;
-    if (FJ_UNLIKELY(node->arity > FJ_FIELDS_INLINE || (node->flags & FJ_NODE_WRAPPER))) {
-        return build_module_by_field(b, node);
+    PyObject *room[FJ_FIELDS_INLINE], *object = NULL;
+    uint32_t fields = FJ_UNLIKELY(node->flags & FJ_NODE_WRAPPER)
+                          ? (uint32_t)fj_node_kind_fields(fj_node_kind(node))
+                          : node->arity;
+    PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, node->arity);
+    if (FJ_UNLIKELY(values == NULL) || build_children(b, node, fields, values) < 0) {
+        goto done;
     }
-    for (; built < node->arity; built++) {
-        if (FJ_UNLIKELY(b->next->code == FJ_MISSING)) {
-            b->next++;
-            values[built] = NULL;
-        }
-        else if ((values[built] = build_node(b)) == NULL) {
-            break;
-        }
-    }
-    PyObject *object = built < node->arity ? NULL : new_module(b, node);
+    object = new_module(b, node);
     if (FJ_UNLIKELY(object == NULL)) {
-        while (built > 0) {
-            Py_XDECREF(values[--built]);
-        }
-        return NULL;
+        drop_children(values, node->arity);
     }
-    if (fj_fields_fill_fresh(object, fj_node_kind(node), values, built) < 0) {
+    else if (FJ_UNLIKELY(fill_module(object, node, values, fields) < 0)) {
         Py_CLEAR(object);
     }
+done:
+    fj_scratch_free(values, room);
     return object;
 }
 
 static PyObject *
 build_dataclass(Build *b, const FjNode *node)
 {
-    PyObject *values = fill_tuple(b, node, PyTuple_New(node->arity));
-    if (values == NULL) {
-        return NULL;
+    PyObject *room[FEW], *result = NULL;
+    PyObject **values = fj_scratch_new(room, FEW, node->arity);
+    if (values != NULL && build_children(b, node, 0, values) == 0) {
+        result = PyObject_Vectorcall((PyObject *)fj_structure_info(b->structure, node)->type,
+                                     values, 0,
+                                     node->arity == 0 ? NULL : fj_node_kind(node)->names);
+        drop_children(values, node->arity);
     }
-    PyObject *result =
-        PyObject_Vectorcall((PyObject *)fj_structure_info(b->structure, node)->type,
-                            ((PyTupleObject *)values)->ob_item, 0,
-                            node->arity == 0 ? NULL : fj_node_kind(node)->names);
-    Py_DECREF(values);
+    fj_scratch_free(values, room);
     return result;
 }
 
 static PyObject *
 build_custom(Build *b, const FjNode *node)
 {
-    PyObject *values = fill_tuple(b, node, PyTuple_New(node->arity));
+    PyObject *values = build_tuple(b, node);
     if (values == NULL) {
         return NULL;
     }
@@ -284,7 +321,7 @@ build_by_code(Build *b, const FjNode *node)
 {
     switch (node->code) {
     case FJ_TUPLE:
-        return fill_tuple(b, node, PyTuple_New(node->arity));
+        return build_tuple(b, node);
     case FJ_LIST:
         return build_list(b, node);
     case FJ_NAMEDTUPLE:
@@ -398,7 +435,7 @@ static PyObject *
 build_root(Build *b)
 {
     const FjNode *root = b->next++;
-    PyObject *list = PyList_New(root->arity);
+    PyObject *list = fj_hide(PyList_New(root->arity));
     for (uint32_t i = 0; list != NULL && i < root->arity; i++) {
         PyObject *item;
         if (b->next->code == FJ_MISSING) {
@@ -413,6 +450,9 @@ build_root(Build *b)
             break;
         }
         PyList_SET_ITEM(list, i, item);
+    }
+    if (list != NULL) {
+        fj_show(list);
     }
     return list;
 }

@@ -533,7 +533,10 @@ FjStructure *
 fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *arrays)
 {
     Walk w = {.structure = fj_structure_new(registry), .arrays = arrays};
-    return walk_tree(&w, tree);
+    if (walk_tree(&w, tree) != NULL) {
+        fj_show((PyObject *)w.structure);
+    }
+    return w.structure;
 }
 
 FjStructure *
@@ -572,6 +575,7 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, PyObject *const *arg
         }
     }
     fj_structure_close(w.structure, root);
+    fj_show((PyObject *)w.structure);
     return w.structure;
 
 error:

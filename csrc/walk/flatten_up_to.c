@@ -151,7 +151,7 @@ raise_keys_differ(FlattenUpTo *u, const FjNode *node, PyObject *dict)
 static int
 has_keys_in_order(const FjNode *node, PyObject *dict)
 {
-    PyObject *keys = PySequence_Tuple(dict);
+    PyObject *keys = fj_tuple_of(dict);
     int same = keys == NULL ? -1 : equal(keys, node->aux);
     Py_XDECREF(keys);
     return same;
@@ -269,7 +269,7 @@ walk_custom(FlattenUpTo *u, const FjNode *node, PyObject *object)
                           &children, &aux)) {
         goto done;
     }
-    items = PySequence_Tuple(children);
+    items = fj_tuple_of(children);
     if (items == NULL) {
         goto done;
     }

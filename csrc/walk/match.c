@@ -358,7 +358,7 @@ match_custom(Match *m, const FjNode *node, PyObject *object)
     }
     result = match_mutable_static(m, node, aux, 1);
     if (result == FJ_MATCH_YES) {
-        tuple = PySequence_Tuple(children);
+        tuple = fj_tuple_of(children);
         result = tuple == NULL ? FJ_MATCH_ERROR : match_tuple(m, node, tuple);
     }
 done:

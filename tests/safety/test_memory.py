@@ -125,6 +125,20 @@ def test_a_lower_that_fails_evicts_nothing() -> None:
     assert set(f.variants) == before
 
 
+def test_maxsize_holds_under_disable_jit() -> None:
+    f = filterjit.filter_jit(scaled, maxsize=4)
+    f(X, 1)
+    with jax.disable_jit():
+        for n in range(300):
+            assert f(X, n).tolist() == [0, n, 2 * n]
+        assert len(f.variants) == 4
+        variants = f.variants
+        assert f(X, 299).tolist() == [0, 299, 598]
+        assert f.variants == variants
+    assert f(X, 299).tolist() == [0, 299, 598] and len(f.variants) == 4
+    assert f.cache_info().variants == 4
+
+
 # ---- lifetimes ----
 
 

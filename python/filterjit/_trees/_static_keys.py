@@ -27,7 +27,7 @@ an Equinox Module                            all fields, static or not
 a JAX array                                  dtype, weak type, shape, sharding and contents
 a type of `CONTENTS`, or a subclass          the contents that are named there, and the attributes
                                              of a subclass; its ``==`` too if it defines ``__eq__``
-any other Mapping, Set or Sequence           the items, and its ``==``
+any other Mapping, Set or Sequence           the items (of a Mapping in any order), and its ``==``
 another class with ``__eq__``, no hash       its attributes
 any other type                               its ``__eq__`` and its hash
 ===========================================  =======================================================
@@ -235,6 +235,8 @@ def _bytes_of(x: Any) -> bytes:
 
 # ---- attributes ----
 
+_OWN_ATTRIBUTES = "__filterjit_"  # the prefix of attributes that filterjit sets
+
 
 def _attributes(cls: Any, omitted: Iterable[str] = ()) -> Key | None:
     """Returns a function from an instance to its attributes; None if it cannot have any."""
@@ -255,7 +257,11 @@ def _attributes(cls: Any, omitted: Iterable[str] = ()) -> Key | None:
             mapping = dict(object.__getattribute__(x, "__dict__"))
         except AttributeError:
             mapping = {}
-        found = [(name, value) for name, value in mapping.items() if name not in left_out]
+        found = [
+            (name, value)
+            for name, value in mapping.items()
+            if name not in left_out and not str(name).startswith(_OWN_ATTRIBUTES)
+        ]
         for name, get in slots:
             try:
                 found.append((name, get(x)))
@@ -379,14 +385,10 @@ def _is_plain(cls: Any) -> bool:
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE, of classes that are made by a class statement
 
 
-def _contents_key(cls: Any, definer: Any) -> Key | None:
-    """Returns the key of a type of `CONTENTS` or of a subclass; None for other types."""
-    base = next((base for base in cls.__mro__ if base in CONTENTS), None)
-    if base is None:
-        return None
-    attributes = (
-        None if base in _CACHING and cls.__module__ == base.__module__ else _attributes(cls)
-    )
+def _contents_key(cls: Any, definer: Any, base: Any) -> Key | None:
+    """Returns the key of a type that is `base`, a type of `CONTENTS`, or a subclass of it."""
+    caching = base in _CACHING and cls.__module__ == base.__module__
+    attributes = None if caching else _attributes(cls)
     key = _or_identity(_both(CONTENTS[base], attributes))
     # NumPy's == is by element and takes 1 for True, and the contents tell more than it does.
     numpy = issubclass(base, (np.dtype, np.generic, np.ndarray))
@@ -396,8 +398,9 @@ def _contents_key(cls: Any, definer: Any) -> Key | None:
 
 
 def _abstract_key(cls: Any) -> Key | None:
+    """Returns the key of a container that defines its own ``__eq__``."""
     if issubclass(cls, collections.abc.Mapping):
-        return _or_identity(lambda x: (tuple(x.items()), _OwnEquality(x)))
+        return _or_identity(lambda x: (tuple(sorted(x.items(), key=_name_of)), _OwnEquality(x)))
     if issubclass(cls, collections.abc.Set):
         return _or_identity(lambda x: (frozenset(x), _OwnEquality(x)))
     if issubclass(cls, collections.abc.Sequence):
@@ -420,13 +423,13 @@ def static_key(cls: Any) -> Key | None:
         return _core.identity
     if definer in _ALIASES:
         return _attributes(cls)
-    key = (
-        _generated_key(cls, definer)
-        or _pydantic_key(cls, definer)
-        or _module_key(cls, definer)
-        or _contents_key(cls, definer)
-        or _abstract_key(cls)
-    )
+    key = _generated_key(cls, definer) or _pydantic_key(cls, definer) or _module_key(cls, definer)
+    if key is not None:
+        return key
+    base = next((base for base in cls.__mro__ if base in CONTENTS), None)
+    if base is not None:
+        return _contents_key(cls, definer, base)
+    key = _abstract_key(cls)
     if key is None and cls.__hash__ is None and _is_plain(cls):
         return _attributes(cls)
     return key

@@ -34,6 +34,74 @@ def test_maxsize_one() -> None:
     assert options.count("compile") == 3 and len(variants(f)) == 1
 
 
+class Eager(Options):
+    """As under ``jax.disable_jit``, the callable runs the function, and there is no trace."""
+
+    def compile(self, f: Any, variant: Any) -> Any:
+        return super().compile(f, variant).flat  # type: ignore[no-any-return]
+
+
+class TestWithoutTraces:
+    def test_the_least_recently_used_is_evicted(self) -> None:
+        options = Eager(make_registry(), maxsize=3)
+        f = make_jit(lambda n: n, options)
+        for n in (0, 1, 2, 0, 3):
+            assert f(n) == n
+        assert sorted(v.arguments(())[1][0] for v in variants(f)) == [0, 2, 3]
+        for n in range(300):
+            assert f(n) == n
+        assert len(variants(f)) == 3
+        assert all(v.num_traces == 0 for v in variants(f))
+        calls = options.count("compile")
+        assert f(299) == 299 and options.count("compile") == calls
+
+    def test_hits_are_counted(self) -> None:
+        f = make_jit(lambda n: n, Eager(make_registry(), maxsize=2))
+        for n in (0, 1, 2, 2, 2):
+            f(n)
+        cache = f._parts()[0]
+        assert cache.calls == cache.hits == 5
+        assert sorted(v.hits for v in variants(f)) == [1, 3]
+
+    def test_a_call_that_fails_leaves_the_cache_as_it_was(self) -> None:
+        fails = False
+
+        def fun(n: int) -> int:
+            if fails:
+                raise ZeroDivisionError
+            return n
+
+        f = make_jit(fun, Eager(make_registry()))
+        f(1), f(2)
+        before = set(variants(f))
+        fails = True
+        for n in (1, 2, 3):
+            with pytest.raises(ZeroDivisionError):
+                f(n)
+        assert set(variants(f)) == before
+
+    def test_traces_come_later(self) -> None:
+        """The same variants are traced once jit is enabled again."""
+        options = Eager(make_registry(), maxsize=2)
+        f = make_jit(lambda n: n, options)
+        f(1), f(2)
+        for variant in variants(f):
+            core.output_flatten(variant.call())
+        assert [v.num_traces for v in variants(f)] == [1, 1]
+        assert f(3) == 3 and len(variants(f)) == 2
+
+    def test_calls_that_still_run_do_not_count(self) -> None:
+        def fun(n: int) -> Any:
+            if n == 0:
+                return n
+            inner = f(n - 1)
+            assert len(variants(f)) <= 2 + (6 - n), "those around this one, and maxsize"
+            return inner
+
+        f = make_jit(fun, Eager(make_registry(), maxsize=1))
+        assert f(5) == 0 and len(variants(f)) == 1
+
+
 def test_maxsize_must_be_positive() -> None:
     f = make_jit(lambda: 0)
     cache, _ = f._parts()

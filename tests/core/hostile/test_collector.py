@@ -1,0 +1,379 @@
+"""Other code sees the parts of a tree in ``gc.get_objects()`` only once they are complete.
+
+A profiler's thread, a finalizer, a callback of the garbage collector, or the constructor of a node
+may look at all containers at any time.  A tuple or list whose items are still NULL would crash it.
+Here they are found by the number of objects that they refer to, which crashes nothing.
+"""
+
+import collections
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from core_support import (
+    Array,
+    Box,
+    Keyed,
+    Linear,
+    LoudPoint,
+    Maybe,
+    Options,
+    Point,
+    Record,
+    classify,
+    core,
+    make_jit,
+    make_registry,
+)
+from node_support import WithDescriptor, wide
+from process_support import output_of
+
+
+class Watch:
+    """Looks at all containers, and counts how often."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.found: list[Any] = []
+        self.also: Callable[[Any], Any] = type
+
+    def __call__(self, *_: Any) -> None:
+        self.looks += 1
+        for x in gc.get_objects():
+            self.also(x)
+            # ``tuple`` of a generator makes a tuple of 10 items first, before Python 3.14.
+            if isinstance(x, (tuple, list)) and len(x) != 10:
+                cls = type(x)
+                # Instances of a heap type refer to their type too.
+                others = 0 if cls in (tuple, list) or not cls.__flags__ & 1 << 9 else 1
+                if len(gc.get_referents(x)) < len(x) + others:
+                    self.found.append((cls, len(x), gc.get_referents(x)))
+
+
+look = Watch()
+
+
+@contextlib.contextmanager
+def looking(also: Callable[[Any], Any] = type) -> Iterator[None]:
+    """Looks at each collection too.  On Python 3.11 one can start in each allocation."""
+    look.__init__()  # type: ignore[misc]
+    look.also = also
+    gc.freeze()  # a look is short then; the fixture of the module unfreezes
+    threshold = gc.get_threshold()
+    gc.callbacks.append(look)
+    gc.set_threshold(1)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(look)
+    assert look.looks > 0
+    assert look.found == []
+
+
+def jit(fun: Any, registry: Any) -> Any:
+    f = make_jit(fun, Options(registry))
+    f._parts()
+    return f
+
+
+class Looking(Record):
+    """A dataclass node whose constructor looks."""
+
+    def __init__(self, data: Any, other: Any = 0, tag: Any = 0) -> None:
+        look()
+        super().__init__(data, other, tag)
+        look()
+
+
+class LookingPoint(LoudPoint):
+    def __new__(cls, x: Any, y: Any) -> LoudPoint:
+        look()
+        return super().__new__(cls, x, y)
+
+
+class LookingDict(collections.OrderedDict[Any, Any]):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        look()
+        super().__setitem__(key, value)
+
+
+Wide = wide(40)
+
+
+def kinds(cls: type, x: Any) -> tuple[Any, ...]:
+    if cls is LookingPoint:
+        return "namedtuple", False
+    return ("ordered_dict",) if cls is LookingDict else classify(cls, x)
+
+
+def registry_that_looks() -> Any:
+    return make_registry(classify=kinds)
+
+
+def wrapper(**fields: Any) -> Any:
+    made = Linear(size=1, activation=None, **fields)
+    made.__dict__.update(__module__="m", __name__="n", __doc__=None)
+    return made
+
+
+def pair() -> tuple[Any, Any]:
+    return Looking(Array(), Array()), Looking(Array(), [Array()])
+
+
+ROOTS: dict[str, Callable[..., Any]] = {
+    "list": lambda a, b: [Array(), a, Array(), b],
+    "list of lists": lambda a, b: [[], [a], [[], [b]]],
+    "tuple": lambda a, b: (a, 1, None, b, Array()),
+    "tuple of tuples": lambda a, b: ((), (a,), ((Array(),), (b,))),
+    "namedtuple": lambda a, b: Point(a, (b, Array())),
+    "large namedtuple": lambda a, b: Large(*[Array()] * 10, a, b),
+    "namedtuple with __new__": lambda a, b: LookingPoint(a, [b]),
+    "dict": lambda a, b: {"a": a, "b": [a, b], "c": Array()},
+    "dict of ints": lambda a, b: {1: a, 2: (a, b), 3: Array()},
+    "OrderedDict": lambda a, b: LookingDict([("a", a), ("b", [a, b])]),
+    "defaultdict": lambda a, b: collections.defaultdict(list, a=(a, b)),
+    "dataclass": lambda a, b: Looking(a, (b, [a])),
+    "module": lambda a, b: Linear(weight=[a], bias=(b, a), size=1, activation=None),
+    "wide module": lambda a, b: Wide(**{n: [a, b] for n in Wide.dynamic}),
+    "wrapper": lambda a, b: wrapper(weight=a, bias=[b]),
+    "descriptor": lambda a, b: WithDescriptor(weight=[a, b], size=1),
+    "custom": lambda a, b: Box([a, (b, Array())]),
+    "all": lambda a, b: [make(a, b) for name, make in ROOTS.items() if name != "all"],
+}
+Large = collections.namedtuple("Large", [f"x{i}" for i in range(12)])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ROOTS)
+class TestTreesThatAreBuilt:
+    def test_results_of_calls(self, name: str) -> None:
+        tree, registry = ROOTS[name](*pair()), registry_that_looks()
+        f = jit(lambda x: tree, registry)
+        with looking():
+            results = [f(Array()) for _ in range(3)]
+        _, structure = core.flatten(registry, tree)
+        for result in results:
+            assert core.flatten(registry, result)[1] == structure
+
+    def test_arguments_of_traces(self, name: str) -> None:
+        tree = ROOTS[name](*pair())
+        f = jit(lambda a, b, c=None: 1, registry_that_looks())
+        with looking():
+            assert f(tree, tree) == f(tree, tree) == f(tree, b=tree) == 1
+
+    def test_partials(self, name: str) -> None:
+        def on(x: Any) -> None:
+            if type(x) is core.PartialFilterJit:
+                assert type(x.args) is tuple and type(x.keywords) is dict and repr(x)
+
+        tree = ROOTS[name](*pair())
+        f = jit(lambda *args, **kwargs: (args, kwargs), registry_that_looks())
+        with looking(on):
+            partial = core.PartialFilterJit(f, (tree, 1, tree), {"x": tree})
+            core.PartialFilterJit(f, (), {})
+            args, kwargs = partial(Array())
+        assert len(partial.args) == 3 and gc.is_tracked(partial)
+        assert len(args) == 4 and list(kwargs) == ["x"]
+
+    def test_tree_functions(self, name: str) -> None:
+        tree, registry = ROOTS[name](*pair()), registry_that_looks()
+
+        def f(x: Any, *_: Any) -> Any:
+            look()
+            return x
+
+        def takes(x: Any) -> bool:
+            look()
+            return isinstance(x, Array)
+
+        leaf = ("leaf", takes)
+        with looking():
+            mapped = core.tree_map(registry, f, (tree,), None)
+            mapped_2 = core.tree_map(registry, f, (tree, tree), None)
+            parts = core.partition(registry, tree, (leaf, ("path", (("deep",),))), None, None)
+            core.combine(registry, parts, None, False)
+            structure, *groups = core.partition_dict(registry, tree, True, (leaf,), None)
+            combined = structure.combine(*groups)
+            leaves, with_statics = core.tree_flatten(registry, tree, leaf, None)
+            again = with_statics.unflatten(leaves)
+            by_iterator = with_statics.unflatten(f(x) for x in leaves)
+            _, expected = core.tree_flatten(registry, tree, True, None)
+            skeleton, statics = with_statics._parts("hole")
+            assert core.from_parts(registry, "hole", skeleton, statics) == with_statics
+        for result in (mapped, mapped_2, combined, again, by_iterator):
+            assert core.tree_flatten(registry, result, True, None)[1] == expected
+        assert len(parts) == 3
+
+
+def test_static_values() -> None:
+    def key_of(x: Keyed) -> Any:
+        look()
+        return x.key
+
+    def kind(cls: type, x: Any) -> tuple[Any, ...]:
+        return ("static", key_of) if cls is Keyed else classify(cls, x)
+
+    registry = make_registry(classify=kind)
+    for value in (
+        [Keyed(1), Keyed(2)],
+        {"a": Keyed(1), "b": [Keyed(2), 3]},
+        ((1, Keyed(1)), Keyed(2), 2),
+        (1, [2, Keyed(3)]),
+        frozenset([Keyed(1)]),
+    ):
+        f = jit(lambda m: 1, registry)
+        with looking():
+            for _ in range(3):
+                assert f(Linear(size=value)) == 1
+            assert core.same_static(registry, value, value)
+        assert f._options.count("compile") == 1
+
+
+def test_iterables() -> None:
+    """The iterator looks while its items are taken."""
+
+    class Items(list[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            for i in range(len(self)):
+                look()
+                yield self[i]
+
+    class FrozenItems(frozenset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            for x in sorted(super().__iter__()):
+                look()
+                yield x
+
+    def one_level(x: Any) -> Any:
+        return Items(x.children), x.aux
+
+    registry = make_registry(flatten_one_level=one_level)
+    f = jit(lambda x: 1, registry)
+    box = Box([Array(i) for i in range(9)])
+    with looking():
+        for _ in range(3):
+            assert f(box) == 1
+            assert f(FrozenItems(range(5))) == 1
+        _, structure = core.tree_flatten(registry, box, True, None)
+        leaves = structure.flatten_up_to(box)
+    assert len(leaves) == 9
+
+
+def test_errors_of_binding() -> None:
+    f = jit(lambda x: x, make_registry())
+    calls: list[Any] = []
+    f._options.raise_binding_error = lambda f, args, kwargs: calls.append((args, kwargs))
+    with looking():
+        for _ in range(3):
+            try:
+                f(1, 2, 3, y=4)
+            except TypeError:
+                pass
+    assert calls == [((1, 2, 3), {"y": 4})] * 3
+
+
+def test_outputs_are_seen_with_their_arrays() -> None:
+    def on(x: Any) -> None:
+        if type(x).__name__ == "Output":
+            assert type(x.arrays) is tuple
+
+    f = jit(lambda x: [x, x], make_registry())
+    with looking(on):
+        for _ in range(3):
+            f(Array())
+            f._lookup(Array())[0].finish([Array()], Array)
+
+
+class TestStructures:
+    """A Structure keeps its hash and its paths: nobody may ask for them before it is complete."""
+
+    def test_flatten(self) -> None:
+        def ask(x: Any) -> None:
+            if type(x) is core.Structure:
+                hash(x), repr(x), x._nodes()
+
+        registry = make_registry()
+        tree = [Array(), 1, Maybe(True, look), {"a": Maybe(True, look)}, 2.5, ("s", Array())]
+        _, expected = core.flatten(registry, tree)
+        with looking(ask):
+            _, found = core.flatten(registry, tree)
+        assert found._nodes() == expected._nodes()
+        assert hash(found) == hash(expected) and found == expected
+
+    def test_static_leaves(self) -> None:
+        def takes(x: Any) -> bool:
+            look()
+            return isinstance(x, Array)
+
+        def ask(x: Any) -> None:
+            if type(x) is core.Structure:
+                hash(x), x.paths
+
+        def structures() -> list[Any]:
+            _, one = core.tree_flatten(registry, tree, ("leaf", takes), None)
+            two, *_ = core.partition_dict(registry, tree, ("leaf", takes), (), None)
+            return [one, two, core.from_parts(registry, "hole", *parts)]
+
+        registry = make_registry()
+        tree = [Array(), {"a": 1}, 2.5, ("s", Array())]
+        parts = core.tree_flatten(registry, tree, ("leaf", takes), None)[1]._parts("hole")
+        expected = [(hash(s), s.paths) for s in structures()]
+        with looking(ask):
+            found = structures()
+        assert [(hash(s), s.paths) for s in found] == expected
+        assert all(map(gc.is_tracked, found))
+
+    def test_a_collection_finds_their_cycles(self) -> None:
+        class Node:
+            pass
+
+        dead: list[int] = []
+        Node.__del__ = lambda self: dead.append(1)  # type: ignore[attr-defined]
+        registry = make_registry()
+        for make in (
+            lambda node: core.flatten(registry, node)[1],
+            lambda node: core.tree_flatten(registry, node, False, None)[1],
+            lambda node: core.partition_dict(registry, node, False, (), None)[0],
+            lambda node: core.from_parts(registry, "hole", 1, [node]),
+        ):
+            dead.clear()
+            node: Any = Node()
+            node.structure = make(node)
+            del node
+            gc.collect()
+            assert dead == [1]
+
+
+CODE = """
+import collections, gc
+from core_support import Array, Record, Options, core, make_jit, make_registry
+
+class Fails(Record):
+    fails = False
+    def __init__(self, data, other, tag):
+        super().__init__(data, other, tag)
+        if Fails.fails:
+            raise ZeroDivisionError
+
+seen = []
+class Named(collections.namedtuple("Named", ("x", "y"))):
+    def __del__(self):
+        seen.append(tuple(self))
+
+named = Named(Array(), Fails(Array(), 1, 2))
+f = make_jit(lambda x: named)
+f(Array())
+Fails.fails = True
+seen.clear()
+try:
+    f(Array())
+except ZeroDivisionError:
+    print("raised", len(seen))
+"""
+
+
+def test_a_named_tuple_is_not_made_if_a_child_fails() -> None:
+    """Its ``__del__`` would see NULL."""
+    assert output_of("-c", CODE) == "raised 0\n"
