@@ -1,5 +1,5 @@
 """Programs with configurations that libraries make. Those of a library that is not installed are
-left out; test_zoo.py says so."""
+left out; test_libraries.py says so."""
 
 import itertools
 from typing import Any
@@ -23,7 +23,10 @@ def _(pandas: Any) -> None:
     def pandas_timestamp(cfg, x):
         return told(x * cfg.hour, cfg, cfg.nanosecond, cfg.unit)
 
-    @program(lambda: pandas.Timedelta(1, "h"), lambda: pandas.Timedelta(60, "min").as_unit("ns"))
+    @program(
+        lambda: pandas.Timedelta(1, "h").as_unit("s"),
+        lambda: pandas.Timedelta(60, "min").as_unit("ns"),
+    )
     def pandas_timedelta(cfg, x):
         return told(x, cfg, cfg.unit)
 

@@ -278,12 +278,3 @@ def summary(made: Program, calls: list[Call]) -> str:
         "error" if c.failed else "right" if c.result == expected[c.step] else "wrong" for c in calls
     )
     return " ".join(f"{word}{'+' * c.traces}" for word, c in zip(words, calls, strict=True))
-
-
-def everywhere() -> list[tuple[str, str]]:
-    """Returns the name of each program with each of its places."""
-    return list(
-        itertools.chain.from_iterable(
-            ((name, place) for place in made.places) for name, made in PROGRAMS.items()
-        )
-    )

@@ -421,11 +421,6 @@ def a_range(cfg, x):
     return told(x * len(cfg), cfg)
 
 
-@program(lambda: range(True), lambda: range(1))
-def range_of_a_bool(cfg, x):
-    return told(x * len(cfg), type(cfg.stop))
-
-
 @program(lambda: slice(0, 1), lambda: slice(False, True), lambda: slice(0, 2), places=FIELDS)
 def a_slice(cfg, x):
     return told(x[cfg], cfg)
@@ -514,7 +509,6 @@ def tree_structure(cfg, x):
 
 @program(
     lambda: jax.sharding.PartitionSpec("a"),
-    lambda: jax.sharding.PartitionSpec(("a",)),
     lambda: jax.sharding.PartitionSpec("a", None),
     lambda: jax.sharding.PartitionSpec("b"),
 )

@@ -1,0 +1,14 @@
+"""The programs of zoo_libraries.py."""
+
+import pytest
+import zoo_libraries
+from zoo_support import MISSING
+from zoo_tests import *  # noqa: F403
+
+PROGRAMS = zoo_libraries.__name__
+
+
+def test_all_libraries() -> None:
+    """Tells which libraries' programs are left out."""
+    if MISSING:
+        pytest.skip(f"not installed: {', '.join(MISSING)}")
