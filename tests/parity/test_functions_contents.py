@@ -130,7 +130,7 @@ class Node(list[Any]):
 
 
 class Color(enum.Enum):
-    RED = [1]  # noqa: RUF012
+    RED = [1]
 
 
 def _set_attribute(name: str, value: Any) -> Change:

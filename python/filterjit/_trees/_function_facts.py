@@ -274,7 +274,7 @@ class Type:
         "unordered",
     )
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, cls: Any) -> None:
         address, forget = id(cls), _types.pop
         self.ref = weakref.ref(cls, lambda _: forget(address, None))
         mro = cls.__mro__

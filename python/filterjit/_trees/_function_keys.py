@@ -11,25 +11,25 @@ holds if that is another object. On a hit, therefore, neither function has chang
 trace.
 
 A key has the code, globals, defaults, closure and attributes of the function, and what it can reach
-from there. `_Type` decides for each type, once, what a value of the type contributes:
+from there. The type of a value decides what it contributes (`_function_facts`):
 
-* Atoms, the containers of the standard library and their subclasses, partials, dataclasses, Modules
-  and enums contribute their contents: their exact type, elements and attributes.
-* Modules (the Python ones) and classes contribute their identity, and the values of the
-  attributes that the code of the function reads by name, as in ``cfg.scale`` or
-  ``jax.nn.relu``. So do functions that are the value of a global variable or of an attribute.
-* JAX arrays, and callables such as jitted functions, contribute their identity.
-* All other objects, NumPy arrays included, contribute their identity, the attributes that the
-  code reads by name, and their own ``==`` if they define one.
+* Atoms, the containers of the standard library and their subclasses, partials, dataclasses, Equinox
+  Modules and enums: the exact type, the elements and the attributes. If the value can change in
+  place, its identity too, because a callback of the program may change it at any time.
+* Functions in a closure, in defaults, in attributes and in contents: all parts, as for the static
+  function itself.
+* Modules of Python, classes, and functions that are the value of a global variable or of an
+  attribute: the identity, and the values of the attributes that the code reads by name, as in
+  ``config.scale``.
+* JAX's arrays and objects, and the globals of JAX's and other libraries' functions: the identity.
+* All other objects, NumPy arrays included: the identity, the attributes that the code reads by name,
+  and their own ``==`` if they define one. They can change in ways that the key does not show, so
+  they put the function *in doubt*, and with it all that refer to it. The key of a static function
+  in doubt has the function's identity.
 
-A function is *in doubt* if it refers to something that could change in a way that the key does not
-show (an object of the last kind), or that a trace could change (a list). Then the static function
-is a part of its own key and equals only itself.
-
-Functions in a closure, in defaults, in attributes and in contents are walked like the static
-function itself. They are numbered in the order in which they are found, and a reference to a
-function is its number, so recursive functions need no special case. Cells and containers are
-numbered too, so two functions that share a cell do not equal two functions with a cell each.
+Functions are numbered in the order in which they are found, and a reference to a function is its
+number, so recursive functions need no special case. Cells and containers are numbered too, so two
+functions that share a cell do not equal two functions with a cell each.
 
 A trace may change the functions that it is given, for example a counter of traces in a closure.
 `tracing` compares the functions before and after the trace. The parts of the key that changed are
@@ -64,7 +64,7 @@ _ATOMS: frozenset[type] = frozenset(
 
 
 class _Walk:
-    """Computes the key of one static function, and of the functions that it refers to.
+    """Computes the key of one static function, with the functions that it refers to.
 
     Each part of a key is an atom or a tuple that starts with the name of its kind, so that parts
     of different kinds are never equal. The methods that take a value, the facts about its type
@@ -125,9 +125,12 @@ class _Walk:
         for k, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
             content = facts.names.get(k, _NONE)
             parts.append(_OMITTED if len(parts) in skip else self._cell(cell, content))
-        is_fixed = _facts.is_library(names.get("__name__"))
-        for k, attributes in () if is_fixed else facts.globals:
-            value = names.get(k, built_in.get(k, _UNSET))
+        if facts.globals and _facts.is_library(names.get("__name__")):
+            global_names: Any = ()
+        else:
+            global_names = facts.globals
+        for k, attributes in global_names:
+            value = names[k] if k in names else built_in.get(k, _UNSET)
             parts.append(_OMITTED if len(parts) in skip else self._global(value, attributes))
         if self._doubt:
             parts.append(_identity(f))
@@ -174,7 +177,7 @@ class _Walk:
     def _global(self, value: Any, names: _facts.Names) -> Any:
         """Returns the part for a value that a name gives: of a global variable, or an attribute."""
         if type(value) in _facts.FUNCTIONS:
-            return self.named(value, None, names)
+            return self.named(value, None, names) if names else _identity(value)
         return self.part(value, names)
 
     def part(self, x: Any, names: _facts.Names = _NONE) -> Any:
@@ -182,6 +185,10 @@ class _Walk:
         cls = type(x)
         if cls in _ATOMS:
             return x
+        if cls is types.FunctionType:
+            return self.function_number(x)
+        if cls is type and not names:
+            return _identity(x)
         facts = _facts.of_type(cls)
         return getattr(self, facts.rule)(x, facts, names)
 
@@ -231,9 +238,10 @@ class _Walk:
 
     def object_of(self, method: Any, all_parts: bool = False) -> Any:
         """Returns the part for the object of a bound method."""
-        code = getattr(method.__func__, "__code__", None)
-        if type(code) is not types.CodeType:
+        f = method.__func__
+        if type(f) is not types.FunctionType:
             return self.part(method.__self__)
+        code = f.__code__
         facts = _facts.of_code(code)
         if _SELF in facts.distrusted and not all_parts:
             self._doubt = True
@@ -298,9 +306,7 @@ class _Walk:
 def _compared(x: Any) -> tuple[Any, ...]:
     """Returns `x` and its hash if it is compared by an ``==`` of its own."""
     cls: Any = type(x)
-    if cls.__hash__ is None or (
-        cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
-    ):
+    if cls.__hash__ is None or (cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__):
         return ()
     try:
         return (x, hash(x)) if registry.kind(x) == "static" else ()
@@ -392,9 +398,8 @@ def tracing(variant: _core.Variant) -> Iterator[None]:
             changed = {i for i, (x, y) in enumerate(pairs) if i >= _TRUSTED and not _same(x, y)}
             _facts.of_code(code).distrusted |= changed
     for method, f, part in objects:
-        code = getattr(f, "__code__", None)
-        if type(code) is types.CodeType and not _same(part, _object_of(method)):
-            _facts.of_code(code).distrusted |= {_SELF}
+        if type(f) is types.FunctionType and not _same(part, _object_of(method)):
+            _facts.of_code(f.__code__).distrusted |= {_SELF}
 
 
 def _same(x: Any, y: Any) -> bool:
