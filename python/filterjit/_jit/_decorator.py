@@ -111,10 +111,21 @@ def filter_jit(
             ``"structure"``: also when they cannot behave differently, so that a Module that is
             created again with the same lambdas is not traced again. Their code and globals must be
             the same, and their defaults, closures, attributes and the global variables that they
-            read must be equal; if one of these changes, the function is traced again. Values that
-            a function reaches through an object's attribute, or by calling a global function, are
-            not compared. If functions are compared with ``is`` while they are traced, the program
-            keeps the answer for the functions that it was traced with.
+            read must be equal; if one of these changes, the function is traced again.
+            Compared by contents, at each call: numbers, strings, the containers of the standard
+            library and their subclasses, dataclasses, Modules, enums, partials, and functions in
+            any of these; a mutable object must be the same object too. Compared by identity:
+            classes, modules, JAX arrays, and functions that are read by the name of a global
+            variable or of an attribute. Of classes, modules and such functions, the attributes
+            that the code reads by name, as in ``config.scale``, are compared as well (those of JAX,
+            NumPy, Equinox and the standard library by identity); other changes in them are not
+            noticed. All other objects, such as NumPy arrays and instances of ordinary classes, are
+            compared by identity, by the attributes that the code reads by name, and by their own
+            ``==``; other changes in them are not noticed when the same function is called again,
+            and a new function that refers to one of them is always traced. What a trace changes
+            itself, such as a counter of traces, is not compared from then on. If functions are
+            compared with ``is`` while they are traced, the program keeps the answer for the
+            functions that it was traced with.
         on_retrace: what to do when the function is traced again. ``"log"`` logs the reason to the
             logger ``"filterjit"``, ``"warn"`` issues a `RetraceWarning`, ``"raise"`` raises a
             `RetraceError`, and a function is called with the `Explanation`. The first trace is not

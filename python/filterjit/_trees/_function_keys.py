@@ -2,23 +2,34 @@
 
 By default, a function among the static values (the values in a pytree that are not arrays) equals
 only itself. With ``functions="structure"``, two functions share a variant if they cannot behave
-differently. A *key* stands for each static function: a tuple of all that its code can use without
-reading an attribute of an object, which are its code, globals, defaults, closure and attributes.
-Functions with equal keys are equal.
+differently. A *key* stands for each static function: a tuple of all that its code can use, as far
+as that can be known. Functions with equal keys are equal.
 
 The C core computes and freezes the key when it looks for a variant. It computes the key again on
 each later call, for the function that is passed, and also for the function that the variant
 holds if that is another object. On a hit, therefore, neither function has changed since the
 trace.
 
-A key covers also the functions that the static function refers to by its closure, defaults or
-attributes, directly or through others. They are numbered in the order in which they are found, and
-a reference to a function is its number, so recursive functions need no special case. Cells are
-numbered too, so two functions that share a cell do not equal two functions with a cell each. A
-function that is the value of a global variable is compared by identity.
+A key has the code, globals, defaults, closure and attributes of the function, and what it can reach
+from there. The type of a value decides what it contributes (`_function_facts`):
 
-A function is *in doubt* if it refers to a value that may change in a way that the key does not
-show, such as a global list. A function in doubt is a part of its own key and equals only itself.
+* Atoms, the containers of the standard library and their subclasses, partials, dataclasses, Equinox
+  Modules and enums: the exact type, the elements and the attributes. If the value can change in
+  place, its identity too, because a callback of the program may change it at any time.
+* Functions in a closure, in defaults, in attributes and in contents: all parts, as for the static
+  function itself.
+* Modules of Python, classes, and functions that are the value of a global variable or of an
+  attribute: the identity, and the values of the attributes that the code reads by name, as in
+  ``config.scale``.
+* JAX's arrays and objects, and the globals of JAX's and other libraries' functions: the identity.
+* All other objects, NumPy arrays included: the identity, the attributes that the code reads by name,
+  and their own ``==`` if they define one. They can change in ways that the key does not show, so
+  they put the function *in doubt*, and with it all that refer to it. The key of a static function
+  in doubt has the function's identity.
+
+Functions are numbered in the order in which they are found, and a reference to a function is its
+number, so recursive functions need no special case. Cells and containers are numbered too, so two
+functions that share a cell do not equal two functions with a cell each.
 
 A trace may change the functions that it is given, for example a counter of traces in a closure.
 `tracing` compares the functions before and after the trace. The parts of the key that changed are
@@ -26,103 +37,67 @@ A trace may change the functions that it is given, for example a counter of trac
 in doubt.
 """
 
-import collections
 import contextlib
-import dis
-import enum
 import functools
+import itertools
 import types
-import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
-
-import jax
-import numpy as np
 
 from .. import _core
 from .._base import _jax_compat
-from . import _registry, _static_keys
+from . import _function_facts as _facts
+from . import _registry
+
+_OWN_ATTRIBUTES = "__filterjit_"  # the prefix of attributes that filterjit sets on functions
+_TRUSTED = 8  # the number of parts, at the beginning of a key, that are never distrusted
+_SELF = -1  # the index, among the distrusted parts, of the object of a bound method
+_identity = _core.identity
+_OMITTED = _identity(object())  # takes the place of a distrusted part
+_UNSET = _identity(object())  # takes the place of a variable or an attribute that is not set
+_NONE: _facts.Names = {}
 
 _ATOMS: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}
+    | {type(_UNSET)}
 )
-_MUTABLE = list, dict, set, bytearray, collections.deque, np.ndarray
-_OWN_ATTRIBUTES = "__filterjit_"  # the prefix of attributes that filterjit sets on functions
-_TRUSTED = 8  # the number of parts, at the beginning of a key, that are never distrusted
-_identity = _core.identity
-_OMITTED = _identity(object())  # takes the place of a distrusted part
-
-
-class _Code:
-    """Facts about a code object.
-
-    Attributes:
-        globals: the names of the globals that it reads, or that functions defined in it read.
-        distrusted: the indices of the parts to leave out of the keys of its functions.
-        ref: a weak reference to the code object.
-    """
-
-    __slots__ = ("distrusted", "globals", "ref")
-
-    def __init__(self, code: types.CodeType) -> None:
-        address, forget = id(code), _codes.pop
-        self.ref = weakref.ref(code, lambda _: forget(address, None))
-        self.globals = tuple(sorted(_globals_of(code)))
-        self.distrusted: frozenset[int] = frozenset()
-
-
-_codes: dict[int, _Code] = {}  # by address, because hashing a code object reads all of it
-
-
-def _facts_of(code: types.CodeType) -> _Code:
-    facts = _codes.get(id(code))
-    if facts is None or facts.ref() is not code:
-        facts = _codes[id(code)] = _Code(code)
-    return facts
-
-
-def _globals_of(code: types.CodeType) -> set[str]:
-    names = {
-        i.argval
-        for i in dis.get_instructions(code)
-        if i.opname.startswith("LOAD") and ("GLOBAL" in i.opname or "NAME" in i.opname)
-    }
-    for constant in code.co_consts:
-        if type(constant) is types.CodeType:
-            names |= _globals_of(constant)
-    return {name for name in names if isinstance(name, str)}
 
 
 class _Walk:
-    """Computes the key of one static function, and of the functions that it refers to.
+    """Computes the key of one static function, with the functions that it refers to.
 
     Each part of a key is an atom or a tuple that starts with the name of its kind, so that parts
-    of different kinds are never equal.
+    of different kinds are never equal. The methods that take a value, the facts about its type
+    and the names of its attributes that code reads are the rules of `_function_facts`.
 
-    `functions` lists the functions found so far, in the order of their numbers.
+    Attributes:
+        functions: the functions found so far, in the order of their numbers.
+        methods: the bound methods found so far.
     """
 
     def __init__(self) -> None:
         self.functions: list[types.FunctionType] = []
+        self.methods: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._cells: dict[int, int] = {}
+        self._seen: dict[int, list[Any]] = {}
         self._doubt = False
 
     def key(self, static: Any) -> tuple[Any, ...]:
-        parts = [self.part(static), self._doubt and _identity(static)]
+        parts = [self.part(static)]
         done = 0
         while done < len(self.functions):
             parts.append(self.function(self.functions[done]))
             done += 1
-        return tuple(parts)
+        return (_itself(static) if self._doubt else None, *parts)
 
     def function(self, f: Any) -> tuple[Any, ...]:
         """Returns the parts of one function's key: equally many for functions of equal code."""
         code = f.__code__
-        facts = _facts_of(code)
+        facts = _facts.of_code(code)
         names: dict[str, Any] = f.__globals__
         built_in: dict[str, Any] = f.__builtins__
-        self._doubt = bool(facts.distrusted)
+        outer, self._doubt = self._doubt, bool(facts.distrusted)
         parts = [
             code,
             code.co_filename,  # which the == of code objects ignores
@@ -136,16 +111,35 @@ class _Walk:
         skip = facts.distrusted
         type_parameters = getattr(f, "__type_params__", None)
         annotations = self._annotations(f)
-        for x in f.__defaults__, f.__kwdefaults__, f.__dict__, annotations, type_parameters:
-            parts.append(None if not x else _OMITTED if len(parts) in skip else self._own(x))
-        for cell in f.__closure__ or ():
-            parts.append(_OMITTED if len(parts) in skip else self._cell(cell))
-        for k in facts.globals:
-            value = names.get(k, built_in.get(k, _identity))
-            parts.append(_OMITTED if len(parts) in skip else self._global(value))
+        parts.append(
+            None
+            if not f.__defaults__
+            else _OMITTED
+            if len(parts) in skip
+            else self._defaults(f.__defaults__, facts)
+        )
+        for x in f.__kwdefaults__, f.__dict__, annotations, type_parameters:
+            parts.append(
+                None if not x else _OMITTED if len(parts) in skip else self._own(x, facts.names)
+            )
+        for k, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
+            content = facts.names.get(k, _NONE)
+            parts.append(_OMITTED if len(parts) in skip else self._cell(cell, content))
+        if facts.globals and _facts.is_library(names.get("__name__")):
+            global_names: Any = ()
+        else:
+            global_names = facts.globals
+        for k, attributes in global_names:
+            value = names[k] if k in names else built_in.get(k, _UNSET)
+            parts.append(_OMITTED if len(parts) in skip else self._global(value, attributes))
         if self._doubt:
             parts.append(_identity(f))
+        self._doubt |= outer
         return tuple(parts)
+
+    def _defaults(self, values: tuple[Any, ...], facts: _facts.Code) -> tuple[Any, ...]:
+        parameters = itertools.chain(facts.parameters, itertools.repeat(_NONE))
+        return tuple(map(self.part, reversed(values), parameters))
 
     def _annotations(self, f: Any) -> Any:
         try:
@@ -154,118 +148,222 @@ class _Walk:
             self._doubt = True
             return {}
 
-    def _own(self, x: Any) -> Any:
+    def _own(
+        self, x: Any, names: _facts.Names = _NONE, without: frozenset[str] = frozenset()
+    ) -> Any:
         """Returns the part for an object that no other function uses, such as ``__dict__``.
 
         A dict here does not put the function in doubt.
         """
         if type(x) is not dict:
             return self.part(x)
-        items = [
-            (self.part(k), self.part(v))
-            for k, v in list(x.items())
-            if not (type(k) is str and k.startswith(_OWN_ATTRIBUTES))
-        ]
+        items = []
+        for k, v in list(x.items()):
+            if type(k) is not str:
+                items.append((self.part(k), self.part(v)))
+            elif k == "__annotations__":  # a copy, which functools.wraps made
+                items.append((k, self._own(v)))
+            elif not k.startswith(_OWN_ATTRIBUTES) and k not in without:
+                items.append((k, self.part(v, names.get(k, _NONE))))
         return tuple(items) or None
 
-    def _cell(self, cell: types.CellType) -> Any:
+    def _cell(self, cell: types.CellType, names: _facts.Names) -> Any:
         number = self._cells.setdefault(id(cell), len(self._cells))
         try:
-            return "cell", number, self.part(cell.cell_contents)
+            return "cell", number, self.part(cell.cell_contents, names)
         except ValueError:
             return "empty", number
 
-    def _global(self, value: Any) -> Any:
-        """Returns the part for the value of a global variable; `_identity` if it is not set."""
-        cls = type(value)
-        if cls is types.ModuleType or cls is types.FunctionType:
-            return _identity(value)
-        if cls in _ATOMS or cls is tuple:
-            return self.part(value)
-        if isinstance(value, _MUTABLE):
-            self._doubt = True
-        return _identity(value)
+    def _global(self, value: Any, names: _facts.Names) -> Any:
+        """Returns the part for a value that a name gives: of a global variable, or an attribute."""
+        if type(value) in _facts.FUNCTIONS:
+            return self.named(value, None, names) if names else _identity(value)
+        return self.part(value, names)
 
-    def part(self, x: Any) -> Any:
-        """Returns the part for any value."""
+    def part(self, x: Any, names: _facts.Names = _NONE) -> Any:
+        """Returns the part for any value, of which code reads the attributes `names`."""
         cls = type(x)
         if cls in _ATOMS:
             return x
         if cls is types.FunctionType:
-            number = self._numbers.setdefault(id(x), len(self.functions))
-            if number == len(self.functions):
-                self.functions.append(x)
-            return "function", number
-        if cls is tuple:
-            return ("tuple", *map(self.part, x))
-        if cls is functools.partial:
-            parts = x.func, x.args, x.keywords, x.__dict__
-            return ("partial", *map(self._own, parts))
-        if cls is types.MethodType:
-            return "method", self.part(x.__func__), self.part(x.__self__)
-        if isinstance(x, (type, types.ModuleType, enum.Enum, jax.Array)):
+            return self.function_number(x)
+        if cls is type and not names:
             return _identity(x)
-        if isinstance(x, _MUTABLE):
+        facts = _facts.of_type(cls)
+        return getattr(self, facts.rule)(x, facts, names)
+
+    # ---- the rules ----
+
+    def contents(self, x: Any, facts: _facts.Type, _: _facts.Names) -> Any:
+        """The type, the elements and the attributes."""
+        seen = self._seen.get(id(x))
+        if seen is None:
+            outer, self._doubt = self._doubt, False
+            seen = self._seen[id(x)] = [len(self._seen), False, x]
+            elements = self._elements(facts.elements(x), facts.unordered)
+            state = self._state(x, facts)
+            seen[1] = self._doubt
+            self._doubt |= outer
+            mutable = any(state) if facts.mutable == "attributes" else facts.mutable == "yes"
+            itself = _identity(x) if mutable else None
+            return "contents", _identity(type(x)), itself, elements, *state
+        self._doubt |= seen[1]
+        return "seen", seen[0]
+
+    def _elements(self, elements: Iterable[Any], unordered: bool) -> Any:
+        elements = tuple(elements)
+        if set(map(type, elements)) <= _ATOMS:
+            return frozenset(elements) if unordered else elements
+        return tuple(map(self.part, elements))
+
+    def _state(self, x: Any, facts: _facts.Type) -> tuple[Any, ...]:
+        slots = tuple(self.part(_slot(descriptor, x)) for descriptor in facts.slots)
+        if not facts.has_dict:
+            return slots
+        return self._own(_dict_of(x), without=facts.cached), *slots
+
+    def function_number(self, f: types.FunctionType, *_: Any) -> Any:
+        number = self._numbers.setdefault(id(f), len(self.functions))
+        if number == len(self.functions):
+            self.functions.append(f)
+        return "function", number
+
+    def partial(self, x: Any, facts: _facts.Type, _: _facts.Names) -> Any:
+        parts = x.func, x.args, x.keywords, _dict_of(x)
+        return ("partial", _identity(type(x)), *map(self._own, parts))
+
+    def method(self, x: Any, facts: Any = None, names: Any = None) -> Any:
+        self.methods.append(x)
+        return "method", self.part(x.__func__), self.object_of(x)
+
+    def object_of(self, method: Any, all_parts: bool = False) -> Any:
+        """Returns the part for the object of a bound method."""
+        f = method.__func__
+        if type(f) is not types.FunctionType:
+            return self.part(method.__self__)
+        code = f.__code__
+        facts = _facts.of_code(code)
+        if _SELF in facts.distrusted and not all_parts:
             self._doubt = True
-            return self._mutable(x)
-        return self._leaf(x)
+            return _identity(method.__self__)
+        names = facts.names.get(code.co_varnames[0], _NONE) if code.co_varnames else _NONE
+        return self.part(method.__self__, names)
 
-    def _mutable(self, x: Any) -> Any:
-        """Returns the part for a mutable value: its contents, or its identity for a NumPy array."""
-        match x:
-            case bytearray():
-                contents: Any = (bytes(x),)
-            case dict():
-                contents = self._own(dict(x)) or ()
-            case np.ndarray():
-                return _identity(x)
-            case _:
-                contents = map(self.part, list(x))
-        return "mutable", _identity(type(x)), *contents
+    def built_in(self, x: Any, *_: Any) -> Any:
+        return "built-in", x, self.part(x.__self__)
 
-    def _leaf(self, x: Any) -> Any:
-        """Returns the part for a value of any other type.
+    def wrapper(self, x: Any, *_: Any) -> Any:
+        return "wrapper", _identity(x), self.part(_dict_of(x).get("__wrapped__"))
 
-        The value is compared as static values are if its type defines ``__hash__`` and ``__eq__``,
-        and by identity otherwise.
-        """
-        cls: Any = type(x)
-        if cls in (range, slice):
-            return cls.__name__, self.part((x.start, x.stop, x.step))
-        if isinstance(x, np.generic) and x.dtype.kind in "biufc":
-            return "scalar", _identity(cls), x.tobytes()
-        if cls is frozenset:
-            return x if all(type(y) in _ATOMS for y in x) else ("set", *map(self.part, x))
-        if cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__:
-            return _identity(x)
-        if cls.__hash__ is None:
-            self._doubt = True
-            return _identity(x)
-        if registry.kind(x) != "static":
-            return _identity(x)
+    def signature(self, x: Any, *_: Any) -> Any:
+        parts = [(p.name, p.kind, p.default, p.annotation) for p in x.parameters.values()]
+        return "signature", self.part(x.return_annotation), *map(self.part, parts)
+
+    def cell(self, x: Any, facts: _facts.Type, names: _facts.Names) -> Any:
+        return _identity(x), self._cell(x, names)
+
+    def range(self, x: Any, *_: Any) -> Any:
+        return type(x).__name__, self.part((x.start, x.stop, x.step))
+
+    def time(self, x: Any, *_: Any) -> Any:
+        return "time", x.replace(tzinfo=None), x.fold, self.part(x.tzinfo)
+
+    def reduced(self, x: Any, *_: Any) -> Any:
+        return "reduced", self.part(x.__reduce__())
+
+    def scalar(self, x: Any, facts: _facts.Type, names: _facts.Names) -> Any:
+        if x.dtype.kind not in "biufcmMSU":
+            return self.unknown(x, facts, names)
+        return "scalar", _identity(type(x)), x.dtype.str, x.tobytes()
+
+    def identity(self, x: Any, *_: Any) -> Any:
+        return _identity(x)
+
+    def value(self, x: Any, facts: _facts.Type, names: _facts.Names) -> Any:
         try:
-            key = _static_keys.static_key(cls)
-            if key is not None:
-                return "dataclass", _identity(cls), self.part(key(x))
             hash(x)
         except Exception:
-            self._doubt = True
-            return _identity(x)
+            return self.unknown(x, facts, names)
         return "value", x
+
+    def named(self, x: Any, _: Any, names: _facts.Names) -> Any:
+        """The identity, and the attributes that the code reads by name."""
+        if not names:
+            return _identity(x)
+        if type(x) is types.ModuleType and _facts.is_library(x.__name__):
+            values = [_attribute(x, k) for k in names]
+            parts = [v if type(v) in _ATOMS else _identity(v) for v in values]
+        else:
+            parts = [self._global(_attribute(x, k), deeper) for k, deeper in names.items()]
+        return "named", _identity(x), *parts
+
+    def unknown(self, x: Any, facts: _facts.Type, names: _facts.Names) -> Any:
+        """The identity, the attributes that the code reads by name, and the own ``==``."""
+        self._doubt = True
+        return "unknown", _identity(type(x)), self.named(x, facts, names), *_compared(x)
+
+
+def _compared(x: Any) -> tuple[Any, ...]:
+    """Returns `x` and its hash if it is compared by an ``==`` of its own."""
+    cls: Any = type(x)
+    if cls.__hash__ is None or (cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__):
+        return ()
+    try:
+        return (x, hash(x)) if registry.kind(x) == "static" else ()
+    except Exception:
+        return ()
+
+
+def _dict_of(x: Any) -> Any:
+    try:
+        return object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def _slot(descriptor: Any, x: Any) -> Any:
+    try:
+        return descriptor.__get__(x)
+    except AttributeError:
+        return _UNSET
+
+
+def _attribute(x: Any, name: str) -> Any:
+    """Returns an attribute as it is stored, without running code of a descriptor."""
+    cls = type(x)
+    if issubclass(cls, type):
+        mro = x.__mro__
+    else:
+        own = _dict_of(x)
+        if name in own:
+            return own[name]
+        mro = cls.__mro__
+    for c in mro:
+        if name in c.__dict__:
+            value = c.__dict__[name]
+            return _slot(value, x) if type(value) is types.MemberDescriptorType else value
+    return _UNSET
+
+
+def _itself(static: Any) -> Any:
+    """Returns what a function in doubt is compared by: the objects, as by default."""
+    if isinstance(static, types.MethodType):
+        return _identity(static.__func__), _identity(static.__self__)
+    return _identity(static)
 
 
 def _key(static: Any) -> Any:
     try:
         return _Walk().key(static)
-    except RecursionError:
-        return _identity(static)
+    except Exception:  # such as a RecursionError
+        return _itself(static)
 
 
 class _Contents(_Walk):
     """Computes the parts of one function; other functions are compared by identity."""
 
-    def part(self, x: Any) -> Any:
-        return _identity(x) if type(x) is types.FunctionType else super().part(x)
+    def function_number(self, f: types.FunctionType, *_: Any) -> Any:
+        return _identity(f)
 
 
 def _contents(f: types.FunctionType) -> tuple[Any, ...]:
@@ -273,6 +371,13 @@ def _contents(f: types.FunctionType) -> tuple[Any, ...]:
         return _Contents().function(f)
     except Exception:
         return ()
+
+
+def _object_of(method: Any) -> Any:
+    try:
+        return _Contents().object_of(method, all_parts=True)
+    except Exception:
+        return None
 
 
 @contextlib.contextmanager
@@ -285,12 +390,16 @@ def tracing(variant: _core.Variant) -> Iterator[None]:
     with contextlib.suppress(Exception):
         walk.key(None)
     before = [(f, f.__code__, _contents(f)) for f in walk.functions]
+    objects = [(m, m.__func__, _object_of(m)) for m in walk.methods]
     yield
     for f, code, parts in before:
         if f.__code__ is code:
             pairs = zip(parts, _contents(f), strict=False)
             changed = {i for i, (x, y) in enumerate(pairs) if i >= _TRUSTED and not _same(x, y)}
-            _facts_of(code).distrusted |= changed
+            _facts.of_code(code).distrusted |= changed
+    for method, f, part in objects:
+        if type(f) is types.FunctionType and not _same(part, _object_of(method)):
+            _facts.of_code(f.__code__).distrusted |= {_SELF}
 
 
 def _same(x: Any, y: Any) -> bool:
