@@ -72,11 +72,13 @@ def set_up(explain: bool) -> None:
         explain_retraces()
 
 
-# `sys_path` is what multiprocessing sets in the child next. The package was found in this process,
-# but perhaps in a folder that is not in `sys.path` any more.
+# The child runs on the very package that this process runs on, which `sys_path` may not lead to:
+# it was found in the working directory, for example. `sys_path` is what multiprocessing sets next.
 _CODE = """\
 import sys
-sys.path[:] = [*sys_path, folder]
+sys.path[:] = [folder, *sys_path]
+import filterjit
+sys.path[:] = sys_path
 from filterjit._commands._children import set_up
 set_up(explain)
 """
