@@ -237,3 +237,54 @@ def test_the_workflow_publishes_without_a_token() -> None:
     built = {x["archs"] for x in workflow["jobs"]["wheels"]["strategy"]["matrix"]["include"]}
     wheels = PROJECT["tool"]["cibuildwheel"]
     assert built == {*wheels["linux"]["archs"], *wheels["macos"]["archs"]}
+
+
+# ---- the interpreters of .ci/versions and .ci/wheels ----
+
+
+def test_the_interpreters_that_are_found(tmp_path: Path) -> None:
+    def interpreter(path: str, works: bool = True) -> Path:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/sh\nexit {int(not works)}\n")
+        file.chmod(0o755)
+        return file
+
+    def find(*versions: str) -> list[str]:
+        done = run(
+            sys.executable,
+            ROOT / ".ci" / "versions",
+            "--find",
+            *versions,
+            PYENV_ROOT=str(tmp_path / "pyenv"),
+            FILTERJIT_PYTHONS=str(tmp_path / "built"),
+            PATH=os.pathsep.join([str(tmp_path / "shims"), str(tmp_path / "bin")]),
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert find("3.13") == []
+    interpreter("shims/python3.13", works=False)  # of a version that pyenv has not chosen
+    assert find("3.13") == []
+    on_path = interpreter("bin/python3.13")
+    assert find("3.13") == [str(on_path)]
+    built = interpreter("built/3.13/bin/python3.13")
+    assert find("3.13") == [str(built)]
+    patches = [interpreter(f"pyenv/versions/3.13.{n}/bin/python") for n in (9, 10, 2)]
+    interpreter("pyenv/versions/3.13.11/bin/python", works=False)
+    interpreter("pyenv/versions/3.13.0rc1/bin/python")
+    assert find("3.13") == [str(patches[1])]
+    assert find("3.12", "3.13", "3.1") == [str(patches[1])]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_the_wheels_are_built_with_the_interpreters_that_are_found(tmp_path: Path) -> None:
+    """The script is run as far as its list of interpreters."""
+    [loop] = re.findall(r"^minors=.*?^done$", (ROOT / ".ci" / "wheels").read_text(), re.M | re.S)
+    script = f'set -euo pipefail\n{loop}\nprintf "%s\\n" "${{pythons[@]}}"'
+    done = run("bash", "-c", script, FILTERJIT_PYTHONS_ONLY=" ".join([*MINORS, "3.99"]))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    expected = run(sys.executable, ROOT / ".ci" / "versions", "--find", *MINORS).stdout
+    assert [line for line in lines if line.startswith("/")] == expected.splitlines()
+    assert "== 3.99: none is here" in lines

@@ -1,8 +1,9 @@
 /* Appending nodes to Structures, hashing and comparing Structures, and paths to their nodes.
  *
- * Python code can run where static values are hashed and compared (their __hash__ and __eq__),
- * where a path is computed or written, and where references are dropped.  It cannot change the
- * nodes, so indices of nodes and pointers to them stay valid.
+ * Python code can run where static values are hashed and compared (their __hash__ and __eq__,
+ * and `is_array` for instances of FJ_PER_INSTANCE types), where a path is computed or written,
+ * and where references are dropped.  It cannot change the nodes, so indices of nodes and
+ * pointers to them stay valid.
  */
 #include "structure/structure.h"
 
@@ -214,12 +215,25 @@ is_unchanged(const FjStructure *self, const FjNode *node, PyObject *was)
     return same;
 }
 
+/* (P) `same`, or 0 if the node's value has become an array since it was flattened.  -1 with an
+ * error. */
+static int
+is_still_static(const FjStructure *self, const FjNode *node, int same)
+{
+    if (FJ_LIKELY(same <= 0 || !(node->flags & FJ_NODE_PER_INSTANCE))) {
+        return same;
+    }
+    int is_array = fj_registry_is_array(self->registry, fj_structure_value(node));
+    return is_array < 0 ? -1 : !is_array;
+}
+
 int
 fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value,
                  PyObject *frozen)
 {
     if (self->hashed && cached_copy(self, node) == NULL) {
-        return fj_static_equal(self->registry, fj_structure_value(node), frozen);
+        return is_still_static(
+            self, node, fj_static_equal(self->registry, fj_structure_value(node), frozen));
     }
     PyObject *was = frozen_value(self, node);
     int same = was == NULL ? -1 : fj_static_equal(self->registry, was, frozen);
@@ -227,7 +241,7 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value,
         same = is_unchanged(self, node, was);
     }
     Py_XDECREF(was);
-    return same;
+    return is_still_static(self, node, same);
 }
 
 /* (P) Whether the values of the nodes `i` are equal.  1, 0, or -1 with an error.
@@ -248,7 +262,7 @@ equal_values(FjStructure *a, FjStructure *b, uint32_t i)
             return 0;
         }
         if (cached_copy(a, x) == NULL && cached_copy(b, y) == NULL) {
-            return fj_static_equal(a->registry, fj_structure_value(x), value);
+            return fj_structure_has(a, x, value, value);
         }
     }
     PyObject *frozen = frozen_value(b, y);

@@ -132,7 +132,9 @@ enum {
                            * attributes are children, after the fields */
     FJ_NODE_FIELD = 8,    /* STATIC: not a leaf, so it need not be hashable, see statics.h */
     FJ_NODE_LEAVES = 16,  /* TUPLE, LIST: all children are leaves, and have no nodes */
-    FJ_NODE_SHALLOW = 32  /* no child has child nodes */
+    FJ_NODE_SHALLOW = 32, /* no child has child nodes */
+    FJ_NODE_PER_INSTANCE = 64 /* STATIC: a leaf of an FJ_PER_INSTANCE type, which was no array
+                               * when it was flattened, but may become one; never INERT */
 };
 
 /* A node, which is kept as small as possible: every call reads all nodes of a large tree.

@@ -49,17 +49,17 @@ add_nothing(Walk *w, FjKindCode code)
     return fj_structure_add(w->structure, code, NULL) == NULL ? -1 : 0;
 }
 
-/* Adds a static: a value that is not an array.  `field` is FJ_NODE_FIELD for a static field,
- * or 0 for a leaf. */
+/* Adds a static: a value that is not an array.  `flag` is FJ_NODE_FIELD for a static field,
+ * FJ_NODE_PER_INSTANCE for a leaf of such a type, or 0 for another leaf. */
 static int
-add_static(Walk *w, PyObject *object, int field)
+add_static(Walk *w, PyObject *object, int flag)
 {
     FjNode *node = fj_structure_add(w->structure, FJ_STATIC, object);
     if (node == NULL) {
         return -1;
     }
-    node->flags |= (uint8_t)field;
-    if (fj_static_is_inert(registry_of(w), object)) {
+    node->flags |= (uint8_t)flag;
+    if (flag != FJ_NODE_PER_INSTANCE && fj_static_is_inert(registry_of(w), object)) {
         node->flags |= FJ_NODE_INERT;
     }
     else {
@@ -504,7 +504,8 @@ walk(Walk *w, PyObject *object)
     case FJ_PER_INSTANCE:
         result = w->every_leaf ? 1 : fj_registry_is_array(registry_of(w), object);
         if (result >= 0) {
-            result = result ? add_array(w, object) : add_static(w, object, 0);
+            result =
+                result ? add_array(w, object) : add_static(w, object, FJ_NODE_PER_INSTANCE);
         }
         break;
     default:

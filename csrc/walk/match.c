@@ -11,9 +11,10 @@
  *                   code ends the walk with NEEDS_PYTHON.
  * holds_references  The walk may run Python code: `key` functions, __hash__ and __eq__ of
  *                   mutable statics, comparisons of a dict's keys, `classify` for a new type,
- *                   `is_array` for tracers, `flatten_one_level` for custom nodes, and getattr
- *                   for dataclasses.  So it holds a reference to each object that it looks at,
- *                   and checks sizes again after each child.
+ *                   `is_array` for types that are asked each time (tracers),
+ *                   `flatten_one_level` for custom nodes, and getattr for dataclasses.  So it
+ *                   holds a reference to each object that it looks at, and checks sizes again
+ *                   after each child.
  *
  * match_all starts with the python_free walk unless the Structure has `may_run_python` set.
  * After NEEDS_PYTHON it starts over with the holds_references walk.
@@ -87,6 +88,21 @@ match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
     return result;
 }
 
+/* A static of an FJ_PER_INSTANCE type may have become an array, even if it is the same object.
+ */
+static int
+match_per_instance(Match *m, const FjNode *node, PyObject *object)
+{
+    if (!m->holds_references) {
+        return NEEDS_PYTHON;
+    }
+    int is_array = fj_registry_is_array(m->registry, object);
+    if (is_array != 0) {
+        return is_array < 0 ? FJ_MATCH_ERROR : FJ_MATCH_NO;
+    }
+    return match_mutable_static(m, node, object, 0);
+}
+
 static inline int
 match_static(Match *m, const FjNode *node, PyObject *object)
 {
@@ -95,6 +111,9 @@ match_static(Match *m, const FjNode *node, PyObject *object)
     }
     if (Py_TYPE(object) != Py_TYPE(node->aux)) {
         return FJ_MATCH_NO;
+    }
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_PER_INSTANCE)) {
+        return match_per_instance(m, node, object);
     }
     /* FJ_NODE_INERT is not enough here: the class may have been given an __eq__ since the flag
      * was set. */

@@ -61,9 +61,12 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
+        usage="%(prog)s [-h] [--report] [--explain] (SCRIPT | -m MODULE) [argument ...]",
         description=(
             "Runs a script or a module as python does, but replaces equinox.filter_jit by "
-            "filterjit.filter_jit, also in the libraries that the program uses."
+            "filterjit.filter_jit, also in the libraries that the program uses and in the children "
+            "that it starts with multiprocessing. SCRIPT may be a folder or a zip file with a "
+            "__main__.py, or - for standard input."
         ),
     )
     parser.add_argument(
@@ -76,23 +79,33 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="print to stderr why, whenever a jitted function is traced again",
     )
-    parser.add_argument(
-        "-m", dest="module", action="store_true", help="run a module instead of a script"
-    )
-    parser.add_argument("program", help="path of the script, or name of the module")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the program")
-    parser.set_defaults(run=_run_program)
+    parser.add_argument("-m", metavar="MODULE", help="run a module instead of a script")
+    parser.set_defaults(run=_run_program, error=parser.error)
+
+
+def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Splits the arguments where the program of `run` begins, as everything from there on belongs
+    to the program, options too. Returns those of `run` and those of the program; ``-m`` belongs to
+    the latter."""
+    for i, argument in enumerate(argv[1:], 1):
+        if argument == "--":
+            return [*argv[:i]], [*argv[i + 1 :]]
+        if argument == "-" or not argument.startswith("-") or argument.startswith("-m"):
+            return [*argv[:i]], [*argv[i:]]
+    return [*argv], []
 
 
 def _run_program(options: argparse.Namespace) -> int:
+    program: list[str] = options.program
+    module = bool(program) and program[0].startswith("-m")
+    if module:
+        program = [program[0][2:], *program[1:]] if program[0] != "-m" else program[1:]
+    if not program:
+        options.error("expected SCRIPT or -m MODULE" if not module else "expected -m MODULE")
+
     from ._commands import _run
 
-    _run.run(
-        [options.program, *options.args],
-        module=options.module,
-        report=options.report,
-        explain=options.explain,
-    )
+    _run.run(program, module=module, report=options.report, explain=options.explain)
     return 0
 
 
@@ -215,7 +228,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The status is 2 if the command could not start, and 130 after Ctrl-C.
     """
-    options = _parser().parse_args(argv)
+    argv = list(sys.argv[1:] if argv is None else argv)
+    program: list[str] = []
+    if argv[:1] == ["run"]:
+        argv, program = _split_run(argv)
+    options = _parser().parse_args(argv, argparse.Namespace(program=program))
     status: int = options.run(options)
     return status
 
@@ -227,4 +244,5 @@ if __name__ == "__main__":
         # thread uses, and crash.
         sys.stdout.flush()
         os._exit(status)
-    sys.exit(status)
+    if status != 0:
+        sys.exit(status)

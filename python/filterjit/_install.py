@@ -12,18 +12,16 @@ changes when it does. JAX is not imported either, so that the program can set JA
 
 import contextlib
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from ._base._after_import import AfterImport
 from ._base._package import public
 
 _lock = threading.RLock()
@@ -38,91 +36,74 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-class _ImportHook(importlib.abc.MetaPathFinder):
+class _EquinoxHook(AfterImport):
     """Replaces Equinox's filter_jit right after the program has imported Equinox."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        del path, target
-        if name != "equinox":
-            return None
-        _remove_hook()
-        try:
-            spec = importlib.util.find_spec(name)
-        except BaseException:
-            _add_hook()
-            raise
-        if spec is None or spec.loader is None:
-            _add_hook()
-            return None
-        execute: Callable[[ModuleType], None] = spec.loader.exec_module
+    def __init__(self) -> None:
+        super().__init__("equinox", _equinox_imported)
 
-        def exec_module(module: ModuleType) -> None:
-            try:
-                execute(module)
-            except BaseException:
-                _add_hook()  # for the next attempt
-                raise
-            with _lock:
-                if _wanted:
-                    _replace()
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+    def add(self) -> None:
+        with _lock:
+            if _wanted:
+                super().add()
 
 
-_hook = _ImportHook()
+def _equinox_imported() -> None:
+    with _lock:
+        if _wanted:
+            _replace()
+
+
+_hook = _EquinoxHook()
 _wanted = False
 _replacement: "_Replacement | None" = None
 
 
-def _add_hook() -> None:
-    with _lock:
-        if _wanted and _hook not in sys.meta_path:
-            sys.meta_path.insert(0, _hook)
+_COUNTERPART = "__filterjit_counterpart__"
+_get = object.__getattribute__  # that of Modules is in Python
 
 
-def _remove_hook() -> None:
-    with contextlib.suppress(ValueError):
-        sys.meta_path.remove(_hook)
+class _Counterpart:
+    """The FilterJit of the function that a wrapper of Equinox wraps, in the wrapper's ``__dict__``.
 
-
-class _Counterparts:
-    """Maps each function that Equinox's filter_jit returned to a FilterJit of the same function.
-
-    An entry is removed when Equinox's function dies.
+    So it dies with the wrapper, even if the function refers to the wrapper: that is one cycle,
+    which the garbage collector sees. A copy of a wrapper may have the `_Counterpart` of another
+    wrapper, which `owner` tells. Equinox flattens fields alone, so it does not see it. A pickle
+    does not hold it.
     """
 
-    def __init__(self) -> None:
-        self._by_id: dict[int, tuple[weakref.ref[Any], Any]] = {}
+    __slots__ = ("function", "owner")
 
-    def of(self, wrapper: Any) -> Any:
-        """Returns the FilterJit for `wrapper`; None if its options cannot be read."""
-        entry = self._by_id.get(id(wrapper))
-        if entry is not None and entry[0]() is wrapper:
-            return entry[1]
-        counterpart = self._make(wrapper)
-        key, by_id = id(wrapper), self._by_id
+    def __init__(self, owner: Any, function: Any) -> None:
+        self.owner = weakref.ref(owner)
+        self.function = function
 
-        def forget(ref: weakref.ref[Any]) -> None:
-            entry = by_id.get(key)
-            if entry is not None and entry[0] is ref:
-                del by_id[key]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bool, ()
 
-        by_id[key] = (weakref.ref(wrapper, forget), counterpart)
-        return counterpart
 
-    @staticmethod
-    def _make(wrapper: Any) -> Any:
-        from ._base import _jax_compat
-        from ._jit._options import make_filter_jit
+def _counterpart_of(wrapper: Any) -> Any:
+    """Returns the FilterJit for `wrapper`; None if its options cannot be read."""
+    try:
+        found = _get(wrapper, _COUNTERPART)
+    except AttributeError:
+        found = None
+    if type(found) is _Counterpart and found.owner() is wrapper:
+        return found.function
+    function = _make_counterpart(wrapper)
+    object.__setattr__(wrapper, _COUNTERPART, _Counterpart(wrapper, function))
+    return function
 
-        parts = _jax_compat.equinox_wrapper_parts(wrapper)
-        if parts is None:
-            return None
-        fun, signature, donate, jitkwargs = parts
-        return make_filter_jit(fun, donate, jitkwargs, signature)
+
+def _make_counterpart(wrapper: Any) -> Any:
+    from ._base import _jax_compat
+    from ._jit._options import make_filter_jit
+
+    parts = _jax_compat.equinox_wrapper_parts(wrapper)
+    if parts is None:
+        return None
+    fun, signature, donate, jitkwargs = parts
+    return make_filter_jit(fun, donate, jitkwargs, signature)
 
 
 class _Replacement:
@@ -131,8 +112,7 @@ class _Replacement:
     def __init__(self, equinox: ModuleType, wrapper_type: type) -> None:
         from ._jit._decorator import filter_jit
 
-        counterparts = _Counterparts()
-        of = counterparts.of
+        of = _counterpart_of
         original_call, original_lower = wrapper_type.__call__, wrapper_type.lower  # type: ignore[attr-defined]
 
         def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -190,6 +170,11 @@ def _replace() -> None:
         raise
 
 
+def is_installed() -> bool:
+    """Whether `install` was called, and `uninstall` not since."""
+    return _wanted
+
+
 @public
 def install() -> None:
     """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit` in the whole program.
@@ -210,7 +195,7 @@ def install() -> None:
         if "equinox" in sys.modules:
             _replace()
         else:
-            _add_hook()
+            _hook.add()
 
 
 @public
@@ -223,7 +208,7 @@ def uninstall() -> None:
     global _replacement, _wanted
     with _lock:
         _wanted = False
-        _remove_hook()
+        _hook.remove()
         replacement = _replacement
         if replacement is None:
             return

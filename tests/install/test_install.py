@@ -1,7 +1,11 @@
 """`install` and `uninstall`: filterjit in the place of `equinox.filter_jit`, and back."""
 
+import copy
+import gc
+import pickle
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,17 +112,53 @@ def test_wrapper_made_before_inside_a_transformation() -> None:
     assert eqx.tree_equal(got, expected, typematch=True)
 
 
-def test_counterparts_die_with_their_wrappers() -> None:
-    counterparts = _install._Counterparts()
+def test_a_wrapper_has_one_counterpart() -> None:
     f = eqx.filter_jit(lambda x: x)
-    assert isinstance(counterparts.of(f), _core.FilterJit)
-    assert counterparts.of(f) is counterparts.of(f)
-    assert len(counterparts._by_id) == 1
-    del f
-    import gc
+    counterpart = _install._counterpart_of(f)
+    assert isinstance(counterpart, _core.FilterJit)
+    assert _install._counterpart_of(f) is counterpart
+    for other in (copy.copy(f), copy.deepcopy(f), jax.tree_util.tree_map(lambda x: x, f)):
+        assert _install._counterpart_of(other) is not counterpart
+    assert _install._counterpart_of(f) is counterpart
 
-    gc.collect()
-    assert not counterparts._by_id
+
+def test_a_pickled_wrapper_needs_no_filterjit() -> None:
+    """cloudpickle pickles a wrapper with its ``__dict__``."""
+    f = eqx.filter_jit(lambda x: x)
+    before = set(vars(f))
+    with filterjit.installed():
+        f(1)
+    [added] = vars(f).keys() - before
+    data = pickle.dumps(vars(f)[added])
+    assert b"filterjit" not in data
+    object.__setattr__(f, added, pickle.loads(data))
+    with filterjit.installed():
+        assert f(1) == 1
+
+
+@pytest.mark.parametrize("refers_to_itself", [False, True])
+def test_wrappers_made_before_are_freed(refers_to_itself: bool) -> None:
+    original = eqx.filter_jit
+
+    def make() -> Any:
+        if not refers_to_itself:
+            return original(lambda x: x)
+
+        @original
+        def f(x: Any, again: bool = True) -> Any:
+            return f(x, False) if again else x
+
+        return f
+
+    alive = []
+    with filterjit.installed():
+        for _ in range(20):
+            f = make()
+            f(jnp.ones(2))
+            alive.append(weakref.ref(f))
+            del f
+        gc.collect()
+        assert [ref() for ref in alive] == [None] * 20
 
 
 def test_methods_of_a_module_made_before() -> None:

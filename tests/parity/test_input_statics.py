@@ -239,3 +239,36 @@ def test_arrays_and_statics_at_the_same_place(jit: Jit) -> None:
                               (np.float32(1), True), (jnp.sin, False)):  # fmt: skip
             assert f([value]) is traced
     assert traces.count == 6  # ONE and np.float32(1) differ in weak type
+
+
+@pytest.mark.parametrize("own_eq", [False, True])
+def test_a_static_that_becomes_an_array(jit: Jit, own_eq: bool) -> None:
+    """A class with a ``__class__`` of its own may say later that an instance is an array."""
+
+    class Later:
+        ready = False
+        __class__ = property(lambda self: jax.Array if self.ready else object)  # type: ignore[assignment]
+
+        if own_eq:
+
+            def __eq__(self, other: object) -> bool:
+                return type(other) is Later
+
+            def __hash__(self) -> int:
+                return 1
+
+    @jit
+    def f(x: Any, y: Any) -> Any:
+        return eqx.is_array(x[0])
+
+    first = Later()
+    for _ in range(2):
+        assert f((first, 1), ONE) is False
+    first.ready = True
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError)):  # JAX takes it for an array, and refuses it
+            f((first, 1), ONE)
+    # The function sees this one, and not the first, which equals it.
+    assert f((Later(), 1), jnp.ones(2)) is False
+    first.ready = False
+    assert f((first, 1), jnp.ones(2)) is False

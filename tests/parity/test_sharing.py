@@ -2,11 +2,13 @@
 
 import functools
 import gc
+import inspect
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import pytest
 
 from support.comparison import Jit, Traces
 from support.modules import Holder
@@ -192,3 +194,35 @@ def test_wrappers_as_static_arguments(jit: Jit) -> None:
     for _ in range(3):
         assert f(Holder(None, jit(g)), ONE) == 2
     assert traces.count == 1
+
+
+def test_parameters_that_change_between_two_wrappers(jit: Jit) -> None:
+    """Each wrapper binds by the parameters that the function had when it was wrapped."""
+
+    def by(*names: str) -> inspect.Signature:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in names])
+
+    def f(*args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    f.__signature__ = by("a", "b")  # type: ignore[attr-defined]
+    first = jit(f)
+    assert first(b=1, a=2) == ((2, 1), {})
+    f.__signature__ = by("b", "a", "c")  # type: ignore[attr-defined]
+    second = jit(f)
+    assert second(1, 2, 3) == ((1, 2, 3), {})
+    assert second(b=1, a=2, c=3) == ((1, 2, 3), {})
+    assert first(b=1, a=2) == ((2, 1), {})
+    del f.__signature__  # type: ignore[attr-defined]
+    assert jit(f)(1, x=2) == ((1,), {"x": 2})
+
+    def g(a: Any, b: Any = 1) -> Any:
+        return a, b
+
+    assert jit(g)(1) == (1, 1)
+    g.__defaults__ = ()
+    with pytest.raises(TypeError, match="argument"):
+        jit(g)(1)
+    g.__defaults__ = (3, 4)
+    assert jit(g)() == (3, 4)

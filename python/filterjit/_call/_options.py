@@ -105,13 +105,16 @@ class CallOptions(_running.RunningHooks, CallHooks):
                 context[1].insert(0, "the function")
             raise _errors.add_path(e) from None
         caches = caches_of(fun)
-        key = self._key(structure)
+        # Two wrappers of one function can differ in their parameters, as its `__signature__`, its
+        # defaults or its code may have been set in between.
+        parameters = _signature.parameters_of(fun, f._given_signature)
+        key = self._key(structure), parameters
         try:
             cache = None if caches is None else caches.get(key)
         except TypeError:  # one of the jitkwargs is not hashable: the cache is not shared
             caches = cache = None
         if cache is None:
-            signature = _signature.core_signature(fun, f._given_signature)
+            signature = _core.Signature(*parameters)
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.maxsize, dict(f.__dict__)
             )

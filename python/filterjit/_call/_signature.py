@@ -29,7 +29,11 @@ def inspect_signature(fun: Any) -> inspect.Signature | None:
     return inspect.signature(fun)
 
 
-def _from_code(fun: types.FunctionType) -> _core.Signature:
+Parameters = tuple[tuple[str, ...], int, int, bool, bool, bytes]
+"""The arguments of `_core.Signature`."""
+
+
+def _from_code(fun: types.FunctionType) -> Parameters:
     """Reads the parameters from the code object, which is faster than ``inspect.signature``."""
     code = fun.__code__
     positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
@@ -46,12 +50,10 @@ def _from_code(fun: types.FunctionType) -> _core.Signature:
         required.insert(positional, False)
     if varkw:
         required.append(False)
-    return _core.Signature(
-        tuple(names), code.co_posonlyargcount, positional, varargs, varkw, bytes(required)
-    )
+    return tuple(names), code.co_posonlyargcount, positional, varargs, varkw, bytes(required)
 
 
-def core_signature(fun: Any, signature: inspect.Signature | None) -> _core.Signature:
+def parameters_of(fun: Any, signature: inspect.Signature | None) -> Parameters:
     """Returns the parameters of `fun`; `signature` is the result of `inspect_signature`."""
     if signature is None:
         return _from_code(fun)
@@ -61,7 +63,7 @@ def core_signature(fun: Any, signature: inspect.Signature | None) -> _core.Signa
         p.default is _P.empty and p.kind not in (_P.VAR_POSITIONAL, _P.VAR_KEYWORD)
         for p in parameters
     )
-    return _core.Signature(
+    return (
         tuple(p.name for p in parameters),
         kinds.count(_P.POSITIONAL_ONLY),
         kinds.count(_P.POSITIONAL_ONLY) + kinds.count(_P.POSITIONAL_OR_KEYWORD),
@@ -69,6 +71,11 @@ def core_signature(fun: Any, signature: inspect.Signature | None) -> _core.Signa
         _P.VAR_KEYWORD in kinds,
         required,
     )
+
+
+def core_signature(fun: Any, signature: inspect.Signature | None) -> _core.Signature:
+    """Returns the parameters of `fun` for the C core."""
+    return _core.Signature(*parameters_of(fun, signature))
 
 
 def call_with_arguments(

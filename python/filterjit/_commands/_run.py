@@ -1,14 +1,28 @@
-"""``python -m filterjit run``: runs a program after `install`, otherwise as python does."""
+"""``python -m filterjit run``: runs a program after `install`, otherwise as python does.
 
+The program has a module ``__main__`` of its own, with what python would put in it, which stays in
+``sys.modules`` until the interpreter ends. Modules, folders and zip files are run by the function
+that python itself calls for them, ``runpy._run_module_as_main``: its errors, warnings and
+tracebacks are python's. `sys.excepthook` is the program's, and is called without our frames.
+
+What differs: our frames are below the program's in ``traceback.print_stack()`` and
+``sys._getframe()`` and take part of the recursion limit; ``sys.orig_argv``; the modules that
+`install` needs are in ``sys.modules``.
+"""
+
+import builtins
+import importlib.machinery
 import os
+import pkgutil
 import runpy
 import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._base._package import PACKAGE
+from .._base._after_import import after_import
 from .._install import install
+from ._children import explain_retraces, inherit
 
 
 def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> None:
@@ -17,27 +31,26 @@ def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> No
     Exceptions, including ``SystemExit``, are passed on, so the exit status is that of the program.
 
     Arguments:
-        argv: the path of the script or the name of the module, then the program's arguments.
+        argv: the path of the script or the name of the module, then the program's arguments. The
+            path may be ``-`` for standard input, or that of a folder or zip file with a
+            ``__main__.py``.
         module: whether ``argv[0]`` is a module.
         report: whether to print a report of the jitted functions to stderr at the end.
         explain: whether to print an explanation of each retrace to stderr.
     """
     install()
+    inherit(explain)
     if explain:
-        from .._observe._retraces import log_retraces
-
-        log_retraces()
+        explain_retraces()
     if report:
-        from .._observe._report import keep_functions, time_calls
-
-        keep_functions()
-        time_calls()
-    sys.excepthook = _without_own_frames(sys.excepthook)
+        after_import("jax", _start_report)
     try:
-        if module:
-            _run_module(argv)
-        else:
-            _run_script(argv)
+        _run_module(argv) if module else _run_script(argv)
+    except SystemExit:
+        raise
+    except BaseException:
+        sys.excepthook = _without_own_frames(sys.excepthook)
+        raise
     finally:
         if report:
             from .._observe._report import report as make_report
@@ -46,52 +59,107 @@ def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> No
             print(make_report().text(sys.stderr), file=sys.stderr)
 
 
+def _start_report() -> None:
+    from .._observe._report import keep_functions, time_calls
+
+    keep_functions()
+    time_calls()
+
+
+def _new_main() -> types.ModuleType:
+    """Returns a new module ``__main__``, as it is when python starts, which is that of the process
+    from now on."""
+    main = types.ModuleType("__main__")
+    main.__loader__ = importlib.machinery.BuiltinImporter
+    if sys.version_info < (3, 14):
+        main.__annotations__ = {}
+    main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    return main
+
+
+# python calls it too, for `-m` and for folders, and with the same arguments.
+_run_as_main: Callable[[str, bool], object] = runpy._run_module_as_main  # type: ignore[attr-defined]
+
+
 def _run_module(argv: Sequence[str]) -> None:
-    sys.argv = list(argv)
-    sys.path[0] = os.getcwd()
-    runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
+    sys.argv = ["-m", *argv[1:]]  # until the module is found
+    _new_main()
+    _run_as_main(argv[0], True)
 
 
 def _run_script(argv: Sequence[str]) -> None:
     path = argv[0]
-    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
-        sys.argv = list(argv)
-        sys.path[0] = path
-        runpy.run_path(path, run_name="__main__")
-        return
+    sys.argv = list(argv)
+    if path == "-":
+        _set_first_path("")
+        _execute(_new_main(), "<stdin>", sys.stdin.buffer.read())
+    elif pkgutil.get_importer(path) is not None:  # a folder or a zip file
+        _set_first_path(os.path.join(os.getcwd(), path), always=True)
+        _new_main()
+        _run_as_main("__main__", False)
+    else:
+        _run_file(path)
+
+
+def _run_file(path: str) -> None:
+    file = os.path.join(os.getcwd(), path)  # as python does: not normalised
     try:
-        with open(path, "rb") as file:
-            source = file.read()
+        with open(path, "rb") as opened:
+            source = opened.read()
     except OSError as e:
         # The message and the exit status are those of python.
         print(
-            f"{sys.executable}: can't open file {os.path.abspath(path)!r}: "
-            f"[Errno {e.errno}] {e.strerror}",
+            f"{sys.executable}: can't open file {file!r}: [Errno {e.errno}] {e.strerror}",
             file=sys.stderr,
         )
         raise SystemExit(2) from None
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=path, __builtins__=__builtins__, __spec__=None, __cached__=None)
-    sys.modules["__main__"] = main
-    sys.argv = list(argv)
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
-    exec(compile(source, path, "exec"), main.__dict__)
+    _set_first_path(os.path.dirname(os.path.realpath(path)))
+    main = _new_main()
+    if path.endswith(".pyc"):
+        loader = importlib.machinery.SourcelessFileLoader("__main__", file)
+        main.__loader__ = loader
+        _execute(main, file, loader.get_code("__main__"))
+    else:
+        main.__loader__ = importlib.machinery.SourceFileLoader("__main__", file)
+        _execute(main, file, source)
+
+
+def _set_first_path(path: str, always: bool = False) -> None:
+    """Sets ``sys.path[0]``, which is the working directory so far, because of ``-m filterjit``."""
+    if not sys.flags.safe_path:
+        sys.path[0] = path
+    elif always:
+        sys.path.insert(0, path)
+
+
+def _execute(main: types.ModuleType, file: str, source: bytes | types.CodeType | None) -> None:
+    names = main.__dict__
+    names.update(__file__=file, __cached__=None)
+    if isinstance(source, bytes):
+        source = compile(source, file, "exec", dont_inherit=True)
+    assert source is not None
+    exec(source, names)
+    # What runs after a script, functions of `atexit` for example, does not see them in python.
+    names.pop("__file__", None)
+    names.pop("__cached__", None)
 
 
 _Hook = Callable[[type[BaseException], BaseException, types.TracebackType | None], Any]
 
 
 def _without_own_frames(hook: _Hook) -> _Hook:
-    """Returns an excepthook that omits the frames of this command from tracebacks."""
+    """Returns an excepthook that calls `hook` without the frames of this command, once."""
 
     def excepthook(
         kind: type[BaseException], value: BaseException, tb: types.TracebackType | None
     ) -> None:
-        while tb is not None:
-            file = tb.tb_frame.f_code.co_filename
-            if not (file.startswith((PACKAGE, "<frozen runpy>")) or file == runpy.__file__):
-                break
+        sys.excepthook = hook
+        while tb is not None and tb.tb_frame.f_code.co_filename != __file__:
             tb = tb.tb_next
+        while tb is not None and tb.tb_frame.f_code.co_filename == __file__:
+            tb = tb.tb_next
+        sys.last_traceback = tb
         hook(kind, value.with_traceback(tb), tb)
 
     return excepthook

@@ -4,6 +4,7 @@ import collections
 import copy
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -275,6 +276,34 @@ def test_registry_arguments() -> None:
     assert registry.missing is missing
     assert registry.kind(Linear()) == "module"
     assert registry.kind(Maybe(True)) == "per_instance"
+
+
+@pytest.mark.parametrize("own_eq", [False, True])
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (1, x), lambda x: {"a": [x]}])
+def test_a_static_that_becomes_an_array(
+    registry: Any, own_eq: bool, wrap: Callable[[Any], Any]
+) -> None:
+    cls = type("Equal", (Maybe,), {"__eq__": lambda x, y: True, "__hash__": lambda x: 1})
+    make = cls if own_eq else Maybe
+    first = make(False)
+    tree = wrap(first)
+    arrays, structure = core.flatten(registry, tree)
+    hash(structure)
+    assert arrays == testing.match(structure, tree) == ()
+    other = wrap(make(False))
+    assert testing.match(structure, other) == (() if own_eq else None)
+    assert (core.flatten(registry, other)[1] == structure) is own_eq
+    for traced in (True, False):
+        first.traced = traced
+        assert testing.match(structure, tree) == (None if traced else ())
+        # The structure's own value is what a function would be given.
+        assert (testing.match(structure, other) == ()) is (own_eq and not traced)
+        [_, again] = core.flatten(registry, other)
+        hash(again)
+        assert (structure == again) is (own_eq and not traced)
+    first.hook = lambda: 1 // 0
+    with pytest.raises(ZeroDivisionError):
+        testing.match(structure, tree)
 
 
 def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:

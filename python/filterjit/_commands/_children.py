@@ -1,0 +1,101 @@
+"""Children of a program that ``python -m filterjit run`` runs: they run after `install` too.
+
+A forked child has all that its parent has. For the start methods ``spawn`` and ``forkserver``,
+``multiprocessing`` starts a new interpreter and sends it, before anything else, the pickled dict
+that ``multiprocessing.spawn.get_preparation_data`` returns: the ``sys.path`` and ``sys.argv`` of
+the parent, and where its main module lies, which the child imports next. `inherit` replaces this
+function by one that adds an entry. The child ignores the entry, but to unpickle it, it calls
+`set_up`, before it imports the main module. So this holds for all that starts children by
+``multiprocessing``: ``Process``, ``Pool``, ``Manager``, ``concurrent.futures``, and the children of
+children.
+
+Interpreters that are started in other ways, with ``subprocess`` for example, run on Equinox: what
+they run is not known, and without a file in ``site-packages`` nothing would read a message to them.
+The server of ``forkserver`` may import the main module itself, and does so on Equinox; the children
+that it forks replace what it has made.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from .. import _install
+from .._base._after_import import after_import
+from .._base._package import PACKAGE
+
+
+def explain_retraces() -> None:
+    """Logs why functions are traced again, once the program has imported JAX.
+
+    JAX is not imported here, so that the program can set JAX's options.
+    """
+
+    def start() -> None:
+        from .._observe._retraces import log_retraces
+
+        log_retraces()
+
+    after_import("jax", start)
+
+
+def inherit(explain: bool) -> None:
+    """Makes the children of this process run after `install`, as long as it is installed here.
+
+    Arguments:
+        explain: whether the children explain retraces.
+    """
+
+    def replace() -> None:
+        # Imported already: this module is not imported for programs that do without it.
+        from multiprocessing import spawn
+
+        original: Callable[..., dict[str, Any]] = spawn.get_preparation_data
+
+        @functools.wraps(original)
+        def get_preparation_data(*args: Any, **kwargs: Any) -> dict[str, Any]:
+            data = original(*args, **kwargs)
+            if _install.is_installed():
+                data["filterjit"] = _SetUp(data["sys_path"], explain)
+            return data
+
+        spawn.get_preparation_data = get_preparation_data
+
+    after_import("multiprocessing.spawn", replace)
+
+
+def set_up(explain: bool) -> None:
+    """Prepares a child, before it imports the main module."""
+    _install.install()
+    inherit(explain)
+    if explain:
+        explain_retraces()
+
+
+# The child runs on the very package that this process runs on, which `sys_path` may not lead to:
+# it was found in the working directory, for example. `sys_path` is what multiprocessing sets next.
+_CODE = """\
+import sys
+sys.path[:] = [folder, *sys_path]
+import filterjit
+sys.path[:] = sys_path
+from filterjit._commands._children import set_up
+set_up(explain)
+"""
+
+
+class _SetUp:
+    """An object that calls `set_up` where it is unpickled, and becomes None.
+
+    The pickle names nothing of filterjit's, because the child cannot import it yet.
+    """
+
+    def __init__(self, sys_path: list[str], explain: bool) -> None:
+        self._variables = {
+            "sys_path": sys_path,
+            "folder": os.path.dirname(PACKAGE),
+            "explain": explain,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (_CODE, self._variables)
