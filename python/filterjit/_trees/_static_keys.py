@@ -48,6 +48,7 @@ import decimal
 import enum
 import fractions
 import functools
+import inspect
 import operator
 import pathlib
 import types
@@ -153,6 +154,8 @@ CONTENTS: dict[type, Key] = {
     datetime.timezone: datetime.timezone.__getinitargs__,  # type: ignore[attr-defined]
     uuid.UUID: operator.attrgetter("int", "is_safe"),
     pathlib.PurePath: str,
+    inspect.Parameter: operator.attrgetter("name", "kind", "default", "annotation"),
+    inspect.Signature: lambda x: (tuple(x.parameters.values()), x.return_annotation),
     types.GenericAlias: lambda x: (x.__origin__, x.__args__, x.__unpacked__),
     types.UnionType: operator.attrgetter("__args__"),
     jtu.PyTreeDef: _treedef_contents,
@@ -164,7 +167,14 @@ CONTENTS: dict[type, Key] = {
 # itself.
 _EXACT = {int, float, complex, str, bytes, tuple, frozenset, datetime.date, datetime.timedelta}
 # Types of `CONTENTS` with attributes that are caches of what the contents tell.
-_CACHING = {decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath}
+_CACHING = {
+    decimal.Decimal,
+    fractions.Fraction,
+    uuid.UUID,
+    pathlib.PurePath,
+    inspect.Parameter,
+    inspect.Signature,
+}
 # The classes of such objects of `typing`, which keep all in their ``__dict__``.
 _ALIASES = {
     type(alias)
