@@ -32,6 +32,7 @@ _orders = itertools.cycle([("a", "b"), ("b", "a")])
     lambda: {key: ord(key) for key in next(_orders)},
     lambda: {"a": 97.0, "b": 98},
     change=lambda c: c.update(a=1),
+    retraced="the function may iterate over it",
 )
 def dict_in_another_order(cfg, x):
     return told(x, sorted(cfg.items()))

@@ -369,7 +369,8 @@ def module_of_a_dict(cfg, x):
     places=FIELDS,
 )
 def module_of_an_array(cfg, x):
-    return x[:2] * cfg.n
+    # JAX keeps what it computed from a NumPy array: `jax.jit` itself is stale without the copy.
+    return x[:2] * cfg.n.copy()
 
 
 @program(

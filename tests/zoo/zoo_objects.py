@@ -137,7 +137,13 @@ class RaisingHash(ByNumber):
         return hash([self.n])
 
 
-@program(lambda: RaisingHash(1), lambda: RaisingHash(2), change=setter("n", 3), shares=OWN_EQUALITY)
+@program(
+    lambda: RaisingHash(1),
+    lambda: RaisingHash(2),
+    change=setter("n", 3),
+    shares=IDENTITY,
+    retraced="it is compared by identity",
+)
 def own_equality_and_a_hash_that_raises(cfg, x):
     return x * cfg.n
 
@@ -204,6 +210,7 @@ def partial_of_the_module(cfg, x):
     lambda: functools.partial(scale, by=1),
     lambda: functools.partial(scale, by=1.0),
     change=lambda c: c.keywords.update(by=3),
+    shares=IDENTITY,
 )
 def partial_made_again(cfg, x):
     return cfg(x)
@@ -224,6 +231,8 @@ def tree_of_partials(cfg, x):
     lambda: jtu.Partial(scale, by=1.0),
     lambda: jtu.Partial(shift, by=1),
     change=lambda c: c.keywords.update(by=3),
+    shares=IDENTITY,
+    retraced="in a static Module it is compared by identity",
 )
 def partial_of_jax(cfg, x):
     return cfg(x)

@@ -55,6 +55,7 @@ class Program:
     change: Callable[[Any], object] | None  # in place
     places: tuple[str, ...]
     shares: Mapping[str, str]
+    retraced: str
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -67,18 +68,20 @@ def program(
     change: Callable[[Any], object] | None = None,
     places: tuple[str, ...] | None = None,
     shares: Mapping[str, str] = {},
+    retraced: str = "",
 ) -> Callable[[Callable[[Any, Any], Any]], Callable[[Any, Any], Any]]:
     """Declares the decorated function as a program.
 
     `shares` names steps that may return what the first call returned, as in Equinox, with the
-    reason. Each is a sentence of the README: by which rule the two configurations are equal.
+    reason: by which rule the two configurations are equal. `retraced` is the reason why a
+    configuration that is made again is traced again, and not in Equinox.
     """
 
     def declare(body: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         name = body.__name__
         assert name not in PROGRAMS
         where = tuple(PLACES) if places is None else places
-        PROGRAMS[name] = Program(name, body, make, others, change, where, shares)
+        PROGRAMS[name] = Program(name, body, make, others, change, where, shares, retraced)
         return body
 
     return declare
@@ -258,7 +261,9 @@ def problems(made: Program, place: str, ours: list[Call], equinox: list[Call]) -
             if theirs is not None:
                 found[-1] += ", as Equinox" if theirs.result == mine.result else "; Equinox right"
     again, theirs = ours[1], equinox[1]
-    if again.traces and not again.failed and not theirs.traces and not theirs.failed:
+    if made.retraced or again.failed or theirs.failed:
+        return found
+    if again.traces and not theirs.traces:
         found.append("made again: traced again, Equinox does not")
     return found
 

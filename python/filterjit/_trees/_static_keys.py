@@ -22,7 +22,8 @@ a type without an ``__eq__`` of its own      identity: a function, an object
 a class; a member of an enum                 identity
 a dataclass, an attrs class                  the fields that its generated ``__eq__`` compares;
                                              where this ``__eq__`` is inherited, all attributes
-a pydantic model                             the fields, the extra and the private attributes
+a pydantic model, a ml_collections or        the items, and which of them are given by others
+an omegaconf configuration
 an Equinox Module                            all fields, static or not
 a JAX array                                  dtype, weak type, shape, sharding and contents
 a type of `CONTENTS`, or a subclass          the contents that are named there, and the attributes
@@ -347,11 +348,20 @@ def _generated_key(cls: Any, definer: Any) -> Key | None:
     return _both(compared, _attributes(cls, [name for name, _ in fields]))
 
 
-def _pydantic_key(cls: Any, definer: Any) -> Key | None:
-    if definer.__module__ != "pydantic.main" or not hasattr(cls, "__pydantic_fields__"):
-        return None
-    more = operator.attrgetter("__pydantic_extra__", "__pydantic_private__")
-    return lambda x: (tuple(sorted(x.__dict__.items(), key=_name_of)), more(x))
+def _library_key(cls: Any, definer: Any) -> Key | None:
+    """Returns the key of a configuration of one of these libraries, whose ``__eq__`` takes 1 for
+    True; None for other classes."""
+    match definer.__module__.partition(".")[0]:
+        case "pydantic" if hasattr(cls, "__pydantic_fields__"):
+            more = operator.attrgetter("__pydantic_extra__", "__pydantic_private__")
+            return _or_identity(lambda x: (tuple(sorted(vars(x).items(), key=_name_of)), more(x)))
+        case "ml_collections":
+            return _attributes(cls)
+        case "omegaconf" if issubclass(
+            cls, collections.abc.Mapping
+        ):  # interpolations are in the repr
+            return _or_identity(lambda x: (tuple(x.items()), repr(x), _OwnEquality(x)))
+    return None
 
 
 def _module_key(cls: Any, definer: Any) -> Key | None:
@@ -433,7 +443,7 @@ def static_key(cls: Any) -> Key | None:
         return _core.identity
     if definer in _ALIASES:
         return _attributes(cls)
-    key = _generated_key(cls, definer) or _pydantic_key(cls, definer) or _module_key(cls, definer)
+    key = _generated_key(cls, definer) or _library_key(cls, definer) or _module_key(cls, definer)
     if key is not None:
         return key
     base = next((base for base in cls.__mro__ if base in CONTENTS), None)
