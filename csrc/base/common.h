@@ -84,8 +84,9 @@ fj_show(PyObject *object)
 static inline PyObject *
 fj_tuple_of(PyObject *iterable)
 {
-    if (PyTuple_CheckExact(iterable)) {
-        return Py_NewRef(iterable);
+    if (PyTuple_CheckExact(iterable) || PyList_CheckExact(iterable) ||
+        PyAnySet_CheckExact(iterable)) { /* nothing else runs */
+        return PySequence_Tuple(iterable);
     }
     PyObject *list = PySequence_List(iterable);
     PyObject *tuple = list == NULL ? NULL : PyList_AsTuple(list);

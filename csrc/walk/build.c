@@ -78,30 +78,42 @@ take_leaves(Build *b, PyObject **items, uint32_t count)
     b->taken += count;
 }
 
-/* Builds the children of a node as the items of a new tuple or list, and shows it if it was
- * hidden meanwhile.  0, or -1 with an error. */
+/* Builds the children of a node as the items of a new tuple or list.  0, or -1 with an error.
+ *
+ * Most containers hold only leaves, and nothing else runs while they are filled; others are
+ * hidden meanwhile. */
 static int
 fill_items(Build *b, const FjNode *node, PyObject *container, PyObject **items)
 {
-    int hidden = 0;
+    uint32_t i = 0;
     if (node->flags & FJ_NODE_LEAVES) {
         take_leaves(b, items, node->arity);
         return 0;
     }
-    for (uint32_t i = 0; i < node->arity; i++) {
-        /* Most containers hold only leaves: nothing else runs while they are filled. */
-        if (!hidden && FJ_UNLIKELY(b->next->code != FJ_ARRAY && b->next->code != FJ_STATIC)) {
-            fj_hide(container);
-            hidden = 1;
+    for (; i < node->arity; i++) {
+        const FjNode *child = b->next;
+        if (FJ_LIKELY(child->code == FJ_ARRAY)) {
+            items[i] = Py_NewRef(*b->arrays++);
         }
+        else if (child->code == FJ_STATIC) {
+            items[i] = Py_NewRef(child->aux);
+        }
+        else {
+            break;
+        }
+        b->next++;
+    }
+    if (i == node->arity) {
+        return 0;
+    }
+    fj_hide(container);
+    for (; i < node->arity; i++) {
         items[i] = build_node(b);
         if (items[i] == NULL) {
             return -1;
         }
     }
-    if (hidden) {
-        fj_show(container);
-    }
+    fj_show(container);
     return 0;
 }
 
@@ -263,29 +275,47 @@ fill_module(PyObject *object, const FjNode *node, PyObject *const *values, uint3
     return result;
 }
 
-/* Builds the values of the fields first and the instance last.  An absent attribute of a
- * wrapper is set to `missing`, as Equinox does, so that the instance still has more attributes
- * than fields. */
+/* Builds a wrapper, or a Module with more fields than build_module has room for.  An absent
+ * attribute of a wrapper is set to `missing`, as Equinox does, so that the instance still has
+ * more attributes than fields. */
+static PyObject *
+build_large_module(Build *b, const FjNode *node)
+{
+    PyObject *room[FEW], *object = NULL;
+    PyObject **values = fj_scratch_new(room, FEW, node->arity);
+    uint32_t fields = (uint32_t)Py_MIN(fj_node_kind_fields(fj_node_kind(node)), node->arity);
+    if (values != NULL && build_children(b, node, fields, values) == 0) {
+        object = new_module(b, node);
+        if (object == NULL) {
+            drop_children(values, node->arity);
+        }
+        else if (fill_module(object, node, values, fields) < 0) {
+            Py_CLEAR(object);
+        }
+    }
+    fj_scratch_free(values, room);
+    return object;
+}
+
+/* Builds the values of the fields first and the instance last. */
 static PyObject *
 build_module(Build *b, const FjNode *node)
 {
-    PyObject *room[FJ_FIELDS_INLINE], *object = NULL;
-    uint32_t fields = FJ_UNLIKELY(node->flags & FJ_NODE_WRAPPER)
-                          ? (uint32_t)fj_node_kind_fields(fj_node_kind(node))
-                          : node->arity;
-    PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, node->arity);
-    if (FJ_UNLIKELY(values == NULL) || build_children(b, node, fields, values) < 0) {
-        goto done;
+    PyObject *values[FJ_FIELDS_INLINE];
+    if (FJ_UNLIKELY(node->arity > FJ_FIELDS_INLINE || (node->flags & FJ_NODE_WRAPPER))) {
+        return build_large_module(b, node);
     }
-    object = new_module(b, node);
+    if (FJ_UNLIKELY(build_children(b, node, node->arity, values) < 0)) {
+        return NULL;
+    }
+    PyObject *object = new_module(b, node);
     if (FJ_UNLIKELY(object == NULL)) {
         drop_children(values, node->arity);
+        return NULL;
     }
-    else if (FJ_UNLIKELY(fill_module(object, node, values, fields) < 0)) {
+    if (fj_fields_fill_fresh(object, fj_node_kind(node), values, node->arity) < 0) {
         Py_CLEAR(object);
     }
-done:
-    fj_scratch_free(values, room);
     return object;
 }
 

@@ -20,8 +20,8 @@ FjStructure *fj_flatten_arguments(FjRegistry *registry, PyObject *names,
 
 /* Flattens one tree as jax.tree_util does: every leaf counts as an array; static fields remain
  * static.  An object is also a leaf if `is_leaf`, a callable or NULL, returns true for it, and
- * None is a leaf if `none_is_leaf` is set.  The Structure is hidden (fj_hide), since the caller
- * may still make leaves static; it is shown before Python gets it. */
+ * None is a leaf if `none_is_leaf` is set.  The Structure is hidden (fj_hide), since the
+ * caller may still make leaves static; it is shown before Python gets it. */
 FjStructure *fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf,
                                int none_is_leaf, FjLeafBuf *leaves);
 

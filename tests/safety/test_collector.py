@@ -41,6 +41,26 @@ def result(x):
     return Model([*states, (states[0], [states[1]])], (x, states[0], "static"))
 """
 
+CALLS = """
+f = filterjit.filter_jit(lambda x: [[x], (x, [x]), {"a": (x, 1.0)}, Model([x], (x, x))])
+g = filterjit.filter_jit(result)
+h = filterjit.filter_jit(lambda m, n: [m.states, n])
+
+def calls():
+    f(X)
+    f.partial(X)()
+    model = g(X)
+    g.partial(X)()
+    h(model, [1, (2, [3])])
+    filterjit.tree_map(lambda x: x, model)
+    arrays, rest = filterjit.partition(model, eqx.is_array)
+    filterjit.combine(arrays, rest)
+
+calls()
+gc.collect()
+gc.freeze()  # a look is short then
+"""
+
 THREAD = """
 done = threading.Event()
 looks = 0
@@ -52,20 +72,11 @@ def profile():
         looks += 1
         time.sleep(0)
 
-f = filterjit.filter_jit(result)
-g = f.partial(X)
-f(X)
-gc.collect()
-gc.freeze()  # a look is short then, so that there are many
 thread = threading.Thread(target=profile)
 thread.start()
 until = time.monotonic() + 5
 while time.monotonic() < until:
-    model = f(X)
-    g()
-    filterjit.tree_map(lambda x: x, model)
-    filterjit.partition(model, eqx.is_array)
-    filterjit.filter_jit(lambda m: m.states)(model)
+    calls()
 done.set()
 thread.join()
 assert looks > 10, looks
@@ -74,27 +85,16 @@ print("ok")
 
 # On Python 3.11 a collection starts in an allocation, on later ones where Python code runs.
 CALLBACK = """
-f = filterjit.filter_jit(lambda x: [[x], (x, [x]), {"a": (x, 1.0)}, Model([x], (x, x))])
-h = filterjit.filter_jit(result)
-model = h(X)
-f(X)
-gc.collect()
-gc.freeze()
+look_now = look
 gc.callbacks.append(look)
 gc.set_threshold(1)
-look_now = look
 for _ in range(20):
-    f(X)
-    h(X)
-    f.partial(X)()
-    filterjit.tree_map(lambda x: x, model)
-    filterjit.partition(model, eqx.is_array)
-    filterjit.filter_jit(lambda m, n: [m.states, n])(model, [1, (2, [3])])
+    calls()
 print("ok")
 """
 
 
 @pytest.mark.parametrize("program", [THREAD, CALLBACK], ids=["thread", "callback"])
 def test_a_profiler(program: str) -> None:
-    done = run_code(SETUP + program, options=("-X", "faulthandler"))
+    done = run_code(SETUP + CALLS + program, options=("-X", "faulthandler"))
     assert done.stdout == "ok\n"

@@ -33,10 +33,15 @@ def partition(
         TypeError: a function among the filters returned None. Other exceptions of a filter are
             passed on, with a note that names the leaf.
     """
-    expressions = tuple(map(as_expression, filters))
+    expressions = _expressions(filters)
     if is_leaf is not None and len(expressions) == 1 and _is_tree(expressions[0]):
         return _partition_by_tree(tree, filters[0], is_leaf, replace)
     return _core.partition(registry, tree, expressions, is_leaf, replace)
+
+
+def _expressions(filters: tuple[Any, ...]) -> tuple[Any, ...]:
+    # Of a list: before Python 3.14 other threads see the tuple that `tuple` fills from an iterator.
+    return tuple([as_expression(f) for f in filters])
 
 
 def _is_tree(expression: Any) -> bool:
@@ -97,5 +102,5 @@ def partition_dict(tree: Any, *filters: Any, is_leaf: IsLeaf = None) -> tuple[An
             y}}``.
         TypeError: as `partition`.
     """
-    expressions = tuple(map(as_expression, filters))
+    expressions = _expressions(filters)
     return _core.partition_dict(registry, tree, ("arrays",), expressions, is_leaf)

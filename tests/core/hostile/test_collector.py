@@ -8,6 +8,7 @@ Here they are found by the number of objects that they refer to, which crashes n
 import collections
 import contextlib
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from core_support import (
     Linear,
     LoudPoint,
     Maybe,
+    Module,
     Options,
     Point,
     Record,
@@ -41,6 +43,7 @@ class Watch:
 
     def __call__(self, *_: Any) -> None:
         self.looks += 1
+        gc.disable()  # what this allocates need not be looked at
         for x in gc.get_objects():
             self.also(x)
             # ``tuple`` of a generator makes a tuple of 10 items first, before Python 3.14.
@@ -50,25 +53,36 @@ class Watch:
                 others = 0 if cls in (tuple, list) or not cls.__flags__ & 1 << 9 else 1
                 if len(gc.get_referents(x)) < len(x) + others:
                     self.found.append((cls, len(x), gc.get_referents(x)))
+        gc.enable()
 
 
 look = Watch()
+# The functions of core_support that call the core.
+CALLERS = ("call", "flat", "run")
+
+
+def at_collection(*_: Any) -> None:
+    """Looks if the core has started the collection, which it can do on Python 3.11: in each
+    allocation.  Python itself has incomplete containers there too, in ``zip`` for example."""
+    code = sys._getframe(1).f_code
+    if code.co_filename == __file__ or code.co_name in CALLERS:
+        look()
 
 
 @contextlib.contextmanager
 def looking(also: Callable[[Any], Any] = type) -> Iterator[None]:
-    """Looks at each collection too.  On Python 3.11 one can start in each allocation."""
+    """Collects as often as possible, and looks then too."""
     look.__init__()  # type: ignore[misc]
     look.also = also
     gc.freeze()  # a look is short then; the fixture of the module unfreezes
     threshold = gc.get_threshold()
-    gc.callbacks.append(look)
+    gc.callbacks.append(at_collection)
     gc.set_threshold(1)
     try:
         yield
     finally:
         gc.set_threshold(*threshold)
-        gc.callbacks.remove(look)
+        gc.callbacks.remove(at_collection)
     assert look.looks > 0
     assert look.found == []
 
@@ -151,11 +165,13 @@ class TestTreesThatAreBuilt:
     def test_results_of_calls(self, name: str) -> None:
         tree, registry = ROOTS[name](*pair()), registry_that_looks()
         f = jit(lambda x: tree, registry)
-        with looking():
+        with looking(lambda x: isinstance(x, Module) and vars(x)):
             results = [f(Array()) for _ in range(3)]
         _, structure = core.flatten(registry, tree)
         for result in results:
             assert core.flatten(registry, result)[1] == structure
+            if isinstance(result, Module):
+                assert len(vars(result)) == len(list(vars(result))) >= len(vars(tree))
 
     def test_arguments_of_traces(self, name: str) -> None:
         tree = ROOTS[name](*pair())
@@ -262,28 +278,37 @@ def test_iterables() -> None:
 
 
 def test_errors_of_binding() -> None:
-    f = jit(lambda x: x, make_registry())
     calls: list[Any] = []
-    f._options.raise_binding_error = lambda f, args, kwargs: calls.append((args, kwargs))
+
+    def hook(f: Any, args: Any, kwargs: Any) -> None:
+        look()
+        calls.append((args, kwargs))
+
+    f = jit(lambda x: x, make_registry())
+    f._options.raise_binding_error = hook
+    arguments = tuple(range(25))  # more than Python keeps for the next tuple
     with looking():
-        for _ in range(3):
-            try:
-                f(1, 2, 3, y=4)
-            except TypeError:
-                pass
-    assert calls == [((1, 2, 3), {"y": 4})] * 3
+        for _ in range(100):
+            kept = [{} for _ in range(100)]  # so that a dict has to be allocated
+            with contextlib.suppress(TypeError):
+                f(*arguments, y=4)
+    assert calls == [(arguments, {"y": 4})] * 100 and len(kept) == 100
 
 
 def test_outputs_are_seen_with_their_arrays() -> None:
     def on(x: Any) -> None:
         if type(x).__name__ == "Output":
-            assert type(x.arrays) is tuple
+            look.found += [x] * (type(x.arrays) is not tuple)
 
-    f = jit(lambda x: [x, x], make_registry())
+    def fun(x: Any) -> Any:
+        look()
+        return [x] * 25
+
+    f = jit(fun, make_registry())
     with looking(on):
-        for _ in range(3):
+        for _ in range(100):
             f(Array())
-            f._lookup(Array())[0].finish([Array()], Array)
+            f._lookup(Array())[0].finish([Array()] * 25, Array)
 
 
 class TestStructures:
