@@ -68,8 +68,8 @@ def flatten_with_keys(
     """Flattens one level of a node: returns its children, its aux data, a function that rebuilds
     the node from children, and the keys of the children."""
     pairs, treedef = jtu.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
-    children = tuple(child for _, child in pairs)
-    keys = tuple(_key(path[0]) for path, _ in pairs)
+    children = tuple([child for _, child in pairs])
+    keys = tuple([_key(path[0]) for path, _ in pairs])
     aux = treedef.node_data()[1]
     # Not treedef.unflatten: the garbage collector does not see what a treedef references, so a
     # cycle through a function in the aux data would never be freed.
@@ -94,8 +94,8 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
         return None  # its attributes may be stored elsewhere than in `x.__dict__`
     missing, wrapper = layout
     fields = dataclasses.fields(cls)
-    dynamic = tuple(f.name for f in fields if not f.metadata.get("static", False))
-    static = tuple(f.name for f in fields if f.metadata.get("static", False))
+    dynamic = tuple([f.name for f in fields if not f.metadata.get("static", False)])
+    static = tuple([f.name for f in fields if f.metadata.get("static", False)])
 
     children, aux, unflatten, _ = flatten_with_keys(x)
     attributes = x.__dict__

@@ -40,9 +40,13 @@ class Watch:
         self.looks = 0
         self.found: list[Any] = []
         self.also: Callable[[Any], Any] = type
+        self.is_looking = False
 
     def __call__(self, *_: Any) -> None:
+        if self.is_looking:  # `also` can build trees
+            return
         self.looks += 1
+        self.is_looking = True
         gc.disable()  # what this allocates need not be looked at
         for x in gc.get_objects():
             self.also(x)
@@ -54,6 +58,7 @@ class Watch:
                 if len(gc.get_referents(x)) < len(x) + others:
                     self.found.append((cls, len(x), gc.get_referents(x)))
         gc.enable()
+        self.is_looking = False
 
 
 look = Watch()
