@@ -15,7 +15,7 @@
 #if defined(__GNUC__)
 #define FJ_LIKELY(x) __builtin_expect(!!(x), 1)
 #define FJ_UNLIKELY(x) __builtin_expect(!!(x), 0)
-#define FJ_NOINLINE __attribute__((noinline)) /* keeps its arrays out of the caller's frame */
+#define FJ_NOINLINE __attribute__((noinline))
 #else
 #define FJ_LIKELY(x) (x)
 #define FJ_UNLIKELY(x) (x)

@@ -5,10 +5,8 @@
 
 #include "base/common.h"
 
-/* The names of the hooks that C calls (call.c, filter_jit.c), and __dict__ (fields.c), interned
- * once. */
+/* The names of the hooks that C calls (call.c, filter_jit.c), interned once. */
 #define FJ_NAMES(NAME)                                                                        \
-    NAME(__dict__)                                                                            \
     NAME(became_method)                                                                       \
     NAME(before_raising_call)                                                                 \
     NAME(compile)                                                                             \

@@ -3,7 +3,8 @@
  * Without FJ_HAVE_INSTANCE_VALUES, all of this is done in the instance's dict, by functions of
  * the public API.  A dict is read in one pass over its items, and compared with the names of
  * the fields by identity; looking up each name takes about twice as long.  An instance that is
- * built gets a dict, so that none is created when it is read.
+ * built gets its dict at once, since setting items of a dict is faster than setting
+ * attributes.
  *
  * Python code can run in a look-up in a __dict__ with a key that is not exactly a str
  * (FjFieldView.python_free is 0 then), in a data descriptor that is set and, where something
@@ -198,23 +199,6 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
     return 0;
 }
 
-#if !FJ_HAVE_INSTANCE_VALUES
-static PyObject *
-dict_name(const FjNodeKind *kind)
-{
-    return fj_state_of(Py_TYPE(kind))->str___dict__;
-}
-
-/* Whether object.__setattr__ sets the __dict__ of an instance without running Python code. */
-static int
-has_settable_dict(const FjNodeKind *kind, PyTypeObject *type)
-{
-    PyObject *found = _PyType_Lookup(type, dict_name(kind)); /* borrowed */
-    return found != NULL && Py_IS_TYPE(found, &PyGetSetDescr_Type);
-}
-
-#endif
-
 /* Whether no field has a data descriptor in the class, so that a field can be set by storing
  * its value.  The result is cached until the class changes. */
 static int
@@ -224,11 +208,6 @@ stores_directly(FjNodeKind *kind, PyTypeObject *type)
         return 1;
     }
     kind->direct_version = 0;
-#if !FJ_HAVE_INSTANCE_VALUES
-    if (!has_settable_dict(kind, type)) {
-        return 0;
-    }
-#endif
     for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
         PyObject *found =
             _PyType_Lookup(type, PyTuple_GET_ITEM(kind->names, i)); /* borrowed */
@@ -260,6 +239,31 @@ fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *
     return result;
 }
 
+#if !FJ_HAVE_INSTANCE_VALUES
+/* Sets the fields in the instance's dict; steals all `values`.  0, or -1 with an error. */
+static int
+fill_dict(PyObject *object, const FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
+{
+    int result = 0;
+    PyObject *dict = NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (values[i] == NULL) {
+            continue;
+        }
+        if (dict == NULL && result == 0) {
+            dict = PyObject_GenericGetDict(object, NULL);
+            result = dict == NULL ? -1 : 0;
+        }
+        if (result == 0) {
+            result = PyDict_SetItem(dict, PyTuple_GET_ITEM(kind->names, i), values[i]);
+        }
+        Py_DECREF(values[i]);
+    }
+    Py_XDECREF(dict);
+    return result;
+}
+#endif
+
 int
 fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                      Py_ssize_t count)
@@ -268,6 +272,10 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
     if (FJ_LIKELY(kind->placed == count && stores_directly(kind, Py_TYPE(object)) &&
                   fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
         return 0;
+    }
+#else
+    if (FJ_LIKELY(stores_directly(kind, Py_TYPE(object)))) {
+        return fill_dict(object, kind, values, count);
     }
 #endif
     int result = 0;
@@ -281,80 +289,6 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
     }
     return result;
 }
-
-#if !FJ_HAVE_INSTANCE_VALUES
-/* Sets the values, which are not stolen, in the dict.  0, or -1 with an error. */
-static int
-set_items(PyObject *dict, const FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
-{
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (values[i] != NULL &&
-            PyDict_SetItem(dict, PyTuple_GET_ITEM(kind->names, i), values[i]) < 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-/* Fills the dict that CPython makes for the instance, and makes a model of it.  Such a dict,
- * and each copy of it, shares its keys with the dicts of other instances.  0, or -1 with an
- * error. */
-static int
-fill_and_make_model(PyObject *object, const FjNodeKind *kind, PyObject *const *values,
-                    Py_ssize_t count, PyObject **model)
-{
-    PyObject *new = NULL;
-    PyObject *dict = PyObject_GenericGetDict(object, NULL);
-    int result = dict == NULL ? -1 : set_items(dict, kind, values, count);
-    if (result == 0) {
-        new = PyDict_Copy(dict);
-        result = new == NULL ? -1 : 0;
-    }
-    for (Py_ssize_t i = 0; i < kind->dynamic && result == 0; i++) {
-        if (values[i] != NULL) {
-            result = PyDict_SetItem(new, PyTuple_GET_ITEM(kind->names, i), Py_None);
-        }
-    }
-    if (result == 0) {
-        Py_XSETREF(*model, Py_NewRef(new)); /* a finalizer may have set it meanwhile */
-    }
-    Py_XDECREF(new);
-    Py_XDECREF(dict);
-    return result;
-}
-
-/* Gives the instance a copy of the model.  0, or -1 with an error. */
-static int
-fill_by_model(PyObject *object, const FjNodeKind *kind, PyObject *const *values,
-              PyObject *model)
-{
-    PyObject *dict = PyDict_Copy(model);
-    int result = -1;
-    if (dict != NULL && set_items(dict, kind, values, kind->dynamic) == 0) {
-        result = PyObject_GenericSetAttr(object, dict_name(kind), dict);
-    }
-    Py_XDECREF(dict);
-    return result;
-}
-
-int
-fj_fields_fill_dict(PyObject *object, FjNodeKind *kind, PyObject *const *values,
-                    Py_ssize_t count, PyObject **model)
-{
-    if (FJ_UNLIKELY(!stores_directly(kind, Py_TYPE(object)))) {
-        return fj_fields_fill_fresh(object, kind, values, count);
-    }
-    /* A model is empty if there are no values, or after the garbage collector has cleared it,
-     * which it may do before a finalizer uses the Structure for the last time. */
-    int result = *model != NULL && PyDict_GET_SIZE(*model) > 0
-                     ? fill_by_model(object, kind, values, *model)
-                     : fill_and_make_model(object, kind, values, count, model);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Py_XDECREF(values[i]);
-    }
-    return result;
-}
-#endif
 
 int
 fj_fields_is_wrapper(PyObject *object, const FjNodeKind *kind)

@@ -29,8 +29,8 @@ typedef struct {
 int fj_fields_view(PyObject *object, FjFieldView *view);
 
 /* Sets `values` to the values of the first `count` names, borrowed, NULL where one is not set,
- * if the dict has no other keys.  Looks up no key and runs no Python code.  1, or 0 if there is
- * another key. */
+ * if the dict has no other keys.  Looks up no key and runs no Python code.  1, or 0 if there
+ * is another key. */
 int fj_fields_read_dict(PyObject *dict, const FjNodeKind *kind, Py_ssize_t count,
                         PyObject **values);
 
@@ -96,14 +96,6 @@ int fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObje
  * field unset.  0, or -1 with an error. */
 int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                          Py_ssize_t count);
-
-#if !FJ_HAVE_INSTANCE_VALUES
-/* (P) Does the same by giving the instance a dict, a copy of `*model`, which has the values of
- * the static fields and None for the dynamic ones.  Makes `*model` if it is NULL.  A model is
- * for one set of static fields and values, and of dynamic fields that are set. */
-int fj_fields_fill_dict(PyObject *object, FjNodeKind *kind, PyObject *const *values,
-                        Py_ssize_t count, PyObject **model);
-#endif
 
 /* Whether the instance counts as a wrapper, as after functools.update_wrapper: the number
  * of its attributes is not the number of its fields.  The attributes of a wrapper

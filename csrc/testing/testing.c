@@ -309,8 +309,8 @@ testing_exec(PyObject *module)
     int result = type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)type);
     Py_XDECREF(type);
     if (result == 0) {
-        result = PyModule_AddIntConstant(module, "reads_instance_values",
-                                         FJ_HAVE_INSTANCE_VALUES);
+        result =
+            PyModule_AddIntConstant(module, "reads_instance_values", FJ_HAVE_INSTANCE_VALUES);
     }
     return result;
 }

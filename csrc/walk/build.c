@@ -187,17 +187,10 @@ set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
 }
 
 /* Calls object.__new__, which gives the instance its array of values.  An instance that is
- * only allocated would create a dict for its attributes later.  Without
- * FJ_HAVE_INSTANCE_VALUES it gets a dict in any case. */
+ * only allocated would create a dict for its attributes later. */
 static PyObject *
 new_module(Build *b, const FjNode *node)
 {
-#if !FJ_HAVE_INSTANCE_VALUES
-    PyTypeObject *type = fj_node_kind(node)->type;
-    if (!PyType_HasFeature(type, Py_TPFLAGS_IS_ABSTRACT)) { /* which object.__new__ refuses */
-        return type->tp_alloc(type, 0);
-    }
-#endif
     return PyBaseObject_Type.tp_new(fj_node_kind(node)->type, b->no_arguments, NULL);
 }
 
@@ -253,13 +246,7 @@ build_module(Build *b, const FjNode *node)
         }
         return NULL;
     }
-#if FJ_HAVE_INSTANCE_VALUES
-    int result = fj_fields_fill_fresh(object, fj_node_kind(node), values, built);
-#else
-    int result = fj_fields_fill_dict(object, fj_node_kind(node), values, built,
-                                     &b->structure->info[node - b->structure->nodes].cached);
-#endif
-    if (result < 0) {
+    if (fj_fields_fill_fresh(object, fj_node_kind(node), values, built) < 0) {
         Py_CLEAR(object);
     }
     return object;

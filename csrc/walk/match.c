@@ -297,6 +297,7 @@ match_module_holding(Match *m, const FjNode *node, PyObject *object)
     return result;
 }
 
+/* Matches the fields of a Module one by one. */
 static inline int
 match_fields(Match *m, const FjNode *node, const FjFieldView *view)
 {
@@ -307,7 +308,8 @@ match_fields(Match *m, const FjNode *node, const FjFieldView *view)
     return result;
 }
 
-/* Matches a Module whose attributes are in a dict. */
+/* Matches a Module whose attributes are in a dict.  Not inlined, so that its array takes no
+ * stack where there is no dict. */
 static FJ_NOINLINE int
 match_module_dict(Match *m, const FjNode *node, const FjFieldView *view)
 {

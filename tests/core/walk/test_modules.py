@@ -64,6 +64,11 @@ def reversed_dict(x: Any) -> Any:
     return x
 
 
+def keys_not_interned(x: Any) -> Any:
+    x.__dict__ = {"".join(list(k)): v for k, v in vars(x).items()}
+    return x
+
+
 def generic_dict(x: Any) -> Any:
     """Gives the instance a dict whose look-ups may run Python code."""
     x.__dict__[3] = 4
@@ -92,7 +97,7 @@ def as_it_is(x: Any) -> Any:
     return x
 
 
-DIRECT = [as_it_is, materialise, reinsert, own_dict, reversed_dict, once_generic]
+DIRECT = [as_it_is, materialise, reinsert, own_dict, reversed_dict, keys_not_interned, once_generic]
 # An instance with more attributes than fields is taken as a wrapper of a function.
 MORE = [generic_dict, with_extra, with_many]
 
