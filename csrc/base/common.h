@@ -15,9 +15,11 @@
 #if defined(__GNUC__)
 #define FJ_LIKELY(x) __builtin_expect(!!(x), 1)
 #define FJ_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define FJ_NOINLINE __attribute__((noinline))
 #else
 #define FJ_LIKELY(x) (x)
 #define FJ_UNLIKELY(x) (x)
+#define FJ_NOINLINE
 #endif
 
 /* Checks that `result`, which the Python function `function` returned, is a tuple, as

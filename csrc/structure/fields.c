@@ -1,10 +1,44 @@
 /* Reading and setting the fields of a Module.  The layout of the storage is in compat.h.
  *
+ * Without FJ_HAVE_INSTANCE_VALUES, all of this is done in the instance's dict, by functions of
+ * the public API.  A dict is read in one pass over its items, and compared with the names of
+ * the fields by identity; looking up each name takes about twice as long.  An instance that is
+ * built gets its dict at once, since setting items of a dict is faster than setting
+ * attributes.
+ *
  * Python code can run in a look-up in a __dict__ with a key that is not exactly a str
- * (FjFieldView.python_free is 0 then), in a data descriptor that is set, and, without
- * FJ_HAVE_INSTANCE_VALUES, in finalizers, when the instance's dict is created.
+ * (FjFieldView.python_free is 0 then), in a data descriptor that is set and, where something
+ * is allocated, in finalizers.
  */
 #include "structure/fields.h"
+
+#if !FJ_HAVE_INSTANCE_VALUES
+/* The instance's dict, borrowed, which is created if it has none yet; NULL without an error if
+ * it cannot have one, or with MemoryError.
+ *
+ * Creating an object starts the garbage collector in Python 3.11, and so it may run Python
+ * code.  Newer versions start it between instructions of Python code only. */
+static PyObject *
+dict_of(PyObject *object)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    int enabled = PyGC_Disable();
+#endif
+    PyObject *dict = PyObject_GenericGetDict(object, NULL);
+#if PY_VERSION_HEX < 0x030C0000
+    if (enabled) {
+        PyGC_Enable();
+    }
+#endif
+    if (dict != NULL) {
+        Py_DECREF(dict); /* the instance holds it */
+    }
+    else if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+    }
+    return dict;
+}
+#endif
 
 int
 fj_fields_view(PyObject *object, FjFieldView *view)
@@ -23,23 +57,61 @@ fj_fields_view(PyObject *object, FjFieldView *view)
         view->dict = pointer == NULL ? NULL : *pointer;
     }
 #else
-    /* May create the dict, which can start the garbage collector. */
-    view->python_free = 0;
-    view->dict = PyObject_GenericGetDict(object, NULL);
-    if (view->dict == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
-            return -1;
-        }
-        PyErr_Clear();
-        return 0;
+    view->dict = dict_of(object);
+    if (FJ_UNLIKELY(view->dict == NULL && PyErr_Occurred())) {
+        return -1;
     }
-    Py_DECREF(view->dict); /* the instance holds it */
+    view->python_free = view->dict == NULL; /* looking at all keys takes too long */
 #endif
     if (view->values == NULL && view->dict != NULL) {
         view->used = PyDict_GET_SIZE(view->dict);
         view->python_free = view->python_free && fj_compat_dict_is_unicode(view->dict);
     }
     return 0;
+}
+
+/* The index of `key` among the first `count` names, which are looked at from `first` on; -1 if
+ * it is not among them.  Runs no Python code. */
+static inline Py_ssize_t
+find_name(PyObject *key, PyObject *const *names, Py_ssize_t count, Py_ssize_t first)
+{
+    Py_ssize_t i = first;
+    for (Py_ssize_t tried = 0; tried < count; tried++) {
+        if (FJ_LIKELY(key == names[i])) {
+            return i;
+        }
+        i = i + 1 == count ? 0 : i + 1;
+    }
+    /* Compare values too: a key that was added through a __dict__ need not be interned. */
+    for (Py_ssize_t tried = 0; tried < count && PyUnicode_CheckExact(key); tried++) {
+        if (PyUnicode_Compare(key, names[i]) == 0) {
+            return i;
+        }
+        i = i + 1 == count ? 0 : i + 1;
+    }
+    return -1;
+}
+
+int
+fj_fields_read_dict(PyObject *dict, const FjNodeKind *kind, Py_ssize_t count,
+                    PyObject **values)
+{
+    PyObject *key, *value;
+    Py_ssize_t position = 0, next = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        values[i] = NULL;
+    }
+    while (fj_compat_dict_next(dict, &position, &key, &value)) {
+        /* The next key is nearly always that of the next field.  An __init__ often sets the
+         * static fields first. */
+        Py_ssize_t i = find_name(key, ((PyTupleObject *)kind->names)->ob_item, count, next);
+        if (i < 0) {
+            return 0;
+        }
+        values[i] = value;
+        next = i + 1 == count ? 0 : i + 1;
+    }
+    return 1;
 }
 
 Py_ssize_t
@@ -103,6 +175,14 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
     if (view_if_same_class(object, kind, &view) < 0) {
         return -1;
     }
+#if !FJ_HAVE_INSTANCE_VALUES
+    if (view.dict != NULL && fj_fields_read_dict(view.dict, kind, count, values)) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            values[i] = values[i] == missing ? NULL : Py_XNewRef(values[i]);
+        }
+        return 0;
+    }
+#endif
     for (Py_ssize_t i = 0; i < count; i++) {
         values[i] = NULL;
         if (FJ_LIKELY(view.python_free)) {
@@ -119,7 +199,6 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
     return 0;
 }
 
-#if FJ_HAVE_INSTANCE_VALUES
 /* Whether no field has a data descriptor in the class, so that a field can be set by storing
  * its value.  The result is cached until the class changes. */
 static int
@@ -140,7 +219,6 @@ stores_directly(FjNodeKind *kind, PyTypeObject *type)
     kind->direct_version = type->tp_version_tag;
     return 1;
 }
-#endif
 
 int
 fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *value)
@@ -161,6 +239,31 @@ fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *
     return result;
 }
 
+#if !FJ_HAVE_INSTANCE_VALUES
+/* Sets the fields in the instance's dict; steals all `values`.  0, or -1 with an error. */
+static int
+fill_dict(PyObject *object, const FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
+{
+    int result = 0;
+    PyObject *dict = NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (values[i] == NULL) {
+            continue;
+        }
+        if (dict == NULL && result == 0) {
+            dict = PyObject_GenericGetDict(object, NULL);
+            result = dict == NULL ? -1 : 0;
+        }
+        if (result == 0) {
+            result = PyDict_SetItem(dict, PyTuple_GET_ITEM(kind->names, i), values[i]);
+        }
+        Py_DECREF(values[i]);
+    }
+    Py_XDECREF(dict);
+    return result;
+}
+#endif
+
 int
 fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                      Py_ssize_t count)
@@ -169,6 +272,10 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
     if (FJ_LIKELY(kind->placed == count && stores_directly(kind, Py_TYPE(object)) &&
                   fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
         return 0;
+    }
+#else
+    if (FJ_LIKELY(stores_directly(kind, Py_TYPE(object)))) {
+        return fill_dict(object, kind, values, count);
     }
 #endif
     int result = 0;

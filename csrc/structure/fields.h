@@ -20,13 +20,19 @@ typedef struct {
     PyObject **values; /* borrowed; NULL when the attributes are in `dict` */
     PyObject *dict;    /* borrowed; NULL when there are no attributes at all */
     Py_ssize_t used;   /* the number of attributes that are set */
-    int python_free;   /* reading a field runs no Python code: all names are exactly str */
+    int python_free;   /* reading a field runs no Python code: all names are exactly str.
+                        * Without FJ_HAVE_INSTANCE_VALUES, it is 1 only if there are none */
 } FjFieldView;
 
-/* (P) Fills in `view`.  0, or -1 with MemoryError.  Runs no Python code if
- * FJ_HAVE_INSTANCE_VALUES; otherwise it may create the instance's dict, which can start the
- * garbage collector. */
+/* Fills in `view`.  0, or -1 with MemoryError: without FJ_HAVE_INSTANCE_VALUES, it may create
+ * the instance's dict.  Runs no Python code. */
 int fj_fields_view(PyObject *object, FjFieldView *view);
+
+/* Sets `values` to the values of the first `count` names, borrowed, NULL where one is not set,
+ * if the dict has no other keys.  Looks up no key and runs no Python code.  1, or 0 if there
+ * is another key. */
+int fj_fields_read_dict(PyObject *dict, const FjNodeKind *kind, Py_ssize_t count,
+                        PyObject **values);
 
 /* The array of the instance's values, borrowed; `*used` is how many of them are set.  NULL
  * when the instance has no such array. */
@@ -91,10 +97,10 @@ int fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObje
 int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                          Py_ssize_t count);
 
-/* (P) Whether the instance counts as a wrapper, as after functools.update_wrapper: the number
+/* Whether the instance counts as a wrapper, as after functools.update_wrapper: the number
  * of its attributes is not the number of its fields.  The attributes of a wrapper
  * (FjNodeKind.names) then belong to it as well, whether they are set or not, as in Equinox.
- * 1, 0, or -1 with MemoryError.  Runs Python code only where fj_fields_view does. */
+ * 1, 0, or -1 with MemoryError.  Runs no Python code. */
 int fj_fields_is_wrapper(PyObject *object, const FjNodeKind *kind);
 
 #endif

@@ -316,6 +316,32 @@ match_module_holding(Match *m, const FjNode *node, PyObject *object)
     return result;
 }
 
+/* Matches the fields of a Module one by one. */
+static inline int
+match_fields(Match *m, const FjNode *node, const FjFieldView *view)
+{
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+        result = match_child(m, fj_fields_peek(view, fj_node_kind(node), i));
+    }
+    return result;
+}
+
+/* Matches a Module whose attributes are in a dict.  Not inlined, so that its array takes no
+ * stack where there is no dict. */
+static FJ_NOINLINE int
+match_module_dict(Match *m, const FjNode *node, const FjFieldView *view)
+{
+    PyObject *values[FJ_FIELDS_INLINE];
+    if (view->dict != NULL && node->arity <= FJ_FIELDS_INLINE &&
+        fj_fields_read_dict(view->dict, fj_node_kind(node), node->arity, values)) {
+        return match_items(m, values, node->arity);
+    }
+    return view->python_free || fj_compat_dict_is_unicode(view->dict)
+               ? match_fields(m, node, view)
+               : NEEDS_PYTHON;
+}
+
 static int
 match_module(Match *m, const FjNode *node, PyObject *object)
 {
@@ -327,22 +353,17 @@ match_module(Match *m, const FjNode *node, PyObject *object)
     if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
         return FJ_MATCH_ERROR;
     }
-    if (FJ_UNLIKELY(!view.python_free)) {
-        return NEEDS_PYTHON;
-    }
     if (FJ_UNLIKELY((view.used != fj_node_kind_fields(kind)) !=
                     !!(node->flags & FJ_NODE_WRAPPER))) {
         return FJ_MATCH_NO;
     }
-    if (FJ_LIKELY(view.values != NULL && fj_fields_in_order(kind) &&
-                  !(node->flags & FJ_NODE_WRAPPER))) {
+    if (FJ_UNLIKELY(view.values == NULL)) {
+        return match_module_dict(m, node, &view);
+    }
+    if (FJ_LIKELY(fj_fields_in_order(kind) && !(node->flags & FJ_NODE_WRAPPER))) {
         return match_items(m, view.values, node->arity);
     }
-    int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
-        result = match_child(m, fj_fields_peek(&view, kind, i));
-    }
-    return result;
+    return match_fields(m, node, &view);
 }
 
 static int

@@ -64,6 +64,11 @@ def reversed_dict(x: Any) -> Any:
     return x
 
 
+def keys_not_interned(x: Any) -> Any:
+    x.__dict__ = {"".join(list(k)): v for k, v in vars(x).items()}
+    return x
+
+
 def generic_dict(x: Any) -> Any:
     """Gives the instance a dict whose look-ups may run Python code."""
     x.__dict__[3] = 4
@@ -92,7 +97,7 @@ def as_it_is(x: Any) -> Any:
     return x
 
 
-DIRECT = [as_it_is, materialise, reinsert, own_dict, reversed_dict, once_generic]
+DIRECT = [as_it_is, materialise, reinsert, own_dict, reversed_dict, keys_not_interned, once_generic]
 # An instance with more attributes than fields is taken as a wrapper of a function.
 MORE = [generic_dict, with_extra, with_many]
 
@@ -359,6 +364,51 @@ def test_properties_without_a_setter_fail_to_build(registry: Any) -> None:
     arrays, structure = core.flatten(registry, ReadOnly(Array()))
     with pytest.raises(AttributeError):
         structure.unflatten(arrays)
+
+
+def test_a_dict_that_the_class_hides(registry: Any) -> None:
+    """``object.__setattr__`` and ``object.__getattribute__`` pass over a ``__dict__`` of the
+    class."""
+
+    class Hiding(Module):
+        dynamic = ("a",)
+        static = ("b",)
+        __dict__ = property(lambda self: 1 / 0, lambda self, value: 1 / 0)  # type: ignore[assignment]
+
+        def __init__(self, a: Any) -> None:
+            object.__setattr__(self, "a", a)
+            object.__setattr__(self, "b", "b")
+
+    tree = Hiding(Array())
+    arrays, structure = core.flatten(registry, tree)
+    assert arrays == (tree.a,)
+    for _ in range(3):
+        built: Any = structure.unflatten(arrays)
+        assert (built.a, built.b) == (tree.a, "b")
+        assert testing.match(structure, built) == arrays
+
+
+def test_trees_of_one_structure_share_no_dict(registry: Any) -> None:
+    arrays, structure = core.flatten(registry, [full(size=1), full(size=2), full(size=3)])
+    trees = [structure.unflatten(arrays) for _ in range(4)]
+    for tree in trees:
+        for i, x in enumerate(tree):
+            x.weight = x.size = i
+            x.extra = 1
+    for tree in [*trees, structure.unflatten(arrays)]:
+        assert len({id(vars(x)) for x in tree}) == 3
+    assert [x.size for x in structure.unflatten(arrays)] == [1, 2, 3]
+    assert testing.match(structure, structure.unflatten(arrays)) == arrays
+
+
+def test_values_under_each_others_names(registry: Any) -> None:
+    a, b = Array(), Array()
+    structure = check(registry, full(weight=a, bias=b, size=1, activation=2))
+    swapped = full()
+    swapped.__dict__ = {"bias": a, "weight": b, "activation": 2, "size": 1}
+    assert testing.match(structure, swapped) == (b, a)
+    swapped.__dict__ = {"weight": a, "bias": b, "activation": 1, "size": 2}
+    assert testing.match(structure, swapped) is None
 
 
 def test_building_runs_no_init(registry: Any) -> None:
