@@ -78,7 +78,7 @@ def _dtype_contents(dtype: np.dtype[Any]) -> Any:
     metadata = dict(dtype.metadata) if dtype.metadata else None
     if dtype.names is None and dtype.subdtype is None:
         return dtype.num, dtype.str, metadata
-    fields = dtype.fields or {}
+    fields: Any = dtype.fields or {}
     return (
         dtype.subdtype,
         tuple((name, *fields[name]) for name in dtype.names or ()),
@@ -116,6 +116,8 @@ def _nothing(_: Any) -> Any:
     return ()
 
 
+_default_factory: Key = collections.defaultdict.__dict__["default_factory"].__get__
+
 # What values of a type consist of, besides attributes. Subclasses are compared alike.
 CONTENTS: dict[type, Key] = {
     int: int.__int__,
@@ -130,10 +132,7 @@ CONTENTS: dict[type, Key] = {
     dict: _items(dict),
     collections.Counter: _items(dict),
     collections.OrderedDict: _items(collections.OrderedDict),
-    collections.defaultdict: lambda x: (
-        collections.defaultdict.default_factory.__get__(x),
-        tuple(dict.items(x)),
-    ),
+    collections.defaultdict: lambda x: (_default_factory(x), tuple(dict.items(x))),
     collections.deque: lambda x: (tuple(collections.deque.__iter__(x)), x.maxlen),
     collections.UserDict: _nothing,
     collections.UserList: _nothing,
@@ -241,7 +240,8 @@ class _Array:
 
 def _bytes_of(x: Any) -> bytes:
     is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(x) if is_key else x).tobytes()
+    data: bytes = np.asarray(jax.random.key_data(x) if is_key else x).tobytes()
+    return data
 
 
 # ---- attributes ----
