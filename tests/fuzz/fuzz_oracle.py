@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime
+import decimal
 import functools
 import itertools
 import struct
 import types
+import uuid
 import weakref
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import equinox as eqx
@@ -25,14 +29,18 @@ import jax.tree_util as jtu
 import numpy as np
 
 from filterjit import _core
+from filterjit._trees import _static_keys
 from support.modules import Deeper, Layer, Shell
 from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
 from support.statics import (
     Coarse,
     Constant,
+    DictOfOwn,
     Double,
+    Inherited,
     Integer,
     Level,
+    ListOfOwn,
     Other,
     Pair,
     Text,
@@ -258,6 +266,24 @@ def is_array(x: Any) -> bool:
 # ---- exact equality ----
 
 
+# Types whose contents the oracle takes from the library's own table of types.
+TABLE: tuple[type, ...] = (
+    collections.OrderedDict,
+    collections.defaultdict,
+    collections.Counter,
+    collections.deque,
+    types.SimpleNamespace,
+    types.UnionType,
+    bytearray,
+    datetime.datetime,
+    datetime.timezone,
+    decimal.Decimal,
+    uuid.UUID,
+    DictOfOwn,
+    ListOfOwn,
+)
+
+
 class Exact:
     """Makes keys of static values; with `structure`, functions are compared by structure."""
 
@@ -273,7 +299,7 @@ class Exact:
 
     def key(self, x: Any) -> Any:
         cls = type(x)
-        if cls in (int, bool, str, bytes, Integer, Text, Level):
+        if cls in (int, bool, str, bytes, Integer, Text, Level, datetime.timedelta):
             return serial(cls), x
         if x is None or x is ... or x is NotImplemented:
             return "constant", repr(x)
@@ -281,13 +307,13 @@ class Exact:
             return serial(cls), struct.pack("<d", x)
         if cls is complex:
             return serial(cls), struct.pack("<dd", x.real, x.imag)
-        if cls in (tuple, Pair, list):
+        if cls in (tuple, Pair, list, decimal.DecimalTuple):
             return serial(cls), tuple(map(self.key, x))
         if cls in (set, frozenset):
             return serial(cls), frozenset(map(self.key, x))
         if cls is dict:
             return serial(cls), tuple((self.key(k), self.key(v)) for k, v in x.items())
-        if cls in (Constant, Other, Variable):
+        if cls in (Constant, Inherited, Other, Variable):
             return serial(cls), self.key(x.value)
         if cls is Coarse:
             return serial(cls), x.value // 2
@@ -308,6 +334,8 @@ class Exact:
         if self.structure and cls is functools.partial:
             parts = self.key(x.func), self.key(x.args)
             return "partial", *parts, tuple((k, self.key(v)) for k, v in x.keywords.items())
+        if cls in TABLE:
+            return serial(cls), self.key(_static_keys.static_key(cls)(x))  # type: ignore[misc]
         return "identity", serial(x)
 
     def function(self, f: Any) -> Any:
@@ -415,7 +443,10 @@ def value(x: Any) -> Any:
     return aval(x), np.asarray(x).astype(_dtype(x.dtype)).tobytes()
 
 
-_CHANGING = (list, dict, set, Value, Variable, types.FunctionType, types.MethodType)
+_CHANGING = (
+    *(list, dict, set, Value, Variable, types.FunctionType, types.MethodType),
+    *(collections.deque, types.SimpleNamespace, bytearray),
+)
 
 
 def may_change(x: Any) -> bool:
@@ -447,11 +478,17 @@ def twin(x: Any) -> Any:
         return "".join(list(x))
     if cls is bytes:
         return bytes(bytearray(x))
-    if cls in (tuple, Pair, list, set, frozenset):
+    if cls in (tuple, Pair, list, ListOfOwn, collections.deque, set, frozenset):
         return cls([twin(y) for y in x])
-    if cls is dict:
-        return {twin(k): twin(v) for k, v in x.items()}
-    if cls in (Constant, Other, Variable, Coarse, Value):
+    if cls in (dict, DictOfOwn, collections.OrderedDict, collections.Counter):
+        return cls({twin(k): twin(v) for k, v in x.items()})
+    if cls is collections.defaultdict:
+        return cls(x.default_factory, {twin(k): twin(v) for k, v in x.items()})
+    if cls is types.SimpleNamespace:
+        return cls(**{k: twin(v) for k, v in vars(x).items()})
+    if cls in TABLE:
+        return deepcopy(x)
+    if cls in (Constant, Inherited, Other, Variable, Coarse, Value):
         return cls(x.value)
     if cls is types.MethodType:
         return types.MethodType(x.__func__, x.__self__)

@@ -6,11 +6,14 @@ Everything draws from a ``random.Random``. If that is Hypothesis's, failures shr
 from __future__ import annotations
 
 import collections
+import datetime
+import decimal
 import functools
 import math
 import random
 import struct
 import types
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +31,12 @@ from support.statics import (
     Coarse,
     Colour,
     Constant,
+    DictOfOwn,
     Double,
+    Inherited,
     Integer,
     Level,
+    ListOfOwn,
     Other,
     Pair,
     Text,
@@ -98,6 +104,11 @@ ATOMS: list[Any] = [*NUMBERS, "1", "", "a", b"1", b"", Text("1"), ..., NotImplem
 ATOMS += [Colour.RED, Colour.BLUE, len, plain, int, bool, Integer, *_KEPT, *_THINGS, *_TREEDEFS]
 ATOMS += [np.dtype("float32"), np.dtype("int32"), jnp.float32, np.float32, np.dtype("<f4")]
 ATOMS += [range(2), range(0, 3, 2), range(0, 4, 2), slice, type(None)]
+_HOUR = datetime.timezone(datetime.timedelta(hours=1))
+_NOON = datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC)
+ATOMS += [decimal.Decimal("1"), decimal.Decimal("1.0"), _NOON, _NOON.astimezone(_HOUR)]
+ATOMS += [_HOUR, datetime.timezone(datetime.timedelta(hours=1), "CET"), int | str, str | int]
+ATOMS += [uuid.UUID(int=1), uuid.UUID(int=1, is_safe=uuid.SafeUUID.safe)]
 _MAKERS: list[Callable[[Any], Any]] = [
     lambda x: (x,),
     lambda x: (x, (x,)),
@@ -105,6 +116,7 @@ _MAKERS: list[Callable[[Any], Any]] = [
     lambda x: frozenset([x]),
     lambda x: frozenset([(x,), "a"]),
     Constant,
+    Inherited,
     Other,
     lambda x: Constant((x,)),
 ]
@@ -132,6 +144,15 @@ _FIELDS: list[Callable[[Any], Any]] = [
     Variable,
     lambda x: Variable([x]),
     lambda x: Constant([x]),
+    lambda x: Inherited([x]),
+    lambda x: ListOfOwn([x]),
+    lambda x: DictOfOwn(a=x),
+    lambda x: collections.OrderedDict([("a", x), ("b", 1)]),
+    lambda x: collections.OrderedDict([("b", 1), ("a", x)]),
+    lambda x: collections.defaultdict(list, a=x),
+    lambda x: collections.deque([x]),
+    lambda x: types.SimpleNamespace(a=x),
+    lambda x: bytearray(b"a"),
 ]
 
 
@@ -159,19 +180,24 @@ def draw_field(rng: random.Random) -> Any:
 def confuse(rng: random.Random, x: Any) -> Any:
     """Returns a static value that ``==`` or ``hash`` takes for `x`, or one like it, if there is one."""
     cls = type(x)
-    if cls in (tuple, Pair, list) and len(x) > 0:
+    if cls in (tuple, Pair, list, ListOfOwn) and len(x) > 0:
         if rng.randrange(4) == 0:
-            return rng.choice([tuple, Pair, list] if cls is list else [tuple, Pair])(x)
+            mutable = [tuple, Pair, list, ListOfOwn]
+            return rng.choice(mutable if isinstance(x, list) else [tuple, Pair])(x)
         at = rng.randrange(len(x))
         return cls([confuse(rng, y) if i == at else twin(y) for i, y in enumerate(x)])
     if cls in (set, frozenset):
         return cls([confuse(rng, y) for y in x])
-    if cls is dict:
+    if cls in (dict, DictOfOwn, collections.OrderedDict):
         if len(x) > 1 and rng.randrange(2):
-            return dict(reversed(x.items()))
-        return {twin(k): confuse(rng, v) for k, v in x.items()}
-    if cls in (Constant, Other):
-        return rng.choice([cls, cls, Constant, Other])(confuse(rng, x.value))
+            return cls(reversed(x.items()))
+        return cls({twin(k): confuse(rng, v) for k, v in x.items()})
+    if cls is collections.deque:
+        return cls([confuse(rng, y) for y in x])
+    if cls is types.SimpleNamespace:
+        return cls(**{k: confuse(rng, v) for k, v in vars(x).items()})
+    if cls in (Constant, Inherited, Other):
+        return rng.choice([cls, cls, Constant, Inherited, Other])(confuse(rng, x.value))
     if cls is Variable:
         return Variable(confuse(rng, x.value))
     if isinstance(x, (int, float, complex)):
@@ -384,7 +410,7 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
     """Changes a static value in place if possible. Returns the value to put in its place."""
     cls = type(x)
     number = twin(rng.choice(NUMBERS))
-    if cls is list:
+    if cls in (list, ListOfOwn):
         where = rng.randrange(len(x)) if x else 0
         if x and isinstance(x[where], list) and rng.randrange(2):
             return _change_static(rng, x[where], done)
@@ -396,7 +422,7 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
             x.pop()
         else:
             x.append(number)
-    elif cls is dict:
+    elif isinstance(x, dict):
         key = rng.choice(list(x)) if x else "a"
         if rng.randrange(2):
             x[key] = number
@@ -409,12 +435,18 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
         x.add(number)
     elif cls is Variable:
         x.value = confuse(rng, x.value)
+    elif cls is collections.deque:
+        x[0] = confuse(rng, x[0])
+    elif cls is types.SimpleNamespace:
+        x.a = confuse(rng, x.a)
+    elif cls is bytearray:
+        x[0] = (x[0] + 1) % 3
     elif cls is Value:
         x.value = (x.value + 1) % 4
     elif cls is tuple and x and isinstance(x[0], (list, Value)):
         _change_static(rng, x[0], done)
         return x
-    elif cls is Constant and isinstance(x.value, (list, Value)):
+    elif cls in (Constant, Inherited) and isinstance(x.value, (list, Value)):
         _change_static(rng, x.value, done)
         return x
     elif cls is functools.partial:

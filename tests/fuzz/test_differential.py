@@ -1,7 +1,10 @@
 """A short run of the fuzzer; ``python tests/fuzz/long.py`` is a long one."""
 
+import collections
+import decimal
 import gc
 import random
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,9 +22,12 @@ from hypothesis.stateful import run_state_machine_as_test
 from support.statics import (
     Colour,
     Constant,
+    DictOfOwn,
     Double,
+    Inherited,
     Integer,
     Level,
+    ListOfOwn,
     Other,
     Pair,
     Thing,
@@ -55,6 +61,10 @@ CONFUSABLE: list[Any] = [
     *((1,), (True,), [1], {1}, frozenset([1]), frozenset([True]), Pair((1,)), {1: 1}, {True: 1}),
     *({"a": 1, "b": 1}, {"b": 1, "a": 1}, Constant(1), Constant(True), Other(1), Constant([1])),
     *(range(0, 3, 2), range(0, 4, 2), Variable(1), Value(1), Thing(), int),
+    *(Inherited(1), Inherited(True), ListOfOwn([1]), DictOfOwn({1: 1}), DictOfOwn({True: 1})),
+    *(collections.OrderedDict(a=1), collections.OrderedDict(a=True), collections.deque([1])),
+    *(types.SimpleNamespace(a=1), types.SimpleNamespace(a=1.0), bytearray(b"a")),
+    *(decimal.Decimal("1"), decimal.Decimal("1.0"), int | str, str | int),
     *(2**61 - 1, lambda: 1, lambda: 1, trees._local_class(), trees._local_class()),
 ]
 

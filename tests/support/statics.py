@@ -66,6 +66,18 @@ class PartlyCompared:
     ignored: Any = dataclasses.field(default=0, compare=False)
 
 
+class Inherited(Constant):
+    """Has the ``__eq__`` of a dataclass, without being declared as one."""
+
+
+class ListOfOwn(list[Any]):
+    """A subclass of list."""
+
+
+class DictOfOwn(dict[Any, Any]):
+    """A subclass of dict."""
+
+
 @dataclasses.dataclass
 class Variable:
     """A mutable dataclass: it has no hash, so it can stand in static fields only."""
