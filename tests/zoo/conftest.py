@@ -26,7 +26,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("name", [made.name for made in programs])
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with compiled_once(str(tmp_path_factory.mktemp("cache"))):
         yield
