@@ -22,7 +22,7 @@ a type without an ``__eq__`` of its own      identity: a function, an object
 a class; a member of an enum                 identity
 a dataclass, an attrs class                  the fields that its generated ``__eq__`` compares;
                                              where this ``__eq__`` is inherited, all attributes
-a pydantic model, a ml_collections or        the items, and which of them are given by others
+a pydantic model, a ml_collections or        the items, and how they are written down
 an omegaconf configuration
 an Equinox Module                            all fields, static or not
 a JAX array                                  dtype, weak type, shape, sharding and contents
