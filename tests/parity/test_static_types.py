@@ -34,7 +34,7 @@ import filterjit
 from support.comparison import Traces
 from support.modules import Holder
 from support.nodes import Custom
-from support.statics import Constant
+from support.statics import Constant, DictOfOwn, Double, Integer, ListOfOwn, Text
 from support.trees import ONE
 
 pytestmark = pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
@@ -83,31 +83,11 @@ class Weights(eqx.Module):
     w: Any
 
 
-class MyInt(int):
-    pass
-
-
-class MyFloat(float):
-    pass
-
-
-class MyStr(str):
-    pass
-
-
 class MyTuple(tuple[Any, ...]):
     pass
 
 
 class MyFrozenSet(frozenset[Any]):
-    pass
-
-
-class MyList(list[Any]):
-    pass
-
-
-class MyDict(dict[Any, Any]):
     pass
 
 
@@ -208,9 +188,9 @@ HASHABLE: dict[str, Callable[[], list[Any]]] = {
     "eq=False below eq=True": lambda: [Redecorated(1, v) for v in (2, 2.0, True, -1, -2)],
     "more attributes than the dataclass": lambda: [WithMore(1, v) for v in (2, 2.0, 3)],
     "own __eq__ under exec": lambda: [Own(1), Own(2)],
-    "int": lambda: [MyInt(1), MyInt(2), attributed(MyInt(1), unit="m")],
-    "float": lambda: [MyFloat(0.0), MyFloat(-0.0), attributed(MyFloat(0.0), unit="m")],
-    "str": lambda: [MyStr("a"), attributed(MyStr("a"), lang="en"), attributed(MyStr("a"), lang=1)],
+    "int": lambda: [Integer(1), Integer(2), attributed(Integer(1), unit="m")],
+    "float": lambda: [Double(0.0), Double(-0.0), attributed(Double(0.0), unit="m")],
+    "str": lambda: [Text("a"), attributed(Text("a"), lang="en"), attributed(Text("a"), lang=1)],
     "tuple": lambda: [MyTuple((1,)), MyTuple((True,)), attributed(MyTuple((1,)), n=1)],
     "frozenset": lambda: [MyFrozenSet([1]), MyFrozenSet([True]), attributed(MyFrozenSet([1]), n=1)],
     "Decimal": lambda: [decimal.Decimal("1.0"), decimal.Decimal("1.00")],
@@ -261,7 +241,7 @@ HASHABLE: dict[str, Callable[[], list[Any]]] = {
     "list with a hash": lambda: [EqualLists([1]), EqualLists([2]), EqualLists([True])],
     "mapping": lambda: [Frozen(a=1), Frozen(a=True), Frozen(a=2)],
     "tuple of many": lambda: [(1, (2, Config(v))) for v in (1, 1.0, True)],
-    "frozenset of many": lambda: [frozenset([v, "a"]) for v in (1, 1.0, True, MyInt(1))],
+    "frozenset of many": lambda: [frozenset([v, "a"]) for v in (1, 1.0, True, Integer(1))],
 }  # fmt: skip
 UNHASHABLE: dict[str, Callable[[], list[Any]]] = {
     "Module": lambda: [Sub(v) for v in (2, 2.0, True, -1, -2, [1], [True], {1: 2}, {True: 2})],
@@ -309,9 +289,9 @@ UNHASHABLE: dict[str, Callable[[], list[Any]]] = {
         np.array([True, None]),
         np.array([1, 2]).view(np.recarray),
     ],
-    "list": lambda: [[1], [True], [1.0], [[1]], MyList([1]), MyList([True]),
-                     attributed(MyList([1]), n=1)],
-    "dict": lambda: [{1: 2}, {True: 2}, {1: 2.0}, MyDict({1: 2}), MyDict({1: 2.0})],
+    "list": lambda: [[1], [True], [1.0], [[1]], ListOfOwn([1]), ListOfOwn([True]),
+                     attributed(ListOfOwn([1]), n=1)],
+    "dict": lambda: [{1: 2}, {True: 2}, {1: 2.0}, DictOfOwn({1: 2}), DictOfOwn({1: 2.0})],
     "set": lambda: [{1}, {True}, MySet([1]), MySet([True])],
     "OrderedDict": lambda: [
         collections.OrderedDict([(1, 2), (3, 4)]),
@@ -425,11 +405,11 @@ IN_PLACE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "UserDict": (lambda: collections.UserDict(a=-1), lambda x: x.update(a=-2)),
     "UserList": (lambda: collections.UserList([-1]), lambda x: x.__setitem__(0, -2)),
     "ChainMap": (lambda: collections.ChainMap({"a": -1}), lambda x: x.update(a=-2)),
-    "subclass of list": (lambda: MyList([-1]), lambda x: x.__setitem__(0, -2)),
-    "attribute of a list": (lambda: attributed(MyList(), n=-1), lambda x: setattr(x, "n", -2)),
-    "subclass of dict": (lambda: MyDict(a=-1), lambda x: x.update(a=-2)),
+    "subclass of list": (lambda: ListOfOwn([-1]), lambda x: x.__setitem__(0, -2)),
+    "attribute of a list": (lambda: attributed(ListOfOwn(), n=-1), lambda x: setattr(x, "n", -2)),
+    "subclass of dict": (lambda: DictOfOwn(a=-1), lambda x: x.update(a=-2)),
     "subclass of set": (lambda: MySet([-1]), lambda x: (x.remove(-1), x.add(-2))),
-    "attribute of a float": (lambda: attributed(MyFloat(1), n=-1), lambda x: setattr(x, "n", -2)),
+    "attribute of a float": (lambda: attributed(Double(1), n=-1), lambda x: setattr(x, "n", -2)),
     "list with a hash": (lambda: EqualLists([-1]), lambda x: x.__setitem__(0, -2)),
     "mapping": (lambda: Frozen(a=-1), lambda x: x._items.update(a=-2)),
     "class with __eq__": (lambda: Mutable(-1), lambda x: setattr(x, "n", -2)),

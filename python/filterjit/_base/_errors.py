@@ -23,7 +23,7 @@ class StaticArgumentError(TypeError, ValueError):
 
 @public
 class MismatchError(TypeError, ValueError):
-    """A compiled function was called with other arguments than it was compiled for.
+    """A compiled function was called with arguments that it was not compiled for.
 
     It is a ``TypeError``, as ``jax.stages.Compiled`` raises for shapes and dtypes, and a
     ``ValueError``, as it raises for shardings.

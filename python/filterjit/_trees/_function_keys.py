@@ -48,8 +48,8 @@ from .. import _core
 from .._base import _jax_compat
 from . import _function_facts as _facts
 from . import _registry
+from ._static_keys import OWN_ATTRIBUTES
 
-_OWN_ATTRIBUTES = "__filterjit_"  # the prefix of attributes that filterjit sets on functions
 _TRUSTED = 8  # the number of parts, at the beginning of a key, that are never distrusted
 _SELF = -1  # the index, among the distrusted parts, of the object of a bound method
 _identity = _core.identity
@@ -163,7 +163,7 @@ class _Walk:
                 items.append((self.part(k), self.part(v)))
             elif k == "__annotations__":  # a copy, which functools.wraps made
                 items.append((k, self._own(v)))
-            elif not k.startswith(_OWN_ATTRIBUTES) and k not in without:
+            elif not k.startswith(OWN_ATTRIBUTES) and k not in without:
                 items.append((k, self.part(v, names.get(k, _NONE))))
         return tuple(items) or None
 

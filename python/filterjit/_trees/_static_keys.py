@@ -246,7 +246,7 @@ def _bytes_of(x: Any) -> bytes:
 
 # ---- attributes ----
 
-_OWN_ATTRIBUTES = "__filterjit_"  # the prefix of attributes that filterjit sets
+OWN_ATTRIBUTES = "__filterjit_"  # the prefix of attributes that filterjit sets
 
 
 def _attributes(cls: Any, omitted: Iterable[str] = ()) -> Key | None:
@@ -271,7 +271,7 @@ def _attributes(cls: Any, omitted: Iterable[str] = ()) -> Key | None:
         found = [
             (name, value)
             for name, value in mapping.items()
-            if name not in left_out and not str(name).startswith(_OWN_ATTRIBUTES)
+            if name not in left_out and not str(name).startswith(OWN_ATTRIBUTES)
         ]
         for name, get in slots:
             try:
@@ -357,9 +357,8 @@ def _library_key(cls: Any, definer: Any) -> Key | None:
             return _or_identity(lambda x: (tuple(sorted(vars(x).items(), key=_name_of)), more(x)))
         case "ml_collections":
             return _attributes(cls)
-        case "omegaconf" if issubclass(
-            cls, collections.abc.Mapping
-        ):  # interpolations are in the repr
+        case "omegaconf" if issubclass(cls, collections.abc.Mapping):
+            # The items are interpolated; the repr tells which of them are.
             return _or_identity(lambda x: (tuple(x.items()), repr(x), _OwnEquality(x)))
     return None
 
@@ -390,8 +389,9 @@ def _or_identity(key: Key) -> Key:
     return guarded
 
 
-def _definer(cls: Any, name: str) -> Any:
-    return next(base for base in cls.__mro__ if name in base.__dict__)
+def _definer_of_eq(cls: Any) -> Any:
+    """Returns the class whose ``__eq__`` a class has."""
+    return next(base for base in cls.__mro__ if "__eq__" in base.__dict__)
 
 
 def _is_plain(cls: Any) -> bool:
@@ -436,7 +436,7 @@ def static_key(cls: Any) -> Key | None:
     """
     if cls is _jax_compat.ARRAY_IMPL:
         return _Array
-    definer = _definer(cls, "__eq__")
+    definer = _definer_of_eq(cls)
     if definer is object:
         return None
     if issubclass(cls, (enum.Enum, type)):
