@@ -3,6 +3,9 @@
 import os
 from importlib import metadata
 
+import hypothesis
+import pytest
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # XLA's optimizations take time, and are the same for Equinox and filterjit.  The processes that
 # tests start inherit this.
@@ -16,3 +19,17 @@ except metadata.PackageNotFoundError:  # tests of the core need no JAX
 # process for a flag that it does not know, and only these versions are known to have the flag.
 if (0, 6) <= _jaxlib < (0, 11):
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _first_example() -> None:
+    """Makes Hypothesis register its generator of random numbers before any test.
+
+    It warns where nothing refers to the generator, and the collector does not show it the
+    references that frozen objects have: fixtures freeze all that exists before their tests."""
+
+    @hypothesis.settings(max_examples=1, database=None, derandomize=True)
+    @hypothesis.given(hypothesis.strategies.none())
+    def example(_: None) -> None: ...
+
+    example()
