@@ -5,8 +5,10 @@
 
 #include "base/common.h"
 
-/* The names of the hooks that C calls (call.c, filter_jit.c), interned once. */
+/* Names that are interned once: of the hooks that C calls (call.c, filter_jit.c), and of
+ * attributes. */
 #define FJ_NAMES(NAME)                                                                        \
+    NAME(__getattribute__)                                                                    \
     NAME(became_method)                                                                       \
     NAME(before_raising_call)                                                                 \
     NAME(compile)                                                                             \

@@ -211,11 +211,10 @@ snapshot_module(Walk *w, const FjNode *node, PyObject *object)
     return 1;
 }
 
-/* 1, or 0 if the object does not match the next node or is not fit for a snapshot. */
+/* 1, or 0 if the object does not match the node or is not fit for a snapshot. */
 static int
-snapshot_node(Walk *w, PyObject *object)
+snapshot_of(Walk *w, const FjNode *node, PyObject *object)
 {
-    const FjNode *node = w->next++;
     switch (node->code) {
     case FJ_ARRAY:
         w->memo->arrays[w->memo->num_arrays++] = object;
@@ -241,6 +240,22 @@ snapshot_node(Walk *w, PyObject *object)
     default:
         return 0;
     }
+}
+
+static int
+snapshot_node(Walk *w, PyObject *object)
+{
+    const FjNode *node = w->next++;
+    if (FJ_LIKELY(!(node->flags & FJ_NODE_DEEP))) {
+        return snapshot_of(w, node, object);
+    }
+    if (Py_EnterRecursiveCall(" while taking a snapshot")) {
+        PyErr_Clear();
+        return 0;
+    }
+    int result = snapshot_of(w, node, object);
+    Py_LeaveRecursiveCall();
+    return result;
 }
 
 /* The node of the argument with the most nodes, and its parameter. */

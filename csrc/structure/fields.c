@@ -1,4 +1,4 @@
-/* Reading and setting the fields of a Module.  The layout of the storage is in compat.h.
+/* Reading and setting the fields of a Module or an object.  The layout of the storage is in compat.h.
  *
  * Without FJ_HAVE_INSTANCE_VALUES, all of this is done in the instance's dict, by functions of
  * the public API.  A dict is read in one pass over its items, and compared with the names of
@@ -11,6 +11,8 @@
  * is allocated, in finalizers.
  */
 #include "structure/fields.h"
+
+#include <structmember.h>
 
 #if !FJ_HAVE_INSTANCE_VALUES
 /* The instance's dict, borrowed, which is created if it has none yet; NULL without an error if
@@ -284,6 +286,107 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
             Py_XDECREF(values[i]);
         }
         else if (values[i] != NULL) {
+            result = fj_fields_set_fresh(object, kind, i, values[i]);
+        }
+    }
+    return result;
+}
+
+/* ---- objects ---- */
+
+/* Whether getattr of instances of the type is object.__getattribute__, or asks a __getattr__
+ * where that finds nothing. */
+static int
+has_generic_getattr(PyTypeObject *type, PyObject *name)
+{
+    return type->tp_getattro == PyObject_GenericGetAttr ||
+           _PyType_Lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name);
+}
+
+/* The offset of the slot that `descriptor`, which `type` has by the name of a field, reads; 0
+ * if it leaves the attribute to the __dict__, -1 if it is neither. */
+static Py_ssize_t
+offset_of(PyTypeObject *type, PyObject *descriptor)
+{
+    if (descriptor == NULL || Py_TYPE(descriptor)->tp_descr_set == NULL) {
+        return 0;
+    }
+    if (Py_TYPE(descriptor) != &PyMemberDescr_Type ||
+        !PyType_IsSubtype(type, ((PyDescrObject *)descriptor)->d_type)) {
+        return -1;
+    }
+    const PyMemberDef *member = ((PyMemberDescrObject *)descriptor)->d_member;
+    int is_object = member->type == T_OBJECT || member->type == T_OBJECT_EX;
+    return is_object && (member->flags & ~READONLY) == 0 && member->offset > 0 ? member->offset
+                                                                               : -1;
+}
+
+int
+fj_fields_are_plain(FjNodeKind *kind)
+{
+    PyTypeObject *type = kind->type;
+    if (FJ_LIKELY(kind->plain_version != 0 && kind->plain_version == type->tp_version_tag)) {
+        return 1;
+    }
+    kind->plain_version = 0;
+    kind->in_dict = 0;
+    if (!has_generic_getattr(type, fj_state_of(Py_TYPE(kind))->str___getattribute__)) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kind->names); i++) {
+        PyObject *descriptor = _PyType_Lookup(type, PyTuple_GET_ITEM(kind->names, i));
+        kind->offsets[i] = offset_of(type, descriptor);
+        if (kind->offsets[i] < 0) {
+            return 0;
+        }
+        kind->in_dict += kind->offsets[i] == 0;
+    }
+    kind->plain_version = type->tp_version_tag;
+    return 1;
+}
+
+int
+fj_fields_are_as_classified(FjNodeKind *kind)
+{
+    return fj_fields_are_plain(kind) && kind->plain_version != 0 &&
+           kind->plain_version == kind->init_version;
+}
+
+PyObject *
+fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
+{
+    if (FJ_LIKELY(Py_TYPE(object) == kind->type && fj_fields_are_plain(kind))) {
+        FjFieldView view;
+        if (fj_fields_view_object(object, kind, &view) < 0) {
+            return NULL;
+        }
+        PyObject *value =
+            view.python_free ? fj_fields_peek_object(object, &view, kind, i) : NULL;
+        if (value != NULL) {
+            return Py_NewRef(value);
+        }
+    }
+    return PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
+}
+
+int
+fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *values,
+                      Py_ssize_t count)
+{
+    int plain = fj_fields_are_plain(kind);
+    if (plain && kind->in_dict == count) {
+        return fj_fields_fill_fresh(object, kind, values, count);
+    }
+    int result = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject **slot = (PyObject **)((char *)object + kind->offsets[i]);
+        if (result < 0) {
+            Py_DECREF(values[i]);
+        }
+        else if (plain && kind->offsets[i] > 0 && *slot == NULL) {
+            *slot = values[i];
+        }
+        else {
             result = fj_fields_set_fresh(object, kind, i, values[i]);
         }
     }

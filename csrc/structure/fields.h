@@ -1,8 +1,10 @@
-/* Reading and setting the fields of a Module directly in the storage of its attributes.
+/* Reading and setting the fields of a Module or an object directly in the storage of its
+ * attributes.
  *
  * An instance keeps its attributes either in an array of values, in the order of the keys that
  * all instances of its type share, or in a dict.  The *place* of a field is its index in that
- * array.
+ * array.  Attributes of an object may also be in slots: the *offset* of a field is where its
+ * slot is in the instance.
  *
  * Functions marked (P) may run Python code.
  */
@@ -96,6 +98,45 @@ int fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObje
  * field unset.  0, or -1 with an error. */
 int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                          Py_ssize_t count);
+
+/* Whether getattr reads the fields of an FJ_OBJECT where they are stored, and nothing else: in
+ * slots, or in the __dict__ without a data descriptor of the same name.  It looks at the class
+ * again if this has changed.  Runs no Python code. */
+int fj_fields_are_plain(FjNodeKind *kind);
+
+/* fj_fields_view for an object whose fields are plain; empty if none is in the __dict__. */
+static inline int
+fj_fields_view_object(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
+{
+    if (kind->in_dict == 0) {
+        *view = (FjFieldView){.python_free = 1};
+        return 0;
+    }
+    return fj_fields_view(object, view);
+}
+
+/* (P) fj_fields_peek for an object whose fields are plain.  NULL where getattr has to look
+ * further than the instance. */
+static inline PyObject *
+fj_fields_peek_object(PyObject *object, const FjFieldView *view, FjNodeKind *kind,
+                      Py_ssize_t i)
+{
+    return kind->offsets[i] > 0 ? *(PyObject **)((char *)object + kind->offsets[i])
+                                : fj_fields_peek(view, kind, i);
+}
+
+/* (P) getattr of field `i` of an FJ_OBJECT: a new reference, or NULL with an error. */
+PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);
+
+/* Whether the class of an FJ_BUILD_INIT object is as it was when it was classified, so that its
+ * call does nothing but set the fields. */
+int fj_fields_are_as_classified(FjNodeKind *kind);
+
+/* (P) Sets the first `count` names of an object that object.__new__ has just made, as
+ * object.__setattr__ does; steals all `values`.  0, or -1 with an error.  Runs Python code
+ * only if the fields are not plain. */
+int fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *values,
+                          Py_ssize_t count);
 
 /* Whether the instance counts as a wrapper, as after functools.update_wrapper: the number
  * of its attributes is not the number of its fields.  The attributes of a wrapper

@@ -14,7 +14,7 @@ typedef struct {
     PyObject *paths; /* list */
 } Writer;
 
-static int write_node(Writer *w, PyObject *path);
+static int write_node(Writer *w, PyObject *path, PyObject *prefix);
 
 /* Advances to the next leaf.  Returns whether to write the path of the one before. */
 static int
@@ -52,27 +52,39 @@ write_leaves(Writer *w, PyObject *prefix, uint32_t count)
     return 0;
 }
 
+/* Writes the paths of a child; `path` and `prefix` are those of its parent. */
 static int
-write_child(Writer *w, uint32_t index, uint32_t child, PyObject *prefix)
+write_child(Writer *w, uint32_t index, uint32_t child, PyObject *path, PyObject *prefix)
 {
     const FjNode *node = &w->structure->nodes[w->at];
     if (node->code == FJ_STATIC || node->code == FJ_MISSING || node->code == FJ_NONE) {
         w->at++;
         return 0;
     }
+    if (fj_node_skips_key(&w->structure->nodes[index], child)) {
+        return write_node(w, path, prefix);
+    }
     PyObject *key = fj_structure_key(w->structure, index, child);
-    PyObject *path =
+    PyObject *below =
         key == NULL ? NULL : join(prefix, PyTuple_Check(key) ? PyTuple_GET_ITEM(key, 0) : key);
-    int result = path == NULL ? -1 : write_node(w, path);
+    PyObject *prefix_below = below == NULL ? NULL : PyUnicode_FromFormat("%U.", below);
+    int result = prefix_below == NULL ? -1 : write_node(w, below, prefix_below);
     Py_XDECREF(key);
-    Py_XDECREF(path);
+    Py_XDECREF(below);
+    Py_XDECREF(prefix_below);
     return result;
 }
 
+/* Writes the paths of a node, and of all below it.  `path` is its own path, `prefix` what the
+ * keys of its children follow: the path and a dot, or nothing for the root. */
 static int
-write_children(Writer *w, uint32_t index, PyObject *prefix)
+write_node(Writer *w, PyObject *path, PyObject *prefix)
 {
+    uint32_t index = w->at++;
     const FjNode *node = &w->structure->nodes[index];
+    if (node->code == FJ_ARRAY) {
+        return is_wanted(w) ? PyList_Append(w->paths, path) : 0;
+    }
     if (node->flags & FJ_NODE_LEAVES) {
         return write_leaves(w, prefix, node->arity);
     }
@@ -81,24 +93,9 @@ write_children(Writer *w, uint32_t index, PyObject *prefix)
     }
     int result = 0;
     for (uint32_t child = 0; result == 0 && child < node->arity; child++) {
-        result = write_child(w, index, child, prefix);
+        result = write_child(w, index, child, path, prefix);
     }
     Py_LeaveRecursiveCall();
-    return result;
-}
-
-static int
-write_node(Writer *w, PyObject *path)
-{
-    uint32_t index = w->at++;
-    const FjNode *node = &w->structure->nodes[index];
-    if (node->code == FJ_ARRAY) {
-        return is_wanted(w) ? PyList_Append(w->paths, path) : 0;
-    }
-    /* The path of the root is empty and is not followed by a dot. */
-    PyObject *prefix = index == 0 ? Py_NewRef(path) : PyUnicode_FromFormat("%U.", path);
-    int result = prefix == NULL ? -1 : write_children(w, index, prefix);
-    Py_XDECREF(prefix);
     return result;
 }
 
@@ -107,7 +104,7 @@ write_all(FjStructure *structure, int all)
 {
     Writer w = {.structure = structure, .all = all, .paths = PyList_New(0)};
     PyObject *root = PyUnicode_FromString("");
-    if (w.paths != NULL && (root == NULL || write_node(&w, root) < 0)) {
+    if (w.paths != NULL && (root == NULL || write_node(&w, root, root) < 0)) {
         Py_CLEAR(w.paths);
     }
     Py_XDECREF(root);

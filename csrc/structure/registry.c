@@ -13,6 +13,7 @@
 #include <structmember.h>
 
 #include "base/hash.h"
+#include "structure/fields.h"
 
 const char *const fj_node_kind_names[FJ_KIND_COUNT] = {
     [FJ_ARRAY] = "array",
@@ -26,8 +27,9 @@ const char *const fj_node_kind_names[FJ_KIND_COUNT] = {
     [FJ_DEFAULT_DICT] = "default_dict",
     [FJ_NAMEDTUPLE] = "namedtuple",
     [FJ_MODULE] = "module",
-    [FJ_DATACLASS] = "dataclass",
+    [FJ_OBJECT] = "object",
     [FJ_CUSTOM] = "custom",
+    [FJ_DESCRIBED] = "described",
 };
 
 /* ---- NodeKind ---- */
@@ -38,8 +40,13 @@ kind_traverse(PyObject *op, visitproc visit, void *arg)
     FjNodeKind *self = (FjNodeKind *)op;
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->weak);
-    Py_VISIT(self->names);
     Py_VISIT(self->key);
+    Py_VISIT(self->names);
+    Py_VISIT(self->keys);
+    Py_VISIT(self->makers);
+    Py_VISIT(self->flatten);
+    Py_VISIT(self->describe);
+    Py_VISIT(self->layouts);
     return 0;
 }
 
@@ -49,7 +56,10 @@ kind_clear(PyObject *op)
     FjNodeKind *self = (FjNodeKind *)op;
     Py_CLEAR(self->weak);
     Py_CLEAR(self->key);
-    /* `names` is kept for Structures in the same reference cycle, which may still be read. */
+    Py_CLEAR(self->flatten);
+    Py_CLEAR(self->describe);
+    Py_CLEAR(self->layouts);
+    /* The others are kept for Structures in the same reference cycle, which may still be read. */
     return 0;
 }
 
@@ -61,7 +71,11 @@ kind_dealloc(PyObject *op)
     PyObject_GC_UnTrack(op);
     kind_clear(op);
     Py_CLEAR(self->names);
+    Py_CLEAR(self->keys);
+    Py_CLEAR(self->makers);
     PyMem_Free(self->places);
+    PyMem_Free(self->offsets);
+    PyMem_Free(self->held);
     type->tp_free(op);
     Py_DECREF(type);
 }
@@ -111,30 +125,18 @@ join_names(PyObject *const *groups, Py_ssize_t count)
     return names;
 }
 
-/* Reads the details of a module or a dataclass: (dynamic, static, wrapper).  0, or -1 with an
+/* Sets the names of the fields and of the other attributes: tuples of str.  0, or -1 with an
  * error. */
 static int
-read_fields(FjNodeKind *kind, PyObject *answer)
+set_names(FjNodeKind *kind, PyObject *const *groups)
 {
-    PyObject *groups[3] = {NULL, NULL, NULL}, *key;
-    if (!PyArg_ParseTuple(answer,
-                          "sOO!O!O!;a kind with fields is (name, key, dynamic, static, "
-                          "wrapper)",
-                          &(const char *){NULL}, &key, &PyTuple_Type, &groups[0],
-                          &PyTuple_Type, &groups[1], &PyTuple_Type, &groups[2])) {
-        return -1;
-    }
-    if (kind->code == FJ_DATACLASS && PyTuple_GET_SIZE(groups[2]) > 0) {
-        PyErr_SetString(PyExc_TypeError, "a dataclass has no wrapper names");
-        return -1;
-    }
     kind->names = join_names(groups, 3);
     if (kind->names == NULL) {
         return -1;
     }
     kind->dynamic = PyTuple_GET_SIZE(groups[0]);
     kind->statics = PyTuple_GET_SIZE(groups[1]);
-    kind->wrapper = PyTuple_GET_SIZE(groups[2]);
+    kind->others = PyTuple_GET_SIZE(groups[2]);
     Py_ssize_t total = PyTuple_GET_SIZE(kind->names);
     kind->places = PyMem_New(Py_ssize_t, total + 1);
     if (kind->places == NULL) {
@@ -144,6 +146,114 @@ read_fields(FjNodeKind *kind, PyObject *answer)
     for (Py_ssize_t i = 0; i < total; i++) {
         kind->places[i] = -1;
     }
+    return 0;
+}
+
+/* Sets the keys of the fields: a tuple, or None if the keys are the names.  0, or -1 with an
+ * error. */
+static int
+set_keys(FjNodeKind *kind, PyObject *keys)
+{
+    if (keys == Py_None) {
+        return 0;
+    }
+    if (!PyTuple_Check(keys) || PyTuple_GET_SIZE(keys) != fj_node_kind_fields(kind)) {
+        PyErr_SetString(PyExc_TypeError, "the keys must be a tuple, with one for each field");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
+        PyObject *key = PyTuple_GET_ITEM(keys, i);
+        if (key != Py_None && !PyUnicode_CheckExact(key) &&
+            !(PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1)) {
+            PyErr_SetString(PyExc_TypeError, "a key must be a str, a tuple of one, or None");
+            return -1;
+        }
+    }
+    kind->keys = Py_NewRef(keys);
+    return 0;
+}
+
+/* Reads the details of a module: (dynamic, static, wrapper).  0, or -1 with an error. */
+static int
+read_module(FjNodeKind *kind, PyObject *answer)
+{
+    PyObject *groups[3], *key;
+    return PyArg_ParseTuple(
+               answer,
+               "sOO!O!O!;a module is (name, key, dynamic, static, wrapper attributes)",
+               &(const char *){NULL}, &key, &PyTuple_Type, &groups[0], &PyTuple_Type,
+               &groups[1], &PyTuple_Type, &groups[2])
+               ? set_names(kind, groups)
+               : -1;
+}
+
+/* Reads how an object is built: (mode, dict from a name to its maker).  `*names` becomes a new
+ * tuple of the names.  0, or -1 with an error. */
+static int
+read_build(FjNodeKind *kind, const char *mode, PyObject *makers, PyObject **names)
+{
+    static const char *const modes[] = {[FJ_BUILD_CALL] = "call",
+                                        [FJ_BUILD_INIT] = "init",
+                                        [FJ_BUILD_FILL] = "fill",
+                                        [FJ_BUILD_PARTIAL] = "partial"};
+    int code = 0;
+    while (code <= FJ_BUILD_PARTIAL && strcmp(mode, modes[code]) != 0) {
+        code++;
+    }
+    if (code > FJ_BUILD_PARTIAL || (code != FJ_BUILD_FILL && PyDict_GET_SIZE(makers) > 0)) {
+        PyErr_Format(PyExc_ValueError, "an object cannot be built by '%s'", mode);
+        return -1;
+    }
+    kind->build = (FjBuildMode)code;
+    *names = fj_tuple_of(makers);
+    PyObject *values = PyDict_Values(makers);
+    kind->makers = values == NULL ? NULL : PyList_AsTuple(values);
+    Py_XDECREF(values);
+    return *names == NULL || kind->makers == NULL ? -1 : 0;
+}
+
+/* Reads the details of an object: (dynamic, static, keys, held, mode, makers).  0, or -1 with
+ * an error. */
+static int
+read_object(FjNodeKind *kind, PyObject *answer)
+{
+    PyObject *groups[3] = {NULL}, *key, *keys, *held, *makers;
+    const char *mode;
+    if (!PyArg_ParseTuple(answer,
+                          "sOO!O!OO!sO!;an object is (name, key, dynamic, static, keys, held, "
+                          "mode, makers)",
+                          &(const char *){NULL}, &key, &PyTuple_Type, &groups[0],
+                          &PyTuple_Type, &groups[1], &keys, &PyTuple_Type, &held, &mode,
+                          &PyDict_Type, &makers)) {
+        return -1;
+    }
+    int result = read_build(kind, mode, makers, &groups[2]);
+    if (result == 0) {
+        result = set_names(kind, groups);
+    }
+    Py_XDECREF(groups[2]);
+    if (result < 0 || set_keys(kind, keys) < 0) {
+        return -1;
+    }
+    if (kind->build == FJ_BUILD_PARTIAL && (kind->dynamic != 2 || kind->statics != 1)) {
+        PyErr_SetString(PyExc_ValueError, "a partial has two dynamic fields and a static one");
+        return -1;
+    }
+    size_t total = (size_t)PyTuple_GET_SIZE(kind->names) + 1;
+    kind->offsets = PyMem_Calloc(total, sizeof(*kind->offsets));
+    kind->held = PyMem_Calloc(total, sizeof(*kind->held));
+    if (kind->offsets == NULL || kind->held == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
+        int is_held = PySequence_Contains(held, PyTuple_GET_ITEM(kind->names, i));
+        if (is_held < 0) {
+            return -1;
+        }
+        kind->held[i] = (uint8_t)is_held;
+    }
+    kind->init_version = fj_fields_are_plain(kind) ? kind->plain_version : 0;
     return 0;
 }
 
@@ -167,17 +277,35 @@ read_answer(FjNodeKind *kind, PyObject *answer)
         return -1;
     }
     kind->code = (FjKindCode)code;
-    if (PyTuple_GET_SIZE(answer) > 1 && PyTuple_GET_ITEM(answer, 1) != Py_None) {
-        kind->key = Py_NewRef(PyTuple_GET_ITEM(answer, 1));
+    PyObject *key = PyTuple_GET_SIZE(answer) > 1 ? PyTuple_GET_ITEM(answer, 1) : Py_None;
+    if (PyTuple_Check(key) && !PyArg_ParseTuple(key, "Op;a key is a callable or (callable, bool)",
+                                                &key, &kind->immutable)) {
+        return -1;
     }
-    if (code == FJ_MODULE || code == FJ_DATACLASS) {
-        return read_fields(kind, answer);
-    }
-    if (code == FJ_NAMEDTUPLE && PyTuple_GET_SIZE(answer) > 2) {
-        kind->fill_directly = PyObject_IsTrue(PyTuple_GET_ITEM(answer, 2));
+    kind->key = key == Py_None ? NULL : Py_NewRef(key);
+    PyObject *detail = PyTuple_GET_SIZE(answer) > 2 ? PyTuple_GET_ITEM(answer, 2) : NULL;
+    switch (code) {
+    case FJ_MODULE:
+        return read_module(kind, answer);
+    case FJ_OBJECT:
+        return read_object(kind, answer);
+    case FJ_NAMEDTUPLE:
+        kind->fill_directly = detail == NULL ? 0 : PyObject_IsTrue(detail);
         return kind->fill_directly < 0 ? -1 : 0;
+    case FJ_CUSTOM:
+        kind->flatten = detail == Py_None ? NULL : Py_XNewRef(detail);
+        return 0;
+    case FJ_DESCRIBED:
+        if (detail == NULL) {
+            PyErr_SetString(PyExc_TypeError, "a described type is (name, key, describe)");
+            return -1;
+        }
+        kind->describe = Py_NewRef(detail);
+        kind->layouts = PyDict_New();
+        return kind->layouts == NULL ? -1 : 0;
+    default:
+        return 0;
     }
-    return 0;
 }
 
 /* ---- Registry ---- */
@@ -215,26 +343,32 @@ fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
     return registry->recent;
 }
 
+/* A new kind of the type, as which nothing has been read yet. */
+static FjNodeKind *
+new_kind(PyTypeObject *kinds, PyTypeObject *type)
+{
+    FjNodeKind *kind = PyObject_GC_New(FjNodeKind, kinds);
+    if (kind != NULL) {
+        memset((char *)kind + sizeof(PyObject), 0, sizeof(FjNodeKind) - sizeof(PyObject));
+        kind->code = FJ_STATIC;
+        kind->type = type;
+        PyObject_GC_Track((PyObject *)kind);
+    }
+    return kind;
+}
+
 /* (P) Calls `classify`, and adds the kind to the table.  A new reference. */
 static FjNodeKind *
 classify_type(FjRegistry *registry, PyObject *object)
 {
     PyObject *answer = NULL;
-    FjNodeKind *kind = PyObject_GC_New(FjNodeKind, registry->state->kind);
-    if (kind == NULL) {
-        return NULL;
-    }
     /* A new reference, since classify() can give the instance another class. */
     PyTypeObject *type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object));
-    kind->code = FJ_STATIC;
-    kind->type = type;
-    kind->weak = kind->names = kind->key = NULL;
-    kind->dynamic = kind->statics = kind->wrapper = 0;
-    kind->fill_directly = 0;
-    kind->places = NULL;
-    kind->direct_version = 0;
-    kind->placed = kind->in_order = kind->reach = 0;
-    PyObject_GC_Track((PyObject *)kind);
+    FjNodeKind *kind = new_kind(registry->state->kind, type);
+    if (kind == NULL) {
+        Py_DECREF(type);
+        return NULL;
+    }
 
     PyObject *arguments[] = {(PyObject *)type, object};
     answer = PyObject_Vectorcall(registry->classify, arguments, 2, NULL);
@@ -276,6 +410,75 @@ fj_registry_kind(FjRegistry *registry, PyObject *object)
     FjNodeKind *kind = fj_registry_cached_kind(registry, Py_TYPE(object));
     return kind != NULL ? (FjNodeKind *)Py_NewRef((PyObject *)kind)
                         : classify_type(registry, object);
+}
+
+/* A new FJ_MODULE kind for what an instance has described; NULL with an error. */
+static FjNodeKind *
+new_described(const FjNodeKind *kind, PyObject *description)
+{
+    PyObject *groups[3], *keys;
+    if (!fj_expect_tuple(description, "describe") ||
+        !PyArg_ParseTuple(description, "O!O!O;describe() must return (dynamic, static, keys)",
+                          &PyTuple_Type, &groups[0], &PyTuple_Type, &groups[1], &keys)) {
+        return NULL;
+    }
+    FjNodeKind *described = new_kind(Py_TYPE(kind), kind->type);
+    groups[2] = PyTuple_New(0);
+    if (described != NULL) {
+        described->code = FJ_MODULE;
+        described->weak = Py_NewRef(kind->weak);
+        if (groups[2] == NULL || set_names(described, groups) < 0 ||
+            set_keys(described, keys) < 0) {
+            Py_CLEAR(described);
+        }
+    }
+    Py_XDECREF(groups[2]);
+    return described;
+}
+
+int
+fj_registry_described_kind(FjNodeKind *kind, PyObject *object, FjNodeKind **described)
+{
+    *described = NULL;
+    PyObject *description = PyObject_CallOneArg(kind->describe, object);
+    if (description == NULL) {
+        return -1;
+    }
+    if (description == Py_None) {
+        Py_DECREF(description);
+        return 0;
+    }
+    FjNodeKind *found =
+        (FjNodeKind *)Py_XNewRef(PyDict_GetItemWithError(kind->layouts, description));
+    if (found == NULL && !PyErr_Occurred()) {
+        found = new_described(kind, description);
+        if (found != NULL &&
+            PyDict_SetItem(kind->layouts, description, (PyObject *)found) < 0) {
+            Py_CLEAR(found);
+        }
+    }
+    Py_DECREF(description);
+    *described = found;
+    return found == NULL ? -1 : 0;
+}
+
+PyObject *
+fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
+                    PyObject **aux)
+{
+    FjNodeKind *kind = fj_registry_cached_kind(registry, Py_TYPE(object));
+    PyObject *function =
+        kind != NULL && kind->flatten != NULL ? kind->flatten : registry->flatten_one_level;
+    Py_INCREF(function);
+    PyObject *parts = PyObject_CallOneArg(function, object);
+    Py_DECREF(function);
+    if (parts != NULL && (!fj_expect_tuple(parts, "flatten_one_level") ||
+                          !PyArg_ParseTuple(
+                              parts, "OO;flatten_one_level() must return (children, aux)",
+                              children, aux))) {
+        Py_CLEAR(parts);
+    }
+    return parts;
 }
 
 int
@@ -462,11 +665,27 @@ PyDoc_STRVAR(
     "missing, keyed=())\n"
     "--\n\n"
     "The kind of each type. `classify(type, instance)` is called once for each type and\n"
-    "returns a tuple (name, key, details...). The details of a 'module' or a 'dataclass' are\n"
-    "the names of its dynamic fields, static fields and wrapper attributes; that of a\n"
-    "'namedtuple' is whether it is filled directly; other kinds have none. Where a value of\n"
-    "the type is static, such as in a static field, the result of the callable `key` is\n"
-    "hashed and compared in its place; None, or left out, if there is none.\n"
+    "returns a tuple (name, key, details...). Where a value of the type is static, such as in a\n"
+    "static field, the result of the callable `key` is hashed and compared in its place; None,\n"
+    "or left out, if there is none. A pair (key, True) says besides that nothing changes what\n"
+    "such a value is equal to. The details are, by the name of the kind:\n"
+    "\n"
+    "    module      dynamic, static, wrapper: the names of its dynamic fields, its static\n"
+    "                fields and the attributes that a wrapper has besides\n"
+    "    object      dynamic, static, keys, held, mode, makers: the names of the attributes\n"
+    "                that are children or static; a key for each, or None: a str for an\n"
+    "                attribute, (key,) for an item, None where a path leaves it out; the\n"
+    "                names of those whose value is a dict, the items of which stand in its\n"
+    "                place; 'call', 'init', 'fill' or 'partial', as FjBuildMode says; a dict\n"
+    "                from the name of each attribute that 'fill' sets besides to a function\n"
+    "                without arguments, which is called once a tree\n"
+    "    described   describe: a function that returns (dynamic, static, keys) for an\n"
+    "                instance, or None if it is flattened by its registered functions\n"
+    "    namedtuple  whether it is filled directly\n"
+    "    custom      the function (object) -> (children, aux data) that the type is\n"
+    "                registered with, or None: flatten_one_level is called\n"
+    "\n"
+    "Details may be left out at the end, except those of a module or an object.\n"
     "`keyed` are pairs of a type and a callable: for static instances of the type, the "
     "result\n"
     "of the callable is hashed and compared instead.");

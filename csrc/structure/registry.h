@@ -29,11 +29,16 @@ typedef enum {
     FJ_ORDERED_DICT, /* the children are in the order of the dict */
     FJ_DEFAULT_DICT, /* like FJ_DICT; the default_factory is a static */
     FJ_NAMEDTUPLE,
-    FJ_MODULE,    /* an Equinox Module: its fields are in the instance's __dict__ */
-    FJ_DATACLASS, /* its fields are read by getattr; built by calling the class */
+    FJ_MODULE, /* all attributes of the instance's __dict__: an Equinox Module */
+    FJ_OBJECT, /* some attributes of the instance, by name: a dataclass */
 
     /* Any other container: flattened one level at a time by a Python callback. */
     FJ_CUSTOM,
+
+    /* Each instance tells which of its attributes are children and which are static.  Its node
+     * is an FJ_MODULE, with a kind of its own for each such set (fj_registry_described_kind),
+     * or an FJ_CUSTOM. */
+    FJ_DESCRIBED,
 
     FJ_KIND_COUNT,
 
@@ -41,6 +46,16 @@ typedef enum {
     FJ_ARGUMENTS = FJ_KIND_COUNT, /* the root of a call: one child for each parameter */
     FJ_MISSING                    /* an absent field, or an argument that was not given */
 } FjKindCode;
+
+/* How an FJ_OBJECT is built.  Python uses the names in the comments. */
+typedef enum {
+    FJ_BUILD_CALL,    /* "call": the class is called with the fields as keyword arguments */
+    FJ_BUILD_INIT,    /* "init": the same, but as long as the class does not change, its call
+                       * does nothing but set the attributes, so they are set directly */
+    FJ_BUILD_FILL,    /* "fill": object.__new__, and object.__setattr__ for each attribute */
+    FJ_BUILD_PARTIAL, /* "partial": functools.partial.__new__; the fields are the positional
+                       * arguments, the keywords and the function */
+} FjBuildMode;
 
 /* The names of the kinds in Python. */
 extern const char *const fj_node_kind_names[FJ_KIND_COUNT];
@@ -53,28 +68,51 @@ struct FjNodeKind {
     /* A callable, or NULL: where a value of the type is static, the result of the callable is
      * hashed and compared instead. */
     PyObject *key;
+    int immutable; /* nothing changes what such a value is equal to */
 
     /* FJ_NAMEDTUPLE: instances are built by filling in a tuple, without calling the class. */
     int fill_directly;
 
-    /* FJ_MODULE, FJ_DATACLASS: the interned names of the dynamic fields, then of the static
-     * fields, then (modules only) of the attributes that a wrapper has besides; and the number
-     * of each. */
+    /* FJ_MODULE, FJ_OBJECT: the interned names of the dynamic fields, then of the static
+     * fields, then of the attributes that an instance may have besides (a Module that is a
+     * wrapper) or is given when it is built (an object); and the number of each. */
     PyObject *names;
     Py_ssize_t dynamic;
     Py_ssize_t statics;
-    Py_ssize_t wrapper;
+    Py_ssize_t others;
 
-    /* FJ_MODULE: where the attributes are in the array that CPython keeps them in, see
-     * fields.h. */
+    /* The key of each field in a path, in the form that fj_structure_key returns; NULL if the
+     * keys are the names. */
+    PyObject *keys;
+
+    /* FJ_MODULE, FJ_OBJECT: where the attributes are in the array that CPython keeps them in,
+     * see fields.h. */
     Py_ssize_t *places;  /* the index of each name in the array; -1 until it has been found */
     Py_ssize_t placed;   /* the number of fields whose place has been found ... */
     Py_ssize_t in_order; /* ... and of those whose place is the field's own index */
     Py_ssize_t reach;    /* the largest place of a field + 1 */
 
-    /* FJ_MODULE: the version of the class for which it was checked that no field's name is a
-     * data descriptor; 0 if that has not been checked. */
+    /* FJ_MODULE, FJ_OBJECT: the version of the class for which it was checked that no field's
+     * name is a data descriptor; 0 if that has not been checked. */
     unsigned int direct_version;
+
+    /* FJ_OBJECT: */
+    FjBuildMode build;
+    PyObject *makers;           /* a tuple of callables without arguments, one for each of the
+                                 * `others`, whose results are shared by a tree */
+    uint8_t *held;              /* of each field, whether its value is a dict whose items stand
+                                 * in its place, as a node of its own */
+    Py_ssize_t *offsets;        /* of each name, where its slot is in the instance; 0 if the
+                                 * attribute is in the __dict__ */
+    Py_ssize_t in_dict;         /* the number of fields that are in the __dict__ */
+    unsigned int plain_version; /* the version of the class for which `offsets` are right, and
+                                 * getattr reads these attributes and nothing else; or 0 */
+    unsigned int init_version;  /* the version of the class when it was classified, or 0 */
+
+    PyObject *flatten;  /* FJ_CUSTOM: the function (object) -> (children, aux data) that the type
+                         * is registered with, or NULL */
+    PyObject *describe; /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
+    PyObject *layouts;  /* FJ_DESCRIBED: a dict from what `describe` returned to a NodeKind */
 };
 
 struct FjRegistry {
@@ -95,7 +133,7 @@ struct FjRegistry {
     PyObject *weakrefs;
 };
 
-/* The number of fields of an FJ_MODULE or FJ_DATACLASS. */
+/* The number of fields of an FJ_MODULE or FJ_OBJECT. */
 static inline Py_ssize_t
 fj_node_kind_fields(const FjNodeKind *kind)
 {
@@ -111,6 +149,16 @@ FjNodeKind *fj_registry_kind(FjRegistry *registry, PyObject *object);
 /* The kind of a type, borrowed; NULL without an error when `classify` has not been called for
  * the type.  Runs no Python code. */
 FjNodeKind *fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type);
+
+/* (P) The FJ_MODULE kind of an instance of an FJ_DESCRIBED type: a new reference; `*described`
+ * is NULL if the instance is flattened by its registered functions.  0, or -1 with an error. */
+int fj_registry_described_kind(FjNodeKind *kind, PyObject *object, FjNodeKind **described);
+
+/* (P) Flattens an instance of an FJ_CUSTOM or FJ_DESCRIBED type by the function that the type is
+ * registered with.  A new reference that holds `*children`, an iterable, and `*aux`; NULL with
+ * an error. */
+PyObject *fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
+                              PyObject **aux);
 
 /* Whether the kind of the type is FJ_ARRAY.  0 also when `classify` has not been called for
  * the type.  Runs no Python code. */

@@ -51,7 +51,7 @@ put_key(Repr *r, uint32_t index, uint32_t child)
 {
     switch (r->structure->nodes[index].code) {
     case FJ_MODULE:
-    case FJ_DATACLASS:
+    case FJ_OBJECT:
     case FJ_NAMEDTUPLE:
     case FJ_ARGUMENTS:
     case FJ_DICT:
@@ -65,7 +65,8 @@ put_key(Repr *r, uint32_t index, uint32_t child)
     if (key == NULL) {
         return -1;
     }
-    PyObject *text = PyTuple_Check(key)
+    PyObject *text = key == Py_None ? PyUnicode_FromString("")
+                     : PyTuple_Check(key)
                          ? PyUnicode_FromFormat("%R: ", PyTuple_GET_ITEM(key, 0))
                          : PyUnicode_FromFormat("%U=", key);
     Py_DECREF(key);

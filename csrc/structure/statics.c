@@ -106,6 +106,22 @@ fj_static_is_inert(FjRegistry *registry, PyObject *value)
     }
 }
 
+int
+fj_static_is_immutable(FjRegistry *registry, PyObject *value)
+{
+    if (fj_static_is_inert(registry, value)) {
+        return 1;
+    }
+    FjNodeKind *kind = rule_of(registry, Py_TYPE(value)) == BY_TYPE
+                           ? fj_registry_kind(registry, value)
+                           : NULL;
+    int result = kind != NULL          ? kind->immutable
+                 : PyErr_Occurred() ? -1
+                                       : 0;
+    Py_XDECREF(kind);
+    return result;
+}
+
 static Py_uhash_t
 hash_double(Py_uhash_t hash, double value)
 {

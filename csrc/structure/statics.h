@@ -39,6 +39,10 @@ extern PyType_Spec fj_frozen_spec;
 /* Whether `value` is inert: 1 or 0.  Runs no Python code. */
 int fj_static_is_inert(FjRegistry *registry, PyObject *value);
 
+/* (P) Whether nothing can change what `value` is equal to, so that it always equals itself: it
+ * is inert, or of a type that says so (FjNodeKind.immutable).  1, 0, or -1 with an error. */
+int fj_static_is_immutable(FjRegistry *registry, PyObject *value);
+
 /* (P) The frozen copy of `value`, or `value` itself if it is frozen already; a new reference.
  * NULL with an error, which is a TypeError if `value` is not hashable and `field`, whether it
  * is a field as described above, is 0. */

@@ -69,8 +69,8 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t arity, PyType
     node->arity = (uint32_t)arity;
     info->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
     info->subtree_end = 0;
-    if (++self->open_nodes > FJ_STRUCTURE_DEEP) {
-        self->may_run_python = 1;
+    if (++self->open_nodes % FJ_STRUCTURE_DEEP == 0) {
+        node->flags |= FJ_NODE_DEEP;
     }
     return self->count - 1;
 }
@@ -114,9 +114,7 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
         return 0;
     }
     int field = node->code == FJ_CUSTOM || (node->flags & FJ_NODE_FIELD);
-    PyObject *frozen = node->flags & FJ_NODE_INERT
-                           ? Py_NewRef(value)
-                           : fj_static_freeze(self->registry, value, field);
+    PyObject *frozen = fj_static_freeze(self->registry, value, field);
     Py_hash_t part = 0;
     int result = frozen == NULL ? -1 : fj_static_hash(self->registry, frozen, &part);
     *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
@@ -312,7 +310,8 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
     for (uint32_t i = 0; i < a->count; i++) {
         const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
         if (x->code != y->code || x->arity != y->arity || a->info[i].type != b->info[i].type ||
-            ((x->flags ^ y->flags) & (FJ_NODE_WRAPPER | FJ_NODE_LEAVES))) {
+            ((x->flags ^ y->flags) & (FJ_NODE_WRAPPER | FJ_NODE_LEAVES)) ||
+            (x->code == FJ_MODULE && x->aux != y->aux)) {
             return 0;
         }
         int same = equal_values(a, b, i);
@@ -335,12 +334,15 @@ position_key(Py_ssize_t position)
     return Py_BuildValue("(n)", position);
 }
 
-/* Appends `key`, which is stolen, to the list `*path`.  With an error, `*path` is set to NULL;
- * `key` may be NULL with an error. */
+/* Appends `key`, which is stolen, to the list `*path`, unless it is None.  With an error,
+ * `*path` is set to NULL; `key` may be NULL with an error. */
 static void
 extend_path(PyObject **path, PyObject *key)
 {
-    if (fj_list_take(*path, key) < 0) {
+    if (key == Py_None) {
+        Py_DECREF(key);
+    }
+    else if (fj_list_take(*path, key) < 0) {
         Py_CLEAR(*path);
     }
 }
@@ -365,8 +367,11 @@ fj_structure_key(const FjStructure *self, uint32_t index, uint32_t child)
     case FJ_ARGUMENTS:
         return Py_NewRef(PyTuple_GET_ITEM(node->aux, child));
     case FJ_MODULE:
-    case FJ_DATACLASS:
-        return Py_NewRef(PyTuple_GET_ITEM(fj_node_kind(node)->names, child));
+    case FJ_OBJECT: {
+        const FjNodeKind *kind = fj_node_kind(node);
+        PyObject *keys = kind->keys != NULL ? kind->keys : kind->names;
+        return Py_NewRef(PyTuple_GET_ITEM(keys, child));
+    }
     case FJ_NAMEDTUPLE: {
         PyObject *fields =
             PyObject_GetAttrString((PyObject *)self->info[index].type, "_fields");

@@ -126,15 +126,16 @@
 
 /* The flags of a node. */
 enum {
-    FJ_NODE_INERT = 1,    /* STATIC: the value is inert, see statics.h */
+    FJ_NODE_INERT = 1,    /* STATIC, CUSTOM: the value is immutable, see statics.h */
     FJ_NODE_STR_KEYS = 2, /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str */
     FJ_NODE_WRAPPER = 4,  /* MODULE: it counts as a wrapper (fj_fields_is_wrapper), whose
                            * attributes are children, after the fields */
     FJ_NODE_FIELD = 8,    /* STATIC: not a leaf, so it need not be hashable, see statics.h */
     FJ_NODE_LEAVES = 16,  /* TUPLE, LIST: all children are leaves, and have no nodes */
     FJ_NODE_SHALLOW = 32, /* no child has child nodes */
-    FJ_NODE_PER_INSTANCE = 64 /* STATIC: a leaf of an FJ_PER_INSTANCE type, which was no array
-                               * when it was flattened, but may become one; never INERT */
+    FJ_NODE_PER_INSTANCE = 64, /* STATIC: a leaf of an FJ_PER_INSTANCE type, which was no array
+                                * when it was flattened, but may become one; never INERT */
+    FJ_NODE_DEEP = 128         /* its depth is a multiple of FJ_STRUCTURE_DEEP */
 };
 
 /* A node, which is kept as small as possible: every call reads all nodes of a large tree.
@@ -148,16 +149,18 @@ enum {
  *   DICT, ORDERED_DICT,
  *     DEFAULT_DICT          tuple of the keys              the class        of the keys
  *   NAMEDTUPLE, MODULE,
- *     DATACLASS             its NodeKind                   the class        -
+ *     OBJECT                its NodeKind                   the class        -
  *   CUSTOM                  (aux data, unflatten, keys)    the class        of the aux data
  *   ARGUMENTS               tuple of parameter names       -                -
  *
  * The keys of a CUSTOM node are a tuple with one key for each child, see fj_structure_key.
  *
  * The children of a DEFAULT_DICT are its default_factory, as a STATIC with FJ_NODE_FIELD, and
- * then its values.  The children of a MODULE or DATACLASS are its dynamic fields, then its
- * static fields and, with FJ_NODE_WRAPPER, the attributes of a wrapper, all of these as STATIC
- * with FJ_NODE_FIELD.  A field or attribute that is not set is a MISSING child. */
+ * then its values.  The children of a MODULE or OBJECT are its dynamic fields, then its static
+ * fields and, with FJ_NODE_WRAPPER, the attributes of a wrapper, all of these as STATIC with
+ * FJ_NODE_FIELD.  A field or attribute of a MODULE that is not set is a MISSING child.  A field
+ * of an OBJECT that is held (FjNodeKind.held) is a DICT; if the field is static, so are all
+ * values of the dict. */
 typedef struct {
     uint8_t code; /* an FjKindCode */
     uint8_t flags;
@@ -182,16 +185,26 @@ typedef struct {
                            * has been closed (fj_structure_close) */
 } FjNodeInfo;
 
-/* The kind of a NAMEDTUPLE, MODULE or DATACLASS node; borrowed. */
+/* The kind of a NAMEDTUPLE, MODULE or OBJECT node; borrowed. */
 static inline FjNodeKind *
 fj_node_kind(const FjNode *node)
 {
     return (FjNodeKind *)node->aux;
 }
 
-/* The depth to which a Structure is matched without a look at the stack.  A level takes at
- * most 600 bytes of it, and Python 3.14 leaves 32 KiB after the last look that raises no
- * error, of which the frame of a call takes 8 KiB. */
+/* Whether a path leaves out the step from the node to a child: from an object to its held dict,
+ * for example.  The key of such a child is None. */
+static inline int
+fj_node_skips_key(const FjNode *node, uint32_t child)
+{
+    return (node->code == FJ_MODULE || node->code == FJ_OBJECT) &&
+           fj_node_kind(node)->keys != NULL && child < fj_node_kind_fields(fj_node_kind(node)) &&
+           PyTuple_GET_ITEM(fj_node_kind(node)->keys, child) == Py_None;
+}
+
+/* A walk that does not call Py_EnterRecursiveCall at each node calls it at the nodes of each
+ * such depth.  A level takes at most 600 bytes of the stack, and Python 3.14 leaves 32 KiB after
+ * the last look that raises no error, of which the frame of a call takes 8 KiB. */
 #define FJ_STRUCTURE_DEEP 24
 
 /* A Structure does not change after flatten.c has made it and, where there is a filter,
@@ -211,10 +224,8 @@ struct FjStructure {
     PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
     int every_leaf;  /* made by fj_flatten_leaves, for which every leaf is an array */
     int may_run_python;  /* there is a node whose match runs Python code: a STATIC that is not
-                          * inert, a DATACLASS or CUSTOM, an ORDERED_DICT, or a dict with a key
-                          * that is not exactly a str.  Also set when nodes are nested more than
-                          * FJ_STRUCTURE_DEEP deep, since only the walk that holds references
-                          * checks how much of the stack is left */
+                          * immutable, a CUSTOM, an OBJECT whose fields are not plain (fields.h),
+                          * an ORDERED_DICT, or a dict with a key that is not exactly a str */
     uint32_t open_nodes; /* the number of nodes that have been appended and not yet closed */
     int hashed;          /* fj_structure_hash has succeeded */
     Py_hash_t hash;
@@ -304,7 +315,7 @@ int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject 
                      PyObject *frozen);
 
 /* (P) The key of a child of the node at `index`: a str for a name (a parameter or a field),
- * (key,) for an item.  A new reference. */
+ * (key,) for an item, None where a path leaves the step out.  A new reference. */
 PyObject *fj_structure_key(const FjStructure *structure, uint32_t index, uint32_t child);
 
 /* (P) The path to a node: a new list of the keys from the root.  The Structure may still have

@@ -225,6 +225,10 @@ find_states_below(Match *m, uint32_t index, uint32_t child, uint64_t set, uint64
     const FjNode *node = &m->structure->nodes[index];
     PyObject *key = NULL;
     int result = 0;
+    if (fj_node_skips_key(node, child)) {
+        *below = set;
+        return 0;
+    }
     *below = 0;
     for (int i = 0; result >= 0 && i < m->count; i++) {
         const Component *component = &m->components[i];

@@ -257,8 +257,13 @@ node_detail(const FjNode *node)
     case FJ_CUSTOM:
         return PyTuple_Pack(2, PyTuple_GET_ITEM(node->aux, 0), PyTuple_GET_ITEM(node->aux, 2));
     case FJ_MODULE:
-    case FJ_DATACLASS:
-        return PyTuple_GetSlice(fj_node_kind(node)->names, 0, node->arity);
+    case FJ_OBJECT: {
+        const FjNodeKind *kind = fj_node_kind(node);
+        PyObject *names = PyTuple_GetSlice(kind->names, 0, node->arity);
+        return names == NULL ? NULL
+                             : Py_BuildValue("(NO)", names,
+                                             kind->keys == NULL ? names : kind->keys);
+    }
     default:
         return Py_NewRef(Py_None);
     }

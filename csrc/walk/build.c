@@ -1,8 +1,9 @@
 /* Builds trees from Structures, in one pass over the nodes in their order.
  *
  * Python code can run where a node is built by a call: `unflatten` of custom nodes, the class
- * of a dataclass or of a named tuple with a __new__ of its own, defaultdict and OrderedDict
- * (and its __setitem__), and a descriptor in the place of a Module's field.
+ * of an object or of a named tuple with a __new__ of its own, defaultdict and OrderedDict (and
+ * its __setitem__), the makers of an object's other attributes, and a descriptor in the place
+ * of a field.
  * Such code, and other threads meanwhile, can find the parts of a tree that is being built in
  * gc.get_objects().  So a part is complete when the garbage collector sees it: its children
  * are built first, or it is hidden until it has them all (fj_hide).  Only dicts, which are
@@ -16,7 +17,8 @@
 #include "base/scratch.h"
 #include "structure/fields.h"
 
-#define FEW 8 /* children that have room on the stack */
+#define FEW 8    /* children that have room on the stack */
+#define MAKERS 4 /* makers whose results have room in a Build */
 
 typedef struct {
     FjStructure *structure;
@@ -25,6 +27,10 @@ typedef struct {
     PyObject *registry;
     PyObject *missing;
     PyObject *no_arguments; /* the empty tuple */
+    /* The results of makers (FjNodeKind.makers), which a tree shares. */
+    PyObject *makers[MAKERS]; /* borrowed from the kinds */
+    PyObject *made[MAKERS];   /* owned */
+    int num_makers;
     /* For fj_build_part, where `arrays` are the leaves that have a node of their own: */
     const FjPart *part;       /* or NULL */
     PyObject *const *singles; /* the first of `arrays` */
@@ -319,17 +325,90 @@ build_module(Build *b, const FjNode *node)
     return object;
 }
 
+/* (P) What `maker` makes for this tree: a new reference, or NULL with an error. */
 static PyObject *
-build_dataclass(Build *b, const FjNode *node)
+make_once(Build *b, PyObject *maker)
+{
+    for (int i = 0; i < b->num_makers; i++) {
+        if (b->makers[i] == maker) {
+            return Py_NewRef(b->made[i]);
+        }
+    }
+    PyObject *made = PyObject_CallNoArgs(maker);
+    if (made != NULL && b->num_makers < MAKERS) {
+        b->makers[b->num_makers] = maker;
+        b->made[b->num_makers++] = Py_NewRef(made);
+    }
+    return made;
+}
+
+/* (P) Sets the fields, and what their makers make for the other attributes, in a new instance;
+ * steals the `fields` first `values`, which has room for all. */
+static PyObject *
+fill_object(Build *b, FjNodeKind *kind, PyObject **values, uint32_t fields)
+{
+    uint32_t count = fields;
+    PyObject *object = NULL;
+    for (; count < (uint32_t)PyTuple_GET_SIZE(kind->names); count++) {
+        values[count] = make_once(b, PyTuple_GET_ITEM(kind->makers, count - fields));
+        if (values[count] == NULL) {
+            break;
+        }
+    }
+    if (count == (uint32_t)PyTuple_GET_SIZE(kind->names)) {
+        object = PyBaseObject_Type.tp_new(kind->type, b->no_arguments, NULL);
+    }
+    if (object == NULL) {
+        drop_children(values, count);
+    }
+    else if (fj_fields_fill_object(object, kind, values, count) < 0) {
+        Py_CLEAR(object);
+    }
+    return object;
+}
+
+/* (P) Builds a subclass of functools.partial from its positional arguments, its keywords and its
+ * function, by functools.partial.__new__; but this would take a function that is a partial
+ * apart. */
+static PyObject *
+build_partial(PyTypeObject *type, PyObject *const *values)
+{
+    PyObject *result = NULL, *arguments = NULL;
+    PyObject *list = PySequence_List(values[0]), *keywords = PyDict_New();
+    if (list != NULL && keywords != NULL && PyDict_Update(keywords, values[1]) == 0 &&
+        PyList_Insert(list, 0, values[2]) == 0 &&
+        (arguments = PyList_AsTuple(list)) != NULL) {
+        result = PyObject_TypeCheck(values[2], type->tp_base)
+                     ? PyObject_Call((PyObject *)type, arguments, keywords)
+                     : type->tp_base->tp_new(type, arguments, keywords);
+    }
+    Py_XDECREF(arguments);
+    Py_XDECREF(keywords);
+    Py_XDECREF(list);
+    return result;
+}
+
+static PyObject *
+build_object(Build *b, const FjNode *node)
 {
     PyObject *room[FEW], *result = NULL;
-    PyObject **values = fj_scratch_new(room, FEW, node->arity);
-    if (values != NULL && build_children(b, node, 0, values) == 0) {
-        result = PyObject_Vectorcall((PyObject *)fj_structure_info(b->structure, node)->type,
-                                     values, 0,
-                                     node->arity == 0 ? NULL : fj_node_kind(node)->names);
+    FjNodeKind *kind = fj_node_kind(node);
+    PyObject **values = fj_scratch_new(room, FEW, PyTuple_GET_SIZE(kind->names));
+    if (values == NULL || build_children(b, node, 0, values) < 0) {
+        goto done;
+    }
+    if (kind->build == FJ_BUILD_FILL ||
+        (kind->build == FJ_BUILD_INIT && fj_fields_are_as_classified(kind))) {
+        result = fill_object(b, kind, values, node->arity);
+    }
+    else {
+        result = kind->build == FJ_BUILD_PARTIAL
+                     ? build_partial(kind->type, values)
+                     : PyObject_Vectorcall((PyObject *)kind->type, values, 0,
+                                           node->arity == 0 ? NULL : kind->names);
         drop_children(values, node->arity);
     }
+done:
     fj_scratch_free(values, room);
     return result;
 }
@@ -358,8 +437,8 @@ build_by_code(Build *b, const FjNode *node)
         return build_namedtuple(b, node);
     case FJ_MODULE:
         return build_module(b, node);
-    case FJ_DATACLASS:
-        return build_dataclass(b, node);
+    case FJ_OBJECT:
+        return build_object(b, node);
     case FJ_CUSTOM:
         return build_custom(b, node);
     default:
@@ -411,6 +490,9 @@ run_build(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
                .taken = 0};
     PyObject *result = b.no_arguments == NULL ? NULL : build(&b);
     Py_XDECREF(b.no_arguments);
+    for (int i = 0; i < b.num_makers; i++) {
+        Py_DECREF(b.made[i]);
+    }
     return result;
 }
 

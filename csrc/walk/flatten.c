@@ -5,7 +5,7 @@
  *
  * Python code can run anywhere in this file: `classify` and `is_array` for a type or an
  * instance that is met, the caller's `is_leaf`, comparisons of dict keys that are sorted,
- * `flatten_with_keys` of custom nodes, getattr for dataclasses, and finalizers.  So the walk
+ * `flatten_with_keys` of custom nodes, `describe`, getattr for objects, and finalizers.  So the walk
  * holds a strong reference to each object while it walks it, and checks sizes again after each
  * child.  It refers to nodes by their index, since the array of nodes moves when it grows.
  */
@@ -59,13 +59,16 @@ add_static(Walk *w, PyObject *object, int flag)
         return -1;
     }
     node->flags |= (uint8_t)flag;
-    if (flag != FJ_NODE_PER_INSTANCE && fj_static_is_inert(registry_of(w), object)) {
-        node->flags |= FJ_NODE_INERT;
+    Py_ssize_t index = w->structure->count - 1;
+    int immutable =
+        flag == FJ_NODE_PER_INSTANCE ? 0 : fj_static_is_immutable(registry_of(w), object);
+    if (immutable > 0) {
+        w->structure->nodes[index].flags |= FJ_NODE_INERT;
     }
     else {
         w->structure->may_run_python = 1;
     }
-    return 0;
+    return immutable < 0 ? -1 : 0;
 }
 
 /* Appends a node whose children are walked next; fj_structure_close ends it.  Its index, or -1
@@ -99,7 +102,8 @@ is_constant(const FjStructure *structure, uint32_t index)
     }
     for (uint32_t i = index + 1; i < end; i = structure->info[i].subtree_end) {
         const FjNode *child = &structure->nodes[i];
-        if (!(child->code == FJ_NONE || child->flags & FJ_NODE_INERT ||
+        if (!(child->code == FJ_NONE ||
+              (child->code == FJ_STATIC && child->flags & FJ_NODE_INERT) ||
               (child->code == FJ_TUPLE && child->aux != NULL))) {
             return 0;
         }
@@ -258,8 +262,9 @@ dict_keys(Walk *w, FjKindCode code, PyObject *dict)
     return tuple;
 }
 
+/* Walks the values of a dict, which are static fields if `is_static`. */
 static int
-walk_dict_values(Walk *w, PyObject *dict, PyObject *keys)
+walk_dict_values(Walk *w, PyObject *dict, PyObject *keys, int is_static)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         PyObject *value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
@@ -270,7 +275,7 @@ walk_dict_values(Walk *w, PyObject *dict, PyObject *keys)
             return -1;
         }
         Py_INCREF(value);
-        int result = walk(w, value);
+        int result = is_static ? add_static(w, value, FJ_NODE_FIELD) : walk(w, value);
         Py_DECREF(value);
         if (result < 0) {
             return -1;
@@ -280,7 +285,7 @@ walk_dict_values(Walk *w, PyObject *dict, PyObject *keys)
 }
 
 static int
-walk_dict(Walk *w, FjKindCode code, PyObject *dict)
+walk_dict(Walk *w, FjKindCode code, PyObject *dict, int is_static)
 {
     int result = -1;
     PyObject *factory = NULL;
@@ -310,7 +315,7 @@ walk_dict(Walk *w, FjKindCode code, PyObject *dict)
             goto done;
         }
     }
-    if (walk_dict_values(w, dict, keys) == 0) {
+    if (walk_dict_values(w, dict, keys, is_static) == 0) {
         fj_structure_close(w->structure, index);
         result = 0;
     }
@@ -320,7 +325,7 @@ done:
     return result;
 }
 
-/* Walks field `i` of a Module or dataclass; `value` is NULL if it is absent. */
+/* Walks field `i` of a Module or object; `value` is NULL if it is absent. */
 static int
 walk_field(Walk *w, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
 {
@@ -338,7 +343,7 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
     if (wrapper < 0) {
         return -1;
     }
-    Py_ssize_t count = fj_node_kind_fields(kind) + (wrapper ? kind->wrapper : 0);
+    Py_ssize_t count = fj_node_kind_fields(kind) + (wrapper ? kind->others : 0);
     PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
     if (values == NULL) {
         return -1;
@@ -364,18 +369,53 @@ done:
     return result;
 }
 
+/* Raises a RuntimeError: other code has changed the object during the walk.  Always -1. */
 static int
-walk_dataclass(Walk *w, PyObject *object, FjNodeKind *kind)
+raise_changed(PyObject *object)
+{
+    PyErr_Format(PyExc_RuntimeError, "`%.200s` changed while it was flattened",
+                 Py_TYPE(object)->tp_name);
+    return -1;
+}
+
+/* Whether the values of the held fields are dicts, as they are in all instances that were made as
+ * their class intends.  1, 0, or -1 with an error. */
+static int
+holds_dicts(PyObject *object, FjNodeKind *kind)
+{
+    for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
+        if (kind->held[i]) {
+            PyObject *value = fj_fields_getattr(object, kind, i);
+            int is_dict = value != NULL && PyDict_CheckExact(value);
+            Py_XDECREF(value);
+            if (!is_dict) {
+                return value == NULL ? -1 : 0;
+            }
+        }
+    }
+    return 1;
+}
+
+static int
+walk_object(Walk *w, PyObject *object, FjNodeKind *kind)
 {
     Py_ssize_t count = fj_node_kind_fields(kind);
-    Py_ssize_t index = open_node(w, FJ_DATACLASS, count, Py_TYPE(object), (PyObject *)kind);
+    Py_ssize_t index = open_node(w, FJ_OBJECT, count, Py_TYPE(object), (PyObject *)kind);
     if (index < 0) {
         return -1;
     }
-    w->structure->may_run_python = 1;
+    w->structure->may_run_python |= !fj_fields_are_plain(kind);
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *value = PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
-        int result = value == NULL ? -1 : walk_field(w, kind, i, value);
+        PyObject *value = fj_fields_getattr(object, kind, i);
+        int result = -1;
+        if (value != NULL && kind->held[i]) {
+            result = PyDict_CheckExact(value)
+                         ? walk_dict(w, FJ_DICT, value, i >= kind->dynamic)
+                         : raise_changed(object);
+        }
+        else if (value != NULL) {
+            result = walk_field(w, kind, i, value);
+        }
         Py_XDECREF(value);
         if (result < 0) {
             return -1;
@@ -434,6 +474,11 @@ walk_custom(Walk *w, PyObject *object)
         goto done;
     }
     w->structure->may_run_python = 1;
+    int immutable = fj_static_is_immutable(registry_of(w), aux);
+    if (immutable < 0) {
+        goto done;
+    }
+    w->structure->nodes[index].flags |= immutable ? FJ_NODE_INERT : 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
         if (walk(w, PyTuple_GET_ITEM(children, i)) < 0) {
             goto done;
@@ -448,8 +493,30 @@ done:
 }
 
 static int
+walk_described(Walk *w, PyObject *object, FjNodeKind *kind)
+{
+    FjNodeKind *described;
+    if (fj_registry_described_kind(kind, object, &described) < 0) {
+        return -1;
+    }
+    if (described == NULL) {
+        return walk_custom(w, object);
+    }
+    int is_other = fj_fields_is_wrapper(object, described); /* has more or fewer attributes */
+    int result = is_other < 0 ? -1
+                 : is_other   ? raise_changed(object)
+                              : walk_module(w, object, described);
+    Py_DECREF(described);
+    return result;
+}
+
+static int
 walk_node(Walk *w, PyObject *object, FjNodeKind *kind)
 {
+    int holds = kind->code == FJ_OBJECT ? holds_dicts(object, kind) : 0;
+    if (holds < 0) {
+        return -1;
+    }
     switch (kind->code) {
     case FJ_TUPLE:
         return walk_tuple(w, FJ_TUPLE, object, NULL);
@@ -460,11 +527,13 @@ walk_node(Walk *w, PyObject *object, FjNodeKind *kind)
     case FJ_DICT:
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
-        return walk_dict(w, kind->code, object);
+        return walk_dict(w, kind->code, object, 0);
     case FJ_MODULE:
         return walk_module(w, object, kind);
-    case FJ_DATACLASS:
-        return walk_dataclass(w, object, kind);
+    case FJ_OBJECT:
+        return holds ? walk_object(w, object, kind) : walk_custom(w, object);
+    case FJ_DESCRIBED:
+        return walk_described(w, object, kind);
     default:
         return walk_custom(w, object);
     }

@@ -5,7 +5,7 @@
  * and keys must be equal by ==; the keys of a dict may be in any order, those of an
  * OrderedDict may not.
  *
- * Python code can run in `flatten_one_level` of custom nodes, in getattr for dataclasses, in
+ * Python code can run in the functions of custom nodes, in `describe`, in getattr for objects, in
  * the __eq__ of static fields, aux data and keys, in the repr of those that go into an error
  * message, and in finalizers.  So the walk holds a reference to each object while it walks it,
  * and checks sizes again after each child.
@@ -84,6 +84,14 @@ raise_type_differs(FlattenUpTo *u, const FjNode *node, PyObject *object)
 }
 
 static int
+raise_other_attributes(FlattenUpTo *u, const FjNode *node)
+{
+    const char *type = fj_node_kind(node)->type->tp_name;
+    return raise_difference(u, node, PyUnicode_FromFormat("a `%s` of other attributes", type),
+                            describe_type(type, -1));
+}
+
+static int
 raise_static_differs(FlattenUpTo *u, const FjNode *node, PyObject *name, PyObject *value,
                      PyObject *expected)
 {
@@ -157,6 +165,31 @@ has_keys_in_order(const FjNode *node, PyObject *dict)
     return same;
 }
 
+/* Walks a field, which is a subtree or a static that must be equal; `value` is NULL if the
+ * field is absent. */
+static int
+walk_field(FlattenUpTo *u, const FjNode *node, PyObject *name, PyObject *value)
+{
+    const FjNode *field = u->next;
+    if (field->code == FJ_MISSING || value == NULL) {
+        if (field->code != FJ_MISSING || value != NULL) {
+            return raise_difference(
+                u, node, PyUnicode_FromFormat("%s `%S`", value == NULL ? "no" : "a", name),
+                PyUnicode_FromString(value == NULL ? "one" : "none"));
+        }
+        u->next++;
+        return 0;
+    }
+    if (field->code != FJ_STATIC) {
+        return walk(u, value);
+    }
+    u->next++;
+    int same = equal(field->aux, value);
+    return same > 0    ? 0
+           : same == 0 ? raise_static_differs(u, node, name, value, field->aux)
+                       : -1;
+}
+
 static int
 walk_dict(FlattenUpTo *u, const FjNode *node, PyObject *dict)
 {
@@ -187,7 +220,9 @@ walk_dict(FlattenUpTo *u, const FjNode *node, PyObject *dict)
             return PyErr_Occurred() ? -1 : raise_keys_differ(u, node, dict);
         }
         Py_INCREF(value);
-        int result = walk(u, value);
+        int result = u->next->code == FJ_STATIC
+                         ? walk_field(u, node, PyTuple_GET_ITEM(keys, i), value)
+                         : walk(u, value);
         Py_DECREF(value);
         if (result < 0) {
             return -1;
@@ -196,29 +231,13 @@ walk_dict(FlattenUpTo *u, const FjNode *node, PyObject *dict)
     return 0;
 }
 
-/* Walks a field, which is a subtree or a static that must be equal; `value` is NULL if the
- * field is absent. */
+/* Walks the value of a held field. */
 static int
-walk_field(FlattenUpTo *u, const FjNode *node, PyObject *name, PyObject *value)
+walk_held(FlattenUpTo *u, PyObject *value)
 {
-    const FjNode *field = u->next;
-    if (field->code == FJ_MISSING || value == NULL) {
-        if (field->code != FJ_MISSING || value != NULL) {
-            return raise_difference(
-                u, node, PyUnicode_FromFormat("%s `%U`", value == NULL ? "no" : "a", name),
-                PyUnicode_FromString(value == NULL ? "one" : "none"));
-        }
-        u->next++;
-        return 0;
-    }
-    if (field->code != FJ_STATIC) {
-        return walk(u, value);
-    }
-    u->next++;
-    int same = equal(field->aux, value);
-    return same > 0    ? 0
-           : same == 0 ? raise_static_differs(u, node, name, value, field->aux)
-                       : -1;
+    const FjNode *node = u->next++;
+    return PyDict_CheckExact(value) ? walk_dict(u, node, value)
+                                    : raise_type_differs(u, node, value);
 }
 
 static int
@@ -231,16 +250,13 @@ walk_fields(FlattenUpTo *u, const FjNode *node, PyObject *object)
             return -1;
         }
         if (wrapper != ((node->flags & FJ_NODE_WRAPPER) != 0)) {
-            return raise_difference(
-                u, node,
-                PyUnicode_FromFormat("a `%s` of other attributes", kind->type->tp_name),
-                describe_type(kind->type->tp_name, -1));
+            return raise_other_attributes(u, node);
         }
     }
     for (uint32_t i = 0; i < node->arity; i++) {
         PyObject *name = PyTuple_GET_ITEM(kind->names, i), *value = NULL;
-        if (node->code == FJ_DATACLASS) {
-            value = PyObject_GetAttr(object, name);
+        if (node->code == FJ_OBJECT) {
+            value = fj_fields_getattr(object, kind, i);
             if (value == NULL) {
                 return -1;
             }
@@ -248,7 +264,9 @@ walk_fields(FlattenUpTo *u, const FjNode *node, PyObject *object)
         else if (fj_fields_get(object, kind, i, u->structure->registry->missing, &value) < 0) {
             return -1;
         }
-        int result = walk_field(u, node, name, value);
+        int result = node->code == FJ_OBJECT && kind->held[i]
+                         ? walk_held(u, value)
+                         : walk_field(u, node, name, value);
         Py_XDECREF(value);
         if (result < 0) {
             return -1;
@@ -260,17 +278,11 @@ walk_fields(FlattenUpTo *u, const FjNode *node, PyObject *object)
 static int
 walk_custom(FlattenUpTo *u, const FjNode *node, PyObject *object)
 {
-    PyObject *parts = PyObject_CallOneArg(u->structure->registry->flatten_one_level, object);
     PyObject *expected = PyTuple_GET_ITEM(node->aux, 0), *children = NULL, *aux = NULL;
     PyObject *items = NULL;
     int result = -1;
-    if (parts == NULL || !fj_expect_tuple(parts, "flatten_one_level") ||
-        !PyArg_ParseTuple(parts, "OO;flatten_one_level() must return (children, aux)",
-                          &children, &aux)) {
-        goto done;
-    }
-    items = fj_tuple_of(children);
-    if (items == NULL) {
+    PyObject *parts = fj_registry_flatten(u->structure->registry, object, &children, &aux);
+    if (parts == NULL || (items = fj_tuple_of(children)) == NULL) {
         goto done;
     }
     int same = equal(expected, aux);
@@ -291,6 +303,23 @@ walk_custom(FlattenUpTo *u, const FjNode *node, PyObject *object)
 done:
     Py_XDECREF(items);
     Py_XDECREF(parts);
+    return result;
+}
+
+/* Whether an instance of an FJ_DESCRIBED type has the attributes of the node, and tells the
+ * same of each.  1, 0, or -1 with an error. */
+static int
+is_described_alike(FlattenUpTo *u, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_registry_kind(u->structure->registry, object), *described = NULL;
+    int result = kind == NULL                  ? -1
+                 : kind->code != FJ_DESCRIBED ? 1
+                                              : fj_registry_described_kind(kind, object, &described);
+    if (kind != NULL && kind->code == FJ_DESCRIBED && result == 0) {
+        result = described == fj_node_kind(node);
+    }
+    Py_XDECREF(described);
+    Py_XDECREF(kind);
     return result;
 }
 
@@ -320,8 +349,13 @@ walk_node(FlattenUpTo *u, const FjNode *node, PyObject *object)
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
         return walk_dict(u, node, object);
-    case FJ_MODULE:
-    case FJ_DATACLASS:
+    case FJ_MODULE: {
+        int alike = is_described_alike(u, node, object);
+        return alike > 0   ? walk_fields(u, node, object)
+               : alike == 0 ? raise_other_attributes(u, node)
+                            : -1;
+    }
+    case FJ_OBJECT:
         return walk_fields(u, node, object);
     default:
         return walk_custom(u, node, object);

@@ -12,8 +12,7 @@
  * holds_references  The walk may run Python code: `key` functions, __hash__ and __eq__ of
  *                   mutable statics, comparisons of a dict's keys, `classify` for a new type,
  *                   `is_array` for types that are asked each time (tracers),
- *                   `flatten_one_level` for custom nodes, and getattr for dataclasses.  So it
- *                   holds a reference to each object that it looks at, and checks sizes again
+ *                   the functions of custom nodes, and getattr for objects.  So it holds a reference to each object that it looks at, and checks sizes again
  *                   after each child.
  *
  * match_all starts with the python_free walk unless the Structure has `may_run_python` set.
@@ -103,13 +102,15 @@ match_per_instance(Match *m, const FjNode *node, PyObject *object)
     return match_mutable_static(m, node, object, 0);
 }
 
+/* Matches a static, or the aux data of a custom node. */
 static inline int
-match_static(Match *m, const FjNode *node, PyObject *object)
+match_value(Match *m, const FjNode *node, PyObject *object, int field)
 {
-    if (FJ_LIKELY(object == node->aux) && (node->flags & FJ_NODE_INERT)) {
+    PyObject *expected = fj_structure_value(node);
+    if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_INERT)) {
         return FJ_MATCH_YES;
     }
-    if (Py_TYPE(object) != Py_TYPE(node->aux)) {
+    if (Py_TYPE(object) != Py_TYPE(expected)) {
         return FJ_MATCH_NO;
     }
     if (FJ_UNLIKELY(node->flags & FJ_NODE_PER_INSTANCE)) {
@@ -117,10 +118,10 @@ match_static(Match *m, const FjNode *node, PyObject *object)
     }
     /* FJ_NODE_INERT is not enough here: the class may have been given an __eq__ since the flag
      * was set. */
-    if (fj_static_is_inert(m->registry, node->aux)) {
-        return fj_static_equal(m->registry, node->aux, object);
+    if (fj_static_is_inert(m->registry, expected)) {
+        return fj_static_equal(m->registry, expected, object);
     }
-    return match_mutable_static(m, node, object, node->flags & FJ_NODE_FIELD);
+    return match_mutable_static(m, node, object, field);
 }
 
 /* ---- containers ---- */
@@ -366,18 +367,54 @@ match_module(Match *m, const FjNode *node, PyObject *object)
     return match_fields(m, node, &view);
 }
 
-static int
-match_dataclass(Match *m, const FjNode *node, PyObject *object)
+/* Matches the value of a field of an object, which is a dict if it is held. */
+static inline int
+match_object_field(Match *m, const FjNodeKind *kind, uint32_t i, PyObject *value)
 {
+    if (FJ_LIKELY(!kind->held[i])) {
+        return match_node(m, value);
+    }
+    return PyDict_CheckExact(value) ? match_dict(m, m->next++, value) : FJ_MATCH_NO;
+}
+
+static int
+match_object_holding(Match *m, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
-        PyObject *value =
-            PyObject_GetAttr(object, PyTuple_GET_ITEM(fj_node_kind(node)->names, i));
+        PyObject *value = fj_fields_getattr(object, kind, i);
         if (value == NULL) {
             return FJ_MATCH_ERROR;
         }
-        result = match_node(m, value);
+        result = match_object_field(m, kind, i, value);
         Py_DECREF(value);
+    }
+    return result;
+}
+
+/* On a python_free walk, a field that is not where it is stored is left to getattr. */
+static int
+match_object(Match *m, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    FjFieldView view;
+    if (m->holds_references) {
+        return match_object_holding(m, node, object);
+    }
+    if (!fj_fields_are_plain(kind)) {
+        return NEEDS_PYTHON;
+    }
+    if (FJ_UNLIKELY(fj_fields_view_object(object, kind, &view) < 0)) {
+        return FJ_MATCH_ERROR;
+    }
+    if (!view.python_free && !fj_compat_dict_is_unicode(view.dict)) {
+        return NEEDS_PYTHON;
+    }
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+        PyObject *value = fj_fields_peek_object(object, &view, kind, i);
+        result = value == NULL ? NEEDS_PYTHON : match_object_field(m, kind, i, value);
     }
     return result;
 }
@@ -387,21 +424,15 @@ match_custom(Match *m, const FjNode *node, PyObject *object)
 {
     int result = FJ_MATCH_ERROR;
     PyObject *children = NULL, *aux = NULL, *tuple = NULL;
-    PyObject *parts = PyObject_CallOneArg(m->registry->flatten_one_level, object);
+    PyObject *parts = fj_registry_flatten(m->registry, object, &children, &aux);
     if (parts == NULL) {
         return FJ_MATCH_ERROR;
     }
-    if (!fj_expect_tuple(parts, "flatten_one_level") ||
-        !PyArg_ParseTuple(parts, "OO;flatten_one_level() must return (children, aux)",
-                          &children, &aux)) {
-        goto done;
-    }
-    result = match_mutable_static(m, node, aux, 1);
+    result = match_value(m, node, aux, 1);
     if (result == FJ_MATCH_YES) {
         tuple = fj_tuple_of(children);
         result = tuple == NULL ? FJ_MATCH_ERROR : match_tuple(m, node, tuple);
     }
-done:
     Py_XDECREF(tuple);
     Py_DECREF(parts);
     return result;
@@ -433,13 +464,25 @@ match_container(Match *m, const FjNode *node, PyObject *object)
     switch (node->code) {
     case FJ_NAMEDTUPLE:
         return match_tuple(m, node, object);
-    case FJ_DATACLASS:
-        return m->holds_references ? match_dataclass(m, node, object) : NEEDS_PYTHON;
+    case FJ_OBJECT:
+        return match_object(m, node, object);
     case FJ_CUSTOM:
         return m->holds_references ? match_custom(m, node, object) : NEEDS_PYTHON;
     default:
         return match_dict(m, node, object);
     }
+}
+
+/* The walk goes no deeper than the Structure, and looks at the stack here only. */
+static int
+match_deep(Match *m, const FjNode *node, PyObject *object)
+{
+    if (Py_EnterRecursiveCall(" while matching a pytree")) {
+        return FJ_MATCH_ERROR;
+    }
+    int result = match_container(m, node, object);
+    Py_LeaveRecursiveCall();
+    return result;
 }
 
 static int
@@ -450,8 +493,9 @@ match_node_holding(Match *m, const FjNode *node, PyObject *object)
     }
     Py_INCREF(object);
     int result = node->code == FJ_ARRAY    ? match_array(m, object)
-                 : node->code == FJ_STATIC ? match_static(m, node, object)
-                                           : match_container(m, node, object);
+                 : node->code == FJ_STATIC
+                     ? match_value(m, node, object, node->flags & FJ_NODE_FIELD)
+                     : match_container(m, node, object);
     Py_DECREF(object);
     Py_LeaveRecursiveCall();
     return result;
@@ -471,13 +515,12 @@ match_node(Match *m, PyObject *object)
     case FJ_ARRAY:
         return match_array(m, object);
     case FJ_STATIC:
-        return match_static(m, node, object);
+        return match_value(m, node, object, node->flags & FJ_NODE_FIELD);
     default:
         break;
     }
-    /* No recursion check: the walk goes no deeper than the Structure, and a Structure deeper
-     * than FJ_STRUCTURE_DEEP is matched by the walk that holds references. */
-    return match_container(m, node, object);
+    return FJ_UNLIKELY(node->flags & FJ_NODE_DEEP) ? match_deep(m, node, object)
+                                                   : match_container(m, node, object);
 }
 
 static int

@@ -255,7 +255,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     if issubclass(cls, Module):
         return "module", None, cls.dynamic, cls.static, WRAPPER
     if issubclass(cls, Record):
-        return "dataclass", None, ("data", "other"), ("tag",), ()
+        return "object", None, ("data", "other"), ("tag",), None, (), "call", {}
     if issubclass(cls, Box):
         return ("custom",)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):

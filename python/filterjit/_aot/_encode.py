@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _core
-from .._base import _jax_compat
+from .._base import _flax_compat, _jax_compat
 from .._base._errors import format_path, short
 from .._base._unwrap import layers
 from .._observe import _nodes
@@ -291,6 +291,26 @@ def _new(cls: Any, fields: dict[Any, Any]) -> Any:
     return x
 
 
+def _new_node(cls: Any, fields: dict[Any, Any]) -> Any:
+    """Returns an instance of a class of pytrees with these fields, as the C core builds it."""
+    if not isinstance(cls, type) or dataclasses.is_dataclass(cls):
+        return _new(cls, fields)
+    layout = _flax_compat.layout(cls)
+    if layout is None:
+        if _flax_compat.describer(cls) is None or not all(type(name) is str for name in fields):
+            raise TypeError(f"the fields of a {cls} are not known")
+    elif fields.keys() != {*layout.dynamic, *layout.static}:
+        raise ValueError(f"other fields of a {cls}: {list(fields)}")
+    elif layout.mode == "partial":
+        return cls(fields["func"], *fields["args"], **fields["keywords"])
+    else:
+        fields |= {name: make() for name, make in layout.makers.items()}
+    x: Any = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(x, name, value)
+    return x
+
+
 def _decode_dict(json: Json) -> dict[Any, Any]:
     return {decode_value(key): decode_value(value) for key, value in json}
 
@@ -398,8 +418,8 @@ def _encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
             return _encode_items(node.detail)
         case "namedtuple":
             return _encode_reference(node.type)
-        case "module" | "dataclass":
-            return [_encode_reference(node.type), list(node.detail)]
+        case "module" | "object":
+            return [_encode_reference(node.type), list(node.detail[0])]
         case "custom":
             return [_encode_reference(node.type), encode_value(node.detail[0])]
         case kind:
@@ -407,7 +427,7 @@ def _encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
 
 
 # The names that files written by earlier versions have for kinds of nodes.
-_OLD_KINDS = {"generic": "custom", "slots": "arguments"}
+_OLD_KINDS = {"generic": "custom", "slots": "arguments", "dataclass": "object"}
 
 
 def decode_tree(nodes: Json, array: Any, missing: Any) -> Any:
@@ -454,10 +474,10 @@ def _decode_node(kind: str, children: Sequence[Any], detail: Json, array: Any, m
             return collections.defaultdict(children[0], items)
         case "namedtuple":
             return _new_namedtuple(_decode_reference(detail), children)
-        case "module" | "dataclass":
+        case "module" | "object":
             fields = zip(detail[1], children, strict=True)
             given = {name: value for name, value in fields if value is not missing}
-            return _new(_decode_reference(detail[0]), given)
+            return _new_node(_decode_reference(detail[0]), given)
         case "custom":
             cls, aux = _decode_reference(detail[0]), decode_value(detail[1])
             unflatten = _jax_compat.registered_unflatten(cls)

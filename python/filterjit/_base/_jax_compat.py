@@ -63,8 +63,7 @@ def registered_dataclass_fields(
 
     Fallback: None, and the class is handled by its registered functions.
     """
-    registry = private("jax._src.tree_util", "_registry")
-    flatten: Any = getattr(registry.get(cls), "to_iter", None) if registry else None
+    flatten: Any = registered_flatten(cls)
     # The function is JAX's own, and it closes over nothing but names: it reads the attributes of
     # these names, in two groups, and runs no code of the user's.
     jax_globals = private("jax._src.tree_util", "__dict__")
@@ -89,6 +88,16 @@ class _NamesOfAttributes:
 
 def _are_names(x: Any) -> bool:
     return isinstance(x, (tuple, list)) and all(isinstance(name, str) for name in x)
+
+
+def registered_flatten(cls: type) -> Callable[[Any], Any] | None:
+    """Returns the function ``node -> (children, aux data)`` that a class was registered with.
+
+    Fallback: None, and nodes are flattened by `flatten_one_level`.
+    """
+    registry = private("jax._src.tree_util", "_registry")
+    flatten: Any = getattr(registry.get(cls), "to_iter", None) if registry else None
+    return flatten if callable(flatten) else None
 
 
 def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:

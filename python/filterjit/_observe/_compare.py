@@ -11,7 +11,7 @@ from .._base._unwrap import layers
 from .._trees import _registry
 from . import _records
 from ._causes import Cause, in_order
-from ._nodes import Node, tree_of
+from ._nodes import Node, longer, tree_of
 from ._records import Aval, TraceRecord
 from ._words import class_name, describe, shorten, source_of
 
@@ -44,7 +44,7 @@ class StructureComparison:
         while todo:
             was, now, path = todo.pop()
             children = self._compare_nodes(was, now, path)
-            todo.extend(reversed([(x, y, [*path, key]) for x, y, key in children]))
+            todo.extend(reversed([(x, y, longer(path, key)) for x, y, key in children]))
 
     def distance(self) -> int:
         """Returns how different the two structures are. A node of another container or class weighs
@@ -87,6 +87,8 @@ class StructureComparison:
             return []
         if was.kind in ("dict", "ordered_dict", "default_dict"):
             return self._compare_dicts(was, now, path)
+        if was.kind == "module" and was.detail[0] != now.detail[0]:
+            return self._compare_attributes(was, now, path)
         if len(was.children) != len(now.children):
             remedy = "Keep its length the same, or put its items into one array."
             self._add_nodes("structure", path, was, now, remedy)
@@ -107,22 +109,32 @@ class StructureComparison:
         first = len(was.children) - len(was.detail)  # 1 for a defaultdict: its factory comes first
         items_was = dict(zip(was.detail, was.children[first:], strict=True))
         items_now = dict(zip(now.detail, now.children[first:], strict=True))
-        removed = [key for key in items_was if key not in items_now]
-        added = [key for key in items_now if key not in items_was]
-        changes = [f"one without {_list_keys(removed)}"] * bool(removed)
-        changes += [f"one with {_list_keys(added)}"] * bool(added)
+        changes = _other_keys(items_was, items_now)
         remedy = "Give the dict the same keys on every call."
         if not changes and not self._same(was.detail, now.detail):
-            changes = [f"one in the order {_list_keys(now.detail)}"]
+            changes = f"one in the order {_list_keys(now.detail)}"
             remedy = "Give the dict the same keys in the same order on every call."
         if changes:
             words = f"a dict of {_list_keys(was.detail)}"
-            self._add("structure", path, words, " and ".join(changes), remedy)
+            self._add("structure", path, words, changes, remedy)
         pairs: list[tuple[Node, Node, Any]] = list(
             zip(was.children[:first], now.children[:first], ["default_factory"], strict=False)
         )
         common = (key for key in items_now if key in items_was)
         return pairs + [(items_was[key], items_now[key], (key,)) for key in common]
+
+    def _compare_attributes(
+        self, was: Node, now: Node, path: list[Any]
+    ) -> list[tuple[Node, Node, Any]]:
+        """Compares instances of a class that have other attributes, or others that are static."""
+        items_was = dict(zip(was.detail[0], was.children, strict=True))
+        items_now = dict(zip(now.detail[0], now.children, strict=True))
+        changes = _other_keys(items_was, items_now) or "one of which other attributes are static"
+        remedy = "Give the object the same attributes on every call, and change none from static."
+        self._add("structure", path, was.describe(None), changes, remedy)
+        keys = dict(zip(now.detail[0], now.keys(), strict=True))
+        common = (name for name in items_now if name in items_was)
+        return [(items_was[name], items_now[name], keys[name]) for name in common]
 
     def _add_other_kind(self, was: Node, now: Node, path: list[Any]) -> None:
         kinds = {was.kind, now.kind}
@@ -211,6 +223,15 @@ class StructureComparison:
                 "class."
             )
         self._add(kind, path, was, now, remedy)
+
+
+def _other_keys(was: dict[Any, Any], now: dict[Any, Any]) -> str:
+    """Returns in words which keys `now` has more or fewer than `was`; "" if there are none."""
+    removed = [key for key in was if key not in now]
+    added = [key for key in now if key not in was]
+    changes = [f"one without {_list_keys(removed)}"] * bool(removed)
+    changes += [f"one with {_list_keys(added)}"] * bool(added)
+    return " and ".join(changes)
 
 
 def _list_keys(keys: Sequence[Any]) -> str:

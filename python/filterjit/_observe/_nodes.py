@@ -27,8 +27,10 @@ class Node:
 
     def keys(self) -> Sequence[Any]:
         """Returns the key of each child, in the form that `format_path` takes."""
-        if self.kind in ("arguments", "module", "dataclass"):
+        if self.kind == "arguments":
             return [str(name) for name in self.detail]
+        if self.kind in ("module", "object"):
+            return list(self.detail[1])
         if self.kind == "custom":
             return [key if isinstance(key, (str, tuple)) else str(key) for key in self.detail[1]]
         if self.kind == "namedtuple":
@@ -79,6 +81,11 @@ def tree_of(structure: _core.Structure, first_array: int) -> Node:
     return root
 
 
+def longer(path: list[Any], key: Any) -> list[Any]:
+    """Returns the path of a child, whose key is None where a path leaves out the step to it."""
+    return path if key is None else [*path, key]
+
+
 def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
     """Yields each node with its path, parents before their children."""
     todo: list[tuple[Node, list[Any]]] = [(tree_of(structure, 0), [])]
@@ -86,4 +93,4 @@ def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
         node, path = todo.pop()
         yield node, path
         children = list(zip(node.children, node.keys(), strict=True))
-        todo.extend((child, [*path, key]) for child, key in reversed(children))
+        todo.extend((child, longer(path, key)) for child, key in reversed(children))

@@ -6,6 +6,7 @@ It also registers with JAX the types of the C core that are pytrees.
 import collections
 import dataclasses
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import jax
 import jax.tree_util as jtu
 
 from .. import _core
-from .._base import _jax_compat
+from .._base import _flax_compat, _jax_compat
 from ._static_keys import static_key
 
 _BUILTIN: dict[type, str] = {
@@ -133,13 +134,136 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
     if fields is None:
         return None
     data, meta = fields
-    children, aux, _, _ = flatten_with_keys(x)
+    children, aux, unflatten, _ = flatten_with_keys(x)
     try:
         values = [getattr(x, name) for name in data], [getattr(x, name) for name in meta]
     except AttributeError:
         return None
-    same = _same_objects(children, values[0]) and _same_objects(aux, values[1])
-    return ("dataclass", static_key(cls), data, meta, ()) if same else None
+    if not (_same_objects(children, values[0]) and _same_objects(aux, values[1])):
+        return None
+    expected = dict(zip(data + meta, values[0] + values[1], strict=True))
+    sets = _is_init_generated(cls, data + meta) and _has_just(unflatten(children), cls, expected)
+    return "object", _key_of(cls), data, meta, None, (), "init" if sets else "call", {}
+
+
+@dataclasses.dataclass
+class _Example:
+    """Has an ``__init__`` that `dataclasses` generates."""
+
+    x: int
+
+
+def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
+    """Whether a call of a dataclass with these keyword arguments runs nothing but an ``__init__``
+    that `dataclasses` has generated, and this calls no function of the user's."""
+    code, example = getattr(cls.__init__, "__code__", None), _Example.__init__.__code__
+    return (
+        isinstance(code, types.CodeType)
+        and (code.co_qualname, code.co_filename) == (example.co_qualname, example.co_filename)
+        and dataclasses.is_dataclass(cls)
+        and all(field.init for field in dataclasses.fields(cls))
+        and {field.name for field in dataclasses.fields(cls)} == set(names)
+        and not hasattr(cls, "__post_init__")
+        and cls.__new__ is object.__new__
+        and type(cls).__call__ is type.__call__
+        and (cls.__dataclass_params__.frozen or cls.__setattr__ is object.__setattr__)
+    )
+
+
+def _attributes(x: Any) -> dict[str, Any]:
+    """Returns what is in the ``__dict__`` and in the slots of an instance."""
+    try:
+        found = dict(object.__getattribute__(x, "__dict__"))  # a __getattr__ may ask another object
+    except AttributeError:
+        found = {}
+    for base in type(x).__mro__:
+        for name, descriptor in base.__dict__.items():
+            if type(descriptor) is types.MemberDescriptorType:
+                try:
+                    found[name] = descriptor.__get__(x)
+                except AttributeError:
+                    pass
+    return found
+
+
+def _has_just(x: Any, cls: type, expected: dict[str, Any]) -> bool:
+    """Whether `x` is an instance of the class with these attributes, and no others."""
+    found = _attributes(x)
+    return (
+        type(x) is cls
+        and found.keys() == expected.keys()
+        and all(found[name] is value for name, value in expected.items())
+    )
+
+
+def _has_same_items(a: Any, b: Any) -> bool:
+    """Whether two objects are one, or dicts or tuples of the same objects."""
+    if type(a) is not type(b):
+        return False
+    if type(a) is dict:
+        return a.keys() == b.keys() and all(a[key] is value for key, value in b.items())
+    return a is b or (type(a) is tuple and _same_objects(a, b))
+
+
+def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
+    """Returns how the C core flattens a class that keeps its children in some attributes; None if
+    it cannot.
+
+    The instance `x` is flattened and rebuilt by the functions that the class is registered with,
+    and these have to agree.
+    """
+    layout = _flax_compat.layout(cls)
+    if layout is None:
+        return None
+    values = {name: getattr(x, name) for name in layout.dynamic + layout.static}
+    if any(type(values[name]) is not dict for name in layout.held):
+        return None
+    expected: list[Any] = []
+    for name in layout.dynamic:
+        value = values[name]
+        expected += [value[k] for k in sorted(value)] if name in layout.held else [value]
+    children, _, unflatten, _ = flatten_with_keys(x)
+    rebuilt = unflatten(children)
+    found = _attributes(rebuilt)
+    names = values.keys() | layout.makers.keys()
+    if not (
+        _same_objects(children, expected)
+        and type(rebuilt) is cls
+        and (found.keys() == names if layout.mode == "fill" else found.keys() >= names)
+        and all(_has_same_items(found[name], value) for name, value in values.items())
+    ):
+        return None
+    return (
+        "object",
+        _key_of(cls),
+        layout.dynamic,
+        layout.static,
+        layout.keys,
+        layout.held,
+        layout.mode,
+        dict(layout.makers),
+    )
+
+
+def _classify_described(cls: type) -> tuple[Any, ...] | None:
+    describe = _flax_compat.describer(cls)
+    return None if describe is None else ("described", _key_of(cls), describe)
+
+
+def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
+    """Returns that a class is flattened by the function that it is registered with."""
+    flatten = _jax_compat.registered_flatten(cls)
+    if flatten is not None:
+        parts: Any = flatten(x)
+        if not (isinstance(parts, tuple) and _same_objects(parts[0], flatten_one_level(x)[0])):
+            flatten = None
+    return "custom", _key_of(cls), flatten
+
+
+def _key_of(cls: type) -> Any:
+    """Returns the key of a type, as the docstring of `_core.Registry` has it."""
+    key = static_key(cls)
+    return (key, True) if _flax_compat.is_immutable(cls) else key
 
 
 def _is_made_by_namedtuple(cls: Any) -> bool:
@@ -165,17 +289,23 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     if cls in _STATIC:
         return ("static", None)
     if not jtu.all_leaves((x,)):
-        if (native := _classify_module(cls, x) or _classify_dataclass(cls, x)) is not None:
+        native = (
+            _classify_module(cls, x)
+            or _classify_dataclass(cls, x)
+            or _classify_object(cls, x)
+            or _classify_described(cls)
+        )
+        if native is not None:
             return native
         if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
             return "namedtuple", static_key(cls), _is_made_by_namedtuple(cls)
-        return "custom", static_key(cls)
+        return _classify_custom(cls, x)
     # Some tracers are arrays and others of the same type are not. `isinstance` believes a type
     # that defines `__class__`, which may have another value for each instance.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
     if issubclass(cls, jax.core.Tracer) or own_class:
         return ("per_instance",)
-    return "array" if is_array(x) else "static", static_key(cls)
+    return "array" if is_array(x) else "static", _key_of(cls)
 
 
 registry: _core.Registry = _core.Registry(

@@ -225,8 +225,16 @@ def test_flatten_one_level_may_return_any_iterable_of_children() -> None:
         ((3,), TypeError),
         (("module",), TypeError),
         (("module", None, ("a",), (), (1,)), TypeError),
-        (("dataclass", None, ["a"], (), ()), TypeError),
-        (("dataclass", None, ("a",), (), ("__doc__",)), TypeError),  # has no wrapper attributes
+        (("object", None, ("a",), ()), TypeError),
+        (("object", None, ["a"], (), None, (), "call", {}), TypeError),
+        (("object", None, ("a",), (), ("a", "b"), (), "call", {}), TypeError),  # two keys
+        (("object", None, ("a",), (), (["a"],), (), "call", {}), TypeError),
+        (("object", None, ("a",), (), None, 3, "call", {}), TypeError),
+        (("object", None, ("a",), (), None, (), "unheard of", {}), ValueError),
+        (("object", None, ("a",), (), None, (), "call", {"b": int}), ValueError),
+        (("object", None, ("a",), (), None, (), "partial", {}), ValueError),
+        (("described", None), TypeError),
+        (("static", (None,)), TypeError),
     ],
 )
 def test_bad_answers_of_classify(answer: Any, error: type[Exception]) -> None:

@@ -1,0 +1,133 @@
+"""How instances of Flax's pytrees keep their children, with all private names that this needs.
+
+JAX flattens these classes by functions in Python. Where such a function only reads attributes, the
+C core can read them itself. What is said of a class here is believed only after the functions that
+the class is registered with have said the same of an instance (``_trees/_registry.py``). If a
+version of Flax lacks a name or has other functions, its classes are flattened by these functions:
+filterjit is slower, and its results are the same.
+
+Nothing of Flax is imported here: a class of Flax can only be met after the program has imported it.
+"""
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.tree_util as jtu
+
+from ._jax_compat import private_attribute, registered_flatten, registered_unflatten
+
+Description = tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...] | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where an instance of a class keeps its children, and how it is made anew.
+
+    The fields are the details of an ``object`` in the docstring of `_core.Registry`.
+    """
+
+    dynamic: tuple[str, ...]
+    static: tuple[str, ...]
+    keys: tuple[str | tuple[Any] | None, ...]
+    held: tuple[str, ...] = ()
+    mode: str = "fill"
+    makers: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)
+
+
+def _loaded(module: str, *names: str) -> Any:
+    """Returns ``module.names[0].names[1]...`` if the module is imported and has it, else None."""
+    return private_attribute(sys.modules.get(module), *names)
+
+
+def _none() -> None:
+    return None
+
+
+def layout(cls: type) -> Layout | None:
+    """Returns the layout of a class whose registered functions only read and set attributes; None
+    for other classes. It also knows ``jax.tree_util.Partial``."""
+    if cls is jtu.Partial and cls.__base__ is functools.partial:
+        return Layout(("args", "keywords"), ("func",), ((0,), (1,), "func"), mode="partial")
+    if cls is _loaded("flax.core.frozen_dict", "FrozenDict"):
+        return Layout(("_dict",), (), (None,), held=("_dict",), makers={"_hash": _none})
+    state = _loaded("flax.nnx.statelib", "State")
+    if isinstance(state, type) and issubclass(cls, state) and _has_own(cls, state, "__init__"):
+        return Layout(("_mapping",), (), (None,), held=("_mapping",))
+    trace_state = _loaded("flax.nnx.tracers", "TraceState")
+    if trace_state is None:
+        return None
+    makers = {"_trace_state": trace_state}
+    variable = _loaded("flax.nnx.variablelib", "Variable")
+    flatten = _loaded("flax.nnx.variablelib", "_variable_flatten")
+    if isinstance(variable, type) and issubclass(cls, variable):
+        if registered_flatten(cls) is flatten is not None and _has_own(cls, variable, "_new"):
+            metadata = "_var_metadata"
+            keys = (None, "metadata")
+            return Layout(("_raw_value",), (metadata,), keys, held=(metadata,), makers=makers)
+        return None
+    if cls is _loaded("flax.nnx.pytreelib", "PytreeState"):
+        names = ("_initializing", "_is_setup")
+        return Layout((), names, ("initializing", "is_setup"), makers=makers)
+    return None
+
+
+def _has_own(cls: type, base: type, name: str) -> bool:
+    """Whether a class has the function of `base` by this name, and not one of its own."""
+    function, inherited = getattr(cls, name, None), getattr(base, name, None)
+    unbound = [getattr(f, "__func__", f) for f in (function, inherited)]
+    return unbound[0] is unbound[1] is not None
+
+
+def describer(cls: type) -> Callable[[Any], Description | None] | None:
+    """Returns a function that tells which attributes of an instance of a ``flax.nnx.Pytree`` are
+    children and which are static, or None for an instance of which it is not sure. Returns None
+    for other classes."""
+    base = _loaded("flax.nnx.pytreelib", "Pytree")
+    mapping_type = _loaded("flax.typing", "HashableMapping")
+    if not (isinstance(base, type) and issubclass(cls, base) and isinstance(mapping_type, type)):
+        return None
+    flatten = registered_flatten(cls)
+    if (
+        flatten is None
+        or flatten is not getattr(base, "_pytree__flatten", None)
+        or not _has_own(cls, base, "_pytree__unflatten")
+        or registered_unflatten(cls) != getattr(cls, "_pytree__unflatten", None)
+        or any("__dict__" in c.__dict__ for c in cls.__mro__ if issubclass(c, base) and c is not base)
+    ):
+        return None
+    return functools.partial(_describe, flatten, mapping_type)
+
+
+def _describe(flatten: Any, mapping_type: type, x: Any) -> Description | None:
+    children, aux = flatten(x)
+    attributes = object.__getattribute__(x, "__dict__")
+    if not (isinstance(aux, tuple) and len(aux) == 3):
+        return None
+    dynamic, static = tuple(map(str, aux[0])), tuple(map(str, aux[1]))
+    found = [attributes.get(name, attributes) for name in dynamic + static]
+    told = [*children, *aux[2]]
+    if (
+        "_pytree__nodes" not in static
+        or type(attributes["_pytree__nodes"]) is not mapping_type
+        or len(attributes) != len(found)
+        or len(told) != len(found)
+        or any(a is not b for a, b in zip(found, told, strict=True))
+        or not all(type(name) is str for name in attributes)
+    ):
+        return None
+    keys = tuple((key,) if isinstance(key, int) else key for key in (*aux[0], *aux[1]))
+    return dynamic, static, keys if any(type(key) is tuple for key in keys) else None
+
+
+def is_immutable(cls: type) -> bool:
+    """Whether Flax never changes an instance of the class, and keeps it where it is used.
+
+    Such a value is compared by its contents, but with itself by identity alone.
+    """
+    return cls in (
+        _loaded("flax.typing", "HashableMapping"),
+        _loaded("flax.nnx.graphlib", "GraphDef"),
+    )
