@@ -213,6 +213,36 @@ fj_compat_dict_next(PyObject *dict, Py_ssize_t *position, PyObject **key, PyObje
     return PyDict_Next(dict, position, key, value);
 }
 
+/* The value of `key` in a dict that has this very object as a key, borrowed; NULL if it is not
+ * among the `limit` entries from `*position` on, or if the dict has ever had keys that are not
+ * exactly str.  `*position` becomes that after the key, as fj_compat_dict_next takes it.
+ * Hashes nothing. */
+static inline PyObject *
+fj_compat_dict_find_object(PyObject *dict, PyObject *key, Py_ssize_t limit,
+                           Py_ssize_t *position)
+{
+#if FJ_HAVE_INSTANCE_VALUES
+    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
+    if (keys->dk_kind == DICT_KEYS_UNICODE) {
+        const PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(keys);
+        Py_ssize_t at = *position;
+        for (Py_ssize_t tried = 0; tried < Py_MIN(limit, keys->dk_nentries); tried++, at++) {
+            at = at < keys->dk_nentries ? at : 0;
+            if (entries[at].me_key == key) {
+                *position = at + 1;
+                return entries[at].me_value;
+            }
+        }
+    }
+#else
+    (void)dict;
+    (void)key;
+    (void)limit;
+    (void)position;
+#endif
+    return NULL;
+}
+
 #if FJ_HAVE_INSTANCE_VALUES
 
 /* The keys that the instances of a heap type share, or NULL. */
@@ -362,6 +392,25 @@ fj_compat_fill_fresh(PyObject *object, PyObject *const *items, const Py_ssize_t 
     }
     *used = stored;
     return 1;
+}
+
+/* The entries of a dict with a table of its own: a block of `*size` words, of which each entry
+ * has the same number, its key and its value among them; both are borrowed, and NULL where an
+ * item was deleted.  NULL for other dicts. */
+static inline PyObject *const *
+fj_compat_dict_entries(PyObject *dict, Py_ssize_t *size)
+{
+    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
+    if (((PyDictObject *)dict)->ma_values != NULL) {
+        return NULL;
+    }
+    if (keys->dk_kind == DICT_KEYS_UNICODE) {
+        *size =
+            keys->dk_nentries * (Py_ssize_t)(sizeof(PyDictUnicodeEntry) / sizeof(PyObject *));
+        return (PyObject *const *)DK_UNICODE_ENTRIES(keys);
+    }
+    *size = keys->dk_nentries * (Py_ssize_t)(sizeof(PyDictKeyEntry) / sizeof(PyObject *));
+    return (PyObject *const *)DK_ENTRIES(keys);
 }
 
 #endif /* FJ_HAVE_INSTANCE_VALUES */

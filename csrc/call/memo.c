@@ -1,9 +1,10 @@
 /* A snapshot of a variant's largest argument, by addresses.
  *
  * A serving loop passes the same model on each call, and matching it looks at each of its
- * nodes.  But a Module, a list and a tuple each keep the references to their children in one
- * block of memory.  If a container's block is unchanged, each child is the same object as
- * before, and only the blocks of the children need to be compared.
+ * nodes.  But a Module, a list, a tuple and a dict each keep the references to their children
+ * in one block of memory, and an object with slots keeps each in a place that does not change.
+ * If a container's references are unchanged, each child is the same object as before, and only
+ * those of the children need to be compared.
  *
  * So a snapshot consists of, for each container, parents before children, its address, its
  * type and a copy of its block; and of the address of each array leaf.  Comparing it takes a
@@ -21,18 +22,23 @@
  *    references that the parent, which is alive, holds now.
  * 3. The live object may be another one than the snapshot saw.  This does no harm: its type
  *    and its block are compared, and a walk would look at nothing else of a Module, a list, a
- *    tuple or a named tuple.
+ *    tuple, a named tuple or a dict; of an object, it would look at the version of the class,
+ *    which is compared too.
  * 4. A type's address stands for the type, since no type in a snapshot can die before the
  *    memo: the Structure holds the classes of its nodes, and Python holds its own types.
  * 5. A static leaf's address stands for its value.  A snapshot is only taken if each static
  *    leaf is the very object that the Structure holds, so it cannot die, and if it is inert
  *    (statics.h), so it cannot change.  The same goes for None, and for a tuple of nothing but
- *    inert static values that the Structure holds as a whole.
+ *    inert static values that the Structure holds as a whole.  The keys of a dict stand for
+ *    themselves in the same way: each is the very object that the Structure holds, a str or an
+ *    int.
  * 6. An array leaf may be another array than the snapshot saw, in the same place.  Its type is
  *    compared, and the array that is there now is passed on, as a walk would do.
  *
  * There is no snapshot of an argument that contains any other kind of node.  (A Module's block
- * holds all of its fields, and nothing else: see snapshot_module.)
+ * holds all of its fields, and nothing else: see snapshot_attributes.)  The block of an object
+ * whose fields are in its __dict__ may hold other attributes: one that has changed only makes
+ * the check fail.
  *
  * No Python code runs in this file.
  */
@@ -41,11 +47,17 @@
 #include "structure/fields.h"
 
 #define LONGEST_STREAK 64
+#define FAR 1000    /* how many entries of a dict are searched for a key */
+#define DICT_ITEM 3 /* the largest number of words in the block of a dict for each item */
 
 typedef struct {
     PyObject *object;   /* an address: nothing here is owned */
     PyTypeObject *type; /* held by the Structure or by Python */
-    Py_ssize_t size;    /* of its block: a list's or tuple's, or a Module's set attributes */
+    Py_ssize_t size;  /* of its block: the number of items, of words in the entries of a dict,
+                       * or of attributes that are set */
+    FjNodeKind *kind; /* of an object, held by the Structure; otherwise NULL */
+    int has_dict; /* a Module whose attributes are in a dict, which is its only item and the
+                   * next container */
 } Container;
 
 struct FjMemo {
@@ -63,8 +75,8 @@ struct FjMemo {
 /* Stands for the block of an empty list, which may have none. */
 static PyObject *const no_items[1] = {NULL};
 
-/* The block of a container and its size.  NULL for a Module that keeps its attributes in a
- * dict. */
+/* The block of a container and its size.  NULL for a Module or an object that keeps its
+ * attributes in a dict, and for a dict that shares its keys. */
 static inline PyObject *const *
 block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
 {
@@ -76,10 +88,53 @@ block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
         *size = PyTuple_GET_SIZE(object);
         return ((PyTupleObject *)object)->ob_item;
     }
+#if FJ_HAVE_INSTANCE_VALUES
+    if (type == &PyDict_Type) {
+        return fj_compat_dict_entries(object, size);
+    }
+#endif
     return fj_fields_values(object, size);
 }
 
+/* Whether all fields of an object are in slots, which are no block. */
+static inline int
+has_slots(const FjNodeKind *kind)
+{
+    return kind != NULL && kind->in_dict == 0;
+}
+
 /* ---- checking ---- */
+
+/* The bits in which the references of a container differ from the copy; some bits if it has no
+ * block of this size. */
+static inline uintptr_t
+difference_of(const Container *container, PyObject *const *expected)
+{
+    PyObject *object = container->object;
+    uintptr_t difference = 0;
+    if (has_slots(container->kind)) {
+        for (Py_ssize_t k = 0; k < container->size; k++) {
+            PyObject *item = *(PyObject **)((char *)object + container->kind->offsets[k]);
+            difference |= (uintptr_t)item ^ (uintptr_t)expected[k];
+        }
+        return difference;
+    }
+    if (container->has_dict) {
+        FjFieldView view;
+        return fj_fields_view(object, &view) == 0 && view.values == NULL
+                   ? (uintptr_t)view.dict ^ (uintptr_t)expected[0]
+                   : UINTPTR_MAX;
+    }
+    Py_ssize_t size;
+    PyObject *const *items = block_of(object, container->type, &size);
+    if (items == NULL || size != container->size) {
+        return UINTPTR_MAX;
+    }
+    for (Py_ssize_t k = 0; k < size; k++) {
+        difference |= (uintptr_t)items[k] ^ (uintptr_t)expected[k];
+    }
+    return difference;
+}
 
 static int
 is_unchanged(const FjMemo *memo, PyTypeObject *array_type)
@@ -87,22 +142,12 @@ is_unchanged(const FjMemo *memo, PyTypeObject *array_type)
     PyObject *const *expected = memo->items;
     for (Py_ssize_t i = 0; i < memo->num_containers; i++) {
         const Container *container = &memo->containers[i];
-        Py_ssize_t size;
-        if (Py_TYPE(container->object) != container->type) {
+        if (Py_TYPE(container->object) != container->type ||
+            (container->kind != NULL && !fj_fields_are_plain(container->kind)) ||
+            difference_of(container, expected) != 0) {
             return 0;
         }
-        PyObject *const *items = block_of(container->object, container->type, &size);
-        if (items == NULL || size != container->size) {
-            return 0;
-        }
-        uintptr_t difference = 0;
-        for (Py_ssize_t k = 0; k < size; k++) {
-            difference |= (uintptr_t)items[k] ^ (uintptr_t)expected[k];
-        }
-        if (difference != 0) {
-            return 0;
-        }
-        expected += size;
+        expected += container->size;
     }
     for (Py_ssize_t i = 0; i < memo->num_arrays; i++) {
         if (Py_TYPE(memo->arrays[i]) != array_type) {
@@ -159,7 +204,7 @@ typedef struct {
 
 static int snapshot_node(Walk *w, PyObject *object);
 
-/* There is room: see take_snapshot. */
+/* Adds a container with the addresses in its block.  There is room: see take_snapshot. */
 static void
 add_container(FjMemo *memo, PyObject *object, PyObject *const *items, Py_ssize_t size)
 {
@@ -186,8 +231,33 @@ snapshot_items(Walk *w, const FjNode *node, PyObject *object)
     return 1;
 }
 
+/* The `count` values of a dict by these keys.  Each key of the dict has to be the very object
+ * that the Structure holds, in `keys`. */
 static int
-snapshot_module(Walk *w, const FjNode *node, PyObject *object)
+snapshot_dict(Walk *w, PyObject *keys, uint32_t count, PyObject *dict)
+{
+    Py_ssize_t size = 0, position = 0;
+    PyObject *const *entries = block_of(dict, &PyDict_Type, &size);
+    if (entries == NULL || size > DICT_ITEM * (Py_ssize_t)count ||
+        PyDict_GET_SIZE(dict) != (Py_ssize_t)count) {
+        return 0; /* or items were deleted */
+    }
+    add_container(w->memo, dict, entries, size);
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *wanted = PyTuple_GET_ITEM(keys, i), *key, *value;
+        if (!fj_compat_dict_next(dict, &position, &key, &value) || key != wanted) {
+            value = fj_compat_dict_find_object(dict, wanted, FAR, &position);
+        }
+        if (value == NULL || !snapshot_node(w, value)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* A Module, or an object whose fields are in its __dict__. */
+static int
+snapshot_attributes(Walk *w, const FjNode *node, PyObject *object)
 {
     FjFieldView view;
     FjNodeKind *kind = fj_node_kind(node);
@@ -195,16 +265,50 @@ snapshot_module(Walk *w, const FjNode *node, PyObject *object)
         PyErr_Clear();
         return 0;
     }
-    if (view.values == NULL || (node->flags & FJ_NODE_WRAPPER) ||
-        view.used != (Py_ssize_t)node->arity) {
+    if ((node->flags & FJ_NODE_WRAPPER) || view.used != (Py_ssize_t)node->arity) {
         return 0;
     }
-    add_container(w->memo, object, view.values, view.used);
+    int has_dict = view.values == NULL;
+    add_container(w->memo, object, has_dict ? &view.dict : view.values,
+                  has_dict ? 1 : view.used);
+    Container *container = &w->memo->containers[w->memo->num_containers - 1];
+    container->kind = node->code == FJ_OBJECT ? kind : NULL;
+    container->has_dict = has_dict;
+    if (has_dict) {
+        return view.dict != NULL && snapshot_dict(w, kind->names, node->arity, view.dict);
+    }
     for (uint32_t i = 0; i < node->arity; i++) {
         PyObject *value = fj_fields_peek(&view, kind, i);
         /* All fields are set and nothing else is, so if each stands among the first `used`
          * values, the copy has them all. */
         if (value == NULL || kind->places[i] >= view.used || !snapshot_node(w, value)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int
+snapshot_object(Walk *w, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    FjFieldView view = {.python_free = 1};
+    if (!fj_fields_are_plain(kind)) {
+        return 0;
+    }
+    if (kind->in_dict == (Py_ssize_t)node->arity && node->arity > 0) {
+        return snapshot_attributes(w, node, object);
+    }
+    if (kind->in_dict > 0) {
+        return 0;
+    }
+    w->memo->containers[w->memo->num_containers++] = (Container){
+        .object = object, .type = Py_TYPE(object), .size = node->arity, .kind = kind};
+    PyObject **items = w->memo->items + w->memo->num_items;
+    w->memo->num_items += node->arity;
+    for (uint32_t i = 0; i < node->arity; i++) {
+        items[i] = fj_fields_peek_object(object, &view, kind, i);
+        if (items[i] == NULL || !snapshot_node(w, items[i])) {
             return 0;
         }
     }
@@ -236,7 +340,12 @@ snapshot_of(Walk *w, const FjNode *node, PyObject *object)
                snapshot_items(w, node, object);
     case FJ_MODULE:
         return Py_TYPE(object) == fj_structure_info(w->structure, node)->type &&
-               snapshot_module(w, node, object);
+               snapshot_attributes(w, node, object);
+    case FJ_OBJECT:
+        return Py_TYPE(object) == fj_structure_info(w->structure, node)->type &&
+               snapshot_object(w, node, object);
+    case FJ_DICT:
+        return PyDict_CheckExact(object) && snapshot_dict(w, node->aux, node->arity, object);
     default:
         return 0;
     }
@@ -290,11 +399,17 @@ static void
 take_snapshot(FjMemo *memo, FjStructure *structure, PyObject *object)
 {
     uint32_t end = structure->info[memo->node].subtree_end;
-    size_t items = end - memo->node; /* each node is an item of one block at most */
-    size_t containers = 0, arrays = 0;
+    /* Each node is an item of one block at most.  The keys of dicts are items too, and the
+     * attributes of a container may be in a dict. */
+    size_t items = end - memo->node, containers = 0, arrays = 0;
     for (uint32_t i = memo->node; i < end; i++) {
-        containers += structure->nodes[i].code > FJ_NONE;
-        arrays += structure->nodes[i].code == FJ_ARRAY;
+        const FjNode *node = &structure->nodes[i];
+        int has_dict =
+            node->code == FJ_DICT || node->code == FJ_MODULE || node->code == FJ_OBJECT;
+        items += has_dict ? DICT_ITEM * node->arity + 1 : 0;
+        containers +=
+            (node->code > FJ_NONE) + (node->code == FJ_MODULE || node->code == FJ_OBJECT);
+        arrays += node->code == FJ_ARRAY;
     }
     memo->containers = PyMem_Calloc(containers, sizeof(Container));
     memo->items = PyMem_Calloc(items, sizeof(PyObject *));

@@ -1,4 +1,5 @@
-/* Reading and setting the fields of a Module or an object.  The layout of the storage is in compat.h.
+/* Reading and setting the fields of a Module or an object.  The layout of the storage is in
+ * compat.h.
  *
  * Without FJ_HAVE_INSTANCE_VALUES, all of this is done in the instance's dict, by functions of
  * the public API.  A dict is read in one pass over its items, and compared with the names of
@@ -241,7 +242,6 @@ fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *
     return result;
 }
 
-#if !FJ_HAVE_INSTANCE_VALUES
 /* Sets the fields in the instance's dict; steals all `values`.  0, or -1 with an error. */
 static int
 fill_dict(PyObject *object, const FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
@@ -264,22 +264,22 @@ fill_dict(PyObject *object, const FjNodeKind *kind, PyObject *const *values, Py_
     Py_XDECREF(dict);
     return result;
 }
-#endif
 
 int
 fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                      Py_ssize_t count)
 {
+    int direct = stores_directly(kind, Py_TYPE(object));
 #if FJ_HAVE_INSTANCE_VALUES
-    if (FJ_LIKELY(kind->placed == count && stores_directly(kind, Py_TYPE(object)) &&
+    if (FJ_LIKELY(direct && kind->placed == count &&
                   fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
         return 0;
     }
-#else
-    if (FJ_LIKELY(stores_directly(kind, Py_TYPE(object)))) {
+    direct = direct && count > FJ_FIELDS_INLINE; /* CPython keeps so many in a dict */
+#endif
+    if (FJ_LIKELY(direct)) {
         return fill_dict(object, kind, values, count);
     }
-#endif
     int result = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         if (result < 0) {
@@ -322,12 +322,9 @@ offset_of(PyTypeObject *type, PyObject *descriptor)
 }
 
 int
-fj_fields_are_plain(FjNodeKind *kind)
+fj_fields_look_at_class(FjNodeKind *kind)
 {
     PyTypeObject *type = kind->type;
-    if (FJ_LIKELY(kind->plain_version != 0 && kind->plain_version == type->tp_version_tag)) {
-        return 1;
-    }
     kind->plain_version = 0;
     kind->in_dict = 0;
     if (!has_generic_getattr(type, fj_state_of(Py_TYPE(kind))->str___getattribute__)) {

@@ -99,10 +99,19 @@ int fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObje
 int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                          Py_ssize_t count);
 
+/* Looks at the class of an FJ_OBJECT for fj_fields_are_plain. */
+int fj_fields_look_at_class(FjNodeKind *kind);
+
 /* Whether getattr reads the fields of an FJ_OBJECT where they are stored, and nothing else: in
- * slots, or in the __dict__ without a data descriptor of the same name.  It looks at the class
- * again if this has changed.  Runs no Python code. */
-int fj_fields_are_plain(FjNodeKind *kind);
+ * slots, or in the __dict__ without a data descriptor of the same name.  Runs no Python code.
+ */
+static inline int
+fj_fields_are_plain(FjNodeKind *kind)
+{
+    return FJ_LIKELY(kind->plain_version != 0 &&
+                     kind->plain_version == kind->type->tp_version_tag) ||
+           fj_fields_look_at_class(kind);
+}
 
 /* fj_fields_view for an object whose fields are plain; empty if none is in the __dict__. */
 static inline int
@@ -128,8 +137,8 @@ fj_fields_peek_object(PyObject *object, const FjFieldView *view, FjNodeKind *kin
 /* (P) getattr of field `i` of an FJ_OBJECT: a new reference, or NULL with an error. */
 PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);
 
-/* Whether the class of an FJ_BUILD_INIT object is as it was when it was classified, so that its
- * call does nothing but set the fields. */
+/* Whether the class of an FJ_BUILD_INIT object is as it was when it was classified, so that
+ * its call does nothing but set the fields. */
 int fj_fields_are_as_classified(FjNodeKind *kind);
 
 /* (P) Sets the first `count` names of an object that object.__new__ has just made, as

@@ -59,7 +59,8 @@ kind_clear(PyObject *op)
     Py_CLEAR(self->flatten);
     Py_CLEAR(self->describe);
     Py_CLEAR(self->layouts);
-    /* The others are kept for Structures in the same reference cycle, which may still be read. */
+    /* The others are kept for Structures in the same reference cycle, which may still be read.
+     */
     return 0;
 }
 
@@ -179,8 +180,7 @@ read_module(FjNodeKind *kind, PyObject *answer)
 {
     PyObject *groups[3], *key;
     return PyArg_ParseTuple(
-               answer,
-               "sOO!O!O!;a module is (name, key, dynamic, static, wrapper attributes)",
+               answer, "sOO!O!O!;a module is (name, key, dynamic, static, wrapper attributes)",
                &(const char *){NULL}, &key, &PyTuple_Type, &groups[0], &PyTuple_Type,
                &groups[1], &PyTuple_Type, &groups[2])
                ? set_names(kind, groups)
@@ -278,8 +278,9 @@ read_answer(FjNodeKind *kind, PyObject *answer)
     }
     kind->code = (FjKindCode)code;
     PyObject *key = PyTuple_GET_SIZE(answer) > 1 ? PyTuple_GET_ITEM(answer, 1) : Py_None;
-    if (PyTuple_Check(key) && !PyArg_ParseTuple(key, "Op;a key is a callable or (callable, bool)",
-                                                &key, &kind->immutable)) {
+    if (PyTuple_Check(key) &&
+        !PyArg_ParseTuple(key, "Op;a key is a callable or (callable, bool)", &key,
+                          &kind->immutable)) {
         return -1;
     }
     kind->key = key == Py_None ? NULL : Py_NewRef(key);
@@ -472,10 +473,10 @@ fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
     Py_INCREF(function);
     PyObject *parts = PyObject_CallOneArg(function, object);
     Py_DECREF(function);
-    if (parts != NULL && (!fj_expect_tuple(parts, "flatten_one_level") ||
-                          !PyArg_ParseTuple(
-                              parts, "OO;flatten_one_level() must return (children, aux)",
-                              children, aux))) {
+    if (parts != NULL &&
+        (!fj_expect_tuple(parts, "flatten_one_level") ||
+         !PyArg_ParseTuple(parts, "OO;flatten_one_level() must return (children, aux)",
+                           children, aux))) {
         Py_CLEAR(parts);
     }
     return parts;
@@ -665,9 +666,12 @@ PyDoc_STRVAR(
     "missing, keyed=())\n"
     "--\n\n"
     "The kind of each type. `classify(type, instance)` is called once for each type and\n"
-    "returns a tuple (name, key, details...). Where a value of the type is static, such as in a\n"
-    "static field, the result of the callable `key` is hashed and compared in its place; None,\n"
-    "or left out, if there is none. A pair (key, True) says besides that nothing changes what\n"
+    "returns a tuple (name, key, details...). Where a value of the type is static, such as in "
+    "a\n"
+    "static field, the result of the callable `key` is hashed and compared in its place; "
+    "None,\n"
+    "or left out, if there is none. A pair (key, True) says besides that nothing changes "
+    "what\n"
     "such a value is equal to. The details are, by the name of the kind:\n"
     "\n"
     "    module      dynamic, static, wrapper: the names of its dynamic fields, its static\n"

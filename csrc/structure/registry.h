@@ -109,8 +109,8 @@ struct FjNodeKind {
                                  * getattr reads these attributes and nothing else; or 0 */
     unsigned int init_version;  /* the version of the class when it was classified, or 0 */
 
-    PyObject *flatten;  /* FJ_CUSTOM: the function (object) -> (children, aux data) that the type
-                         * is registered with, or NULL */
+    PyObject *flatten;  /* FJ_CUSTOM: the function (object) -> (children, aux data) that the
+                         * type is registered with, or NULL */
     PyObject *describe; /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
     PyObject *layouts;  /* FJ_DESCRIBED: a dict from what `describe` returned to a NodeKind */
 };
@@ -151,12 +151,13 @@ FjNodeKind *fj_registry_kind(FjRegistry *registry, PyObject *object);
 FjNodeKind *fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type);
 
 /* (P) The FJ_MODULE kind of an instance of an FJ_DESCRIBED type: a new reference; `*described`
- * is NULL if the instance is flattened by its registered functions.  0, or -1 with an error. */
+ * is NULL if the instance is flattened by its registered functions.  0, or -1 with an error.
+ */
 int fj_registry_described_kind(FjNodeKind *kind, PyObject *object, FjNodeKind **described);
 
-/* (P) Flattens an instance of an FJ_CUSTOM or FJ_DESCRIBED type by the function that the type is
- * registered with.  A new reference that holds `*children`, an iterable, and `*aux`; NULL with
- * an error. */
+/* (P) Flattens an instance of an FJ_CUSTOM or FJ_DESCRIBED type by the function that the type
+ * is registered with.  A new reference that holds `*children`, an iterable, and `*aux`; NULL
+ * with an error. */
 PyObject *fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
                               PyObject **aux);
 

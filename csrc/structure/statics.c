@@ -115,9 +115,7 @@ fj_static_is_immutable(FjRegistry *registry, PyObject *value)
     FjNodeKind *kind = rule_of(registry, Py_TYPE(value)) == BY_TYPE
                            ? fj_registry_kind(registry, value)
                            : NULL;
-    int result = kind != NULL          ? kind->immutable
-                 : PyErr_Occurred() ? -1
-                                       : 0;
+    int result = kind != NULL ? kind->immutable : PyErr_Occurred() ? -1 : 0;
     Py_XDECREF(kind);
     return result;
 }

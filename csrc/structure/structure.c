@@ -181,7 +181,7 @@ fj_structure_hash(FjStructure *self)
 static inline PyObject *
 cached_copy(const FjStructure *self, const FjNode *node)
 {
-    return !self->hashed || node->flags & FJ_NODE_STR_KEYS
+    return !self->hashed || node->flags & FJ_NODE_PLAIN_KEYS
                ? NULL
                : fj_structure_info(self, node)->cached;
 }

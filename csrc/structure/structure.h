@@ -48,7 +48,7 @@
  *  2   LIST         2 SHALLOW                                           5
  *  3    ARRAY       0                                                   4
  *  4    ARRAY       0                                                   5
- *  5   DICT         2 STR_KEYS, SHALLOW ("a", "b")           dict       8        aux
+ *  5   DICT         2 PLAIN_KEYS, SHALLOW ("a","b")           dict       8        aux
  *  6    ARRAY       0                                                   7
  *  7    STATIC      0 INERT             0.1                             8        aux
  *  8   TUPLE        2 SHALLOW           (2, 3)                         11
@@ -96,7 +96,7 @@
  * -- ---------- ----- ----------------- -------------------- ---- -------
  *  0 MODULE         5                   the NodeKind of Net  Net        8
  *  1  LIST          2 LEAVES, SHALLOW                                   2
- *  2  DICT          2 STR_KEYS, SHALLOW ("a", "b")           dict       5
+ *  2  DICT          2 PLAIN_KEYS, SHALLOW ("a","b")           dict       5
  *  3   ARRAY        0                                                   4
  *  4   ARRAY        0                                                   5
  *  5  TUPLE         2 LEAVES, SHALLOW                                   6
@@ -126,8 +126,10 @@
 
 /* The flags of a node. */
 enum {
-    FJ_NODE_INERT = 1,    /* STATIC, CUSTOM: the value is immutable, see statics.h */
-    FJ_NODE_STR_KEYS = 2, /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str */
+    FJ_NODE_INERT = 1, /* STATIC, CUSTOM: the value is immutable, see statics.h */
+    FJ_NODE_PLAIN_KEYS =
+        2,                /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str or an
+                           * int, so that comparing it with another such key runs no code */
     FJ_NODE_WRAPPER = 4,  /* MODULE: it counts as a wrapper (fj_fields_is_wrapper), whose
                            * attributes are children, after the fields */
     FJ_NODE_FIELD = 8,    /* STATIC: not a leaf, so it need not be hashable, see statics.h */
@@ -158,9 +160,9 @@ enum {
  * The children of a DEFAULT_DICT are its default_factory, as a STATIC with FJ_NODE_FIELD, and
  * then its values.  The children of a MODULE or OBJECT are its dynamic fields, then its static
  * fields and, with FJ_NODE_WRAPPER, the attributes of a wrapper, all of these as STATIC with
- * FJ_NODE_FIELD.  A field or attribute of a MODULE that is not set is a MISSING child.  A field
- * of an OBJECT that is held (FjNodeKind.held) is a DICT; if the field is static, so are all
- * values of the dict. */
+ * FJ_NODE_FIELD.  A field or attribute of a MODULE that is not set is a MISSING child.  A
+ * field of an OBJECT that is held (FjNodeKind.held) is a DICT; if the field is static, so are
+ * all values of the dict. */
 typedef struct {
     uint8_t code; /* an FjKindCode */
     uint8_t flags;
@@ -174,8 +176,8 @@ typedef struct {
 
     /* An object that is made when it is first needed; owned, or NULL:
      *
-     * - DICT with FJ_NODE_STR_KEYS: a dict with the keys of the node, each mapped to None.
-     *   build.c makes new dicts by copying it.
+     * - DICT with FJ_NODE_PLAIN_KEYS: a dict with the keys of the node, each mapped to None,
+     * or to its value where all values are statics.  build.c makes new dicts by copying it.
      * - Any other node, once the Structure has been hashed: the frozen copy of the value that
      *   fj_structure_value returns (statics.h), if freezing it made a copy. */
     PyObject *cached;
@@ -192,19 +194,20 @@ fj_node_kind(const FjNode *node)
     return (FjNodeKind *)node->aux;
 }
 
-/* Whether a path leaves out the step from the node to a child: from an object to its held dict,
- * for example.  The key of such a child is None. */
+/* Whether a path leaves out the step from the node to a child: from an object to its held
+ * dict, for example.  The key of such a child is None. */
 static inline int
 fj_node_skips_key(const FjNode *node, uint32_t child)
 {
     return (node->code == FJ_MODULE || node->code == FJ_OBJECT) &&
-           fj_node_kind(node)->keys != NULL && child < fj_node_kind_fields(fj_node_kind(node)) &&
+           fj_node_kind(node)->keys != NULL &&
+           child < fj_node_kind_fields(fj_node_kind(node)) &&
            PyTuple_GET_ITEM(fj_node_kind(node)->keys, child) == Py_None;
 }
 
 /* A walk that does not call Py_EnterRecursiveCall at each node calls it at the nodes of each
- * such depth.  A level takes at most 600 bytes of the stack, and Python 3.14 leaves 32 KiB after
- * the last look that raises no error, of which the frame of a call takes 8 KiB. */
+ * such depth.  A level takes at most 600 bytes of the stack, and Python 3.14 leaves 32 KiB
+ * after the last look that raises no error, of which the frame of a call takes 8 KiB. */
 #define FJ_STRUCTURE_DEEP 24
 
 /* A Structure does not change after flatten.c has made it and, where there is a filter,
@@ -224,8 +227,8 @@ struct FjStructure {
     PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
     int every_leaf;  /* made by fj_flatten_leaves, for which every leaf is an array */
     int may_run_python;  /* there is a node whose match runs Python code: a STATIC that is not
-                          * immutable, a CUSTOM, an OBJECT whose fields are not plain (fields.h),
-                          * an ORDERED_DICT, or a dict with a key that is not exactly a str */
+                          * immutable, a CUSTOM, an OBJECT whose fields are not plain
+                          * (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS */
     uint32_t open_nodes; /* the number of nodes that have been appended and not yet closed */
     int hashed;          /* fj_structure_hash has succeeded */
     Py_hash_t hash;

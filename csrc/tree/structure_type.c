@@ -260,9 +260,9 @@ node_detail(const FjNode *node)
     case FJ_OBJECT: {
         const FjNodeKind *kind = fj_node_kind(node);
         PyObject *names = PyTuple_GetSlice(kind->names, 0, node->arity);
-        return names == NULL ? NULL
-                             : Py_BuildValue("(NO)", names,
-                                             kind->keys == NULL ? names : kind->keys);
+        return names == NULL
+                   ? NULL
+                   : Py_BuildValue("(NO)", names, kind->keys == NULL ? names : kind->keys);
     }
     default:
         return Py_NewRef(Py_None);

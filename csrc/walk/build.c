@@ -193,19 +193,35 @@ done:
     return result;
 }
 
-/* A new dict to be filled.  If all keys are str, it already has them, each with the value
- * None: it is a copy of a dict that the Structure holds, and copying hashes no key. */
-static PyObject *
-new_dict(Build *b, const FjNode *node)
+/* Whether all values of a dict are statics, so that all trees have equal dicts there. */
+static int
+has_only_statics(const FjNode *node)
 {
-    if (!(node->flags & FJ_NODE_STR_KEYS)) {
+    for (uint32_t i = 0; i < node->arity; i++) {
+        if (node[i + 1].code != FJ_STATIC) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* A new dict to be filled.  With PLAIN_KEYS, it is a copy of a dict that the Structure holds,
+ * and copying hashes no key.  It has these keys already, each with the value None, or with its
+ * value if `*is_full` becomes 1. */
+static PyObject *
+new_dict(Build *b, const FjNode *node, int *is_full)
+{
+    *is_full = 0;
+    if (!(node->flags & FJ_NODE_PLAIN_KEYS)) {
         return PyDict_New();
     }
     FjNodeInfo *info = &b->structure->info[node - b->structure->nodes];
+    *is_full = has_only_statics(node);
     if (info->cached == NULL) {
         PyObject *model = PyDict_New();
-        for (Py_ssize_t i = 0; model != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
-            if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i), Py_None) < 0) {
+        for (uint32_t i = 0; model != NULL && i < node->arity; i++) {
+            if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i),
+                               *is_full ? node[i + 1].aux : Py_None) < 0) {
                 Py_CLEAR(model);
             }
         }
@@ -219,7 +235,12 @@ build_dict(Build *b, const FjNode *node)
 {
     PyObject *type = (PyObject *)fj_structure_info(b->structure, node)->type, *dict = NULL;
     if (node->code == FJ_DICT) {
-        dict = new_dict(b, node);
+        int is_full;
+        dict = new_dict(b, node, &is_full);
+        if (is_full) {
+            b->next = fj_structure_skip(b->structure, node);
+            return dict;
+        }
     }
     else if (node->code == FJ_ORDERED_DICT) {
         dict = PyObject_CallNoArgs(type);
@@ -367,8 +388,8 @@ fill_object(Build *b, FjNodeKind *kind, PyObject **values, uint32_t fields)
     return object;
 }
 
-/* (P) Builds a subclass of functools.partial from its positional arguments, its keywords and its
- * function, by functools.partial.__new__; but this would take a function that is a partial
+/* (P) Builds a subclass of functools.partial from its positional arguments, its keywords and
+ * its function, by functools.partial.__new__; but this would take a function that is a partial
  * apart. */
 static PyObject *
 build_partial(PyTypeObject *type, PyObject *const *values)
@@ -376,8 +397,7 @@ build_partial(PyTypeObject *type, PyObject *const *values)
     PyObject *result = NULL, *arguments = NULL;
     PyObject *list = PySequence_List(values[0]), *keywords = PyDict_New();
     if (list != NULL && keywords != NULL && PyDict_Update(keywords, values[1]) == 0 &&
-        PyList_Insert(list, 0, values[2]) == 0 &&
-        (arguments = PyList_AsTuple(list)) != NULL) {
+        PyList_Insert(list, 0, values[2]) == 0 && (arguments = PyList_AsTuple(list)) != NULL) {
         result = PyObject_TypeCheck(values[2], type->tp_base)
                      ? PyObject_Call((PyObject *)type, arguments, keywords)
                      : type->tp_base->tp_new(type, arguments, keywords);

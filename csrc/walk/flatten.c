@@ -5,9 +5,10 @@
  *
  * Python code can run anywhere in this file: `classify` and `is_array` for a type or an
  * instance that is met, the caller's `is_leaf`, comparisons of dict keys that are sorted,
- * `flatten_with_keys` of custom nodes, `describe`, getattr for objects, and finalizers.  So the walk
- * holds a strong reference to each object while it walks it, and checks sizes again after each
- * child.  It refers to nodes by their index, since the array of nodes moves when it grows.
+ * `flatten_with_keys` of custom nodes, `describe`, getattr for objects, and finalizers.  So
+ * the walk holds a strong reference to each object while it walks it, and checks sizes again
+ * after each child.  It refers to nodes by their index, since the array of nodes moves when it
+ * grows.
  */
 #include "walk/flatten.h"
 
@@ -299,14 +300,15 @@ walk_dict(Walk *w, FjKindCode code, PyObject *dict, int is_static)
     if (index < 0) {
         goto done;
     }
-    int all_str = 1;
+    int plain = 1;
     for (Py_ssize_t i = 0; i < size; i++) {
-        all_str &= PyUnicode_CheckExact(PyTuple_GET_ITEM(keys, i));
+        PyObject *key = PyTuple_GET_ITEM(keys, i);
+        plain &= PyUnicode_CheckExact(key) || PyLong_CheckExact(key);
     }
-    if (all_str) {
-        w->structure->nodes[index].flags |= FJ_NODE_STR_KEYS;
+    if (plain) {
+        w->structure->nodes[index].flags |= FJ_NODE_PLAIN_KEYS;
     }
-    if (!all_str || code == FJ_ORDERED_DICT) {
+    if (!plain || code == FJ_ORDERED_DICT) {
         w->structure->may_run_python = 1;
     }
     if (has_factory) {
@@ -378,8 +380,8 @@ raise_changed(PyObject *object)
     return -1;
 }
 
-/* Whether the values of the held fields are dicts, as they are in all instances that were made as
- * their class intends.  1, 0, or -1 with an error. */
+/* Whether the values of the held fields are dicts, as they are in all instances that were made
+ * as their class intends.  1, 0, or -1 with an error. */
 static int
 holds_dicts(PyObject *object, FjNodeKind *kind)
 {

@@ -5,10 +5,10 @@
  * and keys must be equal by ==; the keys of a dict may be in any order, those of an
  * OrderedDict may not.
  *
- * Python code can run in the functions of custom nodes, in `describe`, in getattr for objects, in
- * the __eq__ of static fields, aux data and keys, in the repr of those that go into an error
- * message, and in finalizers.  So the walk holds a reference to each object while it walks it,
- * and checks sizes again after each child.
+ * Python code can run in the functions of custom nodes, in `describe`, in getattr for objects,
+ * in the __eq__ of static fields, aux data and keys, in the repr of those that go into an
+ * error message, and in finalizers.  So the walk holds a reference to each object while it
+ * walks it, and checks sizes again after each child.
  */
 #include "walk/flatten_up_to.h"
 
@@ -312,9 +312,10 @@ static int
 is_described_alike(FlattenUpTo *u, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_registry_kind(u->structure->registry, object), *described = NULL;
-    int result = kind == NULL                  ? -1
-                 : kind->code != FJ_DESCRIBED ? 1
-                                              : fj_registry_described_kind(kind, object, &described);
+    int result = kind == NULL ? -1
+                 : kind->code != FJ_DESCRIBED
+                     ? 1
+                     : fj_registry_described_kind(kind, object, &described);
     if (kind != NULL && kind->code == FJ_DESCRIBED && result == 0) {
         result = described == fj_node_kind(node);
     }
@@ -351,7 +352,7 @@ walk_node(FlattenUpTo *u, const FjNode *node, PyObject *object)
         return walk_dict(u, node, object);
     case FJ_MODULE: {
         int alike = is_described_alike(u, node, object);
-        return alike > 0   ? walk_fields(u, node, object)
+        return alike > 0    ? walk_fields(u, node, object)
                : alike == 0 ? raise_other_attributes(u, node)
                             : -1;
     }

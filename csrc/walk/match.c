@@ -12,8 +12,8 @@
  * holds_references  The walk may run Python code: `key` functions, __hash__ and __eq__ of
  *                   mutable statics, comparisons of a dict's keys, `classify` for a new type,
  *                   `is_array` for types that are asked each time (tracers),
- *                   the functions of custom nodes, and getattr for objects.  So it holds a reference to each object that it looks at, and checks sizes again
- *                   after each child.
+ *                   the functions of custom nodes, and getattr for objects.  So it holds a
+ * reference to each object that it looks at, and checks sizes again after each child.
  *
  * match_all starts with the python_free walk unless the Structure has `may_run_python` set.
  * After NEEDS_PYTHON it starts over with the holds_references walk.
@@ -27,6 +27,7 @@
 
 #define NEEDS_PYTHON (-2)
 #define VALUES_AT_ONCE 32 /* how many values of a dict match_values passes on together */
+#define NEAR 16           /* how many entries it searches for a key before it hashes the key */
 
 typedef struct {
     FjStructure *structure;
@@ -143,6 +144,18 @@ match_child(Match *m, PyObject *object)
     return object == NULL ? FJ_MATCH_NO : match_node(m, object);
 }
 
+/* Matches a child on a python_free walk: match_items for a single one. */
+static inline int
+match_item(Match *m, PyObject *object)
+{
+    const FjNode *node = m->next;
+    if (object == node->aux && (node->flags & FJ_NODE_INERT)) {
+        m->next++;
+        return FJ_MATCH_YES;
+    }
+    return match_child(m, object);
+}
+
 /* Matches the children in an array, on a python_free walk.  Nearly all children are either
  * inert statics that are the same object or arrays of the most common type: both are matched
  * here, without a function call. */
@@ -238,9 +251,9 @@ match_keys(Match *m, const FjNode *node, PyObject *object)
     return result;
 }
 
-/* Matches values of a dict on a python_free walk.  It goes on as long as the dict's next key
- * is the same object as the node's next key, so that no key is looked up, and adds the number
- * of values to `*count`. */
+/* Matches values of a dict on a python_free walk, up to the first key of which the dict does
+ * not have the very object, and adds the number of values to `*count`.  It looks up no key:
+ * the dict's next key is nearly always the node's next key, and a small dict is searched. */
 static int
 match_values(Match *m, const FjNode *node, PyObject *object, Py_ssize_t *count)
 {
@@ -250,9 +263,14 @@ match_values(Match *m, const FjNode *node, PyObject *object, Py_ssize_t *count)
     int result;
     do {
         number = 0;
-        while (number < VALUES_AT_ONCE && *count < PyTuple_GET_SIZE(node->aux) &&
-               fj_compat_dict_next(object, &at, &key, &value) &&
-               key == PyTuple_GET_ITEM(node->aux, *count)) {
+        while (number < VALUES_AT_ONCE && *count < PyTuple_GET_SIZE(node->aux)) {
+            PyObject *wanted = PyTuple_GET_ITEM(node->aux, *count);
+            if (!fj_compat_dict_next(object, &at, &key, &value) || key != wanted) {
+                value = fj_compat_dict_find_object(object, wanted, NEAR, &at);
+                if (value == NULL) {
+                    break;
+                }
+            }
             values[number++] = value;
             ++*count;
         }
@@ -264,19 +282,21 @@ match_values(Match *m, const FjNode *node, PyObject *object, Py_ssize_t *count)
 static int
 match_dict(Match *m, const FjNode *node, PyObject *object)
 {
-    Py_ssize_t size = PyTuple_GET_SIZE(node->aux);
+    Py_ssize_t size = PyTuple_GET_SIZE(node->aux), i = 0;
+    int plain = node->flags & FJ_NODE_PLAIN_KEYS && node->code != FJ_ORDERED_DICT;
+    /* Whether the keys are exactly str, so that looking up one runs no Python code. */
+    int has_str_keys = plain && fj_compat_dict_is_unicode(object);
     if (PyDict_GET_SIZE(object) != size) {
         return FJ_MATCH_NO;
     }
     int result = FJ_MATCH_YES;
-    if (!(node->flags & FJ_NODE_STR_KEYS) || node->code == FJ_ORDERED_DICT ||
-        !fj_compat_dict_is_unicode(object)) {
-        result = m->holds_references ? match_keys(m, node, object) : NEEDS_PYTHON;
-        if (result != FJ_MATCH_YES) {
-            return result;
-        }
+    if (m->holds_references && !has_str_keys) {
+        result = match_keys(m, node, object);
     }
-    if (node->code == FJ_DEFAULT_DICT) {
+    else if (!plain) {
+        result = NEEDS_PYTHON;
+    }
+    if (result == FJ_MATCH_YES && node->code == FJ_DEFAULT_DICT) {
         PyObject *factory = PyObject_GetAttrString(object, "default_factory");
         if (factory == NULL) {
             return FJ_MATCH_ERROR;
@@ -284,9 +304,11 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
         result = match_node(m, factory);
         Py_DECREF(factory); /* the dict holds it */
     }
-    Py_ssize_t i = 0;
-    if (!m->holds_references && result == FJ_MATCH_YES) {
+    if (result == FJ_MATCH_YES && !m->holds_references) {
         result = match_values(m, node, object, &i);
+        if (result == FJ_MATCH_YES && i < size && !has_str_keys) {
+            return NEEDS_PYTHON;
+        }
     }
     for (; i < size && result == FJ_MATCH_YES; i++) {
         PyObject *value = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node->aux, i));
@@ -323,7 +345,7 @@ match_fields(Match *m, const FjNode *node, const FjFieldView *view)
 {
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
-        result = match_child(m, fj_fields_peek(view, fj_node_kind(node), i));
+        result = match_item(m, fj_fields_peek(view, fj_node_kind(node), i));
     }
     return result;
 }
@@ -367,13 +389,10 @@ match_module(Match *m, const FjNode *node, PyObject *object)
     return match_fields(m, node, &view);
 }
 
-/* Matches the value of a field of an object, which is a dict if it is held. */
-static inline int
-match_object_field(Match *m, const FjNodeKind *kind, uint32_t i, PyObject *value)
+/* Matches the dict of a held field. */
+static int
+match_held(Match *m, PyObject *value)
 {
-    if (FJ_LIKELY(!kind->held[i])) {
-        return match_node(m, value);
-    }
     return PyDict_CheckExact(value) ? match_dict(m, m->next++, value) : FJ_MATCH_NO;
 }
 
@@ -387,7 +406,7 @@ match_object_holding(Match *m, const FjNode *node, PyObject *object)
         if (value == NULL) {
             return FJ_MATCH_ERROR;
         }
-        result = match_object_field(m, kind, i, value);
+        result = kind->held[i] ? match_held(m, value) : match_node(m, value);
         Py_DECREF(value);
     }
     return result;
@@ -414,7 +433,9 @@ match_object(Match *m, const FjNode *node, PyObject *object)
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         PyObject *value = fj_fields_peek_object(object, &view, kind, i);
-        result = value == NULL ? NEEDS_PYTHON : match_object_field(m, kind, i, value);
+        result = value == NULL   ? NEEDS_PYTHON
+                 : kind->held[i] ? match_held(m, value)
+                                 : match_item(m, value);
     }
     return result;
 }
@@ -492,7 +513,7 @@ match_node_holding(Match *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_ERROR;
     }
     Py_INCREF(object);
-    int result = node->code == FJ_ARRAY    ? match_array(m, object)
+    int result = node->code == FJ_ARRAY ? match_array(m, object)
                  : node->code == FJ_STATIC
                      ? match_value(m, node, object, node->flags & FJ_NODE_FIELD)
                      : match_container(m, node, object);

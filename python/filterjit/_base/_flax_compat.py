@@ -95,7 +95,9 @@ def describer(cls: type) -> Callable[[Any], Description | None] | None:
         or flatten is not getattr(base, "_pytree__flatten", None)
         or not _has_own(cls, base, "_pytree__unflatten")
         or registered_unflatten(cls) != getattr(cls, "_pytree__unflatten", None)
-        or any("__dict__" in c.__dict__ for c in cls.__mro__ if issubclass(c, base) and c is not base)
+        or any(
+            "__dict__" in c.__dict__ for c in cls.__mro__ if issubclass(c, base) and c is not base
+        )
     ):
         return None
     return functools.partial(_describe, flatten, mapping_type)
