@@ -250,7 +250,7 @@ class _Array:
         try:
             return (
                 hash(self) == hash(other)
-                and x.weak_type == y.weak_type
+                and getattr(x, "weak_type", False) == getattr(y, "weak_type", False)
                 and x.sharding == y.sharding
                 and getattr(x, "committed", True) == getattr(y, "committed", True)
                 and _bytes_of(x) == _bytes_of(y)
@@ -496,8 +496,8 @@ def static_key(cls: Any) -> Key | None:
     Returns None if values of the type are compared by the C core's own rule or by their own
     ``__eq__`` and ``__hash__``. The module's docstring has the table.
     """
-    if cls is _jax_compat.ARRAY_IMPL:
-        return _Array
+    if issubclass(cls, jax.Array) and cls.__module__.partition(".")[0] in ("jax", "jaxlib"):
+        return _Array  # also an array of keys of `jax.random`
     definer = _definer_of_eq(cls)
     if definer is object:
         return None
