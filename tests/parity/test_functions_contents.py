@@ -26,6 +26,7 @@ import pytest
 import filterjit
 from support.comparison import Traces, comparable
 from support.functions import Config, Counted, Layer, Plain, X, scaled
+from support.statics import DictOfOwn, Double, ListOfOwn, TupleOfOwn
 
 Change = Callable[[Any], Any]
 
@@ -60,28 +61,20 @@ def computed_now(act: Callable[[Any], Any]) -> Any:
     return comparable(act(X))
 
 
-class MyList(list[Any]):
-    pass
-
-
 class MySlots(list[Any]):
     __slots__ = ("note",)
-
-
-class MyDict(dict[Any, Any]):
-    pass
 
 
 class MyOrdered(collections.OrderedDict[Any, Any]):
     pass
 
 
-class MyFloat(float):
+class MyScalar(np.float64):
     pass
 
 
-class MyTuple(tuple[Any, ...]):
-    pass
+class MyPartial(functools.partial[Any]):
+    __slots__ = ("note",)
 
 
 class Pair(NamedTuple):
@@ -150,6 +143,11 @@ def _with(x: Any, **attributes: Any) -> Any:
     return x
 
 
+def _noted(x: Any) -> Any:
+    x.note = 1
+    return x
+
+
 def _fill(value: Any) -> Change:
     def change(f: Any) -> None:
         f.__closure__[0].cell_contents = value
@@ -160,9 +158,9 @@ def _fill(value: Any) -> Change:
 # A value, and changes in place that are made one after the other.
 VALUES: dict[str, tuple[Callable[[], Any], list[Change]]] = {
     "list": (lambda: [1], [_set_item(0, v) for v in (True, 1.0, -1, -2, 0.0, -0.0, (1,), None)]),
-    "subclass of list": (lambda: MyList([1]), [_set_item(0, -1), _set_item(0, -2)]),
+    "subclass of list": (lambda: ListOfOwn([1]), [_set_item(0, -1), _set_item(0, -2)]),
     "attribute of a list": (
-        lambda: _with(MyList([1]), note=1),
+        lambda: _with(ListOfOwn([1]), note=1),
         [_set_attribute("note", True), _set_attribute("more", -1), _set_attribute("more", -2)],
     ),
     "slot of a list": (lambda: MySlots([1]), [_set_attribute("note", v) for v in (1, True)]),
@@ -170,7 +168,7 @@ VALUES: dict[str, tuple[Callable[[], Any], list[Change]]] = {
         lambda: {"a": 1, "b": 2},
         [_set_item("a", True), lambda x: x.update(a=x.pop("a")), _set_item(1, 1), dict.clear],
     ),
-    "subclass of dict": (lambda: MyDict(a=1), [_set_item("a", 1.0), _set_attribute("n", 1)]),
+    "subclass of dict": (lambda: DictOfOwn(a=1), [_set_item("a", 1.0), _set_attribute("n", 1)]),
     "OrderedDict": (
         lambda: collections.OrderedDict(a=1, b=2),
         [lambda x: x.move_to_end("a"), _set_item("a", True), _set_item("c", -0.0)],
@@ -193,9 +191,15 @@ VALUES: dict[str, tuple[Callable[[], Any], list[Change]]] = {
     "bytearray": (lambda: bytearray(b"a"), [lambda x: x.append(1)]),
     "array": (lambda: array.array("d", [0.0]), [_set_item(0, -0.0), lambda x: x.append(1)]),
     "SimpleNamespace": (lambda: _namespace(a=1), [_set_attribute("a", v) for v in (True, -1, -2)]),
-    "subclass of float": (lambda: MyFloat(1), [_set_attribute("n", v) for v in (1, True, 2)]),
+    "subclass of float": (lambda: Double(1), [_set_attribute("n", v) for v in (1, True, 2)]),
+    "attribute of a scalar": (
+        lambda: MyScalar(1), [_set_attribute("n", v) for v in (1, True, 2)]),
+    "slot of a partial": (
+        lambda: _noted(MyPartial(operator.mul, 2)),
+        [_set_attribute("note", v) for v in (1.0, True)],
+    ),
     "list in a tuple": (lambda: ([1],), [lambda x: x[0].append(2)]),
-    "attribute of a tuple": (lambda: MyTuple([1]), [_set_attribute("n", v) for v in (1, 1.0)]),
+    "attribute of a tuple": (lambda: TupleOfOwn([1]), [_set_attribute("n", v) for v in (1, 1.0)]),
     "list in a namedtuple": (lambda: Pair([1]), [lambda x: x.a.append(2), lambda x: x.a.clear()]),
     "dataclass": (lambda: Mutable(1), [_set_attribute("a", v) for v in (True, 1.0, -1, -2)]),
     "extra attribute": (lambda: Mutable(1), [_set_attribute("b", v) for v in (1, True)]),
@@ -238,6 +242,7 @@ _TEXT: dict[str, Change] = {
     "bound method": lambda f: f(),
     "lru_cache": lambda f: f.__wrapped__,
     "custom_jvp": lambda f: f.__wrapped__,
+    "slot of a partial": lambda f: f.note,
     "mappingproxy": types.MappingProxyType,
 }
 
@@ -386,8 +391,8 @@ def test_changes_in_place(apply: Counted, name: str, place: Callable[[Any, Chang
 @pytest.mark.parametrize(
     "values",
     [
-        [1, True, 1.0, -1, -2, 0.0, -0.0, np.float32(1), np.float64(1), MyFloat(1)],
-        [[1], [True], [1.0], (1,), MyList([1]), {1}, {True}, frozenset([1]), Pair(1), Node([1])],
+        [1, True, 1.0, -1, -2, 0.0, -0.0, np.float32(1), np.float64(1), Double(1)],
+        [[1], [True], [1.0], (1,), ListOfOwn([1]), {1}, {True}, frozenset([1]), Pair(1), Node([1])],
         [Mutable(1), Mutable(True), Inherits(1), Slotted(1), ByIdentity(1), NotCompared(1)],
         [fractions.Fraction(1, 2), fractions.Fraction(2, 4), uuid.UUID(int=1), Color.RED],
         [np.datetime64(1, "s"), np.datetime64(1, "ms"), np.timedelta64(1, "s")],

@@ -4,7 +4,10 @@ Static values are all leaves and fields that are not arrays.
 """
 
 import dataclasses
+import datetime
+import decimal
 import enum
+import fractions
 from typing import Any
 
 
@@ -28,6 +31,24 @@ class Double(float):
 
 class Text(str):
     """A subclass of str."""
+
+
+class Money(decimal.Decimal):
+    """A subclass of Decimal."""
+
+
+class Ratio(fractions.Fraction):
+    """A subclass of Fraction."""
+
+    __slots__ = ()
+
+
+class Stamp(datetime.datetime):
+    """A subclass of datetime."""
+
+
+class Clock(datetime.time):
+    """A subclass of time."""
 
 
 class Pair(tuple[Any, ...]):
@@ -76,6 +97,18 @@ class ListOfOwn(list[Any]):
 
 class DictOfOwn(dict[Any, Any]):
     """A subclass of dict."""
+
+
+class SetOfOwn(set[Any]):
+    """A subclass of set."""
+
+
+class FrozenSetOfOwn(frozenset[Any]):
+    """A subclass of frozenset."""
+
+
+class TupleOfOwn(tuple[Any, ...]):
+    """A subclass of tuple whose instances can have attributes."""
 
 
 @dataclasses.dataclass

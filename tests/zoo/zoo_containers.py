@@ -9,6 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 from zoo_support import program, told
 
+from support.statics import FrozenSetOfOwn, SetOfOwn
+
 
 @program(lambda: [1, [2]], lambda: [True, [2]], lambda: [1, [2.0]], change=lambda c: c[1].append(3))
 def lists(cfg, x):
@@ -271,20 +273,12 @@ def dict_of_attributes_changed_inside(cfg, x):
     return told(x, type(cfg["net"]).__name__, cfg["net"]["depth"])
 
 
-class Tags(set[Any]):
-    pass
-
-
-@program(lambda: Tags([1]), lambda: Tags([True]), lambda: {1}, change=lambda c: c.add(2))
+@program(lambda: SetOfOwn([1]), lambda: SetOfOwn([True]), lambda: {1}, change=lambda c: c.add(2))
 def set_subclass(cfg, x):
     return told(x, type(cfg).__name__, sorted(cfg))
 
 
-class FrozenTags(frozenset[Any]):
-    pass
-
-
-@program(lambda: FrozenTags([1]), lambda: FrozenTags([True]), lambda: frozenset([1]))
+@program(lambda: FrozenSetOfOwn([1]), lambda: FrozenSetOfOwn([True]), lambda: frozenset([1]))
 def frozenset_subclass(cfg, x):
     return told(x, type(cfg).__name__, sorted(cfg))
 

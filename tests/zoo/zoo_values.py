@@ -20,6 +20,8 @@ import ml_dtypes
 import numpy as np
 from zoo_support import FIELDS, IDENTITY, STATIC, program, told
 
+from support.statics import Clock, Colour, Integer, Level, Money, Ratio, Stamp
+
 # ---- Python's numbers and texts ----
 
 
@@ -56,11 +58,7 @@ def float_subclass_with_an_attribute(cfg, x):
     return told(x * cfg, getattr(cfg, "unit", None))
 
 
-class Count(int):
-    pass
-
-
-@program(lambda: Count(-1), lambda: -1, lambda: Count(-2))
+@program(lambda: Integer(-1), lambda: -1, lambda: Integer(-2))
 def int_subclass(cfg, x):
     return told(x, type(cfg).__name__, cfg + 0)
 
@@ -90,19 +88,9 @@ def text(cfg, x):
 # ---- enums ----
 
 
-class Colour(enum.Enum):
-    RED = 1
-    BLUE = 2
-
-
 @program(lambda: Colour.RED, lambda: Colour.BLUE, lambda: 1)
 def enum_member(cfg, x):
     return told(x, cfg)
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
 
 
 class Priority(enum.IntEnum):
@@ -292,10 +280,6 @@ def decimal_number(cfg, x):
     return told(x, str(cfg))
 
 
-class Money(decimal.Decimal):
-    pass
-
-
 @program(lambda: Money("1.0"), lambda: Money("1.00"), lambda: decimal.Decimal("1.0"))
 def decimal_subclass(cfg, x):
     return told(x, type(cfg).__name__, str(cfg))
@@ -304,10 +288,6 @@ def decimal_subclass(cfg, x):
 @program(lambda: fractions.Fraction(2), lambda: 2, lambda: 2.0, lambda: fractions.Fraction(1, 2))
 def fraction(cfg, x):
     return told(x * float(cfg), type(cfg).__name__)
-
-
-class Ratio(fractions.Fraction):
-    __slots__ = ()
 
 
 @program(lambda: Ratio(1, 2), lambda: fractions.Fraction(1, 2), lambda: 0.5, lambda: Ratio(1, 3))
@@ -330,10 +310,6 @@ def date_and_time(cfg, x):
     return told(x * cfg.hour, cfg, cfg.fold)
 
 
-class Stamp(datetime.datetime):
-    pass
-
-
 @program(
     lambda: Stamp(2026, 1, 1, 12, tzinfo=UTC),
     lambda: Stamp(2026, 1, 1, 13, tzinfo=PARIS_WINTER),
@@ -342,10 +318,6 @@ class Stamp(datetime.datetime):
 )
 def datetime_subclass(cfg, x):
     return told(x * cfg.hour, cfg, cfg.fold)
-
-
-class Clock(datetime.time):
-    pass
 
 
 @program(

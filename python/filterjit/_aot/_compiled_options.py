@@ -134,7 +134,7 @@ class CompiledOptions(_running.RunningHooks, CallHooks):
             was, now = Aval(tuple(aval.shape), aval.dtype, False), Aval.of(x)
             if is_spec(x):  # in the function itself: it can be compiled for a spec, but not called
                 now_words = "a ShapeDtypeStruct, which has no values"
-                causes.append(Cause("value", _errors.format_path(path), str(was), now_words, ""))
+                causes.append(Cause("type", _errors.format_path(path), str(was), now_words, ""))
                 continue
             if (was.shape, was.dtype) != (now.shape, now.dtype):
                 causes.append(Cause("shape", _errors.format_path(path), str(was), str(now), ""))

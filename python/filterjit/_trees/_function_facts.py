@@ -1,29 +1,18 @@
 """What is known of code and of types, for the keys of functions (`_function_keys`).
 
-Code is read once for each code object, and a type is looked at once, when a value of it is met for
-the first time.
+`_static_keys` tells the contents and the attributes of values. Code is read once for each code
+object, and a type is looked at once, when a value of it is met for the first time.
 """
 
-import array
-import collections
-import datetime
-import decimal
 import dis
 import enum
-import fractions
 import functools
-import inspect
-import itertools
 import operator
-import pathlib
 import re
-import struct
 import sys
 import types
-import uuid
 import weakref
 import zoneinfo
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -31,6 +20,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 from .. import _core
+from . import _static_keys
 
 # ---- code ----
 
@@ -96,71 +86,6 @@ def _read_names(code: types.CodeType, names: Names, global_names: set[str]) -> N
 
 # ---- types ----
 
-Elements = Callable[[Any], Iterable[Any]]
-
-
-def _none(_: Any) -> Iterable[Any]:
-    return ()
-
-
-def _chained(items: Elements) -> Elements:
-    return lambda x: itertools.chain.from_iterable(items(x))
-
-
-def _attribute(cls: type, name: str) -> Callable[[Any], Any]:
-    return vars(cls)[name].__get__  # type: ignore[no-any-return]
-
-
-def _preceded(first: Callable[[Any], Any], elements: Elements) -> Elements:
-    return lambda x: (first(x), *elements(x))
-
-
-def _buffer(x: Any) -> Iterable[Any]:
-    return (bytes(memoryview(x)),)
-
-
-# The types in C whose instances are known by their elements and attributes, with functions that
-# return the elements and run no code of a subclass.
-_IMMUTABLE: dict[type, Elements] = {
-    tuple: tuple.__iter__,
-    frozenset: frozenset.__iter__,
-    str: lambda x: (str.__str__(x),),
-    bytes: _buffer,
-    int: lambda x: (int.__int__(x),),
-    float: lambda x: (float.__float__(x),),
-    complex: lambda x: (complex.__complex__(x),),
-}
-_MUTABLE: dict[type, Elements] = {
-    list: list.__iter__,
-    set: set.__iter__,
-    dict: _chained(dict.items),
-    types.MappingProxyType: _chained(types.MappingProxyType.items),
-    collections.OrderedDict: _chained(collections.OrderedDict.items),
-    collections.defaultdict: _preceded(
-        _attribute(collections.defaultdict, "default_factory"), _chained(dict.items)
-    ),
-    collections.deque: _preceded(
-        _attribute(collections.deque, "maxlen"), collections.deque.__iter__
-    ),
-    bytearray: _buffer,
-    array.array: _preceded(_attribute(array.array, "typecode"), _buffer),
-    types.SimpleNamespace: _none,
-}
-_ELEMENTS: dict[type, Elements] = {**_IMMUTABLE, **_MUTABLE, object: _none}
-
-# Classes in Python whose instances are known by their attributes, as those of dataclasses are.
-_MUTABLE_CLASSES: tuple[type, ...] = (
-    collections.ChainMap,
-    collections.UserDict,
-    collections.UserList,
-    collections.UserString,
-)
-_IMMUTABLE_CLASSES: tuple[type, ...] = (
-    fractions.Fraction,
-    uuid.UUID,
-    enum.Enum,
-)
-
 _LRU_CACHE: type = functools._lru_cache_wrapper
 FUNCTIONS: frozenset[type] = frozenset(
     {types.FunctionType, jax.custom_jvp, jax.custom_vjp, _LRU_CACHE}
@@ -185,19 +110,11 @@ _BY_IDENTITY: tuple[type, ...] = (
     _core.FilterJit,
 )
 
-# Types whose ``==`` is exact, by the rules for static values.
+# Types that hold nothing that the walk could look at. They are compared as static values.
 _BY_VALUE: frozenset[type] = frozenset(
     {
-        decimal.Decimal,
-        datetime.date,
-        datetime.timedelta,
-        datetime.timezone,
         zoneinfo.ZoneInfo,
         re.Pattern,
-        types.UnionType,
-        pathlib.PurePosixPath,
-        pathlib.PureWindowsPath,
-        type(pathlib.Path()),
         jtu.PyTreeDef,
         jax.ShapeDtypeStruct,
         jax.sharding.Mesh,
@@ -217,11 +134,6 @@ _RULES: dict[type, str] = {
     _LRU_CACHE: "wrapper",
     jax.custom_jvp: "wrapper",
     jax.custom_vjp: "wrapper",
-    inspect.Signature: "signature",
-    range: "range",
-    slice: "range",
-    datetime.datetime: "time",
-    datetime.time: "time",
     operator.attrgetter: "reduced",
     operator.itemgetter: "reduced",
     operator.methodcaller: "reduced",
@@ -232,8 +144,8 @@ _RULES_OF_SUBCLASSES: dict[type, str] = {
     type: "named",
     types.ModuleType: "named",
     np.ndarray: "unknown",
-    types.GenericAlias: "value",
-    np.generic: "scalar",
+    np.void: "unknown",
+    memoryview: "unknown",
     np.dtype: "value",
     functools.partial: "partial",
 }
@@ -254,55 +166,32 @@ class Type:
 
     Attributes:
         rule: the name of the method of the walk that returns the part for a value.
-        elements: returns the elements of a value, if it is known by its contents.
-        unordered: whether their order does not count.
-        slots: the descriptors of the attributes that are not in ``__dict__``.
-        has_dict: whether a value has a ``__dict__``.
-        cached: the names in there that hold what ``functools.cached_property`` computed.
+        contents: returns the contents of a value, if it is known by them.
+        attributes: returns the attributes of a value; None if it cannot have any.
         mutable: whether a value can change in place: "no", "yes", or "attributes", if it has any.
         ref: a weak reference to the type.
     """
 
-    __slots__ = (
-        "cached",
-        "elements",
-        "has_dict",
-        "mutable",
-        "ref",
-        "rule",
-        "slots",
-        "unordered",
-    )
+    __slots__ = ("attributes", "contents", "mutable", "ref", "rule")
 
     def __init__(self, cls: Any) -> None:
         address, forget = id(cls), _types.pop
         self.ref = weakref.ref(cls, lambda _: forget(address, None))
-        mro = cls.__mro__
-        base = next(c for c in mro if c in _ELEMENTS)
-        own = [vars(c) for c in mro if c not in _ELEMENTS]
-        attributes = [(name, x) for names in own for name, x in names.items()]
-        self.elements = _ELEMENTS[base]
-        self.unordered = base in (set, frozenset)
-        self.slots = tuple(x for _, x in attributes if type(x) is types.MemberDescriptorType)
-        self.has_dict = cls.__dictoffset__ != 0
-        self.cached = frozenset(
-            name for name, x in attributes if isinstance(x, functools.cached_property)
-        )
-        frozen = (
-            cls.__setattr__ is not object.__setattr__
-            or not _IMMUTABLE_CLASSES_SET.isdisjoint(mro)
-            or base is cls
-        )
-        if base in _MUTABLE or (base is object and not frozen):
+        base = _static_keys.base_of(cls)
+        self.contents = _static_keys.CONTENTS.get(base, _nothing)
+        self.attributes = _static_keys.attributes_of(cls, base)
+        frozen = cls.__setattr__ is not object.__setattr__ or issubclass(cls, enum.Enum)
+        if base in _static_keys.MUTABLE or (base is object and not frozen):
             self.mutable = "yes"
         else:
             self.mutable = "no" if frozen else "attributes"
-        self.rule = _rule(cls, mro) or (
-            "contents" if _is_known(cls, base, attributes, len(self.slots)) else "unknown"
-        )
+        self.rule = _rule(cls, cls.__mro__) or ("contents" if _is_known(cls, base) else "unknown")
 
 
-_IMMUTABLE_CLASSES_SET = frozenset(_IMMUTABLE_CLASSES)
+def _nothing(_: Any) -> Any:
+    return ()
+
+
 _types: dict[int, Type] = {}  # by address, because a metaclass can define ``__hash__``
 
 
@@ -326,30 +215,14 @@ def _rule(cls: type, mro: tuple[type, ...]) -> str | None:
     return None
 
 
-def _is_known(
-    cls: type, base: type, attributes: list[tuple[str, Any]], count_of_slots: int
-) -> bool:
-    """Whether the elements and attributes of an instance are all of it, and are meant to be.
+def _is_known(cls: Any, base: Any) -> bool:
+    """Whether the contents and attributes of an instance are all of it, and are meant to be.
 
     An object of an ordinary class often has state that its users do not mean to be a part of its
     value, such as a counter of steps. So these objects are not known by their contents.
     """
-    if base is object and not (
-        any(name in ("__dataclass_fields__", "__attrs_attrs__") for name, _ in attributes)
-        or any(c in _MUTABLE_CLASSES + _IMMUTABLE_CLASSES for c in cls.__mro__)
-    ):
-        return False
-    if any(name == "__dict__" and type(x) is not _DICT for name, x in attributes):
-        return False  # its attributes may be elsewhere
-    pointers = count_of_slots
-    for was, offset in (
-        (base.__dictoffset__, cls.__dictoffset__),
-        (base.__weakrefoffset__, cls.__weakrefoffset__),
-    ):  # other negative offsets: before the instance's memory
-        pointers += offset != was and (offset > 0 or offset == -_POINTER)
-    # A base in C that is not in `_ELEMENTS` makes instances larger.
-    return cls.__basicsize__ == base.__basicsize__ + pointers * _POINTER
-
-
-_POINTER = struct.calcsize("P")
-_DICT = types.GetSetDescriptorType  # the type of the descriptor of ``__dict__`` in usual classes
+    meant = base is not object or any(
+        c is enum.Enum or not {"__dataclass_fields__", "__attrs_attrs__"}.isdisjoint(vars(c))
+        for c in cls.__mro__
+    )
+    return meant and _static_keys.is_known(cls, base)

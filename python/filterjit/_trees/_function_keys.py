@@ -13,9 +13,10 @@ trace.
 A key has the code, globals, defaults, closure and attributes of the function, and what it can reach
 from there. The type of a value decides what it contributes (`_function_facts`):
 
-* Atoms, the containers of the standard library and their subclasses, partials, dataclasses, Equinox
-  Modules and enums: the exact type, the elements and the attributes. If the value can change in
-  place, its identity too, because a callback of the program may change it at any time.
+* The containers and values of the standard library (`_static_keys.CONTENTS`) and their subclasses,
+  partials, dataclasses, Equinox Modules and enums: the exact type, the contents and the attributes,
+  as for static values. If the value can change in place, its identity too, because a callback of
+  the program may change it at any time.
 * Functions in a closure, in defaults, in attributes and in contents: all parts, as for the static
   function itself.
 * Modules of Python, classes, and functions that are the value of a global variable or of an
@@ -48,7 +49,7 @@ from .. import _core
 from .._base import _jax_compat
 from . import _function_facts as _facts
 from . import _registry
-from ._static_keys import OWN_ATTRIBUTES
+from ._static_keys import OWN_ATTRIBUTES, dict_of
 
 _TRUSTED = 8  # the number of parts, at the beginning of a key, that are never distrusted
 _SELF = -1  # the index, among the distrusted parts, of the object of a bound method
@@ -148,24 +149,25 @@ class _Walk:
             self._doubt = True
             return {}
 
-    def _own(
-        self, x: Any, names: _facts.Names = _NONE, without: frozenset[str] = frozenset()
-    ) -> Any:
+    def _own(self, x: Any, names: _facts.Names = _NONE) -> Any:
         """Returns the part for an object that no other function uses, such as ``__dict__``.
 
         A dict here does not put the function in doubt.
         """
         if type(x) is not dict:
             return self.part(x)
-        items = []
-        for k, v in list(x.items()):
+        return self._items(list(x.items()), names) or None
+
+    def _items(self, items: Iterable[tuple[Any, Any]], names: _facts.Names = _NONE) -> Any:
+        parts = []
+        for k, v in items:
             if type(k) is not str:
-                items.append((self.part(k), self.part(v)))
+                parts.append((self.part(k), self.part(v)))
             elif k == "__annotations__":  # a copy, which functools.wraps made
-                items.append((k, self._own(v)))
-            elif not k.startswith(OWN_ATTRIBUTES) and k not in without:
-                items.append((k, self.part(v, names.get(k, _NONE))))
-        return tuple(items) or None
+                parts.append((k, self._own(v)))
+            elif not k.startswith(OWN_ATTRIBUTES):
+                parts.append((k, self.part(v, names.get(k, _NONE))))
+        return tuple(parts)
 
     def _cell(self, cell: types.CellType, names: _facts.Names) -> Any:
         number = self._cells.setdefault(id(cell), len(self._cells))
@@ -195,32 +197,30 @@ class _Walk:
     # ---- the rules ----
 
     def contents(self, x: Any, facts: _facts.Type, _: _facts.Names) -> Any:
-        """The type, the elements and the attributes."""
+        """The type, the contents and the attributes."""
         seen = self._seen.get(id(x))
         if seen is None:
             outer, self._doubt = self._doubt, False
             seen = self._seen[id(x)] = [len(self._seen), False, x]
-            elements = self._elements(facts.elements(x), facts.unordered)
-            state = self._state(x, facts)
+            contents = self._contents(facts.contents(x))
+            attributes = self._attributes(x, facts)
             seen[1] = self._doubt
             self._doubt |= outer
-            mutable = any(state) if facts.mutable == "attributes" else facts.mutable == "yes"
+            mutable = attributes if facts.mutable == "attributes" else facts.mutable == "yes"
             itself = _identity(x) if mutable else None
-            return "contents", _identity(type(x)), itself, elements, *state
+            return "contents", _identity(type(x)), itself, contents, attributes
         self._doubt |= seen[1]
         return "seen", seen[0]
 
-    def _elements(self, elements: Iterable[Any], unordered: bool) -> Any:
-        elements = tuple(elements)
-        if set(map(type, elements)) <= _ATOMS:
-            return frozenset(elements) if unordered else elements
-        return tuple(map(self.part, elements))
+    def _contents(self, x: Any) -> Any:
+        if type(x) not in (tuple, frozenset):
+            return self.part(x)
+        if set(map(type, x)) <= _ATOMS:
+            return x
+        return tuple(map(self.part, x))
 
-    def _state(self, x: Any, facts: _facts.Type) -> tuple[Any, ...]:
-        slots = tuple(self.part(_slot(descriptor, x)) for descriptor in facts.slots)
-        if not facts.has_dict:
-            return slots
-        return self._own(_dict_of(x), without=facts.cached), *slots
+    def _attributes(self, x: Any, facts: _facts.Type) -> Any:
+        return () if facts.attributes is None else self._items(facts.attributes(x))
 
     def function_number(self, f: types.FunctionType, *_: Any) -> Any:
         number = self._numbers.setdefault(id(f), len(self.functions))
@@ -229,8 +229,8 @@ class _Walk:
         return "function", number
 
     def partial(self, x: Any, facts: _facts.Type, _: _facts.Names) -> Any:
-        parts = x.func, x.args, x.keywords, _dict_of(x)
-        return ("partial", _identity(type(x)), *map(self._own, parts))
+        parts = map(self._own, (x.func, x.args, x.keywords))
+        return "partial", _identity(type(x)), *parts, self._attributes(x, facts)
 
     def method(self, x: Any, facts: Any = None, names: Any = None) -> Any:
         self.methods.append(x)
@@ -253,28 +253,13 @@ class _Walk:
         return "built-in", x, self.part(x.__self__)
 
     def wrapper(self, x: Any, *_: Any) -> Any:
-        return "wrapper", _identity(x), self.part(_dict_of(x).get("__wrapped__"))
-
-    def signature(self, x: Any, *_: Any) -> Any:
-        parts = [(p.name, p.kind, p.default, p.annotation) for p in x.parameters.values()]
-        return "signature", self.part(x.return_annotation), *map(self.part, parts)
+        return "wrapper", _identity(x), self.part(dict_of(x).get("__wrapped__"))
 
     def cell(self, x: Any, facts: _facts.Type, names: _facts.Names) -> Any:
         return _identity(x), self._cell(x, names)
 
-    def range(self, x: Any, *_: Any) -> Any:
-        return type(x).__name__, self.part((x.start, x.stop, x.step))
-
-    def time(self, x: Any, *_: Any) -> Any:
-        return "time", x.replace(tzinfo=None), x.fold, self.part(x.tzinfo)
-
     def reduced(self, x: Any, *_: Any) -> Any:
         return "reduced", self.part(x.__reduce__())
-
-    def scalar(self, x: Any, facts: _facts.Type, names: _facts.Names) -> Any:
-        if x.dtype.kind not in "biufcmMSU":
-            return self.unknown(x, facts, names)
-        return "scalar", _identity(type(x)), x.dtype.str, x.tobytes()
 
     def identity(self, x: Any, *_: Any) -> Any:
         return _identity(x)
@@ -314,13 +299,6 @@ def _compared(x: Any) -> tuple[Any, ...]:
         return ()
 
 
-def _dict_of(x: Any) -> Any:
-    try:
-        return object.__getattribute__(x, "__dict__")
-    except AttributeError:
-        return {}
-
-
 def _slot(descriptor: Any, x: Any) -> Any:
     try:
         return descriptor.__get__(x)
@@ -334,7 +312,7 @@ def _attribute(x: Any, name: str) -> Any:
     if issubclass(cls, type):
         mro = x.__mro__
     else:
-        own = _dict_of(x)
+        own = dict_of(x)
         if name in own:
             return own[name]
         mro = cls.__mro__

@@ -27,9 +27,10 @@ an omegaconf configuration
 an Equinox Module                            all fields, static or not
 a JAX array                                  dtype, weak type, shape, sharding and contents
 a type of `CONTENTS`, or a subclass          the contents that are named there, and the attributes
-                                             of a subclass; its ``==`` too if it defines ``__eq__``
+                                             of a subclass; its ``==`` too if it defines
+                                             ``__eq__``; its pickle too if it has other memory
 any other Mapping, Set or Sequence           the items (of a Mapping in any order), and its ``==``
-another class with ``__eq__``, no hash       its attributes
+another class with ``__eq__``, no hash       its attributes, if it has no other memory
 any other type                               its ``__eq__`` and its hash
 ===========================================  =======================================================
 
@@ -37,7 +38,10 @@ A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a va
 group that raises in ``__hash__`` is compared by identity.
 
 *Attributes* are the ``__dict__`` and the slots of an instance, without the results of
-``functools.cached_property``.
+``functools.cached_property``. An instance has *other memory* if a base in C, which is not in the
+table, makes it larger (`is_known`).
+
+The keys of functions (`_function_keys`) have the same contents and attributes.
 """
 
 import array
@@ -50,12 +54,14 @@ import enum
 import fractions
 import functools
 import inspect
+import itertools
 import operator
 import pathlib
+import struct
 import types
 import typing
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -97,14 +103,12 @@ def _ndarray_contents(x: np.ndarray[Any, Any]) -> Any:
     return plain.dtype, plain.shape, plain.tolist() if plain.dtype.hasobject else plain.tobytes()
 
 
-def _time_contents(x: datetime.datetime | datetime.time) -> Any:
-    return x.replace(tzinfo=None).isoformat(), x.fold, x.tzinfo
+_flat = itertools.chain.from_iterable
 
 
 def _items(cls: Any) -> Key:
-    """Returns the items of a dict, as the base class `cls` tells them, whatever a subclass says."""
     items = cls.items
-    return lambda x: tuple(items(x))
+    return lambda x: tuple(_flat(items(x)))
 
 
 def _elements(cls: Any, kind: Any) -> Key:
@@ -112,13 +116,50 @@ def _elements(cls: Any, kind: Any) -> Key:
     return lambda x: kind(iterate(x))
 
 
+def _read(cls: Any, *names: str) -> Key:
+    """Returns attributes as the class `cls` tells them, whatever a subclass says."""
+    if len(names) == 1:
+        return vars(cls)[names[0]].__get__  # type: ignore[no-any-return]
+    get = [vars(cls)[name].__get__ for name in names]
+    return lambda x: tuple([g(x) for g in get])
+
+
+def _state(cls: Any) -> Key:
+    """Returns what `pickle` keeps of an instance of `cls`."""
+    reduce = cls.__reduce_ex__
+    return lambda x: reduce(x, 4)[1]
+
+
 def _nothing(_: Any) -> Any:
     return ()
 
 
-_default_factory: Key = collections.defaultdict.__dict__["default_factory"].__get__
+# The types of `CONTENTS`, below, whose instances can change in place.
+MUTABLE: dict[type, Key] = {
+    list: _elements(list, tuple),
+    set: _elements(set, frozenset),
+    dict: _items(dict),
+    collections.Counter: _items(dict),
+    collections.OrderedDict: _items(collections.OrderedDict),
+    collections.defaultdict: lambda x: (_default_factory(x), *_flat(dict.items(x))),
+    collections.deque: lambda x: (_maxlen(x), *collections.deque.__iter__(x)),
+    collections.UserDict: _nothing,
+    collections.UserList: _nothing,
+    collections.UserString: _nothing,
+    collections.ChainMap: _nothing,
+    types.SimpleNamespace: _nothing,
+    types.MappingProxyType: _items(types.MappingProxyType),
+    bytearray: lambda x: bytes(bytearray.copy(x)),
+    array.array: lambda x: (_typecode(x), array.array.tobytes(x)),
+    memoryview: lambda x: (x.format, x.shape, x.readonly, x.tobytes()),
+    np.ndarray: _ndarray_contents,
+}
+_default_factory: Key = _read(collections.defaultdict, "default_factory")
+_maxlen: Key = _read(collections.deque, "maxlen")
+_typecode: Key = _read(array.array, "typecode")
 
-# What values of a type consist of, besides attributes. Subclasses are compared alike.
+# What values of a type consist of, besides attributes: a tuple, a frozenset or one value. No code
+# of a subclass runs to find it. Subclasses are compared alike.
 CONTENTS: dict[type, Key] = {
     int: int.__int__,
     float: float.__float__,
@@ -127,54 +168,32 @@ CONTENTS: dict[type, Key] = {
     bytes: bytes.__bytes__,
     tuple: _elements(tuple, tuple),
     frozenset: _elements(frozenset, frozenset),
-    list: _elements(list, tuple),
-    set: _elements(set, frozenset),
-    dict: _items(dict),
-    collections.Counter: _items(dict),
-    collections.OrderedDict: _items(collections.OrderedDict),
-    collections.defaultdict: lambda x: (_default_factory(x), tuple(dict.items(x))),
-    collections.deque: lambda x: (tuple(collections.deque.__iter__(x)), x.maxlen),
-    collections.UserDict: _nothing,
-    collections.UserList: _nothing,
-    collections.UserString: _nothing,
-    collections.ChainMap: _nothing,
-    types.SimpleNamespace: _nothing,
-    types.MappingProxyType: lambda x: tuple(x.items()),
-    bytearray: bytes,
-    array.array: lambda x: (x.typecode, x.tobytes()),
-    memoryview: lambda x: (x.format, x.shape, x.readonly, x.tobytes()),
     range: operator.attrgetter("start", "stop", "step"),
     slice: operator.attrgetter("start", "stop", "step"),
     decimal.Decimal: decimal.Decimal.as_tuple,
-    fractions.Fraction: operator.attrgetter("numerator", "denominator"),
+    fractions.Fraction: _read(fractions.Fraction, "numerator", "denominator"),
     datetime.date: datetime.date.toordinal,
-    datetime.datetime: _time_contents,
-    datetime.time: _time_contents,
-    datetime.timedelta: operator.attrgetter("days", "seconds", "microseconds"),
+    datetime.datetime: _state(datetime.datetime),
+    datetime.time: _state(datetime.time),
+    datetime.timedelta: _read(datetime.timedelta, "days", "seconds", "microseconds"),
     datetime.timezone: datetime.timezone.__getinitargs__,  # type: ignore[attr-defined]
-    uuid.UUID: operator.attrgetter("int", "is_safe"),
-    pathlib.PurePath: str,
-    inspect.Parameter: operator.attrgetter("name", "kind", "default", "annotation"),
-    inspect.Signature: lambda x: (tuple(x.parameters.values()), x.return_annotation),
-    types.GenericAlias: lambda x: (x.__origin__, x.__args__, x.__unpacked__),
+    uuid.UUID: _read(uuid.UUID, "int", "is_safe"),
+    pathlib.PurePath: pathlib.PurePath.__str__,
+    pathlib.Path: pathlib.PurePath.__str__,
+    inspect.Parameter: _read(inspect.Parameter, "name", "kind", "default", "annotation"),
+    inspect.Signature: lambda x: (*_parameters(x).values(), _return_annotation(x)),
+    types.GenericAlias: _read(types.GenericAlias, "__origin__", "__args__", "__unpacked__"),
     types.UnionType: operator.attrgetter("__args__"),
     jtu.PyTreeDef: _treedef_contents,
     np.dtype: _dtype_contents,
-    np.generic: _scalar_contents,
-    np.ndarray: _ndarray_contents,
+    **dict.fromkeys((np.generic, *np.sctypeDict.values()), _scalar_contents),
+    **MUTABLE,
 }
+_parameters: Key = _read(inspect.Signature, "parameters")
+_return_annotation: Key = _read(inspect.Signature, "return_annotation")
 # Types of `CONTENTS` with an ``==`` that compares all that there is in an instance of the type
 # itself.
 _EXACT = {int, float, complex, str, bytes, tuple, frozenset, datetime.date, datetime.timedelta}
-# Types of `CONTENTS` with attributes that are caches of what the contents tell.
-_CACHING = {
-    decimal.Decimal,
-    fractions.Fraction,
-    uuid.UUID,
-    pathlib.PurePath,
-    inspect.Parameter,
-    inspect.Signature,
-}
 # The classes of such objects of `typing`, which keep all in their ``__dict__``.
 _ALIASES = {
     type(alias)
@@ -186,6 +205,11 @@ _ALIASES = {
         typing.Annotated[int, 1],
     )
 }.difference(CONTENTS)
+
+
+def base_of(cls: Any) -> Any:
+    """Returns the type of `CONTENTS` that tells the contents of a class; `object` for others."""
+    return next((base for base in cls.__mro__ if base in CONTENTS), object)
 
 
 class _OwnEquality:
@@ -226,7 +250,7 @@ class _Array:
         try:
             return (
                 hash(self) == hash(other)
-                and x.weak_type == y.weak_type
+                and getattr(x, "weak_type", False) == getattr(y, "weak_type", False)
                 and x.sharding == y.sharding
                 and getattr(x, "committed", True) == getattr(y, "committed", True)
                 and _bytes_of(x) == _bytes_of(y)
@@ -249,28 +273,44 @@ def _bytes_of(x: Any) -> bytes:
 OWN_ATTRIBUTES = "__filterjit_"  # the prefix of attributes that filterjit sets
 
 
-def _attributes(cls: Any, omitted: Iterable[str] = ()) -> Key | None:
-    """Returns a function from an instance to its attributes; None if it cannot have any."""
-    descriptors = []
-    left_out = set(omitted)
-    for base in cls.__mro__:
-        for name, value in base.__dict__.items():
-            if type(value) is types.MemberDescriptorType and "__slots__" in base.__dict__:
-                descriptors.append((name, value.__get__))
-            elif isinstance(value, functools.cached_property):
-                left_out.add(name)
-    slots = tuple((name, get) for name, get in descriptors if name not in left_out)
+def dict_of(x: Any) -> Any:
+    try:
+        return object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def _slots(cls: Any, base: Any) -> list[tuple[str, Key]]:
+    """Returns the slots that a class adds to those of a base: their names, and functions that read
+    them."""
+    return [
+        (name, value.__get__)
+        for c in cls.__mro__
+        if c not in base.__mro__ and "__slots__" in c.__dict__
+        for name, value in c.__dict__.items()
+        if type(value) is types.MemberDescriptorType
+    ]
+
+
+def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -> Key | None:
+    """Returns a function from an instance to its attributes, as pairs that are sorted by name.
+
+    The slots of a base in `CONTENTS` are not among them, because the contents tell what is in them.
+    Returns None if an instance cannot have attributes.
+    """
+    names = {}
+    for c in reversed(cls.__mro__):
+        names.update(c.__dict__)
+    left_out = {name for name, x in names.items() if isinstance(x, functools.cached_property)}
+    left_out.update(omitted)
+    slots = [(name, get) for name, get in _slots(cls, base) if name not in omitted]
     if not cls.__dictoffset__ and not slots:
         return None
 
     def attributes(x: Any) -> Any:
-        try:
-            mapping = dict(object.__getattribute__(x, "__dict__"))
-        except AttributeError:
-            mapping = {}
         found = [
             (name, value)
-            for name, value in mapping.items()
+            for name, value in dict(dict_of(x)).items()
             if name not in left_out and not str(name).startswith(OWN_ATTRIBUTES)
         ]
         for name, get in slots:
@@ -278,9 +318,35 @@ def _attributes(cls: Any, omitted: Iterable[str] = ()) -> Key | None:
                 found.append((name, get(x)))
             except AttributeError:
                 pass
-        return tuple(sorted(found, key=_name_of))
+        try:
+            found.sort(key=_first)
+        except TypeError:  # a name that is no string
+            found.sort(key=_name_of)
+        return tuple(found)
 
     return attributes
+
+
+def is_known(cls: Any, base: Any) -> bool:
+    """Whether the contents that a base has, and the attributes, are all that there is in an
+    instance of a class: its memory has no room for more. When in doubt, they are not."""
+    pointers = len(_slots(cls, base))
+    for was, offset in (
+        (base.__dictoffset__, cls.__dictoffset__),
+        (base.__weakrefoffset__, cls.__weakrefoffset__),
+    ):  # other negative offsets: before the instance's memory
+        pointers += offset != was and (offset > 0 or offset == -_POINTER)
+    return cls.__basicsize__ == base.__basicsize__ + pointers * _POINTER and not any(
+        type(c.__dict__.get("__dict__", _DICT)) is not type(_DICT)  # attributes may be elsewhere
+        or "n_unnamed_fields" in c.__dict__  # as `time.struct_time`, a tuple with hidden items
+        for c in cls.__mro__
+        if c not in base.__mro__
+    )
+
+
+_POINTER = struct.calcsize("P")
+_DICT = type("_", (), {}).__dict__["__dict__"]  # the descriptor of `__dict__` in usual classes
+_first = operator.itemgetter(0)
 
 
 def _name_of(item: tuple[Any, Any]) -> str:
@@ -345,7 +411,7 @@ def _generated_key(cls: Any, definer: Any) -> Key | None:
     compared = _fields([name for name, compare in fields if compare])
     if definer is cls:
         return compared
-    return _both(compared, _attributes(cls, [name for name, _ in fields]))
+    return _both(compared, attributes_of(cls, omitted=[name for name, _ in fields]))
 
 
 def _library_key(cls: Any, definer: Any) -> Key | None:
@@ -356,7 +422,7 @@ def _library_key(cls: Any, definer: Any) -> Key | None:
             more = operator.attrgetter("__pydantic_extra__", "__pydantic_private__")
             return _or_identity(lambda x: (tuple(sorted(vars(x).items(), key=_name_of)), more(x)))
         case "ml_collections":
-            return _attributes(cls)
+            return attributes_of(cls)
         case "omegaconf" if issubclass(cls, collections.abc.Mapping):
             # The items are interpolated; the repr tells which of them are.
             return _or_identity(lambda x: (tuple(x.items()), repr(x), _OwnEquality(x)))
@@ -367,7 +433,7 @@ def _module_key(cls: Any, definer: Any) -> Key | None:
     equinox = _jax_compat.equinox()
     if equinox is None or definer is not equinox.Module:
         return None
-    return _attributes(cls)
+    return attributes_of(cls)
 
 
 # ---- the rules ----
@@ -375,6 +441,12 @@ def _module_key(cls: Any, definer: Any) -> Key | None:
 
 def _both(first: Key, second: Key | None) -> Key:
     return first if second is None else lambda x: (first(x), second(x))
+
+
+def _pickled(x: Any) -> Any:
+    """Returns what `pickle` keeps of a value, which has memory that is not in its attributes."""
+    reduced = x.__reduce_ex__(4)
+    return reduced if isinstance(reduced, str) else reduced[:3]  # the rest are iterators
 
 
 def _or_identity(key: Key) -> Key:
@@ -394,24 +466,14 @@ def _definer_of_eq(cls: Any) -> Any:
     return next(base for base in cls.__mro__ if "__eq__" in base.__dict__)
 
 
-def _is_plain(cls: Any) -> bool:
-    """Whether all that there is in an instance of a class is in its attributes."""
-    new = cls.__new__
-    return (new is object.__new__ or isinstance(new, types.FunctionType)) and all(
-        base.__flags__ & _HEAP_TYPE for base in cls.__mro__ if base is not object
-    )
-
-
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE, of classes that are made by a class statement
-
-
 def _contents_key(cls: Any, definer: Any, base: Any) -> Key | None:
     """Returns the key of a type that is `base`, a type of `CONTENTS`, or a subclass of it."""
-    caching = base in _CACHING and cls.__module__ == base.__module__
-    attributes = None if caching else _attributes(cls)
+    numpy = issubclass(base, (np.dtype, np.generic, np.ndarray))
+    attributes = attributes_of(cls, base)
+    if not numpy and not is_known(cls, base):
+        attributes = _both(_pickled, attributes)
     key = _or_identity(_both(CONTENTS[base], attributes))
     # NumPy's == is by element and takes 1 for True, and the contents tell more than it does.
-    numpy = issubclass(base, (np.dtype, np.generic, np.ndarray))
     if definer is not base and issubclass(definer, base) and not numpy:
         return _both(key, _OwnEquality)
     return None if base in _EXACT and attributes is None else key
@@ -434,22 +496,22 @@ def static_key(cls: Any) -> Key | None:
     Returns None if values of the type are compared by the C core's own rule or by their own
     ``__eq__`` and ``__hash__``. The module's docstring has the table.
     """
-    if cls is _jax_compat.ARRAY_IMPL:
-        return _Array
+    if issubclass(cls, jax.Array) and cls.__module__.partition(".")[0] in ("jax", "jaxlib"):
+        return _Array  # also an array of keys of `jax.random`
     definer = _definer_of_eq(cls)
     if definer is object:
         return None
     if issubclass(cls, (enum.Enum, type)):
         return _core.identity
     if definer in _ALIASES:
-        return _attributes(cls)
+        return attributes_of(cls)
     key = _generated_key(cls, definer) or _library_key(cls, definer) or _module_key(cls, definer)
     if key is not None:
         return key
-    base = next((base for base in cls.__mro__ if base in CONTENTS), None)
-    if base is not None:
+    base = base_of(cls)
+    if base is not object:
         return _contents_key(cls, definer, base)
     key = _abstract_key(cls)
-    if key is None and cls.__hash__ is None and _is_plain(cls):
-        return _attributes(cls)
+    if key is None and cls.__hash__ is None and is_known(cls, object):
+        return attributes_of(cls)
     return key
