@@ -396,12 +396,22 @@ build_partial(PyTypeObject *type, PyObject *const *values)
 {
     PyObject *result = NULL, *arguments = NULL;
     PyObject *list = PySequence_List(values[0]), *keywords = PyDict_New();
-    if (list != NULL && keywords != NULL && PyDict_Update(keywords, values[1]) == 0 &&
-        PyList_Insert(list, 0, values[2]) == 0 && (arguments = PyList_AsTuple(list)) != NULL) {
-        result = PyObject_TypeCheck(values[2], type->tp_base)
-                     ? PyObject_Call((PyObject *)type, arguments, keywords)
-                     : type->tp_base->tp_new(type, arguments, keywords);
+    if (list == NULL || keywords == NULL || PyList_Insert(list, 0, values[2]) < 0 ||
+        (arguments = PyList_AsTuple(list)) == NULL) {
+        goto done;
     }
+    if (PyDict_Update(keywords, values[1]) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            PyErr_Format(PyExc_TypeError,
+                         "the keywords of a `%.200s` must be a mapping, not `%.200s`",
+                         type->tp_name, Py_TYPE(values[1])->tp_name);
+        }
+        goto done;
+    }
+    result = PyObject_TypeCheck(values[2], type->tp_base)
+                 ? PyObject_Call((PyObject *)type, arguments, keywords)
+                 : type->tp_base->tp_new(type, arguments, keywords);
+done:
     Py_XDECREF(arguments);
     Py_XDECREF(keywords);
     Py_XDECREF(list);

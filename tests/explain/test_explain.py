@@ -194,7 +194,7 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "FrozenDict": (
         (X, flax.core.FrozenDict({"a": X})),
         (X, flax.core.FrozenDict({"c": X})),
-        ("static", "b", "'a'", "'c'", "jnp.asarray"),
+        ("structure", "b", "'a'", "'c'", "same keys"),
     ),
     "shape": ((X,), (jnp.ones(3),), ("shape", "a", "float32[2]", "float32[3]", "Pad")),
     "shape inside": (

@@ -160,7 +160,7 @@ def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
     return (
         isinstance(code, types.CodeType)
         and (code.co_qualname, code.co_filename) == (example.co_qualname, example.co_filename)
-        and dataclasses.is_dataclass(cls)
+        and hasattr(cls, "__dataclass_params__")
         and all(field.init for field in dataclasses.fields(cls))
         and {field.name for field in dataclasses.fields(cls)} == set(names)
         and not hasattr(cls, "__post_init__")
