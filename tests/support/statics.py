@@ -7,6 +7,8 @@ import dataclasses
 import enum
 from typing import Any
 
+import numpy as np
+
 
 class Colour(enum.Enum):
     RED = 1
@@ -76,6 +78,10 @@ class ListOfOwn(list[Any]):
 
 class DictOfOwn(dict[Any, Any]):
     """A subclass of dict."""
+
+
+class OwnArray(np.ndarray[Any, Any]):
+    """A subclass of NumPy's array."""
 
 
 @dataclasses.dataclass

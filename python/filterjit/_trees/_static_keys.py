@@ -93,8 +93,10 @@ def _scalar_contents(x: np.generic) -> Any:
 
 
 def _ndarray_contents(x: np.ndarray[Any, Any]) -> Any:
+    # The strides, since they decide what `ravel("K")` and `tobytes("A")` return.
     plain = np.asarray(x)
-    return plain.dtype, plain.shape, plain.tolist() if plain.dtype.hasobject else plain.tobytes()
+    contents = plain.tolist() if plain.dtype.hasobject else plain.tobytes()
+    return plain.dtype, plain.shape, plain.strides, contents
 
 
 def _time_contents(x: datetime.datetime | datetime.time) -> Any:
@@ -142,7 +144,7 @@ CONTENTS: dict[type, Key] = {
     types.MappingProxyType: lambda x: tuple(x.items()),
     bytearray: bytes,
     array.array: lambda x: (x.typecode, x.tobytes()),
-    memoryview: lambda x: (x.format, x.shape, x.readonly, x.tobytes()),
+    memoryview: lambda x: (x.format, x.shape, x.strides, x.readonly, x.tobytes()),
     range: operator.attrgetter("start", "stop", "step"),
     slice: operator.attrgetter("start", "stop", "step"),
     decimal.Decimal: decimal.Decimal.as_tuple,
