@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 from fuzz_figures import figures
 from fuzz_machine import Boom, Machine
 from fuzz_model import Target
-from fuzz_oracle import Bomb, copy
+from fuzz_oracle import Bomb, copy, twin
 from fuzz_trees import (
     NUMBERS,
     change_array,
@@ -27,6 +27,7 @@ from fuzz_trees import (
     draw_untraceable,
     fresh_arrays,
     has_missing_fields,
+    lay_out_again,
     make_layer,
     mutate,
 )
@@ -192,7 +193,8 @@ class Differential(RuleBasedStateMachine):
             if rng.randrange(3):
                 self.m.call(target, (tree,), {}, times=rng.randrange(1, 3))
             else:
-                self.m.call(target, (copy(tree),), {})
+                change = rng.choice([twin, lambda x: lay_out_again(rng, x)])
+                self.m.call(target, (copy(tree, change),), {})
             changed = rng.choice([leaf, *arrays])
             if change_array(rng, changed):
                 figures.mutations["leaf array" if changed is leaf else "static array"] += 1

@@ -190,7 +190,7 @@ def draw_field(rng: random.Random) -> Any:
 _DTYPES: list[Any] = ["f4", "f8", ">f4", "i4", "i8", "u1", "?", "c8", "M8[s]", "M8[m]", "U1", "S1"]
 _DTYPES += ["O", "O", [("a", "i4"), ("b", "f4")], [("a", "i4"), ("c", "f4")], [("a", "O")]]
 _DTYPES += [np.dtype("i4", metadata={"unit": 1}), jnp.bfloat16]
-_SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (2,), (1, 2), (2, 1), (2, 3)]
+_SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (2,), (1, 2), (2, 1), (2, 2), (2, 3)]
 _HOLDING: list[Callable[[Any], Any]] = [
     *(lambda x: (x,), lambda x: ((x, 1), x), Constant, Inherited, Other),
     *(lambda x: Pair([x]), lambda x: [1, (x,)], lambda x: Constant([x])),
@@ -210,8 +210,8 @@ def draw_static_array(rng: random.Random) -> Any:
 def _laid_out(rng: random.Random, x: Any) -> Any:
     """Returns an array of the same contents, maybe in another order, a view, or of a subclass."""
     match rng.randrange(8):
-        case 0:
-            return np.asfortranarray(x)
+        case 0 | 5:
+            return np.asfortranarray(x) if x.flags.c_contiguous else np.ascontiguousarray(x)
         case 1 if x.ndim:
             return np.repeat(x, 2, axis=0)[::2]
         case 2 if x.ndim:
@@ -221,6 +221,11 @@ def _laid_out(rng: random.Random, x: Any) -> Any:
         case 4:
             x.setflags(write=False)
     return x
+
+
+def lay_out_again(rng: random.Random, x: Any) -> Any:
+    made = twin(x)
+    return _laid_out(rng, made) if isinstance(x, np.ndarray) else made
 
 
 def _fill(rng: random.Random, x: Any, at: Any = ...) -> None:
