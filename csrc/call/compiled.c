@@ -105,8 +105,8 @@ PyDoc_STRVAR(
     "Compiled(function, details)\n--\n\n"
     "A function that was compiled ahead of time, for one structure of its arguments.\n\n"
     "`filter_jit(f).lower(...).compile()` and `filterjit.load` return one. A call with\n"
-    "arguments of another structure, shape or dtype raises MismatchError, which names the\n"
-    "argument.");
+    "arguments of another structure, shape or dtype, or with other static values, raises\n"
+    "MismatchError, which names the argument.");
 
 static PyType_Slot compiled_slots[] = {
     {Py_tp_doc, (void *)compiled_doc}, {Py_tp_new, compiled_new},

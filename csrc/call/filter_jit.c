@@ -310,10 +310,11 @@ const FjHookMethodDef fj_filter_jit_hooks[] = {
      "the others are compiled. Returns a `WarmUp` with the time or the error of each."},
     {"partial", "partial", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Returns the function with these arguments given once.\n\n"
-     "They are flattened now and not on each call. Their containers are copied, now and\n"
-     "whenever `args` and `keywords` are read, so changes to containers have no effect.\n"
-     "NumPy arrays and static values are not copied: a change of one is noticed by the next\n"
-     "call, as in any call. Raises ValueError for arguments that the function donates."},
+     "They are flattened now and, where no Python code is needed to compare them, not on\n"
+     "each call. Their containers are copied, now and whenever `args` and `keywords` are\n"
+     "read, so changes to containers have no effect. NumPy arrays and static values are not\n"
+     "copied: a change of one is noticed by the next call, as in any call. Raises ValueError\n"
+     "for arguments that the function donates."},
     {"explain", "explain", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Explains whether a call with these arguments is a hit, and if not, why it compiles.\n\n"
      "Returns an `Explanation`. Nothing is traced and nothing runs."},
@@ -343,7 +344,7 @@ static PyGetSetDef filter_jit_getset[] = {
     {"__wrapped__", filter_jit_get_wrapped, NULL,
      "The function, or other callable pytree, that is wrapped.", NULL},
     {"variants", filter_jit_get_variants, NULL,
-     "A list of its variants, one for each static structure that it was called with.", NULL},
+     "A list of its variants, one for each static structure whose programs it keeps.", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
 #if PY_VERSION_HEX >= 0x030E0000
     {"__annotations__", filter_jit_get_annotations, filter_jit_set_annotations, NULL, NULL},

@@ -24,9 +24,11 @@ from fuzz_oracle import (
     aval,
     exact,
     forget_the_dead,
+    in_memory,
     is_array,
     kind_of,
     snapshot,
+    statics,
     value,
     walk,
 )
@@ -151,10 +153,12 @@ class Machine:
         return arguments, key, avals, self.expected(target, args, kwargs)
 
     def comparable(self, target: Target, result: Any) -> tuple[Any, Any, int]:
-        """Returns a result's exact key, the values of its arrays and the number of its trace."""
+        """Returns a result's exact key, the values of its arrays, those in static places included,
+        and the number of its trace."""
         number = next(x.number for x in walk(result) if type(x) is Seen)
         key = exact(result, target.structure)
-        return key, [value(x) for x in arrays(result)], number
+        static = [in_memory(x) for x in statics(result) if isinstance(x, np.ndarray)]
+        return key, [*map(value, arrays(result)), *static], number
 
     def call(
         self,

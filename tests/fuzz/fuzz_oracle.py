@@ -282,6 +282,9 @@ TABLE: tuple[type, ...] = (
     DictOfOwn,
     ListOfOwn,
 )
+# The same of their subclasses.
+TABLE_BASES = np.ndarray, np.generic, np.dtype
+STRINGS = np.str_, np.bytes_
 
 
 class Exact:
@@ -299,7 +302,7 @@ class Exact:
 
     def key(self, x: Any) -> Any:
         cls = type(x)
-        if cls in (int, bool, str, bytes, Integer, Text, Level, datetime.timedelta):
+        if cls in (int, bool, str, bytes, Integer, Text, Level, datetime.timedelta, *STRINGS):
             return serial(cls), x
         if x is None or x is ... or x is NotImplemented:
             return "constant", repr(x)
@@ -323,7 +326,7 @@ class Exact:
             return "same", serial(x.value)
         if cls is range or cls is slice:
             return cls.__name__, tuple(map(self.key, (x.start, x.stop, x.step)))
-        if isinstance(x, np.dtype) or cls is type(jnp.float32):
+        if cls is type(jnp.float32):
             return serial(cls), repr(x)
         if cls is jtu.PyTreeDef:
             return serial(cls), str(x)
@@ -334,7 +337,7 @@ class Exact:
         if self.structure and cls is functools.partial:
             parts = self.key(x.func), self.key(x.args)
             return "partial", *parts, tuple((k, self.key(v)) for k, v in x.keywords.items())
-        if cls in TABLE:
+        if cls in TABLE or issubclass(cls, TABLE_BASES):
             return serial(cls), self.key(_static_keys.static_key(cls)(x))  # type: ignore[misc]
         return "identity", serial(x)
 
@@ -443,9 +446,15 @@ def value(x: Any) -> Any:
     return aval(x), np.asarray(x).astype(_dtype(x.dtype)).tobytes()
 
 
+def in_memory(x: Any) -> Any:
+    """Returns what a function may see of a static array, whatever the table of types says."""
+    contents = repr(x.ravel("K")) if x.dtype.hasobject else x.tobytes("A")
+    return type(x), x.dtype, x.shape, x.strides, contents
+
+
 _CHANGING = (
     *(list, dict, set, Value, Variable, types.FunctionType, types.MethodType),
-    *(collections.deque, types.SimpleNamespace, bytearray),
+    *(collections.deque, types.SimpleNamespace, bytearray, np.ndarray),
 )
 
 
@@ -466,6 +475,8 @@ def may_change(x: Any) -> bool:
 def twin(x: Any) -> Any:
     """Returns another object that is exactly equal, if there can be one."""
     cls = type(x)
+    if isinstance(x, np.ndarray):
+        return _twin_of_array(x)
     if is_array(x):
         return x
     if cls is int:
@@ -495,6 +506,21 @@ def twin(x: Any) -> Any:
     if cls in (range, slice):
         return cls(x.start, x.stop, x.step)
     return x
+
+
+def _twin_of_array(x: Any) -> Any:
+    """Returns a copy with the same strides and flags."""
+    steps = [(n - 1) * stride // x.itemsize for n, stride in zip(x.shape, x.strides, strict=True)]
+    whole = np.zeros(max(sum(map(abs, steps)) + 1, 1), x.dtype)
+    first = -sum(step for step in steps if step < 0) if x.size else 0
+    made = np.lib.stride_tricks.as_strided(whole[first:], x.shape, x.strides)
+    made[...] = x
+    if x.dtype == object:
+        for place in np.ndindex(x.shape):
+            made[place] = twin(x[place])
+    made = made.view(type(x))
+    made.setflags(write=x.flags.writeable)
+    return made
 
 
 def copy(tree: Any, change: Callable[[Any], Any] = twin) -> Any:

@@ -10,24 +10,31 @@ import hypothesis.strategies as st
 from fuzz_figures import figures
 from fuzz_machine import Boom, Machine
 from fuzz_model import Target
-from fuzz_oracle import Bomb, copy
+from fuzz_oracle import Bomb, copy, twin
 from fuzz_trees import (
     NUMBERS,
+    change_array,
     change_large,
     confuse,
     draw_field,
+    draw_holder,
     draw_large,
     draw_leaf_static,
     draw_nearly,
+    draw_numpy_leaf,
+    draw_static_array,
     draw_tree,
+    draw_untraceable,
     fresh_arrays,
     has_missing_fields,
+    lay_out_again,
+    make_layer,
     mutate,
 )
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from support.modules import Layer
-from support.statics import Thing, Unhashable
+from support.statics import Constant, Thing, Unhashable
 
 _fast = False
 
@@ -159,7 +166,7 @@ class Differential(RuleBasedStateMachine):
         static = draw_field(rng) if rng.randrange(2) else rng.choice(NUMBERS)
         for _ in range(2 * self.repeats):
             held = rng.choice([static, confuse(rng, static)])
-            self.m.call(target, (Layer(None, 1, held, len),), {})
+            self.m.call(target, (make_layer(None, 1, held, len),), {})
 
     @rule(rng=generators)
     def mutate_between(self, rng: random.Random) -> None:
@@ -174,6 +181,23 @@ class Differential(RuleBasedStateMachine):
             figures.mutations.update(mutate(rng, tree, self.m.wrapped))
         if not target.donates:
             self.m.call(target, (tree,), {})
+
+    @rule(rng=generators)
+    def mutate_arrays(self, rng: random.Random) -> None:
+        """Calls a function with NumPy arrays as a leaf and in static places, which are changed in
+        place between the calls."""
+        target = rng.choice(self.m.targets[:5])
+        leaf = draw_numpy_leaf(rng)
+        tree, arrays = draw_holder(rng, leaf)
+        for _ in range(self.repeats):
+            if rng.randrange(3):
+                self.m.call(target, (tree,), {}, times=rng.randrange(1, 3))
+            else:
+                change = rng.choice([twin, lambda x: lay_out_again(rng, x)])
+                self.m.call(target, (copy(tree, change),), {})
+            changed = rng.choice([leaf, *arrays])
+            if change_array(rng, changed):
+                figures.mutations["leaf array" if changed is leaf else "static array"] += 1
 
     @rule(rng=generators)
     def mutate_only(self, rng: random.Random) -> None:
@@ -251,6 +275,9 @@ class Differential(RuleBasedStateMachine):
         tree = self._tree(rng)
         self.m.call_failing(target, ((tree, Bomb()),), {}, Boom)
         self.m.call_failing(target, ([tree, Unhashable()],), {}, TypeError)
+        self.m.call_failing(target, ([tree, Constant([draw_static_array(rng)])],), {}, TypeError)
+        if not self.pretend:
+            self.m.call_failing(target, ([tree, draw_untraceable(rng)],), {}, TypeError)
         self.m.call_failing(target, (), {"wrong": tree}, TypeError)
 
     @rule(rng=generators)

@@ -38,6 +38,7 @@ from support.statics import (
     Level,
     ListOfOwn,
     Other,
+    OwnArray,
     Pair,
     Text,
     Thing,
@@ -133,13 +134,17 @@ _FUNCTIONS: list[Callable[[Any], Any]] = [
     lambda x: _closure(_closure(x)),
     lambda x: _closure([x]),
 ]
+# Hold values that can be hashed.
+_KEYED: list[Callable[[Any], Any]] = [
+    lambda x: {x: 1} if x == x else {1: x},
+    lambda x: {x},
+]
+# Hold any value.
 _FIELDS: list[Callable[[Any], Any]] = [
     lambda x: [x],
     lambda x: [[x], x],
     lambda x: {"a": x, "b": 1},
     lambda x: {"b": 1, "a": x},
-    lambda x: {x: 1} if x == x else {1: x},
-    lambda x: {x},
     lambda x: ([x], 1),
     Variable,
     lambda x: Variable([x]),
@@ -173,13 +178,140 @@ def draw_leaf_static(rng: random.Random) -> Any:
 def draw_field(rng: random.Random) -> Any:
     if rng.randrange(2):
         return draw_leaf_static(rng)
-    held = draw_leaf_static(rng) if rng.randrange(2) else twin(rng.choice(NUMBERS))
-    return rng.choice(_FIELDS)(held)
+    die = rng.randrange(5)
+    if die == 0:
+        held = draw_static_array(rng)
+        return rng.choice([lambda x: x, *_HOLDING, *_FIELDS])(held)
+    held = draw_leaf_static(rng) if die < 3 else twin(rng.choice(NUMBERS))
+    return rng.choice([*_FIELDS, *_KEYED])(held)
+
+
+# NumPy arrays and scalars, which are static values in fields only.
+_DTYPES: list[Any] = ["f4", "f8", ">f4", "i4", "i8", "u1", "?", "c8", "M8[s]", "M8[m]", "U1", "S1"]
+_DTYPES += ["O", "O", [("a", "i4"), ("b", "f4")], [("a", "i4"), ("c", "f4")], [("a", "O")]]
+_DTYPES += [np.dtype("i4", metadata={"unit": 1}), jnp.bfloat16]
+_SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (2,), (1, 2), (2, 1), (2, 2), (2, 3)]
+_HOLDING: list[Callable[[Any], Any]] = [
+    *(lambda x: (x,), lambda x: ((x, 1), x), Constant, Inherited, Other),
+    *(lambda x: Pair([x]), lambda x: [1, (x,)], lambda x: Constant([x])),
+]
+
+
+def draw_static_array(rng: random.Random) -> Any:
+    if rng.randrange(6) == 0:
+        found = np.zeros((), rng.choice(_DTYPES))
+        _fill(rng, found)
+        return found[()]  # a scalar, or the object
+    made = np.zeros(rng.choice(_SHAPES), rng.choice(_DTYPES))
+    _fill(rng, made)
+    return _laid_out(rng, made)
+
+
+def _laid_out(rng: random.Random, x: Any) -> Any:
+    """Returns an array of the same contents, maybe in another order, a view, or of a subclass."""
+    match rng.randrange(8):
+        case 0 | 5:
+            return np.asfortranarray(x) if x.flags.c_contiguous else np.ascontiguousarray(x)
+        case 1 if x.ndim:
+            return np.repeat(x, 2, axis=0)[::2]
+        case 2 if x.ndim:
+            return x[::-1].copy()[::-1]
+        case 3:
+            return x.view(OwnArray)
+        case 4:
+            x.setflags(write=False)
+    return x
+
+
+def lay_out_again(rng: random.Random, x: Any) -> Any:
+    made = twin(x)
+    return _laid_out(rng, made) if isinstance(x, np.ndarray) else made
+
+
+def _fill(rng: random.Random, x: Any, at: Any = ...) -> None:
+    """Writes random values into an array, or into one place of it."""
+    if x.dtype.names is not None:
+        for name in x.dtype.names:
+            _fill(rng, x[name], at)
+    elif x.dtype.hasobject:
+        if not x.ndim:
+            x.fill(twin(rng.choice(NUMBERS)))
+            return
+        for place in np.ndindex(x.shape) if at is ... else [at]:
+            held = draw_static_array(rng) if rng.randrange(8) == 0 else twin(rng.choice(NUMBERS))
+            x[place] = held if rng.randrange(3) else [held]
+    elif x.dtype.kind in "US":
+        x[at] = rng.choice(["", "a", "1"])
+    elif x.dtype.kind == "M":
+        x[at] = np.datetime64(rng.choice([0, 1, 60]), "m")
+    else:
+        number = rng.choice([0, 1, 2, -0.0, 1.0, 7])
+        if x.dtype.kind == "c":
+            number = rng.choice([number, complex(number, -0.0)])
+        elif x.dtype.kind in "fV" and rng.randrange(4) == 0:
+            number = rng.choice([math.nan, _NEGATIVE_NAN, -1.0, -2.0])
+        elif x.dtype.kind == "i" and rng.randrange(2):
+            number = rng.choice([-1, -2])
+        x[at] = number
+
+
+def change_array(rng: random.Random, x: Any) -> bool:
+    """Changes a NumPy array in place. Returns False if it is empty."""
+    if not x.size:
+        return False
+    writeable = x.flags.writeable
+    if not writeable:
+        x.setflags(write=True)
+    _fill(rng, x, tuple(rng.randrange(n) for n in x.shape) if x.ndim else ...)
+    x.setflags(write=writeable)
+    return True
+
+
+def draw_holder(rng: random.Random, leaf: Any) -> tuple[Any, list[Any]]:
+    """Draws a node with this leaf and with NumPy arrays in static places, and the arrays."""
+    arrays = []
+    while not arrays:
+        drawn = [draw_static_array(rng) for _ in range(2)]
+        arrays = [x for x in drawn if isinstance(x, np.ndarray)]
+    one, two = (rng.choice([lambda x: x, *_HOLDING, *_FIELDS])(x) for x in drawn)
+    make = rng.choice(
+        [
+            lambda: make_layer(leaf, 1, one, two),
+            lambda: Registered(leaf, None, [one, two]),
+            lambda: Box([leaf], (one, two)),
+            lambda: [Bag([leaf, 1], one), Box([], two)],
+        ]
+    )
+    return make(), arrays
+
+
+def _confuse_array(rng: random.Random, x: Any) -> Any:
+    """Returns an array that is nearly, or exactly, the same."""
+    match rng.randrange(6):
+        case 0:
+            return _laid_out(rng, twin(x))
+        case 1:
+            return twin(x).reshape(rng.choice([x.shape[::-1], (*x.shape, 1), (x.size,)]))
+        case 2 if not x.dtype.hasobject:
+            alike = [dtype for dtype in _DTYPES if np.dtype(dtype).itemsize == x.dtype.itemsize]
+            alike = [dtype for dtype in alike if not np.dtype(dtype).hasobject]
+            return np.ascontiguousarray(x).view(rng.choice(alike)) if alike else twin(x)
+        case 3:
+            return twin(x.tolist()) if x.dtype.names is None else twin(x)
+        case 4 if x.size:
+            return x.reshape(-1)[0]
+    made = twin(x)
+    change_array(rng, made)
+    return made
 
 
 def confuse(rng: random.Random, x: Any) -> Any:
     """Returns a static value that ``==`` or ``hash`` takes for `x`, or one like it, if there is one."""
     cls = type(x)
+    if isinstance(x, np.ndarray):
+        return _confuse_array(rng, x)
+    if isinstance(x, np.generic):
+        return draw_static_array(rng) if rng.randrange(2) else x.item()
     if cls in (tuple, Pair, list, ListOfOwn) and len(x) > 0:
         if rng.randrange(4) == 0:
             mutable = [tuple, Pair, list, ListOfOwn]
@@ -233,7 +365,30 @@ def draw_array(rng: random.Random) -> Any:
         return np.float32(rng.randrange(3))
     if die == 1:
         return np.full((), rng.randrange(3), np.float64)
+    if die == 2:
+        return draw_numpy_leaf(rng)
     return rng.choice(_ARRAYS)
+
+
+_LEAF_FORMS: list[tuple[Any, tuple[int, ...]]] = [
+    *(("f4", ()), ("f4", (2,)), ("f8", (2, 3)), ("i8", (2, 3)), ("i4", ()), ("?", (2,))),
+    *(("f4", (0,)), ("c8", (1, 2)), (jnp.bfloat16, (2,))),
+]
+
+
+def draw_numpy_leaf(rng: random.Random) -> Any:
+    """Draws a NumPy array that JAX can trace."""
+    dtype, shape = rng.choice(_LEAF_FORMS)
+    made = np.zeros(shape, dtype)
+    _fill(rng, made)
+    return _laid_out(rng, made)
+
+
+def draw_untraceable(rng: random.Random) -> Any:
+    """Draws a NumPy array that JAX refuses."""
+    made = np.zeros((2,), rng.choice(["O", ">f4", "M8[s]", "U1", [("a", "i4")]]))
+    _fill(rng, made)
+    return made
 
 
 # ---- trees ----
@@ -245,6 +400,15 @@ def _keys(rng: random.Random) -> list[Any]:
     keys = list(rng.choice(_KEYS))
     rng.shuffle(keys)
     return keys[: rng.randrange(len(keys) + 1)]
+
+
+def make_layer(weight: Any, bias: Any, size: Any, activation: Any) -> Any:
+    """Makes a `Layer` without Equinox's warning of arrays in static fields."""
+    made = object.__new__(Layer)
+    fields = {"weight": weight, "bias": bias, "size": size, "activation": activation}
+    for name, x in fields.items():
+        object.__setattr__(made, name, x)
+    return made
 
 
 def _module(rng: random.Random, inner: Callable[[], Any]) -> Any:
@@ -319,7 +483,7 @@ def draw_tree(rng: random.Random, wrapped: list[Any], depth: int = 3) -> Any:
                 return rng.choice(
                     [lambda: f, lambda: _partial(f, inner), lambda: _bound(f, inner)]
                 )()
-            return Layer(inner(), inner(), draw_field(rng), draw_field(rng)).method
+            return make_layer(inner(), inner(), draw_field(rng), draw_field(rng)).method
 
 
 def _partial(f: Any, inner: Callable[[], Any]) -> Any:
@@ -342,7 +506,7 @@ def draw_nearly(rng: random.Random, tree: Any, wrapped: list[Any]) -> Any:
         seen += 1
         if seen != target:
             return twin(x)
-        if is_array(x):
+        if is_array(x) and not field:
             return draw_array(rng)
         if rng.randrange(4):
             return confuse(rng, x)
@@ -416,6 +580,8 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
             return _change_static(rng, x[where], done)
         if x and rng.randrange(2) and type(x[where]) in (int, bool, float, complex):
             x[where] = confuse(rng, x[where])
+        elif x and isinstance(x[where], np.ndarray) and rng.randrange(2):
+            _change_static(rng, x[where], done)
         elif x and rng.randrange(2):
             x[where] = number if rng.randrange(2) else Thing()  # maybe at the old one's address
         elif x and rng.randrange(2):
@@ -424,7 +590,9 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
             x.append(number)
     elif isinstance(x, dict):
         key = rng.choice(list(x)) if x else "a"
-        if rng.randrange(2):
+        if x and isinstance(x[key], np.ndarray) and rng.randrange(2):
+            _change_static(rng, x[key], done)
+        elif rng.randrange(2):
             x[key] = number
         else:  # the same items in another order
             held = x.pop(key, 1)
@@ -441,12 +609,19 @@ def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
         x.a = confuse(rng, x.a)
     elif cls is bytearray:
         x[0] = (x[0] + 1) % 3
+    elif isinstance(x, np.ndarray):
+        if x.dtype == object and x.size and rng.randrange(2):
+            held = x.reshape(-1)[0]
+            if isinstance(held, (list, np.ndarray)):
+                return _change_static(rng, held, done)
+        if not change_array(rng, x):
+            return x
     elif cls is Value:
         x.value = (x.value + 1) % 4
-    elif cls is tuple and x and isinstance(x[0], (list, Value)):
+    elif cls in (tuple, Pair) and x and isinstance(x[0], (list, Value, np.ndarray)):
         _change_static(rng, x[0], done)
         return x
-    elif cls in (Constant, Inherited) and isinstance(x.value, (list, Value)):
+    elif cls in (Constant, Inherited) and isinstance(x.value, (list, Value, np.ndarray)):
         _change_static(rng, x.value, done)
         return x
     elif cls is functools.partial:
@@ -473,6 +648,7 @@ def mutate(rng: random.Random, tree: Any, wrapped: list[Any]) -> list[str]:
     # A partial owns the nodes that it holds, and nothing else changes them.
     private = {id(y) for x in walk(tree) if type(x) is _core.PartialFilterJit for y in walk(x)}
     nodes = [x for x in walk(tree) if not is_array(x) and id(x) not in private]
+    nodes += [x for x in walk(tree) if isinstance(x, np.ndarray)]
     for _ in range(4 if nodes else 0):
         node = rng.choice(nodes)
         _mutate_node(rng, node, wrapped, done)
@@ -482,6 +658,10 @@ def mutate(rng: random.Random, tree: Any, wrapped: list[Any]) -> list[str]:
 
 
 def _mutate_node(rng: random.Random, node: Any, wrapped: list[Any], done: list[str]) -> None:
+    if is_array(node):
+        if change_array(rng, node):
+            done.append("leaf array")
+        return
     cls = type(node)
     kind = kind_of(node)
     fresh = lambda: draw_tree(rng, wrapped, 1)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 pytest.importorskip("hypothesis")
@@ -29,6 +30,7 @@ from support.statics import (
     Level,
     ListOfOwn,
     Other,
+    OwnArray,
     Pair,
     Thing,
     Value,
@@ -65,6 +67,10 @@ CONFUSABLE: list[Any] = [
     *(collections.OrderedDict(a=1), collections.OrderedDict(a=True), collections.deque([1])),
     *(types.SimpleNamespace(a=1), types.SimpleNamespace(a=1.0), bytearray(b"a")),
     *(decimal.Decimal("1"), decimal.Decimal("1.0"), int | str, str | int),
+    *(np.zeros(2), np.zeros(2, "f4"), np.zeros((1, 2)), -np.zeros(2), np.zeros(2).view(OwnArray)),
+    *(np.ones((2, 2)), np.ones((2, 2), order="F"), np.ones((4, 2))[::2], np.ones(()), np.ones(1)),
+    *(np.array([1, None]), np.array([True, None]), np.array([[1], None], object), np.float64(1)),
+    *(np.ones(1, [("a", "i4")]), np.ones(1, [("b", "i4")]), np.int32(1), np.datetime64(1, "s")),
     *(2**61 - 1, lambda: 1, lambda: 1, trees._local_class(), trees._local_class()),
 ]
 

@@ -10,6 +10,8 @@ import enum
 import fractions
 from typing import Any
 
+import numpy as np
+
 
 class Colour(enum.Enum):
     RED = 1
@@ -109,6 +111,10 @@ class FrozenSetOfOwn(frozenset[Any]):
 
 class TupleOfOwn(tuple[Any, ...]):
     """A subclass of tuple whose instances can have attributes."""
+
+
+class OwnArray(np.ndarray[Any, Any]):
+    """A subclass of NumPy's array."""
 
 
 @dataclasses.dataclass

@@ -15,7 +15,7 @@ class StaticArgumentError(TypeError, ValueError):
     """A static argument, or a part of one, cannot be used as a key of compiled programs.
 
     `filter_jit` compiles a program for each combination of static values. It raises this error
-    for a static value that cannot be hashed, and for a dict whose keys cannot be sorted.
+    for a static leaf that cannot be hashed, and for a dict whose keys cannot be sorted.
 
     It is a ``TypeError``, as ``hash`` raises, and a ``ValueError``, as ``jax.jit`` raises.
     """

@@ -90,9 +90,11 @@ def filter_jit(
         step(model, x, False)  # another static value: traces, compiles and runs
 
     Static values are compared exactly, by type and value: ``1``, ``True`` and ``1.0`` are three
-    different values, each with its own compiled program. Static values must be hashable, except
-    in static fields of Modules: there, lists, dicts and sets are compared by their contents, and
-    other unhashable objects by identity.
+    different values, each with its own compiled program. Objects without an ``==`` of their own
+    are compared by identity, and those of a class with ``__eq__`` and ``__hash__`` by these.
+    Static leaves must be hashable. In static fields and aux data, unhashable values are compared by
+    their contents where these are known (containers, NumPy arrays, dataclasses, Modules), and
+    others by identity.
 
     The jitted function has methods to inspect it: ``f.explain(...)`` tells why a call would be
     traced again, ``f.report()`` where the time went, ``f.cache_info()`` how many calls were hits.
@@ -108,7 +110,7 @@ def filter_jit(
             that the program could not use. ``"none"``: no array.
         functions: when two functions among the static values (lambdas, ``functools.partial`` and
             bound methods included) count as equal. ``"identity"``: when they are the same object.
-            ``"structure"``: also when they cannot behave differently, so that a Module that is
+            ``"structure"``: also when they are known to behave alike, so that a Module that is
             created again with the same lambdas is not traced again. Their code and globals must be
             the same, and their defaults, closures, attributes and the global variables that they
             read must be equal; if one of these changes, the function is traced again.

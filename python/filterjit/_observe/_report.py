@@ -23,7 +23,8 @@ class CacheInfo(NamedTuple):
 
     Attributes:
         hits: calls that traced nothing.
-        misses: all other calls.
+        misses: all other calls, except those that failed before they were looked up, since their
+            arguments do not fit the parameters or have a static leaf that cannot be hashed.
         variants: static structures with compiled programs.
         maxsize: the maximum of `variants`.
         bytes: the size of the executables; None if JAX does not tell it.
@@ -47,7 +48,7 @@ def cache_info(cache: _core.Cache) -> CacheInfo:
 def time_calls(on: bool = True) -> None:
     """Turns the timing of calls for reports on or off.
 
-    Each hit is timed until it returns, which takes about 50 ns a call. The first execution of each
+    Each hit is timed until it returns, which takes less than a microsecond a call. The first execution of each
     program is timed too: the call waits for its end.
     """
     functions.time_calls(bool(on))

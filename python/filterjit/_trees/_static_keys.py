@@ -99,8 +99,10 @@ def _scalar_contents(x: np.generic) -> Any:
 
 
 def _ndarray_contents(x: np.ndarray[Any, Any]) -> Any:
+    # The strides, since they decide what `ravel("K")` and `tobytes("A")` return.
     plain = np.asarray(x)
-    return plain.dtype, plain.shape, plain.tolist() if plain.dtype.hasobject else plain.tobytes()
+    contents = plain.tolist() if plain.dtype.hasobject else plain.tobytes()
+    return plain.dtype, plain.shape, plain.strides, contents
 
 
 _flat = itertools.chain.from_iterable
@@ -151,7 +153,7 @@ MUTABLE: dict[type, Key] = {
     types.MappingProxyType: _items(types.MappingProxyType),
     bytearray: lambda x: bytes(bytearray.copy(x)),
     array.array: lambda x: (_typecode(x), array.array.tobytes(x)),
-    memoryview: lambda x: (x.format, x.shape, x.readonly, x.tobytes()),
+    memoryview: lambda x: (x.format, x.shape, x.strides, x.readonly, x.tobytes()),
     np.ndarray: _ndarray_contents,
 }
 _default_factory: Key = _read(collections.defaultdict, "default_factory")
