@@ -114,7 +114,9 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
         return 0;
     }
     int field = node->code == FJ_CUSTOM || (node->flags & FJ_NODE_FIELD);
-    PyObject *frozen = fj_static_freeze(self->registry, value, field);
+    PyObject *frozen = fj_static_is_inert(self->registry, value)
+                           ? Py_NewRef(value)
+                           : fj_static_freeze(self->registry, value, field);
     Py_hash_t part = 0;
     int result = frozen == NULL ? -1 : fj_static_hash(self->registry, frozen, &part);
     *hash = fj_hash_mix(*hash, (Py_uhash_t)part);

@@ -55,21 +55,19 @@ add_nothing(Walk *w, FjKindCode code)
 static int
 add_static(Walk *w, PyObject *object, int flag)
 {
-    FjNode *node = fj_structure_add(w->structure, FJ_STATIC, object);
+    int immutable = flag != FJ_NODE_PER_INSTANCE && fj_static_is_inert(registry_of(w), object);
+    if (FJ_UNLIKELY(!immutable)) {
+        immutable = flag == FJ_NODE_PER_INSTANCE
+                        ? 0
+                        : fj_static_is_immutable(registry_of(w), object);
+        w->structure->may_run_python |= !immutable;
+    }
+    FjNode *node = immutable < 0 ? NULL : fj_structure_add(w->structure, FJ_STATIC, object);
     if (node == NULL) {
         return -1;
     }
-    node->flags |= (uint8_t)flag;
-    Py_ssize_t index = w->structure->count - 1;
-    int immutable =
-        flag == FJ_NODE_PER_INSTANCE ? 0 : fj_static_is_immutable(registry_of(w), object);
-    if (immutable > 0) {
-        w->structure->nodes[index].flags |= FJ_NODE_INERT;
-    }
-    else {
-        w->structure->may_run_python = 1;
-    }
-    return immutable < 0 ? -1 : 0;
+    node->flags = (uint8_t)(flag | (immutable ? FJ_NODE_INERT : 0));
+    return 0;
 }
 
 /* Appends a node whose children are walked next; fj_structure_close ends it.  Its index, or -1

@@ -103,11 +103,10 @@ match_per_instance(Match *m, const FjNode *node, PyObject *object)
     return match_mutable_static(m, node, object, 0);
 }
 
-/* Matches a static, or the aux data of a custom node. */
+/* Matches a static or the aux data of a custom node with the node's own, `expected`. */
 static inline int
-match_value(Match *m, const FjNode *node, PyObject *object, int field)
+match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, int field)
 {
-    PyObject *expected = fj_structure_value(node);
     if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_INERT)) {
         return FJ_MATCH_YES;
     }
@@ -258,24 +257,28 @@ static int
 match_values(Match *m, const FjNode *node, PyObject *object, Py_ssize_t *count)
 {
     PyObject *values[VALUES_AT_ONCE], *key, *value;
-    Py_ssize_t at = 0;
-    uint32_t number;
-    int result;
+    Py_ssize_t size = PyTuple_GET_SIZE(node->aux), at = 0;
+    int result, more;
     do {
-        number = 0;
-        while (number < VALUES_AT_ONCE && *count < PyTuple_GET_SIZE(node->aux)) {
-            PyObject *wanted = PyTuple_GET_ITEM(node->aux, *count);
-            if (!fj_compat_dict_next(object, &at, &key, &value) || key != wanted) {
-                value = fj_compat_dict_find_object(object, wanted, NEAR, &at);
-                if (value == NULL) {
-                    break;
-                }
-            }
+        uint32_t number = 0;
+        while (number < VALUES_AT_ONCE && *count < size &&
+               fj_compat_dict_next(object, &at, &key, &value) &&
+               key == PyTuple_GET_ITEM(node->aux, *count)) {
             values[number++] = value;
             ++*count;
         }
+        more = number == VALUES_AT_ONCE;
+        if (number < VALUES_AT_ONCE && *count < size) {
+            key = PyTuple_GET_ITEM(node->aux, *count);
+            value = fj_compat_dict_find_object(object, key, NEAR, &at);
+            if (value != NULL) {
+                values[number++] = value;
+                ++*count;
+                more = 1;
+            }
+        }
         result = match_items(m, values, number);
-    } while (result == FJ_MATCH_YES && number == VALUES_AT_ONCE);
+    } while (result == FJ_MATCH_YES && more);
     return result;
 }
 
@@ -449,7 +452,7 @@ match_custom(Match *m, const FjNode *node, PyObject *object)
     if (parts == NULL) {
         return FJ_MATCH_ERROR;
     }
-    result = match_value(m, node, aux, 1);
+    result = match_value(m, node, fj_structure_value(node), aux, 1);
     if (result == FJ_MATCH_YES) {
         tuple = fj_tuple_of(children);
         result = tuple == NULL ? FJ_MATCH_ERROR : match_tuple(m, node, tuple);
@@ -515,7 +518,7 @@ match_node_holding(Match *m, const FjNode *node, PyObject *object)
     Py_INCREF(object);
     int result = node->code == FJ_ARRAY ? match_array(m, object)
                  : node->code == FJ_STATIC
-                     ? match_value(m, node, object, node->flags & FJ_NODE_FIELD)
+                     ? match_value(m, node, node->aux, object, node->flags & FJ_NODE_FIELD)
                      : match_container(m, node, object);
     Py_DECREF(object);
     Py_LeaveRecursiveCall();
@@ -536,7 +539,7 @@ match_node(Match *m, PyObject *object)
     case FJ_ARRAY:
         return match_array(m, object);
     case FJ_STATIC:
-        return match_value(m, node, object, node->flags & FJ_NODE_FIELD);
+        return match_value(m, node, node->aux, object, node->flags & FJ_NODE_FIELD);
     default:
         break;
     }
