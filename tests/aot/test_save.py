@@ -32,7 +32,6 @@ from support.processes import run_code
 from support.statics import Thing
 
 X = jnp.arange(3.0)
-old = jax.__version_info__ < (0, 5)  # its jax.export does not support PRNG keys
 
 
 @pytest.fixture(params=[False, True], ids=["executable", "portable"])
@@ -216,8 +215,8 @@ def test_attributes_of_a_loaded_function(tmp_path: Path, portable: bool) -> None
     compiled, loaded = through(tmp_path, use, Point(X, 1), X, portable=portable)
     assert str(loaded.args_info) == str(compiled.args_info)
     assert loaded.in_tree == compiled.in_tree and loaded.out_tree == compiled.out_tree
-    for name in ("out_info", "in_avals"):  # the oldest JAX has no `out_info`
-        assert str(getattr(loaded, name, None)) == str(getattr(compiled, name, None))
+    for name in ("out_info", "in_avals"):
+        assert str(getattr(loaded, name)) == str(getattr(compiled, name))
     assert str(loaded.output_shardings) == str(compiled.output_shardings)
     assert type(loaded.cost_analysis()) is type(compiled.cost_analysis())
     assert "HloModule" in loaded.as_text()
@@ -235,8 +234,7 @@ DTYPES = {
 
 
 def test_dtypes(tmp_path: Path, portable: bool) -> None:
-    keys = ("key", "rbg") if portable and old else ()
-    values = {name: make() for name, make in DTYPES.items() if name not in keys}
+    values = {name: make() for name, make in DTYPES.items()}
     _, loaded = through(tmp_path, lambda t: (t, t["bool"]), values, portable=portable)
     same(loaded(values), (values, values["bool"]))
 
@@ -256,8 +254,6 @@ def test_functions_that_hold_arrays(tmp_path: Path, portable: bool) -> None:
     model = eqx.nn.MLP(3, 2, 4, 1, key=jax.random.key(0))
     _, loaded = through(tmp_path, model, X, portable=portable)
     np.testing.assert_allclose(loaded(X), model(X), rtol=1e-6)
-    if portable and old:
-        return
     keyed = eqx.Partial(lambda key, n, x: (key, x * n), jax.random.key(3), 2)
     _, loaded = through(tmp_path, filter_jit(keyed), X, portable=portable)
     same(loaded(X), (jax.random.key(3), X * 2))

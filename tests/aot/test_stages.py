@@ -17,8 +17,6 @@ from filterjit import filter_jit
 
 X = jnp.arange(6.0).reshape(2, 3)
 SPEC = jax.ShapeDtypeStruct((2, 3), jnp.float32)
-old = jax.__version_info__ < (0, 5)
-compiles_twice = pytest.mark.skipif(old, reason="this JAX compiles once more")
 
 
 def work(x: Any, y: Any) -> Any:
@@ -170,10 +168,8 @@ def test_specs_in_a_module(model: Any, model_spec: Any, compiles: Compiles) -> N
     x = X[0]
     expected = mixed(model, x, 3)["out"]
     compiles.since()
-    outs = [compiled(model, x, 3)["out"]]
-    if not old:
-        outs.append(f(model, x, 3)["out"])
-        assert compiles.since() == 0
+    outs = [compiled(model, x, 3)["out"], f(model, x, 3)["out"]]
+    assert compiles.since() == 0
     for out in outs:
         np.testing.assert_allclose(out, expected, rtol=1e-6)
 
@@ -187,7 +183,7 @@ def test_a_module_of_specs_is_the_function(model: Any, model_spec: Any, compiles
     expected = model(x)
     compiles.since()
     compiled = f.lower(x).compile()
-    assert old or compiles.since() == 0
+    assert compiles.since() == 0
     np.testing.assert_allclose(compiled(x), expected, rtol=1e-6)
 
 
@@ -288,7 +284,7 @@ def test_sparse() -> None:
 
 
 def test_weak_types_are_kept() -> None:
-    spec = jax.ShapeDtypeStruct((), jnp.float32, weak_type=True) if not old else jnp.asarray(1.0)
+    spec = jax.ShapeDtypeStruct((), jnp.float32, weak_type=True)
     strong = jnp.ones((), jnp.bfloat16)
     f = filter_jit(lambda x, y: x * y)
     assert f.eval_shape(spec, strong).dtype == jnp.bfloat16
@@ -298,7 +294,6 @@ def test_weak_types_are_kept() -> None:
 # ---- the caches ----
 
 
-@compiles_twice
 def test_a_compiled_variant_is_a_hit(compiles: Compiles) -> None:
     traces: list[int] = []
 
@@ -320,7 +315,6 @@ def test_a_compiled_variant_is_a_hit(compiles: Compiles) -> None:
     assert traces == [3, 4] and compiles.since() == 1
 
 
-@compiles_twice
 def test_the_other_way_around(compiles: Compiles) -> None:
     f = filter_jit(lambda x: jnp.cos(x) + 1)
     y = jnp.ones((4, 5))
@@ -330,7 +324,6 @@ def test_the_other_way_around(compiles: Compiles) -> None:
     assert compiles.since() == 0
 
 
-@compiles_twice
 def test_a_method(compiles: Compiles) -> None:
     class Scale(eqx.Module):
         by: Any

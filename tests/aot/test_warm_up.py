@@ -19,8 +19,6 @@ import filterjit
 from filterjit import filter_jit
 from support.terminals import Terminal, terminal
 
-old = jax.__version_info__ < (0, 5)
-
 
 def spec(*shape: int, dtype: Any = jnp.float32) -> Any:
     return jax.ShapeDtypeStruct(shape, dtype)
@@ -45,7 +43,7 @@ def test_all_are_hits_afterwards(threads: Any, compiles: Compiles) -> None:
         np.testing.assert_allclose(f(x, i), np.sin(1.0) * i * np.ones(i + 1), rtol=1e-5)
     f(arrays[1], 7, scale=2.0)
     assert len(traces) == 7
-    assert old or compiles.since() == 0
+    assert compiles.since() == 0
 
 
 def test_the_report() -> None:
@@ -92,7 +90,7 @@ def test_errors_are_reported_and_the_others_compiled(
     x, y = jnp.ones((2, 2)), jnp.ones((3, 3))
     compiles.since()
     f(x, 1), f(y, 1)
-    assert old or compiles.since() == 0
+    assert compiles.since() == 0
     assert len(f.variants) == 1
 
 
@@ -145,7 +143,7 @@ def test_methods_and_modules(compiles: Compiles) -> None:
     x = jnp.ones(3)
     compiles.since()
     scale(x)
-    assert old or compiles.since() == 0
+    assert compiles.since() == 0
     model = eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(0))
     report = filter_jit(lambda m, x: m(x)).warm_up([((model, spec(2)), {}), ((model, spec(3)), {})])
     assert len(report.errors) == 1 and "MLP" in report.signatures[0].signature

@@ -2,18 +2,11 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import pytest
 
 from filterjit import filter_jit
 
 X = jnp.ones(3)
-
-# Versions of JAX before 0.7.1 report neither the names of the programs that they compile nor when a
-# compilation begins.
-tells_names = hasattr(jax.monitoring, "register_scalar_listener")
-needs_names = pytest.mark.skipif(not tells_names, reason="this JAX does not name its programs")
 
 
 def jitted(**options: Any) -> tuple[Any, list[None]]:

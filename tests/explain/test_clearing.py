@@ -7,13 +7,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import pytest
-from explain_support import X, needs_names, row_of
+from explain_support import X, row_of
 
 import filterjit
 from filterjit import filter_jit
 
 
-@needs_names
 def test_cache_info() -> None:
     f = filter_jit(lambda x, n: x * n)
     for n in (1, 2, 2, 2):

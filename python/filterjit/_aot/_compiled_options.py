@@ -118,7 +118,10 @@ class CompiledOptions(_running.RunningHooks, CallHooks):
     ) -> BaseException:
         """Returns a MismatchError with paths for arrays that do not fit; other exceptions are
         translated as in any call."""
-        if variant is not None and isinstance(exception, (TypeError, ValueError)):
+        # JAX's error for a spec is neither of the two in JAX 0.10.0 and older.
+        if variant is not None and (
+            isinstance(exception, (TypeError, ValueError)) or any(map(is_spec, arrays))
+        ):
             causes = self._compare_arrays(variant, arrays)
             if causes:
                 return self._mismatch(causes).with_traceback(None)

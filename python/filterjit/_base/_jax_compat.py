@@ -313,7 +313,7 @@ def aval(x: Any) -> Any:
 
     Fallback: the array itself, which has a shape and a dtype.
     """
-    typeof = getattr(jax, "typeof", None) or private("jax.core", "get_aval")
+    typeof = getattr(jax, "typeof", None)
     return x if typeof is None else typeof(x)
 
 
