@@ -450,7 +450,8 @@ build_custom(Build *b, const FjNode *node)
     if (values == NULL) {
         return NULL;
     }
-    PyObject *result = PyObject_CallOneArg(PyTuple_GET_ITEM(node->aux, 1), values);
+    PyObject *arguments[] = {PyTuple_GET_ITEM(node->aux, 0), values};
+    PyObject *result = PyObject_Vectorcall(PyTuple_GET_ITEM(node->aux, 1), arguments, 2, NULL);
     Py_DECREF(values);
     return result;
 }

@@ -57,9 +57,8 @@ add_static(Walk *w, PyObject *object, int flag)
 {
     int immutable = flag != FJ_NODE_PER_INSTANCE && fj_static_is_inert(registry_of(w), object);
     if (FJ_UNLIKELY(!immutable)) {
-        immutable = flag == FJ_NODE_PER_INSTANCE
-                        ? 0
-                        : fj_static_is_immutable(registry_of(w), object);
+        immutable =
+            flag == FJ_NODE_PER_INSTANCE ? 0 : fj_static_is_immutable(registry_of(w), object);
         w->structure->may_run_python |= !immutable;
     }
     FjNode *node = immutable < 0 ? NULL : fj_structure_add(w->structure, FJ_STATIC, object);

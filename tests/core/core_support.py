@@ -220,11 +220,13 @@ def flatten_one_level(x: Any) -> tuple[Any, Any]:
     return x.children, x.aux
 
 
-def flatten_with_keys(x: Any) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any], tuple[Any, ...]]:
+def flatten_with_keys(
+    x: Any,
+) -> tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[Any, ...]]:
     children, aux = flatten_one_level(x)
     cls = type(x)
     keys = tuple((i,) for i in range(len(children)))
-    return tuple(children), aux, lambda leaves: cls(leaves, aux), keys
+    return tuple(children), aux, lambda aux, leaves: cls(leaves, aux), keys
 
 
 def is_array(x: Any) -> bool:

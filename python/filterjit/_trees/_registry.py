@@ -5,7 +5,6 @@ It also registers with JAX the types of the C core that are pytrees.
 
 import collections
 import dataclasses
-import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -65,9 +64,9 @@ def _key(entry: Any) -> str | tuple[Any]:
 
 def flatten_with_keys(
     x: Any,
-) -> tuple[tuple[Any, ...], Any, Callable[[Any], Any], tuple[str | tuple[Any], ...]]:
+) -> tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[str | tuple[Any], ...]]:
     """Flattens one level of a node: returns its children, its aux data, a function that rebuilds
-    the node from children, and the keys of the children."""
+    the node from aux data and children, and the keys of the children."""
     pairs, treedef = jtu.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
     children = tuple([child for _, child in pairs])
     keys = tuple([_key(path[0]) for path, _ in pairs])
@@ -75,7 +74,7 @@ def flatten_with_keys(
     # Not treedef.unflatten: the garbage collector does not see what a treedef references, so a
     # cycle through a function in the aux data would never be freed.
     registered = _jax_compat.registered_unflatten(type(x))
-    unflatten = treedef.unflatten if registered is None else functools.partial(registered, aux)
+    unflatten = registered or (lambda _, children: treedef.unflatten(children))
     return children, aux, unflatten, keys
 
 
@@ -112,7 +111,7 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
         and (aux[0] is wrapped or (wrapped is not missing and _same_objects(aux[0], wrapped)))
     ):
         return None
-    rebuilt = unflatten(children)
+    rebuilt = unflatten(aux, children)
     present = {name for name in dynamic + static if name in attributes}
     if type(rebuilt) is not cls or any(
         rebuilt.__dict__.get(name, missing) is not attributes[name] for name in present
@@ -142,7 +141,9 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
     if not (_same_objects(children, values[0]) and _same_objects(aux, values[1])):
         return None
     expected = dict(zip(data + meta, values[0] + values[1], strict=True))
-    sets = _is_init_generated(cls, data + meta) and _has_just(unflatten(children), cls, expected)
+    sets = _is_init_generated(cls, data + meta) and _has_just(
+        unflatten(aux, children), cls, expected
+    )
     return "object", _key_of(cls), data, meta, None, (), "init" if sets else "call", {}
 
 
@@ -222,8 +223,8 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
     for name in layout.dynamic:
         value = values[name]
         expected += [value[k] for k in sorted(value)] if name in layout.held else [value]
-    children, _, unflatten, _ = flatten_with_keys(x)
-    rebuilt = unflatten(children)
+    children, aux, unflatten, _ = flatten_with_keys(x)
+    rebuilt = unflatten(aux, children)
     found = _attributes(rebuilt)
     names = values.keys() | layout.makers.keys()
     if not (

@@ -59,9 +59,13 @@ KEYS = ((0,), (1,), (2,), (3,))
 MANY = (1,) * 20
 
 
+def rebuild_box(aux: Any, children: Any) -> Any:
+    return Box(children, aux)
+
+
 def flatten_with_keys(x: Any) -> Any:
     children, aux = flatten_one_level(x)
-    return children, aux, functools.partial(type(x), aux=aux), KEYS[: len(children)]
+    return children, aux, rebuild_box, KEYS[: len(children)]
 
 
 make_registry = functools.partial(

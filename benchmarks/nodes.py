@@ -1,0 +1,228 @@
+"""Times calls with trees of other nodes than Equinox's: plain jax.jit and filterjit, over flat.
+
+    python benchmarks/nodes.py                    all trees, some 3 minutes
+    python benchmarks/nodes.py --quick nnx_64     rough times of some trees
+    python benchmarks/nodes.py --markdown         the table of the README
+    python benchmarks/nodes.py --growth           Equinox's and NNX's trees of several sizes
+
+*Flat* is ``jax.jit`` of the same program on a flat list of the arrays. Each tree is measured twice:
+where the program returns one number, so that the call only takes the tree apart, and where it
+returns the tree with new arrays, so that the call also builds one. All are timed alternately.
+"""
+
+import argparse
+import dataclasses
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import equinox as eqx
+import flax.core
+import flax.struct
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import optax
+from flax import nnx
+
+import filterjit
+from layout import lay_out, machine, progress
+from timing import in_a_row, in_batches, interleaved
+
+BATCH = 5e-3  # the least seconds of a batch of calls
+ROUNDS = 10  # the least number of batches on each implementation
+SECONDS = 6.0  # for all batches of a measurement together
+NODES = 50  # of one kind in a tree, with two arrays each
+
+
+# ---- the kinds of nodes ----
+
+
+class Module(eqx.Module):
+    a: Any
+    b: Any
+    c: int = eqx.field(static=True)
+
+
+@functools.partial(jtu.register_dataclass, data_fields=["a", "b"], meta_fields=["c"])
+@dataclasses.dataclass
+class Registered:
+    a: Any
+    b: Any
+    c: int
+
+
+@functools.partial(jtu.register_dataclass, data_fields=["a", "b"], meta_fields=["c"])
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    a: Any
+    b: Any
+    c: int
+
+
+@flax.struct.dataclass
+class Struct:
+    a: Any
+    b: Any
+    c: int = flax.struct.field(pytree_node=False)
+
+
+@jtu.register_pytree_node_class
+class Custom:
+    def __init__(self, a: Any, b: Any, c: int) -> None:
+        self.a, self.b, self.c = a, b, c
+
+    def tree_flatten(self) -> tuple[Any, Any]:
+        return (self.a, self.b), (self.c,)
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> "Custom":
+        return cls(*children, *aux)
+
+
+class Linears(nnx.Module):
+    def __init__(self, number: int) -> None:
+        rngs = nnx.Rngs(0)
+        self.layers = nnx.List([nnx.Linear(2, 2, rngs=rngs) for _ in range(number)])
+
+
+# ---- the trees ----
+
+
+def _array(i: int) -> jax.Array:
+    return jnp.full((2,), float(i))
+
+
+def _nodes_of(make: Callable[[jax.Array, jax.Array], Any]) -> list[Any]:
+    return [make(_array(i), _array(-i)) for i in range(NODES)]
+
+
+def _adam() -> Any:
+    layers = {f"layer_{i:03}": {"kernel": _array(i), "bias": _array(i)} for i in range(100)}
+    return layers, optax.adam(1e-3).init(layers)
+
+
+def _modules(number: int) -> Any:
+    return [Module(_array(i), _array(i), 3) for i in range(number // 2)]
+
+
+TREES: Mapping[str, tuple[str, Callable[[], Any]]] = {
+    "module": ("50 `equinox.Module`", lambda: _nodes_of(lambda a, b: Module(a, b, 3))),
+    "registered": (
+        "50 of `register_dataclass`",
+        lambda: _nodes_of(lambda a, b: Registered(a, b, 3)),
+    ),
+    "slotted": (
+        "50 of the same, frozen, with slots",
+        lambda: _nodes_of(lambda a, b: Slotted(a, b, 3)),
+    ),
+    "struct": ("50 `flax.struct.dataclass`", lambda: _nodes_of(lambda a, b: Struct(a, b, 3))),
+    "frozen_dict": (
+        "50 `FrozenDict`",
+        lambda: _nodes_of(lambda a, b: flax.core.FrozenDict({"a": a, "b": b})),
+    ),
+    "partial": (
+        "50 `jax.tree_util.Partial`",
+        lambda: _nodes_of(lambda a, b: jtu.Partial(jnp.add, a, b=b)),
+    ),
+    "custom": (
+        "50 of `register_pytree_node_class`",
+        lambda: _nodes_of(lambda a, b: Custom(a, b, 3)),
+    ),
+    "adam": ("dict of 100 layers, with Adam's state", _adam),
+    "state": ("`nnx.State` of 64 Variables", lambda: nnx.state(Linears(32))),
+    "nnx_10": ("NNX Module of 10 Variables", lambda: Linears(5)),
+    "nnx_64": ("NNX Module of 64 Variables", lambda: Linears(32)),
+    "nnx_384": ("NNX Module of 384 Variables", lambda: Linears(192)),
+}
+SIZES = (8, 32, 128, 512)
+
+
+# ---- measuring ----
+
+
+class Ratios(NamedTuple):
+    """The microseconds of a flat call, and how much longer the others take."""
+
+    flat: float
+    ours: float
+    jax: float
+
+
+class Row(NamedTuple):
+    summary: str
+    match: Ratios
+    returned: Ratios
+
+
+def _total(tree: Any) -> jax.Array:
+    return functools.reduce(jnp.add, [jnp.sum(x) for x in jtu.tree_leaves(tree)])
+
+
+def _new_arrays(tree: Any) -> Any:
+    return jtu.tree_map(lambda x: x + 1, tree)
+
+
+def _ratios(function: Callable[[Any], Any], tree: Any, seconds: float) -> Ratios:
+    leaves = jtu.tree_leaves(tree)
+    flat, ours, plain = jax.jit(function), filterjit.filter_jit(function), jax.jit(function)
+    calls = {"flat": lambda: flat(leaves), "ours": lambda: ours(tree), "jax": lambda: plain(tree)}
+    for call in calls.values():
+        jax.block_until_ready(jtu.tree_leaves(call()))
+    timers = {name: functools.partial(in_a_row, call) for name, call in calls.items()}
+    times = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
+    return Ratios(times["flat"] * 1e6, *(times[n] / times["flat"] for n in ("ours", "jax")))
+
+
+def measure(summary: str, tree: Any, seconds: float) -> Row:
+    """Times the calls with one tree."""
+    return Row(summary, _ratios(_total, tree, seconds), _ratios(_new_arrays, tree, seconds))
+
+
+def table(rows: Sequence[Row], markdown: bool) -> str:
+    """Returns the rows as text."""
+    head = ["tree", *("flat", "filterjit", "`jax.jit`") * 2]
+    cells = [
+        [row.summary]
+        + [text for r in row[1:] for text in (f"{r.flat:.0f} us", f"{r.ours:.2f}", f"{r.jax:.2f}")]
+        for row in rows
+    ]
+    return lay_out([head, *cells], markdown=markdown)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Times trees of several kinds of nodes.")
+    parser.add_argument("--quick", action="store_true", help="rough times: 0.5 seconds a tree")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the README")
+    parser.add_argument("--growth", action="store_true", help="trees of several sizes")
+    parser.add_argument("trees", nargs="*", choices=[*TREES, []], metavar="TREE")
+    options = parser.parse_args(argv)
+    if options.growth:
+        makes = [
+            (f"{kind}, {size} arrays", functools.partial(make, size))
+            for kind, make in (("Equinox", _modules), ("NNX", lambda n: Linears(n // 2)))
+            for size in SIZES
+        ]
+    else:
+        makes = [TREES[name] for name in options.trees or TREES]
+    seconds = 0.25 if options.quick else SECONDS
+    try:
+        makes_by_name = dict(makes)
+        rows = [
+            measure(name, makes_by_name[name](), seconds) for name in progress(list(makes_by_name))
+        ]
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(table(rows, options.markdown))
+    print()
+    print(machine())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
