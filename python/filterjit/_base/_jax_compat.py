@@ -40,6 +40,21 @@ ARRAY_TYPES: tuple[type, ...] = (np.ndarray, np.generic, jax.Array, *filter(None
 ARRAY_IMPL: type = private("jax._src.array", "ArrayImpl") or np.ndarray
 
 
+# Types of statics that JAX never changes: a value always equals itself. Fallback: without those that
+# a version lacks, whose values are then compared by their ``==`` on each call.
+IMMUTABLE_TYPES: frozenset[type] = frozenset(
+    found
+    for found in (
+        private("jax.numpy", "ufunc"),
+        *(
+            private("jax.sharding", name)
+            for name in ("PartitionSpec", "NamedSharding", "SingleDeviceSharding", "Mesh")
+        ),
+    )
+    if isinstance(found, type)
+)
+
+
 # The name of the logger to which JAX logs the error of a callback. Fallback: if it has another name,
 # the error is logged as well as raised.
 CALLBACK_LOGGER = "jax._src.callback"

@@ -264,7 +264,12 @@ def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
 def _key_of(cls: type) -> Any:
     """Returns the key of a type, as the docstring of `_core.Registry` has it."""
     key = static_key(cls)
-    return (key, True) if key is _core.identity or _flax_compat.is_immutable(cls) else key
+    immutable = (
+        key is _core.identity
+        or cls in _jax_compat.IMMUTABLE_TYPES
+        or _flax_compat.is_immutable(cls)
+    )
+    return (key, True) if immutable else key
 
 
 def _is_made_by_namedtuple(cls: Any) -> bool:
