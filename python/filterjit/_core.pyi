@@ -30,7 +30,7 @@ class Registry:
         is_array: Callable[[Any], bool],
         flatten_one_level: Callable[[Any], tuple[Any, Any]],
         flatten_with_keys: Callable[
-            [Any], tuple[tuple[Any, ...], Any, Callable[[Any], Any], tuple[Any, ...]]
+            [Any], tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[Any, ...]]
         ],
         missing: Any,
         keyed: tuple[tuple[type, Callable[[Any], Any]], ...] = (),
