@@ -46,10 +46,10 @@ IMMUTABLE_TYPES: frozenset[type] = frozenset(
     found
     for found in (
         private("jax.numpy", "ufunc"),
-        *(
-            private("jax.sharding", name)
-            for name in ("PartitionSpec", "NamedSharding", "SingleDeviceSharding", "Mesh")
-        ),
+        private("jax.sharding", "PartitionSpec"),
+        private("jax.sharding", "NamedSharding"),
+        private("jax.sharding", "SingleDeviceSharding"),
+        private("jax.sharding", "Mesh"),
     )
     if isinstance(found, type)
 )
