@@ -3,7 +3,7 @@
     python benchmarks/nodes.py                    all trees, some 3 minutes
     python benchmarks/nodes.py --quick nnx_64     rough times of some trees
     python benchmarks/nodes.py --markdown         the table of the README
-    python benchmarks/nodes.py --growth           Equinox's and NNX's trees of several sizes
+    python benchmarks/nodes.py --plot FILE        the growth of Equinox's and NNX's trees, as a picture
 
 *Flat* is ``jax.jit`` of the same program on a flat list of the arrays. Each tree is measured twice:
 where the program returns one number, so that the call only takes the tree apart, and where it
@@ -16,6 +16,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -30,6 +31,7 @@ import optax
 from flax import nnx
 
 import filterjit
+from filterjit._base._files import replacing
 from layout import lay_out, machine, progress
 from timing import in_a_row, in_batches, interleaved
 
@@ -106,10 +108,6 @@ def _adam() -> Any:
     return layers, optax.adam(1e-3).init(layers)
 
 
-def _modules(number: int) -> Any:
-    return [Module(_array(i), _array(i), 3) for i in range(number // 2)]
-
-
 TREES: Mapping[str, tuple[str, Callable[[], Any]]] = {
     "module": ("50 `equinox.Module`", lambda: _nodes_of(lambda a, b: Module(a, b, 3))),
     "registered": (
@@ -138,6 +136,11 @@ TREES: Mapping[str, tuple[str, Callable[[], Any]]] = {
     "nnx_10": ("NNX Module of 10 Variables", lambda: Linears(5)),
     "nnx_64": ("NNX Module of 64 Variables", lambda: Linears(32)),
     "nnx_384": ("NNX Module of 384 Variables", lambda: Linears(192)),
+}
+# Trees of a number of arrays, for the picture.
+GROWTH: Mapping[str, Callable[[int], Any]] = {
+    "Equinox": lambda number: [Module(_array(i), _array(i), 3) for i in range(number // 2)],
+    "Flax NNX": lambda number: Linears(number // 2),
 }
 SIZES = (8, 32, 128, 512)
 
@@ -194,27 +197,54 @@ def table(rows: Sequence[Row], markdown: bool) -> str:
     return lay_out([head, *cells], markdown=markdown)
 
 
+def plot(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
+    """Saves a picture of how the cost grows with the number of arrays, for each kind of tree."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    for axes, (kind, measured) in zip(
+        figure.subplots(1, len(rows), sharey=True), rows.items(), strict=True
+    ):
+        found = [row.match for row in measured]
+        for label, times in (
+            ("jax.jit", [r.flat * r.jax for r in found]),
+            ("filterjit", [r.flat * r.ours for r in found]),
+            ("flat", [r.flat for r in found]),
+        ):
+            axes.loglog(
+                SIZES, times, marker=".", linewidth=3 if label == "filterjit" else 1.5, label=label
+            )
+        axes.set_title(kind)
+        axes.set_xlabel("arrays, two in each module")
+        axes.set_ylabel("microseconds until a call returns")
+        axes.grid(color="#dddddd", linewidth=0.8)
+        axes.legend(frameon=False)
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=160)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Times trees of several kinds of nodes.")
     parser.add_argument("--quick", action="store_true", help="rough times: 0.5 seconds a tree")
     parser.add_argument("--markdown", action="store_true", help="print the table of the README")
-    parser.add_argument("--growth", action="store_true", help="trees of several sizes")
-    parser.add_argument("trees", nargs="*", choices=[*TREES, []], metavar="TREE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the growth instead")
+    parser.add_argument("trees", nargs="*", metavar="TREE", help=", ".join(TREES))
     options = parser.parse_args(argv)
-    if options.growth:
-        makes = [
-            (f"{kind}, {size} arrays", functools.partial(make, size))
-            for kind, make in (("Equinox", _modules), ("NNX", lambda n: Linears(n // 2)))
-            for size in SIZES
-        ]
-    else:
-        makes = [TREES[name] for name in options.trees or TREES]
+    if unknown := set(options.trees) - TREES.keys():
+        parser.error(f"unknown trees: {', '.join(unknown)}")
     seconds = 0.25 if options.quick else SECONDS
     try:
-        makes_by_name = dict(makes)
-        rows = [
-            measure(name, makes_by_name[name](), seconds) for name in progress(list(makes_by_name))
-        ]
+        if options.plot:
+            sizes = progress([f"{kind} {size}" for kind in GROWTH for size in SIZES])
+            grown: dict[str, list[Row]] = {kind: [] for kind in GROWTH}
+            for name in sizes:
+                kind, _, size = name.rpartition(" ")
+                grown[kind].append(measure(name, GROWTH[kind](int(size)), seconds))
+            plot(grown, options.plot)
+            rows = [row for measured in grown.values() for row in measured]
+        else:
+            names = progress(options.trees or list(TREES))
+            rows = [measure(TREES[name][0], TREES[name][1](), seconds) for name in names]
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
@@ -16,6 +17,8 @@ import pytest
 
 import cases
 import dispatch
+import filterjit
+import nodes
 import ratios
 import trees
 from cases import CASES, GROWTH, Case, arrays_in
@@ -352,3 +355,25 @@ def test_bench_names_missing_packages(monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert command_line.main(["bench"]) == 2
     assert "missing equinox, optax: pip install 'filterjit[bench]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [n for n in nodes.TREES if n not in ("adam", "nnx_384")])
+def test_nodes_are_returned_as_by_jax(name: str) -> None:
+    tree = nodes.TREES[name][1]()
+    ours = filterjit.filter_jit(nodes._new_arrays)(tree)
+    theirs = jax.jit(nodes._new_arrays)(tree)
+    assert jtu.tree_structure(ours) == jtu.tree_structure(theirs)
+    for x, y in zip(jtu.tree_leaves(ours), jtu.tree_leaves(theirs), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_table_of_nodes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(nodes, "ROUNDS", 1)
+    monkeypatch.setattr(nodes, "BATCH", 1e-4)
+    monkeypatch.setattr(nodes, "SIZES", (2, 4))
+    assert nodes.main(["--quick", "--markdown", "module"]) == 0
+    assert "| 50 `equinox.Module` |" in capsys.readouterr().out
+    assert nodes.main(["--quick", "--plot", str(tmp_path / "growth.svg")]) == 0
+    assert "</svg>" in (tmp_path / "growth.svg").read_text()
