@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from core_support import Array, Described, Frozen, Object, Pair, Slots, Variable, classify
+from core_support import Array, Described, Frozen, Module, Object, Pair, Slots, Variable, classify
 from core_support import make_registry as _make_registry
 
 
@@ -205,6 +205,8 @@ def equivalent(a: Any, b: Any) -> bool:
         return names == attributes(b) and all(
             equivalent(getattr(a, name), getattr(b, name)) for name in names
         )
+    if isinstance(a, Module):
+        return equivalent(vars(a), vars(b))
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(map(equivalent, a, b))
     if isinstance(a, dict):
