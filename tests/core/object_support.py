@@ -5,7 +5,19 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from core_support import Array, Described, Frozen, Module, Object, Pair, Slots, Variable, classify
+import core_support
+from core_support import (
+    Array,
+    Box,
+    Described,
+    Frozen,
+    Module,
+    Object,
+    Pair,
+    Slots,
+    Variable,
+    classify,
+)
 from core_support import make_registry as _make_registry
 
 
@@ -126,11 +138,15 @@ def classify_object(cls: type, x: Any) -> tuple[Any, ...]:
 
 
 def flatten_one_level(x: Any) -> tuple[Any, Any]:
+    if isinstance(x, Box):
+        return core_support.flatten_one_level(x)
     names, static, *_ = x.layout
     return [getattr(x, name) for name in names], tuple([getattr(x, name) for name in static])
 
 
 def flatten_with_keys(x: Any) -> tuple[Any, ...]:
+    if isinstance(x, Box):
+        return core_support.flatten_with_keys(x)
     children, aux = flatten_one_level(x)
     return (
         tuple(children),

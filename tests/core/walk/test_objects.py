@@ -2,6 +2,8 @@
 theirs.  Each walk sees what `getattr` sees, whatever has changed since the last one."""
 
 import functools
+import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +24,7 @@ from core_support import (
     make_jit,
     testing,
 )
+from hostile_support import NESTS, nest
 from object_support import (
     MAKE,
     Called,
@@ -1009,3 +1012,40 @@ def test_types_that_go(registry: Any) -> None:
     gc.collect()
     assert not any(ref() for ref in dead)
     assert testing.num_types(registry) <= before + 12
+
+
+# ---- deep trees ----
+
+
+@pytest.mark.parametrize("name", NESTS)
+@pytest.mark.parametrize("depth", [10, 22, 23, 24, 25, 26, 47, 48, 49, 100])
+def test_deep_matches(registry: Any, name: str, depth: int) -> None:
+    make, _ = NESTS[name]
+    tree, other, deeper = nest(make, depth), nest(make, depth), nest(make, depth + 1)
+    _, structure = core.flatten(registry, [tree, 1])
+    for each in (tree, other):
+        arrays, _ = core.flatten(registry, each)
+        assert identical(testing.match(structure, [each, 1]), arrays)
+        assert testing.match(structure, [each, 2]) is None
+    assert testing.match(structure, [deeper, 1]) is None
+    f = make_jit(lambda tree: tree, Options(registry))
+    for each in (tree, other, tree, deeper, other, *[tree] * 70):
+        found = f(each)
+        assert identical(core.flatten(registry, found)[0], core.flatten(registry, each)[0])
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the recursion limit counts no C code")
+@pytest.mark.parametrize("name", [name for name in NESTS if name not in ("box", "ordered")])
+def test_a_deep_match_runs_no_python_code(registry: Any, name: str) -> None:
+    """It looks at the stack at each 24th level only; a walk that may run code does so at each."""
+    tree = nest(NESTS[name][0], 100)
+    _, structure = core.flatten(registry, tree)
+    arrays = testing.match(structure, tree)
+    before = sys.getrecursionlimit()
+    here = len(inspect.stack(0))
+    try:
+        sys.setrecursionlimit(here + 30)
+        found = testing.match(structure, tree)
+    finally:
+        sys.setrecursionlimit(before)
+    assert identical(found, arrays)
