@@ -174,6 +174,19 @@ fj_compat_add_references(PyObject *object, Py_ssize_t count)
     Py_SET_REFCNT(object, Py_REFCNT(object) + count);
 }
 
+/* The namespace of a class, borrowed; NULL if it has none. */
+static inline PyObject *
+fj_compat_type_dict(PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    PyObject *dict = PyType_GetDict(type);
+    Py_XDECREF(dict); /* the class holds it */
+    return dict;
+#else
+    return type->tp_dict;
+#endif
+}
+
 /* 1 when every key of the dict is exactly a str, so that looking up a str runs no Python
  * code. */
 static inline int
@@ -394,25 +407,31 @@ fj_compat_fill_fresh(PyObject *object, PyObject *const *items, const Py_ssize_t 
     return 1;
 }
 
+#endif /* FJ_HAVE_INSTANCE_VALUES */
+
 /* The entries of a dict with a table of its own: a block of `*size` words, of which each entry
  * has the same number, its key and its value among them; both are borrowed, and NULL where an
- * item was deleted.  NULL for other dicts. */
+ * item was deleted.  An entry has two words where `has_str_keys`, if the dict has only ever
+ * had keys that are exactly str, and three otherwise.  NULL for other dicts. */
 static inline PyObject *const *
-fj_compat_dict_entries(PyObject *dict, Py_ssize_t *size)
+fj_compat_dict_entries(PyObject *dict, int has_str_keys, Py_ssize_t *size)
 {
+#if FJ_HAVE_INSTANCE_VALUES
     PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
-    if (((PyDictObject *)dict)->ma_values != NULL) {
-        return NULL;
+    if (keys->dk_kind != (has_str_keys ? DICT_KEYS_UNICODE : DICT_KEYS_GENERAL)) {
+        return NULL; /* its values are elsewhere if it shares its keys, which are of a third
+                        kind */
     }
-    if (keys->dk_kind == DICT_KEYS_UNICODE) {
-        *size =
-            keys->dk_nentries * (Py_ssize_t)(sizeof(PyDictUnicodeEntry) / sizeof(PyObject *));
-        return (PyObject *const *)DK_UNICODE_ENTRIES(keys);
-    }
-    *size = keys->dk_nentries * (Py_ssize_t)(sizeof(PyDictKeyEntry) / sizeof(PyObject *));
-    return (PyObject *const *)DK_ENTRIES(keys);
+    size_t words = has_str_keys ? sizeof(PyDictUnicodeEntry) : sizeof(PyDictKeyEntry);
+    *size = keys->dk_nentries * (Py_ssize_t)(words / sizeof(PyObject *));
+    return has_str_keys ? (PyObject *const *)DK_UNICODE_ENTRIES(keys)
+                        : (PyObject *const *)DK_ENTRIES(keys);
+#else
+    (void)dict;
+    (void)has_str_keys;
+    (void)size;
+    return NULL;
+#endif
 }
-
-#endif /* FJ_HAVE_INSTANCE_VALUES */
 
 #endif

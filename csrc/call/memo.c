@@ -22,8 +22,8 @@
  *    references that the parent, which is alive, holds now.
  * 3. The live object may be another one than the snapshot saw.  This does no harm: its type
  *    and its block are compared, and a walk would look at nothing else of a Module, a list, a
- *    tuple, a named tuple or a dict; of an object, it would look at the version of the class,
- *    which is compared too.
+ *    tuple, a named tuple or a dict; of an object, it would look at where the class keeps its
+ *    attributes, which is compared too.
  * 4. A type's address stands for the type, since no type in a snapshot can die before the
  *    memo: the Structure holds the classes of its nodes, and Python holds its own types.
  * 5. A static leaf's address stands for its value.  A snapshot is only taken if each static
@@ -50,14 +50,26 @@
 #define FAR 1000    /* how many entries of a dict are searched for a key */
 #define DICT_ITEM 3 /* the largest number of words in the block of a dict for each item */
 
+/* Where a container keeps the references to its children. */
+typedef enum {
+    IN_LIST,
+    IN_TUPLE,
+    IN_STR_DICT, /* the entries of a dict that has only ever had keys that are exactly str ...
+                  */
+    IN_DICT,     /* ... and of any other dict */
+    IN_VALUES,   /* the array of an instance's attributes */
+    IN_ITS_DICT, /* the __dict__ of an instance, which is its only item and the next container
+                  */
+    IN_SLOTS,    /* the slots of an object, which are no block */
+} Place;
+
 typedef struct {
     PyObject *object;   /* an address: nothing here is owned */
     PyTypeObject *type; /* held by the Structure or by Python */
-    Py_ssize_t size;  /* of its block: the number of items, of words in the entries of a dict,
-                       * or of attributes that are set */
-    FjNodeKind *kind; /* of an object, held by the Structure; otherwise NULL */
-    int has_dict; /* a Module whose attributes are in a dict, which is its only item and the
-                   * next container */
+    FjNodeKind *kind;   /* of an object, held by the Structure; otherwise NULL */
+    Py_ssize_t size;    /* the number of items, of words in the entries of a dict, or of
+                         * attributes that are set */
+    Place place;
 } Container;
 
 struct FjMemo {
@@ -75,32 +87,32 @@ struct FjMemo {
 /* Stands for the block of an empty list, which may have none. */
 static PyObject *const no_items[1] = {NULL};
 
-/* The block of a container and its size.  NULL for a Module or an object that keeps its
- * attributes in a dict, and for a dict that shares its keys. */
+/* The block of a container and its size.  NULL if it has no such block, as an instance that
+ * keeps its attributes in a dict has no array of them, and a dict that shares its keys has no
+ * entries. */
 static inline PyObject *const *
-block_of(PyObject *object, PyTypeObject *type, Py_ssize_t *size)
+block_of(PyObject *object, Place place, Py_ssize_t *size)
 {
-    if (type == &PyList_Type) {
+    switch (place) {
+    case IN_LIST:
         *size = PyList_GET_SIZE(object);
         return *size == 0 ? no_items : ((PyListObject *)object)->ob_item;
-    }
-    if (PyType_HasFeature(type, Py_TPFLAGS_TUPLE_SUBCLASS)) {
+    case IN_TUPLE:
         *size = PyTuple_GET_SIZE(object);
         return ((PyTupleObject *)object)->ob_item;
+    case IN_VALUES:
+        return fj_fields_values(object, size);
+    default:
+        return fj_compat_dict_entries(object, place == IN_STR_DICT, size);
     }
-#if FJ_HAVE_INSTANCE_VALUES
-    if (type == &PyDict_Type) {
-        return fj_compat_dict_entries(object, size);
-    }
-#endif
-    return fj_fields_values(object, size);
 }
 
-/* Whether all fields of an object are in slots, which are no block. */
+/* Whether getattr reads all attributes of an object in this place, and nowhere else. */
 static inline int
-has_slots(const FjNodeKind *kind)
+keeps_all(FjNodeKind *kind, Place place)
 {
-    return kind != NULL && kind->in_dict == 0;
+    return fj_fields_are_plain(kind) &&
+           (place == IN_SLOTS ? kind->in_dict == 0 : fj_fields_are_in_dict(kind));
 }
 
 /* ---- checking ---- */
@@ -112,21 +124,21 @@ difference_of(const Container *container, PyObject *const *expected)
 {
     PyObject *object = container->object;
     uintptr_t difference = 0;
-    if (has_slots(container->kind)) {
+    if (container->place == IN_SLOTS) {
         for (Py_ssize_t k = 0; k < container->size; k++) {
             PyObject *item = *(PyObject **)((char *)object + container->kind->offsets[k]);
             difference |= (uintptr_t)item ^ (uintptr_t)expected[k];
         }
         return difference;
     }
-    if (container->has_dict) {
+    if (container->place == IN_ITS_DICT) {
         FjFieldView view;
         return fj_fields_view(object, &view) == 0 && view.values == NULL
                    ? (uintptr_t)view.dict ^ (uintptr_t)expected[0]
                    : UINTPTR_MAX;
     }
     Py_ssize_t size;
-    PyObject *const *items = block_of(object, container->type, &size);
+    PyObject *const *items = block_of(object, container->place, &size);
     if (items == NULL || size != container->size) {
         return UINTPTR_MAX;
     }
@@ -143,7 +155,7 @@ is_unchanged(const FjMemo *memo, PyTypeObject *array_type)
     for (Py_ssize_t i = 0; i < memo->num_containers; i++) {
         const Container *container = &memo->containers[i];
         if (Py_TYPE(container->object) != container->type ||
-            (container->kind != NULL && !fj_fields_are_plain(container->kind)) ||
+            (container->kind != NULL && !keeps_all(container->kind, container->place)) ||
             difference_of(container, expected) != 0) {
             return 0;
         }
@@ -206,23 +218,24 @@ static int snapshot_node(Walk *w, PyObject *object);
 
 /* Adds a container with the addresses in its block.  There is room: see take_snapshot. */
 static void
-add_container(FjMemo *memo, PyObject *object, PyObject *const *items, Py_ssize_t size)
+add_container(FjMemo *memo, PyObject *object, Place place, PyObject *const *items,
+              Py_ssize_t size)
 {
     memo->containers[memo->num_containers++] =
-        (Container){.object = object, .type = Py_TYPE(object), .size = size};
+        (Container){.object = object, .type = Py_TYPE(object), .size = size, .place = place};
     memcpy(memo->items + memo->num_items, items, (size_t)size * sizeof(PyObject *));
     memo->num_items += size;
 }
 
 static int
-snapshot_items(Walk *w, const FjNode *node, PyObject *object)
+snapshot_items(Walk *w, const FjNode *node, PyObject *object, Place place)
 {
     Py_ssize_t size = 0;
-    PyObject *const *items = block_of(object, Py_TYPE(object), &size);
-    if (items == NULL || size != (Py_ssize_t)node->arity) {
+    PyObject *const *items = block_of(object, place, &size);
+    if (size != (Py_ssize_t)node->arity) {
         return 0;
     }
-    add_container(w->memo, object, items, size);
+    add_container(w->memo, object, place, items, size);
     for (Py_ssize_t i = 0; i < size; i++) {
         if (!snapshot_node(w, items[i])) {
             return 0;
@@ -237,12 +250,16 @@ static int
 snapshot_dict(Walk *w, PyObject *keys, uint32_t count, PyObject *dict)
 {
     Py_ssize_t size = 0, position = 0;
-    PyObject *const *entries = block_of(dict, &PyDict_Type, &size);
+    PyObject *const *entries = NULL;
+    Place place = IN_STR_DICT;
+    if (PyDict_CheckExact(dict) && (entries = block_of(dict, place, &size)) == NULL) {
+        entries = block_of(dict, place = IN_DICT, &size);
+    }
     if (entries == NULL || size > DICT_ITEM * (Py_ssize_t)count ||
         PyDict_GET_SIZE(dict) != (Py_ssize_t)count) {
         return 0; /* or items were deleted */
     }
-    add_container(w->memo, dict, entries, size);
+    add_container(w->memo, dict, place, entries, size);
     for (uint32_t i = 0; i < count; i++) {
         PyObject *wanted = PyTuple_GET_ITEM(keys, i), *key, *value;
         if (!fj_compat_dict_next(dict, &position, &key, &value) || key != wanted) {
@@ -269,11 +286,10 @@ snapshot_attributes(Walk *w, const FjNode *node, PyObject *object)
         return 0;
     }
     int has_dict = view.values == NULL;
-    add_container(w->memo, object, has_dict ? &view.dict : view.values,
-                  has_dict ? 1 : view.used);
-    Container *container = &w->memo->containers[w->memo->num_containers - 1];
-    container->kind = node->code == FJ_OBJECT ? kind : NULL;
-    container->has_dict = has_dict;
+    add_container(w->memo, object, has_dict ? IN_ITS_DICT : IN_VALUES,
+                  has_dict ? &view.dict : view.values, has_dict ? 1 : view.used);
+    w->memo->containers[w->memo->num_containers - 1].kind =
+        node->code == FJ_OBJECT ? kind : NULL;
     if (has_dict) {
         return view.dict != NULL && snapshot_dict(w, kind->names, node->arity, view.dict);
     }
@@ -293,17 +309,17 @@ snapshot_object(Walk *w, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view = {.python_free = 1};
-    if (!fj_fields_are_plain(kind)) {
-        return 0;
-    }
-    if (kind->in_dict == (Py_ssize_t)node->arity && node->arity > 0) {
+    if (keeps_all(kind, IN_ITS_DICT) && node->arity > 0) {
         return snapshot_attributes(w, node, object);
     }
-    if (kind->in_dict > 0) {
+    if (!keeps_all(kind, IN_SLOTS)) {
         return 0;
     }
-    w->memo->containers[w->memo->num_containers++] = (Container){
-        .object = object, .type = Py_TYPE(object), .size = node->arity, .kind = kind};
+    w->memo->containers[w->memo->num_containers++] = (Container){.object = object,
+                                                                 .type = Py_TYPE(object),
+                                                                 .kind = kind,
+                                                                 .size = node->arity,
+                                                                 .place = IN_SLOTS};
     PyObject **items = w->memo->items + w->memo->num_items;
     w->memo->num_items += node->arity;
     for (uint32_t i = 0; i < node->arity; i++) {
@@ -332,12 +348,12 @@ snapshot_of(Walk *w, const FjNode *node, PyObject *object)
             w->next = fj_structure_skip(w->structure, node);
             return 1;
         }
-        return PyTuple_CheckExact(object) && snapshot_items(w, node, object);
+        return PyTuple_CheckExact(object) && snapshot_items(w, node, object, IN_TUPLE);
     case FJ_LIST:
-        return PyList_CheckExact(object) && snapshot_items(w, node, object);
+        return PyList_CheckExact(object) && snapshot_items(w, node, object, IN_LIST);
     case FJ_NAMEDTUPLE:
         return Py_TYPE(object) == fj_structure_info(w->structure, node)->type &&
-               snapshot_items(w, node, object);
+               snapshot_items(w, node, object, IN_TUPLE);
     case FJ_MODULE:
         return Py_TYPE(object) == fj_structure_info(w->structure, node)->type &&
                snapshot_attributes(w, node, object);
@@ -345,7 +361,7 @@ snapshot_of(Walk *w, const FjNode *node, PyObject *object)
         return Py_TYPE(object) == fj_structure_info(w->structure, node)->type &&
                snapshot_object(w, node, object);
     case FJ_DICT:
-        return PyDict_CheckExact(object) && snapshot_dict(w, node->aux, node->arity, object);
+        return snapshot_dict(w, node->aux, node->arity, object);
     default:
         return 0;
     }

@@ -134,14 +134,21 @@ fj_fields_find_place(FjNodeKind *kind, Py_ssize_t i)
     return kind->places[i];
 }
 
-/* fj_fields_view for an instance whose kind was looked up before Python code ran.  That code
- * may have given the instance another class, which has other places and fewer values.  0, or
- * -1 with an error. */
+/* Raises a RuntimeError: Python code that ran after the instance's kind was looked up has
+ * given the instance another class, which has other places and fewer values. */
+static void
+raise_changed_class(void)
+{
+    PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
+}
+
+/* fj_fields_view for an instance whose kind was looked up before Python code ran.  0, or -1
+ * with an error. */
 static int
 view_if_same_class(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
 {
     if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
-        PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
+        raise_changed_class();
         return -1;
     }
     return fj_fields_view(object, view);
@@ -202,8 +209,9 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
     return 0;
 }
 
-/* Whether no field has a data descriptor in the class, so that a field can be set by storing
- * its value.  The result is cached until the class changes. */
+/* Whether no field, and no other attribute that an object is given, has a data descriptor in
+ * the class, so that it can be set by storing its value.  The result is cached until the class
+ * changes. */
 static int
 stores_directly(FjNodeKind *kind, PyTypeObject *type)
 {
@@ -211,7 +219,9 @@ stores_directly(FjNodeKind *kind, PyTypeObject *type)
         return 1;
     }
     kind->direct_version = 0;
-    for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
+    Py_ssize_t count =
+        fj_node_kind_fields(kind) + (kind->code == FJ_OBJECT ? kind->others : 0);
+    for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *found =
             _PyType_Lookup(type, PyTuple_GET_ITEM(kind->names, i)); /* borrowed */
         if (found != NULL && Py_TYPE(found)->tp_descr_set != NULL) {
@@ -321,13 +331,28 @@ offset_of(PyTypeObject *type, PyObject *descriptor)
                                                                                : -1;
 }
 
+/* Whether all names in the namespaces of a class and its bases are exactly str.  Otherwise,
+ * looking up a name in the class may run Python code. */
+static int
+has_str_names(PyTypeObject *type)
+{
+    int result = type->tp_mro != NULL;
+    for (Py_ssize_t i = 0; result && i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(type->tp_mro, i);
+        PyObject *names = fj_compat_type_dict(base);
+        result = names != NULL && fj_compat_dict_is_unicode(names);
+    }
+    return result;
+}
+
 int
 fj_fields_look_at_class(FjNodeKind *kind)
 {
     PyTypeObject *type = kind->type;
     kind->plain_version = 0;
     kind->in_dict = 0;
-    if (!has_generic_getattr(type, fj_state_of(Py_TYPE(kind))->str___getattribute__)) {
+    if (!has_str_names(type) ||
+        !has_generic_getattr(type, fj_state_of(Py_TYPE(kind))->str___getattribute__)) {
         return 0;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kind->names); i++) {
@@ -352,7 +377,11 @@ fj_fields_are_as_classified(FjNodeKind *kind)
 PyObject *
 fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
 {
-    if (FJ_LIKELY(Py_TYPE(object) == kind->type && fj_fields_are_plain(kind))) {
+    if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
+        raise_changed_class();
+        return NULL;
+    }
+    if (FJ_LIKELY(fj_fields_are_plain(kind))) {
         FjFieldView view;
         if (fj_fields_view_object(object, kind, &view) < 0) {
             return NULL;
@@ -371,16 +400,18 @@ fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *value
                       Py_ssize_t count)
 {
     int plain = fj_fields_are_plain(kind);
-    if (plain && kind->in_dict == count) {
+    if (plain && fj_fields_are_in_dict(kind)) {
         return fj_fields_fill_fresh(object, kind, values, count);
     }
     int result = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject **slot = (PyObject **)((char *)object + kind->offsets[i]);
+        PyObject **slot = plain && kind->offsets[i] > 0
+                              ? (PyObject **)((char *)object + kind->offsets[i])
+                              : NULL;
         if (result < 0) {
             Py_DECREF(values[i]);
         }
-        else if (plain && kind->offsets[i] > 0 && *slot == NULL) {
+        else if (slot != NULL && *slot == NULL) {
             *slot = values[i];
         }
         else {

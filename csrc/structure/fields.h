@@ -113,6 +113,13 @@ fj_fields_are_plain(FjNodeKind *kind)
            fj_fields_look_at_class(kind);
 }
 
+/* Whether no attribute of an object whose fields are plain is in a slot. */
+static inline int
+fj_fields_are_in_dict(const FjNodeKind *kind)
+{
+    return kind->in_dict == PyTuple_GET_SIZE(kind->names);
+}
+
 /* fj_fields_view for an object whose fields are plain; empty if none is in the __dict__. */
 static inline int
 fj_fields_view_object(PyObject *object, const FjNodeKind *kind, FjFieldView *view)

@@ -441,6 +441,9 @@ int
 fj_registry_described_kind(FjNodeKind *kind, PyObject *object, FjNodeKind **described)
 {
     *described = NULL;
+    if (kind->describe == NULL) { /* the garbage collector has cleared the kind */
+        return 0;
+    }
     PyObject *description = PyObject_CallOneArg(kind->describe, object);
     if (description == NULL) {
         return -1;
@@ -449,17 +452,16 @@ fj_registry_described_kind(FjNodeKind *kind, PyObject *object, FjNodeKind **desc
         Py_DECREF(description);
         return 0;
     }
-    FjNodeKind *found =
-        (FjNodeKind *)Py_XNewRef(PyDict_GetItemWithError(kind->layouts, description));
+    PyObject *found = Py_XNewRef(PyDict_GetItemWithError(kind->layouts, description));
     if (found == NULL && !PyErr_Occurred()) {
-        found = new_described(kind, description);
-        if (found != NULL &&
-            PyDict_SetItem(kind->layouts, description, (PyObject *)found) < 0) {
-            Py_CLEAR(found);
-        }
+        /* A finalizer may have described another instance alike meanwhile. */
+        PyObject *made = (PyObject *)new_described(kind, description);
+        found = made == NULL ? NULL
+                             : Py_XNewRef(PyDict_SetDefault(kind->layouts, description, made));
+        Py_XDECREF(made);
     }
     Py_DECREF(description);
-    *described = found;
+    *described = (FjNodeKind *)found;
     return found == NULL ? -1 : 0;
 }
 

@@ -104,7 +104,7 @@ struct FjNodeKind {
                                  * in its place, as a node of its own */
     Py_ssize_t *offsets;        /* of each name, where its slot is in the instance; 0 if the
                                  * attribute is in the __dict__ */
-    Py_ssize_t in_dict;         /* the number of fields that are in the __dict__ */
+    Py_ssize_t in_dict;         /* the number of names that are in the __dict__ */
     unsigned int plain_version; /* the version of the class for which `offsets` are right, and
                                  * getattr reads these attributes and nothing else; or 0 */
     unsigned int init_version;  /* the version of the class when it was classified, or 0 */

@@ -399,7 +399,7 @@ static int
 walk_object(Walk *w, PyObject *object, FjNodeKind *kind)
 {
     Py_ssize_t count = fj_node_kind_fields(kind);
-    Py_ssize_t index = open_node(w, FJ_OBJECT, count, Py_TYPE(object), (PyObject *)kind);
+    Py_ssize_t index = open_node(w, FJ_OBJECT, count, kind->type, (PyObject *)kind);
     if (index < 0) {
         return -1;
     }

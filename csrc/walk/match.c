@@ -392,13 +392,6 @@ match_module(Match *m, const FjNode *node, PyObject *object)
     return match_fields(m, node, &view);
 }
 
-/* Matches the dict of a held field. */
-static int
-match_held(Match *m, PyObject *value)
-{
-    return PyDict_CheckExact(value) ? match_dict(m, m->next++, value) : FJ_MATCH_NO;
-}
-
 static int
 match_object_holding(Match *m, const FjNode *node, PyObject *object)
 {
@@ -409,7 +402,7 @@ match_object_holding(Match *m, const FjNode *node, PyObject *object)
         if (value == NULL) {
             return FJ_MATCH_ERROR;
         }
-        result = kind->held[i] ? match_held(m, value) : match_node(m, value);
+        result = match_node(m, value); /* the node of a held field is a dict */
         Py_DECREF(value);
     }
     return result;
@@ -436,9 +429,7 @@ match_object(Match *m, const FjNode *node, PyObject *object)
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         PyObject *value = fj_fields_peek_object(object, &view, kind, i);
-        result = value == NULL   ? NEEDS_PYTHON
-                 : kind->held[i] ? match_held(m, value)
-                                 : match_item(m, value);
+        result = value == NULL ? NEEDS_PYTHON : match_item(m, value);
     }
     return result;
 }
@@ -589,9 +580,13 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
                .holds_references = structure->may_run_python};
     for (;;) {
         int result = FJ_MATCH_YES;
+        if (fj_compat_enter_frames(m.holds_references) < 0) {
+            return FJ_MATCH_ERROR;
+        }
         for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
             result = match_argument(&m, objects[i], i, captures, captured);
         }
+        fj_compat_leave_frames(m.holds_references);
         if (FJ_LIKELY(result == FJ_MATCH_YES)) {
             return FJ_MATCH_YES;
         }
@@ -609,13 +604,8 @@ FjMatch
 fj_match_arguments(FjStructure *structure, PyObject *const *arguments,
                    const FjCapture *captures, Py_ssize_t count, FjLeafBuf *arrays)
 {
-    if (fj_compat_enter_frames(structure->may_run_python) < 0) {
-        return FJ_MATCH_ERROR;
-    }
-    FjMatch result = match_all(structure, arguments, structure->nodes[0].arity,
-                               structure->nodes + 1, captures, count, arrays);
-    fj_compat_leave_frames(structure->may_run_python);
-    return result;
+    return match_all(structure, arguments, structure->nodes[0].arity, structure->nodes + 1,
+                     captures, count, arrays);
 }
 
 FjMatch

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 # ---- the extension modules ----
 
@@ -200,6 +200,67 @@ class Record:
     tag: Any
 
 
+class Object:
+    """A node whose attributes the core reads and sets by name, in the ``__dict__`` or in slots.
+
+    `layout` are the details of its kind: dynamic, static, keys, held, mode, makers.
+    """
+
+    __slots__ = ()
+    layout: ClassVar[tuple[Any, ...]]
+
+    def __init__(self, **attributes: Any) -> None:
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)
+
+
+class Pair(Object):
+    """Has its attributes in the ``__dict__``, which are set directly."""
+
+    layout = ("x", "y"), ("tag",), None, (), "fill", {}
+
+
+class Slots(Object):
+    """Has its attributes in slots, which are set directly."""
+
+    __slots__ = ("__weakref__", "tag", "x", "y")
+    layout = ("x", "y"), ("tag",), ("x", (1,), "tag"), (), "fill", {}
+
+
+class Frozen(Object):
+    """A mapping in one attribute, and another attribute that is made with the instance."""
+
+    layout = ("items",), (), (None,), ("items",), "fill", {"made": list}
+
+    def __init__(self, items: Any) -> None:
+        super().__init__(items=items, made=[])
+
+
+class Variable(Object):
+    """A value, and a dict of static values."""
+
+    __slots__ = ("metadata", "value")
+    layout = ("value",), ("metadata",), (None, "metadata"), ("metadata",), "fill", {}
+
+    def __init__(self, value: Any, **metadata: Any) -> None:
+        super().__init__(value=value, metadata=metadata)
+
+
+class Described:
+    """A node whose instances tell in `nodes` which of their attributes are children."""
+
+    nodes: tuple[str, ...]
+
+    def __init__(self, nodes: Any = (), **attributes: Any) -> None:
+        vars(self).update(attributes, nodes=tuple(nodes))
+
+    def describe(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...] | None] | None:
+        names = sorted(vars(self))
+        dynamic = tuple(name for name in names if name in self.nodes)
+        static = tuple(name for name in names if name not in self.nodes)
+        return dynamic, static, None
+
+
 class Box:
     """A custom node, which callbacks flatten, one level at a time."""
 
@@ -258,6 +319,10 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
         return "module", None, cls.dynamic, cls.static, WRAPPER
     if issubclass(cls, Record):
         return "object", None, ("data", "other"), ("tag",), None, (), "call", {}
+    if issubclass(cls, Object):
+        return "object", None, *cls.layout
+    if issubclass(cls, Described):
+        return "described", None, cls.describe
     if issubclass(cls, Box):
         return ("custom",)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
@@ -471,6 +536,8 @@ def _attributes(x: Any) -> dict[str, Any]:
     A Module that is built without some wrapper attributes has `missing` in their place, as in
     Equinox.
     """
+    if isinstance(x, Object):
+        return {name: getattr(x, name) for names in x.layout[:2] for name in names}
     names = (*x.dynamic, *x.static, *WRAPPER) if isinstance(x, Module) else vars(x)
     return {k: v for k, v in vars(x).items() if k in names and v is not missing}
 
@@ -490,7 +557,7 @@ def same(a: Any, b: Any) -> bool:
         in_order = not isinstance(a, collections.OrderedDict) or list(a) == list(b)
         factory = getattr(a, "default_factory", None) is getattr(b, "default_factory", None)
         return in_order and factory and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (Module, Record)):
+    if isinstance(a, (Module, Record, Object, Described)):
         x, y = _attributes(a), _attributes(b)
         return x.keys() == y.keys() and all(same(x[k], y[k]) for k in x)
     if isinstance(a, Box):

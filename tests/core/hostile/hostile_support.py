@@ -5,7 +5,22 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from core_support import Array, Box, Hostile, Linear, Maybe, Module, Record, Value, core
+from core_support import (
+    Array,
+    Box,
+    Described,
+    Frozen,
+    Hostile,
+    Linear,
+    Maybe,
+    Module,
+    Pair,
+    Record,
+    Slots,
+    Value,
+    Variable,
+    core,
+)
 from node_support import LoudRecord, wide
 
 
@@ -211,13 +226,41 @@ def nest(make: Callable[[Any], Any], depth: int) -> Any:
     return tree
 
 
+Wide = wide(40)
+
+
+def in_a_dict(tree: Any) -> Any:
+    """A Module whose attributes are in a dict that shares no keys."""
+    module = Linear()
+    module.__dict__ = {"weight": tree, "size": 1, "bias": None, "activation": 2}
+    return module
+
+
+def take(x: Any, name: str) -> Any:
+    """Deletes an attribute, and returns what it was."""
+    value = getattr(x, name)
+    delattr(x, name)
+    return value
+
+
 # How a tree is wrapped in one more level, and how the level is removed.
 NESTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "tuple": (lambda t: (t,), lambda t: t[0]),
     "list": (lambda t: [t], lambda t: t.pop()),
     "dict": (lambda t: {"a": t}, lambda t: t.pop("a")),
     "module": (lambda t: Linear(weight=t), lambda t: vars(t).pop("weight")),
+    "wide": (lambda t: Wide(field00=t), lambda t: vars(t).pop("field00")),
+    "dict_of_attributes": (in_a_dict, lambda t: vars(t).pop("weight")),
+    "ordered": (
+        lambda t: collections.OrderedDict(a=t),
+        lambda t: t.pop("a"),
+    ),
     "record": (lambda t: Record(t, 1, 2), lambda t: vars(t).pop("data")),
+    "pair": (lambda t: Pair(x=t, y=1, tag=2), lambda t: vars(t).pop("x")),
+    "slots": (lambda t: Slots(x=1, y=t, tag=2), lambda t: take(t, "y")),
+    "frozen": (lambda t: Frozen({"k": t, "a": 1}), lambda t: t.items.pop("k")),
+    "variable": (lambda t: Variable([t], kind=1), lambda t: take(t, "value")[0]),
+    "described": (lambda t: Described(("x",), x=t), lambda t: vars(t).pop("x")),
     "box": (lambda t: Box([t]), lambda t: t.children.pop()),
 }
 
@@ -253,4 +296,6 @@ ENDLESS = {
     "eq": "static(__hash__=lambda self: 1, __eq__=lambda self, other: f(make()))",
     "is_array": "Maybe(True, lambda: f(make()))",
     "flatten_one_level": "Box([], hook=lambda: f(make()))",
+    "getattr": "type('Lacks', (Slots,), {'__getattr__': lambda self, name: f(make())})()",
+    "describe": "type('Told', (Described,), {'describe': lambda self: f(make())})()",
 }

@@ -9,7 +9,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from core_support import Box, Hostile, Linear, Maybe, core, make_jit, make_registry, testing
+from core_support import (
+    Box,
+    Described,
+    Hostile,
+    Linear,
+    Maybe,
+    Slots,
+    core,
+    make_jit,
+    make_registry,
+    testing,
+)
 from hostile_support import ENDLESS, NESTS, nest, walks
 from outcome_support import attempt
 
@@ -68,7 +79,8 @@ def endless_calls(name: str) -> Callable[[], None]:
     def static(**methods: Any) -> Any:
         return type("Static", (), methods)()
 
-    scope = {"Box": Box, "Hostile": Hostile, "Maybe": Maybe, "f": f, "static": static}
+    scope = {cls.__name__: cls for cls in (Box, Described, Hostile, Maybe, Slots)}
+    scope |= {"f": f, "static": static}
     make = scope["make"] = eval(f"lambda: {ENDLESS[name]}", scope)
     kept.append(make())
 

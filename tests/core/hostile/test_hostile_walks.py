@@ -434,6 +434,28 @@ for _ in range(2):
         assert "too deep" in output
 
 
+def test_a_match_that_turns_to_python_calls_forever() -> None:
+    """The Structure tells of no Python code; an attribute that is missing later asks for some."""
+    code = """
+from core_support import *
+
+class Lacks(Slots):
+    def __getattr__(self, name):
+        return f(kept)
+
+f = make_jit(lambda x: 1)
+kept = [Lacks(x=Array(), y=Array(), tag=1)]
+f(kept), f(kept)
+del kept[0].y
+for _ in range(2):
+    try:
+        f(kept)
+    except RecursionError:
+        print("too deep")
+"""
+    assert "too deep" in output_of("-c", code)
+
+
 def _deep(depth: int, leaf: Any) -> Any:
     x = leaf
     for _ in range(depth):

@@ -130,7 +130,7 @@ def test_depths_near_the_limit(registry: Any, name: str) -> None:
             errors = (RecursionError, ValueError) if key == "filters" else RecursionError
             assert not isinstance(found, Exception) or isinstance(found, errors), key
         worked += use(registry, tree)
-    assert worked > 20
+    assert worked > 10
 
 
 def test_cycles(registry: Any) -> None:
