@@ -1,22 +1,18 @@
 """Flax NNX: Variables and Modules are the pytrees that they are under ``jax.jit``, exactly."""
 
-import gc
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import pytest
 
-import filterjit
 from filterjit import filter_jit
 from filterjit._trees import _registry
 from support.exactness import X, check_exact, look, same_as_jax
 
 pytest.importorskip("flax.nnx")
-from flax import nnx  # noqa: E402
+from flax import nnx
 
 
 def variable(value: Any = X, **metadata: Any) -> Any:

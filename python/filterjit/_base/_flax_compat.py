@@ -12,6 +12,7 @@ Nothing of Flax is imported here: a class of Flax can only be met after the prog
 import dataclasses
 import functools
 import sys
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -95,12 +96,19 @@ def describer(cls: type) -> Callable[[Any], Description | None] | None:
         or flatten is not getattr(base, "_pytree__flatten", None)
         or not _has_own(cls, base, "_pytree__unflatten")
         or registered_unflatten(cls) != getattr(cls, "_pytree__unflatten", None)
-        or any(
-            "__dict__" in c.__dict__ for c in cls.__mro__ if issubclass(c, base) and c is not base
-        )
+        or not _reads_its_dict(cls)
     ):
         return None
     return functools.partial(_describe, flatten, mapping_type)
+
+
+def _reads_its_dict(cls: type) -> bool:
+    """Whether ``vars`` of an instance, and its attributes, are what is stored in the instance."""
+    definer = next(c for c in cls.__mro__ if "__getattribute__" in c.__dict__)
+    own = [c.__dict__["__dict__"] for c in cls.__mro__ if "__dict__" in c.__dict__]
+    return (definer is object or definer.__module__.partition(".")[0] == "flax") and all(
+        type(descriptor) is types.GetSetDescriptorType for descriptor in own
+    )
 
 
 def _describe(flatten: Any, mapping_type: type, x: Any) -> Description | None:
@@ -129,7 +137,5 @@ def is_immutable(cls: type) -> bool:
 
     Such a value is compared by its contents, but with itself by identity alone.
     """
-    return cls in (
-        _loaded("flax.typing", "HashableMapping"),
-        _loaded("flax.nnx.graphlib", "GraphDef"),
-    )
+    # Not so a GraphDef: it holds the static values of Modules, which may change in place.
+    return cls is _loaded("flax.typing", "HashableMapping")
