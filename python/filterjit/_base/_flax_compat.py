@@ -87,8 +87,8 @@ def describer(cls: type) -> Callable[[Any], Description | None] | None:
     children and which are static, or None for an instance of which it is not sure. Returns None
     for other classes."""
     base = _loaded("flax.nnx.pytreelib", "Pytree")
-    mapping_type = _loaded("flax.typing", "HashableMapping")
-    if not (isinstance(base, type) and issubclass(cls, base) and isinstance(mapping_type, type)):
+    mapping_type = hashable_mapping()
+    if not (isinstance(base, type) and issubclass(cls, base) and mapping_type):
         return None
     flatten = registered_flatten(cls)
     if (
@@ -111,7 +111,7 @@ def _reads_its_dict(cls: type) -> bool:
     )
 
 
-def _describe(flatten: Any, mapping_type: type, x: Any) -> Description | None:
+def _describe(flatten: Any, mapping_type: Any, x: Any) -> Description | None:
     children, aux = flatten(x)
     attributes = object.__getattribute__(x, "__dict__")
     if not (isinstance(aux, tuple) and len(aux) == 3):
@@ -132,10 +132,17 @@ def _describe(flatten: Any, mapping_type: type, x: Any) -> Description | None:
     return dynamic, static, keys if any(type(key) is tuple for key in keys) else None
 
 
+def hashable_mapping() -> Callable[[Mapping[Any, Any]], Any] | None:
+    """Returns the type of the mappings in which Flax says of attributes whether they are data, if
+    Flax is imported."""
+    found = _loaded("flax.typing", "HashableMapping")
+    return found if isinstance(found, type) else None
+
+
 def is_immutable(cls: type) -> bool:
     """Whether Flax never changes an instance of the class, and keeps it where it is used.
 
     Such a value is compared by its contents, but with itself by identity alone.
     """
     # Not so a GraphDef: it holds the static values of Modules, which may change in place.
-    return cls is _loaded("flax.typing", "HashableMapping")
+    return cls is hashable_mapping()
