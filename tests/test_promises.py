@@ -48,6 +48,10 @@ README: dict[str, str] = {
     "reaches children": HERE + "test_install_reaches_children_that_import_the_main_module",
     "A wheel needs no compiler": "make wheels",
     "Equinox's own tests pass": ".ci/equinox_tests",
+    "So do Flax's tests of NNX": ".ci/flax_tests",
+    "is not written back": (
+        "modules/test_flax_nnx_library.py::test_changes_inside_are_not_written_back"
+    ),
     "The five `donate` modes": "parity/test_donation.py::test_the_five_modes",
     "`eqx.error_if` are the same": "parity/test_runtime_errors.py::test_error_at_the_call",
     "the number of traces": "parity/test_configuration.py::test_configurations_trace_as_often",

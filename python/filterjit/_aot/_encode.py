@@ -209,6 +209,8 @@ def encode_value(x: Any) -> Json:
         return ["dtype", x.name]
     if isinstance(x, tuple) and hasattr(cls, "_fields"):
         return ["namedtuple", [_encode_reference(cls), _encode_items(x)]]
+    if _flax_compat.is_immutable(cls):
+        return ["mapping", _BY_TYPE[dict].encode(dict(x))]
     if not isinstance(x, type) and dataclasses.is_dataclass(x):
         fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
         if getattr(x, "__dict__", fields).keys() != fields.keys():
@@ -293,12 +295,13 @@ def _new(cls: Any, fields: dict[Any, Any]) -> Any:
 
 def _new_node(cls: Any, fields: dict[Any, Any]) -> Any:
     """Returns an instance of a class of pytrees with these fields, as the C core builds it."""
-    if not isinstance(cls, type) or dataclasses.is_dataclass(cls):
+    layout = _flax_compat.layout(cls) if isinstance(cls, type) else None
+    described = isinstance(cls, type) and _flax_compat.describer(cls) is not None
+    if layout is None and not described:
         return _new(cls, fields)
-    layout = _flax_compat.layout(cls)
     if layout is None:
-        if _flax_compat.describer(cls) is None or not all(type(name) is str for name in fields):
-            raise TypeError(f"the fields of a {cls} are not known")
+        if not all(type(name) is str for name in fields):
+            raise TypeError("the names of attributes")
     elif fields.keys() != {*layout.dynamic, *layout.static}:
         raise ValueError(f"other fields of a {cls}: {list(fields)}")
     elif layout.mode == "partial":
@@ -307,12 +310,21 @@ def _new_node(cls: Any, fields: dict[Any, Any]) -> Any:
         fields |= {name: make() for name, make in layout.makers.items()}
     x: Any = object.__new__(cls)
     for name, value in fields.items():
+        if isinstance(inspect.getattr_static(cls, name, None), property):
+            raise Unsupported(f"`{name}` of {short(x)} is set by a property")
         object.__setattr__(x, name, value)
     return x
 
 
 def _decode_dict(json: Json) -> dict[Any, Any]:
     return {decode_value(key): decode_value(value) for key, value in json}
+
+
+def _decode_mapping(json: Json) -> Any:
+    make = _flax_compat.hashable_mapping()
+    if make is None:
+        raise Unsupported("Flax is not imported")
+    return make(_decode_dict(json))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -367,6 +379,7 @@ _BY_TAG: dict[str, Callable[[Json], Any]] = {
     "enum": _decode_enum,
     "dtype": _decode_dtype,
     "namedtuple": _decode_namedtuple,
+    "mapping": _decode_mapping,
     "dataclass": lambda json: _new(_decode_reference(json[0]), _decode_dict(json[1])),
     "object": _decode_reference,
 }

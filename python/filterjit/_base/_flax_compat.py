@@ -12,6 +12,7 @@ Nothing of Flax is imported here: a class of Flax can only be met after the prog
 import dataclasses
 import functools
 import sys
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -86,8 +87,8 @@ def describer(cls: type) -> Callable[[Any], Description | None] | None:
     children and which are static, or None for an instance of which it is not sure. Returns None
     for other classes."""
     base = _loaded("flax.nnx.pytreelib", "Pytree")
-    mapping_type = _loaded("flax.typing", "HashableMapping")
-    if not (isinstance(base, type) and issubclass(cls, base) and isinstance(mapping_type, type)):
+    mapping_type = hashable_mapping()
+    if not (isinstance(base, type) and issubclass(cls, base) and mapping_type):
         return None
     flatten = registered_flatten(cls)
     if (
@@ -95,15 +96,22 @@ def describer(cls: type) -> Callable[[Any], Description | None] | None:
         or flatten is not getattr(base, "_pytree__flatten", None)
         or not _has_own(cls, base, "_pytree__unflatten")
         or registered_unflatten(cls) != getattr(cls, "_pytree__unflatten", None)
-        or any(
-            "__dict__" in c.__dict__ for c in cls.__mro__ if issubclass(c, base) and c is not base
-        )
+        or not _reads_its_dict(cls)
     ):
         return None
     return functools.partial(_describe, flatten, mapping_type)
 
 
-def _describe(flatten: Any, mapping_type: type, x: Any) -> Description | None:
+def _reads_its_dict(cls: type) -> bool:
+    """Whether ``vars`` of an instance, and its attributes, are what is stored in the instance."""
+    definer = next(c for c in cls.__mro__ if "__getattribute__" in c.__dict__)
+    own = [c.__dict__["__dict__"] for c in cls.__mro__ if "__dict__" in c.__dict__]
+    return (definer is object or definer.__module__.partition(".")[0] == "flax") and all(
+        type(descriptor) is types.GetSetDescriptorType for descriptor in own
+    )
+
+
+def _describe(flatten: Any, mapping_type: Any, x: Any) -> Description | None:
     children, aux = flatten(x)
     attributes = object.__getattribute__(x, "__dict__")
     if not (isinstance(aux, tuple) and len(aux) == 3):
@@ -124,12 +132,17 @@ def _describe(flatten: Any, mapping_type: type, x: Any) -> Description | None:
     return dynamic, static, keys if any(type(key) is tuple for key in keys) else None
 
 
+def hashable_mapping() -> Callable[[Mapping[Any, Any]], Any] | None:
+    """Returns the type of the mappings in which Flax says of attributes whether they are data, if
+    Flax is imported."""
+    found = _loaded("flax.typing", "HashableMapping")
+    return found if isinstance(found, type) else None
+
+
 def is_immutable(cls: type) -> bool:
     """Whether Flax never changes an instance of the class, and keeps it where it is used.
 
     Such a value is compared by its contents, but with itself by identity alone.
     """
-    return cls in (
-        _loaded("flax.typing", "HashableMapping"),
-        _loaded("flax.nnx.graphlib", "GraphDef"),
-    )
+    # Not so a GraphDef: it holds the static values of Modules, which may change in place.
+    return cls is hashable_mapping()

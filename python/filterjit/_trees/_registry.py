@@ -246,9 +246,16 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
     )
 
 
-def _classify_described(cls: type) -> tuple[Any, ...] | None:
+def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
+    """Returns that instances of a class tell which of their attributes are children; None for
+    other classes, and for those that rebuild the instance `x` with other attributes."""
     describe = _flax_compat.describer(cls)
-    return None if describe is None else ("described", _key_of(cls), describe)
+    if describe is None:
+        return None
+    children, _, unflatten, _ = flatten_with_keys(x)
+    if not _has_just(unflatten(children), cls, _attributes(x)):
+        return None
+    return "described", _key_of(cls), describe
 
 
 def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
@@ -299,7 +306,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
             _classify_module(cls, x)
             or _classify_dataclass(cls, x)
             or _classify_object(cls, x)
-            or _classify_described(cls)
+            or _classify_described(cls, x)
         )
         if native is not None:
             return native

@@ -1,0 +1,278 @@
+"""What is known of Flax's private names: without each of them, and where Flax has other functions,
+its classes are flattened by their registered functions, and results stay the same."""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.tree_util as jtu
+import pytest
+
+from filterjit._base import _flax_compat
+from filterjit._trees import _registry
+from support.exactness import X, check_exact, same_as_jax
+from support.processes import run_code
+
+pytest.importorskip("flax.nnx")
+from flax import nnx
+from flax.nnx import pytreelib, variablelib
+
+Name = tuple[str, ...]
+
+
+def names_used() -> list[Name]:
+    """Returns the names that `_flax_compat` looks up."""
+    tree = ast.parse(Path(_flax_compat.__file__).read_text())
+    calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call)]
+    found = [x for x in calls if isinstance(x.func, ast.Name) and x.func.id == "_loaded"]
+    return list(dict.fromkeys(tuple(ast.literal_eval(arg) for arg in x.args) for x in found))
+
+
+def fresh() -> dict[str, Callable[[], Any]]:
+    """Returns functions that make instances of new classes, which no registry has met."""
+
+    class Kind(nnx.Variable):
+        pass
+
+    class Net(nnx.Module):
+        def __init__(self, tag: Any = 1) -> None:
+            self.kernel, self.width = Kind(X, tag=tag), tag
+
+    class Own(nnx.State):
+        pass
+
+    return {
+        "Variable": lambda tag=1: Kind(X, tag=tag),
+        "Module": Net,
+        "State": lambda tag=1: Own({"a": Kind(X, tag=tag), "b": {"c": X}}),
+    }
+
+
+NATIVE = {"Variable": "object", "Module": "described", "State": "object"}
+
+
+def kinds() -> dict[str, str]:
+    """Uses new classes, and returns the kinds that the C core gives them."""
+    classes = fresh()
+    for make in classes.values():
+        assert check_exact(lambda make=make: [make(), make(-1), make(-2), make(), make()]) == 3
+        x = make()
+        assert check_exact(lambda x=x: [x] * 5) == 1
+        out = jax.tree.leaves(x, is_leaf=lambda x: isinstance(x, nnx.Variable))[0]
+        out.set_value(X)
+    return {name: _registry.registry.kind(make()) for name, make in classes.items()}
+
+
+def test_with_all_names() -> None:
+    assert kinds() == NATIVE
+    assert ("flax.nnx.variablelib", "_variable_flatten") in names_used()
+
+
+# Which classes are flattened natively still, where a name is missing.
+LOST: dict[str, set[str]] = {
+    "FrozenDict": set(),
+    "State": {"State"},
+    "TraceState": {"Variable"},
+    "Variable": {"Variable"},
+    "_variable_flatten": {"Variable"},
+    "PytreeState": set(),
+    "Pytree": {"Module"},
+    "HashableMapping": {"Module"},
+}
+
+
+@pytest.mark.parametrize("name", names_used(), ids=".".join)
+def test_without_a_name(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = _flax_compat._loaded
+    assert loaded(*name) is not None
+    monkeypatch.setattr(_flax_compat, "_loaded", lambda *n: None if n == name else loaded(*n))
+    lost = LOST[name[-1]]
+    assert kinds() == {key: "custom" if key in lost else kind for key, kind in NATIVE.items()}
+
+
+def test_without_the_registry_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where JAX does not tell with which functions a class is registered."""
+    for name in ("registered_flatten", "registered_unflatten"):
+        for module in (_flax_compat, _registry._jax_compat):
+            monkeypatch.setattr(module, name, lambda cls: None)
+    assert kinds() == {"Variable": "custom", "Module": "custom", "State": "object"}
+
+
+# ---- other functions ----
+
+
+def test_variables_with_another_flatten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of Flax in which some metadata is a child."""
+
+    def flatten(v: Any) -> Any:
+        metadata = dict(v._var_metadata)
+        return (v._raw_value, metadata.pop("tag", None)), tuple(sorted(metadata.items()))
+
+    def flatten_with_keys(v: Any) -> Any:
+        children, aux = flatten(v)
+        return tuple((jtu.GetAttrKey(k), c) for k, c in zip("ab", children, strict=True)), aux
+
+    def unflatten(cls: Any, aux: Any, children: Any) -> Any:
+        return cls._new(children[0], {**dict(aux), "tag": children[1]})
+
+    monkeypatch.setattr(variablelib, "_variable_flatten", flatten)
+    monkeypatch.setattr(variablelib, "_variable_flatten_with_keys", flatten_with_keys)
+    monkeypatch.setattr(variablelib, "_variable_unflatten", unflatten)
+
+    class Kind(nnx.Variable):
+        pass
+
+    trees = lambda: [Kind(X, tag=X), Kind(X, tag=X + 1), Kind((X, X), tag=X)]
+    assert check_exact(trees, kind="custom") == 2
+
+
+def test_variables_with_another_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of Flax that gives a rebuilt Variable another attribute in its metadata."""
+    original = nnx.Variable.__dict__["_new"].__func__
+
+    def new(cls: Any, value: Any, metadata: Any) -> Any:
+        return original(cls, value, {**metadata, "new": True})
+
+    monkeypatch.setattr(nnx.Variable, "_new", classmethod(new))
+
+    class Kind(nnx.Variable):
+        pass
+
+    same_as_jax(lambda v: (v, X), lambda: [Kind(X), Kind(X, tag=1), Kind(X)])
+    assert _registry.registry.kind(Kind(X)) == "custom"
+
+
+def test_modules_with_another_flatten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions of Flax that leave out an attribute, or sort them in another way."""
+
+    def leaves_out(x: Any) -> Any:
+        attributes = {k: v for k, v in vars(x).items() if k != "hidden"}
+        data = [k for k in attributes if x._pytree__nodes.get(k)]
+        static = [k for k in attributes if k not in data]
+        return [attributes[k] for k in data], (
+            tuple(data),
+            tuple(static),
+            tuple(attributes[k] for k in static),
+        )
+
+    def with_paths(x: Any) -> Any:
+        children, aux = leaves_out(x)
+        return [(jtu.GetAttrKey(k), v) for k, v in zip(aux[0], children, strict=True)], aux
+
+    monkeypatch.setattr(pytreelib.Pytree, "_pytree__flatten", leaves_out)
+    monkeypatch.setattr(pytreelib.Pytree, "_pytree__flatten_with_paths", with_paths)
+
+    class Net(nnx.Module):
+        def __init__(self, hidden: Any = None) -> None:
+            self.width, self.kernel, self.a = 3, nnx.Param(X), nnx.Param(X + 1)
+            if hidden is not None:
+                self.hidden = hidden
+
+    check_exact(lambda: [Net(), Net()])
+
+    def read(m: Any) -> Any:
+        return m.kernel[...] * len(vars(m)), m
+
+    def trees() -> Iterator[Any]:
+        for hidden in (None, 1, 2, None, 1):
+            yield Net(hidden)
+
+    same_as_jax(read, trees)
+
+
+def test_modules_with_another_unflatten(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = pytreelib.Pytree.__dict__["_pytree__unflatten"].__func__
+
+    def unflatten(cls: Any, aux: Any, children: Any) -> Any:
+        x = original(cls, aux, children)
+        vars(x)["rebuilt"] = True
+        return x
+
+    monkeypatch.setattr(pytreelib.Pytree, "_pytree__unflatten", classmethod(unflatten))
+
+    class Net(nnx.Module):
+        def __init__(self) -> None:
+            self.kernel = nnx.Param(X)
+
+    same_as_jax(lambda m: (m, X), lambda: [Net(), Net()])
+
+
+def test_states_with_another_init(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = nnx.State.__init__
+
+    def init(self: Any, mapping: Any, /, **kwargs: Any) -> None:
+        original(self, {**dict(mapping), "more": X}, **kwargs)
+
+    monkeypatch.setattr(nnx.State, "__init__", init)
+
+    class Own(nnx.State):
+        pass
+
+    same_as_jax(lambda s: (s, X), lambda: [Own({"a": X}), Own({"a": X})])
+
+
+# ---- imports ----
+
+
+def test_nothing_of_flax_is_imported() -> None:
+    """Nor of the other libraries whose classes are read natively."""
+    run_code(
+        """
+        import dataclasses, io, sys
+        import jax, jax.numpy as jnp
+        import filterjit
+
+        @jax.tree_util.register_dataclass
+        @dataclasses.dataclass
+        class Registered:
+            a: object
+
+        @jax.tree_util.register_pytree_node_class
+        class Custom:
+            def tree_flatten(self):
+                return (), None
+            @classmethod
+            def tree_unflatten(cls, aux, children):
+                return cls()
+
+        f = filterjit.filter_jit(lambda *args: args)
+        x = jnp.ones(3)
+        trees = (Registered(x), Custom(), jax.tree_util.Partial(max, x), {"a": [x]}, object())
+        f(*trees)
+        f.explain(*trees)
+        f.report()
+        filterjit.partition_dict(trees)
+        f.lower(Registered(x)).compile()
+        found = {"flax", "chex", "haiku", "penzai", "optax", "equinox"} & set(sys.modules)
+        assert not found, found
+        """
+    )
+
+
+def test_classes_of_flax_without_any_name() -> None:
+    """FrozenDict, PytreeState and Modules of the library, in a process without the names."""
+    code = """
+        import sys
+        from filterjit._base import _flax_compat
+        if sys.argv[1] == "without":
+            _flax_compat._loaded = lambda *names: None
+        import jax
+        from flax import nnx
+        from flax.core import FrozenDict
+        from filterjit._trees import _registry
+        from support.exactness import X, check_exact
+        model = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+        trees = [FrozenDict({"a": X, "b": {"c": 1}}), model, nnx.state(model), nnx.List([model])]
+        trees += [nnx.split(model), nnx.Param(X), model._pytree__state]
+        for tree in trees:
+            assert check_exact(lambda: [tree] * 4) == 1
+        print([_registry.registry.kind(tree) for tree in trees])
+        """
+    natively = run_code(code, "with").stdout.strip()
+    assert natively == str(
+        ["object", "described", "object", "described", "tuple", "object", "object"]
+    )
+    without = run_code(code, "without").stdout.strip()
+    assert without == str(["custom"] * 4 + ["tuple"] + ["custom"] * 2)

@@ -1,0 +1,543 @@
+"""Classes of Flax NNX with methods of their own, the trace state, and what is done with Modules
+besides calls: tree functions, explanations, files."""
+
+import dataclasses
+import gc
+import pickle
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+import filterjit
+from filterjit import filter_jit
+from filterjit._trees import _registry
+from support.comparison import Traces, comparable, outcome, same
+from support.exactness import X, check_exact, described, look, same_as_jax
+
+pytest.importorskip("flax.nnx")
+import flax.errors
+from flax import nnx
+
+T = TypeVar("T")
+
+
+class Net(nnx.Module):
+    def __init__(self, width: Any = 3) -> None:
+        self.kernel, self.width = nnx.Param(X), width
+
+
+# ---- subclasses ----
+
+
+class FlattensItself(Net):
+    """Registered with a function of its own, since Flax takes it from the class."""
+
+    def _pytree__flatten(self) -> Any:
+        return (self.kernel,), (self.width,)
+
+    def _pytree__flatten_with_paths(self) -> Any:
+        return ((jtu.GetAttrKey("core"), self.kernel),), (self.width,)
+
+    @classmethod
+    def _pytree__unflatten(cls, aux: Any, children: Any) -> Any:
+        new = cls(aux[0])
+        object.__setattr__(new, "kernel", children[0])
+        return new
+
+
+class Rebuilds(Net):
+    """Is flattened as Flax does it, and rebuilt by a function of its own."""
+
+    @classmethod
+    def _pytree__unflatten(cls, aux: Any, children: Any) -> Any:
+        new = super()._pytree__unflatten(aux, children)
+        object.__setattr__(new, "kernel", new.kernel)
+        vars(new)["rebuilt"] = True
+        return new
+
+
+class Intercepting(Net):
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__dict__":
+            return {**object.__getattribute__(self, "__dict__"), "width": 7}
+        return object.__getattribute__(self, name)
+
+
+class OwnDict(Net):
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        return nnx.Pytree.__dict__["__dict__"].__get__(self)  # the same
+
+
+class HasProperty(Net):
+    """A property in the place of an attribute: a rebuilt instance is set through it."""
+
+    @property
+    def width(self) -> Any:
+        return self._width + 1
+
+    @width.setter
+    def width(self, value: Any) -> None:
+        self._width = value
+
+
+class HasGeneric(nnx.Module, Generic[T]):
+    def __init__(self) -> None:
+        self.kernel = nnx.Param(X)
+
+
+class GenericFirst(Generic[T], nnx.Module):
+    def __init__(self) -> None:
+        self.kernel = nnx.Param(X)
+
+
+class TakesFallback(Net):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return name
+
+
+class Refuses(Net):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(self, "ready"):
+            raise AttributeError("frozen")
+        super().__setattr__(name, value)
+
+
+@dataclasses.dataclass
+class Fields(nnx.Module):
+    kernel: Any
+    width: Any = 1
+    more: Any = nnx.data(default=None)  # noqa: RUF009
+    made: Any = dataclasses.field(default_factory=lambda: 3)
+
+    def __post_init__(self) -> None:
+        self.posted = 1
+
+
+CLASSES: dict[str, tuple[Callable[[], Any], str]] = {
+    "generic": (HasGeneric, "described"),
+    "generic first": (GenericFirst, "described"),
+    "property": (HasProperty, "described"),
+    "__getattr__": (TakesFallback, "described"),
+    "__setattr__": (Refuses, "described"),
+    "dataclass": (lambda: Fields(nnx.Param(X)), "described"),
+    "_pytree__flatten": (FlattensItself, "custom"),
+    "__dict__": (OwnDict, "custom"),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes(name: str) -> None:
+    make, kind = CLASSES[name]
+    assert check_exact(lambda: [make(), make(), make()], kind=kind) == 1
+    x = make()
+    assert check_exact(lambda: [x] * 5) == 1
+
+
+@pytest.mark.parametrize("cls", [Rebuilds, Intercepting])
+def test_classes_that_jax_rebuilds_as_others(cls: Any) -> None:
+    same_as_jax(look, lambda: [cls(), cls(), cls(4)])
+    assert _registry.registry.kind(cls()) == "custom"
+
+
+def test_post_init_does_not_run_again() -> None:
+    x = Fields(nnx.Param(X))
+    x.posted = 5
+    assert filter_jit(lambda x: x)(x).posted == jax.jit(lambda x: x)(x).posted == 5
+
+
+def test_a_module_that_is_no_pytree() -> None:
+    """It is a leaf, and static, as for Equinox: another instance is another program."""
+
+    class Plain(nnx.Module, pytree=False):
+        def __init__(self) -> None:
+            self.kernel = X
+
+    traces = Traces()
+    f = filter_jit(traces.counting(lambda m, x: x * 2))
+    m = Plain()
+    for module in (m, m, Plain()):
+        assert comparable(f(module, X)) == comparable(X * 2)
+    assert traces.count == 2
+
+
+def test_methods_that_are_replaced() -> None:
+    """Methods are the class's, and no part of the pytree, as under ``jax.jit``."""
+
+    class Own(Net):
+        def __call__(self, x: Any) -> Any:
+            return x * self.width
+
+    m = Own()
+    for jit in (jax.jit, filter_jit):
+        f = jit(lambda m, x: m(x))
+        assert comparable(f(m, X)) == comparable(X * 3)
+    # As an attribute of the instance, it is static.
+    f = filter_jit(lambda m, x: m.call(x))
+    for factor in (2, 3, 2):
+        m.call = lambda x, factor=factor: x * factor
+        assert comparable(f(m, X)) == comparable(X * factor)
+
+
+def test_classes_are_freed() -> None:
+    class Local(Net):
+        pass
+
+    f = filter_jit(lambda m: m)
+    f(f(Local()))
+    alive = weakref.ref(Local)
+    # Flax and JAX hold each class that is registered. Only instances can be freed.
+    m = Local()
+    f(m)
+    gone = weakref.ref(m)
+    del m, f
+    gc.collect()
+    assert gone() is None
+    assert alive() is Local
+
+
+def test_a_class_of_the_same_name() -> None:
+    def make(factor: int) -> Any:
+        class Local(Net):
+            def __call__(self, x: Any) -> Any:
+                return x * factor
+
+        return Local
+
+    one, other = make(2), make(3)
+    f = filter_jit(lambda m, x: m(x))
+    for cls, factor in ((one, 2), (other, 3), (one, 2)):
+        assert comparable(f(cls(), X)) == comparable(X * factor)
+
+
+def test_the_class_of_an_instance_changes() -> None:
+    class Other(Net):
+        pass
+
+    def trees() -> Iterator[Any]:
+        m = Net()
+        yield m
+        object.__setattr__(m, "__class__", Other)
+        yield m
+        yield m
+
+    assert check_exact(trees) == 2
+
+
+# ---- the trace state ----
+
+
+def both(body: Callable[[Any], Any]) -> Any:
+    """Runs `body` with both, asserts that it returns or raises the same, and returns it."""
+    theirs = outcome(body, jax.jit)
+    ours = outcome(body, filter_jit)
+    if isinstance(theirs, type):
+        assert ours is theirs
+    else:
+        assert comparable(jtu.tree_leaves(ours)) == comparable(jtu.tree_leaves(theirs))
+    return ours
+
+
+def test_a_returned_variable_can_be_changed() -> None:
+    def body(jit: Any) -> Any:
+        m = jit(lambda m: m)(Net())
+        m.kernel.set_value(X + 5)
+        m.kernel[...] += 1
+        m.width = 4
+        m.more = nnx.Param(X)
+        return m
+
+    assert comparable(both(body).kernel[...]) == comparable(X + 6)
+
+
+def test_an_argument_can_be_changed_inside() -> None:
+    def body(jit: Any) -> Any:
+        @jit
+        def f(m: Any) -> Any:
+            m.kernel.set_value(m.kernel[...] + 1)
+            m.width = 4
+            m.kernel.set_metadata("tag", 2)
+            return m
+
+        m = Net()
+        out = f(m)
+        assert m.width == 3
+        assert not m.kernel.has_metadata("tag")
+        assert (out.width, out.kernel.tag) == (4, 2)
+        return out, m
+
+    both(body)
+
+
+def test_what_is_made_inside_can_be_changed_inside() -> None:
+    def body(jit: Any) -> Any:
+        @jit
+        def f(x: Any) -> Any:
+            m, v = Net(), nnx.Param(x)
+            v.set_value(x + 1)
+            m.kernel = v
+            m.width = 2
+            return m, v, nnx.List([v, m])
+
+        out = f(X)
+        out[1].set_value(X)
+        out[2].append(nnx.Param(X))
+        return out
+
+    both(body)
+
+
+@pytest.mark.parametrize("what", ["value", "metadata", "attribute", "state"])
+def test_outer_objects_cannot_be_changed_inside(what: str) -> None:
+    def body(jit: Any) -> Any:
+        m = Net()
+
+        @jit
+        def f(x: Any) -> Any:
+            match what:
+                case "value":
+                    m.kernel.set_value(x)
+                case "metadata":
+                    m.kernel.set_metadata("tag", 1)
+                case "attribute":
+                    m.width = x.ndim
+                case _:
+                    m.kernel[...] = x
+            return x
+
+        return f(X)
+
+    assert issubclass(both(body), flax.errors.TraceContextError)
+
+
+def test_nested_traces() -> None:
+    def body(jit: Any) -> Any:
+        @jit
+        def inner(m: Any) -> Any:
+            m.kernel.set_value(m.kernel[...] * 2)
+            return m
+
+        @jit
+        def outer(m: Any) -> Any:
+            new = inner(m)
+            new.kernel.set_value(new.kernel[...] + 1)
+            m.kernel.set_value(m.kernel[...] + new.kernel[...])
+            return m, new
+
+        return outer(Net())
+
+    both(body)
+
+
+def test_a_variable_that_escapes_from_a_trace() -> None:
+    def body(jit: Any) -> Any:
+        kept: list[Any] = []
+        jit(lambda m: kept.append(m) or X)(Net())  # type: ignore[func-returns-value]
+        kept[0].kernel.set_value(X)
+
+    assert issubclass(both(body), flax.errors.TraceContextError)
+
+
+@pytest.mark.parametrize("make", [Net, lambda: nnx.Param(X), lambda: nnx.List([nnx.Param(X)])])
+def test_the_trace_state_after_each_way_of_building(make: Callable[[], Any]) -> None:
+    def change(tree: Any) -> None:
+        for x in jtu.tree_leaves(tree, is_leaf=lambda x: isinstance(x, nnx.Variable)):
+            x.set_value(X + 2)
+
+    f = filter_jit(lambda m: m)
+    change(f(make()))
+    change(f(f(make())))
+    change(f.partial(make())())
+    change(filterjit.tree_map(lambda x: x + 1, make()))
+    change(filterjit.combine(*filterjit.partition(make(), filterjit.is_array)))
+    jax.vmap(lambda _: change(f(make())))(X)
+    with jax.disable_jit():
+        change(f(make()))
+
+
+# ---- references and hijax ----
+
+
+def test_variables_with_references() -> None:
+    """A ``jax.Ref`` is changed in place, under ``jax.jit`` and under ours."""
+    if not hasattr(jax, "new_ref"):
+        pytest.skip("this version of JAX has no jax.new_ref")
+
+    def body(jit: Any) -> Any:
+        v = nnx.Param(X, ref=True)
+
+        @jit
+        def f(v: Any) -> Any:
+            v[...] = v[...] + 1
+            return v[...] * 2
+
+        return [f(v), f(v), v[...]]
+
+    both(body)
+
+
+def test_hijax_variables() -> None:
+    def body(jit: Any) -> Any:
+        v = nnx.Param(X, hijax=True)
+
+        @jit
+        def f(v: Any) -> Any:
+            return v[...] * 2
+
+        return [f(v), f(v)]
+
+    both(body)
+
+
+# ---- tree functions ----
+
+
+class Model(nnx.Module):
+    def __init__(self) -> None:
+        rngs = nnx.Rngs(0)
+        self.layers = nnx.List([nnx.Linear(3, 3, rngs=rngs), nnx.Linear(3, 2, rngs=rngs)])
+        self.table = nnx.Dict(scale=nnx.Param(X))
+        self.state = nnx.data(nnx.State({"a": X, "b": {"c": X}}))
+        self.name = "model"
+
+
+TREES: dict[str, Callable[[], Any]] = {
+    "Model": Model,
+    "Variable": lambda: nnx.Param((X, {"a": X}), tag=1),
+    "State": lambda: nnx.state(Model()),
+    "List": lambda: nnx.List([nnx.Param(X + i) for i in range(31)]),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_tree_functions(name: str) -> None:
+    tree = TREES[name]()
+    leaves, structure = filterjit.flatten(tree)
+    expected = [x for x in jtu.tree_leaves(tree) if _registry.is_array(x)]
+    assert comparable(leaves) == comparable(expected)
+    assert same(structure.unflatten(leaves), tree)
+    assert filterjit.flatten(TREES[name]())[1] == structure
+    assert hash(filterjit.flatten(TREES[name]())[1]) == hash(structure)
+    dynamic, static = filterjit.partition(tree, filterjit.is_array)
+    assert same(filterjit.combine(dynamic, static), tree)
+    double = lambda x: x * 2
+    assert described(filterjit.tree_map(double, tree)) == described(jtu.tree_map(double, tree))
+
+
+PATHS = [
+    "layers.0.bias",
+    "layers.0.kernel",
+    "layers.1.bias",
+    "layers.1.kernel",
+    "state.a",
+    "state.b.c",
+    "table.scale",
+]
+
+
+def test_paths() -> None:
+    model = Model()
+    assert list(filterjit.flatten(model)[1].paths) == PATHS
+    pattern: Any
+    for pattern, expected in [
+        ("layers.0.kernel", ["layers.0.kernel"]),
+        ("layers[0].kernel", ["layers.0.kernel"]),
+        ("layers[-1].*", []),  # nnx.List is a Module, whose attributes are "0" and "1"
+        ("layers[*].bias", ["layers.0.bias", "layers.1.bias"]),
+        ("**.kernel", ["layers.0.kernel", "layers.1.kernel"]),
+        ("state.**", ["state.a", "state.b.c"]),
+        ("table.scale", ["table.scale"]),
+        ("layers.0.kernel.value", []),
+        ("layers.2.**", []),
+    ]:
+        structure, found, rest = filterjit.partition_dict(model, pattern)
+        assert list(found) == expected
+        assert sorted([*found, *rest]) == PATHS
+        assert same(structure.combine(found, rest), jtu.tree_map(lambda x: x, model))
+        dynamic, _ = filterjit.partition(model, pattern)
+        assert list(filterjit.flatten(dynamic)[1].paths) == expected
+
+
+def test_explanations() -> None:
+    def f(model: Any, x: Any) -> Any:
+        return model.layers[0](x)
+
+    jitted = filter_jit(f)
+    model = Model()
+    jitted(model, X)
+    text = str(jitted.explain(model, X.astype(int)))
+    assert "x" in text
+    model.layers[0].kernel.set_value(jnp.ones((3, 4)))
+    assert "model.layers[0].kernel" in str(jitted.explain(model, X))
+    model = Model()
+    model.layers[1].kernel.set_metadata("tag", 1)
+    assert "model.layers[1].kernel" in str(jitted.explain(model, X))
+    model = Model()
+    model.name = "other"
+    text = str(jitted.explain(model, X))
+    assert "model.name" in text and "'other'" in text
+    model = Model()
+    model.extra = nnx.Param(X)
+    assert "extra" in str(jitted.explain(model, X))
+    model = Model()
+    model.name = nnx.data("model")
+    assert "model" in str(jitted.explain(model, X))
+
+
+class Saved(nnx.Module):
+    def __init__(self) -> None:
+        self.kernel = nnx.Param(X, tag=("a", 1))
+        self.layers = nnx.List([nnx.Param(X + 1), nnx.BatchStat(X)])
+        self.state = nnx.data(nnx.State({"a": X, "b": {"c": X}}))
+        self.width = 3
+
+    def __call__(self, x: Any) -> Any:
+        return self.kernel[...] * x * self.width
+
+
+def test_save_and_load(tmp_path: Any) -> None:
+    f = filter_jit(lambda model, x: (model, model(x)))
+    model = Saved()
+    expected = described(f(model, X))
+    file = tmp_path / "program"
+    f.lower(model, X).compile().save(file)
+    loaded = filterjit.load(file)
+    out = loaded(model, X)
+    assert described(out) == expected
+    out[0].kernel.set_value(X)  # of the trace state outside
+    model.width = 4
+    with pytest.raises(filterjit.MismatchError, match="width"):
+        loaded(model, X)
+
+
+def test_compiled() -> None:
+    f = filter_jit(lambda model: model)
+    compiled = f.lower(Saved()).compile()
+    assert described(compiled(Saved())) == described(Saved())
+    other = Saved()
+    other.kernel.set_metadata("tag", ("a", True))
+    with pytest.raises(filterjit.MismatchError, match="kernel"):
+        compiled(other)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_structures_are_pickled(name: str) -> None:
+    leaves, structure = filterjit.flatten(TREES[name]())
+    try:
+        text = pickle.dumps(structure)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        pytest.skip("it has functions that cannot be pickled")
+    again = pickle.loads(text)
+    assert again == structure
+    rebuilt = again.unflatten(leaves)
+    assert described(rebuilt) == described(structure.unflatten(leaves))
+    for v in jtu.tree_leaves(rebuilt, is_leaf=lambda x: isinstance(x, nnx.Variable)):
+        if isinstance(v, nnx.Variable):
+            v.set_value(X)

@@ -1,0 +1,402 @@
+"""The Modules, States and GraphDefs that Flax NNX itself has: results and traces are those of
+``jax.jit``."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+from filterjit import filter_jit
+from filterjit._trees import _registry
+from support.comparison import Traces, comparable
+from support.exactness import X, check_exact, described, same_as_jax
+
+pytest.importorskip("flax.nnx")
+optax = pytest.importorskip("optax")
+from flax import nnx  # noqa: E402
+
+BATCH = jnp.arange(12.0).reshape(4, 3) / 7
+
+# ---- containers ----
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 29, 30, 31, 200])
+def test_lists(length: int) -> None:
+    def make(extra: Any = ()) -> Any:
+        return nnx.List([*(nnx.Param(X + i) for i in range(length)), *extra])
+
+    number = check_exact(lambda: [make(), make(), make([X]), make(), make([1]), make([2])])
+    assert number == 4
+    check_exact(lambda: [make()] * 5, kind="described", traces=1)
+
+
+def test_a_list_that_changes() -> None:
+    changes: list[Callable[[Any], object]] = [
+        lambda xs: xs.append(nnx.Param(X)),
+        lambda xs: xs.insert(0, nnx.Param(X + 1)),
+        lambda xs: xs.pop(),
+        lambda xs: xs.append("static"),
+        lambda xs: xs.__setitem__(-1, "other"),
+        lambda xs: xs.__setitem__(slice(0, 2), [X, X + 1]),
+        lambda xs: xs.__delitem__(0),
+    ]
+
+    def trees() -> Iterator[Any]:
+        xs = nnx.List([nnx.Param(X + i) for i in range(12)])
+        yield xs
+        for change in changes:
+            change(xs)
+            yield xs
+            yield xs
+
+    check_exact(trees)
+
+
+def test_keys_that_look_like_numbers() -> None:
+    """Flax takes `"01"` for the index 1, and rebuilds it as such: JAX's function is asked."""
+
+    def trees() -> Iterator[Any]:
+        for name in ("01", " 2", "x"):
+            xs = nnx.List([nnx.Param(X)])
+            vars(xs)[name] = "static"
+            yield xs
+
+    same_as_jax(lambda xs: (xs, X), trees)
+
+
+def test_dicts() -> None:
+    def make(**more: Any) -> Any:
+        return nnx.Dict(b=nnx.Param(X), a=nnx.Param(X + 1), **more)
+
+    assert check_exact(lambda: [make(), make(c=X), make(c=1), make(c=2), make()]) == 4
+
+    def trees() -> Iterator[Any]:
+        d = make()
+        yield d
+        d["new"] = nnx.Param(X)
+        yield d
+        del d["a"]
+        yield d
+        d["a"] = nnx.Param(X)
+        yield d
+
+    assert check_exact(trees, kind="described") == 4 - 1
+
+
+class Block(nnx.Module):
+    def __init__(self, rngs: Any) -> None:
+        self.linear = nnx.Linear(3, 3, rngs=rngs)
+        self.norm = nnx.BatchNorm(3, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.dropout(nnx.relu(self.norm(self.linear(x))))
+
+
+def sequential(seed: int = 0) -> Any:
+    rngs = nnx.Rngs(seed)
+    return nnx.Sequential(nnx.Linear(3, 3, rngs=rngs), nnx.relu, Block(rngs))
+
+
+MODULES: dict[str, Callable[[], Any]] = {
+    "Linear": lambda: nnx.Linear(3, 3, rngs=nnx.Rngs(0)),
+    "LinearGeneral": lambda: nnx.LinearGeneral((3,), (2, 2), rngs=nnx.Rngs(0)),
+    "Conv": lambda: nnx.Conv(3, 2, (2,), rngs=nnx.Rngs(0)),
+    "Embed": lambda: nnx.Embed(5, 3, rngs=nnx.Rngs(0)),
+    "BatchNorm": lambda: nnx.BatchNorm(3, rngs=nnx.Rngs(0)),
+    "LayerNorm": lambda: nnx.LayerNorm(3, rngs=nnx.Rngs(0)),
+    "Dropout": lambda: nnx.Dropout(0.5, rngs=nnx.Rngs(0)),
+    "Rngs": lambda: nnx.Rngs(0, params=1),
+    "MultiHeadAttention": lambda: nnx.MultiHeadAttention(
+        num_heads=1, in_features=3, qkv_features=4, decode=False, rngs=nnx.Rngs(0)
+    ),
+    "LSTMCell": lambda: nnx.LSTMCell(3, 2, rngs=nnx.Rngs(0)),
+    "LoRA": lambda: nnx.LoRA(3, 2, 3, rngs=nnx.Rngs(0)),
+    "Sequential": sequential,
+    "Average": nnx.metrics.Average,
+    "MultiMetric": lambda: nnx.MultiMetric(loss=nnx.metrics.Average(), acc=nnx.metrics.Accuracy()),
+    "Optimizer": lambda: nnx.Optimizer(sequential(), optax.adam(0.1), wrt=nnx.Param),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_of_the_library(name: str) -> None:
+    module = MODULES[name]()
+    assert check_exact(lambda: [module] * 5, kind="described") == 1
+    # Modules hold functions that are made anew for each, as those of initializers.
+    assert check_exact(lambda: [module, MODULES[name](), module, nnx.clone(module)]) <= 2
+
+
+def test_more_attributes_than_cpython_keeps_in_a_block() -> None:
+    assert len(vars(MODULES["MultiHeadAttention"]())) > 30
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_training_with_a_returned_module(train: bool) -> None:
+    """What the README says: a call returns what it changes."""
+
+    def body(jit: Any) -> Any:
+        traces = Traces()
+
+        @jit
+        def step(model: Any, optimizer: Any, x: Any) -> Any:
+            traces.tick()
+
+            graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+
+            def loss(params: Any) -> Any:
+                model = nnx.merge(graphdef, params, rest, copy=True)
+                return jnp.mean(model(x) ** 2), nnx.state(model, nnx.BatchStat)
+
+            (value, new), grads = jax.value_and_grad(loss, has_aux=True)(params)
+            nnx.update(model, new)
+            optimizer.update(model, grads)
+            return model, optimizer, value
+
+        model = sequential()
+        model.train() if train else model.eval()
+        optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
+        values = []
+        for _ in range(4):
+            model, optimizer, value = step(model, optimizer, BATCH)
+            values.append(value)
+        return jtu.tree_leaves((nnx.state(model), optimizer, values)), traces.count
+
+    theirs = body(jax.jit)
+    assert comparable(body(filter_jit)) == comparable(theirs)
+    assert theirs[1] == 1
+
+
+def test_changes_inside_are_not_written_back() -> None:
+    def body(jit: Any) -> Any:
+        metric = nnx.metrics.Average()
+
+        @jit
+        def update(metric: Any, x: Any) -> Any:
+            metric.update(values=x)
+            return metric
+
+        new = update(metric, BATCH)
+        return metric.count[...], metric.total[...], new.count[...], new.total[...]
+
+    assert comparable(body(filter_jit)) == comparable(body(jax.jit))
+    assert body(filter_jit)[0] == 0
+
+
+# ---- shared Variables ----
+
+
+class Tied(nnx.Module):
+    def __init__(self) -> None:
+        self.a = nnx.Param(X)
+        self.b = self.a
+        self.c = nnx.List([self.a, nnx.Param(X)])
+
+
+def test_shared_variables_are_a_tree() -> None:
+    """As under ``jax.jit``: a Variable that stands in two places becomes two."""
+    check_exact(lambda: [Tied()] * 4, kind="described", traces=1)
+    for jit in (jax.jit, filter_jit):
+        out = jit(lambda m: m)(Tied())
+        assert out.a is not out.b
+
+
+def test_a_shared_variable_that_is_no_longer_shared() -> None:
+    def trees() -> Iterator[Any]:
+        m = Tied()
+        yield m
+        m.b = nnx.Param(X + 1)
+        yield m
+        m.a.set_metadata("tag", 1)
+        yield m
+
+    assert check_exact(trees) == 2
+
+
+# ---- split and merge ----
+
+
+def test_split_and_merge() -> None:
+    def body(jit: Any) -> Any:
+        traces = Traces()
+
+        @jit
+        def apply(graphdef: Any, state: Any, x: Any) -> Any:
+            traces.tick()
+            model = nnx.merge(graphdef, state)
+            return model(x), nnx.state(model)
+
+        model = sequential()
+        results = []
+        for _ in range(3):
+            results.append(apply(*nnx.split(model), BATCH))
+        return jtu.tree_leaves(results), traces.count
+
+    static = body(lambda f: jax.jit(f, static_argnums=0))
+    assert comparable(body(jax.jit)) == comparable(static)
+    assert comparable(body(filter_jit)) == comparable(static)
+
+
+def test_graphdefs_are_told_apart() -> None:
+    class Net(nnx.Module):
+        def __init__(self, width: Any) -> None:
+            self.kernel, self.width = nnx.Param(X), width
+
+    def read(graphdef: Any, state: Any) -> Any:
+        width = nnx.merge(graphdef, state).width
+        return X * width, repr(width)
+
+    traces = Traces()
+    f = filter_jit(traces.counting(read))
+    widths = [1, True, 1.0, -1, -2, 0.0, -0.0, 1]
+    for width in widths:
+        assert described(f(*nnx.split(Net(width)))) == described(read(*nnx.split(Net(width))))
+    assert traces.count == 7
+
+
+def test_a_graphdef_whose_contents_change() -> None:
+    """A GraphDef itself never changes, but it holds the static values of the Module."""
+
+    class Config:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Config) and self.n == other.n
+
+        def __hash__(self) -> int:
+            return self.n
+
+    class Net(nnx.Module):
+        def __init__(self, config: Any) -> None:
+            self.kernel, self.config = nnx.Param(X), config
+
+    traces = Traces()
+    f = filter_jit(traces.counting(lambda graphdef, s: nnx.merge(graphdef, s).config.n * X))
+    config = Config(1)
+    graphdef, state = nnx.split(Net(config))
+    for n in (1, 1, 2, 2, 1, 3):
+        config.n = n
+        assert comparable(f(graphdef, state)) == comparable(n * X)
+    assert traces.count == 3
+
+
+def test_a_list_in_a_graphdef() -> None:
+    class Net(nnx.Module):
+        def __init__(self, sizes: Any) -> None:
+            self.kernel, self.sizes = nnx.Param(X), sizes
+
+    f = filter_jit(lambda graphdef, state: nnx.merge(graphdef, state).sizes[-1] * X)
+    sizes = [1]
+    graphdef, state = nnx.split(Net(sizes))
+    for n in (1, 1, 2, 3):
+        sizes[-1] = n
+        assert comparable(f(graphdef, state)) == comparable(X * n)
+
+
+def test_graphdefs_in_static_fields_and_metadata() -> None:
+    class Holder(eqx.Module):
+        state: Any
+        graphdef: Any = eqx.field(static=True)
+
+    def make(seed: int) -> Any:
+        graphdef, state = nnx.split(nnx.Linear(3, 3, use_bias=bool(seed % 2), rngs=nnx.Rngs(seed)))
+        return Holder(state, graphdef)
+
+    traces = Traces()
+    f = filter_jit(traces.counting(lambda h: nnx.merge(h.graphdef, h.state)(BATCH)))
+    first = [make(seed) for seed in (0, 1)]
+    for h in first * 3:
+        assert comparable(f(h)) == comparable(
+            jax.jit(lambda s, h=h: nnx.merge(h.graphdef, s)(BATCH))(h.state)
+        )
+    assert traces.count == 2
+
+
+# ---- State ----
+
+
+class OwnState(nnx.State):
+    """A kind of State that a program defines."""
+
+
+class OwnInit(nnx.State):
+    def __init__(self, mapping: Any, /, **kwargs: Any) -> None:
+        super().__init__({**dict(mapping), "made": X}, **kwargs)
+
+
+STATES: dict[str, Callable[[], Any]] = {
+    "empty": lambda: nnx.State({}),
+    "flat": lambda: nnx.State({"b": X, "a": X + 1}),
+    "nested": lambda: nnx.State({"b": {"c": X, "a": {"d": X + 1}}, "a": nnx.State({"e": X})}),
+    "Variables": lambda: nnx.State({"a": nnx.Param(X), "b": {"c": nnx.BatchStat(X, tag=1)}}),
+    "integers": lambda: nnx.State({10: X, 2: X + 1, 1: {3: X, 0: X}}),
+    "of a list": lambda: nnx.state(nnx.List([nnx.Param(X + i) for i in range(12)])),
+    "of a Module": lambda: nnx.state(sequential()),
+    "pure": lambda: nnx.to_pure_dict(nnx.state(sequential())),
+    "subclass": lambda: OwnState({"a": X}),
+    "from items": lambda: nnx.State(iter([("b", X), ("a", X)])),
+    "lists": lambda: nnx.State({"a": [X, (X, {"b": X})]}),
+    "static leaves": lambda: nnx.State({"a": "text", "b": 1, "c": X}),
+    "flat state": lambda: nnx.to_flat_state(nnx.state(sequential())),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_states(name: str) -> None:
+    make = STATES[name]
+    assert check_exact(lambda: [make(), make(), make()]) == 1
+    state = make()
+    assert check_exact(lambda: [state] * 5) == 1
+
+
+def test_states_are_read_natively() -> None:
+    for name in ("flat", "nested", "Variables", "integers", "subclass"):
+        assert _registry.registry.kind(STATES[name]()) == "object"
+
+
+def test_a_state_with_its_own_init() -> None:
+    same_as_jax(lambda s: (s, X), lambda: [OwnInit({"a": X}), OwnInit({"a": X}), OwnInit({"b": X})])
+    assert _registry.registry.kind(OwnInit({"a": X})) == "custom"
+
+
+def test_a_state_that_changes() -> None:
+    def trees() -> Iterator[Any]:
+        s = nnx.State({"a": X, "b": {"c": X}, "n": "text"})
+        changes: list[Callable[[], object]] = [
+            lambda: s.__setitem__("d", X),
+            lambda: s.__delitem__("a"),
+            lambda: s["b"].__setitem__("c", X + 1),
+            lambda: s["b"].__setitem__("e", X + 1),
+            lambda: s.__setitem__("n", "other"),
+            lambda: s.__setitem__("n", nnx.Param(X)),
+            lambda: s.__setitem__("b", nnx.State({"c": X})),
+            lambda: object.__setattr__(s, "_mapping", {"a": X}),
+            lambda: object.__setattr__(s, "_mapping", nnx.State({"a": X, "b": 1})._mapping),
+        ]
+        yield s
+        for change in changes:
+            change()
+            for _ in range(4):
+                yield s
+
+    check_exact(trees, lambda s: (s, X, re.sub("0x.*?>", "", repr(jtu.tree_structure(s)))))
+
+
+def test_a_state_whose_mapping_is_no_dict() -> None:
+    class Own(dict):  # type: ignore[type-arg]
+        pass
+
+    def trees() -> Iterator[Any]:
+        s = nnx.State({"a": X})
+        yield s
+        object.__setattr__(s, "_mapping", Own({"a": X, "b": X}))
+        yield s
+        yield s
+
+    check_exact(trees)

@@ -1,0 +1,157 @@
+"""States of Optax and Haiku, dataclasses of chex and penzai: exactly the pytrees that they are under
+``jax.jit``."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from filterjit import filter_jit
+from support.comparison import comparable, same
+from support.exactness import X, check_exact, described, look, same_as_jax
+
+optax = pytest.importorskip("optax")
+frozen_dict = pytest.importorskip("flax.core")
+
+ran: dict[str, int] = {}  # counts the calls of each __post_init__
+
+
+def count(name: str) -> None:
+    ran[name] = ran.get(name, 0) + 1
+
+
+PARAMS = {"w": jnp.ones((3, 1)), "b": jnp.zeros(1)}
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "adamw": lambda: optax.adamw(0.1),
+    "chain": lambda: optax.chain(optax.clip(1.0), optax.scale_by_adam(), optax.scale(-0.1)),
+    "lookahead": lambda: optax.apply_if_finite(optax.sgd(0.1), 3),
+    "ema": lambda: optax.ema(0.9),
+    "noise": lambda: optax.add_noise(0.1, 0.1, jax.random.key(0)),
+    "frozen": lambda: optax.partition(
+        {"x": optax.adam(0.1), "y": optax.set_to_zero()}, {"w": "x", "b": "y"}
+    ),
+}
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_states_of_optax(name: str, frozen: bool) -> None:
+    if frozen and name == "frozen":
+        pytest.skip("its labels are a dict")
+    params = frozen_dict.freeze(PARAMS) if frozen else PARAMS
+    state = OPTIMIZERS[name]().init(params)
+    assert check_exact(lambda: [state] * 6) == 1
+    assert check_exact(lambda: [state, OPTIMIZERS[name]().init(params)]) == 1
+
+
+def test_haiku() -> None:
+    hk = pytest.importorskip("haiku")
+
+    def forward(x: Any) -> Any:
+        count = hk.get_state("count", (), init=jnp.zeros)
+        hk.set_state("count", count + 1)
+        return hk.nets.MLP([3, 2])(x)
+
+    model = hk.transform_with_state(forward)
+    params, state = model.init(jax.random.key(0), X[None])
+    assert check_exact(lambda: [(params, state)] * 6) == 1
+    out = filter_jit(model.apply)(params, state, None, X[None])
+    assert comparable(out) == comparable(jax.jit(model.apply)(params, state, None, X[None]))
+    training = hk.LSTMState(X, X + 1)
+    assert check_exact(lambda: [training] * 6) == 1
+
+
+@pytest.mark.parametrize("mappable", [False, True])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_chex(mappable: bool, frozen: bool) -> None:
+    chex = pytest.importorskip("chex")
+
+    @functools.partial(chex.dataclass, mappable_dataclass=mappable, frozen=frozen)
+    class Local:
+        a: Any
+        b: Any = None
+        posted: Any = None
+
+        def __post_init__(self) -> None:
+            count("chex")
+
+    one = lambda: Local(a=X, b=[X, {"c": X}])
+    assert check_exact(lambda: [one(), one(), Local(a=X), Local(a=(X, X)), one()]) == 3
+    x = one()
+    assert check_exact(lambda: [x] * 6) == 1
+    assert check_exact(lambda: [Local(a=X, b=b) for b in (1, True, 1.0, "1", 1)]) == 4
+
+    def number(jit: Any) -> int:
+        f = jit(lambda x: x)
+        f(x)
+        before = ran["chex"]
+        f(x)
+        return ran["chex"] - before
+
+    assert number(filter_jit) == number(jax.jit) > 0
+
+    def trees() -> Iterator[Any]:
+        y = one()
+        yield y
+        object.__setattr__(y, "a", (X, X))
+        yield y
+        object.__setattr__(y, "extra", 1)
+        yield y
+
+    same_as_jax(look, trees)  # rebuilt without `extra`
+    if mappable:
+        assert dict(filter_jit(lambda x: x)(one())).keys() == {"a", "b", "posted"}
+
+
+def test_chex_with_static_fields() -> None:
+    chex = pytest.importorskip("chex")
+
+    @chex.dataclass
+    class Local:
+        a: Any
+        s: Any = dataclasses.field(default=1, metadata={"static": True})
+
+    trees = lambda: [Local(a=X, s=s) for s in (1, 2, 1)]
+    check_exact(trees)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_penzai() -> None:
+    pytest.importorskip("penzai")
+    from penzai import pz
+
+    @pz.pytree_dataclass
+    class Local(pz.Struct):
+        a: Any
+        s: Any = dataclasses.field(metadata={"pytree_node": False}, default=1)
+
+    @pz.pytree_dataclass
+    class PostInit(pz.Struct):
+        a: Any
+
+        def __post_init__(self) -> None:
+            count("penzai")
+
+    assert check_exact(lambda: [Local(X), Local(X, 2), Local(X, True), Local(X)]) == 3
+    x = Local([X, Local(X)])
+    assert check_exact(lambda: [x] * 6) == 1
+    check_exact(lambda: [PostInit(X), PostInit(X)])
+
+    def trees() -> Iterator[Any]:
+        y = Local(X)
+        for s in (1, -1, -2, 1):
+            object.__setattr__(y, "s", s)
+            yield y
+            yield y
+
+    assert check_exact(trees) == 3
+    named = pz.nx.wrap(jnp.ones((2, 3))).tag("a", "b")
+    assert check_exact(lambda: [named, named]) == 1
+    layer = pz.nn.Linear.from_config("l", jax.random.key(0), {"i": 2}, {"o": 3})
+    assert check_exact(lambda: [layer, layer]) == 1
+    out = filter_jit(lambda layer: layer)(layer)
+    assert same(out, layer) or described(out) == described(layer)
