@@ -72,14 +72,20 @@ BUILTINS: tuple[Any, ...] = ([], (), {}, None, 0, "", range(0), json.dumps)
 
 
 def _classes() -> dict[str, Any]:
-    """A class of arrays, and one for each layer.
+    """A class of arrays, one for each kind of object, and one for each layer.
 
     The core finds types by their addresses in a table.  Each class gets an entry without a
     collision, so that no count depends on these addresses.
     """
-    from core_support import Array, Module
+    from core_support import Array, Described, Module, Pair, Slots, Variable
 
-    made: dict[str, tuple[type, dict[str, Any]]] = {"Array": (Array, {"__slots__": ()})}
+    made: dict[str, tuple[type, dict[str, Any]]] = {
+        "Array": (Array, {"__slots__": ()}),
+        "Pair": (Pair, {}),
+        "Slots": (Slots, {"__slots__": ()}),
+        "Variable": (Variable, {"__slots__": ()}),
+        "Described": (Described, {}),
+    }
     for name, (dynamic, static) in LAYERS.items():
         fields = {"dynamic": tuple(dynamic.split()), "static": tuple(static.split())}
         made[name] = Module, fields
@@ -113,7 +119,19 @@ def _trees(classes: dict[str, Any]) -> dict[str, Any]:
         attention = layer("Attention", *projections, 1)
         return layer("Block", first, attention, second, mlp(3, layer))
 
+    def variable() -> Any:
+        return classes["Variable"](array(), trainable=True, hooks=None)
+
+    def described() -> Any:
+        nodes = ("weight", "bias")
+        return classes["Described"](
+            nodes, weight=variable(), bias=variable(), size=3, use_bias=True
+        )
+
     return {
+        "50 objects": [classes["Pair"](x=array(), y=array(), tag=3) for _ in range(50)],
+        "50 objects with slots": [classes["Slots"](x=array(), y=array(), tag=3) for _ in range(50)],
+        "32 modules that describe themselves, 64 variables": [described() for _ in range(32)],
         "MLP": mlp(5, layer),
         "MLP with statics compared by ==": mlp(5, range(0)),
         "transformer of 24 layers": [block() for _ in range(24)],

@@ -252,8 +252,8 @@ def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
     describe = _flax_compat.describer(cls)
     if describe is None:
         return None
-    children, _, unflatten, _ = flatten_with_keys(x)
-    if not _has_just(unflatten(children), cls, _attributes(x)):
+    children, aux, unflatten, _ = flatten_with_keys(x)
+    if not _has_just(unflatten(aux, children), cls, _attributes(x)):
         return None
     return "described", _key_of(cls), describe
 

@@ -37,6 +37,9 @@ any other type                               its ``__eq__`` and its hash
 A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value of the last
 group that raises in ``__hash__`` is compared by identity.
 
+A member of an enum, a class, a sharding, mesh or ufunc of JAX, and the mapping in which Flax says of
+attributes whether they are data, are *immutable*: such a value is not compared with itself again.
+
 *Attributes* are the ``__dict__`` and the slots of an instance, without the results of
 ``functools.cached_property``. An instance has *other memory* if a base in C, which is not in the
 table, makes it larger (`is_known`).
