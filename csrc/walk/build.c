@@ -395,10 +395,13 @@ static PyObject *
 build_partial(PyTypeObject *type, PyObject *const *values)
 {
     PyObject *result = NULL, *arguments = NULL;
-    PyObject *list = PySequence_List(values[0]), *keywords = PyDict_New();
-    if (list == NULL || keywords == NULL || PyList_Insert(list, 0, values[2]) < 0 ||
-        (arguments = PyList_AsTuple(list)) == NULL) {
+    PyObject *given = fj_tuple_of(values[0]), *keywords = given == NULL ? NULL : PyDict_New();
+    if (keywords == NULL || (arguments = PyTuple_New(PyTuple_GET_SIZE(given) + 1)) == NULL) {
         goto done;
+    }
+    PyTuple_SET_ITEM(arguments, 0, Py_NewRef(values[2]));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++) {
+        PyTuple_SET_ITEM(arguments, i + 1, Py_NewRef(PyTuple_GET_ITEM(given, i)));
     }
     if (PyDict_Update(keywords, values[1]) < 0) {
         if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
@@ -414,7 +417,7 @@ build_partial(PyTypeObject *type, PyObject *const *values)
 done:
     Py_XDECREF(arguments);
     Py_XDECREF(keywords);
-    Py_XDECREF(list);
+    Py_XDECREF(given);
     return result;
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import importlib.machinery
 import importlib.util
 import inspect
@@ -210,8 +211,8 @@ class Object:
     layout: ClassVar[tuple[Any, ...]]
 
     def __init__(self, **attributes: Any) -> None:
-        for name, value in attributes.items():
-            object.__setattr__(self, name, value)
+        for name in list(attributes):
+            object.__setattr__(self, name, attributes[name])
 
 
 class Pair(Object):
@@ -246,6 +247,32 @@ class Variable(Object):
         super().__init__(value=value, metadata=metadata)
 
 
+class Init(Slots):
+    """Is built without its ``__init__`` as long as the class does not change."""
+
+    __slots__ = ()
+    layout = (*Slots.layout[:4], "init", {})
+
+
+class Called(Pair):
+    """Is built by a call."""
+
+    layout = (*Pair.layout[:4], "call", {})
+
+
+class Part(functools.partial):  # type: ignore[type-arg]
+    """A function and its arguments, as ``jax.tree_util.Partial``."""
+
+    layout: ClassVar[tuple[Any, ...]] = (
+        ("args", "keywords"),
+        ("func",),
+        ((0,), (1,), "func"),
+        (),
+        "partial",
+        {},
+    )
+
+
 class Described:
     """A node whose instances tell in `nodes` which of their attributes are children."""
 
@@ -255,10 +282,11 @@ class Described:
         vars(self).update(attributes, nodes=tuple(nodes))
 
     def describe(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...] | None] | None:
-        names = sorted(vars(self))
-        dynamic = tuple(name for name in names if name in self.nodes)
-        static = tuple(name for name in names if name not in self.nodes)
-        return dynamic, static, None
+        dynamic: list[str] = []
+        static: list[str] = []
+        for name in sorted(vars(self)):
+            (dynamic if name in self.nodes else static).append(name)
+        return tuple(dynamic), tuple(static), None
 
 
 class Box:
@@ -319,7 +347,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
         return "module", None, cls.dynamic, cls.static, WRAPPER
     if issubclass(cls, Record):
         return "object", None, ("data", "other"), ("tag",), None, (), "call", {}
-    if issubclass(cls, Object):
+    if issubclass(cls, (Object, Part)):
         return "object", None, *cls.layout
     if issubclass(cls, Described):
         return "described", None, cls.describe
@@ -536,7 +564,7 @@ def _attributes(x: Any) -> dict[str, Any]:
     A Module that is built without some wrapper attributes has `missing` in their place, as in
     Equinox.
     """
-    if isinstance(x, Object):
+    if isinstance(x, (Object, Part)):
         return {name: getattr(x, name) for names in x.layout[:2] for name in names}
     names = (*x.dynamic, *x.static, *WRAPPER) if isinstance(x, Module) else vars(x)
     return {k: v for k, v in vars(x).items() if k in names and v is not missing}
@@ -557,7 +585,7 @@ def same(a: Any, b: Any) -> bool:
         in_order = not isinstance(a, collections.OrderedDict) or list(a) == list(b)
         factory = getattr(a, "default_factory", None) is getattr(b, "default_factory", None)
         return in_order and factory and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (Module, Record, Object, Described)):
+    if isinstance(a, (Module, Record, Object, Part, Described)):
         x, y = _attributes(a), _attributes(b)
         return x.keys() == y.keys() and all(same(x[k], y[k]) for k in x)
     if isinstance(a, Box):

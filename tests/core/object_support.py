@@ -18,7 +18,6 @@ from core_support import (
     Variable,
     classify,
 )
-from core_support import make_registry as _make_registry
 
 
 def layout(
@@ -166,7 +165,7 @@ def _rebuilt(cls: Any, children: Any, aux: Any) -> Any:
 
 
 make_registry = functools.partial(
-    _make_registry,
+    core_support.make_registry,
     classify=classify_object,
     flatten_one_level=flatten_one_level,
     flatten_with_keys=flatten_with_keys,

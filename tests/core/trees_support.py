@@ -1,6 +1,7 @@
 """Trees of every kind of node."""
 
 import collections
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -8,15 +9,24 @@ from typing import Any
 from core_support import (
     Array,
     Box,
+    Called,
+    Described,
+    Frozen,
+    Init,
     Keyed,
     Linear,
     LoudPoint,
     Maybe,
     Module,
+    Object,
     OtherArray,
+    Pair,
+    Part,
     Point,
     Record,
+    Slots,
     Value,
+    Variable,
 )
 from node_support import WithDescriptor, wide
 
@@ -33,6 +43,15 @@ def children(x: Any) -> list[tuple[Any, Any]] | None:
         return [(k, x[k]) for k in (x if type(x) is collections.OrderedDict else sorted(x))]
     if isinstance(x, Module):
         return [(k, getattr(x, k)) for k in x.dynamic if hasattr(x, k)]
+    if isinstance(x, Frozen):
+        return sorted(x.items.items())
+    if isinstance(x, (Object, Part)):
+        return [
+            (key[0] if isinstance(key, tuple) else key, getattr(x, name))
+            for name, key in zip(x.layout[0], x.layout[2] or x.layout[0], strict=False)
+        ]
+    if isinstance(x, Described):
+        return [(name, getattr(x, name)) for name in sorted(x.nodes)]
     if isinstance(x, Record):
         return [("data", x.data), ("other", x.other)]
     return list(enumerate(x.children)) if isinstance(x, Box) else None
@@ -43,6 +62,9 @@ def _factory() -> int:
 
 
 _Wide = wide(40)
+_LAYOUT = tuple(f"field{i:02}" for i in range(40)), (), None, (), "fill", {}
+_WideObject: Any = type("WideObject", (Object,), {"layout": _LAYOUT})
+_WideSlots: Any = type("WideSlots", (Object,), {"layout": _LAYOUT, "__slots__": _LAYOUT[0]})
 
 # Each makes a tree with up to three arrays.
 TREES: dict[str, Callable[[Any, Any, Any], Any]] = {
@@ -72,6 +94,18 @@ TREES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "wide_module": lambda x, y, z: _Wide(**dict.fromkeys(_Wide.dynamic, x)),
     "descriptor_module": lambda x, y, z: WithDescriptor(weight=x, size=(1, Value(2))),
     "dataclass": lambda x, y, z: Record(x, [y], ("a", frozenset([1, 2]))),
+    "pair": lambda x, y, z: Pair(x=x, y=[y], tag=Value(3)),
+    "slots": lambda x, y, z: Slots(x=x, y=[y], tag=Value(3)),
+    "init": lambda x, y, z: Init(x=x, y=[y], tag="tag"),
+    "called": lambda x, y, z: Called(x=x, y=[y], tag="tag"),
+    "partial": lambda x, y, z: Part(max, x, 2, key=y),
+    "partial_of_a_partial": lambda x, y, z: Part(functools.partial(max, key=1), x),
+    "frozen": lambda x, y, z: Frozen({"b": x, "a": [y], "c": 2}),
+    "frozen_numbers": lambda x, y, z: Frozen({2: x, -1: y}),
+    "variable": lambda x, y, z: Variable(x, kind="k", other=Value(3)),
+    "described": lambda x, y, z: Described(("x", "y"), x=x, y=[y], z=2),
+    "wide_object": lambda x, y, z: _WideObject(**dict.fromkeys(_WideObject.layout[0], x)),
+    "wide_slots": lambda x, y, z: _WideSlots(**dict.fromkeys(_WideSlots.layout[0], x)),
     "custom": lambda x, y, z: Box([x, (y, 2)], aux=("aux", 1)),
     "custom_empty": lambda x, y, z: Box([]),
     "deep": lambda x, y, z: (
@@ -103,6 +137,11 @@ def one_of_each(
         "p": (Point(array(), 2), LoudPoint(1, array()), None),
         "r": Record(array(), [1], static),
         "b": box((array(), 3), aux=static),
+        "f": [Frozen({"k": array(), "a": [1, array()]}), Variable(array(), kind=value())],
+        "t": (
+            Described(("x",), x=array(), y=static),
+            Pair(x=array(), y=Slots(x=1, y=2, tag=3), tag=1),
+        ),
         "o": collections.OrderedDict(b=1, a=array()),
         "d": collections.defaultdict(int, k=other()),
         "s": [value(), (1, 2), Keyed((1,)), 2.5, len, "text"],
@@ -110,10 +149,10 @@ def one_of_each(
 
 
 def random_tree(source: random.Random, depth: int = 4) -> Any:
-    """All leaves are different objects, except for None."""
+    """All leaves are different objects, except for None; a Variable has the path of its value."""
     below = lambda: random_tree(source, depth - 1)
     few = range(source.randrange(5))
-    kind = source.randrange(14) if depth else source.randrange(3)
+    kind = source.randrange(18) if depth else source.randrange(3)
     if kind <= 2:
         return (Array(), Value(source.random()), None)[kind]
     if kind <= 5:
@@ -129,4 +168,8 @@ def random_tree(source: random.Random, depth: int = 4) -> Any:
         lambda: Point(below(), below()),
         lambda: Record(below(), below(), "tag"),
         lambda: Box([below() for _ in few], aux="aux"),
+        lambda: Slots(x=below(), y=below(), tag="tag"),
+        lambda: Frozen({f"k{i}": below() for i in reversed(few)}),
+        lambda: Variable(below(), kind="kind"),
+        lambda: Described(("x", "y"), x=below(), y=below(), z=1),
     )[kind - 10]()

@@ -165,7 +165,11 @@ def filters() -> tuple[Any, ...]:
     return (
         ("and", ARRAYS, ("leaf", lambda x: x.value == 7)),
         ("or", path, ("not", True)),
-        ("tree", {k: len if k == "b" else False for k in "bdmoprs"}, lambda f: ("array", callable)),
+        (
+            "tree",
+            {k: len if k == "b" else False for k in "bdfmoprst"},
+            lambda f: ("array", callable),
+        ),
         ("array", lambda x: isinstance(x, cs.OtherArray)),
     )
 

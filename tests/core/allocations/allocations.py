@@ -41,6 +41,7 @@ LOST = ("error return without exception set",)
 LEAKED = {"match_sets", "hit_that_holds_references_sets"}
 if sys.version_info >= (3, 13):
     LEAKED |= {"parts_descriptor_module", "partition_descriptor_module", "bound_methods"}
+    LEAKED |= {"parts_described", "partition_described"}
     if not testing.reads_instance_values:  # so that instances that are read get a dict
         LEAKED |= {"parts_module", "partition_module"}
 NAMES = ["blocks", *(f"references to {x!r}"[:60] for x in SHARED)]

@@ -137,7 +137,8 @@ def hit_of_a_python_free_walk() -> Scenario:
 
 
 for _name, _make in TREES.items():
-    if _name not in ("maybe", "many", "wide_module"):  # more arrays than Jitted takes
+    # More arrays than Jitted takes.
+    if _name not in ("maybe", "many", "wide_module", "wide_object", "wide_slots"):
 
         def hit(name: str = _name) -> Scenario:
             kept = Kept()

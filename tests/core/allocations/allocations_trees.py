@@ -319,7 +319,11 @@ def filters() -> Scenario:
         ("array", lambda x: isinstance(x, OtherArray)),
         ("path", (("name", "s"), ("slice", 0, 2, None))),
         ("path", (("name", "b"), ("index", 1))),
-        ("tree", {k: len if k == "b" else False for k in "bdmoprs"}, lambda f: ("leaf", callable)),
+        (
+            "tree",
+            {k: len if k == "b" else False for k in "bdfmoprst"},
+            lambda f: ("leaf", callable),
+        ),
         ("path", ((("name", "é")), ("glob", bool))),
     )
 
@@ -370,4 +374,4 @@ def is_leaf() -> Scenario:
     def call() -> Any:
         return core.tree_leaves(registry, tree, predicate)
 
-    return call, lambda found: expect(len(found) == 13)
+    return call, lambda found: expect(len(found) == 17)

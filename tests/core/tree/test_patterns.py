@@ -156,7 +156,7 @@ def keyed_places(x: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
         return
     size = len(x) if type(x) in (tuple, list) else None
     for key, child in below:
-        yield from keyed_places(child, (*keys, (key, size)))
+        yield from keyed_places(child, keys if key is None else (*keys, (key, size)))
 
 
 def test_random_patterns(registry: Any) -> None:

@@ -26,7 +26,7 @@ def places(
         yield path, x
     else:
         for key, child in below:
-            yield from places(child, is_leaf, (*path, key))
+            yield from places(child, is_leaf, path if key is None else (*path, key))
 
 
 LEAVES = {"array", "other_array", "maybe_array", "maybe_static", "static"}
