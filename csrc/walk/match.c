@@ -152,6 +152,11 @@ match_item(Match *m, PyObject *object)
         m->next++;
         return FJ_MATCH_YES;
     }
+    if (node->code == FJ_ARRAY && object != NULL &&
+        Py_TYPE(object) == m->registry->array_type) {
+        m->next++;
+        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+    }
     return match_child(m, object);
 }
 
@@ -427,6 +432,12 @@ match_object(Match *m, const FjNode *node, PyObject *object)
         return NEEDS_PYTHON;
     }
     int result = FJ_MATCH_YES;
+    if (view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == node->arity) {
+        for (uint32_t i = 0; i < node->arity; i++) {
+            result = view.values[i] == NULL ? NEEDS_PYTHON : result;
+        }
+        return result == FJ_MATCH_YES ? match_items(m, view.values, node->arity) : result;
+    }
     for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         PyObject *value = fj_fields_peek_object(object, &view, kind, i);
         result = value == NULL ? NEEDS_PYTHON : match_item(m, value);
