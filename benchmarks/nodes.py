@@ -149,11 +149,15 @@ SIZES = (8, 32, 128, 512)
 
 
 class Ratios(NamedTuple):
-    """The microseconds of a flat call, and how much longer the others take."""
+    """The microseconds of a flat call, and how much longer the others take.
+
+    `built` is a flat call followed by `filterjit.unflatten`: the floor of what returns a tree.
+    """
 
     flat: float
     ours: float
     jax: float
+    built: float
 
 
 class Row(NamedTuple):
@@ -173,12 +177,16 @@ def _new_arrays(tree: Any) -> Any:
 def _ratios(function: Callable[[Any], Any], tree: Any, seconds: float) -> Ratios:
     leaves = jtu.tree_leaves(tree)
     flat, ours, plain = jax.jit(function), filterjit.filter_jit(function), jax.jit(function)
+    structure = filterjit.flatten(tree)[1]
     calls = {"flat": lambda: flat(leaves), "ours": lambda: ours(tree), "jax": lambda: plain(tree)}
+    if function is _new_arrays:
+        calls["built"] = lambda: structure.unflatten(flat(leaves))
     for call in calls.values():
         jax.block_until_ready(jtu.tree_leaves(call()))
     timers = {name: functools.partial(in_a_row, call) for name, call in calls.items()}
     times = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
-    return Ratios(times["flat"] * 1e6, *(times[n] / times["flat"] for n in ("ours", "jax")))
+    ratios = {name: times[name] / times["flat"] for name in calls if name != "flat"}
+    return Ratios(times["flat"] * 1e6, **({"built": 1.0} | ratios))
 
 
 def measure(summary: str, tree: Any, seconds: float) -> Row:
@@ -188,10 +196,19 @@ def measure(summary: str, tree: Any, seconds: float) -> Row:
 
 def table(rows: Sequence[Row], markdown: bool) -> str:
     """Returns the rows as text."""
-    head = ["tree", *("flat", "filterjit", "`jax.jit`") * 2]
+    head = ["tree", "flat", "filterjit", "`jax.jit`"]
+    head += ["flat, returned", "then `unflatten`", "filterjit", "`jax.jit`"]
     cells = [
-        [row.summary]
-        + [text for r in row[1:] for text in (f"{r.flat:.0f} us", f"{r.ours:.2f}", f"{r.jax:.2f}")]
+        [
+            row.summary,
+            f"{row.match.flat:.0f} us",
+            *(f"{ratio:.2f}" for ratio in (row.match.ours, row.match.jax)),
+            f"{row.returned.flat:.0f} us",
+            *(
+                f"{ratio:.2f}"
+                for ratio in (row.returned.built, row.returned.ours, row.returned.jax)
+            ),
+        ]
         for row in rows
     ]
     return lay_out([head, *cells], markdown=markdown)
