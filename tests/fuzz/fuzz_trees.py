@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from fuzz_flax import Slotted, change_flax, draw_flax
 from fuzz_oracle import WRAPPER, copy, is_array, kind_of, remember, twin, walk
 
 from filterjit import _core
@@ -448,7 +449,7 @@ def draw_tree(rng: random.Random, wrapped: list[Any], depth: int = 3) -> Any:
     def dict_of(make: Callable[[Any], Any]) -> Any:
         return make({key: inner() for key in _keys(rng)})
 
-    match rng.randrange(18):
+    match rng.randrange(22):
         case 0 | 1:
             return tuple(_children(rng, inner))
         case 2 | 3:
@@ -477,6 +478,9 @@ def draw_tree(rng: random.Random, wrapped: list[Any], depth: int = 3) -> Any:
         case 16:
             make = rng.choice([eqx.Partial, jtu.Partial])
             return make(plain, inner(), y=inner())
+        case 17 | 18 | 19 | 20:
+            field, leaf = lambda: draw_field(rng), lambda: draw_leaf_static(rng)
+            return draw_flax(rng, inner, field, leaf, lambda: dict_of(dict))
         case _:
             if wrapped and rng.randrange(2):
                 f = rng.choice(wrapped)
@@ -541,14 +545,31 @@ def draw_large(rng: random.Random) -> Any:
 
     def row(i: int) -> Any:
         layer = Layer(_ARRAYS[0], (_ARRAYS[1], i), rng.choice(NUMBERS), f"name {i}")
-        return rng.choice([lambda: layer, lambda: [layer, None], lambda: Point(layer, i)])()
+        forms: list[Callable[[], Any]] = [
+            lambda: layer,
+            lambda: [layer, None],
+            lambda: Point(layer, i),
+            lambda: {"layer": layer, "i": i},
+            lambda: Slotted(layer, i),
+        ]
+        return rng.choice(forms)()
 
     return Layer([row(i) for i in range(9)], _ARRAYS[2], "root", len)
 
 
 def change_large(rng: random.Random, model: Any) -> None:
     """Replaces something in one place of the model, maybe by an object at the same address."""
-    owner = rng.choice([x for x in walk(model) if type(x) in (Layer, list)])
+    owner = rng.choice([x for x in walk(model) if type(x) in (Layer, list, dict, Slotted)])
+    if type(owner) in (dict, Slotted):
+        put: Any = {"i": twin(rng.choice(NUMBERS)), "layer": draw_array(rng)}
+        if type(owner) is dict:
+            key = rng.choice(list(owner))
+            owner[key] = copy(owner.pop(key)) if rng.randrange(2) else put[key]
+        elif rng.randrange(2):
+            owner.meta = put["i"]
+        else:
+            owner.a = copy(owner.a)
+        return
     if type(owner) is list:
         place = rng.randrange(len(owner))
         if place and rng.randrange(3) == 0:
@@ -719,6 +740,8 @@ def _mutate_node(rng: random.Random, node: Any, wrapped: list[Any], done: list[s
         else:
             node.children.append(fresh())
             done.append(kind.name)
+    elif change_flax(rng, node, fresh, lambda: draw_field(rng)):
+        done.append(kind.name)
 
 
 def has_missing_fields(tree: Any) -> bool:

@@ -48,8 +48,11 @@ UNPICKLABLE = (
 
 
 def jax_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[str]:
-    found = jtu.tree_leaves_with_path(tree, is_leaf)
-    return [jtu.keystr(path, simple=True, separator=".") for path, _ in found]
+    """Returns the paths of JAX, which has a step `value` from a Variable of Flax to its value."""
+    found = [path for path, _ in jtu.tree_leaves_with_path(tree, is_leaf)]
+    step = jtu.GetAttrKey("value")
+    shorter = [tuple(key for key in path if key != step) for path in found]
+    return [jtu.keystr(path, simple=True, separator=".") for path in shorter]
 
 
 # ---- one tree ----

@@ -3,6 +3,7 @@
 from typing import Any
 
 import flax.struct
+from flax import nnx
 
 
 @flax.struct.dataclass
@@ -15,3 +16,16 @@ class FlaxStruct:
 class FlaxPyTreeNode(flax.struct.PyTreeNode):
     a: Any
     meta: Any = flax.struct.field(pytree_node=False, default=(1, 2))
+
+
+class FlaxModule(nnx.Module):
+    """An NNX Module with Variables, a list, and static attributes."""
+
+    def __init__(self, a: Any) -> None:
+        self.kernel = nnx.Param(a, tag=("x", 1))
+        self.layers = nnx.List([nnx.BatchStat(a), a, "static"])
+        self.width = 3
+
+
+def flax_state(a: Any) -> Any:
+    return nnx.State({"b": nnx.Param(a), "a": {"c": a, "n": 1}})

@@ -13,7 +13,7 @@ import jax.tree_util as jtu
 import numpy as np
 import optax
 
-from .flax_nodes import FlaxPyTreeNode, FlaxStruct
+from .flax_nodes import FlaxModule, FlaxPyTreeNode, FlaxStruct, flax_state
 from .modules import (
     AllStatic,
     ByProperty,
@@ -224,6 +224,8 @@ TREES: dict[str, Callable[[], Any]] = {
     "dataclass with __post_init__": lambda: RegisteredWithPostInit(ARRAY),
     "flax.struct": lambda: FlaxStruct(ARRAY),
     "flax PyTreeNode": lambda: FlaxPyTreeNode(ARRAY),
+    "flax NNX Module": lambda: FlaxModule(ARRAY),
+    "flax NNX State": lambda: flax_state(ARRAY),
     "flax FrozenDict": lambda: flax.core.FrozenDict({"a": {"b": ARRAY}}),
     "custom": lambda: Custom(ARRAY, 2, label="x"),
     "custom without children": lambda: Custom(),

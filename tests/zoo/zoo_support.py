@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from flax.nnx import Variable
 from jax.experimental.compilation_cache import compilation_cache
 
 import filterjit
@@ -128,6 +129,7 @@ PLACES: dict[str, Place] = {
     ),
     "Module in a static field": (lambda c: Holder(None, Holder(c)), lambda arg: arg.s.x),
     "aux data": (lambda c: Custom(None, label=c), lambda arg: arg.label),
+    "metadata of a Variable": (lambda c: Variable._new(None, {"c": c}), lambda arg: arg.c),
 }
 # Where arrays and NumPy's scalars are static too.
 STATIC = tuple(PLACES)[3:]
