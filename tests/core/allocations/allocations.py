@@ -43,7 +43,19 @@ if sys.version_info >= (3, 13):
     LEAKED |= {"parts_descriptor_module", "partition_descriptor_module", "bound_methods"}
     LEAKED |= {"parts_described", "partition_described"}
     if not testing.reads_instance_values:  # so that instances that are read get a dict
-        LEAKED |= {"parts_module", "partition_module"}
+        LEAKED |= {"filters", "attributes_of_bound_methods"} | {
+            f"{walk}_{name}"
+            for walk in ("parts", "partition")
+            for name in (
+                "module",
+                "dataclass",
+                "pair",
+                "called",
+                "frozen",
+                "frozen_numbers",
+                "deep",
+            )
+        }
 NAMES = ["blocks", *(f"references to {x!r}"[:60] for x in SHARED)]
 
 
