@@ -15,6 +15,8 @@
 #include "base/hash.h"
 #include "structure/fields.h"
 
+#define MOST_LAYOUTS 1000 /* of a described type, before they are forgotten */
+
 const char *const fj_node_kind_names[FJ_KIND_COUNT] = {
     [FJ_ARRAY] = "array",
     [FJ_PER_INSTANCE] = "per_instance",
@@ -41,6 +43,7 @@ kind_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->weak);
     Py_VISIT(self->key);
+    Py_VISIT(self->immutable);
     Py_VISIT(self->names);
     Py_VISIT(self->keys);
     Py_VISIT(self->makers);
@@ -56,6 +59,7 @@ kind_clear(PyObject *op)
     FjNodeKind *self = (FjNodeKind *)op;
     Py_CLEAR(self->weak);
     Py_CLEAR(self->key);
+    Py_CLEAR(self->immutable);
     Py_CLEAR(self->flatten);
     Py_CLEAR(self->describe);
     Py_CLEAR(self->layouts);
@@ -278,10 +282,13 @@ read_answer(FjNodeKind *kind, PyObject *answer)
     }
     kind->code = (FjKindCode)code;
     PyObject *key = PyTuple_GET_SIZE(answer) > 1 ? PyTuple_GET_ITEM(answer, 1) : Py_None;
-    if (PyTuple_Check(key) &&
-        !PyArg_ParseTuple(key, "Op;a key is a callable or (callable, bool)", &key,
-                          &kind->immutable)) {
-        return -1;
+    if (PyTuple_Check(key)) {
+        PyObject *immutable;
+        if (!PyArg_ParseTuple(key, "OO;a key is a callable or (callable, immutable)", &key,
+                              &immutable)) {
+            return -1;
+        }
+        kind->immutable = Py_NewRef(immutable);
     }
     kind->key = key == Py_None ? NULL : Py_NewRef(key);
     PyObject *detail = PyTuple_GET_SIZE(answer) > 2 ? PyTuple_GET_ITEM(answer, 2) : NULL;
@@ -451,6 +458,9 @@ fj_registry_described_kind(FjNodeKind *kind, PyObject *object, FjNodeKind **desc
     if (description == Py_None) {
         Py_DECREF(description);
         return 0;
+    }
+    if (PyDict_GET_SIZE(kind->layouts) >= MOST_LAYOUTS) {
+        PyDict_Clear(kind->layouts); /* the next trees do not equal the earlier ones: a miss */
     }
     PyObject *found = Py_XNewRef(PyDict_GetItemWithError(kind->layouts, description));
     if (found == NULL && !PyErr_Occurred()) {
@@ -674,7 +684,8 @@ PyDoc_STRVAR(
     "None,\n"
     "or left out, if there is none. A pair (key, True) says besides that nothing changes "
     "what\n"
-    "such a value is equal to. The details are, by the name of the kind:\n"
+    "such a value is equal to; in the place of True may be a function that says so of a\n"
+    "value. The details are, by the name of the kind:\n"
     "\n"
     "    module      dynamic, static, wrapper: the names of its dynamic fields, its static\n"
     "                fields and the attributes that a wrapper has besides\n"

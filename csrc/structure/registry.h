@@ -68,7 +68,9 @@ struct FjNodeKind {
     /* A callable, or NULL: where a value of the type is static, the result of the callable is
      * hashed and compared instead. */
     PyObject *key;
-    int immutable; /* nothing changes what such a value is equal to */
+    /* Whether nothing changes what such a value is equal to: NULL if that is not so, True, or
+     * a callable that says so of a value. */
+    PyObject *immutable;
 
     /* FJ_NAMEDTUPLE: instances are built by filling in a tuple, without calling the class. */
     int fill_directly;

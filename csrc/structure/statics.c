@@ -112,11 +112,18 @@ fj_static_is_immutable(FjRegistry *registry, PyObject *value)
     if (fj_static_is_inert(registry, value)) {
         return 1;
     }
-    FjNodeKind *kind = rule_of(registry, Py_TYPE(value)) == BY_TYPE
-                           ? fj_registry_kind(registry, value)
-                           : NULL;
-    int result = kind != NULL ? kind->immutable : PyErr_Occurred() ? -1 : 0;
-    Py_XDECREF(kind);
+    if (rule_of(registry, Py_TYPE(value)) != BY_TYPE) {
+        return 0;
+    }
+    FjNodeKind *kind = fj_registry_kind(registry, value);
+    if (kind == NULL) {
+        return -1;
+    }
+    PyObject *immutable = kind->immutable;
+    int result = immutable == NULL      ? 0
+                 : immutable == Py_True ? 1
+                                        : fj_take_truth(PyObject_CallOneArg(immutable, value));
+    Py_DECREF(kind);
     return result;
 }
 

@@ -1,5 +1,6 @@
 """Flax NNX: Variables and Modules are the pytrees that they are under ``jax.jit``, exactly."""
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -7,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from filterjit import filter_jit
+from filterjit import filter_jit, flatten
 from filterjit._trees import _registry
 from support.exactness import X, check_exact, look, same_as_jax
+from support.modules import Holder
 
 pytest.importorskip("flax.nnx")
 from flax import nnx
+from flax.typing import HashableMapping
 
 
 def variable(value: Any = X, **metadata: Any) -> Any:
@@ -346,3 +349,33 @@ def test_many_sets_of_attributes() -> None:
             yield m
 
     check_exact(trees, traces=41)
+
+
+def test_a_mapping_whose_dict_others_hold_is_compared_by_contents() -> None:
+    """The mapping that says which attributes are data counts as immutable; not so another one."""
+    items = {"n": 1}
+    held = Holder(X, HashableMapping(items, copy=False))
+    f = filter_jit(lambda h: h.x * h.s["n"])
+    assert [bool((f(held) == X).all()) for _ in range(2)] == [True, True]
+    items["n"] = 5
+    assert (f(held) == 5 * X).all()
+
+
+def test_sets_of_attributes_are_forgotten() -> None:
+    class Named(nnx.Module):
+        pass
+
+    f = filter_jit(lambda m: [x + 1 for x in jax.tree.leaves(m)], maxsize=2)
+    before = _num_kinds()
+    for i in range(1050):
+        module = Named()
+        setattr(module, f"attribute_{i}", nnx.data(X))
+        leaves, structure = flatten(module)
+        assert len(leaves) == 1 and structure.paths == (f"attribute_{i}",)
+    assert len(f(module)) == 1
+    assert _num_kinds() - before < 1010
+
+
+def _num_kinds() -> int:
+    gc.collect()
+    return sum(type(x).__name__ == "NodeKind" for x in gc.get_objects())

@@ -209,7 +209,7 @@ def encode_value(x: Any) -> Json:
         return ["dtype", x.name]
     if isinstance(x, tuple) and hasattr(cls, "_fields"):
         return ["namedtuple", [_encode_reference(cls), _encode_items(x)]]
-    if _flax_compat.is_immutable(cls):
+    if cls is _flax_compat.hashable_mapping():
         return ["mapping", _BY_TYPE[dict].encode(dict(x))]
     if not isinstance(x, type) and dataclasses.is_dataclass(x):
         fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}

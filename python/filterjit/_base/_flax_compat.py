@@ -139,10 +139,27 @@ def hashable_mapping() -> Callable[[Mapping[Any, Any]], Any] | None:
     return found if isinstance(found, type) else None
 
 
-def is_immutable(cls: type) -> bool:
-    """Whether Flax never changes an instance of the class, and keeps it where it is used.
+def immutable(cls: type) -> Callable[[Any], bool] | None:
+    """Returns a function that tells whether nothing can change a value of the class; None if it is
+    of another class than `hashable_mapping`.
 
     Such a value is compared by its contents, but with itself by identity alone.
     """
     # Not so a GraphDef: it holds the static values of Modules, which may change in place.
-    return cls is hashable_mapping()
+    return _owns_its_dict if cls is hashable_mapping() else None
+
+
+def _owns_its_dict(x: Any) -> bool:
+    """Whether nothing but the mapping refers to the dict that it keeps its items in."""
+    return type(x._mapping) is dict and _references(x) == _references(_Owner())
+
+
+def _references(x: Any) -> int:
+    return sys.getrefcount(x._mapping)
+
+
+class _Owner:
+    """Refers to a dict as a mapping does that is the only one."""
+
+    def __init__(self) -> None:
+        self._mapping: dict[str, bool] = {}

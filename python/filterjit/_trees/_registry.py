@@ -271,12 +271,10 @@ def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
 def _key_of(cls: type) -> Any:
     """Returns the key of a type, as the docstring of `_core.Registry` has it."""
     key = static_key(cls)
-    immutable = (
-        key is _core.identity
-        or cls in _jax_compat.IMMUTABLE_TYPES
-        or _flax_compat.is_immutable(cls)
-    )
-    return (key, True) if immutable else key
+    if key is _core.identity or cls in _jax_compat.IMMUTABLE_TYPES:
+        return key, True
+    immutable = _flax_compat.immutable(cls)
+    return key if immutable is None else (key, immutable)
 
 
 def _is_made_by_namedtuple(cls: Any) -> bool:

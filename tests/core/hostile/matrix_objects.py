@@ -206,13 +206,10 @@ def key_of_an_immutable_type(w: World) -> Any:
 
 
 @place()
-def truth_of_what_is_immutable(w: World) -> Any:
-    class Truth:
-        def __bool__(self) -> Any:
-            return w.answer(True)
-
+def whether_a_value_is_immutable(w: World) -> Any:
     def ask(cls: type, x: Any) -> Any:
-        return ("static", (lambda v: 1, Truth())) if cls is cs.Keyed else cs.classify(cls, x)
+        key = (lambda v: 1, lambda v: w.answer(True))
+        return ("static", key) if cls is cs.Keyed else cs.classify(cls, x)
 
     w.registry(classify=ask)
     return cs.Keyed(3)
