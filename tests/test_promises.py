@@ -167,6 +167,16 @@ SECURITY: dict[str, str] = {
     "a rule that held in one place": (
         "parity/test_static_types.py::test_one_program_for_each_value"
     ),
+    "moved an attribute from": (
+        "core/call/test_memo_objects.py::test_a_class_or_a_dict_that_changes"
+    ),
+    "inside a `GraphDef` of Flax": (
+        "modules/test_flax_nnx_library.py::test_a_graphdef_whose_contents_change"
+    ),
+    "a dict that a Flax mapping shares": (
+        "modules/test_flax_nnx.py::test_a_mapping_whose_dict_others_hold_is_compared_by_contents"
+    ),
+    "dicts held by objects, nested": "core/hostile/test_tree_limits.py::test_deep_trees_on_a_small_stack",
     "another order of memory": "parity/test_static_types.py::test_one_program_for_each_value",
     "whose class later says": "parity/test_input_statics.py::test_a_static_that_becomes_an_array",
     "whose `__signature__` had changed": (
