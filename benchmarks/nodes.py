@@ -37,7 +37,7 @@ from timing import in_a_row, in_batches, interleaved
 
 BATCH = 5e-3  # the least seconds of a batch of calls
 ROUNDS = 10  # the least number of batches on each implementation
-SECONDS = 6.0  # for all batches of a measurement together
+SECONDS = 4.0  # for all batches of a measurement together
 NODES = 50  # of one kind in a tree, with two arrays each
 
 
