@@ -36,9 +36,7 @@
  *    compared, and the array that is there now is passed on, as a walk would do.
  *
  * There is no snapshot of an argument that contains any other kind of node.  (A Module's block
- * holds all of its fields, and nothing else: see snapshot_attributes.)  The block of an object
- * whose fields are in its __dict__ may hold other attributes: one that has changed only makes
- * the check fail.
+ * holds all of its fields, and nothing else: see snapshot_attributes.)
  *
  * No Python code runs in this file.
  */

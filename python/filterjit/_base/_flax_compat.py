@@ -25,7 +25,7 @@ Description = tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...] | None]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where an instance of a class keeps its children, and how it is made anew.
+    """The attributes that hold the children of a class, and how an instance is built.
 
     The fields are the details of an ``object`` in the docstring of `_core.Registry`.
     """

@@ -774,7 +774,7 @@ def test_keys_that_are_numbers(registry: Any, wrap: Any) -> None:
     assert testing.match(odd, wrap({1: x, 0: y})) is None
     assert identical(testing.match(odd, wrap({True: x, 0: y})), (y, x))
     built = odd.unflatten([y, x])
-    assert True in [k is True for k in (built.items if wrap is Frozen else built)]
+    assert any(k is True for k in (built.items if wrap is Frozen else built))
 
 
 def test_dicts_that_are_all_static(registry: Any) -> None:
