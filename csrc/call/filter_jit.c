@@ -320,14 +320,18 @@ const FjHookMethodDef fj_filter_jit_hooks[] = {
      "A call passes the other arguments only, so it costs what a program without these\n"
      "arguments costs. The arguments are as they are now: containers and NumPy arrays are\n"
      "copied, and a Module that is changed afterwards does not matter. The programs belong\n"
-     "to the function that is returned, and are freed with it; to freeze again, also with\n"
-     "equal arguments, compiles again. Each program holds a copy of the arrays.\n\n"
+     "to the function that is returned, and are freed with it: freezing again compiles "
+     "again,\n"
+     "also for equal arguments. The arrays are held twice, by the function for later traces\n"
+     "and by each of its programs. What XLA can compute from constants alone, it computes\n"
+     "when it compiles, so results may differ from those of a plain call by rounding.\n\n"
      "Arrays of more than `max_bytes` bytes stay arguments, and so do tracers, PRNG keys and\n"
      "arrays that are on several devices or not in the device's own memory. Without\n"
      "`max_bytes`, a FreezeWarning tells of arrays of more than 256 KiB, which do not pay.\n"
      "An argument of the function that is called max_bytes can be given by position.\n\n"
      "Raises ValueError for arguments that the function donates, and RuntimeError for arrays\n"
-     "that have been deleted, now or when the function is traced."},
+     "that have been deleted. A trace raises for those that have been deleted since, and\n"
+     "ValueError for a static value that was changed in place."},
     {"explain", "explain", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Explains whether a call with these arguments is a hit, and if not, why it compiles.\n\n"
      "Returns an `Explanation`. Nothing is traced and nothing runs."},

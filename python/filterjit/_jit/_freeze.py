@@ -73,9 +73,7 @@ class _Given:
         self.f, self.names, self.args, self.kwargs = f, tuple(names), tuple(args), kwargs
 
     @classmethod
-    def to(
-        cls, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> "_Given":
+    def to(cls, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "_Given":
         signature = f._parts()[0].signature
         count = signature.positional
         names = list(signature.names[: min(len(args), count)])
@@ -180,9 +178,7 @@ class Frozen:
             raise _deleted_error(deleted, "after `freeze`, and the function is traced again")
         arrays = [
             x if constant is None else _as_constant(constant)
-            for x, constant in zip(
-                constants.with_kept(self._kept), constants.arrays, strict=True
-            )
+            for x, constant in zip(constants.with_kept(self._kept), constants.arrays, strict=True)
         ]
         given = constants.given(arrays)
         # Static values are not copied. One that was changed since would give another program.
@@ -215,7 +211,7 @@ class FrozenOptions(Options):
         frozen: the number of the arrays that are constants, and their size in bytes.
     """
 
-    def __init__(self, constants: Constants, max_bytes: float | None, first: Any) -> None:
+    def __init__(self, constants: Constants, max_bytes: float | None, first: str | None) -> None:
         options = constants.f._options
         assert isinstance(options, Options)
         super().__init__(
@@ -268,12 +264,8 @@ class FrozenOptions(Options):
             signature = _signature.core_signature(None, self.constants.signature)
             attributes = dict(f.__dict__)
             attributes["__qualname__"] = f"{self.constants.qualname} (frozen)"
-            cache = _core.Cache(
-                self.registry, structure, signature, self, self.maxsize, attributes
-            )
-            recorder.register(
-                cache, self.constants.name, function_of(self.constants.f.__wrapped__)
-            )
+            cache = _core.Cache(self.registry, structure, signature, self, self.maxsize, attributes)
+            recorder.register(cache, self.constants.name, function_of(self.constants.f.__wrapped__))
             self._cache = weakref.ref(cache)
         return cache, tuple(arrays)
 
@@ -297,8 +289,8 @@ class FrozenOptions(Options):
         """Names the constants that were deleted, besides what all functions do."""
         exception = super().translate_error(f, exception, variant, arrays)
         if isinstance(exception, (RuntimeError, ValueError)) and "deleted" in str(exception):
-            deleted = self.constants.deleted()
-            if deleted and not isinstance(exception, FrozenArrayError):
+            deleted = [] if "`freeze`" in str(exception) else self.constants.deleted()
+            if deleted:
                 exception.add_note(f"(deleted after `freeze`: argument {', '.join(deleted)})")
         return exception
 
@@ -322,10 +314,6 @@ class FrozenOptions(Options):
             first, count = variant.structure._span(signature.names.index(self._first))
             excepted = range(own + first, own + first + count)
         return tuple(i for i in range(own, total) if i not in excepted)
-
-
-class FrozenArrayError(RuntimeError):
-    """An array that was given to `freeze` has been deleted."""
 
 
 def freeze(
@@ -402,9 +390,8 @@ def _first_given(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, An
         return options._first
     if args:
         return ""
-    if not signature.positional or signature.names[0] not in kwargs:
-        return None
-    return signature.names[0]
+    first: str = signature.names[0] if signature.positional else ""
+    return first if first in kwargs else None
 
 
 # ---- the arrays ----
@@ -420,7 +407,7 @@ def _can_be_constant(x: Any) -> bool:
         return True
     if type(x) is not _jax_compat.ARRAY_IMPL:
         return False
-    sharding = x.sharding
+    sharding: Any = getattr(x, "sharding", None)
     if not isinstance(sharding, jax.sharding.SingleDeviceSharding):
         return False
     (device,) = sharding.device_set
@@ -451,9 +438,9 @@ def _as_constant(x: Any) -> Any:
     return x
 
 
-def _deleted_error(paths: Sequence[str], when: str) -> FrozenArrayError:
+def _deleted_error(paths: Sequence[str], when: str) -> RuntimeError:
     more = f" and {len(paths) - 1:,} others" if len(paths) > 1 else ""
-    return FrozenArrayError(
+    return RuntimeError(
         f"the array of the frozen argument `{paths[0]}`{more} was deleted, or donated to a call, "
         f"{when}."
     )
