@@ -199,7 +199,8 @@ class Frozen:
     def __repr__(self) -> str:
         constants = self._constants
         count, size = constants.size()
-        return f"<frozen {constants.qualname}: {count:,} arrays, {show_bytes(size)}>"
+        arrays = f"{count:,} array{'s' * (count != 1)}"
+        return f"<frozen {constants.qualname}: {arrays}, {show_bytes(size)}>"
 
 
 class FrozenOptions(Options):
@@ -332,11 +333,16 @@ def freeze(
             f"the arrays in the function itself would be donated by the first call of what `freeze` "
             f"returns: this function was jitted with donate={options.donate!r}."
         )
+    given = _Given.to(f, args, kwargs)
     try:
-        arrays, structure = _core.flatten(registry, _Given.to(f, args, kwargs))
+        arrays, structure = _core.flatten(registry, given)
         hash(structure)  # later, the static values are compared with what they are now
     except Exception as e:
         raise _errors.add_path(e) from None
+    leaves = _core.tree_leaves(registry, given, None)
+    if specs := [i for i, x in enumerate(leaves) if isinstance(x, jax.ShapeDtypeStruct)]:
+        path = _core.tree_paths(registry, given, None)[specs[0]]
+        raise TypeError(f"`{path}` of `freeze` is a ShapeDtypeStruct, which has no values.")
     paths = list(map(_errors.format_path, structure._array_paths()))
     if deleted := [path for path, x in zip(paths, arrays, strict=True) if _is_deleted(x)]:
         raise _deleted_error(deleted, "before `freeze`")
