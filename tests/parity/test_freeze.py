@@ -357,7 +357,7 @@ def test_arrays_that_cannot_be_arguments() -> None:
     with pytest.raises(TypeError) as caught:
         times.freeze({"a": np.array(["text"])})
     assert caught.value.__notes__ == ["(argument `tree['a']` of `freeze`)"]
-    with pytest.raises(TypeError, match="`tree.a` of `freeze` is a ShapeDtypeStruct"):
+    with pytest.raises(TypeError, match=r"`tree\.a` of `freeze` is a ShapeDtypeStruct"):
         times.freeze({"a": jax.ShapeDtypeStruct((2,), "float32"), "b": X})
 
 
