@@ -108,16 +108,15 @@ class Packed:
         """
         layout = layout_in(self.static)
         table, buffers = layout.table, self.buffers
-        buffer: Any
         for length, buffer in zip(table.lengths, buffers, strict=True):
             if type(buffer) is not ARRAY_IMPL and not isinstance(buffer, (jax.Array, np.ndarray)):
                 raise TypeError(
                     f"cannot unpack: a buffer is {short(buffer)} of type "
                     f"`{type(buffer).__qualname__}`, not an array"
                 )
-            if buffer.shape != (length,):
+            if (shape := np.shape(buffer)) != (length,):
                 raise ValueError(
-                    f"cannot unpack: a buffer has the shape {buffer.shape}, not ({length},). If "
+                    f"cannot unpack: a buffer has the shape {shape}, not ({length},). If "
                     "`vmap` or `scan` added an axis, unpack under `vmap`: "
                     "jax.vmap(lambda packed: packed.unpack())(packed)."
                 )
@@ -179,7 +178,10 @@ class Packed:
             if _is_array(a):
                 if (a.shape, a.dtype) != (b.shape, b.dtype):
                     return False
-                same = (a == b).all() & same
+                equal = (a == b).all()
+                same = equal & same if isinstance(equal, jax.core.Tracer) else bool(equal) and same
+                if same is False:
+                    return False
             elif not _core.same_static(registry, a, b):
                 return False
         return same if isinstance(same, jax.core.Tracer) else bool(same)
@@ -319,11 +321,11 @@ def _misplaced(table: Table, facts: tuple[Any, list[Any]]) -> int | None:
                 return i
             sharding, committed, _, dtype, shape = fact
             place = _placement(sharding, committed, default, shape, dtype)
-            if (
-                place is None
-                or place[3] != spec
-                or runs.setdefault(group.run, place[0]) != place[0]
-            ):
+            if place is None or place[3] != spec:
+                return i
+            if group.run not in runs and place[0] in runs.values():
+                return i
+            if runs.setdefault(group.run, place[0]) != place[0]:
                 return i
     return None
 
