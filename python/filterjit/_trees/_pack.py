@@ -69,14 +69,19 @@ class Packed:
             ...
             return state.replace((model, opt_state))
 
+    A step compiles as it does on the unpacked tree, and computes the same to the bit, as long as
+    XLA respects the barriers around it (on a CPU it did in all that was tried); else it differs by
+    rounding, as two compilations of one program may.
+
     Take gradients by the unpacked tree or by the Packed: the transpose of `unpack` is one
     concatenation, so both are linear in the number of leaves.
 
     ``tree_map``, ``vmap``, ``scan``, ``device_put`` and optimizers see the buffers, which are
     one-dimensional. What treats each leaf on its own, such as a norm of each or a mask by path,
-    needs the unpacked tree. A saved Packed can be loaded into one of the same layout; what
-    `unpack` returns can be loaded anywhere. ``a == b`` compares the values, as a Module of
-    Equinox does.
+    needs the unpacked tree. A saved Packed can be loaded into one that was packed from a tree of
+    its structure and shapes; what `unpack` returns can be loaded anywhere. ``a == b`` compares the
+    values, as a Module of Equinox does. Under plain ``jax.jit``, a static value that is changed in
+    place goes unseen, as in any pytree; `filter_jit` sees it.
 
     Attributes:
         buffers: a tuple of arrays of one axis each.
@@ -127,8 +132,8 @@ class Packed:
         return layout.structure.unflatten(leaves)
 
     def replace(self, tree: Any) -> "Packed":
-        """Returns a Packed of another tree with the same layout: where each leaf has the shape, the
-        dtype and, outside of a trace, the placement that it has here.
+        """Returns a Packed of another tree, each leaf of which has the shape, the dtype and, outside
+        of a trace, the placement that it has here.
 
         Raises:
             ValueError: the tree differs in structure, in a static value, or in the shape, dtype or
