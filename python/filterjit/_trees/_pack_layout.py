@@ -25,6 +25,7 @@ from jax import lax
 
 from .. import _core
 from ._registry import registry
+from ._tree_functions import Structure  # which makes Structures picklable
 
 PartitionSpec = jax.sharding.PartitionSpec
 NamedSharding = jax.sharding.NamedSharding
@@ -256,7 +257,7 @@ class Layout:
 
     __slots__ = ("__weakref__", "facts", "structure", "table", "varying")
 
-    def __init__(self, structure: _core.Structure, table: Table, varying: tuple[Any, ...]) -> None:
+    def __init__(self, structure: Structure, table: Table, varying: tuple[Any, ...]) -> None:
         self.structure = structure
         self.table = table
         self.varying = varying
@@ -318,13 +319,13 @@ def _forget(ref: Any) -> None:
         _layouts.pop(ref.key, None)
 
 
-def candidates(structure: _core.Structure) -> list[Layout]:
+def candidates(structure: Structure) -> list[Layout]:
     """Returns the Layouts that exist for a Structure, or one that is equal."""
     found = (ref() for ref in list(_layouts.get(hash(structure), ())))
     return [x for x in found if x is not None and x.structure == structure]
 
 
-def layout_of(structure: _core.Structure, table: Table, traced: bool = False) -> Layout:
+def layout_of(structure: Structure, table: Table, traced: bool = False) -> Layout:
     """Returns the Layout, which is made where there is none.
 
     Values that can change in place are the same objects in both Structures, or, in a trace, equal
@@ -352,7 +353,7 @@ def is_immutable(x: Any) -> bool:
     return _core.is_immutable(registry, x)
 
 
-def _varying_in(structure: _core.Structure) -> Iterable[Any]:
+def _varying_in(structure: Structure) -> Iterable[Any]:
     for kind, _, _, detail, _ in structure._nodes():
         if kind == "static" and not is_immutable(detail):
             yield detail
