@@ -2,7 +2,8 @@
  *
  * It uses multi-phase initialization, and all of its state is per module (state.h).
  *
- * Python code can run in the functions flatten (flatten.c) and same_static (statics.c).
+ * Python code can run in the functions flatten (flatten.c), same_static and is_immutable
+ * (statics.c).
  */
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -62,6 +63,19 @@ core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
+/* is_immutable(registry, value) -> bool */
+static PyObject *
+core_is_immutable(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    FjState *state = PyModule_GetState(module);
+    if (nargs != 2 || Py_TYPE(args[0]) != state->registry) {
+        PyErr_SetString(PyExc_TypeError, "is_immutable() takes (registry, value)");
+        return NULL;
+    }
+    int immutable = fj_static_is_immutable((FjRegistry *)args[0], args[1]);
+    return immutable < 0 ? NULL : PyBool_FromLong(immutable);
+}
+
 /* identity(value) -> key */
 static PyObject *
 core_identity(PyObject *module, PyObject *value)
@@ -76,6 +90,9 @@ static PyMethodDef core_functions[] = {
     {"same_static", (PyCFunction)(void (*)(void))core_same_static, METH_FASTCALL,
      "same_static($module, registry, a, b, /)\n--\n\n"
      "Returns whether two static values are equal, so that they share a variant."},
+    {"is_immutable", (PyCFunction)(void (*)(void))core_is_immutable, METH_FASTCALL,
+     "is_immutable($module, registry, value, /)\n--\n\n"
+     "Returns whether nothing changes what a static value is equal to."},
     {"identity", core_identity, METH_O,
      "identity($module, value, /)\n--\n\n"
      "Returns a key that is equal only to a key of the same object."},

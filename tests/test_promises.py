@@ -113,6 +113,14 @@ README: dict[str, str] = {
     "any number of them": "parity/test_patterns.py::test_patterns",
     "exactly this key": ("parity/test_patterns.py::test_dots_in_keys_and_between_keys_differ"),
     "the other operand may be any filter": "parity/test_filters.py::test_operators",
+    "Losses were equal to the bit": "parity/test_pack.py::test_200_steps_are_equal_to_the_bit",
+    "On a CPU it pays for": "python benchmarks/packed.py",
+    "names the functions that would gain": (
+        "parity/test_pack.py::test_reports_say_what_would_gain"
+    ),
+    "placed elsewhere stay beside": (
+        "parity/test_pack.py::test_leaves_that_go_in_and_leaves_that_do_not"
+    ),
     "a structure that contains everything else": HERE + "test_structures_that_can_be_hashed",
     "does not see the other leaves": "python benchmarks/trees.py",
     "in the place of any array": "aot/test_stages.py::test_specs_in_a_module",
@@ -324,6 +332,16 @@ DOCSTRINGS: dict[str, str] = {
     "is replaced only when the new one": (
         "explain/test_report_output.py::test_a_failed_plot_leaves_the_old_file"
     ),
+    "computes the same to the bit": "parity/test_pack.py::test_200_steps_are_equal_to_the_bit",
+    "both are linear in the number of leaves": (
+        "parity/test_pack.py::test_gradients_by_the_packed_tree_are_linear_in_its_leaves"
+    ),
+    "Outside it runs one program": "parity/test_pack.py::test_one_program_each",
+    "says by path where it differs first": (
+        "parity/test_pack.py::test_replace_says_where_a_tree_differs"
+    ),
+    "sharded and committed as they were packed": "parity/test_pack.py::test_eight_devices",
+    "`filter_jit` sees it": ("parity/test_pack.py::test_statics_that_change_in_place_are_noticed"),
     "or with other static values": "parity/test_lowering.py::test_compiled_for_other_statics",
 }
 _WORDS = re.compile(

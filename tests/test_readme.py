@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import filterjit
@@ -94,6 +95,24 @@ def test_frozen_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     x = jnp.ones(2)
     assert jnp.allclose(filterjit.load("serve.jit")(x), found["model"](x), atol=1e-6)
     assert filterjit.saved_info("serve.jit").frozen[0] == 4
+
+
+def test_packed_state() -> None:
+    (block,) = blocks("Packed state")
+    names: dict[str, Any] = {
+        "eqx": eqx,
+        "filterjit": filterjit,
+        "model": eqx.nn.MLP(2, 2, 8, depth=1, key=jax.random.key(0)),
+        "optimizer": optax.adam(1e-2),
+        "loss": lambda model, x: jnp.mean((jax.vmap(model)(x) - x) ** 2),
+    }
+    exec(compile(block, "README.md", "exec"), names)
+    state, x = names["state"], jnp.ones((4, 2))
+    before = names["loss"](state.unpack()[0], x)
+    for _ in range(20):
+        state = names["step"](x, state)
+    assert names["loss"](state.unpack()[0], x) < before / 2
+    assert names["step"].cache_info()[:3] == (19, 1, 1)
 
 
 def test_the_one_line_change_can_be_imported() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ._observe._report_output import Report
     from ._observe._retraces import RetraceError, RetraceWarning, log_retraces
     from ._trees._filters import Filter, is_array, is_inexact_array
+    from ._trees._pack import Packed, pack
     from ._trees._partition import combine, partition, partition_dict
     from ._trees._tree_functions import (
         Structure,
@@ -41,6 +42,7 @@ __all__ = [
     "Filter",
     "FreezeWarning",
     "MismatchError",
+    "Packed",
     "Report",
     "RetraceError",
     "RetraceWarning",
@@ -59,6 +61,7 @@ __all__ = [
     "is_inexact_array",
     "load",
     "log_retraces",
+    "pack",
     "partition",
     "partition_dict",
     "report",
@@ -82,6 +85,7 @@ _MODULES = {
     "_install": ("install", "installed", "uninstall"),
     "_jit._decorator": ("filter_jit",),
     "_jit._freeze": ("FreezeWarning",),
+    "_trees._pack": ("Packed", "pack"),
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_base._progress": ("show_progress",),
     "_observe._report": ("CacheInfo", "report", "time_calls"),

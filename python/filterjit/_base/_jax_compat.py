@@ -345,6 +345,14 @@ def aval(x: Any) -> Any:
     return x if typeof is None else typeof(x)
 
 
+def varying_axes(aval: Any) -> Any:
+    """Returns the axes of a ``shard_map`` over which an array varies, to be compared.
+
+    Fallback: None, as outside of a ``shard_map``.
+    """
+    return getattr(aval, "manual_axis_type", None) or getattr(aval, "vma", None)
+
+
 def spec_of(aval: Any, sharding: Any) -> jax.ShapeDtypeStruct:
     """Returns the ShapeDtypeStruct of an aval.
 

@@ -1,6 +1,7 @@
 """Reports: where the time of jitted functions went, from the records of the functions."""
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from ._program import Program
 from ._recorder import recorder
 from ._records import Spent, TraceRecord
 from ._report_output import STAGES, Report, total
+from ._words import show_bytes
 
 
 @public
@@ -124,18 +126,44 @@ def _cost_columns(spent: Spent) -> dict[str, Any]:
     return {name: getattr(spent, name) for name in ("traces", "compiles", "from_disk", *STAGES)}
 
 
+# A call with fewer arrays, or with larger ones in the mean, gains nothing from `pack`, as
+# benchmarks/packed.py has measured on a CPU; one that is seldom made is not worth a remark.
+_MANY, _SMALL, _OFTEN = 50, 16 << 10, 10
+
+
+def _packing(record: _records.VariantRecord, hits: int, dispatch: float | None) -> list[str]:
+    """Returns a remark on a variant that would gain from `filterjit.pack`."""
+    avals = record.traces[-1].avals if record.traces else ()
+    sizes = [math.prod(a.shape) * getattr(a.dtype, "itemsize", 0) for a in avals]
+    if hits < _OFTEN or len(sizes) < _MANY or sum(sizes) > _SMALL * len(sizes):
+        return []
+    mean = show_bytes(round(sum(sizes) / len(sizes)))
+    took, first = "", record.spent.first_run
+    if dispatch:
+        took = f", and a call takes {1e6 * dispatch / hits:,.0f} us until it returns"
+        if first and record.spent.traces == 1:
+            share = min(100.0, 100 * dispatch / hits / first)
+            took += f", {share:.0f} % of what its first run took to its end"
+    return [
+        f"takes {len(sizes):,} arrays of {mean} in the mean{took}: `filterjit.pack` what it takes "
+        "and returns"
+    ]
+
+
 def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     record = _records.record_of(variant)
     program = record.program or Program(0)
     loop, captured = program.loop, program.captured
     remarks = [] if loop is None else [str(loop)]
+    dispatch = dispatch_seconds(variant.hit_time, record.spent) if timed else None
+    remarks += _packing(record, variant.hits, dispatch)
     if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
         remarks.append(_NOT_ON_DISK)
     return {
         "arguments": repr(variant.structure).removeprefix("Structure(").removesuffix(")"),
         "arrays": [str(aval) for aval in record.traces[-1].avals] if record.traces else [],
         "hits": variant.hits,
-        "dispatch": dispatch_seconds(variant.hit_time, record.spent) if timed else None,
+        "dispatch": dispatch,
         **_cost_columns(record.spent),
         "bytes": _bytes_of(variant),
         "equations": program.equations or None,

@@ -1,0 +1,446 @@
+"""`pack`: a tree whose arrays are in one buffer for each dtype and sharding.
+
+`_pack_layout` has the static part of a `Packed`, and the programs. The C core reads a Packed as a
+dataclass: the buffers and the leaves beside them are its children.
+
+Not traced arrays: what decides where a leaf goes, its *facts*, are read of all leaves, and compared
+with those for which a Layout of the same Structure was made; where they are the same, its program
+runs at once. Traced arrays have no placement, and go by dtype.
+"""
+
+import dataclasses
+import functools
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.tree_util as jtu
+import numpy as np
+
+from .. import _core
+from .._base import _jax_compat
+from .._base._errors import format_path, short
+from .._base._package import public
+from ._pack_layout import (
+    Group,
+    Layout,
+    NamedSharding,
+    Placement,
+    Table,
+    candidates,
+    is_immutable,
+    layout_in,
+    layout_of,
+    table_of,
+)
+from ._registry import registry
+
+ARRAY_IMPL = _jax_compat.ARRAY_IMPL
+
+
+def _may_vary(leaf: Any) -> bool:
+    return not is_immutable(leaf)
+
+
+# The open leaves of a Layout's Structure. The second is asked of leaves that are not arrays.
+_OPEN = ("or", ("arrays",), ("leaf", _may_vary))
+_facts_of = operator.attrgetter("sharding", "committed", "weak_type", "dtype", "shape")
+
+
+@public
+@functools.partial(
+    jtu.register_dataclass, data_fields=["buffers", "beside"], meta_fields=["static"]
+)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class Packed:
+    """A tree whose arrays are in a few buffers; `pack` makes it.
+
+    It is a pytree of these buffers and of the leaves that are in none. All else that there is in
+    the tree is static. A function that is jitted by `filter_jit` or ``jax.jit`` takes and returns
+    it, and a call costs what a call with a few arrays costs::
+
+        state = filterjit.pack((model, opt_state))
+
+        @filterjit.filter_jit(donate="all-except-first")
+        def step(batch, state):
+            model, opt_state = state.unpack()
+            ...
+            return state.replace((model, opt_state))
+
+    A step compiles as it does on the unpacked tree, and computes the same to the bit, as long as
+    XLA respects the barriers around it: on a CPU, that of JAX 0.12 did in all that was tried, and
+    that of JAX 0.10 did not. Else it differs by rounding, as two compilations of one program may.
+
+    Take gradients by the unpacked tree or by the Packed: the transpose of `unpack` is one
+    concatenation, so both are linear in the number of leaves.
+
+    ``tree_map``, ``vmap``, ``scan``, ``device_put`` and optimizers see the buffers, which are
+    one-dimensional. What treats each leaf on its own, such as a norm of each or a mask by path,
+    needs the unpacked tree. A saved Packed can be loaded into one that was packed from a tree of
+    its structure and shapes; what `unpack` returns can be loaded anywhere. ``a == b`` compares the
+    values, as a Module of Equinox does. Under plain ``jax.jit``, a static value that is changed in
+    place goes unseen, as in any pytree; `filter_jit` sees it.
+
+    Attributes:
+        buffers: a tuple of arrays of one axis each.
+        beside: a tuple of the leaves that are in no buffer, as they were given.
+        static: the structure of the tree and the places of its leaves, which hash and compare by
+            identity.
+    """
+
+    buffers: tuple[Any, ...]
+    beside: tuple[Any, ...]
+    static: Any
+
+    @property
+    def structure(self) -> _core.Structure:
+        """The structure of the tree; its open leaves are those that are not static."""
+        return layout_in(self.static).structure
+
+    def unpack(self) -> Any:
+        """Returns the tree, with arrays that are sharded and committed as they were packed.
+
+        Inside of a jitted function it is a part of the program. Outside it runs one program, which
+        is compiled once for each layout (one for each placement, if some of the arrays are
+        committed to their device and others are not).
+
+        Raises:
+            ValueError: a buffer does not have the shape that it was made with, for example since
+                ``vmap`` added an axis.
+            TypeError: a buffer is not an array.
+        """
+        layout = layout_in(self.static)
+        table, buffers = layout.table, self.buffers
+        for length, buffer in zip(table.lengths, buffers, strict=True):
+            if type(buffer) is not ARRAY_IMPL and not isinstance(buffer, (jax.Array, np.ndarray)):
+                raise TypeError(
+                    f"cannot unpack: a buffer is {short(buffer)} of type "
+                    f"`{type(buffer).__qualname__}`, not an array"
+                )
+            if (shape := np.shape(buffer)) != (length,):
+                raise ValueError(
+                    f"cannot unpack: a buffer has the shape {shape}, not ({length},). If "
+                    "`vmap` or `scan` added an axis, unpack under `vmap`: "
+                    "jax.vmap(lambda packed: packed.unpack())(packed)."
+                )
+        if set(map(type, buffers)) <= {ARRAY_IMPL}:
+            leaves = table.unpack(buffers, self.beside)
+        else:
+            leaves = table.unpack_traced(buffers, self.beside)
+        return layout.structure.unflatten(leaves)
+
+    def replace(self, tree: Any) -> "Packed":
+        """Returns a Packed of another tree, each leaf of which has the shape, the dtype and, outside
+        of a trace, the placement that it has here.
+
+        Raises:
+            ValueError: the tree differs in structure, in a static value, or in the shape, dtype or
+                placement of an array. The message says by path where it differs first.
+        """
+        layout = layout_in(self.static)
+        leaves, structure = _core.tree_flatten(registry, tree, _OPEN, None)
+        if layout.structure != structure:
+            difference = _structure_difference(layout.structure, structure)
+            if difference is not None:
+                raise ValueError(f"cannot replace the tree that is packed: {difference}")
+        table = layout.table
+        for group, buffer in zip(table.groups, self.buffers, strict=True):
+            dtype = getattr(buffer, "dtype", None)
+            for i, shape in zip(group.leaves, group.shapes, strict=True):
+                x = leaves[i]
+                if getattr(x, "shape", None) != shape or x.dtype != dtype:
+                    raise ValueError(
+                        "cannot replace the tree that is packed: "
+                        f"`{_name(structure, i)}` was {_type_of(dtype, shape)}, is {_describe(x)}"
+                    )
+        kinds = set(map(type, leaves))
+        if _is_traced(kinds):
+            buffers = table.pack_traced(leaves)
+        else:
+            facts = _facts(leaves, kinds)
+            if facts != layout.facts and (bad := _misplaced(table, facts)) is not None:
+                raise ValueError(
+                    f"cannot replace the tree that is packed: `{_name(structure, bad)}` is placed "
+                    "otherwise (its sharding, its memory, or whether it is committed). Call `pack`, "
+                    "or `jax.device_put` before it."
+                )
+            buffers = table.pack(leaves)
+        return Packed(buffers, tuple([leaves[i] for i in table.beside]), self.static)
+
+    def __eq__(self, other: object) -> Any:
+        if type(other) is not Packed:
+            return NotImplemented
+        if self is other:
+            return True
+        if self.static != other.static:
+            return False
+        same: Any = True
+        for a, b in zip(self.buffers + self.beside, other.buffers + other.beside, strict=True):
+            if type(a) is not type(b) and not (_is_array(a) and _is_array(b)):
+                return False
+            if _is_array(a):
+                if (a.shape, a.dtype) != (b.shape, b.dtype):
+                    return False
+                equal = (a == b).all()
+                same = equal & same if isinstance(equal, jax.core.Tracer) else bool(equal) and same
+                if same is False:
+                    return False
+            elif not _core.same_static(registry, a, b):
+                return False
+        return same if isinstance(same, jax.core.Tracer) else bool(same)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        layout = layout_in(self.static)
+        inside = sum(len(group.leaves) for group in layout.table.groups)
+        shown = ", ".join(
+            _type_of(x.dtype, x.shape) if _is_array(x) else short(x) for x in self.buffers
+        )
+        return f"Packed([{shown}], of {inside:,} arrays, {len(self.beside):,} leaves beside)"
+
+
+@public
+def pack(tree: Any) -> Packed:
+    """Returns a tree with its arrays in one buffer for each dtype and sharding.
+
+    A program takes and returns a few arrays in the place of thousands, and JAX asks about each
+    array in each call. It pays where the device needs less time for a step than the dispatch.
+
+    Inside of a jitted function the arrays are concatenated in the program, and an array's
+    placement is not known: use `Packed.replace` to keep that of the arguments. Outside, one program
+    does it (one for each placement, if some of the arrays are committed to their device and others
+    are not).
+
+    These leaves are kept beside the buffers, as they are: NumPy arrays, keys of ``jax.random`` and
+    other extended dtypes, arrays without elements, arrays on another device than the default one
+    that are not committed to it, in another kind of memory, or with another sharding over several
+    devices than a ``NamedSharding``; and leaves that are no arrays and can change in place. All
+    others that are no arrays, Python's numbers among them, are static, as for `filter_jit`.
+
+    Arguments:
+        tree: any pytree.
+
+    Returns:
+        A `Packed`; its `unpack` gives the tree.
+    """
+    leaves, structure = _core.tree_flatten(registry, tree, _OPEN, None)
+    kinds = set(map(type, leaves))
+    if _is_traced(kinds):
+        table = table_of(len(leaves), _traced_groups(leaves))
+        layout = layout_of(structure, table, traced=True)
+        buffers = table.pack_traced(leaves)
+    else:
+        layout = _layout(structure, leaves, kinds)
+        table = layout.table
+        buffers = table.pack(leaves)
+    return Packed(buffers, tuple([leaves[i] for i in table.beside]), layout.static)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, _jax_compat.ARRAY_TYPES)
+
+
+def _is_traced(kinds: set[type]) -> bool:
+    return kinds != {ARRAY_IMPL} and any(issubclass(kind, jax.core.Tracer) for kind in kinds)
+
+
+# ---- where arrays go that are not traced ----
+
+
+def _facts(leaves: Sequence[Any], kinds: set[type]) -> tuple[Any, list[Any]]:
+    """Returns all that decides where leaves of these types go."""
+    device = jax.config.jax_default_device
+    if kinds <= {ARRAY_IMPL}:
+        return device, list(map(_facts_of, leaves))
+    return device, [_facts_of(x) if type(x) is ARRAY_IMPL else None for x in leaves]
+
+
+def _layout(structure: _core.Structure, leaves: Sequence[Any], kinds: set[type]) -> Layout:
+    facts = _facts(leaves, kinds)
+    for layout in candidates(structure):
+        if layout.facts == facts and not layout.varying:
+            return layout
+    layout = layout_of(structure, _table_of(facts))
+    layout.facts = facts
+    return layout
+
+
+def _table_of(facts: tuple[Any, list[Any]]) -> Table:
+    default = _default_device()
+    found: dict[Any, list[tuple[int, tuple[int, ...], Any]]] = {}
+    for i, fact in enumerate(facts[1]):
+        if fact is None:
+            continue
+        sharding, committed, weak_type, dtype, shape = fact
+        place = _placement(sharding, committed, default, shape, dtype)
+        if place is not None:
+            run, mesh, axes, spec = place
+            found.setdefault((dtype, weak_type, run, mesh, axes), []).append((i, shape, spec))
+    runs = {run: n for n, run in enumerate(dict.fromkeys(key[2] for key in found))}
+    groups = []
+    for (_, _, run, mesh, axes), members in found.items():
+        indices, shapes, specs = zip(*members, strict=True)
+        on_mesh = None if mesh is None else Placement(mesh, axes, specs)
+        groups.append(Group(indices, shapes, on_mesh, runs[run]))
+    return table_of(len(facts[1]), tuple(groups))
+
+
+def _placement(
+    sharding: Any, committed: bool, default: Any, shape: tuple[int, ...], dtype: Any
+) -> tuple[Any, Any, Any, Any] | None:
+    """Returns the run, and the mesh, axes and spec, of an array; None if it is kept beside."""
+    if 0 in shape or jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        return None
+    devices = sharding.device_set
+    (device, *_) = devices
+    if sharding.memory_kind not in (None, device.default_memory().kind):
+        return None
+    if len(devices) == 1:
+        return ((device, committed), None, None, None) if committed or device is default else None
+    if type(sharding) is not NamedSharding or not _is_plain(sharding):
+        return None
+    used = {axis for part in sharding.spec for axis in _axes(part)}
+    axes = tuple(name for name in sharding.mesh.axis_names if name in used)
+    return sharding.mesh, sharding.mesh, axes, sharding.spec
+
+
+def _default_device() -> Any:
+    device = jax.config.jax_default_device
+    if device is None or isinstance(device, str):
+        device = jax.local_devices(backend=device)[0]
+    return device
+
+
+def _misplaced(table: Table, facts: tuple[Any, list[Any]]) -> int | None:
+    """Returns the first leaf that cannot be in the buffer that it has in the table."""
+    default = _default_device()
+    runs: dict[int, Any] = {}
+    for group in table.groups:
+        specs = (None,) * len(group.leaves) if group.place is None else group.place.specs
+        for i, spec in zip(group.leaves, specs, strict=True):
+            fact = facts[1][i]
+            if fact is None:
+                return i
+            sharding, committed, _, dtype, shape = fact
+            place = _placement(sharding, committed, default, shape, dtype)
+            if place is None or place[3] != spec:
+                return i
+            if group.run not in runs and place[0] in runs.values():
+                return i
+            if runs.setdefault(group.run, place[0]) != place[0]:
+                return i
+    return None
+
+
+def _axes(part: Any) -> tuple[Any, ...]:
+    return () if part is None else part if isinstance(part, tuple) else (part,)
+
+
+def _is_plain(sharding: Any) -> bool:
+    """Whether the spec of a sharding says all, and the mesh is one of devices, not of types."""
+    spec, kinds = sharding.spec, getattr(sharding.mesh, "axis_types", None) or ()
+    return (
+        all(kind is jax.sharding.AxisType.Auto for kind in kinds)
+        and all(part is None or isinstance(part, (str, tuple)) for part in spec)
+        and not getattr(spec, "unreduced", None)
+        and not getattr(spec, "reduced", None)
+    )
+
+
+# ---- where traced arrays go ----
+
+
+def _traced_groups(leaves: Sequence[Any]) -> tuple[Group, ...]:
+    found: dict[Any, list[tuple[int, tuple[int, ...]]]] = {}
+    for i, x in enumerate(leaves):
+        if not isinstance(x, jax.Array):
+            continue
+        aval = _jax_compat.aval(x)
+        key = _key_of(aval)
+        if key is not None:
+            found.setdefault(key, []).append((i, tuple(aval.shape)))
+    return tuple(
+        Group(*zip(*members, strict=True))  # type: ignore[arg-type]
+        for members in found.values()
+    )
+
+
+def _key_of(aval: Any) -> Any:
+    """Returns what the leaves of a buffer have in common; None if the array is kept beside."""
+    if (
+        type(aval) is not jax.core.ShapedArray
+        or 0 in aval.shape
+        or jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+    ):
+        return None
+    spec = getattr(getattr(aval, "sharding", None), "spec", ())
+    if any(part is not None for part in spec):  # sharding is in the types of such a mesh
+        return None
+    return aval.dtype, bool(aval.weak_type), _jax_compat.varying_axes(aval)
+
+
+# ---- differences ----
+
+
+def _type_of(dtype: Any, shape: Sequence[int]) -> str:
+    return f"{getattr(dtype, 'name', dtype)}[{','.join(map(str, shape))}]"
+
+
+def _describe(x: Any) -> str:
+    return _type_of(x.dtype, x.shape) if _is_array(x) else short(x)
+
+
+def _name(structure: _core.Structure, leaf: int) -> str:
+    return structure.paths[leaf]
+
+
+_HOLE = np.zeros(())
+
+
+def _nodes_of(structure: _core.Structure) -> list[Any]:
+    """Returns the nodes of a structure, its static leaves among them."""
+    tree = structure.unflatten([_HOLE] * structure.num_leaves)
+    return _core.flatten(registry, tree)[1]._nodes()
+
+
+def _structure_difference(was: _core.Structure, now: _core.Structure) -> str | None:
+    """Returns where two Structures differ first; None if they only did when they were made."""
+    old, new = _nodes_of(was), _nodes_of(now)
+    for path, a, b in zip(_paths(iter(old)), old, new, strict=False):
+        same_kind = a[:3] == b[:3]
+        if not same_kind or not _core.same_static(registry, a[3], b[3]):
+            where = f"`{format_path(path)}`" if path else "the tree itself"
+            return f"{where} was {_show(a)}, is {_show(b)}"
+    return None
+
+
+def _paths(nodes: Iterator[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    kind, arity, _, detail, _ = next(nodes)
+    yield path
+    keys: Any = ((i,) for i in itertools.count())
+    if kind in ("module", "object"):
+        keys = itertools.chain(detail[1], detail[0][len(detail[1]) :])
+    elif kind in ("dict", "ordered_dict", "default_dict"):
+        first = [] if kind != "default_dict" else ["default_factory"]
+        keys = itertools.chain(first, ((key,) for key in detail))
+    elif kind == "custom":
+        keys = iter(detail[1])
+    for key, _ in zip(keys, range(arity), strict=False):
+        yield from _paths(nodes, path if key is None else (*path, key))
+
+
+def _show(node: Any) -> str:
+    kind, arity, cls, detail, _ = node
+    if kind == "array":
+        return "an array"
+    if kind == "static":
+        return f"{short(detail)} of type `{type(detail).__qualname__}`"
+    if kind in ("dict", "ordered_dict", "default_dict"):
+        return f"a dict with the keys {short(list(detail))}"
+    name = kind if cls is None else cls.__qualname__
+    return f"a `{name}` of {arity} children" + (
+        f" and {short(detail[0])}" if kind == "custom" and detail[0] is not None else ""
+    )
