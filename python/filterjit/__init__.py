@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ._observe._retraces import RetraceError, RetraceWarning, log_retraces
     from ._trees._filters import Filter, is_array, is_inexact_array
     from ._trees._partition import combine, partition, partition_dict
+    from ._trees._shardings import ShardingRules, fsdp, place
     from ._trees._tree_functions import (
         Structure,
         flatten,
@@ -43,6 +44,7 @@ __all__ = [
     "RetraceError",
     "RetraceWarning",
     "SavedInfo",
+    "ShardingRules",
     "StaticArgumentError",
     "Structure",
     "WarmUp",
@@ -51,6 +53,7 @@ __all__ = [
     "filter_jit",
     "flatten",
     "flatten_up_to",
+    "fsdp",
     "install",
     "installed",
     "is_array",
@@ -59,6 +62,7 @@ __all__ = [
     "log_retraces",
     "partition",
     "partition_dict",
+    "place",
     "report",
     "saved_info",
     "show_progress",
@@ -80,6 +84,7 @@ _MODULES = {
     "_install": ("install", "installed", "uninstall"),
     "_jit._decorator": ("filter_jit",),
     "_trees._partition": ("combine", "partition", "partition_dict"),
+    "_trees._shardings": ("ShardingRules", "fsdp", "place"),
     "_base._progress": ("show_progress",),
     "_observe._report": ("CacheInfo", "report", "time_calls"),
     "_observe._report_output": ("Report",),

@@ -109,6 +109,12 @@ class PreparedCall:
         """The arrays or specs in the function itself."""
         return self.arrays[: self.variant.function.num_leaves]
 
+    def traceable(self) -> Any:
+        """Returns the object whose methods `trace` and `eval_shape` take `arrays`."""
+        options = self.f._options
+        assert isinstance(options, CallOptions)
+        return options.traceable(self.variant)
+
     def without_arrays(self) -> "PreparedCall":
         """Returns the same call with specs for the arrays of the arguments, so that it does not
         hold these."""

@@ -13,6 +13,7 @@ from .._base import _jax_compat
 from .._base._hooks import MethodHooks
 from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, function_of
 from .._call._options import CallOptions
+from .._call._shardings import Shardings
 from .._call._signature import inspect_signature
 from .._observe import _causes, _explain, _functions, _report, _report_output, _retraces
 
@@ -87,6 +88,8 @@ class Options(CallOptions, MethodHooks):
         if found is f:
             return f.__qualname__  # type: ignore[no-any-return]
         options = {"donate": self.donate, "functions": self.functions, "maxsize": self.maxsize}
+        if (given := self.shardings) is not None:
+            options["shardings"] = (given.inputs, given.outputs, given.mesh)
         return _rebuild, (f.__wrapped__, self.jitkwargs, options | vars(self.retraces))
 
 
@@ -102,12 +105,14 @@ def make_filter_jit(
     retraces: _retraces.RetraceOptions | None = None,
     functions: str = "identity",
     maxsize: int = MAXSIZE,
+    shardings: Shardings | None = None,
 ) -> _core.FilterJit:
     """Returns a FilterJit of checked options; `signature` is the result of `inspect_signature`."""
-    if not jitkwargs and (retraces, functions, maxsize) == (None, "identity", MAXSIZE):
+    given = retraces, functions, maxsize, shardings
+    if not jitkwargs and given == (None, "identity", MAXSIZE, None):
         options = _DEFAULT_OPTIONS[donate]
     else:
-        options = Options(donate, jitkwargs, retraces, functions, maxsize)
+        options = Options(donate, jitkwargs, retraces, functions, maxsize, shardings)
     return _core.FilterJit(fun, options, signature, _attributes(fun))
 
 
@@ -131,6 +136,7 @@ def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _c
         retraces,
         options["functions"],
         options["maxsize"],
+        Shardings(*options["shardings"]) if "shardings" in options else None,
     )
 
 
