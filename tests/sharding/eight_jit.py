@@ -466,3 +466,53 @@ def test_numbers_of_variants_stay() -> None:
     assert f.explain(X, 2).hit is False and f.explain(X, 1).hit is True
     f.clear_cache()
     assert f(X, 1).sharding.spec == P("data")
+
+
+def test_explain_says_what_is_copied() -> None:
+    mesh = mesh_of()
+    f = filter_jit(
+        lambda model, x: jax.vmap(model)(x),
+        in_shardings={"model": RULES, "x": P("data")},
+        mesh=mesh,
+    )
+    x = np.ones((16, 8), np.float32)
+    placed = place(make_model(), RULES, mesh)
+    assert f.explain(placed, x).moves == ()  # there is no variant yet
+    f(placed, x)
+    found = f.explain(placed, x)
+    assert found.hit and [(m.path, m.bytes, m.was) for m in found.moves] == [("x", 512, "the host")]
+    assert "each such call copies 512 bytes to other devices:\n    `x`: 512 bytes, from the" in str(
+        found
+    )
+    found = f.explain(make_model(), x)
+    assert [m.path for m in found.moves][:2] == ["model.layers[1].weight", "model.layers[0].weight"]
+    assert found.moves[0].was == "cpu:0" and len(found.moves) == 7
+    assert "Place a model once" in str(found)
+    assert not f.explain(placed, place(x, P("data"), mesh)).moves
+
+
+def test_explain_names_large_replicated_arrays() -> None:
+    mesh = mesh_of()
+    f = filter_jit(lambda tree: tree["a"][0, 0], in_shardings={"tree": P()}, mesh=mesh)
+    tree = place({"a": np.ones((1024, 256), np.float32), "b": np.ones(8)}, P(), mesh)
+    f(tree)
+    found = f.explain(tree)
+    assert found.replicated == (("tree['a']", 1 << 20),) and not found.moves
+    assert str(found).endswith("`tree['a']`, 1 MiB, is whole on each device")
+
+
+def test_two_traces_because_the_first_arrays_were_on_no_mesh() -> None:
+    mesh = mesh_of()
+    reasons: list[Any] = []
+    f = filter_jit(
+        lambda model: jax.tree.map(lambda x: x + 1, model),
+        in_shardings={"model": P("data")},
+        mesh=mesh,
+        on_retrace=reasons.append,
+    )
+    y = f({"w": X})
+    assert "on a mesh, or not: was on no mesh" in str(f.explain(y))
+    f(f(y))
+    (reason,) = reasons
+    assert [c.kind for c in reason.causes] == ["mesh"] and reason.causes[0].path == "model['w']"
+    assert "Place it once, before the first call: `filterjit.place(...)`" in str(reason)

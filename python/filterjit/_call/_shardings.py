@@ -16,6 +16,8 @@ The specs of the results are known when the function has been traced. So an entr
 traced once, and then jitted again with them: JAX finds the trace of the flat function in its cache.
 """
 
+import dataclasses
+import math
 import sys
 import threading
 import warnings
@@ -28,11 +30,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
 from .._base import _errors, _jax_compat
+from .._base._errors import format_path
 from .._observe import _records
+from .._observe._causes import Explanation, Move
 from .._trees import _registry
 from .._trees._shardings import Spec, is_spec, is_tracing, is_value, place, specs_of
 
 _MOST_KEYS = 4096
+_REPLICATED = 1 << 20  # bytes: smaller arrays that are replicated are not reported
 
 
 class _OtherSpecs(Exception):
@@ -102,8 +107,13 @@ class Shardings:
         self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
     ) -> tuple[Spec, ...]:
         """Returns the spec of each array of a call; those in the function itself have none."""
-        _, arguments = variant.arguments(arrays)
-        specs: list[Spec] = [None] * variant.function.num_leaves
+        arguments = variant.arguments(arrays)[1]
+        return self._specs_of(arguments, signature, variant.function.num_leaves)
+
+    def _specs_of(
+        self, arguments: Sequence[Any], signature: _core.Signature, own: int
+    ) -> tuple[Spec, ...]:
+        specs: list[Spec] = [None] * own
         for i, (name, argument) in enumerate(zip(signature.names, arguments, strict=True)):
             if type(argument) is not _core.Registry:  # the argument was given
                 value = self.value_of(signature, i, argument)
@@ -125,6 +135,37 @@ class Shardings:
                     first, count = variant.structure._span(i)
                     found += range(own + first, own + first + count)
         return found
+
+    def explain_placement(
+        self,
+        explanation: Explanation,
+        cache: _core.Cache,
+        variant: _core.Variant | None,
+        structure: _core.Structure,
+        arrays: tuple[Any, ...],
+    ) -> Explanation:
+        """Returns an explanation of a call with what is copied in the call and what is replicated.
+
+        It has neither for a call without a variant.
+        """
+        if variant is None or is_tracing():
+            return explanation
+        specs = self.specs_of_inputs(variant, cache.signature, arrays)
+        mesh = self.mesh or jax.sharding.get_mesh()
+        paths = _errors.array_paths(variant.function, structure)
+        moves, replicated = [], []
+        for path, x, spec in zip(paths, arrays, specs, strict=True):
+            to = NamedSharding(mesh, spec) if isinstance(spec, PartitionSpec) else spec
+            if to is None or isinstance(x, jax.core.Tracer):
+                continue
+            placed, size = _records.placement(x), math.prod(x.shape) * x.dtype.itemsize
+            if placed is None or not placed[0].is_equivalent_to(to, x.ndim):
+                was = "the host" if placed is None else describe_sharding(placed[0])
+                moves.append(Move(format_path(path), size, was, describe_sharding(to)))
+            if size >= _REPLICATED and to.is_fully_replicated and len(to.device_set) > 1:
+                replicated.append((format_path(path), size))
+        moves.sort(key=lambda move: -move.bytes)
+        return dataclasses.replace(explanation, moves=tuple(moves), replicated=tuple(replicated))
 
     def specs_of_outputs(self, tree: Any, arrays: Sequence[Any]) -> tuple[Spec, ...]:
         """Returns the spec of each array of the result `tree`."""
@@ -399,6 +440,14 @@ class ShardedCall:
             del traced
         if entry.jit is None:
             entry.jit = jax.jit(entry.flat, **options)
+
+
+def describe_sharding(sharding: Any) -> str:
+    """Returns in words where an array is."""
+    if isinstance(sharding, NamedSharding):
+        return str(sharding.spec)
+    devices = sorted(str(device) for device in sharding.device_set)
+    return devices[0] if len(devices) == 1 else f"{len(devices)} devices"
 
 
 def _is_uncommitted(x: Any) -> bool:
