@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ._aot._file import SavedInfo, saved_info
     from ._aot._load import load
     from ._aot._warm_up import WarmUp
-    from ._base._errors import MismatchError, StaticArgumentError
+    from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._progress import show_progress
     from ._core import Compiled
     from ._install import install, installed, uninstall
@@ -40,6 +40,7 @@ __all__ = [
     "Explanation",
     "Filter",
     "MismatchError",
+    "ProcessMismatchError",
     "Report",
     "RetraceError",
     "RetraceWarning",
@@ -76,7 +77,7 @@ __all__ = [
 
 _MODULES = {
     "_core": ("Compiled",),
-    "_base._errors": ("MismatchError", "StaticArgumentError"),
+    "_base._errors": ("MismatchError", "ProcessMismatchError", "StaticArgumentError"),
     "_observe._causes": ("Explanation",),
     "_observe._functions": ("clear_caches",),
     "_observe._retraces": ("RetraceError", "RetraceWarning", "log_retraces"),

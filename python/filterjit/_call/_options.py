@@ -8,7 +8,7 @@ variant.
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from .._base._hooks import CallHooks
 from .._observe import _explain, _program, _records, _retraces
 from .._observe._recorder import recorder
 from .._trees import _registry
-from . import _running, _signature
+from . import _processes, _running, _signature
 from ._caches import MAXSIZE, caches_of, function_of, names_of
 from ._shardings import Entry, ShardedCall, Shardings
 
@@ -58,6 +58,8 @@ class CallOptions(_running.RunningHooks, CallHooks):
         registry: classifies the arguments. The function itself is always classified by
             ``_registry.registry``.
         shardings: the options for shardings, or None.
+        same_on_all_processes: whether to compare each new trace with other processes; None where
+            it has `shardings`.
         quiet: whether to silence JAX's warning about donated buffers that it could not use.
     """
 
@@ -69,6 +71,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
         functions: str = "identity",
         maxsize: int = MAXSIZE,
         shardings: Shardings | None = None,
+        same_on_all_processes: bool | None = None,
     ) -> None:
         self.donate = donate
         self.maxsize = maxsize
@@ -76,6 +79,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
         self.retraces = retraces or _retraces.RetraceOptions()
         self.jitkwargs = dict(jitkwargs)
         self.shardings = shardings
+        self.same_on_all_processes = same_on_all_processes
         self._sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = (
             weakref.WeakKeyDictionary()
         )
@@ -98,7 +102,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
         jitkwargs = tuple(sorted(self.jitkwargs.items()))
         return (
             structure, self.donate, self.functions, self.retraces, self.maxsize, jitkwargs,
-            self.shardings,
+            self.shardings, self.same_on_all_processes,
         )  # fmt: skip
 
     # ---- called by the C core ----
@@ -175,6 +179,9 @@ class CallOptions(_running.RunningHooks, CallHooks):
             assert variant is not None
             if entry is not None:
                 entry.before_trace(arrays)
+            self._compare_processes(
+                qualname, variant, arrays, () if entry is None else entry.inputs
+            )
             # Whether the new program can raise is known only after its first run.
             self.before_raising_call(variant)
             if self.quiet:
@@ -220,6 +227,24 @@ class CallOptions(_running.RunningHooks, CallHooks):
                 jit_id,
             )
         return call
+
+    def _compare_processes(
+        self, name: str, variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any]
+    ) -> None:
+        """Compares a program that is about to be traced with those of other processes."""
+        compares = self.same_on_all_processes
+        if (self.shardings is None if compares is None else not compares) or (
+            jax.process_count() == 1
+        ):
+            return
+        given = None if self.shardings is None else self.shardings.mesh
+        mesh = given or _jax_compat.concrete_mesh()
+        processes = _processes.participants(mesh, specs)
+        if compares and not processes:
+            processes = tuple(range(jax.process_count()))
+        if len(processes) > 1:
+            lines = _processes.lines_of(name, variant, arrays, specs, mesh)
+            _processes.compare(name, lines, processes)
 
     def traceable(self, variant: _core.Variant) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""

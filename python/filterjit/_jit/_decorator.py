@@ -43,6 +43,7 @@ def filter_jit(
     in_shardings: Any = None,
     out_shardings: Any = None,
     mesh: Any = None,
+    same_on_all_processes: bool | None = None,
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]: ...
 
 
@@ -58,6 +59,7 @@ def filter_jit(
     in_shardings: Any = None,
     out_shardings: Any = None,
     mesh: Any = None,
+    same_on_all_processes: bool | None = None,
 ) -> Callable[_P, _T]: ...
 
 
@@ -73,6 +75,7 @@ def filter_jit(
     in_shardings: Any = None,
     out_shardings: Any = None,
     mesh: Any = None,
+    same_on_all_processes: bool | None = None,
     **jitkwargs: Any,
 ) -> Any:
     """Compiles a function of pytrees with ``jax.jit``.
@@ -151,6 +154,12 @@ def filter_jit(
             same shape and dtype has the sharding of that, so that it takes its memory.
         mesh: the mesh for each ``PartitionSpec``. If it is left out, the one in force is used
             (``jax.set_mesh``), and each mesh has its own programs.
+        same_on_all_processes: whether to compare the programs of several processes before each
+            trace: the name of the function, the structure and the static values of the arguments,
+            shapes, dtypes and specs. A difference raises a `ProcessMismatchError` on all of them,
+            which names the path. Static values of classes without a ``repr`` of their own are
+            compared by their class. By default it is done for functions with shardings if there are
+            several processes.
         jitkwargs: further options, passed on to ``jax.jit``.
 
     Returns:
@@ -173,6 +182,7 @@ def filter_jit(
             in_shardings=in_shardings,
             out_shardings=out_shardings,
             mesh=mesh,
+            same_on_all_processes=same_on_all_processes,
             **jitkwargs,
         )
     if jitkwargs:
@@ -204,6 +214,8 @@ def filter_jit(
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:
         shardings = Shardings(in_shardings, out_shardings, mesh)
+    signature = inspect_signature(fun)
     return make_filter_jit(
-        fun, donate, jitkwargs, inspect_signature(fun), retraces, functions, maxsize, shardings
-    )
+        fun, donate, jitkwargs, signature, retraces, functions, maxsize, shardings,
+        same_on_all_processes,
+    )  # fmt: skip

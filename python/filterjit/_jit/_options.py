@@ -95,6 +95,7 @@ class Options(CallOptions, MethodHooks):
         options = {"donate": self.donate, "functions": self.functions, "maxsize": self.maxsize}
         if (given := self.shardings) is not None:
             options["shardings"] = (given.inputs, given.outputs, given.mesh)
+        options["same_on_all_processes"] = self.same_on_all_processes
         return _rebuild, (f.__wrapped__, self.jitkwargs, options | vars(self.retraces))
 
 
@@ -111,13 +112,14 @@ def make_filter_jit(
     functions: str = "identity",
     maxsize: int = MAXSIZE,
     shardings: Shardings | None = None,
+    same_on_all_processes: bool | None = None,
 ) -> _core.FilterJit:
     """Returns a FilterJit of checked options; `signature` is the result of `inspect_signature`."""
-    given = retraces, functions, maxsize, shardings
-    if not jitkwargs and given == (None, "identity", MAXSIZE, None):
+    given = retraces, functions, maxsize, shardings, same_on_all_processes
+    if not jitkwargs and given == (None, "identity", MAXSIZE, None, None):
         options = _DEFAULT_OPTIONS[donate]
     else:
-        options = Options(donate, jitkwargs, retraces, functions, maxsize, shardings)
+        options = Options(donate, jitkwargs, *given)
     return _core.FilterJit(fun, options, signature, _attributes(fun))
 
 
@@ -142,6 +144,7 @@ def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _c
         options["functions"],
         options["maxsize"],
         Shardings(*options["shardings"]) if "shardings" in options else None,
+        options.get("same_on_all_processes"),
     )
 
 

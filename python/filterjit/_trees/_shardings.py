@@ -243,7 +243,7 @@ class ShardingRules:
             shape = f"{array.dtype}[{','.join(map(str, array.shape))}]"
             spec = "as it is" if one.spec is None else str(_short_spec(one.spec))
             note = f" ({one.note})" if one.note else ""
-            rows.append((format_path(one.path), shape, spec, f"{size:,}", rule + note))
+            rows.append((_show_path(one.path), shape, spec, f"{size:,}", rule + note))
         rows.append(("", "", "", f"{total:,}", ""))
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         lines = []
@@ -305,7 +305,7 @@ class ShardingRules:
             if scalar or in_state:
                 return _Found(path, array, None, PartitionSpec())
             raise ValueError(
-                f"no rule takes `{format_path(path)}`, {_describe(array)}: add one, or `...: P()`"
+                f"no rule takes `{_show_path(path)}`, {_describe(array)}: add one, or `...: P()`"
             )
         value = self._values[group]
         if value is None or isinstance(value, Sharding):
@@ -319,7 +319,7 @@ class ShardingRules:
             return _Found(path, array, group, PartitionSpec(), f"replicated: {spec} does not fit")
         if problem or misfit:
             raise ValueError(
-                f"the rule {self._show_rule(group)} gives `{format_path(path)}`, "
+                f"the rule {self._show_rule(group)} gives `{_show_path(path)}`, "
                 f"{_describe(array)}, the spec {spec}: {problem or misfit}"
             )
         return _Found(path, array, group, spec)
@@ -331,6 +331,10 @@ def _show_key(key: Any) -> str:
 
 def _short_spec(spec: Any) -> Any:
     return getattr(spec, "spec", spec)
+
+
+def _show_path(path: Sequence[Any]) -> str:
+    return format_path(path) or "the array"
 
 
 def _describe(array: Any) -> str:
@@ -471,7 +475,7 @@ def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]
             continue  # JAX says what is wrong with it
         problem = _misuse_of_axes(spec, on) or _misfit(spec, tuple(array.shape), on)
         if problem:
-            path = format_path(where + structure._array_paths()[i])
+            path = _show_path(where + structure._array_paths()[i])
             raise ValueError(
                 f"`{path}`, {_describe(array)}, cannot have the spec {spec}: {problem}"
             )
