@@ -63,6 +63,7 @@ README: dict[str, str] = {
     "a rule that takes no array, and a spec that does not fit": (
         "sharding/eight_rules.py::test_errors"
     ),
+    "onto devices with the same numbers": "sharding/eight_jit.py::test_save_and_load",
     "A hit costs the same as without shardings": (
         "sharding/eight_jit.py::test_no_more_than_the_flat_jit_on_a_hit"
     ),

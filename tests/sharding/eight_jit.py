@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import warnings
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +16,7 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
 
+import filterjit
 from filterjit import ShardingRules, filter_jit, fsdp, is_inexact_array, place
 
 RULES = ShardingRules({"layers[*].weight": P("data"), ...: P()})
@@ -516,3 +518,27 @@ def test_two_traces_because_the_first_arrays_were_on_no_mesh() -> None:
     (reason,) = reasons
     assert [c.kind for c in reason.causes] == ["mesh"] and reason.causes[0].path == "model['w']"
     assert "Place it once, before the first call: `filterjit.place(...)`" in str(reason)
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
+def test_save_and_load(portable: bool, tmp_path: Path) -> None:
+    """A program over N devices is loaded onto the same devices; others are refused by path."""
+    mesh = mesh_of(shape=(4,), first=2)
+    f = filter_jit(
+        lambda model, x: jax.vmap(model)(x),
+        in_shardings={"model": RULES, "x": P("data")},
+        out_shardings=P("data"),
+        mesh=mesh,
+    )
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    model, placed = place(make_model(), RULES, mesh), place(x, P("data"), mesh)
+    compiled = f.lower(model, placed).compile()
+    compiled.save(tmp_path / "f.jit", portable=portable)
+    loaded = filterjit.load(tmp_path / "f.jit")
+    y = loaded(model, placed)
+    np.testing.assert_allclose(y, f(model, placed), rtol=1e-6)
+    assert specs(y) == [("data",)] and devices(y) == [2, 3, 4, 5]
+    if not portable:
+        other = mesh_of(shape=(4,), first=4)
+        with pytest.raises(filterjit.MismatchError, match=r"`model\.layers\[0\]\.weight`"):
+            loaded(place(make_model(), RULES, other), place(x, P("data"), other))

@@ -367,6 +367,10 @@ class ShardedCall:
         arrays = self._placed(arrays, _stand_ins)
         return self._find(arrays).eval_shape(*arrays)
 
+    def jitted(self, *arrays: Any) -> Any:
+        """Returns the ``jax.jit`` for arrays."""
+        return self._find(self._placed(arrays, _stand_ins))
+
     def clear_cache(self) -> None:
         for entry in list(self._entries):
             if entry.jit is not None:
