@@ -491,20 +491,22 @@ replace_variant(FjVariant **place, FjVariant *variant)
 
 /* Calls the variant's callable with the arrays: an Output, or NULL with an error. */
 static inline PyObject *
-call_variant(Call *call)
+call_variant(Call *call, FjVariant *variant)
 {
-    return PyObject_Vectorcall(call->variant->call, call->arrays.items,
+    return PyObject_Vectorcall(variant->call, call->arrays.items,
                                (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                NULL);
 }
 
-/* After a call of a variant whose `call` Python has set has failed: lets Python set another
+/* After a call has failed: if Python has set the `call` of the variant, lets it set another
  * one for the arrays of this call, and calls that.  options.call_again(variant, exception,
- * arrays)
- * -> bool.  If it answers False, the exception that is set stays. */
-static PyObject *
+ * arrays) -> bool: if it answers False, the exception that is set stays. */
+static FJ_NOINLINE PyObject *
 call_variant_again(Call *call)
 {
+    if (!call->variant->call_was_set) {
+        return NULL;
+    }
     PyObject *exception = fj_compat_take_exception();
     if (exception == NULL || !PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
         fj_compat_give_exception(exception);
@@ -521,7 +523,7 @@ call_variant_again(Call *call)
         return NULL;
     }
     Py_DECREF(exception);
-    return again < 0 ? NULL : call_variant(call);
+    return again < 0 ? NULL : call_variant(call, call->variant);
 }
 
 /* The last two steps: calls the variant and builds the result. */
@@ -542,8 +544,8 @@ call_and_build(Call *call)
             goto done;
         }
     }
-    result = call_variant(call);
-    if (FJ_UNLIKELY(result == NULL && variant->call_was_set)) {
+    result = call_variant(call, variant);
+    if (FJ_UNLIKELY(result == NULL)) {
         result = call_variant_again(call);
     }
     if (FJ_LIKELY(result != NULL)) {
