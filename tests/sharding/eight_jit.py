@@ -1,8 +1,10 @@
 """`in_shardings` and `out_shardings` of `filter_jit`, compared with a flat ``jax.jit``."""
 
 import contextlib
+import gc
 import threading
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -542,3 +544,26 @@ def test_save_and_load(portable: bool, tmp_path: Path) -> None:
         other = mesh_of(shape=(4,), first=4)
         with pytest.raises(filterjit.MismatchError, match=r"`model\.layers\[0\]\.weight`"):
             loaded(place(make_model(), RULES, other), place(x, P("data"), other))
+
+
+def test_functions_are_freed() -> None:
+    """What JAX holds of a sharded program refers to nothing of the user's."""
+    mesh = mesh_of()
+
+    class Static:
+        pass
+
+    def make() -> list[Any]:
+        def fun(x: Any, static: Any) -> Any:
+            return x * 2
+
+        static = Static()
+        rules = ShardingRules({...: P()})
+        f = filter_jit(fun, in_shardings={"x": P("data")}, out_shardings=rules, mesh=mesh)
+        for size in (8, 8, 16):
+            f(np.ones(size, np.float32), static)
+        return [weakref.ref(fun), weakref.ref(static), weakref.ref(f.variants[0])]
+
+    found = make()
+    gc.collect()
+    assert [ref() for ref in found] == [None] * 3
