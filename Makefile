@@ -2,6 +2,7 @@
 #
 #   make demo      trains a classifier with equinox.filter_jit and with filterjit, and compares
 #   make test      all tests
+#   make demo-distributed  trains on 8 devices, in one process and in 4
 #
 # and for those who work on it:
 #
@@ -29,10 +30,14 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml
 
-.PHONY: demo test test-core lint bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
+.PHONY: demo demo-distributed test test-core lint bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
+
+demo-distributed: $(VENV)/.installed
+	$(BIN)/python examples/distributed.py
+	$(BIN)/python examples/distributed.py --processes 4
 
 # The core's tests recurse until Python stops them: they have processes of their own.
 test: $(VENV)/.installed

@@ -78,6 +78,13 @@ README: dict[str, str] = {
     "the same rule wherever": "parity/test_static_types.py::test_one_program_for_each_value",
     "It notices a change in place": "parity/test_static_types.py::test_changed_in_place",
     "It does not notice it": HERE + "test_changes_that_are_noticed",
+    "a rule that takes no array, and a spec that does not fit": (
+        "sharding/eight_rules.py::test_errors"
+    ),
+    "onto devices with the same numbers": "sharding/eight_jit.py::test_save_and_load",
+    "A hit costs the same as without shardings": (
+        "sharding/eight_jit.py::test_no_more_than_the_flat_jit_on_a_hit"
+    ),
     "before the device is done": (
         "parity/test_runtime_errors.py::test_a_call_returns_before_the_device_is_done"
     ),
@@ -272,6 +279,10 @@ DOCSTRINGS: dict[str, str] = {
     "a static value that was changed in place": (
         "parity/test_freeze.py::test_a_static_that_changed_in_place_is_an_error_in_a_later_trace"
     ),
+    "in the same place as a donated array": "sharding/eight_jit.py::test_donation_holds",
+    "Of dimensions of the same size": "sharding/eight_rules.py::test_fsdp",
+    "each passes the same tree on its host": "sharding/processes.py::check_place",
+    "a rule that matches nothing;": "sharding/eight_rules.py::test_errors",
     "calls that traced nothing": HERE + "test_counters",
     "all other calls, except those": HERE + "test_counters",
     "whose programs it keeps": HERE + "test_counters",

@@ -115,6 +115,21 @@ def test_packed_state() -> None:
     assert names["step"].cache_info()[:3] == (19, 1, 1)
 
 
+def test_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = blocks("Many devices")
+    found: dict[str, Any] = {
+        "jax": jax, "jnp": jnp, "eqx": eqx, "P": jax.sharding.PartitionSpec, "AxisType": jax.sharding.AxisType,
+        **{name: getattr(filterjit, name) for name in ("ShardingRules", "filter_jit", "fsdp")},
+    }  # fmt: skip
+    exec(compile(block, "README.md", "exec"), found)
+    assert "layers[0].weight  float32[64,8]" in capsys.readouterr().out
+    model, losses = found["model"], []
+    for _ in range(5):
+        model, loss = found["step"](model, np.ones((16, 8), np.float32))
+        losses.append(float(loss))
+    assert losses == sorted(losses, reverse=True) and found["step"].cache_info().hits == 4
+
+
 def test_the_one_line_change_can_be_imported() -> None:
     (block,) = blocks("The change you make")
     exec(compile(block, "README.md", "exec"), {})

@@ -11,6 +11,7 @@
     NAME(__getattribute__)                                                                    \
     NAME(became_method)                                                                       \
     NAME(before_raising_call)                                                                 \
+    NAME(call_again)                                                                          \
     NAME(compile)                                                                             \
     NAME(inspect_new_trace)                                                                   \
     NAME(prepare)                                                                             \

@@ -22,6 +22,7 @@
  *                        has not been inspected yet
  *   inspect_new_trace    after a call that has traced, and after later ones until it answers
  *   wait                 after a call whose program can raise while it runs
+ *   call_again           when a variant whose `call` Python has set has failed
  *   translate_error      when the call has failed with an Exception
  *
  * A hit calls no hook, except before_raising_call and wait if the program can raise.  No
@@ -488,6 +489,43 @@ replace_variant(FjVariant **place, FjVariant *variant)
     }
 }
 
+/* Calls the variant's callable with the arrays: an Output, or NULL with an error. */
+static inline PyObject *
+call_variant(Call *call, FjVariant *variant)
+{
+    return PyObject_Vectorcall(variant->call, call->arrays.items,
+                               (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                               NULL);
+}
+
+/* After a call has failed: if Python has set the `call` of the variant, lets it set another
+ * one for the arrays of this call, and calls that.  options.call_again(variant, exception,
+ * arrays) -> bool: if it answers False, the exception that is set stays. */
+static FJ_NOINLINE PyObject *
+call_variant_again(Call *call)
+{
+    if (!call->variant->call_was_set) {
+        return NULL;
+    }
+    PyObject *exception = fj_compat_take_exception();
+    if (exception == NULL || !PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
+        fj_compat_give_exception(exception);
+        return NULL;
+    }
+    PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
+    int again = arrays == NULL ? -1
+                               : fj_take_truth(PyObject_CallMethodObjArgs(
+                                     call->self->options, state_of(call)->str_call_again,
+                                     call->variant, exception, arrays, NULL));
+    Py_XDECREF(arrays);
+    if (again == 0) {
+        fj_compat_give_exception(exception);
+        return NULL;
+    }
+    Py_DECREF(exception);
+    return again < 0 ? NULL : call_variant(call, call->variant);
+}
+
 /* The last two steps: calls the variant and builds the result. */
 static PyObject *
 call_and_build(Call *call)
@@ -506,9 +544,10 @@ call_and_build(Call *call)
             goto done;
         }
     }
-    result =
-        PyObject_Vectorcall(variant->call, call->arrays.items,
-                            (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    result = call_variant(call, variant);
+    if (FJ_UNLIKELY(result == NULL)) {
+        result = call_variant_again(call);
+    }
     if (FJ_LIKELY(result != NULL)) {
         result = build_result(call, result);
     }

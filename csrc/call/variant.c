@@ -218,6 +218,29 @@ variant_run_deferred(PyObject *op, PyObject *args)
     return fj_variant_run_deferred((FjVariant *)op, first, Py_NewRef(Py_None));
 }
 
+/* call = callable.  Calls that are running do not own a reference to the callable before this
+ * one: whoever sets another keeps it alive as long as the variant. */
+static int
+variant_set_call(PyObject *op, PyObject *callable, void *Py_UNUSED(closure))
+{
+    FjVariant *self = (FjVariant *)op;
+    if (callable == NULL || !PyCallable_Check(callable)) {
+        PyErr_SetString(PyExc_TypeError, "the `call` of a variant must be callable");
+        return -1;
+    }
+    self->call_was_set = 1;
+    Py_INCREF(callable);
+    Py_XSETREF(self->call, callable);
+    return 0;
+}
+
+static PyObject *
+variant_get_call(PyObject *op, void *Py_UNUSED(closure))
+{
+    FjVariant *self = (FjVariant *)op;
+    return Py_NewRef(self->call == NULL ? Py_None : self->call);
+}
+
 static PyObject *
 variant_get_num_deferred(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -380,8 +403,6 @@ static PyMemberDef variant_members[] = {
      "The Structure of the function itself."},
     {"structure", T_OBJECT, offsetof(FjVariant, structure), READONLY,
      "The Structure of the arguments."},
-    {"call", T_OBJECT, offsetof(FjVariant, call), READONLY,
-     "The compiled callable, or None until there is one."},
     {"num_traces", T_PYSSIZET, offsetof(FjVariant, num_traces), READONLY,
      "The number of times that it has been traced."},
     {"hits", T_ULONGLONG, offsetof(FjVariant, hits), READONLY,
@@ -395,6 +416,8 @@ static PyMemberDef variant_members[] = {
 };
 
 static PyGetSetDef variant_getset[] = {
+    {"call", variant_get_call, variant_set_call,
+     "The compiled callable, or None until there is one.", NULL},
     {"outputs", variant_get_outputs, NULL,
      "The Structures of the results of its traces, a tuple.", NULL},
     {"num_deferred", variant_get_num_deferred, NULL,

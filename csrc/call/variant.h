@@ -66,6 +66,7 @@ typedef struct {
                                   * happens under jax.disable_jit */
     int in_cache;                /* the Cache's table contains it */
     int evicted;                 /* the Cache has dropped it for good: it is never predicted */
+    int call_was_set;            /* Python has set `call`: it is asked when a call fails */
     unsigned flags;              /* of FjVariantFlag */
     FjDeferred *deferred;        /* in the order in which they were deferred */
     Py_ssize_t num_deferred;

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ._aot._file import SavedInfo, saved_info
     from ._aot._load import load
     from ._aot._warm_up import WarmUp
-    from ._base._errors import MismatchError, StaticArgumentError
+    from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._progress import show_progress
     from ._core import Compiled
     from ._install import install, installed, uninstall
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._trees._filters import Filter, is_array, is_inexact_array
     from ._trees._pack import Packed, pack
     from ._trees._partition import combine, partition, partition_dict
+    from ._trees._shardings import ShardingRules, fsdp, place
     from ._trees._tree_functions import (
         Structure,
         flatten,
@@ -43,10 +44,12 @@ __all__ = [
     "FreezeWarning",
     "MismatchError",
     "Packed",
+    "ProcessMismatchError",
     "Report",
     "RetraceError",
     "RetraceWarning",
     "SavedInfo",
+    "ShardingRules",
     "StaticArgumentError",
     "Structure",
     "WarmUp",
@@ -55,6 +58,7 @@ __all__ = [
     "filter_jit",
     "flatten",
     "flatten_up_to",
+    "fsdp",
     "install",
     "installed",
     "is_array",
@@ -64,6 +68,7 @@ __all__ = [
     "pack",
     "partition",
     "partition_dict",
+    "place",
     "report",
     "saved_info",
     "show_progress",
@@ -77,7 +82,7 @@ __all__ = [
 
 _MODULES = {
     "_core": ("Compiled",),
-    "_base._errors": ("MismatchError", "StaticArgumentError"),
+    "_base._errors": ("MismatchError", "ProcessMismatchError", "StaticArgumentError"),
     "_observe._causes": ("Explanation",),
     "_observe._functions": ("clear_caches",),
     "_observe._retraces": ("RetraceError", "RetraceWarning", "log_retraces"),
@@ -87,6 +92,7 @@ _MODULES = {
     "_jit._freeze": ("FreezeWarning",),
     "_trees._pack": ("Packed", "pack"),
     "_trees._partition": ("combine", "partition", "partition_dict"),
+    "_trees._shardings": ("ShardingRules", "fsdp", "place"),
     "_base._progress": ("show_progress",),
     "_observe._report": ("CacheInfo", "report", "time_calls"),
     "_observe._report_output": ("Report",),

@@ -86,8 +86,7 @@ class Variant:
     def function(self) -> Structure: ...
     @property
     def structure(self) -> Structure: ...
-    @property
-    def call(self) -> Any: ...  # a jitted function of JAX
+    call: Any  # a jitted function of JAX
     @property
     def num_traces(self) -> int: ...
     @property

@@ -447,6 +447,7 @@ class Options:
         self.calls: list[str] = []
         self.on: dict[str, Callable[..., Any]] = {}
         self.may_raise: bool | None = False
+        self.again = False
         self.caches: dict[Any, Any] = {}
 
     def _note(self, hook: str, *args: Any) -> None:
@@ -500,6 +501,10 @@ class Options:
 
     def before_raising_call(self, variant: Any) -> None:
         self._note("before_raising_call", variant)
+
+    def call_again(self, variant: Any, exception: Exception, arrays: Any) -> bool:
+        self._note("call_again", variant, exception, arrays)
+        return self.again
 
     def inspect_new_trace(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
         self._note("inspect_new_trace", variant, arrays, outputs)

@@ -175,7 +175,7 @@ def test_unknown_donate(donate: Any) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["static_argnums", "static_argnames", "donate_argnums", "in_shardings", "out_shardings"],
+    ["static_argnums", "static_argnames", "donate_argnums"],
 )
 def test_refused_jitkwargs(name: str) -> None:
     check_error(lambda jit: jit(scale, **{name: None}), ValueError, "`jitkwargs` cannot contain")

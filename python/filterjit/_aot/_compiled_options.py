@@ -147,6 +147,12 @@ class CompiledOptions(_running.RunningHooks, CallHooks):
                 causes.append(Cause("sharding", _errors.format_path(path), *placed, ""))
         return causes
 
+    def call_again(
+        self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
+    ) -> bool:
+        """Is never called: nothing sets the `call` of a compiled function's variant."""
+        return False
+
     def inspect_new_trace(
         self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
     ) -> bool | None:

@@ -16,6 +16,7 @@ from .. import _core
 from .._base import _jax_compat
 from .._call import _running, _signature
 from .._call._options import CallOptions
+from .._call._shardings import ShardedCall
 from .._observe import _program, _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval
@@ -121,6 +122,17 @@ class PreparedCall:
         options = self.f._options
         assert isinstance(options, CallOptions)
         return options.frozen
+
+    def traceable(self) -> Any:
+        """Returns the object whose methods `trace` and `eval_shape` take `arrays`."""
+        options = self.f._options
+        assert isinstance(options, CallOptions)
+        return options.traceable(self.variant)
+
+    def jitted(self) -> Any:
+        """Returns the ``jax.jit`` that a call of `arrays` calls."""
+        call = self.traceable()
+        return call.jitted(*self.arrays) if isinstance(call, ShardedCall) else call
 
     def without_arrays(self) -> "PreparedCall":
         """Returns the same call with specs for the arrays of the arguments, so that it does not

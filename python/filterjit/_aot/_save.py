@@ -148,7 +148,7 @@ def _export(
     """Returns the program as StableHLO: its entry in the header, its bytes, and its platforms."""
     try:
         with prepared.working():
-            export = export_module().export(prepared.variant.call, platforms=platforms)
+            export = export_module().export(prepared.jitted(), platforms=platforms)
             exported = export(*prepared.arrays)
             return {}, bytes(exported.serialize()), exported.platforms
     except ImportError as e:

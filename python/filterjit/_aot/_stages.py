@@ -176,7 +176,7 @@ class CompiledDetails(_Stage):
 def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     prepared = prepare(f, args, kwargs)
     with prepared.working():
-        traced = prepared.variant.call.trace(*prepared.arrays)
+        traced = prepared.traceable().trace(*prepared.arrays)
         may_raise = True  # where JAX does not tell
         with contextlib.suppress(Exception):
             found = prepared.contents(traced.jaxpr)
@@ -188,4 +188,4 @@ def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     prepared = prepare(f, args, kwargs)
     with prepared.working():
-        return prepared.result(prepared.variant.call.eval_shape(*prepared.arrays))
+        return prepared.result(prepared.traceable().eval_shape(*prepared.arrays))

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from .. import _core
 from .._base import _errors, _terminal
 from .._base._checks import positive_int
@@ -146,6 +148,8 @@ def warm_up(
     pairs = _check_signatures(signatures)
     positive_int("warm_up(..., threads=...)", threads, or_none=True)
     threads = max(1, min(threads or os.cpu_count() or 1, len(pairs)))
+    if jax.process_count() > 1:
+        threads = 1  # all processes trace in the same order
     start = time.perf_counter()
     results = [Warmed(_describe_call(*pair)) for pair in pairs]
     tracing = threading.Lock()

@@ -30,6 +30,11 @@ class MismatchError(TypeError, ValueError):
     """
 
 
+@public
+class ProcessMismatchError(RuntimeError):
+    """Processes that run one program together were about to trace different ones."""
+
+
 def format_path(path: Sequence[Any]) -> str:
     """Formats ``["model", "layers", (2,), "activation"]`` as ``model.layers[2].activation``."""
     text = ""

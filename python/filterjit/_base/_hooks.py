@@ -113,6 +113,20 @@ class CallHooks(Protocol):
         """
         ...
 
+    def call_again(
+        self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
+    ) -> bool:
+        """Returns whether to call ``variant.call`` once more.
+
+        When: a call of a variant whose attribute `call` Python has set failed with `exception`, an
+        Exception, while JAX's callable ran. `arrays` are the arrays of the call.
+
+        Returns: True if the hook has set another `call`; else `exception` is raised.
+
+        Raises: anything; it is raised in the place of `exception`.
+        """
+        ...
+
     def inspect_new_trace(
         self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
     ) -> bool | None:

@@ -336,6 +336,24 @@ def equinox_cache_clears() -> list[Callable[[], object]] | None:
     return found if isinstance(found, list) else None
 
 
+def concrete_mesh() -> Any:
+    """Returns the mesh of ``jax.set_mesh``, in a trace too, or None.
+
+    Fallback: None.
+    """
+    get = private("jax._src.mesh", "get_concrete_mesh")
+    mesh = None if get is None else get()
+    return None if mesh is None or mesh.empty else mesh
+
+
+def coordination_client() -> Any:
+    """Returns the client of the coordination service of ``jax.distributed``.
+
+    Fallback: None, and the programs of several processes are not compared.
+    """
+    return private("jax._src.distributed", "global_state", "client")
+
+
 def aval(x: Any) -> Any:
     """Returns the aval of an array: its shape, dtype and weak type, as ``jax.jit`` traces it.
 

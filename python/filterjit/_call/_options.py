@@ -8,7 +8,7 @@ variant.
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,8 +20,9 @@ from .._base._hooks import CallHooks
 from .._observe import _explain, _program, _records, _retraces
 from .._observe._recorder import recorder
 from .._trees import _registry
-from . import _running, _signature
+from . import _processes, _running, _signature
 from ._caches import MAXSIZE, caches_of, function_of, names_of
+from ._shardings import Entry, ShardedCall, Shardings
 
 _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
@@ -56,6 +57,9 @@ class CallOptions(_running.RunningHooks, CallHooks):
         retraces: what to do when the function is traced again.
         registry: classifies the arguments. The function itself is always classified by
             ``_registry.registry``.
+        shardings: the options for shardings, or None.
+        same_on_all_processes: whether to compare each new trace with other processes; None where
+            it has `shardings`.
         quiet: whether to silence JAX's warning about donated buffers that it could not use.
     """
 
@@ -66,12 +70,19 @@ class CallOptions(_running.RunningHooks, CallHooks):
         retraces: _retraces.RetraceOptions | None = None,
         functions: str = "identity",
         maxsize: int = MAXSIZE,
+        shardings: Shardings | None = None,
+        same_on_all_processes: bool | None = None,
     ) -> None:
         self.donate = donate
         self.maxsize = maxsize
         self.functions = functions
         self.retraces = retraces or _retraces.RetraceOptions()
         self.jitkwargs = dict(jitkwargs)
+        self.shardings = shardings
+        self.same_on_all_processes = same_on_all_processes
+        self._sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = (
+            weakref.WeakKeyDictionary()
+        )
         self.registry = registry_for(functions)
         self._tracing = _tracing_for(functions)
         self.quiet = donate in ("all", "all-except-first")
@@ -83,12 +94,16 @@ class CallOptions(_running.RunningHooks, CallHooks):
         maxsize = None if self.maxsize == MAXSIZE else self.maxsize
         given = {"donate": self.donate, "functions": functions, "maxsize": maxsize}
         given |= {**vars(self.retraces), **self.jitkwargs}
-        return ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+        shown = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        return ", ".join(shown + [repr(self.shardings)] * (self.shardings is not None))
 
     def _key(self, structure: _core.Structure) -> Any:
         """Returns the key of a cache among those of one function."""
         jitkwargs = tuple(sorted(self.jitkwargs.items()))
-        return structure, self.donate, self.functions, self.retraces, self.maxsize, jitkwargs
+        return (
+            structure, self.donate, self.functions, self.retraces, self.maxsize, jitkwargs,
+            self.shardings, self.same_on_all_processes,
+        )  # fmt: skip
 
     frozen: tuple[int, int] = (0, 0)
     """The number of arrays that `freeze` made constants, and their size in bytes."""
@@ -122,6 +137,8 @@ class CallOptions(_running.RunningHooks, CallHooks):
             caches = cache = None
         if cache is None:
             signature = _core.Signature(*parameters)
+            if self.shardings is not None:
+                self.shardings.check_names(signature)
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.maxsize, dict(f.__dict__)
             )
@@ -162,32 +179,90 @@ class CallOptions(_running.RunningHooks, CallHooks):
         registry = self.registry
         cache_ref = weakref.ref(cache)
 
-        def flat(*arrays: Any) -> _core.Output:
+        def trace(arrays: tuple[Any, ...], entry: Entry | None) -> _core.Output:
             __tracebackhide__ = True
             __equinox_jit_id__ = jit_id  # noqa: F841 (eqx.error_if looks for it in the frames)
             variant = variant_ref()
             assert variant is not None
+            if entry is not None:
+                entry.before_trace(arrays)
+            self._compare_processes(
+                qualname, variant, arrays, () if entry is None else entry.inputs
+            )
             # Whether the new program can raise is known only after its first run.
             self.before_raising_call(variant)
             if self.quiet:
                 _running.ignore_donation(variant)
             with (
-                _records.tracing(variant, arrays) as trace,
+                _records.tracing(variant, arrays) as traced,
                 recorder.tracing(record, variant),
                 self._tracing(variant),
             ):
                 fun, arguments = variant.arguments(arrays)
                 cache = cache_ref()
                 if cache is not None:
-                    self.retraces.before_trace(cache, function_of(fun), variant, trace)
+                    self.retraces.before_trace(cache, function_of(fun), variant, traced)
                 out = _signature.call_with_arguments(fun, signature, arguments, registry)
-                return variant.finish(out, lambda: jnp.array(0))
+                output = variant.finish(out, lambda: jnp.array(0))
+                if entry is not None:
+                    entry.after_trace(out, output, arrays)
+                return output
 
-        flat.__name__, flat.__qualname__ = name, qualname
-        flat.__dict__["jit_id"] = jit_id
+        def make_flat(entry: Entry | None) -> Callable[..., _core.Output]:
+            def flat(*arrays: Any) -> _core.Output:
+                __tracebackhide__ = True
+                return trace(arrays, entry)
+
+            flat.__name__, flat.__qualname__ = name, qualname
+            flat.__dict__["jit_id"] = jit_id
+            return flat
+
         donated = self._donated(variant, signature)
-        call: Callable[..., _core.Output] = jax.jit(flat, donate_argnums=donated, **self.jitkwargs)
+        call: Callable[..., _core.Output]
+        if self.shardings is None:
+            call = jax.jit(make_flat(None), donate_argnums=donated, **self.jitkwargs)
+        else:
+            warns = self.donate.startswith("warn")
+            call = self._sharded[variant] = ShardedCall(
+                self.shardings,
+                variant,
+                signature,
+                donated,
+                warns,
+                self.jitkwargs,
+                make_flat,
+                jit_id,
+            )
         return call
+
+    def _compare_processes(
+        self, name: str, variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any]
+    ) -> None:
+        """Compares a program that is about to be traced with those of other processes."""
+        compares = self.same_on_all_processes
+        if (self.shardings is None if compares is None else not compares) or (
+            jax.process_count() == 1
+        ):
+            return
+        given = None if self.shardings is None else self.shardings.mesh
+        mesh = given or _jax_compat.concrete_mesh()
+        processes = _processes.participants(mesh, specs)
+        if compares and not processes:
+            processes = tuple(range(jax.process_count()))
+        if len(processes) > 1:
+            lines = _processes.lines_of(name, variant, arrays, specs, mesh)
+            _processes.compare(name, lines, processes)
+
+    def traceable(self, variant: _core.Variant) -> Any:
+        """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
+        return self._sharded.get(variant, variant.call)
+
+    def call_again(
+        self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
+    ) -> bool:
+        """Returns whether a failed call was made with the shardings of other arrays."""
+        sharded = self._sharded.get(variant)
+        return sharded is not None and sharded.call_again(exception, arrays)
 
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
         """Returns the positions of the arrays that a variant donates; arrays in the function
@@ -235,7 +310,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
         recorder.record_first_run(outputs)
         _records.record_placements(variant, arrays)
         try:
-            found = self.contents(variant.call.trace(*arrays).jaxpr)
+            found = self.contents(self.traceable(variant).trace(*arrays).jaxpr)
             raises = found.callbacks
         except Exception:
             return True  # JAX does not tell; waiting is always correct

@@ -7,6 +7,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 from .._base._checks import positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
+from .._call._shardings import Shardings
 from .._call._signature import inspect_signature
 from .._observe._retraces import OnRetrace, check_on_retrace
 from ._options import DONATE, make_filter_jit, make_retrace_options
@@ -26,13 +27,7 @@ _NOT_GIVEN = _NotGiven()
 _FUNCTIONS = ("identity", "structure")
 # Options of jax.jit that name arguments by position or by name: the flat function that JAX sees
 # has other arguments.
-_REFUSED = (
-    "static_argnums",
-    "static_argnames",
-    "donate_argnums",
-    "in_shardings",
-    "out_shardings",
-)
+_REFUSED = ("static_argnums", "static_argnames", "donate_argnums")
 # Options of Equinox before version 0.10.
 _DEPRECATED = ("default", "fn", "args", "kwargs", "out")
 
@@ -45,6 +40,10 @@ def filter_jit(
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
     maxsize: int = MAXSIZE,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    mesh: Any = None,
+    same_on_all_processes: bool | None = None,
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]: ...
 
 
@@ -57,6 +56,10 @@ def filter_jit(
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
     maxsize: int = MAXSIZE,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    mesh: Any = None,
+    same_on_all_processes: bool | None = None,
 ) -> Callable[_P, _T]: ...
 
 
@@ -69,6 +72,10 @@ def filter_jit(
     on_retrace: Any = None,
     max_traces: int | None = None,
     maxsize: int = MAXSIZE,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    mesh: Any = None,
+    same_on_all_processes: bool | None = None,
     **jitkwargs: Any,
 ) -> Any:
     """Compiles a function of pytrees with ``jax.jit``.
@@ -136,6 +143,23 @@ def filter_jit(
             `RetraceError` that tells the reason for it.
         maxsize: how many combinations of static values are kept. When there are more, the program
             that was used least recently is dropped.
+        in_shardings: where the arguments are placed: a dict from names of parameters to values, a
+            tuple of values by position, or one value for all parameters. A value is a sharding, a
+            ``PartitionSpec``, None (leave it as it is), `ShardingRules`, or a prefix of the
+            argument with these as leaves. As under ``jax.jit``, arrays that are not committed to
+            devices are moved there, and others must be there already (`place`). The arrays in the
+            function itself stay as they are.
+        out_shardings: where the result is placed: one such value. Arrays of which it says nothing
+            are placed by the compiler, except that one in the same place as a donated array of the
+            same shape and dtype has the sharding of that, so that it takes its memory.
+        mesh: the mesh for each ``PartitionSpec``. If it is left out, the one in force is used
+            (``jax.set_mesh``), and each mesh has its own programs.
+        same_on_all_processes: whether to compare the programs of several processes before each
+            trace: the name of the function, the structure and the static values of the arguments,
+            shapes, dtypes and specs. A difference raises a `ProcessMismatchError` on all of them,
+            which names the path. Static values of classes without a ``repr`` of their own are
+            compared by their class. By default it is done for functions with shardings if there are
+            several processes.
         jitkwargs: further options, passed on to ``jax.jit``.
 
     Returns:
@@ -143,8 +167,8 @@ def filter_jit(
 
     Raises:
         ValueError: if an option has a value that is not described above, or if `jitkwargs` has one
-            of ``static_argnums``, ``static_argnames``, ``donate_argnums``, ``in_shardings`` and
-            ``out_shardings``, which do not apply to pytrees.
+            of ``static_argnums``, ``static_argnames`` and ``donate_argnums``, which do not apply to
+            pytrees.
         TypeError: if `fun` is not callable, or ``jax.jit`` does not know one of `jitkwargs`.
     """
     if fun is _NOT_GIVEN:
@@ -155,6 +179,10 @@ def filter_jit(
             on_retrace=on_retrace,
             max_traces=max_traces,
             maxsize=maxsize,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+            mesh=mesh,
+            same_on_all_processes=same_on_all_processes,
             **jitkwargs,
         )
     if jitkwargs:
@@ -183,6 +211,11 @@ def filter_jit(
     if on_retrace is not None or max_traces is not None:
         check_on_retrace(on_retrace, max_traces)
     retraces = make_retrace_options(on_retrace, max_traces)
+    shardings = None
+    if in_shardings is not None or out_shardings is not None or mesh is not None:
+        shardings = Shardings(in_shardings, out_shardings, mesh)
+    signature = inspect_signature(fun)
     return make_filter_jit(
-        fun, donate, jitkwargs, inspect_signature(fun), retraces, functions, maxsize
-    )
+        fun, donate, jitkwargs, signature, retraces, functions, maxsize, shardings,
+        same_on_all_processes,
+    )  # fmt: skip

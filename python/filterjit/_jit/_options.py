@@ -13,6 +13,7 @@ from .._base import _jax_compat
 from .._base._hooks import MethodHooks
 from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, function_of
 from .._call._options import CallOptions
+from .._call._shardings import Shardings
 from .._call._signature import inspect_signature
 from .._observe import _causes, _explain, _functions, _report, _report_output, _retraces
 
@@ -78,7 +79,12 @@ class Options(CallOptions, MethodHooks):
         return _warm_up.warm_up(f, signatures, threads=threads)
 
     def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
-        return _explain.explain(f, function_of(f.__wrapped__), args, kwargs)
+        explanation = _explain.explain(f, function_of(f.__wrapped__), args, kwargs)
+        if self.shardings is None:
+            return explanation
+        variant, structure, arrays = f._peek(*args, **kwargs)
+        cache = f._parts()[0]
+        return self.shardings.explain_placement(explanation, cache, variant, structure, arrays)
 
     def report(self, f: _core.FilterJit, /) -> _report_output.Report:
         return _report.report_of(f._parts()[0])
@@ -102,6 +108,9 @@ class Options(CallOptions, MethodHooks):
         if found is f:
             return f.__qualname__  # type: ignore[no-any-return]
         options = {"donate": self.donate, "functions": self.functions, "maxsize": self.maxsize}
+        if (given := self.shardings) is not None:
+            options["shardings"] = (given.inputs, given.outputs, given.mesh)
+        options["same_on_all_processes"] = self.same_on_all_processes
         return _rebuild, (f.__wrapped__, self.jitkwargs, options | vars(self.retraces))
 
 
@@ -117,12 +126,15 @@ def make_filter_jit(
     retraces: _retraces.RetraceOptions | None = None,
     functions: str = "identity",
     maxsize: int = MAXSIZE,
+    shardings: Shardings | None = None,
+    same_on_all_processes: bool | None = None,
 ) -> _core.FilterJit:
     """Returns a FilterJit of checked options; `signature` is the result of `inspect_signature`."""
-    if not jitkwargs and (retraces, functions, maxsize) == (None, "identity", MAXSIZE):
+    given = retraces, functions, maxsize, shardings, same_on_all_processes
+    if not jitkwargs and given == (None, "identity", MAXSIZE, None, None):
         options = _DEFAULT_OPTIONS[donate]
     else:
-        options = Options(donate, jitkwargs, retraces, functions, maxsize)
+        options = Options(donate, jitkwargs, *given)
     return _core.FilterJit(fun, options, signature, _attributes(fun))
 
 
@@ -146,6 +158,8 @@ def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _c
         retraces,
         options["functions"],
         options["maxsize"],
+        Shardings(*options["shardings"]) if "shardings" in options else None,
+        options.get("same_on_all_processes"),
     )
 
 

@@ -24,6 +24,7 @@ _TITLES = {
     "shape": "different shape",
     "dtype": "different dtype",
     "weak type": "different weak type",
+    "mesh": "on a mesh, or not",
     "config": "different configuration of JAX",
     "sharding": "different sharding",
     "device": "different device, or committed to one",
@@ -73,6 +74,34 @@ def lines_of(causes: Sequence[Cause], write: Callable[[Cause], str] = str) -> li
     return lines
 
 
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """An array that each such call copies to other devices.
+
+    Attributes:
+        path: of the array in the arguments.
+        bytes: its size.
+        was: where it is, in words.
+        to: where the program needs it, in words.
+    """
+
+    path: str
+    bytes: int
+    was: str
+    to: str
+
+    def __str__(self) -> str:
+        return f"`{self.path}`: {_size(self.bytes)}, from {self.was} to {self.to}"
+
+
+def _size(number: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"
+
+
 @public
 @dataclasses.dataclass(frozen=True)
 class Explanation:
@@ -86,19 +115,25 @@ class Explanation:
         causes: the differences between the call and the closest compiled program, the most
             important first.
         variants: how many compiled programs the call was compared with.
+        moves: the arrays that each such call copies to other devices, the largest first, if the
+            function has `in_shardings`. Each has `path`, `bytes`, `was` and `to`.
+        replicated: ``(path, bytes)`` of the arrays of 1 MiB and more that `in_shardings` keeps on
+            each device whole.
     """
 
     name: str
     hit: bool
     causes: tuple[Cause, ...] = ()
     variants: int = 0
+    moves: tuple[Move, ...] = ()
+    replicated: tuple[tuple[str, int], ...] = ()
 
     def __bool__(self) -> bool:
         return self.hit
 
     def __str__(self) -> str:
         if self.hit:
-            return f"{self.name}: hit"
+            return "\n".join([f"{self.name}: hit", *self._placement()])
         is_first = any(cause.kind == "first" for cause in self.causes)
         lines = [f"{self.name}: compiles {'' if is_first else 'again '}because"]
         lines += lines_of(self.causes)
@@ -106,4 +141,17 @@ class Explanation:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")
         remedies = dict.fromkeys(c.remedy for c in self.causes[:_MOST_CAUSES] if c.remedy)
         lines += [f"  -> {remedy}" for remedy in remedies]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._placement()])
+
+    def _placement(self) -> list[str]:
+        lines = []
+        if self.moves:
+            total = _size(sum(move.bytes for move in self.moves))
+            lines.append(f"  each such call copies {total} to other devices:")
+            lines += [f"    {move}" for move in self.moves[:_MOST_CAUSES]]
+            if len(self.moves) > _MOST_CAUSES:
+                lines.append(f"    and {len(self.moves) - _MOST_CAUSES} more")
+            lines.append("  -> Place a model once: `filterjit.place(...)`.")
+        for path, size in self.replicated[:_MOST_CAUSES]:
+            lines.append(f"  `{path}`, {_size(size)}, is whole on each device")
+        return lines

@@ -19,6 +19,11 @@ _STATIC_REMEDY = (
     "Make it an array (`jnp.asarray`) if it changes often: each static value has its own program."
 )
 
+_PLACE_ONCE = (
+    "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
+    "first call: `filterjit.place(...)`."
+)
+
 # ---- two structures ----
 
 
@@ -296,6 +301,10 @@ def compare_traces(
                 "Give it a dtype, `jnp.asarray(x, dtype=...)`: an array made from a Python number "
                 "has a weak type."
             )
+        elif a.sharding != b.sharding:
+            was_there, is_there = _where(a.sharding), _where(b.sharding)
+            causes.append(Cause("mesh", format_path(path), was_there, is_there, _PLACE_ONCE))
+            continue
         else:
             continue
         causes.append(Cause(kind, format_path(path), str(a), str(b), remedy))
@@ -305,6 +314,14 @@ def compare_traces(
             remedy = "Set it once, before the first call."
             causes.append(Cause("config", "", f"{name}={before!r}", f"{value!r}", remedy))
     return causes
+
+
+def _where(sharding: Any) -> str:
+    """Returns in words on which mesh the type of an array is."""
+    if sharding is None:
+        return "on no mesh"
+    axes = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
+    return f"{sharding.spec} on a mesh of {axes}"
 
 
 def compare_placements(

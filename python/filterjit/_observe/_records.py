@@ -38,11 +38,20 @@ class Aval:
     shape: tuple[int, ...]
     dtype: Any
     weak_type: bool
+    sharding: Any = None  # None if it is on no mesh, which to JAX is another type
 
     @classmethod
     def of(cls, x: Any) -> "Aval":
         aval = _jax_compat.aval(x)
-        return cls(tuple(aval.shape), aval.dtype, bool(getattr(aval, "weak_type", False)))
+        sharding = getattr(aval, "sharding", None)
+        mesh = getattr(sharding, "mesh", None)
+        on_mesh = isinstance(aval, jax.core.AbstractValue) and mesh is not None and not mesh.empty
+        return cls(
+            tuple(aval.shape),
+            aval.dtype,
+            bool(getattr(aval, "weak_type", False)),
+            sharding if on_mesh else None,
+        )
 
     def __str__(self) -> str:
         name = getattr(self.dtype, "name", str(self.dtype))

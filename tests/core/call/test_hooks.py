@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 import pytest
-from core_support import Array, Linear, make_jit, variants
+from core_support import Array, Linear, called, make_jit, variants
 
 
 def test_programs_that_can_raise() -> None:
@@ -103,3 +103,74 @@ def test_compile_must_return_a_callable() -> None:
     f._options.compile = lambda f, variant: 3
     with pytest.raises(TypeError, match="not callable"):
         f(Array())
+
+
+def test_a_callable_that_is_set() -> None:
+    f, variant = called(lambda x: x, Array())
+    before = variant.call
+    ran: list[Any] = []
+
+    def call(*arrays: Any) -> Any:
+        ran.append(arrays)
+        return before(*arrays)
+
+    variant.call = call
+    x = Array()
+    assert f(x) is x and ran == [(x,)] and variant.call is call
+    for bad in (3, None):
+        with pytest.raises(TypeError, match="must be callable"):
+            variant.call = bad
+    with pytest.raises(TypeError, match="must be callable"):
+        del variant.call
+    assert variant.call is call
+
+
+def test_call_again() -> None:
+    """A callable that was set and fails is replaced by the hook, or its error is raised."""
+    f, variant = called(lambda x: x, Array())
+    before, x = variant.call, Array()
+    seen: list[Any] = []
+
+    def fail(*arrays: Any) -> Any:
+        raise KeyError("mine")
+
+    def call_again(variant: Any, exception: Exception, arrays: Any) -> None:
+        seen.append((type(exception), arrays))
+        variant.call = before
+
+    variant.call = fail
+    with pytest.raises(KeyError, match="mine"):
+        f(x)
+    assert f._options.count("call_again") == 1 and not seen
+    f._options.on["call_again"] = call_again
+    f._options.again = True
+    assert f(x) is x and seen == [(KeyError, (x,))] and f(x) is x
+
+
+def test_call_again_that_fails() -> None:
+    f, variant = called(lambda x: x, Array())
+    errors: list[type[BaseException]] = [KeyError, ValueError]
+
+    def fail(*arrays: Any) -> Any:
+        raise errors[0]
+
+    def call_again(*args: Any) -> None:
+        raise errors[1]
+
+    variant.call = fail
+    f._options.again = True
+    with pytest.raises(KeyError):  # the second time
+        f(Array())
+    f._options.on["call_again"] = call_again
+    with pytest.raises(ValueError):
+        f(Array())
+    errors[0] = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):  # the hook is not asked
+        f(Array())
+
+
+def test_callables_that_are_not_set_are_not_called_again() -> None:
+    f = make_jit(lambda x: 1 // x.value)
+    with pytest.raises(ZeroDivisionError):
+        f(Array(0))
+    assert "call_again" not in f._options.calls

@@ -1,0 +1,146 @@
+"""Times calls with shardings on eight devices of the CPU: filterjit and Equinox, over flat.
+
+    python benchmarks/sharded.py                  all cases, a minute
+    python benchmarks/sharded.py --quick mlp      a rough time of one case
+    python benchmarks/sharded.py --markdown       the table of the README
+
+*Flat* is ``jax.jit`` of the same program on a flat list of the arrays, with the same shardings in
+`in_shardings`. *Without rules* is filterjit without options, and Equinox has no such options: both
+take the arrays where they are placed. All calls of a case are timed alternately, each on idle
+devices.
+"""
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+)
+
+import equinox as eqx
+import jax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import cases
+import filterjit
+from layout import lay_out, machine, progress
+from timing import in_batches, interleaved, one_by_one
+
+BATCH = 5e-3  # the least seconds of a batch of calls
+ROUNDS = 10  # the least number of batches on each implementation
+SECONDS = 10.0  # for all batches of a case together
+
+CASES: Mapping[str, Callable[[], cases.Case]] = {
+    "mlp": cases.mlp,
+    "mlp_update": cases.mlp_update,
+    "transformer_4": cases.transformer_4,
+    "transformer": cases.transformer,
+    "transformer_update": cases.transformer_update,
+}
+
+
+class Row(NamedTuple):
+    """The microseconds of a flat call, and how much longer the others take."""
+
+    summary: str
+    flat: float
+    ours: float
+    without: float
+    equinox: float
+
+
+def _calls(case: cases.Case, mesh: Any) -> dict[str, Callable[[], Any]]:
+    rules = filterjit.ShardingRules({"**": filterjit.fsdp("data", min_size=256), ...: P()})
+    model, x = case.args
+    model, x = filterjit.place(model, rules, mesh), filterjit.place(x, P(), mesh)
+    updates = any(eqx.is_array(leaf) and leaf.ndim for leaf in jax.tree.leaves(model)) and (
+        case.name.endswith("update")
+    )
+    out = rules if updates else P()
+
+    leaves, structure = filterjit.flatten((model, x))
+
+    def flat_function(leaves: list[Any]) -> list[Any]:
+        return filterjit.tree_leaves(
+            filterjit.partition(case.function(*structure.unflatten(leaves)), eqx.is_array)[0]
+        )
+
+    shardings = [leaf.sharding for leaf in leaves]
+    replicated = NamedSharding(mesh, P())
+    flat = jax.jit(
+        flat_function,
+        in_shardings=(shardings,),
+        out_shardings=shardings[:-1] if updates else replicated,
+    )
+    model_name, x_name = case.function.__code__.co_varnames[:2]
+    ours = filterjit.filter_jit(
+        case.function, in_shardings={model_name: rules, x_name: P()}, out_shardings=out, mesh=mesh
+    )
+    without = filterjit.filter_jit(case.function)
+    equinox = eqx.filter_jit(case.function)
+    return {
+        "flat": lambda: flat(leaves),
+        "ours": lambda: ours(model, x),
+        "without": lambda: without(model, x),
+        "equinox": lambda: equinox(model, x),
+    }
+
+
+def measure(case: cases.Case, seconds: float) -> Row:
+    """Times the calls of one case."""
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    calls = _calls(case, mesh)
+    for call in calls.values():
+        for _ in range(2):
+            jax.block_until_ready(cases.arrays_in(call()))
+    timers = {name: functools.partial(one_by_one, call) for name, call in calls.items()}
+    times = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
+    others = (times[name] / times["flat"] for name in calls if name != "flat")
+    return Row(case.summary, times["flat"] * 1e6, *others)
+
+
+def table(rows: Sequence[Row], markdown: bool) -> str:
+    """Returns the rows as text."""
+    head = ["case, on 8 devices", "flat `jax.jit`", "filterjit, rules", "without rules"]
+    head += ["`eqx.filter_jit`", "eqx / filterjit"]
+    lines = [
+        [
+            row.summary,
+            f"{row.flat:.0f} us",
+            *(f"{ratio:.2f}" for ratio in (row.ours, row.without, row.equinox)),
+            f"{row.equinox / row.ours:.1f}",
+        ]
+        for row in rows
+    ]
+    return lay_out([head, *lines], markdown=markdown)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Times calls with shardings on eight devices.")
+    parser.add_argument("--quick", action="store_true", help="rough times: 1 second a case")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the README")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    options = parser.parse_args(argv)
+    if unknown := set(options.cases) - CASES.keys():
+        parser.error(f"unknown cases: {', '.join(unknown)}")
+    seconds = 1.0 if options.quick else SECONDS
+    try:
+        names = progress(options.cases or list(CASES))
+        rows = [measure(CASES[name](), seconds) for name in names]
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(table(rows, options.markdown))
+    print()
+    print(machine())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,499 @@
+"""The options `in_shardings`, `out_shardings` and `mesh`: from parameters to a flat ``jax.jit``.
+
+A variant's flat ``jax.jit`` takes one spec for each array, and these depend on shapes and on the
+mesh (rules look at both), of which a variant may see several. So a variant has an *entry* for each
+list of specs, with a flat function and a ``jax.jit`` of its own:
+
+- The variant's `call` is a `ShardedCall` until its first call. That finds the specs, makes the
+  entry, and makes the entry's ``jax.jit`` itself the `call`: a hit is the same as without
+  shardings.
+- JAX traces an entry's flat function for each list of avals and each mesh that is new to it. The
+  function finds the specs again, from its tracers, and raises `_OtherSpecs` if they are not those
+  that it was jitted with. The C core then asks `call_again`, which makes the ShardedCall the `call`
+  of the variant for good: it finds the entry by avals and mesh, which costs microseconds.
+
+The specs of the results are known when the function has been traced. So an entry that needs them is
+traced once, and then jitted again with them: JAX finds the trace of the flat function in its cache.
+"""
+
+import dataclasses
+import math
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from .. import _core
+from .._base import _errors, _jax_compat
+from .._base._errors import format_path
+from .._observe import _records
+from .._observe._causes import Explanation, Move
+from .._trees import _registry
+from .._trees._shardings import Spec, is_spec, is_tracing, is_value, place, specs_of
+
+_MOST_KEYS = 4096
+_REPLICATED = 1 << 20  # bytes: smaller arrays that are replicated are not reported
+
+
+class _OtherSpecs(Exception):
+    """A flat function is traced for arrays or a mesh that need other specs than it was made for."""
+
+
+class Shardings:
+    """The options of one jitted function.
+
+    Arguments:
+        inputs: a mapping from names of parameters to values (see ``_trees._shardings``), a tuple of
+            values by position, or one value for all parameters.
+        outputs: the value for the result.
+        mesh: the mesh for specs; None for the one in force.
+    """
+
+    def __init__(self, inputs: Any, outputs: Any, mesh: Any) -> None:
+        self.inputs, self.outputs, self.mesh = inputs, outputs, mesh
+        if isinstance(inputs, Mapping):
+            self.inputs = dict(inputs)
+        elif not (is_value(inputs) or isinstance(inputs, (tuple, list))):
+            raise TypeError(
+                "`filter_jit(..., in_shardings=...)` must be a dict from names of parameters to "
+                f"shardings, a tuple of shardings, or one for all parameters, not {inputs!r}"
+            )
+        if mesh is not None and not isinstance(mesh, jax.sharding.Mesh):
+            raise TypeError(
+                f"`filter_jit(..., mesh=...)` must be a jax.sharding.Mesh, not {mesh!r}"
+            )
+
+    def __repr__(self) -> str:
+        given = {"in_shardings": self.inputs, "out_shardings": self.outputs, "mesh": self.mesh}
+        return ", ".join(f"{name}={x!r}" for name, x in given.items() if x is not None)
+
+    def check_names(self, signature: _core.Signature) -> None:
+        """Raises ValueError if `inputs` names something that is no parameter."""
+        names, inputs = signature.names, self.inputs
+        if isinstance(inputs, dict) and signature.varkw < 0:
+            for name in inputs:
+                if name not in names:
+                    raise ValueError(
+                        f"`in_shardings` names {name!r}, which is not a parameter: these are "
+                        f"{', '.join(map(repr, names)) or 'none'}"
+                    )
+        most = signature.positional if signature.varargs < 0 else sys.maxsize
+        if isinstance(inputs, (tuple, list)) and len(inputs) > most:
+            raise ValueError(
+                f"`in_shardings` has {len(inputs)} items for {most} positional parameters"
+            )
+
+    def value_of(self, signature: _core.Signature, i: int, argument: Any) -> Any:
+        """Returns the value for the argument of parameter `i`."""
+        inputs = self.inputs
+        if isinstance(inputs, dict):
+            name = signature.names[i]
+            if i == signature.varkw and name not in inputs:
+                return {key: inputs.get(key) for key in argument}
+            return inputs.get(name)
+        if isinstance(inputs, (tuple, list)):
+            if i == signature.varargs:
+                rest = inputs[signature.positional :]
+                return tuple(rest[j] if j < len(rest) else None for j in range(len(argument)))
+            return inputs[i] if i < min(len(inputs), signature.positional) else None
+        return inputs
+
+    def specs_of_inputs(
+        self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
+    ) -> tuple[Spec, ...]:
+        """Returns the spec of each array of a call; those in the function itself have none."""
+        arguments = variant.arguments(arrays)[1]
+        return self._specs_of(arguments, signature, variant.function.num_leaves)
+
+    def _specs_of(
+        self, arguments: Sequence[Any], signature: _core.Signature, own: int
+    ) -> tuple[Spec, ...]:
+        specs: list[Spec] = [None] * own
+        for i, (name, argument) in enumerate(zip(signature.names, arguments, strict=True)):
+            if type(argument) is not _core.Registry:  # the argument was given
+                value = self.value_of(signature, i, argument)
+                specs += specs_of(value, argument, self.mesh, [name])
+        return tuple(specs)
+
+    def positions_of_models(
+        self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
+    ) -> list[int]:
+        """Returns the positions of the arrays in arguments that have more than one spec: rules, or
+        a tree of specs."""
+        own = variant.function.num_leaves
+        arguments = variant.arguments(arrays)[1]
+        found: list[int] = []
+        for i, argument in enumerate(arguments):
+            if type(argument) is not _core.Registry:
+                value = self.value_of(signature, i, argument)
+                if value is not None and not is_spec(value):
+                    first, count = variant.structure._span(i)
+                    found += range(own + first, own + first + count)
+        return found
+
+    def explain_placement(
+        self,
+        explanation: Explanation,
+        cache: _core.Cache,
+        variant: _core.Variant | None,
+        structure: _core.Structure,
+        arrays: tuple[Any, ...],
+    ) -> Explanation:
+        """Returns an explanation of a call with what is copied in the call and what is replicated.
+
+        It has neither for a call without a variant.
+        """
+        if variant is None or is_tracing():
+            return explanation
+        specs = self.specs_of_inputs(variant, cache.signature, arrays)
+        mesh = self.mesh or jax.sharding.get_mesh()
+        paths = _errors.array_paths(variant.function, structure)
+        moves, replicated = [], []
+        for path, x, spec in zip(paths, arrays, specs, strict=True):
+            to = NamedSharding(mesh, spec) if isinstance(spec, PartitionSpec) else spec
+            if to is None or isinstance(x, jax.core.Tracer):
+                continue
+            placed, size = _records.placement(x), math.prod(x.shape) * x.dtype.itemsize
+            if placed is None or not placed[0].is_equivalent_to(to, x.ndim):
+                was = "the host" if placed is None else describe_sharding(placed[0])
+                moves.append(Move(format_path(path), size, was, describe_sharding(to)))
+            if size >= _REPLICATED and to.is_fully_replicated and len(to.device_set) > 1:
+                replicated.append((format_path(path), size))
+        moves.sort(key=lambda move: -move.bytes)
+        return dataclasses.replace(explanation, moves=tuple(moves), replicated=tuple(replicated))
+
+    def specs_of_outputs(self, tree: Any, arrays: Sequence[Any]) -> tuple[Spec, ...]:
+        """Returns the spec of each array of the result `tree`."""
+        specs = specs_of(self.outputs, tree, self.mesh, ["the result"])
+        return (*specs, *[None] * (len(arrays) - len(specs)))  # one that stands for no arrays
+
+
+class Entry:
+    """One flat function of a variant, with the specs that it was jitted with.
+
+    Attributes:
+        inputs: the specs of the arrays.
+        outputs: the specs of the arrays of the result; None until it is traced.
+        flat: the flat function.
+        jit: the ``jax.jit``; None until there is one.
+    """
+
+    def __init__(self, call: "ShardedCall", inputs: tuple[Spec, ...]) -> None:
+        self._call = weakref.ref(call)
+        self.inputs = inputs
+        self.outputs: tuple[Spec, ...] | None = None
+        self.flat: Callable[..., _core.Output] = call.make_flat(self)
+        self.jit: Any = None
+
+    def before_trace(self, arrays: tuple[Any, ...]) -> None:
+        """Is called at the beginning of a trace."""
+        call = self._call()
+        if call is not None and call.specs_of_tracers(arrays) != self.inputs:
+            raise _OtherSpecs
+
+    def after_trace(self, tree: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None:
+        """Is called at the end of a trace, with the function's result."""
+        call = self._call()
+        if call is None:
+            return
+        outputs = call.specs_of_result(self, tree, output, arrays)
+        if self.outputs is None:
+            self.outputs = outputs
+        elif outputs != self.outputs:
+            raise _OtherSpecs
+
+
+class ShardedCall:
+    """The callable of a variant with shardings: finds or makes the ``jax.jit`` for its arrays.
+
+    Arguments:
+        shardings: the options.
+        variant: the variant, to which it refers weakly.
+        signature: of the function.
+        donated: the positions of the arrays that are donated.
+        warns: whether to warn of donated arrays whose memory no result can take.
+        jitkwargs: passed on to ``jax.jit``.
+        make_flat: returns the flat function of an entry.
+        jit_id: see ``_errors.jit_id_of``.
+    """
+
+    def __init__(
+        self,
+        shardings: Shardings,
+        variant: _core.Variant,
+        signature: _core.Signature,
+        donated: tuple[int, ...],
+        warns: bool,
+        jitkwargs: dict[str, Any],
+        make_flat: Callable[[Entry], Callable[..., _core.Output]],
+        jit_id: bytes,
+    ) -> None:
+        self.shardings = shardings
+        self.variant = weakref.ref(variant)
+        self.signature = signature
+        self.donated = donated
+        self.warns = warns
+        self.jitkwargs = jitkwargs
+        self.make_flat = make_flat
+        self.jit_id = jit_id
+        self.needs_outputs = shardings.outputs is not None or bool(donated)
+        self._lock = threading.Lock()
+        # Entries stay as long as the variant: calls that are running do not own their `jit`.
+        self._entries: list[Entry] = []
+        self._by_key: dict[Any, Entry] = {}
+        self.is_dispatching = False
+
+    # ---- specs ----
+
+    def specs_of_tracers(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
+        variant = self.variant()
+        assert variant is not None
+        return self.shardings.specs_of_inputs(variant, self.signature, arrays)
+
+    def specs_of_arrays(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
+        """Returns the specs for a call; rules see tracers of its arrays, as in a trace."""
+        found: list[tuple[Spec, ...]] = []
+
+        def shardings(*tracers: Any) -> None:
+            found.append(self.specs_of_tracers(tracers))
+
+        jax.eval_shape(shardings, *arrays)
+        return found[0]
+
+    def specs_of_result(
+        self, entry: Entry, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
+    ) -> tuple[Spec, ...]:
+        """Returns the specs of the arrays of a result. An array of which nothing is said has the
+        spec of the donated array in the same place of an argument, so that it takes its memory."""
+        specs = list(self.shardings.specs_of_outputs(tree, output.arrays))
+        variant = self.variant()
+        if not self.donated or variant is None:
+            return tuple(specs)
+        _, structure = _core.flatten(_registry.registry, tree)
+        paths_in = _errors.array_paths(variant.function, variant.structure)
+        paths_out = structure._array_paths()
+        taken: dict[int, int] = {}  # results by donated array
+        by_path: dict[Any, list[int]] = {}
+        for j, path in enumerate(paths_out):
+            for key in (_key(path), _key(path[1:])):
+                by_path.setdefault(key, []).append(j)
+        for i in self.donated:
+            for j in by_path.get(_key(paths_in[i][1:]), ()):
+                fits = _same(arrays[i], output.arrays[j]) and j not in taken.values()
+                if fits and specs[j] is None:
+                    specs[j] = entry.inputs[i]
+                if fits and _same_spec(specs[j], entry.inputs[i]):
+                    taken[i] = j
+                    break
+        if self.warns and entry.outputs is None:
+            self._warn_of_unused(entry, specs, output.arrays, arrays, taken, paths_in)
+        return tuple(specs)
+
+    def _warn_of_unused(
+        self,
+        entry: Entry,
+        specs: Sequence[Spec],
+        results: Sequence[Any],
+        arrays: Sequence[Any],
+        taken: dict[int, int],
+        paths: Sequence[list[Any]],
+    ) -> None:
+        """Warns of donated arrays whose memory no result can take, by their paths."""
+        free = [j for j in range(len(specs)) if j not in taken.values()]
+        lines = []
+        for i in self.donated:
+            if i in taken:
+                continue
+            equal = [j for j in free if _same(arrays[i], results[j])]
+            spec = entry.inputs[i]
+            fitting = [j for j in equal if None in (spec, specs[j]) or _same_spec(specs[j], spec)]
+            if fitting:
+                free.remove(fitting[0])
+                continue
+            aval = _jax_compat.aval(arrays[i])
+            why = f"all results of that shape are {specs[equal[0]]}" if equal else "no such result"
+            where = _errors.format_path(paths[i])
+            lines.append(f"  `{where}`: {aval.dtype}{list(aval.shape)}, {spec}: {why}")
+        if lines:
+            text = "donated arrays whose memory no result can take:"
+            warnings.warn("\n".join([text, *lines]), stacklevel=2)
+
+    # ---- calls ----
+
+    def __call__(self, *arrays: Any) -> _core.Output:
+        if jax.config.jax_disable_jit:
+            return self._new_entry(self.specs_of_arrays(arrays)).flat(*arrays)
+        arrays = self._placed(arrays)
+        output: _core.Output = self._find(arrays, is_call=True)(*arrays)
+        return output
+
+    def _placed(
+        self, arrays: tuple[Any, ...], put: Callable[[list[Any], list[Any]], list[Any]] = place
+    ) -> tuple[Any, ...]:
+        """Returns the arrays, with those of a model placed that JAX would place in the call.
+
+        To JAX, an array on a mesh is of another type than one that is not committed to devices. A
+        model that is trained is not committed at the first call, and comes back on the mesh: it
+        would be traced and compiled twice.
+
+        `put` places arrays, or returns what stands for them.
+        """
+        if not self.needs_outputs or not any(map(_is_uncommitted, arrays)) or is_tracing():
+            return arrays
+        specs = self.specs_of_arrays(arrays)
+        variant = self.variant()
+        assert variant is not None
+        models = self.shardings.positions_of_models(variant, self.signature, arrays)
+        todo = [i for i in models if specs[i] is not None and _is_uncommitted(arrays[i])]
+        if not todo:
+            return arrays
+        found = list(arrays)
+        for i, x in zip(
+            todo, put([arrays[i] for i in todo], [specs[i] for i in todo]), strict=True
+        ):
+            found[i] = x
+        return tuple(found)
+
+    def trace(self, *arrays: Any) -> Any:
+        arrays = self._placed(arrays, _stand_ins)
+        return self._find(arrays).trace(*arrays)
+
+    def eval_shape(self, *arrays: Any) -> Any:
+        arrays = self._placed(arrays, _stand_ins)
+        return self._find(arrays).eval_shape(*arrays)
+
+    def jitted(self, *arrays: Any) -> Any:
+        """Returns the ``jax.jit`` for arrays."""
+        return self._find(self._placed(arrays, _stand_ins))
+
+    def clear_cache(self) -> None:
+        for entry in list(self._entries):
+            if entry.jit is not None:
+                entry.jit.clear_cache()
+
+    def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+        """Returns whether a call that failed in an entry's ``jax.jit`` is to be made again: the
+        entry was made for other specs. The variant's `call` is this object from then on."""
+        variant = self.variant()
+        if variant is None or self.is_dispatching:
+            return False
+        entry = self._entries[0]
+        if not isinstance(exception, _OtherSpecs) and self.specs_of_arrays(arrays) == entry.inputs:
+            return False
+        self.is_dispatching = True
+        variant.call = self
+        return True
+
+    def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> Any:
+        """Returns the ``jax.jit`` for arrays; the next call of the variant calls that itself if
+        this is a call and there is no other."""
+        key = tuple(map(_jax_compat.aval, arrays)), jax.sharding.get_abstract_mesh()
+        entry = self._by_key.get(key)
+        if entry is None:
+            entry = self._entry_for(self.specs_of_arrays(arrays), arrays)
+            if len(self._by_key) >= _MOST_KEYS:
+                self._by_key.clear()
+            self._by_key[key] = entry
+        variant = self.variant()
+        if is_call and variant is not None:
+            with self._lock:
+                self.is_dispatching = self.is_dispatching or len(self._entries) > 1
+                variant.call = self if self.is_dispatching else entry.jit
+        return entry.jit
+
+    def _new_entry(self, inputs: tuple[Spec, ...]) -> Entry:
+        return Entry(self, inputs)
+
+    def _entry_for(self, inputs: tuple[Spec, ...], arrays: tuple[Any, ...]) -> Entry:
+        """Returns the entry for arrays with the specs `inputs`, with its ``jax.jit``."""
+        tried = 0
+        while True:
+            with self._lock:
+                known = [entry for entry in self._entries if entry.inputs == inputs]
+                if len(known) == tried:
+                    known.append(self._new_entry(inputs))
+                    self._entries.append(known[-1])
+            entry = known[tried]
+            tried += 1
+            try:
+                self._make_jit(entry, arrays)
+            except _OtherSpecs:
+                continue
+            return entry
+
+    def _make_jit(self, entry: Entry, arrays: tuple[Any, ...]) -> None:
+        """Gives an entry its ``jax.jit``.
+
+        Raises _OtherSpecs if the result for these arrays needs other specs than the entry's.
+        """
+        options = dict(self.jitkwargs, donate_argnums=self.donated)
+        if any(spec is not None for spec in entry.inputs):
+            options["in_shardings"] = entry.inputs
+        if self.needs_outputs:
+            # Threads that arrive here at once share the flat function, and so its trace.
+            traced = jax.jit(entry.flat, **options).trace(*arrays)
+            outputs = entry.outputs
+            if outputs is not None and any(spec is not None for spec in outputs):
+                any_trace = _core.output_unflatten(_registry.ANY_TRACE, outputs)
+                options["out_shardings"] = any_trace
+            del traced
+        if entry.jit is None:
+            entry.jit = jax.jit(entry.flat, **options)
+
+
+def describe_sharding(sharding: Any) -> str:
+    """Returns in words where an array is."""
+    if isinstance(sharding, NamedSharding):
+        return str(sharding.spec)
+    devices = sorted(str(device) for device in sharding.device_set)
+    return devices[0] if len(devices) == 1 else f"{len(devices)} devices"
+
+
+def _is_uncommitted(x: Any) -> bool:
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return x.sharding is None
+    placed = _records.placement(x)
+    return placed is not None and not placed[1]
+
+
+def _stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
+    """Returns what stands for arrays when they are placed."""
+    mesh = jax.sharding.get_mesh()
+    return [
+        _jax_compat.spec_of(
+            _jax_compat.aval(x), NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s
+        )
+        for x, s in zip(arrays, specs, strict=True)
+    ]
+
+
+def _key(path: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(map(str, path))
+
+
+def _same_spec(a: Spec, b: Spec) -> bool:
+    """Returns whether two specs are the same, however they are written: ``P()`` is ``P(None)``."""
+    return bool(a == b) or _written_out(a) == _written_out(b)
+
+
+def _written_out(spec: Any) -> Any:
+    partition = spec.spec if isinstance(spec, NamedSharding) else spec
+    if not isinstance(partition, PartitionSpec):
+        return spec
+    entries = [x if isinstance(x, tuple) or x is None else (x,) for x in partition]
+    while entries and not entries[-1]:
+        entries.pop()
+    mesh = spec.mesh if isinstance(spec, NamedSharding) else None
+    memory = spec.memory_kind if isinstance(spec, NamedSharding) else None
+    return tuple(entries), mesh, memory
+
+
+def _same(x: Any, y: Any) -> bool:
+    """Returns whether one array can take the memory of the other."""
+    a, b = _jax_compat.aval(x), _jax_compat.aval(y)
+    return (a.shape, a.dtype) == (b.shape, b.dtype)

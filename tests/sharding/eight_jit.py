@@ -1,0 +1,569 @@
+"""`in_shardings` and `out_shardings` of `filter_jit`, compared with a flat ``jax.jit``."""
+
+import contextlib
+import gc
+import threading
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
+
+import filterjit
+from filterjit import ShardingRules, filter_jit, fsdp, is_inexact_array, place
+
+RULES = ShardingRules({"layers[*].weight": P("data"), ...: P()})
+KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+X = np.arange(16.0, dtype=np.float32)
+
+
+@KINDS
+@pytest.mark.parametrize("named", [False, True], ids=["spec", "sharding"])
+@pytest.mark.parametrize("out", [None, "data", "replicated"])
+def test_as_flat_jit(kind: Any, named: bool, out: str | None) -> None:
+    mesh = mesh_of(kind)
+    given = {"data": P("data"), "replicated": P(), None: None}
+
+    def value(name: str | None) -> Any:
+        spec = given[name]
+        return NamedSharding(mesh, spec) if named and spec is not None else spec
+
+    def double(x: Any) -> Any:
+        return x * 2
+
+    flat = jax.jit(double, in_shardings=(value("data"),), out_shardings=value(out))
+    ours = filter_jit(double, in_shardings={"x": value("data")}, out_shardings=value(out))
+    with contextlib.nullcontext() if named else jax.set_mesh(mesh):
+        for x in (X, jnp.asarray(X), flat(X)):
+            try:
+                expected = flat(x)
+            except ValueError as e:  # the result of `flat` is committed elsewhere
+                with pytest.raises(ValueError, match=str(e)[:50]):
+                    ours(x)
+                continue
+            found = ours(x)
+            assert found.sharding == expected.sharding and found.committed == expected.committed
+            np.testing.assert_array_equal(found, expected)
+        lowered, flat_lowered = ours.lower(X), flat.lower(X)
+        assert lowered.as_text().replace("result[0]", "result") == flat_lowered.as_text()
+
+
+def test_no_more_than_the_flat_jit_on_a_hit() -> None:
+    """The variant calls JAX's own object, as without shardings."""
+    mesh = mesh_of()
+    with jax.set_mesh(mesh):
+        plain = filter_jit(lambda model, x: jax.vmap(model)(x))
+        ours = filter_jit(
+            lambda model, x: jax.vmap(model)(x),
+            in_shardings={"model": RULES, "x": P("data")},
+            out_shardings=P("data"),
+        )
+        model, x = place(make_model(), RULES), place(np.ones((16, 8), np.float32), P("data"))
+        for f in (plain, ours):
+            for _ in range(3):
+                f(model, x)
+            assert f.cache_info().hits == 2
+        assert type(ours.variants[0].call) is type(plain.variants[0].call) is type(jax.jit(abs))
+
+
+def test_parameters() -> None:
+    """Keywords, defaults, *args, **kwargs, keyword-only ones and statics."""
+    mesh = mesh_of()
+
+    @filter_jit(
+        in_shardings={"x": P("data"), "rest": (P(), P("data")), "extra": P("data"), "k": P(None)},
+        out_shardings=P(),
+        mesh=mesh,
+    )
+    def f(x: Any, scale: Any = 2.0, *rest: Any, k: Any = None, **others: Any) -> Any:
+        k = 0 if k is None else k[0]
+        return k + jnp.sum(x) * scale + sum(map(jnp.sum, rest)) + sum(map(jnp.sum, others.values()))
+
+    def input_specs(*args: Any, **kwargs: Any) -> list[Any]:
+        found = f.lower(*args, **kwargs).compile().input_shardings
+        return [s.spec for s in jax.tree.leaves(found) if isinstance(s, NamedSharding)]
+
+    assert f(X) == f(x=X) == 240
+    assert len(f.variants) == 1
+    assert input_specs(X) == [P("data")]
+    assert f(X, 3.0) == 360
+    assert input_specs(X, 2.0, X, X, extra=X) == [P("data"), P(), P("data"), P("data")]
+    assert f(X, 2.0, X, X, extra=X) == 600
+    assert input_specs(X, k=X) == [P("data"), P(None)]
+    by_position = filter_jit(lambda x, y: x + y, in_shardings=(P("data"), None), mesh=mesh)
+    assert by_position(X, X).sharding.spec == P("data")
+    for_all = filter_jit(lambda x, y: x + y, in_shardings=P("data"), mesh=mesh)
+    assert for_all(X, y=X).sharding.spec == P("data")
+
+
+def test_unknown_parameters() -> None:
+    f = filter_jit(lambda x: x, in_shardings={"y": P()})
+    with pytest.raises(ValueError, match="'y', which is not a parameter: these are 'x'"):
+        f(X)
+    with pytest.raises(ValueError, match="2 items for 1 positional"):
+        filter_jit(lambda x: x, in_shardings=(P(), P()))(X)
+    with pytest.raises(TypeError, match="must be a dict from names"):
+        filter_jit(lambda x: x, in_shardings=3)
+    with pytest.raises(TypeError, match=r"must be a jax\.sharding\.Mesh"):
+        filter_jit(lambda x: x, in_shardings=P(), mesh=3)
+
+
+def test_the_mesh_in_force_belongs_to_the_program() -> None:
+    f = filter_jit(lambda x: x * 2, in_shardings={"x": P("data")}, out_shardings=P("data"))
+    meshes = [mesh_of(), mesh_of(shape=(4,)), mesh_of(shape=(4,), first=4), mesh_of(EXPLICIT)]
+    for _ in range(3):
+        for mesh in meshes:
+            with jax.set_mesh(mesh):
+                y = f(X)
+                assert devices(y) == sorted(d.id for d in mesh.devices.flat)
+                assert y.sharding.mesh == mesh
+    with pytest.raises(RuntimeError, match="requires a non-empty mesh"):
+        f(X)
+
+
+def test_rules_look_at_shapes() -> None:
+    """One variant, whose arrays need other specs: each call has the right ones."""
+    mesh = mesh_of(shape=(2, 4))
+    rules = ShardingRules({...: fsdp("data")})
+    traces = []
+
+    @filter_jit(in_shardings={"tree": rules}, out_shardings=rules, mesh=mesh)
+    def f(tree: Any) -> Any:
+        traces.append(None)
+        return {"a": tree["a"].T}
+
+    expected = {(8, 3): ("data",), (3, 8): (None, "data"), (3, 3): (), (2, 4): (None, "data")}
+    for _ in range(3):
+        for shape, spec in expected.items():
+            y = f({"a": np.ones(shape, np.float32)})["a"]
+            assert y.shape == shape[::-1]
+            turned = {(): (), ("data",): (None, "data"), (None, "data"): ("data",)}[spec]
+            assert specs(y) == [turned]
+    assert len(f.variants) == 1 and len(traces) == len(expected)
+
+
+def test_outputs_that_depend_on_shapes() -> None:
+    """The specs of the arguments are the same, those of the result differ."""
+    mesh = mesh_of()
+
+    @filter_jit(
+        in_shardings={"x": P()}, out_shardings=ShardingRules({...: fsdp("data")}), mesh=mesh
+    )
+    def f(x: Any, n: int) -> Any:
+        return jnp.zeros((x.shape[0], 3)) + n
+
+    for _ in range(2):
+        for size, spec in ((16, ("data",)), (3, ()), (8, ("data",))):
+            y = f(np.ones(size, np.float32), 2)
+            assert specs(y) == [spec] and y.shape == (size, 3)
+
+
+def test_structures_of_results_that_depend_on_shapes() -> None:
+    mesh = mesh_of()
+
+    @filter_jit(in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
+    def f(x: Any) -> Any:
+        return [x] * (x.shape[0] // 8)
+
+    for _ in range(2):
+        for size in (8, 16, 24):
+            assert [y.sharding.spec for y in f(np.ones(size))] == [P("data")] * (size // 8)
+
+
+def test_prefixes() -> None:
+    mesh = mesh_of()
+    model = make_model()
+    prefix = jax.tree.map(lambda x: P("data") if eqx.is_array(x) else x, model)
+    f = filter_jit(
+        lambda batch, model: (batch["x"] * 2, model, 3),
+        in_shardings={"batch": {"x": P("data"), "y": None}, "model": prefix},
+        out_shardings=(P("data"), RULES, None),
+        mesh=mesh,
+    )
+    y, out, three = f({"x": X, "y": "text"}, model)
+    assert y.sharding.spec == P("data") and three == 3
+    assert specs(out) == [("data",), (), ("data",), (), ("data",), ()]
+    with pytest.raises(ValueError, match="must be a prefix"):
+        f({"x": X}, model)
+    f = filter_jit(lambda x: x, in_shardings={"x": [P(), 3]}, mesh=mesh)
+    with pytest.raises(TypeError, match=r"`x\.1` has arrays, and 3"):
+        f([X, X])
+
+
+def test_methods_and_partials() -> None:
+    mesh = mesh_of()
+
+    class Model(eqx.Module):
+        w: jax.Array
+
+        @filter_jit(in_shardings={"self": P("data"), "x": P()}, out_shardings=P("data"), mesh=mesh)
+        def __call__(self, x: Any, *, scale: float = 1.0) -> Any:
+            return self.w * x * scale
+
+    model = Model(jnp.ones(16))
+    assert model(np.float32(2)).sharding.spec == P("data")
+    assert model(x=np.float32(2), scale=2.0)[0] == 4
+    f = filter_jit(lambda m, x: m.w + x, in_shardings={"m": P(), "x": P("data")}, mesh=mesh)
+    given = f.partial(model)
+    for _ in range(3):
+        assert given(X).sharding.spec == P("data")
+    assert f.cache_info().hits == 2
+
+
+def test_training_from_an_uncommitted_model() -> None:
+    """One trace and one compilation, however the model is placed at first."""
+    optimizer = optax.adam(1e-3)
+    for mesh_option in (False, True):
+        mesh, model, traces = mesh_of(), make_model(), []
+        state = optimizer.init(eqx.filter(model, eqx.is_array))
+        options = {"mesh": mesh} if mesh_option else {}
+
+        @filter_jit(
+            in_shardings={"model": RULES, "state": RULES, "x": P("data")},
+            out_shardings=(RULES, RULES, P()),
+            donate="none",
+            **options,
+        )
+        def step(model: Any, state: Any, x: Any, traces: Any = traces) -> Any:
+            traces.append(None)
+
+            def loss(model: Any) -> Any:
+                return jnp.mean((jax.vmap(model)(x) - 1) ** 2)
+
+            value, gradients = eqx.filter_value_and_grad(loss)(model)
+            updates, state_out = optimizer.update(gradients, state)
+            return eqx.apply_updates(model, updates), state_out, value
+
+        x = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
+        with contextlib.nullcontext() if mesh_option else jax.set_mesh(mesh):
+            losses = []
+            for _ in range(100):
+                model, state, value = step(model, state, x)
+                losses.append(float(value))
+        assert len(traces) == 1 and step.cache_info().hits == 99
+        assert step.report().as_dict()["functions"][0]["compiles"] == 1
+        assert losses[-1] < losses[0]
+        assert specs(model) == [("data",), ()] * 3
+        assert specs(state[0].mu) == specs(model) and specs(state[0].count) == [()]
+
+
+def test_donation_holds() -> None:
+    """All donated leaves that match in shape and dtype alias, also where nothing is said of the
+    results."""
+    optimizer = optax.adam(1e-3)
+    mesh = mesh_of()
+    for out in (None, (RULES, RULES, P())):
+        model = place(make_model(), RULES, mesh)
+        state = place(optimizer.init(eqx.filter(model, eqx.is_array)), RULES, mesh)
+
+        @filter_jit(
+            in_shardings={"model": RULES, "state": RULES, "x": P("data")},
+            out_shardings=out,
+            mesh=mesh,
+            donate="all",
+        )
+        def step(model: Any, state: Any, x: Any) -> Any:
+            gradients = eqx.filter_grad(lambda m: jnp.mean(jax.vmap(m)(x) ** 2))(model)
+            updates, state = optimizer.update(gradients, state)
+            return eqx.apply_updates(model, updates), state, jnp.mean(x)
+
+        x = np.ones((16, 8), np.float32)
+        compiled = step.lower(model, state, x).compile().details.compiled
+        arrays = jax.tree.leaves(eqx.filter((model, state), eqx.is_array))
+        assert compiled.memory_analysis().alias_size_in_bytes == sum(
+            a.addressable_shards[0].data.nbytes for a in arrays
+        )
+        step(model, state, x)
+        assert all(a.is_deleted() for a in arrays)
+
+
+def test_donated_arrays_that_cannot_alias_are_named() -> None:
+    mesh = mesh_of()
+
+    @filter_jit(
+        in_shardings={"tree": P("data"), "x": P()},
+        out_shardings={"a": P("data"), "b": P()},
+        mesh=mesh,
+        donate="warn",
+    )
+    def f(tree: Any, x: Any) -> Any:
+        return {"a": tree["a"] + 1, "b": tree["b"] + x[0]}
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        f({"a": X, "b": X}, np.ones(3, np.float32))
+    text = next(str(w.message) for w in caught if "no result can take" in str(w.message))
+    assert "`tree['b']`: float32[16], NamedSharding" in text
+    assert "`x`: float32[3]" in text and "tree['a']" not in text
+
+
+def test_errors_name_the_path() -> None:
+    mesh = mesh_of()
+    f = filter_jit(lambda tree: tree, in_shardings={"tree": P("data")}, mesh=mesh)
+    with pytest.raises(ValueError, match=r"`tree\['a'\]`, float32\[3\].*does not divide into 8"):
+        f({"a": np.ones(3, np.float32)})
+    f = filter_jit(lambda x: x, in_shardings={"x": P("other")}, mesh=mesh)
+    with pytest.raises(ValueError, match=r"`x`.*the mesh has no axis 'other', it has 'data'"):
+        f(X)
+    f = filter_jit(lambda x: [x, x[:3]], out_shardings=P("data"), mesh=mesh)
+    with pytest.raises(ValueError, match=r"`the result\[1\]`"):
+        f(X)
+    assert not f.variants
+    f = filter_jit(lambda x: x, in_shardings={"x": ShardingRules({...: P()})})
+    with pytest.raises(ValueError, match="ShardingRules need a mesh"):
+        f(X)
+
+
+def test_under_transformations() -> None:
+    mesh = mesh_of()
+    f = filter_jit(
+        lambda x, n: (x**2, n), in_shardings={"x": P("data")}, out_shardings=(P("data"), None),
+        mesh=mesh,
+    )  # fmt: skip
+    assert jnp.array_equal(jax.vmap(lambda x: f(x, 1)[0])(jnp.ones((3, 16))), jnp.ones((3, 16)))
+    assert jnp.array_equal(jax.grad(lambda x: f(x, 1)[0].sum())(jnp.asarray(X)), 2 * X)
+    assert jnp.array_equal(jax.jit(lambda x: f(x, 1)[0] + 1)(X), X**2 + 1)
+    assert f(X, 2)[1] == 2
+    with jax.disable_jit():
+        assert jnp.array_equal(f(X, 1)[0], X**2)
+
+
+def test_sharded_initialisation() -> None:
+    """No device holds a full copy of a large array."""
+    mesh = mesh_of()
+    rules = ShardingRules({is_inexact_array: fsdp("data", min_size=64), ...: P()})
+    init = filter_jit(
+        lambda key: eqx.nn.MLP(64, 64, 1024, depth=2, key=key), out_shardings=rules, mesh=mesh
+    )
+    compiled = init.lower(jax.random.key(0)).compile().details.compiled
+    model = init(jax.random.key(0))
+    arrays = jax.tree.leaves(eqx.filter(model, eqx.is_array))
+    shards = sum(a.addressable_shards[0].data.nbytes for a in arrays)
+    assert shards * 7 < sum(a.nbytes for a in arrays)
+    found = compiled.memory_analysis()
+    peak = found.output_size_in_bytes + found.temp_size_in_bytes
+    assert peak <= 1.1 * shards + max(a.nbytes for a in arrays)
+    whole = eqx.nn.MLP(64, 64, 1024, depth=2, key=jax.random.key(0))
+    for a, b in zip(arrays, jax.tree.leaves(eqx.filter(whole, eqx.is_array)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_ahead_of_time() -> None:
+    mesh = mesh_of()
+    traces = []
+
+    @filter_jit(in_shardings={"model": RULES, "x": P("data")}, out_shardings=RULES, mesh=mesh)
+    def f(model: Any, x: Any) -> Any:
+        traces.append(None)
+        return model
+
+    specs_of_model = eqx.filter_eval_shape(make_model)
+    compiled = f.lower(specs_of_model, jax.ShapeDtypeStruct((16,), jnp.float32)).compile()
+    model = make_model()
+    f(model, X)
+    f(place(model, RULES, mesh), X)
+    assert len(traces) == 1
+    out = compiled(place(model, RULES, mesh), place(X, P("data"), mesh))
+    assert specs(out) == [("data",), ()] * 3
+    assert f.eval_shape(model, X).layers[0].weight.shape == (16, 8)
+    f.warm_up([((specs_of_model, jax.ShapeDtypeStruct((n,), jnp.float32)), {}) for n in (16, 8)])
+    f(place(model, RULES, mesh), np.ones(8, np.float32))
+    assert len(traces) == 2
+
+
+def test_threads_share_a_trace() -> None:
+    mesh = mesh_of()
+    traces = []
+
+    @filter_jit(in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
+    def f(x: Any) -> Any:
+        traces.append(None)
+        return x + 1
+
+    results: list[Any] = []
+    threads = [threading.Thread(target=lambda: results.append(f(X))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(traces) == 1 and len(results) == 8
+
+
+def test_errors_of_the_function_are_raised_once() -> None:
+    mesh = mesh_of()
+    calls = []
+
+    @filter_jit(in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
+    def f(x: Any, fail: bool) -> Any:
+        calls.append(None)
+        if fail or x.shape[0] == 8:
+            raise KeyError("mine")
+        return x
+
+    with pytest.raises(KeyError, match="mine"):
+        f(X, True)
+    assert len(calls) == 1 and not f.variants
+    f(X, False)
+    with pytest.raises(KeyError, match="mine"):
+        f(np.ones(8), False)
+    assert len(calls) == 3
+    assert len(f.variants) == 1
+
+
+def test_error_if() -> None:
+    mesh = mesh_of(shape=(1,))
+
+    @filter_jit(in_shardings={"x": P("data")}, mesh=mesh)
+    def f(x: Any) -> Any:
+        return eqx.error_if(x, x[0] < 0, "negative")
+
+    f(X)
+    with pytest.raises(eqx.EquinoxRuntimeError, match="negative"):
+        f(-X - 1)
+
+
+def test_single_device_shardings_and_pickling() -> None:
+    import pickle
+
+    on = SingleDeviceSharding(jax.devices()[3])
+    f = filter_jit(lambda x: x, in_shardings={"x": on}, out_shardings=on)
+    assert devices(f(X)) == [3]
+    global _double
+    _double = filter_jit(np_double, in_shardings={"x": P("data")})
+    copied = pickle.loads(pickle.dumps(_double))
+    with jax.set_mesh(mesh_of()):
+        assert copied(X).sharding.spec == P("data")
+
+
+def np_double(x: Any) -> Any:
+    return x * 2
+
+
+def test_inside_shard_map() -> None:
+    """The axes of shard_map divide the arrays already."""
+    mesh = mesh_of()
+    f = filter_jit(lambda x: x * 2, in_shardings={"x": P("data")}, out_shardings=P("data"))
+    with jax.set_mesh(mesh):
+        mapped = jax.jit(jax.shard_map(f, in_specs=P("data"), out_specs=P("data")))
+        assert jnp.array_equal(mapped(X), 2 * X)
+        f(X)
+        assert jnp.array_equal(mapped(X), 2 * X)
+
+
+def test_numbers_of_variants_stay() -> None:
+    """Statics, shapes and dtypes make programs as without shardings."""
+    mesh = mesh_of()
+    f = filter_jit(lambda x, n: x * n, in_shardings={"x": P("data")}, mesh=mesh)
+    for n in (1, True, 1.0):
+        assert f(X, n).dtype == np.float32
+    assert len(f.variants) == 3
+    assert f(X.astype(np.int32), 1).dtype == np.int32 and f(X[:8], 1).shape == (8,)
+    assert f.explain(X, 2).hit is False and f.explain(X, 1).hit is True
+    f.clear_cache()
+    assert f(X, 1).sharding.spec == P("data")
+
+
+def test_explain_says_what_is_copied() -> None:
+    mesh = mesh_of()
+    f = filter_jit(
+        lambda model, x: jax.vmap(model)(x),
+        in_shardings={"model": RULES, "x": P("data")},
+        mesh=mesh,
+    )
+    x = np.ones((16, 8), np.float32)
+    placed = place(make_model(), RULES, mesh)
+    assert f.explain(placed, x).moves == ()  # there is no variant yet
+    f(placed, x)
+    found = f.explain(placed, x)
+    assert found.hit and [(m.path, m.bytes, m.was) for m in found.moves] == [("x", 512, "the host")]
+    assert "each such call copies 512 bytes to other devices:\n    `x`: 512 bytes, from the" in str(
+        found
+    )
+    found = f.explain(make_model(), x)
+    assert [m.path for m in found.moves][:2] == ["model.layers[1].weight", "model.layers[0].weight"]
+    assert found.moves[0].was == "cpu:0" and len(found.moves) == 7
+    assert "Place a model once" in str(found)
+    assert not f.explain(placed, place(x, P("data"), mesh)).moves
+
+
+def test_explain_names_large_replicated_arrays() -> None:
+    mesh = mesh_of()
+    f = filter_jit(lambda tree: tree["a"][0, 0], in_shardings={"tree": P()}, mesh=mesh)
+    tree = place({"a": np.ones((1024, 256), np.float32), "b": np.ones(8)}, P(), mesh)
+    f(tree)
+    found = f.explain(tree)
+    assert found.replicated == (("tree['a']", 1 << 20),) and not found.moves
+    assert str(found).endswith("`tree['a']`, 1 MiB, is whole on each device")
+
+
+def test_two_traces_because_the_first_arrays_were_on_no_mesh() -> None:
+    mesh = mesh_of()
+    reasons: list[Any] = []
+    f = filter_jit(
+        lambda model: jax.tree.map(lambda x: x + 1, model),
+        in_shardings={"model": P("data")},
+        mesh=mesh,
+        on_retrace=reasons.append,
+    )
+    y = f({"w": X})
+    assert "on a mesh, or not: was on no mesh" in str(f.explain(y))
+    f(f(y))
+    (reason,) = reasons
+    assert [c.kind for c in reason.causes] == ["mesh"] and reason.causes[0].path == "model['w']"
+    assert "Place it once, before the first call: `filterjit.place(...)`" in str(reason)
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
+def test_save_and_load(portable: bool, tmp_path: Path) -> None:
+    """A program over N devices is loaded onto the same devices; others are refused by path."""
+    mesh = mesh_of(shape=(4,), first=2)
+    f = filter_jit(
+        lambda model, x: jax.vmap(model)(x),
+        in_shardings={"model": RULES, "x": P("data")},
+        out_shardings=P("data"),
+        mesh=mesh,
+    )
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    model, placed = place(make_model(), RULES, mesh), place(x, P("data"), mesh)
+    compiled = f.lower(model, placed).compile()
+    compiled.save(tmp_path / "f.jit", portable=portable)
+    loaded = filterjit.load(tmp_path / "f.jit")
+    y = loaded(model, placed)
+    np.testing.assert_allclose(y, f(model, placed), rtol=1e-6)
+    assert specs(y) == [("data",)] and devices(y) == [2, 3, 4, 5]
+    if not portable:
+        other = mesh_of(shape=(4,), first=4)
+        with pytest.raises(filterjit.MismatchError, match=r"`model\.layers\[0\]\.weight`"):
+            loaded(place(make_model(), RULES, other), place(x, P("data"), other))
+
+
+def test_functions_are_freed() -> None:
+    """What JAX holds of a sharded program refers to nothing of the user's."""
+    mesh = mesh_of()
+
+    class Static:
+        pass
+
+    def make() -> list[Any]:
+        def fun(x: Any, static: Any) -> Any:
+            return x * 2
+
+        static = Static()
+        rules = ShardingRules({...: P()})
+        f = filter_jit(fun, in_shardings={"x": P("data")}, out_shardings=rules, mesh=mesh)
+        for size in (8, 8, 16):
+            f(np.ones(size, np.float32), static)
+        return [weakref.ref(fun), weakref.ref(static), weakref.ref(f.variants[0])]
+
+    found = make()
+    gc.collect()
+    assert [ref() for ref in found] == [None] * 3

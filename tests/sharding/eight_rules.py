@@ -1,0 +1,246 @@
+"""`ShardingRules`, `fsdp` and `place`."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+from sharding_support import AUTO, EXPLICIT, make_model, mesh_of, specs
+
+from filterjit import Filter, ShardingRules, filter_jit, fsdp, is_array, is_inexact_array, place
+
+KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+RULES = ShardingRules({"layers[0].weight": P("data", "model"), "**.weight": P("model"), ...: P()})
+
+
+@KINDS
+def test_the_first_match_wins(kind: Any) -> None:
+    mesh = mesh_of(kind, (2, 4))
+    model = place(make_model(), RULES, mesh)
+    assert specs(model) == [("data", "model"), (), ("model",), (), ("model",), ()]
+    assert model.activation is make_model().activation
+    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(make_model()), strict=True):
+        assert a is b or np.array_equal(a, b)
+
+
+def test_patterns_are_anchored() -> None:
+    mesh = mesh_of()
+    tree = {"a": {"w": np.ones(8)}, "w": np.ones(8), "xw": np.ones(8)}
+    assert specs(place(tree, ShardingRules({"w": P("data"), ...: P()}), mesh)) == [
+        (),
+        ("data",),
+        (),
+    ]
+    assert specs(place(tree, {"a": P(), "w": P("data"), "xw": P("data")}, mesh)) == [
+        (), ("data",), ("data",)
+    ]  # fmt: skip
+
+
+def test_filters_as_keys() -> None:
+    mesh = mesh_of()
+    rules = ShardingRules(
+        {
+            Filter("**.weight") & is_inexact_array: fsdp("data", min_size=100),
+            jnp.integer: P("data"),
+            lambda x: x.ndim == 1: P(),
+            is_array: None,
+        }
+    )
+    x = jnp.ones((2, 3))
+    model, numbers, left = place((make_model(), np.arange(8), x), rules, mesh)
+    assert specs(model) == [("data",), (), ("data",), (), (None, "data"), ()]
+    assert specs(numbers) == [("data",)] and left is x
+
+
+def test_fsdp() -> None:
+    mesh = mesh_of(shape=(2, 4))
+    rule = fsdp("model", min_size=16)
+    found = {
+        shape: rule(jax.ShapeDtypeStruct(shape, jnp.float32), mesh)
+        for shape in [
+            (4, 8),
+            (8, 4),
+            (8, 8),
+            (3, 5),
+            (3, 4),
+            (15,),
+            (16,),
+            (),
+            (0, 16),
+            (64, 3, 16),
+        ]
+    }
+    assert found == {
+        (4, 8): P(None, "model"), (8, 4): P("model"), (8, 8): P("model"), (3, 5): P(),
+        (3, 4): P(), (15,): P(), (16,): P("model"), (): P(), (0, 16): P(), (64, 3, 16): P("model"),
+    }  # fmt: skip
+    both = fsdp(("data", "model"))
+    assert both(jax.ShapeDtypeStruct((4, 8), jnp.float32), mesh) == P(None, ("data", "model"))
+    with pytest.raises(ValueError, match=r"`\['w'\]`.*the mesh has no axis 'fsdp'"):
+        place({"w": np.ones(8)}, ShardingRules({...: fsdp("fsdp")}), mesh)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.sgd(1e-2, momentum=0.9),
+        optax.adamw(1e-3),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.constant_schedule(1e-3))),
+        optax.multi_transform(
+            {"a": optax.adam(1e-3), "b": optax.sgd(1e-2)},
+            lambda tree: jax.tree.map(lambda x: "a" if x.ndim == 2 else "b", tree),
+        ),
+        optax.inject_hyperparams(optax.adam)(learning_rate=1e-3),
+        optax.MultiSteps(optax.adam(1e-3), 2),
+    ],
+    ids=["momentum", "adamw", "chain", "multi_transform", "inject_hyperparams", "MultiSteps"],
+)
+def test_the_state_of_an_optimizer(optimizer: Any) -> None:
+    """Each array of the state that has a parameter's shape is placed as the parameter."""
+    mesh = mesh_of(shape=(2, 4))
+    params = place(eqx.filter(make_model(width=32), eqx.is_array), RULES, mesh)
+    by_shape = {x.shape: s for x, s in zip(jax.tree.leaves(params), specs(params), strict=True)}
+    state = place(optimizer.init(eqx.filter(make_model(width=32), eqx.is_array)), RULES, mesh)
+    arrays = jax.tree.leaves(state)
+    found = [x for x in arrays if x.shape in by_shape and x.ndim]
+    assert [specs(x) for x in found] == [[by_shape[x.shape]] for x in found]
+    assert all(specs(x) == [()] for x in arrays if x.shape not in by_shape)
+
+
+def test_states_of_other_shapes_are_replicated() -> None:
+    """Adafactor keeps factors of the second moment."""
+    mesh = mesh_of(shape=(2, 4))
+    optimizer = optax.adafactor(1e-3, min_dim_size_to_factor=8)
+    params = {"w": jnp.ones((8, 16)), "b": jnp.ones(8)}
+    rules = ShardingRules({"w": P("data", "model"), "b": P("data")})
+    state = place(optimizer.init(params), rules, mesh)
+    factored = state[0]
+    assert specs(factored.v_row["w"]) == specs(factored.v_col["w"]) == [()]
+    assert specs(factored.v["b"]) == [("data",)]
+    text = rules.table(optimizer.init(params), mesh)
+    assert "(replicated: P" in text or "(replicated: PartitionSpec" in text
+
+
+def test_dicts_of_parameters() -> None:
+    mesh = mesh_of()
+    params = {"mlp": {"w": jnp.ones((8, 8)), "b": jnp.ones(8)}}
+    rules = ShardingRules({"mlp.w": P("data"), "mlp.b": P()})
+    state = optax.adam(1e-3).init(params)
+    assert specs(place(params, rules, mesh)) == [(), ("data",)]
+    assert specs(place(state, rules, mesh)) == [(), (), ("data",), (), ("data",)]
+
+
+def test_errors() -> None:
+    mesh = mesh_of(shape=(2, 4))
+    model = make_model()
+
+    def raises(rules: Any, match: str, tree: Any = model) -> None:
+        with pytest.raises(ValueError, match=match):
+            place(tree, ShardingRules(rules), mesh)
+
+    raises({"**.weight": P()}, r"no rule takes `layers\[0\].bias`, float32\[16\]")
+    raises({"layer[*].weight": P(), ...: P()}, r"the rule 'layer\[\*\].weight': .*none matches it")
+    raises({"**": P(), "**.bias": P()}, r"the rule '\*\*.bias'.*earlier rules take all")
+    raises({"layers[0]": P(), ...: P()}, "which is an inner node")
+    raises(
+        {...: P("fsdp")}, r"the rule \.\.\.: .* `layers\[0\].weight`.*no axis 'fsdp', it has 'da"
+    )
+    raises({...: P("data", "data")}, "uses the axis 'data' twice")
+    raises({...: P(("data", "model"), "model")}, "uses the axis 'model' twice")
+    raises({"**.bias": P(None, "data"), ...: P()}, r"`layers\[0\].bias`.*2 entries for 1 dim")
+    raises({...: P("data")}, r"`\['x'\]`, float64\[3\].*dimension 0, of size 3, does not divide into 2",
+           {"x": np.ones(3)})  # fmt: skip
+    with pytest.raises(ValueError, match="at least one rule"):
+        ShardingRules({})
+    with pytest.raises(ValueError, match="make it the last one"):
+        ShardingRules({...: P(), "a": P()})
+    with pytest.raises(TypeError, match="has the value 3"):
+        ShardingRules({"a": 3})
+    with pytest.raises(ValueError, match="cannot read the path pattern"):
+        ShardingRules({"a[": P()})
+    with pytest.raises(TypeError, match="returned 3, not a spec"):
+        place(model, ShardingRules({...: lambda array, mesh: 3}), mesh)
+    with pytest.raises(ValueError, match="ShardingRules need a mesh"):
+        place(model, ShardingRules({...: P()}))
+    with pytest.raises(ValueError, match="no mesh to place on"):
+        place(model, P())
+
+
+def test_scalars_need_no_rule() -> None:
+    mesh = mesh_of()
+    rules = ShardingRules({"w": P("data")})
+    assert specs(place({"w": np.ones(8), "n": jnp.asarray(1)}, rules, mesh)) == [(), ("data",)]
+    assert place({"n": 3}, rules, mesh) == {"n": 3}
+
+
+def test_table() -> None:
+    mesh = mesh_of(shape=(2, 4))
+    text = RULES.table(make_model(), mesh)
+    lines = text.splitlines()
+    assert lines[0].split() == ["path", "shape", "spec", "bytes", "a", "device", "rule"]
+    assert lines[1].startswith("layers[0].weight  float32[16,8]") and " 64  " in lines[1]
+    assert lines[1].endswith("'layers[0].weight'") and lines[2].endswith("...")
+    assert int(lines[-1].strip().replace(",", "")) == 64 + 64 + 256 + 64 + 128 + 32
+    with jax.set_mesh(mesh):
+        assert RULES.table(eqx.filter_eval_shape(make_model)) == text
+
+
+@KINDS
+def test_place_under_a_mesh_and_in_a_trace(kind: Any) -> None:
+    mesh = mesh_of(kind, (2, 4))
+    with jax.set_mesh(mesh):
+        model = place(make_model(), RULES)
+        expected = specs(model)
+
+        @filter_jit
+        def f(model: Any) -> Any:
+            return place(jax.tree.map(lambda x: x * 2 if eqx.is_array(x) else x, model), RULES)
+
+        assert specs(f(model)) == expected
+        assert specs(f(place(make_model(), P()))) == expected
+    if kind is AUTO:
+        g = filter_jit(lambda model: place(model, RULES, mesh))
+        assert specs(g(make_model())) == expected
+
+
+def test_mixed_kinds_of_axes() -> None:
+    mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Explicit))
+    rules = ShardingRules({...: P("data", "model")})
+    with jax.set_mesh(mesh):
+        x = place(np.ones((8, 8), np.float32), rules)
+        assert specs(x) == [("data", "model")]
+        y = jax.jit(lambda x: place(x + 1, P("data", "model")))(np.ones((8, 8), np.float32))
+        assert specs(y) == [("data", "model")]
+
+
+def test_place_in_shard_map() -> None:
+    mesh = mesh_of(shape=(2, 4))
+    rules = ShardingRules({...: P("data")})
+    with jax.set_mesh(mesh):
+        f = jax.shard_map(lambda x: place(x * 2, rules), in_specs=P("data"), out_specs=P("data"))
+        assert jnp.array_equal(jax.jit(f)(jnp.arange(8.0)), 2 * jnp.arange(8.0))
+
+
+def test_values_and_kinds_of_arrays() -> None:
+    mesh = mesh_of()
+    named = NamedSharding(mesh, P("data"))
+    tree = (np.arange(8), jnp.arange(8), jax.random.split(jax.random.key(0), 8), "text", None)
+    for value in (P("data"), named, (P("data"), named, P("data"), None, None)):
+        placed = place(tree, value, mesh)
+        assert [x.sharding.spec for x in placed[:3]] == [P("data")] * 3 and placed[3:] == tree[3:]
+        assert all(map(jnp.array_equal, placed[:3], tree[:3]))
+    again = place(placed, P("data"), mesh)
+    assert specs(again) == [("data",)] * 3
+    same = place(tree, None)
+    assert same[0] is tree[0] and same[1] is tree[1]
+
+
+def test_rules_show_themselves() -> None:
+    assert repr(ShardingRules({"a": P("x"), ...: fsdp("y", min_size=3)})) == (
+        f"ShardingRules({{'a': {P('x')!r}, ...: fsdp(axis='y', min_size=3)}})"
+    )

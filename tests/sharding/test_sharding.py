@@ -1,0 +1,26 @@
+"""Runs the tests of this folder in processes where JAX has eight devices.
+
+JAX reads how many devices the CPU has when it starts, so tests that need several cannot run in a
+process where others have run before.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from support.processes import ROOT, environment, run
+
+HERE = Path(__file__).parent
+EIGHT = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in HERE.glob("eight_*.py")))
+def test_with_eight_devices(file: str) -> None:
+    variables = environment(XLA_FLAGS=EIGHT)
+    variables = {k: v for k, v in variables.items() if not k.startswith("PYTEST_")}
+    done = run(
+        "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short", HERE / file,
+        timeout=300, cwd=ROOT, env=variables,
+    )  # fmt: skip
+    assert " passed" in done.stdout and "skipped" not in done.stdout
