@@ -1,0 +1,65 @@
+/* Collects the Variables in the arguments of a call, and sees whether they can be updated.
+ *
+ * Functions marked (P) may run Python code.
+ */
+#ifndef FJ_VARIABLE_WALK_H
+#define FJ_VARIABLE_WALK_H
+
+#include "base/common.h"
+#include "base/leafbuf.h"
+#include "structure/registry.h"
+
+/* What is remembered of a Variable or Pytree that a walk has met. */
+typedef struct {
+    const PyObject *object; /* its address, which is only compared */
+    PyTypeObject *type;     /* owned */
+    FjNodeKind *kind;       /* owned: of the type, or what the Pytree described */
+    /* Owned. Of a Variable, its TraceState, which is that of the top level, or NULL if that
+     * was not looked at.  Of a Pytree, its `_pytree__nodes`, which never changes in place. */
+    PyObject *state;
+    Py_ssize_t nodes; /* of a Pytree, the index of the name "_pytree__nodes" */
+} FjSeen;
+
+/* What the last walk has met, in order; no object twice. */
+typedef struct {
+    FjSeen *items;
+    Py_ssize_t count;
+    Py_ssize_t capacity;
+} FjSeenList;
+
+/* (P) Drops what is remembered. */
+void fj_seen_clear(FjSeenList *seen);
+
+int fj_seen_traverse(const FjSeenList *seen, visitproc visit, void *arg);
+
+typedef struct {
+    FjRegistry *registry;
+    PyTypeObject *variable_type;
+    Py_ssize_t raw_value;   /* the offset of its slot `_raw_value` */
+    PyTypeObject *key_type; /* of arrays of random keys */
+    int graph;              /* graph mode: see walk_leaf */
+    int lenient;            /* any leaf will do, and any trace level */
+    FjLeafBuf *variables;   /* receives the Variables */
+    FjLeafBuf *nodes;       /* receives the Variables and Pytrees, or NULL */
+    PyObject *reason;       /* out: why a call is handed over, a new str, or NULL */
+
+    /* Private. */
+    FjSeenList seen;
+    Py_ssize_t position; /* the number of Variables and Pytrees that were met */
+    int same;            /* they are those of the last walk */
+    int in_pytree;
+    const PyObject **set; /* if they are not: a hash table of them */
+    size_t mask;
+} FjVariableWalk;
+
+/* Starts a walk; `*seen` is moved into it. */
+void fj_variable_walk_start(FjVariableWalk *walk, FjSeenList *seen);
+
+/* (P) Walks a tree: 1, 0 with `reason` set if the call must be handed over, or -1 with an
+ * error.  The order of the Variables depends on the structure of the tree alone. */
+int fj_variable_walk(FjVariableWalk *walk, PyObject *tree);
+
+/* (P) Ends a walk, and moves what it has met into `*seen`. */
+void fj_variable_walk_end(FjVariableWalk *walk, FjSeenList *seen);
+
+#endif
