@@ -6,7 +6,8 @@
  *      trace of JAX, which must be that of the top level;
  *   2. collects the Variables in the arguments (variable_walk.c);
  *   3. calls the FilterJit, which returns (result, indices, values);
- *   4. stores the values in the Variables with these indices.
+ *   4. stores the values in the Variables with these indices.  Where a Variable holds a number
+ *      or an array of NumPy, which upstream makes an array of JAX, `_settle` does so.
  *
  * The FilterJit may also return (result, None, ...): then `_finish` completes the call.  Where
  * the guards or the walk find something that is not covered, `_hand_over` makes the call in
@@ -146,7 +147,7 @@ walk_keywords(FjVariableWalk *walk, PyObject *const *values, PyObject *names)
  * be handed over, or -1 with an error. */
 static int
 collect(FjVariableJit *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-        FjLeafBuf *variables, PyObject **reason)
+        FjLeafBuf *variables, int *unsettled, PyObject **reason)
 {
     FjVariableWalk walk;
     init_walk(self, &walk, variables);
@@ -171,6 +172,7 @@ collect(FjVariableJit *self, PyObject *const *args, Py_ssize_t nargs, PyObject *
         result = walk.reason == NULL ? -1 : 0;
     }
     *reason = walk.reason;
+    *unsettled = walk.unsettled;
     return result;
 }
 
@@ -246,6 +248,7 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
 {
     FjVariableJit *self = (FjVariableJit *)op;
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    int unsettled = 0;
     PyObject *reason = Py_XNewRef(self->reason), *result = NULL;
     PyObject *room[FJ_LEAFBUF_MANY];
     FjLeafBuf variables;
@@ -257,12 +260,19 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
     fj_leafbuf_init(&variables, room, FJ_LEAFBUF_MANY);
     int covered = pass_guards(self, &reason);
     if (FJ_LIKELY(covered > 0)) {
-        covered = collect(self, args, nargs, kwnames, &variables, &reason);
+        covered = collect(self, args, nargs, kwnames, &variables, &unsettled, &reason);
     }
     if (FJ_LIKELY(covered > 0)) {
         result = fj_call((PyObject *)self->inner, args, (size_t)nargs, kwnames);
         if (FJ_LIKELY(result != NULL)) {
             result = complete(self, &variables, result, args, nargs, kwnames);
+            if (FJ_UNLIKELY(unsettled && result != NULL)) {
+                PyObject *answer = call_method(self, "_settle", Py_None, args, nargs, kwnames);
+                if (answer == NULL) {
+                    Py_CLEAR(result);
+                }
+                Py_XDECREF(answer);
+            }
         }
         else if ((reason = take_escape(self)) != NULL) {
             covered = 0;
@@ -324,7 +334,7 @@ jit_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *inner, *registry, *variable_type, *key_type, *guards, *escape;
     int graph;
     if (state == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!O!Op:VariableJit", keywords,
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!O!Oi:VariableJit", keywords,
                                      state->filter_jit, &inner, state->registry, &registry,
                                      &PyType_Type, &variable_type, &PyType_Type, &key_type,
                                      &PyTuple_Type, &guards, &escape, &graph) ||

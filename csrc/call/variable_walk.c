@@ -176,8 +176,8 @@ see(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, PyObject *state, Py_s
     return 1;
 }
 
-/* Whether a leaf outside of Pytrees, or (`inside`) of a Pytree or Variable, is treated by
- * upstream as by the C core, which traces it. */
+/* Whether a leaf, which is an attribute of a Pytree or below one if it is `inside`, is treated
+ * by upstream as by the C core, which traces it. */
 static int
 walk_leaf(FjVariableWalk *w, PyObject *leaf, int inside)
 {
@@ -200,8 +200,7 @@ walk_leaf(FjVariableWalk *w, PyObject *leaf, int inside)
     }
     if (inside && w->graph) {
         /* Upstream makes it an array of JAX, or leaves it static. */
-        return hand_over_type(w, "a Module or Variable holds a leaf that is no array of JAX",
-                              leaf);
+        return hand_over_type(w, "a Module holds a leaf that is no array of JAX", leaf);
     }
     return 1;
 }
@@ -233,7 +232,8 @@ walk_variable(FjVariableWalk *w, PyObject *variable, FjNodeKind *kind)
     if (!w->lenient) {
         if (FJ_UNLIKELY(Py_TYPE(value) != w->registry->array_type)) {
             Py_INCREF(value);
-            result = walk_leaf(w, value, 1);
+            result = walk_leaf(w, value, 0);
+            w->unsettled |= w->graph == 2 && Py_TYPE(value) != w->key_type;
             Py_DECREF(value);
         }
         if (result > 0 && (seen == NULL || seen->state != state)) {
@@ -496,6 +496,7 @@ fj_variable_walk_start(FjVariableWalk *w, FjSeenList *seen)
     w->set = NULL;
     w->mask = 0;
     w->reason = NULL;
+    w->unsettled = 0;
 }
 
 int

@@ -37,8 +37,9 @@ typedef struct {
     PyTypeObject *variable_type;
     Py_ssize_t raw_value;   /* the offset of its slot `_raw_value` */
     PyTypeObject *key_type; /* of arrays of random keys */
-    int graph;              /* graph mode: see walk_leaf */
+    int graph;              /* graph mode: see walk_leaf; 2 with updates of the graph */
     int lenient;            /* any leaf will do, and any trace level */
+    int unsettled;          /* out: a Variable's value is to become an array of JAX */
     FjLeafBuf *variables;   /* receives the Variables */
     FjLeafBuf *nodes;       /* receives the Variables and Pytrees, or NULL */
     PyObject *reason;       /* out: why a call is handed over, a new str, or NULL */

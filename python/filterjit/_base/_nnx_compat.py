@@ -109,6 +109,26 @@ def is_special(variable: Any) -> bool:
     return bool(metadata.get("hijax", True) or metadata.get("ref", True))
 
 
+def has_static_tracer(node: Any) -> bool:
+    """Whether a static attribute of a Pytree is a tracer, which a trace has left there."""
+    return not isinstance(node, Variable) and any(
+        isinstance(value, jax.core.Tracer) and not node._pytree__nodes.get(name, False)
+        for name, value in vars(node).items()
+    )
+
+
+def settle(variable: Any) -> None:
+    """Makes a Variable's value what ``jax.jit`` returns for it, if it is no array of JAX."""
+    value = variable._raw_value
+    if not isinstance(value, jax.Array):
+        object.__setattr__(variable, "_raw_value", _same(value))
+
+
+@jax.jit
+def _same(x: Any) -> Any:
+    return x
+
+
 def default_modes() -> tuple[bool, bool]:
     """Returns what ``graph`` and ``graph_updates`` are if they are not given."""
     return (

@@ -65,6 +65,11 @@ class NNXJit(_core.VariableJit):
     def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
         return self._body.finish(answer, args, kwargs)
 
+    def _settle(self, _: None, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> None:
+        for node in self._nodes((args, kwargs)):
+            if compat.is_variable(node):
+                compat.settle(node)
+
     # ---- methods ----
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
@@ -229,7 +234,13 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         traced, NNXOptions(donation, jitkwargs, retraces, own["maxsize"]), _SIGNATURE, {}
     )
     jitted: NNXJit = NNXJit(
-        inner, registry, compat.Variable, compat.PRNG_KEY_TYPE or type, compat.GUARDS, HandOver, graph
+        inner,
+        registry,
+        compat.Variable,
+        compat.PRNG_KEY_TYPE or type,
+        compat.GUARDS,
+        HandOver,
+        graph + (graph and bool(options.get("graph_updates"))),
     )
     functools.update_wrapper(jitted, function)
     jitted.upstream = upstream

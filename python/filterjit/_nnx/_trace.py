@@ -88,6 +88,8 @@ class Body:
                 raise HandOver(f"`{cls.__name__}` has methods of its own for updates")
         if any(compat.is_variable(node) and compat.is_special(node) for node in nodes):
             raise HandOver("a Variable is of a hijax type, or holds a jax.Ref")
+        if any(compat.has_static_tracer(node) for node in nodes):
+            raise HandOver("a static attribute is a tracer")
         try:
             hash(jax.tree.structure((args, kwargs)))
         except Exception as e:
