@@ -29,6 +29,9 @@
 #include "call/filter_jit.h"
 #include "call/variable_walk.h"
 
+/* Room for so many Variables is on the stack, where FilterJit takes 8 KiB besides. */
+#define VARIABLES_INLINE 257
+
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     FjFilterJit *inner;
@@ -250,14 +253,14 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     int unsettled = 0;
     PyObject *reason = Py_XNewRef(self->reason), *result = NULL;
-    PyObject *room[FJ_LEAFBUF_MANY];
+    PyObject *room[VARIABLES_INLINE];
     FjLeafBuf variables;
     if (FJ_UNLIKELY(reason != NULL)) {
         result = hand_over(self, reason, args, nargs, kwnames);
         Py_DECREF(reason);
         return result;
     }
-    fj_leafbuf_init(&variables, room, FJ_LEAFBUF_MANY);
+    fj_leafbuf_init(&variables, room, VARIABLES_INLINE);
     int covered = pass_guards(self, &reason);
     if (FJ_LIKELY(covered > 0)) {
         covered = collect(self, args, nargs, kwnames, &variables, &unsettled, &reason);

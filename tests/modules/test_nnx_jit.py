@@ -125,7 +125,9 @@ def test_transforms_inside(mode: str) -> None:
             if graph:
                 mapped += nnx.remat(lambda m, y: m(y))(m, y)
                 carry = nnx.scan(
-                    lambda m, c, y: (m(c), None), in_axes=(None, nnx.Carry, 0), out_axes=(nnx.Carry, 0)
+                    lambda m, c, y: (m(c), None),
+                    in_axes=(None, nnx.Carry, 0),
+                    out_axes=(nnx.Carry, 0),
                 )(m, y, jnp.zeros((3, 1)))[0]
                 mapped += carry
             return mapped, jax.tree.leaves(grad)

@@ -124,9 +124,7 @@ def settle(variable: Any) -> None:
         object.__setattr__(variable, "_raw_value", _same(value))
 
 
-@jax.jit
-def _same(x: Any) -> Any:
-    return x
+_same: Callable[[Any], Any] = jax.jit(lambda x: x)
 
 
 def default_modes() -> tuple[bool, bool]:

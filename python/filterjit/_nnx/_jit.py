@@ -90,15 +90,18 @@ class NNXJit(_core.VariableJit):
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Explains whether a call is a hit, and if not, why it compiles."""
-        return self._inner.explain(*args, **kwargs)
+        found: Explanation = self._inner.explain(*args, **kwargs)
+        return found
 
     def report(self) -> Report:
         """Returns a `Report` of the calls that were not handed over."""
-        return self._inner.report()
+        found: Report = self._inner.report()
+        return found
 
     def cache_info(self) -> CacheInfo:
         """Returns CacheInfo of the calls that were not handed over."""
-        return self._inner.cache_info()
+        found: CacheInfo = self._inner.cache_info()
+        return found
 
     def clear_cache(self) -> None:
         """Drops all compiled programs of the function."""
@@ -129,9 +132,7 @@ def _donation(fun: Any, options: Mapping[str, Any]) -> Donation | None:
     named = None if names is None else frozenset((names,) if isinstance(names, str) else names)
     if positions is None:
         assert named is not None
-        positions = frozenset(
-            i for i, p in enumerate(parameters) if plain[i] and p.name in named
-        )
+        positions = frozenset(i for i, p in enumerate(parameters) if plain[i] and p.name in named)
     elif named is None:
         named = frozenset(p.name for i, p in enumerate(parameters) if plain[i] and i in positions)
     if any(i < 0 for i in positions):

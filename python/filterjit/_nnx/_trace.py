@@ -201,9 +201,7 @@ class TreeBody(Body):
         if self.graph:
             out = compat.to_tree(out)
         compat.check_no_aliases(current, out)
-        special = self.graph and any(
-            map(compat.is_tree_state, _leaves(out, compat.is_tree_state))
-        )
+        special = self.graph and any(map(compat.is_tree_state, _leaves(out, compat.is_tree_state)))
         pairs = zip(
             _leaves(current, compat.is_variable), _leaves(snapshot, compat.is_variable), strict=True
         )
