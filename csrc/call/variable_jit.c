@@ -4,9 +4,10 @@
  *
  *   1. looks at the guards: attributes that must have certain values, such as the current
  *      trace of JAX, which must be that of the top level;
- *   2. collects the Variables in the arguments (variable_walk.c);
- *   3. calls the FilterJit, which returns (result, indices, values);
- *   4. stores the values in the Variables with these indices.  Where a Variable holds a number
+ *   2. calls the FilterJit, which returns (result, indices, values), and while it does so,
+ * when the arguments have been bound and matched, collects the Variables in them
+ *      (variable_walk.c);
+ *   3. stores the values in the Variables with these indices.  Where a Variable holds a number
  *      or an array of NumPy, which upstream makes an array of JAX, `_settle` does so.
  *
  * The FilterJit may also return (result, None, ...): then `_finish` completes the call.  Where
@@ -14,8 +15,8 @@
  * another way; a subclass in Python has both methods.  So does a call whose trace raises
  * `escape`, before it has run the user's function.
  *
- * Steps 1, 2 and 4 change nothing that another call or thread uses while it runs, except for
- * `seen`, which a walk takes away and brings back.
+ * What a call of VariableJit does itself changes nothing that another call or thread uses
+ * while it runs, except for `seen`, which a walk takes away and brings back.
  *
  * Python code can run in all of this file, as in the files named above.
  */
@@ -122,45 +123,35 @@ init_walk(FjVariableJit *self, FjVariableWalk *walk, FjLeafBuf *variables)
     walk->nodes = NULL;
 }
 
-/* Walks the keyword arguments in the order of their sorted names, as those of a dict. */
-static int
-walk_keywords(FjVariableWalk *walk, PyObject *const *values, PyObject *names)
-{
-    PyObject *last = NULL; /* borrowed */
-    int result = 1;
-    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(names) && result > 0; n++) {
-        Py_ssize_t next = -1;
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
-            PyObject *name = PyTuple_GET_ITEM(names, i);
-            if ((last == NULL || PyUnicode_Compare(name, last) > 0) &&
-                (next < 0 || PyUnicode_Compare(name, PyTuple_GET_ITEM(names, next)) < 0)) {
-                next = i;
-            }
-        }
-        if (next < 0) { /* a name twice: the call raises a TypeError */
-            break;
-        }
-        last = PyTuple_GET_ITEM(names, next);
-        result = fj_variable_walk(walk, values[next]);
-    }
-    return result;
-}
+/* The state of one call. */
+typedef struct {
+    FjInspector inspector; /* the first member */
+    FjVariableJit *self;
+    int unsettled;       /* a Variable's value is to become an array of JAX */
+    PyObject *reason;    /* owned: why the call is handed over, or NULL */
+    FjLeafBuf variables; /* in the arguments, in order of the parameters */
+    PyObject *room[VARIABLES_INLINE];
+} Call;
 
-/* Collects the Variables in the arguments: 1, 0 with a new str in `*reason` if the call must
- * be handed over, or -1 with an error. */
+/* Collects the Variables in the arguments: see FjInspector. */
 static int
-collect(FjVariableJit *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-        FjLeafBuf *variables, int *unsettled, PyObject **reason)
+collect(FjInspector *inspector, PyObject *const *arguments, Py_ssize_t count,
+        const FjCapture *captures, Py_ssize_t num_captures)
 {
+    Call *call = (Call *)inspector;
+    FjVariableJit *self = call->self;
     FjVariableWalk walk;
-    init_walk(self, &walk, variables);
-    fj_variable_walk_start(&walk, &self->seen);
     int result = 1;
-    for (Py_ssize_t i = 0; i < nargs && result > 0; i++) {
-        result = fj_variable_walk(&walk, args[i]);
-    }
-    if (kwnames != NULL && result > 0) {
-        result = walk_keywords(&walk, args + nargs, kwnames);
+    init_walk(self, &walk, &call->variables);
+    fj_variable_walk_start(&walk, &self->seen);
+    for (Py_ssize_t i = 0; i < count && result > 0; i++) {
+        if (num_captures > 0 && captures->parameter == i) {
+            result = fj_variable_walk_captured(&walk, captures++);
+            num_captures--;
+        }
+        else if (arguments[i] != NULL) {
+            result = fj_variable_walk(&walk, arguments[i]);
+        }
     }
     PyObject *exception = result < 0 ? fj_compat_take_exception() : NULL;
     fj_variable_walk_end(&walk, &self->seen);
@@ -174,8 +165,8 @@ collect(FjVariableJit *self, PyObject *const *args, Py_ssize_t nargs, PyObject *
         walk.reason = PyUnicode_FromString("the arguments cannot be walked");
         result = walk.reason == NULL ? -1 : 0;
     }
-    *reason = walk.reason;
-    *unsettled = walk.unsettled;
+    call->reason = walk.reason;
+    call->unsettled = walk.unsettled;
     return result;
 }
 
@@ -246,45 +237,47 @@ take_escape(FjVariableJit *self)
     return reason;
 }
 
+/* Makes a call that the guards have let pass; NULL with a reason if it must be handed over. */
+static PyObject *
+make_call(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    FjVariableJit *self = call->self;
+    PyObject *result = fj_call_inspected(self->inner, &call->inspector, args, nargs, kwnames);
+    if (FJ_UNLIKELY(result == NULL)) {
+        if (PyErr_Occurred()) {
+            call->reason = take_escape(self);
+        }
+        return NULL;
+    }
+    result = complete(self, &call->variables, result, args, nargs, kwnames);
+    if (FJ_UNLIKELY(call->unsettled && result != NULL)) {
+        PyObject *answer = call_method(self, "_settle", Py_None, args, nargs, kwnames);
+        if (answer == NULL) {
+            Py_CLEAR(result);
+        }
+        Py_XDECREF(answer);
+    }
+    return result;
+}
+
 static PyObject *
 jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    FjVariableJit *self = (FjVariableJit *)op;
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-    int unsettled = 0;
-    PyObject *reason = Py_XNewRef(self->reason), *result = NULL;
-    PyObject *room[VARIABLES_INLINE];
-    FjLeafBuf variables;
-    if (FJ_UNLIKELY(reason != NULL)) {
-        result = hand_over(self, reason, args, nargs, kwnames);
-        Py_DECREF(reason);
-        return result;
+    PyObject *result = NULL;
+    Call call;
+    call.inspector.inspect = collect;
+    call.self = (FjVariableJit *)op;
+    call.unsettled = 0;
+    call.reason = Py_XNewRef(call.self->reason);
+    if (FJ_LIKELY(call.reason == NULL && pass_guards(call.self, &call.reason) > 0)) {
+        fj_leafbuf_init(&call.variables, call.room, VARIABLES_INLINE);
+        result = make_call(&call, args, nargs, kwnames);
+        fj_leafbuf_clear(&call.variables);
     }
-    fj_leafbuf_init(&variables, room, VARIABLES_INLINE);
-    int covered = pass_guards(self, &reason);
-    if (FJ_LIKELY(covered > 0)) {
-        covered = collect(self, args, nargs, kwnames, &variables, &unsettled, &reason);
-    }
-    if (FJ_LIKELY(covered > 0)) {
-        result = fj_call((PyObject *)self->inner, args, (size_t)nargs, kwnames);
-        if (FJ_LIKELY(result != NULL)) {
-            result = complete(self, &variables, result, args, nargs, kwnames);
-            if (FJ_UNLIKELY(unsettled && result != NULL)) {
-                PyObject *answer = call_method(self, "_settle", Py_None, args, nargs, kwnames);
-                if (answer == NULL) {
-                    Py_CLEAR(result);
-                }
-                Py_XDECREF(answer);
-            }
-        }
-        else if ((reason = take_escape(self)) != NULL) {
-            covered = 0;
-        }
-    }
-    fj_leafbuf_clear(&variables);
-    if (FJ_UNLIKELY(covered == 0)) {
-        result = hand_over(self, reason, args, nargs, kwnames);
-        Py_XDECREF(reason);
+    if (FJ_UNLIKELY(call.reason != NULL)) {
+        result = hand_over(call.self, call.reason, args, nargs, kwnames);
+        Py_DECREF(call.reason);
     }
     return result;
 }
@@ -410,7 +403,7 @@ jit_nodes(PyObject *op, PyObject *tree)
     PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW], *result = NULL;
     FjLeafBuf variables, nodes;
     FjVariableWalk walk;
-    FjSeenList seen = {NULL, 0, 0};
+    FjSeenList seen = {.items = NULL};
     fj_leafbuf_init(&variables, room, FJ_LEAFBUF_FEW);
     fj_leafbuf_init(&nodes, more_room, FJ_LEAFBUF_FEW);
     init_walk((FjVariableJit *)op, &walk, &variables);

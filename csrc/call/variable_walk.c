@@ -7,6 +7,12 @@
  * of each Variable and Pytree with that which the last walk met at this place.  Only if one
  * differs, it makes a hash table of the addresses.
  *
+ * An argument that the memo has a snapshot of is not walked if a walk has met the same objects
+ * as the memo: that is so if no Python code has run between the check of the memo and the end
+ * of the walk (FjSeenCapture).  From then on, as long as the memo finds the argument
+ * unchanged, these objects are alive and in their places.  The memo does not look at their
+ * TraceStates.
+ *
  * Python code can run anywhere in this file: `classify`, `describe`, `is_valid` of a
  * TraceState, comparisons of dict keys, getattr and finalizers.  So the walk holds a reference
  * to each object that it looks at.
@@ -41,7 +47,7 @@ void
 fj_seen_clear(FjSeenList *list)
 {
     FjSeenList old = *list;
-    *list = (FjSeenList){NULL, 0, 0};
+    *list = (FjSeenList){.items = NULL};
     truncate_seen(&old, 0);
     PyMem_Free(old.items);
 }
@@ -145,14 +151,15 @@ append_seen(FjSeenList *list)
         list->items = items;
         list->capacity = capacity;
     }
-    list->items[list->count++] = (FjSeen){NULL, NULL, NULL, NULL, 0};
+    list->items[list->count++] = (FjSeen){.object = NULL};
     return 0;
 }
 
 /* Remembers a Variable or Pytree of this kind, and goes on to the next place.  1, 0 if it was
  * met before, or -1 with MemoryError. */
 static int
-see(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, PyObject *state, Py_ssize_t nodes)
+see(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, PyObject *state, Py_ssize_t nodes,
+    Py_ssize_t trace_state)
 {
     int is_expected =
         w->position < w->seen.count && w->seen.items[w->position].object == object;
@@ -170,10 +177,27 @@ see(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, PyObject *state, Py_s
     }
     FjSeen *place = &w->seen.items[w->position++];
     FjSeen old = *place;
-    *place = (FjSeen){object, (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object)),
-                      (FjNodeKind *)Py_NewRef((PyObject *)kind), Py_XNewRef(state), nodes};
+    *place = (FjSeen){.object = object,
+                      .type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object)),
+                      .kind = (FjNodeKind *)Py_NewRef((PyObject *)kind),
+                      .state = Py_XNewRef(state),
+                      .nodes = nodes,
+                      .trace_state = trace_state};
+    w->ran_python = 1; /* in a finalizer */
     clear_seen(&old);
     return 1;
+}
+
+/* (P) The kind of an object: a new reference, or NULL with an error. */
+static FjNodeKind *
+find_kind(FjVariableWalk *w, PyObject *object)
+{
+    FjNodeKind *kind = fj_registry_cached_kind(w->registry, Py_TYPE(object));
+    if (FJ_LIKELY(kind != NULL)) {
+        return (FjNodeKind *)Py_NewRef((PyObject *)kind);
+    }
+    w->ran_python = 1;
+    return fj_registry_kind(w->registry, object);
 }
 
 /* Whether a leaf, which is an attribute of a Pytree or below one if it is `inside`, is treated
@@ -185,7 +209,7 @@ walk_leaf(FjVariableWalk *w, PyObject *leaf, int inside)
         Py_TYPE(leaf) == w->key_type) {
         return 1;
     }
-    FjNodeKind *kind = fj_registry_kind(w->registry, leaf);
+    FjNodeKind *kind = find_kind(w, leaf);
     if (kind == NULL) {
         return -1;
     }
@@ -207,8 +231,9 @@ walk_leaf(FjVariableWalk *w, PyObject *leaf, int inside)
 
 /* Whether a TraceState is that of the top level: 1, 0, or -1 with an error. */
 static int
-is_valid(PyObject *state)
+is_valid(FjVariableWalk *w, PyObject *state)
 {
+    w->ran_python = 1;
     return fj_take_truth(PyObject_CallMethod(state, "is_valid", NULL));
 }
 
@@ -238,7 +263,7 @@ walk_variable(FjVariableWalk *w, PyObject *variable, FjNodeKind *kind)
         }
         if (result > 0 && (seen == NULL || seen->state != state)) {
             seen = NULL;
-            result = is_valid(state);
+            result = is_valid(w, state);
             if (result == 0) {
                 result = hand_over(w, "a Variable is of another trace level");
             }
@@ -249,7 +274,7 @@ walk_variable(FjVariableWalk *w, PyObject *variable, FjNodeKind *kind)
             w->position++;
         }
         else {
-            result = see(w, variable, kind, w->lenient ? NULL : state, 0);
+            result = see(w, variable, kind, w->lenient ? NULL : state, 0, offset);
         }
     }
     Py_DECREF(state);
@@ -270,6 +295,11 @@ read_pytree(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, PyObject **va
     if (others != 0) {
         return others < 0 ? -1 : 0;
     }
+    FjFieldView view;
+    if (fj_fields_view(object, &view) < 0) {
+        return -1;
+    }
+    w->ran_python |= !view.python_free;
     if (fj_fields_get_all(object, kind, count, w->registry->missing, values) < 0) {
         return -1;
     }
@@ -319,7 +349,7 @@ walk_pytree_of(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, Py_ssize_t
         w->position++;
     }
     else {
-        result = see(w, object, kind, values[nodes], nodes);
+        result = see(w, object, kind, values[nodes], nodes, 0);
     }
     if (result > 0 && w->nodes != NULL && fj_leafbuf_push(w->nodes, object) < 0) {
         result = -1;
@@ -350,6 +380,7 @@ walk_pytree(FjVariableWalk *w, PyObject *object, FjNodeKind *type_kind)
         Py_DECREF(kind);
     }
     if (result == -2) {
+        w->ran_python = 1;
         if (fj_registry_described_kind(type_kind, object, &kind) < 0) {
             return -1;
         }
@@ -403,8 +434,12 @@ walk_dict(FjVariableWalk *w, PyObject *dict, int sort)
 {
     int result = 1;
     PyObject *keys = PySequence_List(dict);
-    if (keys == NULL || (sort && !are_sorted(keys) && PyList_Sort(keys) < 0)) {
-        result = -1;
+    if (keys == NULL) {
+        return -1;
+    }
+    if (!are_sorted(keys)) {
+        w->ran_python = 1;
+        result = sort && PyList_Sort(keys) < 0 ? -1 : 1;
     }
     for (Py_ssize_t i = 0; result > 0 && i < PyList_GET_SIZE(keys); i++) {
         PyObject *value = PyDict_GetItemWithError(dict, PyList_GET_ITEM(keys, i));
@@ -416,7 +451,7 @@ walk_dict(FjVariableWalk *w, PyObject *dict, int sort)
         result = walk(w, value);
         Py_DECREF(value);
     }
-    Py_XDECREF(keys);
+    Py_DECREF(keys);
     return result;
 }
 
@@ -427,6 +462,7 @@ walk_object(FjVariableWalk *w, PyObject *object, FjNodeKind *kind)
         return walk_variable(w, object, kind);
     }
     int result = 1;
+    w->ran_python |= !fj_fields_are_plain(kind);
     for (Py_ssize_t i = 0; i < kind->dynamic && result > 0; i++) {
         PyObject *value = fj_fields_getattr(object, kind, i);
         if (value == NULL) {
@@ -478,7 +514,7 @@ walk(FjVariableWalk *w, PyObject *object)
     if (Py_EnterRecursiveCall(" in a jitted call")) {
         return -1;
     }
-    FjNodeKind *kind = fj_registry_kind(w->registry, object);
+    FjNodeKind *kind = find_kind(w, object);
     int result = kind == NULL ? -1 : walk_kind(w, object, kind);
     Py_XDECREF(kind);
     Py_LeaveRecursiveCall();
@@ -489,9 +525,10 @@ void
 fj_variable_walk_start(FjVariableWalk *w, FjSeenList *seen)
 {
     w->seen = *seen;
-    *seen = (FjSeenList){NULL, 0, 0};
+    *seen = (FjSeenList){.items = NULL};
     w->position = 0;
     w->same = 1;
+    w->ran_python = 0;
     w->in_pytree = 0;
     w->set = NULL;
     w->mask = 0;
@@ -505,11 +542,77 @@ fj_variable_walk(FjVariableWalk *w, PyObject *tree)
     return walk(w, tree);
 }
 
+/* The place of what a walk has met in an argument with this snapshot, or an empty place. */
+static FjSeenCapture *
+find_capture(FjSeenList *seen, unsigned long long number)
+{
+    FjSeenCapture *place = &seen->captures[0];
+    for (Py_ssize_t i = 0; i < FJ_MEMO_ARGUMENTS; i++) {
+        if (seen->captures[i].number == number) {
+            return &seen->captures[i];
+        }
+        if (seen->captures[i].number < place->number) { /* the oldest snapshot */
+            place = &seen->captures[i];
+        }
+    }
+    place->number = 0;
+    return place;
+}
+
+/* Pushes the Variables among these items, which are alive.  1, 0 with nothing pushed if one
+ * has to be looked at, or -1 with MemoryError.  Runs no Python code. */
+static int
+push_seen(FjVariableWalk *w, const FjSeenCapture *known)
+{
+    Py_ssize_t before = w->variables->count;
+    for (Py_ssize_t i = known->first; i < known->first + known->count; i++) {
+        const FjSeen *seen = &w->seen.items[i];
+        if (seen->trace_state == 0) {
+            continue;
+        }
+        char *variable = (char *)(uintptr_t)seen->object;
+        PyTypeObject *type = Py_TYPE(*(PyObject **)(variable + w->raw_value));
+        if (*(PyObject **)(variable + seen->trace_state) != seen->state ||
+            (type != w->registry->array_type && type != w->key_type)) {
+            fj_leafbuf_truncate(w->variables, before);
+            return 0;
+        }
+        if (fj_leafbuf_push(w->variables, (PyObject *)variable) < 0) {
+            return -1;
+        }
+    }
+    return 1;
+}
+
+int
+fj_variable_walk_captured(FjVariableWalk *w, const FjCapture *capture)
+{
+    FjSeenCapture *known = find_capture(&w->seen, capture->number);
+    Py_ssize_t first = w->position;
+    if (FJ_LIKELY(known->number != 0 && known->first == first && w->same && !w->ran_python)) {
+        int result = push_seen(w, known);
+        if (FJ_LIKELY(result > 0)) {
+            w->position += known->count;
+        }
+        if (result != 0) {
+            return result;
+        }
+    }
+    int result = walk(w, capture->object);
+    if (result > 0 && w->same && !w->ran_python) {
+        *known = (FjSeenCapture){capture->number, first, w->position - first};
+    }
+    return result;
+}
+
 void
 fj_variable_walk_end(FjVariableWalk *w, FjSeenList *seen)
 {
     FjSeenList old = *seen; /* another call has run meanwhile */
-    truncate_seen(&w->seen, w->position);
+    if (!w->same || w->position != w->seen.count) {
+        memset(w->seen.captures, 0, sizeof w->seen.captures);
+        truncate_seen(&w->seen, w->position);
+    }
     *seen = w->seen;
     fj_seen_clear(&old);
     PyMem_Free(w->set);

@@ -8,6 +8,8 @@
 #include "base/common.h"
 #include "base/leafbuf.h"
 #include "structure/registry.h"
+#include "walk/match.h"
+#include "call/memo.h"
 
 /* What is remembered of a Variable or Pytree that a walk has met. */
 typedef struct {
@@ -17,14 +19,22 @@ typedef struct {
     /* Owned. Of a Variable, its TraceState, which is that of the top level, or NULL if that
      * was not looked at.  Of a Pytree, its `_pytree__nodes`, which never changes in place. */
     PyObject *state;
-    Py_ssize_t nodes; /* of a Pytree, the index of the name "_pytree__nodes" */
+    Py_ssize_t nodes;       /* of a Pytree, the index of the name "_pytree__nodes" */
+    Py_ssize_t trace_state; /* of a Variable, the offset of its slot `_trace_state`; or 0 */
 } FjSeen;
+
+/* What a walk has met in an argument that the memo then had a snapshot of. */
+typedef struct {
+    unsigned long long number; /* of the snapshot; 0 if there is none */
+    Py_ssize_t first, count;   /* among the items of the list */
+} FjSeenCapture;
 
 /* What the last walk has met, in order; no object twice. */
 typedef struct {
     FjSeen *items;
     Py_ssize_t count;
     Py_ssize_t capacity;
+    FjSeenCapture captures[FJ_MEMO_ARGUMENTS];
 } FjSeenList;
 
 /* (P) Drops what is remembered. */
@@ -48,6 +58,7 @@ typedef struct {
     FjSeenList seen;
     Py_ssize_t position; /* the number of Variables and Pytrees that were met */
     int same;            /* they are those of the last walk */
+    int ran_python;      /* Python code may have run */
     int in_pytree;
     const PyObject **set; /* if they are not: a hash table of them */
     size_t mask;
@@ -59,6 +70,10 @@ void fj_variable_walk_start(FjVariableWalk *walk, FjSeenList *seen);
 /* (P) Walks a tree: 1, 0 with `reason` set if the call must be handed over, or -1 with an
  * error.  The order of the Variables depends on the structure of the tree alone. */
 int fj_variable_walk(FjVariableWalk *walk, PyObject *tree);
+
+/* (P) The same for an argument that the memo has found to be unchanged since it took the
+ * snapshot; no Python code has run since, except in this walk. */
+int fj_variable_walk_captured(FjVariableWalk *walk, const FjCapture *capture);
 
 /* (P) Ends a walk, and moves what it has met into `*seen`. */
 void fj_variable_walk_end(FjVariableWalk *walk, FjSeenList *seen);

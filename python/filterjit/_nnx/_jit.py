@@ -19,7 +19,7 @@ from ._options import NNXOptions
 from ._registry import registry
 from ._trace import NOT_TRACED, Body, Donation, GraphBody, HandOver, TreeBody
 
-_SIGNATURE = inspect.signature(lambda *args, **kwargs: None)
+_ANY = inspect.signature(lambda *args, **kwargs: None)
 
 
 class _NotGiven:
@@ -66,7 +66,7 @@ class NNXJit(_core.VariableJit):
         return self._body.finish(answer, args, kwargs)
 
     def _settle(self, _: None, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> None:
-        for node in self._nodes((args, kwargs)):
+        for node in self._body.nodes(args, kwargs):
             if compat.is_variable(node):
                 compat.settle(node)
 
@@ -138,6 +138,21 @@ def _donation(fun: Any, options: Mapping[str, Any]) -> Donation | None:
     if any(i < 0 for i in positions):
         return None
     return Donation(positions, named)
+
+
+def _signature(fun: Any, options: Mapping[str, Any]) -> inspect.Signature:
+    """Returns the parameters to bind by: those that `fun` itself takes.
+
+    ``f(1)`` and ``f(x=1)`` look the same by them, which they do not to ``jax.jit`` where both
+    numbers and names say what is donated.
+    """
+    numbered, named = options["donate_argnums"], options["donate_argnames"]
+    if (numbered is not None and named is not None) or hasattr(fun, "__signature__"):
+        return _ANY
+    try:
+        return inspect.signature(fun, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return _ANY
 
 
 def _not_covered(options: Mapping[str, Any]) -> str | None:
@@ -212,12 +227,13 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     if donation is None and reason is None:
         reason = "donate_argnums cannot be told"
     donation = donation or Donation(frozenset(), frozenset())
+    signature = _signature(function, options)
     graph = bool(options.get("graph"))
     body: Body
     if graph and options.get("graph_updates"):
-        body = GraphBody(function, donation)
+        body = GraphBody(function, signature, donation)
     else:
-        body = TreeBody(function, donation, graph)
+        body = TreeBody(function, signature, donation, graph)
     traced = body.function()
     functools.update_wrapper(traced, function, updated=())
     jitkwargs = {
@@ -232,7 +248,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     }
     retraces = make_retrace_options(own["on_retrace"], own["max_traces"])
     inner = _core.FilterJit(
-        traced, NNXOptions(donation, jitkwargs, retraces, own["maxsize"]), _SIGNATURE, {}
+        traced, NNXOptions(donation, jitkwargs, retraces, own["maxsize"]), signature, {}
     )
     jitted: NNXJit = NNXJit(
         inner,

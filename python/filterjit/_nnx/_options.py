@@ -1,9 +1,10 @@
 """How a function of `filterjit.nnx.jit` is jitted, and the hooks of its calls."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import _core
+from .._call import _signature
 from .._jit._options import Options
 from .._observe._retraces import RetraceOptions
 from ._registry import registry
@@ -13,7 +14,7 @@ from ._trace import Donation
 class NNXOptions(Options):
     """The hooks of the FilterJit in an `NNXJit`.
 
-    Its function has the parameters ``(*args, **kwargs)``. Errors are raised as they are, and no
+    Errors are raised as they are, and no
     call waits for the device, as in ``nnx.jit``.
     """
 
@@ -33,14 +34,33 @@ class NNXOptions(Options):
             return ()
         found: list[int] = []
         own = variant.function.num_leaves
-        args, kwargs = _shape(variant)
-        places = [((0, i), i in self.donation.positions) for i in range(args)]
-        places += [((1, i), name in self.donation.names) for i, name in enumerate(kwargs)]
-        for path, donated in places:
-            if donated:
-                first, count = variant.structure._span(*path)
-                found.extend(range(own + first, own + first + count))
+        for path in self._donated_paths(variant, signature):
+            first, count = variant.structure._span(*path)
+            found.extend(range(own + first, own + first + count))
         return tuple(found)
+
+    def _donated_paths(
+        self, variant: _core.Variant, signature: _core.Signature
+    ) -> Iterator[tuple[int, ...]]:
+        """Yields which parameters are donated, and which items of ``*args`` and ``**kwargs``."""
+        leaves = variant.function.num_leaves + variant.structure.num_leaves
+        _, arguments = variant.arguments((None,) * leaves)
+        positions, names = self.donation.positions, self.donation.names
+        for i, (name, value) in enumerate(zip(signature.names, arguments, strict=True)):
+            if value is self.registry:  # not given
+                continue
+            if i == signature.varargs:
+                yield from ((i, j) for j in range(len(value)) if i + j in positions)
+            elif i == signature.varkw:
+                yield from ((i, j) for j, key in enumerate(sorted(value)) if key in names)
+            elif (i < signature.positional and i in positions) or name in names:
+                yield (i,)
+
+    def raise_binding_error(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> None:
+        fun = f.__wrapped__.__wrapped__  # which the function that is traced calls
+        _signature.raise_binding_error(fun, f._given_signature, args, kwargs)
 
     def before_raising_call(self, variant: _core.Variant, /) -> None:
         pass
@@ -61,12 +81,3 @@ class NNXOptions(Options):
     ) -> BaseException:
         return exception
 
-
-def _shape(variant: _core.Variant) -> tuple[int, list[str]]:
-    """Returns the number of positional arguments, and the sorted names of the others."""
-    count = variant.function.num_leaves + variant.structure.num_leaves
-    _, (args, kwargs) = variant.arguments((None,) * count)
-    return (
-        len(args) if isinstance(args, tuple) else 0,
-        sorted(kwargs) if isinstance(kwargs, dict) else [],
-    )

@@ -9,6 +9,7 @@ Upstream's functions are called on the arguments of the trace, so errors and the
 upstream's too.
 """
 
+import inspect
 import struct
 import weakref
 from collections.abc import Callable
@@ -42,9 +43,9 @@ class Donation:
         return bool(self.positions or self.names)
 
     def donated(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, Any]]:
-        """Returns all arguments in the order of the C core, each with whether it is donated."""
+        """Returns all arguments, each with whether it is donated."""
         found = [(i in self.positions, x) for i, x in enumerate(args)]
-        return found + [(name in self.names, kwargs[name]) for name in sorted(kwargs)]
+        return found + [(name in self.names, x) for name, x in kwargs.items()]
 
 
 def _pack(indices: list[int]) -> bytes:
@@ -56,8 +57,11 @@ class Body:
 
     owner: Callable[[], Any]  # a weak reference to the VariableJit
 
-    def __init__(self, fun: Callable[..., Any], donation: Donation) -> None:
+    def __init__(
+        self, fun: Callable[..., Any], signature: inspect.Signature, donation: Donation
+    ) -> None:
         self.fun = fun
+        self.signature = signature
         self.donation = donation
 
     def function(self) -> Callable[..., Any]:
@@ -71,7 +75,9 @@ class Body:
         self.owner = weakref.ref(owner)
 
     def nodes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        found: list[Any] = self.owner()._nodes((args, kwargs))
+        """Returns the Variables and Pytrees in the arguments, in the order of a call."""
+        bound = self.signature.bind(*args, **kwargs).arguments
+        found: list[Any] = self.owner()._nodes(list(bound.values()))
         return found
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -126,8 +132,10 @@ class Body:
 class GraphBody(Body):
     """``graph=True, graph_updates=True``: the call can change attributes, and return Modules."""
 
-    def __init__(self, fun: Callable[..., Any], donation: Donation) -> None:
-        super().__init__(fun, donation)
+    def __init__(
+        self, fun: Callable[..., Any], signature: inspect.Signature, donation: Donation
+    ) -> None:
+        super().__init__(fun, signature, donation)
         self.updates = compat.GraphUpdates()
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -186,8 +194,14 @@ class TreeBody(Body):
     """The modes that update Variables and nothing else: ``graph=False``, or, if `graph` is true,
     ``graph_updates=False``."""
 
-    def __init__(self, fun: Callable[..., Any], donation: Donation, graph: bool) -> None:
-        super().__init__(fun, donation)
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        signature: inspect.Signature,
+        donation: Donation,
+        graph: bool,
+    ) -> None:
+        super().__init__(fun, signature, donation)
         self.graph = graph
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
