@@ -5,22 +5,26 @@ False, and every call is made by Flax's own ``nnx.jit``.
 """
 
 import inspect
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import flax.nnx
 import jax
-from flax.nnx import extract, graphlib, variablelib
-from flax.nnx.transforms import compilation
+from flax import nnx  # which `import flax.nnx` does not bind while it is being imported
 
 from ._jax_compat import private, private_attribute
 
-upstream_jit: Callable[..., Any] = compilation.jit
-Variable: Any = variablelib.Variable
-Pytree: Any = flax.nnx.Pytree
+upstream_jit: Callable[..., Any] = private("flax.nnx.transforms.compilation", "jit") or nnx.jit
+Variable: Any = nnx.Variable
+Pytree: Any = getattr(nnx, "Pytree", nnx.Module)
 PRNG_KEY_TYPE: Any = private("jax._src.random.prng", "PRNGKeyArray") or private(
     "jax._src.prng", "PRNGKeyArray"
 )
+
+extract: Any = private("flax.nnx.extract")
+graphlib: Any = private("flax.nnx.graphlib")
+_split_fn: Any = private("flax.nnx.transforms.compilation", "_jit_split_fn")
+_merge_fn: Any = private("flax.nnx.transforms.compilation", "_jit_merge_fn")
 
 _NAMES = (
     (extract, "to_tree", "from_tree", "to_tree2", "from_tree2", "clear_non_graph_nodes"),
@@ -28,7 +32,6 @@ _NAMES = (
     (extract, "NodeStates", "TreeState"),
     (graphlib, "update_context", "RefMap", "IndexMap", "GRAPH_CONTEXT"),
     (graphlib, "set_graph_mode", "set_graph_updates"),
-    (compilation, "_jit_split_fn", "_jit_merge_fn"),
 )
 # What decides how a Variable is read and updated, and how graph mode reads a Pytree. A class with
 # one of its own is left to upstream.
@@ -67,9 +70,22 @@ def _top_level_guards() -> tuple[tuple[Any, str, Any, str], ...] | None:
 
 TOP_LEVEL = _top_level_guards()
 
+
+class _NoVariable:
+    """Stands for the type of Variables where their value is not in a slot."""
+
+    __slots__ = ("_raw_value",)
+
+
+_is_slotted = isinstance(getattr(Variable, "_raw_value", None), types.MemberDescriptorType)
+VARIABLE_TYPE: type = Variable if _is_slotted else _NoVariable
+
 supported: bool = (
     TOP_LEVEL is not None
+    and _is_slotted
     and PRNG_KEY_TYPE is not None
+    and _split_fn is not None
+    and _merge_fn is not None
     and {"graph", "graph_updates"} <= set(inspect.signature(upstream_jit).parameters)
     and all(hasattr(module, name) for module, *names in _NAMES for name in names)
     and hasattr(graphlib.GRAPH_CONTEXT, "tmp_static_cache")
@@ -159,7 +175,7 @@ class GraphUpdates:
             return extract.to_tree(
                 tree,
                 prefix=(None,) * len(tree),
-                split_fn=compilation._jit_split_fn,
+                split_fn=_split_fn,
                 ctxtag=self._tag,
             )
 
@@ -170,9 +186,7 @@ class GraphUpdates:
             context.outer_index_outer_ref = graphlib.IndexMap()
             for i, node in enumerate(nodes):
                 context.outer_index_outer_ref[i] = node
-            return extract.from_tree(
-                tree, merge_fn=compilation._jit_merge_fn, is_inner=False, ctxtag=self._tag
-            )
+            return extract.from_tree(tree, merge_fn=_merge_fn, is_inner=False, ctxtag=self._tag)
 
 
 def _numbered(nodes: Iterable[Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from .. import _core
 from .._base import _nnx_compat as compat
 from .._call._caches import MAXSIZE
-from .._jit._options import make_retrace_options
+from .._jit._options import attributes, make_retrace_options
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
 from .._observe._report_output import Report
@@ -60,6 +60,7 @@ class NNXJit(_core.VariableJit):
         if reason == NOT_TRACED and self._reason == NOT_TRACED:
             del self._reason  # it may be traced again later
         self.handed_over[reason] += 1
+        self._inner._parts()[0].record.handed_over = self.handed_over
         return self.upstream(*args, **kwargs)
 
     def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
@@ -94,7 +95,10 @@ class NNXJit(_core.VariableJit):
         return found
 
     def report(self) -> Report:
-        """Returns a `Report` of the calls that were not handed over."""
+        """Returns a `Report` of where the time of the function went.
+
+        It tells how many calls were handed over, and why; their time is not counted.
+        """
         found: Report = self._inner.report()
         return found
 
@@ -248,12 +252,15 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     }
     retraces = make_retrace_options(own["on_retrace"], own["max_traces"])
     inner = _core.FilterJit(
-        traced, NNXOptions(donation, jitkwargs, retraces, own["maxsize"]), signature, {}
+        traced,
+        NNXOptions(donation, jitkwargs, retraces, own["maxsize"]),
+        signature,
+        attributes(traced),
     )
     jitted: NNXJit = NNXJit(
         inner,
         registry,
-        compat.Variable,
+        compat.VARIABLE_TYPE,
         compat.PRNG_KEY_TYPE or type,
         compat.GUARDS,
         HandOver,

@@ -80,4 +80,3 @@ class NNXOptions(Options):
         /,
     ) -> BaseException:
         return exception
-
