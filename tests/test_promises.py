@@ -39,6 +39,24 @@ X = jnp.ones(3)
 
 # "path::test", below tests/; "make ..." and "python ..." are commands.
 README: dict[str, str] = {
+    "in whose programs their arrays are constants": (
+        "parity/test_freeze.py::test_the_cases_of_inference"
+    ),
+    "A call passes the other arguments only": "python benchmarks/frozen.py",
+    "needs no weights and none of the model's classes": (
+        "aot/test_frozen_files.py::test_another_process"
+    ),
+    "later changes of containers and NumPy arrays": (
+        "parity/test_freeze.py::test_changes_of_containers_do_not_matter"
+    ),
+    "that was changed in place, or an array that was deleted": (
+        "parity/test_freeze.py::test_a_deleted_array"
+    ),
+    "The programs are freed with the function": ("parity/test_freeze.py::test_nothing_outlives_it"),
+    "over 256 KiB they warn": "parity/test_freeze.py::test_large_constants_warn",
+    "on several devices stay arguments": (
+        "parity/test_freeze.py::test_devices_and_hoisted_constants"
+    ),
     "in most cases at the price of": "python benchmarks/dispatch.py",
     "traces every array in its arguments": "parity/test_inputs.py::test_what_is_an_array",
     "Equinox waits for the device in each call": (
@@ -239,6 +257,13 @@ SECURITY: dict[str, str] = {
     "equal each time, except": "pytest tests/zoo",
 }
 DOCSTRINGS: dict[str, str] = {
+    "and are freed with it": "parity/test_freeze.py::test_nothing_outlives_it",
+    "does not matter": "parity/test_freeze.py::test_changes_of_containers_do_not_matter",
+    "can be given by position": "parity/test_freeze.py::test_an_argument_called_max_bytes",
+    "A trace raises for those": "parity/test_freeze.py::test_a_deleted_array",
+    "a static value that was changed in place": (
+        "parity/test_freeze.py::test_a_static_that_changed_in_place_is_an_error_in_a_later_trace"
+    ),
     "calls that traced nothing": HERE + "test_counters",
     "all other calls, except those": HERE + "test_counters",
     "whose programs it keeps": HERE + "test_counters",

@@ -86,6 +86,16 @@ def test_ahead_of_time(
     assert out.removeprefix(said).startswith("compiled 3 of 3 in ")
 
 
+def test_frozen_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks("Frozen arguments")
+    found: dict[str, Any] = {}
+    exec(compile(block, "README.md", "exec"), found)
+    x = jnp.ones(2)
+    assert jnp.allclose(filterjit.load("serve.jit")(x), found["model"](x), atol=1e-6)
+    assert filterjit.saved_info("serve.jit").frozen[0] == 4
+
+
 def test_the_one_line_change_can_be_imported() -> None:
     (block,) = blocks("The change you make")
     exec(compile(block, "README.md", "exec"), {})

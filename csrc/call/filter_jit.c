@@ -315,6 +315,23 @@ const FjHookMethodDef fj_filter_jit_hooks[] = {
      "read, so changes to containers have no effect. NumPy arrays and static values are not\n"
      "copied: a change of one is noticed by the next call, as in any call. Raises ValueError\n"
      "for arguments that the function donates."},
+    {"freeze", "freeze", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, max_bytes=None, **kwargs)",
+     "Returns the function with these arguments given once, their arrays constants.\n\n"
+     "A call passes the other arguments only, so it costs what a program without these\n"
+     "arguments costs. The arguments are as they are now: containers and NumPy arrays are\n"
+     "copied, and a Module that is changed afterwards does not matter. The programs belong\n"
+     "to the function that is returned, and are freed with it: freezing again compiles "
+     "again,\n"
+     "also for equal arguments. The arrays are held twice, by the function for later traces\n"
+     "and by each of its programs. What XLA can compute from constants alone, it computes\n"
+     "when it compiles, so results may differ from those of a plain call by rounding.\n\n"
+     "Arrays of more than `max_bytes` bytes stay arguments, and so do tracers, PRNG keys and\n"
+     "arrays that are on several devices or not in the device's own memory. Without\n"
+     "`max_bytes`, a FreezeWarning tells of arrays of more than 256 KiB, which do not pay.\n"
+     "An argument of the function that is called max_bytes can be given by position.\n\n"
+     "Raises ValueError for arguments that the function donates, and RuntimeError for arrays\n"
+     "that have been deleted. A trace raises for those that have been deleted since, and\n"
+     "ValueError for a static value that was changed in place."},
     {"explain", "explain", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Explains whether a call with these arguments is a hit, and if not, why it compiles.\n\n"
      "Returns an `Explanation`. Nothing is traced and nothing runs."},

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._core import Compiled
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
+    from ._jit._freeze import FreezeWarning
     from ._observe._causes import Explanation
     from ._observe._functions import clear_caches
     from ._observe._report import CacheInfo, report, time_calls
@@ -38,6 +39,7 @@ __all__ = [
     "Compiled",
     "Explanation",
     "Filter",
+    "FreezeWarning",
     "MismatchError",
     "Report",
     "RetraceError",
@@ -79,6 +81,7 @@ _MODULES = {
     "_trees._filters": ("Filter", "is_array", "is_inexact_array"),
     "_install": ("install", "installed", "uninstall"),
     "_jit._decorator": ("filter_jit",),
+    "_jit._freeze": ("FreezeWarning",),
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_base._progress": ("show_progress",),
     "_observe._report": ("CacheInfo", "report", "time_calls"),

@@ -7,7 +7,7 @@ executables cannot be saved, and the error message names the alternative, a port
 
 import hashlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -247,8 +247,12 @@ def encode_executable(compiled: Any) -> tuple[Json, bytes]:
     return json, _jax_compat.serialize_executable(parts["backend"], parts["xla_executable"])
 
 
-def decode_executable(json: Json, data: bytes, args_info: Any, out_tree: Any) -> Any:
+def decode_executable(
+    json: Json, data: bytes, constants: Sequence[Any], args_info: Any, out_tree: Any
+) -> Any:
     """Returns a ``jax.stages.Compiled`` from the result of `encode_executable`.
+
+    `constants` are the arrays that JAX passes before the arguments.
 
     Raises Unsupported if the version of JAX has other fields, KeyError if a device is missing, and
     any exception if the JSON is malformed.
@@ -263,14 +267,20 @@ def decode_executable(json: Json, data: bytes, args_info: Any, out_tree: Any) ->
         parts[name] = [decode(x) for x in json[name]]
     parts["kept_var_idx"] = set(json["kept"])
     parts["all_args_info"] = None
-    count = len(jax.tree_util.tree_leaves(args_info))
+    count = len(constants) + len(jax.tree_util.tree_leaves(args_info))
     if (
         not all(type(i) is int and 0 <= i < count for i in parts["kept_var_idx"])
         or len(parts["output_avals"]) != out_tree.num_leaves
         or len(parts["input_avals"]) != len(parts["kept_var_idx"])
+        or not parts["kept_var_idx"].issuperset(range(len(constants)))
+        or any(
+            (x.shape, x.dtype) != (aval.shape, aval.dtype)
+            for x, aval in zip(constants, parts["input_avals"], strict=False)
+        )
     ):
         raise ValueError("not an executable of these arguments")
-    compiled = _jax_compat.load_executable(data, devices, parts, args_info, out_tree)
+    placed = list(map(jax.device_put, constants, parts["input_shardings"]))
+    compiled = _jax_compat.load_executable(data, devices, parts, placed, args_info, out_tree)
     if compiled is None:
         raise Unsupported(_OTHER_FIELDS)
     return compiled

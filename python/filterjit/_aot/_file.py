@@ -8,7 +8,8 @@ A file is a head of fixed size, a header of JSON, and blobs of bytes:
     32 bytes  SHA-256 of the header and the 18 bytes above
     header    what the file is, structures and static values (`_encode`), the lengths and SHA-256
               of the blobs
-    blobs     the program, then the arrays in the function itself
+    blobs     the program, then the arrays in the function itself, then its large constants, where
+              JAX keeps these outside the executable
 
 Nothing in a file is a pickle, and reading one imports nothing. The digests detect damage; they do
 not authenticate the author. A loaded program does whatever its author wrote when it is called.
@@ -50,6 +51,9 @@ _SCHEMA: dict[str, type] = {
     "program": dict,
     "blobs": list,
 }
+# Keys that a header may have:
+#     "constants": the arrays that JAX passes to an executable before the arguments
+#     "frozen": the number of arrays that `freeze` made constants, and their size in bytes
 # What reading a malformed header may raise.
 _MALFORMED_ERRORS = (
     AssertionError, AttributeError, IndexError, KeyError, LookupError, MemoryError, OverflowError,
@@ -156,6 +160,8 @@ class SavedInfo:
         arguments: pairs of a path and what the program was compiled for, for each array and each
             static value.
         nbytes: the size of the file.
+        frozen: the number of arrays that `freeze` made constants of the program, and their size in
+            bytes.
     """
 
     name: str
@@ -167,6 +173,7 @@ class SavedInfo:
     devices: int
     arguments: tuple[tuple[str, str], ...]
     nbytes: int
+    frozen: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
         lines = [
@@ -174,10 +181,17 @@ class SavedInfo:
             f"device{'s' * (self.devices != 1)}, {self.nbytes:,} bytes",
             f"written by filterjit {self.filterjit} on Python {self.python}",
             *(f"  {key}: {value}" for key, value in self.machine.items()),
+            *self._frozen_in_words(),
             "arguments:",
             *(f"  {path}: {words}" for path, words in self.arguments),
         ]
         return "\n".join(lines)
+
+    def _frozen_in_words(self) -> list[str]:
+        count, size = self.frozen
+        if not count:
+            return []
+        return [f"frozen: {count:,} array{'s' * (count != 1)} of {size:,} bytes are constants"]
 
 
 @public
@@ -193,6 +207,7 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
         header = _read_header(file, path)
         size = os.fstat(file.fileno()).st_size
     try:
+        count, nbytes = header.get("frozen", (0, 0))
         return SavedInfo(
             header["name"],
             header["kind"],
@@ -203,6 +218,7 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
             len(header["devices"]),
             tuple((str(where), str(words)) for where, words in header["words"]),
             size,
+            (int(count), int(nbytes)),
         )
     except _MALFORMED_ERRORS as e:
         raise damaged(path, f"its header is malformed ({e})") from None

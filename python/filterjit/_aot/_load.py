@@ -99,8 +99,13 @@ def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
         _decode_array(array, blob, sharding if _is_placed(sharding) else None)
         for array, blob, sharding in zip(header["own"], blobs[1:], shardings, strict=False)
     ]
-    if len(own) != len(header["own"]) or len(blobs) != len(own) + 1:
+    hoisted = header.get("constants", [])
+    if len(own) != len(header["own"]) or len(blobs) != 1 + len(own) + len(hoisted):
         raise ValueError("the number of arrays")
+    constants = [
+        _decode_array(array, blob, None)
+        for array, blob in zip(hoisted, blobs[1 + len(own) :], strict=True)
+    ]
 
     array = np.zeros(())
     result = _encode.decode_tree(header["result"], array, registry.missing)
@@ -111,7 +116,9 @@ def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
         infos = tuple(map(jax.stages.ArgInfo, avals, donated))
         leaves = max(1, output.num_leaves)
         tree = jax.tree_util.tree_structure(_core.output_unflatten(0, (0,) * leaves))
-        stage = _executable.decode_executable(header["program"], blobs[0], (infos, {}), tree)
+        stage = _executable.decode_executable(
+            header["program"], blobs[0], constants, (infos, {}), tree
+        )
     else:
         stage = _compile_portable(blobs[0], avals, shardings, donated)
     parameters = [

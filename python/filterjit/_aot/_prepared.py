@@ -16,7 +16,7 @@ from .. import _core
 from .._base import _jax_compat
 from .._call import _running, _signature
 from .._call._options import CallOptions
-from .._observe import _records
+from .._observe import _program, _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval
 from .._trees import _registry
@@ -108,6 +108,19 @@ class PreparedCall:
     def function_arrays(self) -> tuple[Any, ...]:
         """The arrays or specs in the function itself."""
         return self.arrays[: self.variant.function.num_leaves]
+
+    def contents(self, closed: Any) -> _program.Contents:
+        """Returns what the program contains, for reports."""
+        options = self.f._options
+        assert isinstance(options, CallOptions)
+        return options.contents(closed)
+
+    @property
+    def frozen(self) -> tuple[int, int]:
+        """The number of arrays that `freeze` made constants, and their size in bytes."""
+        options = self.f._options
+        assert isinstance(options, CallOptions)
+        return options.frozen
 
     def without_arrays(self) -> "PreparedCall":
         """Returns the same call with specs for the arrays of the arguments, so that it does not

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from .. import __version__, _core
+from .._base import _jax_compat
 from .._base._errors import format_path
 from .._observe import _nodes, _records
 from .._observe._records import Aval
@@ -70,6 +71,7 @@ def _contents(
         for info, sharding in zip(infos, shardings, strict=True)
     ]
     arrays = [_encode_array(x) for x in prepared.function_arrays]
+    constants: list[tuple[Json, bytes]] = []
     if portable:
         program, blob, header["platforms"] = _export(prepared, platforms)
     elif _records.record_of(variant).spent.from_disk:
@@ -80,14 +82,19 @@ def _contents(
         )
     else:
         program, blob = _executable.encode_executable(stage)
+        constants = [_encode_array(x) for x in _jax_compat.executable_constants(stage)]
         header["platforms"] = [jax.devices()[0].platform]
     header["program"] = program
     header["own"] = [array for array, _ in arrays]
+    if constants:
+        header["constants"] = [array for array, _ in constants]
+    if prepared.frozen[0]:
+        header["frozen"] = list(prepared.frozen)
     devices = _devices(stage)
     header["devices"] = [device.id for device in devices]
     header["machine"] = _executable.machine(devices[0])
     header["platforms"] = list(header["platforms"])
-    return header, [blob, *(data for _, data in arrays)]
+    return header, [blob, *(data for _, data in (*arrays, *constants))]
 
 
 def _describe_arguments(prepared: PreparedCall) -> list[list[str]]:

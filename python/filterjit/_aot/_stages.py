@@ -14,7 +14,7 @@ import jax
 
 from .. import _core
 from .._base import _errors
-from .._observe import _compare, _program
+from .._observe import _compare
 from .._observe._recorder import recorder
 from . import _save
 from ._compiled_options import CompiledOptions, mismatch
@@ -179,7 +179,7 @@ def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         traced = prepared.variant.call.trace(*prepared.arrays)
         may_raise = True  # where JAX does not tell
         with contextlib.suppress(Exception):
-            found = _program.contents(traced.jaxpr)
+            found = prepared.contents(traced.jaxpr)
             may_raise = found.callbacks
             recorder.record_program(prepared.variant, prepared.arrays, found)
     return Traced(traced, prepared.without_arrays(), may_raise)

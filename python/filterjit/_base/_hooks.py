@@ -145,7 +145,7 @@ class MethodHooks(Protocol):
     """What the methods of a FilterJit and of a bound method forward to (csrc/call/hook_method.c).
 
     ``f.lower(*args, **kwargs)`` calls ``options.lower(f, *args, **kwargs)``. For a bound method
-    with the instance ``x``, ``lower``, ``trace``, ``eval_shape`` and ``explain`` do the same with
+    with the instance ``x``, ``lower``, ``trace``, ``eval_shape``, ``freeze`` and ``explain`` do the same with
     the FilterJit that it binds, and with ``x`` as the first argument; its ``warm_up`` passes the
     bound method itself. The C core returns results and passes on exceptions as they are; the types
     of the results are those of the methods in ``_core.pyi``.
@@ -171,6 +171,10 @@ class MethodHooks(Protocol):
     def partial(
         self, f: _core.FilterJit, /, *args: Any, **kwargs: Any
     ) -> _core.PartialFilterJit: ...
+
+    def freeze(
+        self, f: _core.FilterJit, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
+    ) -> _core.FilterJit: ...
 
     def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> object: ...
 

@@ -224,11 +224,18 @@ def executable_parts(compiled: Any) -> dict[str, Any] | None:
     Fallback: None, and executables cannot be saved.
     """
     unloaded = private_attribute(compiled, "_executable", "_unloaded_executable")
-    if type(unloaded) is not _unloaded_type() or private_attribute(
-        compiled, "_params", "const_args"
-    ):
+    if type(unloaded) is not _unloaded_type():
         return None
     return {field.name: getattr(unloaded, field.name) for field in dataclasses.fields(unloaded)}
+
+
+def executable_constants(compiled: Any) -> list[Any]:
+    """Returns the arrays that JAX passes to a program before the arguments, which are its large
+    constants with the option ``jax_use_simplified_jaxpr_constants``.
+
+    Fallback: none, as in versions of JAX that always store constants in the executable.
+    """
+    return list(private_attribute(compiled, "_params", "const_args") or ())
 
 
 def _unloaded_type() -> Any:
@@ -244,12 +251,17 @@ def serialize_executable(client: Any, executable: Any) -> bytes:
 
 
 def load_executable(
-    data: bytes, devices: Sequence[Any], parts: dict[str, Any], args_info: Any, out_tree: Any
+    data: bytes,
+    devices: Sequence[Any],
+    parts: dict[str, Any],
+    constants: Sequence[Any],
+    args_info: Any,
+    out_tree: Any,
 ) -> Any:
     """Builds a ``jax.stages.Compiled`` from an executable that `serialize_executable` returned.
 
     `parts` are those of `executable_parts`; the executable, the backend and the devices among
-    them are replaced.
+    them are replaced. `constants` are those of `executable_constants`.
 
     Fallback: None, and saved executables cannot be loaded.
     """
@@ -272,11 +284,12 @@ def load_executable(
         "device_assignment": on,
     }
     names = {field.name for field in dataclasses.fields(unloaded_type)}
-    if not names <= parts.keys():
+    takes_constants = "const_args" in options
+    if not names <= parts.keys() or (constants and not takes_constants):
         return None
     loaded = unloaded_type(**{name: parts[name] for name in names}).load()
-    constants: tuple[Any, ...] = ([],) if "const_args" in options else ()
-    return jax.stages.Compiled(loaded, *constants, args_info, out_tree, no_kwargs=True)
+    first = (list(constants),) if takes_constants else ()
+    return jax.stages.Compiled(loaded, *first, args_info, out_tree, no_kwargs=True)
 
 
 def private_attribute(x: Any, *names: str) -> Any:

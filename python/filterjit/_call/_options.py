@@ -90,6 +90,13 @@ class CallOptions(_running.RunningHooks, CallHooks):
         jitkwargs = tuple(sorted(self.jitkwargs.items()))
         return structure, self.donate, self.functions, self.retraces, self.maxsize, jitkwargs
 
+    frozen: tuple[int, int] = (0, 0)
+    """The number of arrays that `freeze` made constants, and their size in bytes."""
+
+    def contents(self, closed: Any) -> _program.Contents:
+        """Returns what a program contains, for reports."""
+        return _program.contents(closed)
+
     # ---- called by the C core ----
 
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
@@ -228,7 +235,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
         recorder.record_first_run(outputs)
         _records.record_placements(variant, arrays)
         try:
-            found = _program.contents(variant.call.trace(*arrays).jaxpr)
+            found = self.contents(variant.call.trace(*arrays).jaxpr)
             raises = found.callbacks
         except Exception:
             return True  # JAX does not tell; waiting is always correct

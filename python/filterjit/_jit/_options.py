@@ -30,18 +30,33 @@ class Options(CallOptions, MethodHooks):
     def partial(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit:
         """Returns `f` with some arguments given; these must not be arrays that it donates."""
         partial = _core.PartialFilterJit(f, args, kwargs)
-        if self.donate != "none":
-            given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
-            if self.donate.endswith("-except-first"):
-                signature = f._parts()[0].signature
-                first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
-                given = given[1:] if args else [x for x in given if x not in first]
-            if given:
-                raise ValueError(
-                    f"{given[0]} of `partial` would be donated by the first call, and be deleted "
-                    f"before the second: this function was jitted with donate={self.donate!r}."
-                )
+        self.check_given(f, "partial", args, kwargs)
         return partial
+
+    def check_given(
+        self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Raises ValueError if `f` donates one of the arguments that were given to a method."""
+        if self.donate == "none":
+            return
+        given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
+        if self.donate.endswith("-except-first"):
+            signature = f._parts()[0].signature
+            first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
+            given = given[1:] if args else [x for x in given if x not in first]
+        if given:
+            raise ValueError(
+                f"{given[0]} of `{method}` would be donated by the first call, and be deleted "
+                f"before the second: this function was jitted with donate={self.donate!r}."
+            )
+
+    def freeze(
+        self, f: _core.FilterJit, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
+    ) -> _core.FilterJit:
+        """Returns `f` with some arguments given, whose arrays are constants."""
+        from . import _freeze
+
+        return _freeze.freeze(f, args, kwargs, max_bytes)
 
     def trace(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Traced:
         return _stages.trace(f, args, kwargs)

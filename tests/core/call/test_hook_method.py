@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from core_support import Options, core, make_jit, make_registry
 
-METHODS = ["cache_info", "clear_cache", "eval_shape", "explain", "lower"]
+METHODS = ["cache_info", "clear_cache", "eval_shape", "explain", "freeze", "lower"]
 METHODS += ["partial", "report", "trace", "warm_up"]
-OF_BOUND = ["eval_shape", "explain", "lower", "trace", "warm_up"]
+OF_BOUND = ["eval_shape", "explain", "freeze", "lower", "trace", "warm_up"]
 PUBLIC = [(core.FilterJit, name) for name in METHODS]
 PUBLIC += [(core.BoundFilterJit, name) for name in OF_BOUND]
 

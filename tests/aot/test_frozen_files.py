@@ -1,0 +1,126 @@
+"""A frozen function ahead of time: it is compiled, saved and loaded as one file without weights."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+import filterjit
+from filterjit import __main__ as command_line
+from filterjit import filter_jit
+from support.comparison import Traces, comparable
+from support.processes import environment, run_code
+
+X = jnp.arange(4.0)
+BIG = jnp.arange(90_000.0).reshape(300, 300)
+
+
+def _mlp() -> Any:
+    return eqx.nn.MLP(4, 2, 8, 1, activation=lambda x: x * jax.nn.sigmoid(x), key=jax.random.key(0))
+
+
+@filter_jit
+def predict(model: Any, x: Any, scale: Any = 1.0) -> Any:
+    return model(x) * scale
+
+
+def test_lower_compile_and_warm_up() -> None:
+    traces = Traces()
+    model = _mlp()
+    f = filter_jit(traces.counting(lambda model, x: model(x)))
+    frozen = f.freeze(model)
+    spec = jax.ShapeDtypeStruct((4,), jnp.float32)
+    assert frozen.eval_shape(spec).shape == (2,)
+    compiled = frozen.lower(spec).compile()
+    assert comparable(frozen(X)) == comparable(compiled(X)) == comparable(f(model, X))
+    assert traces.count == 2  # one of `frozen`, one of `f`
+    info = frozen.cache_info()
+    assert (info.hits, info.misses) == (1, 0)
+    with pytest.raises(filterjit.MismatchError, match="`x`: compiled for float32"):
+        compiled(jnp.ones(3))
+    done = frozen.warm_up(
+        [((jax.ShapeDtypeStruct((4,), dtype),), {}) for dtype in ("int8", "bool")]
+    )
+    assert done.errors == () and frozen.cache_info().variants == 1
+    frozen(X.astype("int8")), frozen(X > 1)
+    assert frozen.cache_info().hits == 3 and traces.count == 4
+
+
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("max_bytes", [math.inf, 64, 0])
+def test_one_file(portable: bool, max_bytes: float, tmp_path: Path) -> None:
+    """The static values of the frozen arguments need not be saved: here, a local lambda."""
+    model = _mlp()
+    frozen = predict.freeze(model, max_bytes=max_bytes)
+    frozen.lower(X, 2.0).compile().save(tmp_path / "f", portable=portable)
+    expected = comparable(predict(model, X, 2.0))
+    loaded = filterjit.load(tmp_path / "f")
+    assert comparable(loaded(X, 2.0)) == expected
+    info = filterjit.saved_info(tmp_path / "f")
+    sizes = [x.nbytes for x in jtu.tree_leaves(model) if eqx.is_array(x)]
+    sizes = [size for size in sizes if size <= max_bytes]
+    assert info.frozen == (len(sizes), sum(sizes))
+    assert [path for path, _ in info.arguments] == ["x", "scale"]
+    words = f"frozen: {len(sizes)} arrays of {sum(sizes)} bytes are constants"
+    assert (words in str(info)) == bool(sizes)
+
+
+def test_show(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "f"
+    predict.freeze(X, max_bytes=math.inf)
+    filter_jit(lambda w, x: w * x).freeze(X).lower(X).compile().save(path)
+    assert command_line.main(["show", str(path)]) == 0
+    assert "frozen: 1 array of 16 bytes are constants" in capsys.readouterr().out
+    filter_jit(lambda w, x: w * x).lower(X, X).compile().save(path)
+    command_line.main(["show", str(path)])
+    assert "frozen" not in capsys.readouterr().out
+
+
+_SAVE = """
+import sys, math
+import jax, jax.numpy as jnp, filterjit
+big = jnp.arange(90_000.0).reshape(300, 300) / 90_000
+model = {"big": big, "bias": jnp.arange(300.0), "one": jnp.asarray(2.0), "half": big.astype("bfloat16")}
+def predict(model, x):
+    return (model["big"] @ x + model["bias"]) * model["one"] + model["half"].sum().astype("float32")
+frozen = filterjit.filter_jit(predict).freeze(model, max_bytes=math.inf)
+x = jnp.ones(300)
+compiled = frozen.lower(x).compile()
+compiled.save(sys.argv[1] + "/executable")
+compiled.save(sys.argv[1] + "/portable", portable=True)
+print(float(compiled(x).sum()))
+"""
+_LOAD = """
+import sys, json
+import jax, jax.numpy as jnp, filterjit
+found = []
+for kind in ("executable", "portable"):
+    loaded = filterjit.load(f"{sys.argv[1]}/{kind}")
+    for _ in range(2):
+        found.append(float(loaded(jnp.ones(300)).sum()))
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("here", [0, 1])
+@pytest.mark.parametrize("there", [0, 1])
+def test_another_process(here: int, there: int, tmp_path: Path) -> None:
+    """Also where JAX keeps large constants outside the executable."""
+    name = "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS"
+    saved = run_code(_SAVE, tmp_path, env=environment((), **{name: str(here)}))
+    loaded = run_code(_LOAD, tmp_path, env=environment((), **{name: str(there)}))
+    assert json.loads(loaded.stdout) == pytest.approx([float(saved.stdout)] * 4)
+    assert filterjit.saved_info(tmp_path / "executable").frozen[0] == 4
+
+
+def test_the_weights_are_in_the_file(tmp_path: Path) -> None:
+    with pytest.warns(filterjit.FreezeWarning):
+        frozen = filter_jit(lambda w, x: w @ x).freeze(BIG)
+    frozen.lower(jnp.ones(300)).compile().save(tmp_path / "f")
+    assert filterjit.saved_info(tmp_path / "f").nbytes > BIG.nbytes

@@ -1,0 +1,719 @@
+"""`f.freeze`: arguments given once, whose arrays are constants of the program."""
+
+import copy
+import gc
+import inspect
+import json
+import math
+import pickle
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+
+import cases
+import filterjit
+from cases import CASES, Case
+from filterjit import FreezeWarning, filter_jit
+from support.comparison import Traces, comparable
+from support.processes import environment, run_code
+
+X = jnp.arange(4.0)
+INFERENCE = (
+    "mlp", "mlp_256", "dict_10", "dict_100", "deep_chain", "wide_tuple", "transformer_4",
+    "transformer", "static_100k", "static_100k_tuple", "static_100k_module", "bound_method",
+)  # fmt: skip
+
+
+def _mlp(seed: int = 0) -> Any:
+    return eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(seed))
+
+
+@filter_jit
+def predict(model: Any, x: Any, scale: Any = 1.0) -> Any:
+    return model(x) * scale
+
+
+@filter_jit
+def times(tree: Any, x: Any) -> Any:
+    return jtu.tree_leaves(tree)[0] * x
+
+
+def _close(a: Any, b: Any) -> bool:
+    a, b = jtu.tree_leaves(a), jtu.tree_leaves(b)
+    return len(a) == len(b) and all(
+        x.dtype == y.dtype and x.shape == y.shape and np.allclose(x, y, rtol=1e-5, atol=1e-6)
+        if eqx.is_array(x)
+        else x == y
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+# ---- results ----
+
+
+@pytest.fixture(scope="module", params=INFERENCE)
+def case(request: pytest.FixtureRequest) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cases, "_names", lambda: [f"name {i}" for i in range(2000)])
+        return CASES[request.param]()
+
+
+def test_the_cases_of_inference(case: Case) -> None:
+    """The first argument is frozen: the results are those of a plain call."""
+    f = filter_jit(case.function)
+    expected = f(*case.args)
+    frozen = f.freeze(case.args[0])
+    assert _close(frozen(*case.args[1:]), expected)
+    assert _close(frozen(*case.args[1:]), expected)
+    info = frozen.cache_info()
+    assert (info.hits, info.misses) == (1, 1)
+    assert jtu.tree_leaves(frozen) == []
+    jaxpr = frozen.trace(*case.args[1:]).jaxpr
+    assert len(jaxpr.in_avals) == len(cases.arrays_in(case.args[1:]))
+    kept = f.freeze(case.args[0], max_bytes=0)
+    assert _close(kept(*case.args[1:]), expected)
+
+
+def test_what_was_frozen_can_be_returned() -> None:
+    model, x = CASES["mlp_update"]().args
+    f = filter_jit(lambda model, x: (model, cases.update(model, x)))
+    assert comparable(f.freeze(model)(x)) == comparable(f(model, x))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "bool", "complex64", "float32"])
+def test_dtypes(dtype: str) -> None:
+    f = filter_jit(lambda w, x: (w, w + x, w.dtype == x.dtype))
+    w = jnp.asarray([0, 1, 1, 0], dtype)
+    assert comparable(f.freeze(w)(w)) == comparable(f(w, w))
+    as_numpy = np.asarray(w)
+    assert comparable(f.freeze(as_numpy)(w)) == comparable(f(as_numpy, w))
+
+
+def test_weak_types_and_numpy() -> None:
+    """Constants have the types that arguments have: NumPy's are traced, as JAX converts them."""
+    f = filter_jit(lambda w, x: (w, w * x))
+    half = jnp.ones(4, "bfloat16")
+    for w in (jnp.asarray(2.0), jnp.full(4, 2.0), np.float64(2), np.arange(4), np.ones(4)):
+        assert comparable(f.freeze(w)(half)) == comparable(f(w, half))
+    at = filter_jit(lambda w, x: w.at[0].set(x))
+    assert comparable(at.freeze(np.ones(3))(X[1])) == comparable(at(np.ones(3), X[1]))
+
+
+def test_x64_at_the_time_of_the_trace() -> None:
+    f = filter_jit(lambda w, x: w * x)
+    w = np.arange(4.0)
+    frozen = f.freeze(w)
+    assert frozen(X).dtype == f(w, X).dtype == "float32"
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+        x = np.ones(4)
+        assert frozen(x).dtype == f(w, x).dtype == "float64"
+
+
+def test_keys_stay_arguments() -> None:
+    f = filter_jit(lambda key, w, x: jax.random.normal(key, (4,)) * w + x)
+    key = jax.random.key(1)
+    frozen = f.freeze(key, X)
+    assert comparable(frozen(X)) == comparable(f(key, X, X))
+    assert len(jtu.tree_leaves(frozen)) == 1
+
+
+def test_larger_arrays_stay_arguments() -> None:
+    model = _mlp()
+    frozen = predict.freeze(model, max_bytes=64)
+    weights = [layer.weight for layer in model.layers if layer.weight.nbytes > 64]
+    assert [x is y for x, y in zip(jtu.tree_leaves(frozen), weights, strict=True)] == [True]
+    assert comparable(frozen(X)) == comparable(predict(model, X))
+    doubled = jtu.tree_map(lambda x: 2 * x, frozen)
+    expected = eqx.tree_at(lambda m: m.layers[0].weight, model, 2 * model.layers[0].weight)
+    assert comparable(doubled(X)) == comparable(predict(expected, X))
+    assert doubled._parts()[0] is frozen._parts()[0]  # one program for both
+
+
+# ---- arguments ----
+
+
+def test_arguments_are_bound_as_by_partial() -> None:
+    def f(a: Any, b: Any = 2.0, /, c: Any = 3.0, *more: Any, d: Any = 4.0, **named: Any) -> Any:
+        return a, b, c, more, d, dict(named)
+
+    jitted = filter_jit(f)
+    given: list[tuple[Any, Any, Any, Any]] = [
+        ((), {}, (X, 5.0), {"d": X}),
+        ((X,), {}, (5.0, X, 1), {"e": X}),
+        ((X, X, X, X, 2), {"d": 1}, (3, X), {"f": X}),
+        ((X,), {"d": X, "e": 1}, (), {}),
+        ((X,), {"d": X, "z": 1, "e": 2}, (X,), {"d": 2.0, "a": 3, "e": X}),
+        ((X,), {"c": X}, (), {"c": 1}),
+        ((X,), {"c": X}, (X,), {}),
+    ]
+    for args, kwargs, others, named in given:
+        partial = jitted.partial(*args, **kwargs)
+        frozen = jitted.freeze(*args, **kwargs)
+        for _ in range(2):
+            expected, found = partial(*others, **named), frozen(*others, **named)
+            assert comparable(found) == comparable(expected)
+            assert list(found[-1]) == list(expected[-1])
+    for call in (
+        lambda: jitted.freeze(X, c=X)(X, X),
+        lambda: jitted.freeze()(),
+        lambda: predict.freeze(X, X, X, X),
+        lambda: predict.freeze(nothing=X),
+        lambda: predict.freeze(X, model=X),
+    ):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_its_signature_and_its_errors() -> None:
+    frozen = predict.freeze(_mlp())
+    assert str(inspect.signature(frozen)) == "(x: Any, scale: Any = 1.0) -> Any"
+    assert frozen.__name__ == "predict"
+    with pytest.raises(TypeError, match=r"predict\(\) missing 1 required positional argument: 'x'"):
+        frozen()
+    by_name = predict.freeze(model=_mlp())
+    assert str(inspect.signature(by_name)).startswith("(*, model: Any = <frozen>, x: Any")
+    assert comparable(by_name(x=X)) == comparable(frozen(X))
+    assert comparable(by_name(x=X, model=_mlp(1))) == comparable(predict(_mlp(1), X))
+
+
+def test_an_argument_called_max_bytes() -> None:
+    f = filter_jit(lambda max_bytes, x: max_bytes * x)
+    assert comparable(f.freeze(X)(X)) == comparable(X * X)
+    with pytest.raises(ValueError, match="must not be negative: -1"):
+        f.freeze(X, max_bytes=-1)
+
+
+def test_methods() -> None:
+    class Model(eqx.Module):
+        w: Any
+
+        @filter_jit
+        def apply(self, x: Any, power: int = 1) -> Any:
+            return self.w * x**power
+
+    class Plain:
+        def __init__(self) -> None:
+            self.w = X
+
+        @filter_jit
+        def apply(self, x: Any, power: int = 1) -> Any:
+            return self.w * x**power
+
+    for model in (Model(X), Plain()):
+        frozen = model.apply.freeze()
+        assert comparable(frozen(X, 2)) == comparable(model.apply(X, 2))
+        assert comparable(type(model).apply.freeze(model, power=3)(X)) == comparable(
+            model.apply(X, 3)
+        )
+        assert comparable(model.apply.freeze(X)(2)) == comparable(model.apply(X, 2))
+    own = filter_jit(Model(X).apply).freeze()
+    assert jtu.tree_leaves(own) == []
+    assert comparable(own(X)) == comparable(X * X)
+
+
+def test_a_model_that_is_jitted_itself() -> None:
+    """The arrays in the function itself are constants too."""
+    f = filter_jit(_mlp())
+    frozen = f.freeze()
+    assert jtu.tree_leaves(frozen) == [] and len(jtu.tree_leaves(eqx.filter(f, eqx.is_array)))
+    assert comparable(frozen(X)) == comparable(f(X))
+
+
+def test_flax() -> None:
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Linear(nnx.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.w = nnx.Param(jnp.arange(4.0))
+            self.count = nnx.Variable(jnp.asarray(0))
+
+        @filter_jit
+        def __call__(self, x: Any) -> Any:
+            return self.w[...] * x
+
+        @filter_jit
+        def counted(self, x: Any) -> Any:
+            self.count[...] += 1
+            return self, self.w[...] * x
+
+    model = Linear()
+    frozen = Linear.__call__.freeze(model)
+    assert comparable(frozen(X)) == comparable(model(X))
+    counting = model.counted.freeze()
+    for _ in range(2):
+        after, out = counting(X)
+        assert int(after.count[...]) == 1 and comparable(out) == comparable(X * X)
+    model.w[...] = jnp.zeros(4)
+    assert comparable(frozen(X[:, None])) == comparable(Linear()(X[:, None]))
+    linen = pytest.importorskip("flax.linen")
+    dense = linen.Dense(2)
+    parameters = dense.init(jax.random.key(0), X)
+    apply = filter_jit(dense.apply)
+    assert _close(apply.freeze(parameters)(X), apply(parameters, X))
+
+
+# ---- the arguments are as they were given ----
+
+
+def test_changes_of_containers_do_not_matter() -> None:
+    class Model(eqx.Module):
+        layers: list[Any]
+        bias: Any
+
+        def __call__(self, x: Any) -> Any:
+            return sum(layer["w"] * x for layer in self.layers) + self.bias
+
+    bias = np.ones(4)
+    model = Model([{"w": X}, {"w": X}], bias)
+    frozen = predict.freeze(model)
+    expected = comparable(predict(model, X)), comparable(predict(model, X, 2.0))
+    model.layers[0]["w"] = X * 0
+    model.layers.pop()
+    bias[:] = 100
+    object.__setattr__(model, "bias", X)
+    assert comparable(frozen(X)) == expected[0]
+    assert comparable(frozen(X, 2.0)) == expected[1]
+
+
+def test_what_a_trace_changes_is_not_seen_by_the_next() -> None:
+    @filter_jit
+    def f(tree: Any, x: Any, number: int) -> Any:
+        tree.append(x)
+        return tree
+
+    frozen = f.freeze([X])
+    assert len(frozen(X, 1)) == len(frozen(X, 2)) == len(frozen(X, 1)) == 2
+
+
+def test_a_static_that_changed_in_place_is_an_error_in_a_later_trace() -> None:
+    class Model(eqx.Module):
+        w: Any
+        powers: list[int] = eqx.field(static=True)
+
+        def __call__(self, x: Any) -> Any:
+            return sum(self.w * x**power for power in self.powers)
+
+    model = Model(X, [1, 2])
+    frozen = predict.freeze(model)
+    expected = comparable(frozen(X))
+    model.powers.append(3)
+    assert comparable(frozen(X)) == expected
+    with pytest.raises(ValueError, match=r"changed in place after `freeze`.*`model.powers`\. Call"):
+        frozen(X, 2.0)
+    model.powers.pop()
+    assert comparable(frozen(X, 2.0)) == comparable(predict(model, X, 2.0))
+
+
+def test_a_static_that_cannot_be_hashed() -> None:
+    with pytest.raises(filterjit.StaticArgumentError, match=r"argument `tree\['a'\]` is static"):
+        times.freeze({"a": {1, 2}})
+    with pytest.raises(filterjit.StaticArgumentError, match="argument `x` is static"):
+        times.freeze(x={1, 2})
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_deleted_array(again: bool) -> None:
+    model = _mlp()
+    frozen = predict.freeze(model)
+    if again:
+        frozen = frozen.freeze(scale=2.0)
+    expected = comparable(frozen(X))
+    model.layers[1].weight.delete()
+    assert comparable(frozen(X)) == expected  # the program has its own copy
+    message = r"frozen argument `model.layers\[1\].weight` was deleted.* after `freeze`"
+    with pytest.raises(RuntimeError, match=message):
+        frozen(jnp.arange(4))
+    assert comparable(frozen(X)) == expected
+    with pytest.raises(RuntimeError, match=r"`model.layers\[1\].weight` was deleted.*before"):
+        predict.freeze(model)
+
+
+def test_an_argument_that_is_deleted_is_named() -> None:
+    frozen = times.freeze(X)
+    x = jnp.ones(4)
+    frozen(x)
+    x.delete()
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        frozen(x)
+    assert "argument x)" in "".join(caught.value.__notes__)
+    w = jnp.ones(4)
+    kept = times.freeze(w, max_bytes=0)
+    w.delete()
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        kept(X)
+    assert "the function.tree)" in "".join(caught.value.__notes__)
+
+
+def test_arrays_that_cannot_be_arguments() -> None:
+    with pytest.raises(TypeError) as caught:
+        times.freeze({"a": np.array(["text"])})
+    assert caught.value.__notes__ == ["(argument `tree['a']` of `freeze`)"]
+    with pytest.raises(TypeError, match=r"`tree\.a` of `freeze` is a ShapeDtypeStruct"):
+        times.freeze({"a": jax.ShapeDtypeStruct((2,), "float32"), "b": X})
+
+
+# ---- donation ----
+
+
+def test_donation() -> None:
+    for donate in ("all", "warn"):
+        f = filter_jit(lambda a, b: a + b, donate=donate)
+        with pytest.raises(ValueError, match=f"argument 0 of `freeze`.*donate='{donate}'"):
+            f.freeze(X)
+        with pytest.raises(ValueError, match="`b` of `freeze` would be donated"):
+            f.freeze(b=X)
+        x = jnp.ones(4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one of the two arrays is enough for the result
+            f.freeze()(x, X + 1)
+        assert x.is_deleted()
+        with pytest.raises(ValueError, match="in the function itself would be donated"):
+            filter_jit(_mlp(), donate=donate).freeze()
+
+
+@pytest.mark.parametrize("max_bytes", [None, 0])
+def test_the_first_argument_is_not_donated_and_the_others_are(max_bytes: Any) -> None:
+    f = filter_jit(lambda a, b: a + b, donate="all-except-first")
+    w = jnp.arange(4.0)
+    for frozen in (f.freeze(w, max_bytes=max_bytes), f.freeze(a=w, max_bytes=max_bytes)):
+        for _ in range(2):
+            x = jnp.ones(4)
+            assert comparable(frozen(b=x)) == comparable(w + 1)
+            assert x.is_deleted() and not w.is_deleted()
+        with pytest.raises(ValueError, match="`freeze` would be donated"):
+            frozen.freeze(b=w)
+        with pytest.raises(ValueError, match="`partial` would be donated"):
+            frozen.partial(b=w)
+    again, x = jnp.ones(4), jnp.ones(4)
+    f.freeze(a=w, max_bytes=max_bytes)(a=again, b=x)
+    assert x.is_deleted() and not again.is_deleted() and not w.is_deleted()
+    frozen = f.freeze(max_bytes=max_bytes)
+    x = jnp.ones(4)
+    frozen(again, x)
+    assert x.is_deleted() and not again.is_deleted()
+    with pytest.raises(ValueError, match="`b` of `freeze`"):
+        f.freeze(a=w, b=w)
+
+
+def test_nothing_is_donated_by_default() -> None:
+    x = jnp.ones(4)
+    predict.freeze(_mlp())(x)
+    assert not x.is_deleted()
+
+
+# ---- transformations ----
+
+
+def test_transformations_around_it() -> None:
+    model = _mlp()
+    frozen = predict.freeze(model)
+    xs = jnp.stack([X, X + 1])
+    assert _close(jax.vmap(frozen)(xs), jax.vmap(lambda x: predict(model, x))(xs))
+    assert _close(
+        jax.grad(lambda x: jnp.sum(frozen(x)))(X),
+        jax.grad(lambda x: jnp.sum(predict(model, x)))(X),
+    )
+    assert _close(jax.jit(frozen)(X), predict(model, X))
+    assert _close(filter_jit(lambda g, x: g(x))(frozen, X), predict(model, X))
+    assert _close(jax.lax.map(frozen, xs), jax.lax.map(lambda x: predict(model, x), xs))
+    assert _close(
+        eqx.filter_jvp(frozen, (X,), (X,)), eqx.filter_jvp(lambda x: predict(model, x), (X,), (X,))
+    )
+    with jax.disable_jit():
+        assert _close(frozen(X), predict(model, X))
+
+
+def test_tracers_stay_arguments() -> None:
+    """So it can be frozen inside a trace, and its gradients are those of a plain call."""
+    model = _mlp()
+    grads = eqx.filter_grad(lambda m: jnp.sum(predict.freeze(m)(X)))(model)
+    expected = eqx.filter_grad(lambda m: jnp.sum(predict(m, X)))(model)
+    assert _close(grads, expected)
+
+    @jax.jit
+    def outer(w: Any, x: Any) -> Any:
+        frozen = times.freeze({"w": w, "b": X})
+        return frozen(x) + frozen(x)
+
+    assert comparable(outer(X, X)) == comparable(2 * X * X)
+    models = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 2, 8, 1, key=key))(
+        jax.random.split(jax.random.key(1), 3)
+    )
+    assert eqx.filter_vmap(lambda m: predict.freeze(m)(X))(models).shape == (3, 2)
+
+
+def test_freeze_of_freeze_and_partial_of_freeze() -> None:
+    model = _mlp()
+    once = predict.freeze(model, max_bytes=64)
+    twice = once.freeze(X)
+    assert len(jtu.tree_leaves(twice)) == 1  # what `max_bytes` has left
+    assert comparable(twice(2.0)) == comparable(predict(model, X, 2.0))
+    assert comparable(once.partial(X)(2.0)) == comparable(predict(model, X, 2.0))
+    assert comparable(twice.freeze(scale=3.0)()) == comparable(predict(model, X, 3.0))
+    count, size = twice._options.frozen
+    assert (count, size) == (4, sum(x.nbytes for x in cases.arrays_in(model)) - 128 + X.nbytes)
+
+
+# ---- its programs ----
+
+
+def test_its_programs_are_its_own() -> None:
+    traces = Traces()
+    f = filter_jit(traces.counting(lambda w, x: w * x))
+    first, second = f.freeze(X), f.freeze(X)
+    assert first != second and hash(first) != hash(second) and first == first
+    for frozen in (first, second, first, second):
+        frozen(X)
+    assert traces.count == 2
+    first.clear_cache()
+    first(X), second(X)
+    assert traces.count == 3
+    assert f.cache_info().variants == 0
+
+
+def test_options_are_those_of_the_function() -> None:
+    seen: list[Any] = []
+    f = filter_jit(lambda w, x: w * x, max_traces=2, on_retrace=seen.append, maxsize=7)
+    frozen = f.freeze(X)
+    frozen(X), frozen(X)
+    frozen(jnp.ones((2, 4)))
+    assert [cause.kind for cause in seen[0].causes] == ["shape"]
+    with pytest.raises(filterjit.RetraceError):
+        frozen(jnp.ones((3, 4)))
+    assert frozen.cache_info().maxsize == 7
+    compiled = filter_jit(lambda w, x: w * x, compiler_options={"xla_cpu_enable_fast_math": True})
+    assert comparable(compiled.freeze(X)(X)) == comparable(X * X)
+    structure = filter_jit(lambda w, g, x: g(w * x), functions="structure").freeze(X)
+    for _ in range(3):
+        structure(lambda y: y + 1, X)
+    assert structure.cache_info().misses == 1
+
+
+def test_explain_and_report() -> None:
+    frozen = predict.freeze(_mlp())
+    predict(_mlp(), X)
+    assert frozen.explain(X).causes[0].kind == "first"
+    frozen(X)
+    assert frozen.explain(X).hit
+    assert "`scale`" in str(frozen.explain(X, 2.0)) and "(frozen)" in str(frozen.explain(X, 2.0))
+    assert "predict (frozen)" in str(frozen.report())
+    assert "frozen predict: 4 arrays, 232 B" in repr(frozen)
+
+
+def test_constants_that_were_asked_for_are_not_reported(caplog: Any) -> None:
+    """The report names large arrays that a program captured by accident."""
+    big, other = jnp.ones((600, 600)), jnp.ones((700, 700))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frozen = filter_jit(lambda w, x: w @ x).freeze(big, max_bytes=math.inf)
+        capturing = filter_jit(lambda w, x: (w @ x, other)).freeze(big, max_bytes=math.inf)
+    frozen(jnp.ones(600))
+    frozen.lower(jnp.ones((600, 2)))
+    assert "captures" not in str(frozen.report()) + caplog.text
+    capturing(jnp.ones(600))
+    assert "captures 1.9 MiB" in str(capturing.report())
+
+
+def test_large_constants_warn() -> None:
+    big = {"a": jnp.ones((200, 400)), "b": jnp.ones((600, 600)), "c": jnp.ones((256, 256))}
+    with pytest.warns(FreezeWarning) as caught:
+        times.freeze(big)
+    (warning,) = caught
+    assert warning.filename == __file__
+    text = str(warning.message)
+    for words in ("`times.freeze`", "2 arrays", "256 KiB", "1.7 MiB in", "`tree['b']` of 1.4 MiB"):
+        assert words in text
+    assert "max_bytes=262144" in text and "math.inf" in text
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(jtu.tree_leaves(times.freeze(big, max_bytes=262144))) == 2
+        assert jtu.tree_leaves(times.freeze(big, max_bytes=math.inf)) == []
+        times.freeze(big["c"])
+
+
+def test_pickles_and_copies() -> None:
+    frozen = predict.freeze(_Scaled(X), max_bytes=4)
+    for again in (pickle.loads(pickle.dumps(frozen)), copy.copy(frozen), copy.deepcopy(frozen)):
+        assert again is not frozen
+        assert comparable(again(X)) == comparable(frozen(X))
+        assert len(jtu.tree_leaves(again)) == 1
+
+
+class _Scaled(eqx.Module):
+    w: Any
+
+    def __call__(self, x: Any) -> Any:
+        return self.w * x
+
+
+# ---- lifetimes ----
+
+
+def test_nothing_outlives_it() -> None:
+    """The programs, and the arrays in them, are freed with what `freeze` returned."""
+
+    def use(w: Any) -> list[weakref.ref[Any]]:
+        model = _Scaled(w)
+        frozen = predict.freeze(model)
+        del model
+        frozen(X), frozen(X, 2.0), frozen(jnp.ones((2, 4)))
+        frozen.lower(X).compile()(X)
+        frozen.trace(X)
+        frozen.eval_shape(X)
+        jax.grad(lambda x: jnp.sum(frozen(x)))(X)
+        jax.vmap(frozen)(jnp.ones((2, 4)))
+        jax.jit(frozen)(X)
+        frozen.explain(X), frozen.report(), frozen.cache_info()
+        watched = [frozen, frozen._parts()[0], frozen._options, *frozen.variants]
+        return [weakref.ref(x) for x in watched]
+
+    w = X + 1
+    watched = [weakref.ref(w), *use(w)]
+    del w
+    for _ in range(3):
+        gc.collect()
+    assert [ref() for ref in watched] == [None] * len(watched)
+
+
+def test_the_function_outlives_it_and_is_kept_by_it() -> None:
+    def make() -> Callable[..., Any]:
+        return lambda w, x: w * x
+
+    fun = make()
+    f = filter_jit(fun)
+    frozen = f.freeze(X)
+    watched = weakref.ref(fun)
+    del f, fun
+    gc.collect()
+    assert comparable(frozen(X)) == comparable(X * X)
+    del frozen
+    for _ in range(3):
+        gc.collect()
+    assert watched() is None
+
+
+# ---- threads ----
+
+
+def test_threads() -> None:
+    traces = Traces()
+    frozen = filter_jit(traces.counting(lambda w, x, n: w * x * n)).freeze(X)
+    barrier = threading.Barrier(4)
+    found: list[Any] = []
+
+    def work() -> None:
+        barrier.wait()
+        found.extend((n, frozen(X, n)) for n in range(5))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 20
+    assert all(comparable(out) == comparable(X * X * n) for n, out in found)
+    assert frozen(X, 0) is not None and traces.count <= 20
+
+
+# ---- other processes ----
+
+_DEVICES = """
+import json, sys
+import jax, jax.numpy as jnp, numpy as np, filterjit
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+f = filterjit.filter_jit(lambda w, x: w @ x)
+W, x = jnp.arange(64.0).reshape(8, 8), jnp.arange(8.0)
+devices = jax.devices()
+mesh = Mesh(np.array(devices), ("i",))
+on = {
+    "plain": W,
+    "third": jax.device_put(W, devices[3]),
+    "rows": jax.device_put(W, NamedSharding(mesh, P("i"))),
+    "all": jax.device_put(W, NamedSharding(mesh, P())),
+    "one": jax.device_put(W, NamedSharding(Mesh(np.array(devices[5:6]), ("i",)), P())),
+}
+answers = {}
+for name, w in on.items():
+    frozen = f.freeze(w)
+    a, b = f(w, x), frozen(x)
+    assert a.sharding == b.sharding and a.committed == b.committed, name
+    assert a.dtype == b.dtype and (a == b).all(), name
+    frozen.lower(x).compile().save(f"{sys.argv[1]}/{name}")
+    c = filterjit.load(f"{sys.argv[1]}/{name}")(x)
+    assert (a == c).all() and a.devices() == c.devices(), name
+    answers[name] = len(jax.tree.leaves(frozen))
+    try:
+        frozen(jax.device_put(x, devices[1]))
+        assert name == "plain"
+    except ValueError as e:
+        assert "incompatible devices" in str(e)
+sharded = jax.device_put(x, NamedSharding(mesh, P("i")))
+assert f.freeze(W)(sharded).sharding == f(W, sharded).sharding
+w = jnp.ones((64, 64)) + 1
+frozen = f.freeze(w)
+frozen(jnp.ones(64))
+w.delete()
+try:
+    answers["deleted"] = float(frozen(jnp.ones(64)).sum())
+except (RuntimeError, ValueError) as e:
+    answers["deleted"] = e.__notes__[0]
+print(json.dumps(answers))
+"""
+
+
+@pytest.mark.parametrize("simplified", [0, 1])
+def test_devices_and_hoisted_constants(simplified: int, tmp_path: Any) -> None:
+    """An array that is committed to a device decides where the program runs, also as a constant;
+    one on several devices stays an argument. JAX may pass large constants as hidden arguments."""
+    variables = {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS": str(simplified),
+    }
+    done = run_code(_DEVICES, tmp_path, env=environment((), **variables))
+    found = json.loads(done.stdout)
+    deleted = found.pop("deleted")
+    assert found == {"plain": 0, "third": 0, "rows": 1, "all": 1, "one": 1}
+    assert deleted == ("(deleted after `freeze`: argument w)" if simplified else 8192.0)
+
+
+def test_this_file_with_hoisted_constants() -> None:
+    """The tests above pass with ``jax_use_simplified_jaxpr_constants``, which changes what JAX does
+    with constants."""
+    if jax.config.jax_use_simplified_jaxpr_constants:
+        pytest.skip("this is the child")
+    names = "dtypes or types or x64 or returned or larger or keys or tracers or transformations"
+    names += " or outlives or changes or donation or of_freeze"
+    code = f"""
+        import sys, pytest
+        sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", {names!r}, {__file__!r}]))
+    """
+    run_code(code, timeout=300, env=environment((), JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS="1"))
+
+
+_CACHED = """
+import sys, os
+import jax, jax.numpy as jnp, filterjit
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+f = filterjit.filter_jit(lambda w, x: w @ x)
+for seed in (0, 1, 0):
+    w = jax.random.normal(jax.random.key(seed), (64, 64))
+    assert jnp.allclose(f.freeze(w)(jnp.ones(64)), w @ jnp.ones(64), atol=1e-4)
+"""
+
+
+@pytest.mark.parametrize("simplified", [0, 1])
+def test_jaxs_persistent_cache_tells_constants_apart(simplified: int, tmp_path: Any) -> None:
+    variables = {"JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS": str(simplified)}
+    for _ in range(2):
+        run_code(_CACHED, tmp_path, env=environment((), **variables))
