@@ -28,10 +28,10 @@
  *    memo: the Structure holds the classes of its nodes, and Python holds its own types.
  * 5. A static leaf's address stands for its value.  A snapshot is only taken if each static
  *    leaf is the very object that the Structure holds, so it cannot die, and if it is inert
- *    (statics.h), so it cannot change.  The same goes for None, and for a tuple of nothing but
- *    inert static values that the Structure holds as a whole.  The keys of a dict stand for
- *    themselves in the same way: each is the very object that the Structure holds, a str or an
- *    int.
+ *    (statics.h), so it cannot change, or bare: then a check looks whether it still is.  The
+ * same goes for None, and for a tuple of nothing but inert static values that the Structure
+ * holds as a whole.  The keys of a dict stand for themselves in the same way: each is the very
+ * object that the Structure holds, a str or an int.
  * 6. An array leaf may be another array than the snapshot saw, in the same place.  Its type is
  *    compared, and the array that is there now is passed on, as a walk would do.  The only
  *    child of an object with slots may be replaced by another array, as a training loop does
@@ -61,6 +61,7 @@ typedef enum {
     IN_ITS_DICT, /* the __dict__ of an instance, which is its only item and the next container
                   */
     IN_SLOTS,    /* the slots of an object, which are no block */
+    IN_NOTHING,  /* a static that is bare (statics.h): it has no references */
 } Place;
 
 typedef struct {
@@ -149,12 +150,16 @@ difference_of_slots(const Snapshot *snapshot, const Container *container,
 /* The bits in which the references of a container differ from the copy; some bits if it has no
  * block of this size. */
 static inline uintptr_t
-difference_of(const Snapshot *snapshot, const Container *container, PyObject *const *expected)
+difference_of(const Snapshot *snapshot, const Container *container, PyObject *const *expected,
+              FjRegistry *registry)
 {
     PyObject *object = container->object;
     uintptr_t difference = 0;
     if (container->place == IN_SLOTS) {
         return difference_of_slots(snapshot, container, expected);
+    }
+    if (container->place == IN_NOTHING) {
+        return !fj_static_is_bare(registry, object);
     }
     if (container->place == IN_ITS_DICT) {
         FjFieldView view;
@@ -181,7 +186,7 @@ is_unchanged(const Snapshot *snapshot, FjRegistry *registry)
         const Container *container = &snapshot->containers[i];
         if (Py_TYPE(container->object) != container->type ||
             (container->kind != NULL && !keeps_all(container->kind, container->place)) ||
-            difference_of(snapshot, container, expected) != 0) {
+            difference_of(snapshot, container, expected, registry) != 0) {
             return 0;
         }
         expected += container->size;
@@ -378,6 +383,10 @@ snapshot_of(Walk *w, const FjNode *node, PyObject *object)
         w->snapshot->arrays[w->snapshot->num_arrays++] = object;
         return fj_registry_is_array_type(w->structure->registry, Py_TYPE(object));
     case FJ_STATIC:
+        if (object == node->aux && (node->flags & FJ_NODE_BARE)) {
+            add_container(w->snapshot, object, IN_NOTHING, no_items, 0);
+            return fj_structure_is_bare(w->structure, node);
+        }
         return object == node->aux && (node->flags & FJ_NODE_INERT);
     case FJ_NONE:
         return object == Py_None;
@@ -454,8 +463,9 @@ take_snapshot(Snapshot *snapshot, FjStructure *structure, PyObject *object)
         int has_dict =
             node->code == FJ_DICT || node->code == FJ_MODULE || node->code == FJ_OBJECT;
         items += has_dict ? DICT_ITEM * node->arity + 1 : 0;
-        containers +=
-            (node->code > FJ_NONE) + (node->code == FJ_MODULE || node->code == FJ_OBJECT);
+        containers += (node->code == FJ_STATIC && (node->flags & FJ_NODE_BARE)) +
+                      (node->code > FJ_NONE) +
+                      (node->code == FJ_MODULE || node->code == FJ_OBJECT);
         arrays += node->code == FJ_ARRAY;
     }
     snapshot->containers = PyMem_Calloc(containers, sizeof(Container));

@@ -113,6 +113,10 @@ match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, 
     if (Py_TYPE(object) != Py_TYPE(expected)) {
         return FJ_MATCH_NO;
     }
+    if (node->code == FJ_STATIC && (node->flags & FJ_NODE_BARE) && object == expected &&
+        fj_structure_is_bare(m->structure, node)) {
+        return FJ_MATCH_YES;
+    }
     if (FJ_UNLIKELY(node->flags & FJ_NODE_PER_INSTANCE)) {
         return match_per_instance(m, node, object);
     }
