@@ -83,7 +83,10 @@ def test_another_class(calls: int) -> None:
     for _ in range(calls):
         assert f(tree) == "More"
     for cls in (Other, Compares, More):
-        pair.__class__ = cls
+        try:
+            pair.__class__ = cls
+        except TypeError:
+            pytest.skip("this Python refuses to set the class of a named tuple")
         for _ in range(calls + 1):
             assert f(tree) == cls.__name__
 
