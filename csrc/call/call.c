@@ -50,6 +50,8 @@
 typedef struct {
     FjFilterJit *self;
     FjCapturedArgs *captured;   /* NULL if no argument is captured */
+    FjInspector *inspector;     /* or NULL */
+    int given_up;               /* by the inspector */
     FjCache *cache;             /* owned */
     FjVariant *variant;         /* owned; NULL until it is found */
     unsigned long long started; /* in nanoseconds; 0 if calls are not timed */
@@ -295,7 +297,22 @@ push_own_arrays(Call *call)
     return 0;
 }
 
-/* Finds the variant and collects the arrays of the arguments.  0, or -1 with an error. */
+/* Asks the inspector.  0, or -1 if it has given the call up, or with its error. */
+static int
+inspect_arguments(Call *call, const FjCapture *captures, Py_ssize_t count)
+{
+    if (FJ_LIKELY(call->inspector == NULL)) {
+        return 0;
+    }
+    int result =
+        call->inspector->inspect(call->inspector, call->arguments,
+                                 call->cache->signature->num_parameters, captures, count);
+    call->given_up = result == 0;
+    return result > 0 ? 0 : -1;
+}
+
+/* Finds the variant and collects the arrays of the arguments.  0, or -1 with an error, or if
+ * the call is given up. */
 static int
 match_arguments(Call *call)
 {
@@ -311,16 +328,21 @@ match_arguments(Call *call)
     else if (FJ_LIKELY(last != NULL)) {
         predicted = fj_cache_predict(call->cache, last);
         if (predicted->memo != NULL) {
-            captures = fj_memo_check(predicted->memo, predicted->structure, call->arguments);
-            count = captures != NULL;
+            captures =
+                fj_memo_check(predicted->memo, predicted->structure, call->arguments, &count);
         }
     }
     if (FJ_LIKELY(predicted != NULL && !predicted->evicted)) {
         Py_INCREF(predicted);
         FjMatch matched = fj_match_arguments(predicted->structure, call->arguments, captures,
-                                             count, &call->arrays);
+                                             &count, &call->arrays);
         if (FJ_LIKELY(matched == FJ_MATCH_YES)) {
-            if (captures == NULL && predicted->structure->count >= FJ_MEMO_MIN_NODES) {
+            if (inspect_arguments(call, captures, count) < 0) {
+                Py_DECREF(predicted);
+                return -1;
+            }
+            if (predicted->structure->count >= FJ_MEMO_MIN_NODES && call->captured == NULL &&
+                !fj_memo_is_full(predicted->memo, count)) {
                 fj_memo_update(&predicted->memo, predicted->structure, call->arguments);
             }
             call->variant = predicted;
@@ -338,6 +360,9 @@ match_arguments(Call *call)
             /* Flattening or the look-up raises the error again, with the path of the value. */
             PyErr_Clear();
         }
+    }
+    if (inspect_arguments(call, NULL, 0) < 0) {
+        return -1;
     }
     FjStructure *structure = find_variant(call, ON_MISS_INSERT);
     if (structure == NULL) {
@@ -582,6 +607,8 @@ start_call(Call *call, FjFilterJit *self, FjCapturedArgs *captured)
     }
     call->self = self;
     call->captured = captured;
+    call->inspector = NULL;
+    call->given_up = 0;
     call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
     call->variant = NULL;
     call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
@@ -600,25 +627,40 @@ end_call(Call *call)
     Py_DECREF(call->cache);
 }
 
-PyObject *
-fj_call_captured(FjFilterJit *self, FjCapturedArgs *captured, PyObject *const *args,
-                 Py_ssize_t nargs, PyObject *kwnames)
+static inline PyObject *
+make_call(FjFilterJit *self, FjCapturedArgs *captured, FjInspector *inspector,
+          PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     Call call;
     PyObject *result = NULL;
     if (FJ_UNLIKELY(start_call(&call, self, captured) < 0)) {
         return NULL;
     }
+    call.inspector = inspector;
     if (FJ_LIKELY(bind_arguments(&call, args, nargs, kwnames) == 0 &&
                   push_own_arrays(&call) == 0 && match_arguments(&call) == 0)) {
         call.cache->calls++;
         result = call_and_build(&call);
     }
-    if (FJ_UNLIKELY(result == NULL)) {
+    if (FJ_UNLIKELY(result == NULL && !call.given_up)) {
         translate_error(&call);
     }
     end_call(&call);
     return result;
+}
+
+PyObject *
+fj_call_captured(FjFilterJit *self, FjCapturedArgs *captured, PyObject *const *args,
+                 Py_ssize_t nargs, PyObject *kwnames)
+{
+    return make_call(self, captured, NULL, args, nargs, kwnames);
+}
+
+PyObject *
+fj_call_inspected(FjFilterJit *self, FjInspector *inspector, PyObject *const *args,
+                  Py_ssize_t nargs, PyObject *kwnames)
+{
+    return make_call(self, NULL, inspector, args, nargs, kwnames);
 }
 
 PyObject *

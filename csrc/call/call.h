@@ -21,6 +21,22 @@ typedef struct {
 PyObject *fj_call_captured(FjFilterJit *self, FjCapturedArgs *captured, PyObject *const *args,
                            Py_ssize_t nargs, PyObject *kwnames);
 
+/* Is asked about the arguments of a call before its variant is called or compiled
+ * (variable_jit.c). */
+typedef struct FjInspector FjInspector;
+struct FjInspector {
+    /* (P) 1, 0 to give the call up, or -1 with an error.  `arguments` are `count` borrowed
+     * references, by parameter, or NULL.  `captures` are those that the memo has found, in
+     * order: no Python code has run since. */
+    int (*inspect)(FjInspector *self, PyObject *const *arguments, Py_ssize_t count,
+                   const FjCapture *captures, Py_ssize_t num_captures);
+};
+
+/* Calls a FilterJit.  NULL without an error if the inspector gives the call up.  The caller
+ * holds `self` and the arguments. */
+PyObject *fj_call_inspected(FjFilterJit *self, FjInspector *inspector, PyObject *const *args,
+                            Py_ssize_t nargs, PyObject *kwnames);
+
 /* Finds the variant of a call without making the call, for compiling ahead of time: a new
  * tuple (variant, arrays).  If there is no variant, one is compiled, which is in no cache. */
 PyObject *fj_call_lookup(PyObject *self, PyObject *const *args, Py_ssize_t nargs,

@@ -1,4 +1,4 @@
-/* A snapshot of a variant's largest argument, by addresses.
+/* Snapshots of a variant's large arguments, by addresses.
  *
  * A serving loop passes the same model on each call, and matching it looks at each of its
  * nodes.  But a Module, a list, a tuple and a dict each keep the references to their children
@@ -28,12 +28,14 @@
  *    memo: the Structure holds the classes of its nodes, and Python holds its own types.
  * 5. A static leaf's address stands for its value.  A snapshot is only taken if each static
  *    leaf is the very object that the Structure holds, so it cannot die, and if it is inert
- *    (statics.h), so it cannot change.  The same goes for None, and for a tuple of nothing but
- *    inert static values that the Structure holds as a whole.  The keys of a dict stand for
- *    themselves in the same way: each is the very object that the Structure holds, a str or an
- *    int.
+ *    (statics.h), so it cannot change, or bare: then a check looks whether it still is.  The
+ * same goes for None, and for a tuple of nothing but inert static values that the Structure
+ * holds as a whole.  The keys of a dict stand for themselves in the same way: each is the very
+ * object that the Structure holds, a str or an int.
  * 6. An array leaf may be another array than the snapshot saw, in the same place.  Its type is
- *    compared, and the array that is there now is passed on, as a walk would do.
+ *    compared, and the array that is there now is passed on, as a walk would do.  The only
+ *    child of an object with slots may be replaced by another array, as a training loop does
+ *    with the value of a Variable: its address is not compared, but read again in each check.
  *
  * There is no snapshot of an argument that contains any other kind of node.  (A Module's block
  * holds all of its fields, and nothing else: see snapshot_attributes.)
@@ -59,6 +61,7 @@ typedef enum {
     IN_ITS_DICT, /* the __dict__ of an instance, which is its only item and the next container
                   */
     IN_SLOTS,    /* the slots of an object, which are no block */
+    IN_NOTHING,  /* a static that is bare (statics.h): it has no references */
 } Place;
 
 typedef struct {
@@ -68,18 +71,26 @@ typedef struct {
     Py_ssize_t size;    /* the number of items, of words in the entries of a dict, or of
                          * attributes that are set */
     Place place;
+    uint32_t array; /* of an object in slots whose only child is an array leaf, the number of
+                     * this leaf + 1; otherwise 0 */
 } Container;
 
-struct FjMemo {
+typedef struct {
     FjCapture capture;        /* its object is NULL while there is no snapshot */
-    PyObject *candidate;      /* address of the largest argument of the last call */
+    PyObject *candidate;      /* address of the argument of the last call */
     uint32_t streak;          /* how many calls in a row had that object */
     uint32_t required_streak; /* the streak at which a snapshot is taken */
-    uint32_t node;            /* index of the largest argument's node */
+    uint32_t node;            /* index of the argument's node */
     Container *containers;
     PyObject **items;  /* copies of the containers' blocks, one after the other */
     PyObject **arrays; /* addresses of the array leaves, in order */
     Py_ssize_t num_containers, num_items, num_arrays;
+} Snapshot;
+
+struct FjMemo {
+    Py_ssize_t count; /* of large arguments */
+    Snapshot snapshots[FJ_MEMO_ARGUMENTS];
+    FjCapture captures[FJ_MEMO_ARGUMENTS]; /* what the last check has found */
 };
 
 /* Stands for the block of an empty list, which may have none. */
@@ -115,19 +126,40 @@ keeps_all(FjNodeKind *kind, Place place)
 
 /* ---- checking ---- */
 
+/* The bits in which the slots of an object differ from the copy.  Its child is not compared if
+ * that is an array leaf: the array that is there now becomes that leaf. */
+static inline uintptr_t
+difference_of_slots(const Snapshot *snapshot, const Container *container,
+                    PyObject *const *expected)
+{
+    const Py_ssize_t *offsets = container->kind->offsets;
+    const char *object = (const char *)container->object;
+    uintptr_t difference = 0;
+    Py_ssize_t k = 0;
+    if (container->array > 0) {
+        PyObject *array = *(PyObject **)(object + offsets[k++]);
+        snapshot->arrays[container->array - 1] = array;
+        difference = array == NULL;
+    }
+    for (; k < container->size; k++) {
+        difference |= (uintptr_t)*(PyObject **)(object + offsets[k]) ^ (uintptr_t)expected[k];
+    }
+    return difference;
+}
+
 /* The bits in which the references of a container differ from the copy; some bits if it has no
  * block of this size. */
 static inline uintptr_t
-difference_of(const Container *container, PyObject *const *expected)
+difference_of(const Snapshot *snapshot, const Container *container, PyObject *const *expected,
+              FjRegistry *registry)
 {
     PyObject *object = container->object;
     uintptr_t difference = 0;
     if (container->place == IN_SLOTS) {
-        for (Py_ssize_t k = 0; k < container->size; k++) {
-            PyObject *item = *(PyObject **)((char *)object + container->kind->offsets[k]);
-            difference |= (uintptr_t)item ^ (uintptr_t)expected[k];
-        }
-        return difference;
+        return difference_of_slots(snapshot, container, expected);
+    }
+    if (container->place == IN_NOTHING) {
+        return !fj_static_is_bare(registry, object);
     }
     if (container->place == IN_ITS_DICT) {
         FjFieldView view;
@@ -147,20 +179,20 @@ difference_of(const Container *container, PyObject *const *expected)
 }
 
 static int
-is_unchanged(const FjMemo *memo, PyTypeObject *array_type)
+is_unchanged(const Snapshot *snapshot, FjRegistry *registry)
 {
-    PyObject *const *expected = memo->items;
-    for (Py_ssize_t i = 0; i < memo->num_containers; i++) {
-        const Container *container = &memo->containers[i];
+    PyObject *const *expected = snapshot->items;
+    for (Py_ssize_t i = 0; i < snapshot->num_containers; i++) {
+        const Container *container = &snapshot->containers[i];
         if (Py_TYPE(container->object) != container->type ||
             (container->kind != NULL && !keeps_all(container->kind, container->place)) ||
-            difference_of(container, expected) != 0) {
+            difference_of(snapshot, container, expected, registry) != 0) {
             return 0;
         }
         expected += container->size;
     }
-    for (Py_ssize_t i = 0; i < memo->num_arrays; i++) {
-        if (Py_TYPE(memo->arrays[i]) != array_type) {
+    for (Py_ssize_t i = 0; i < snapshot->num_arrays; i++) {
+        if (!fj_registry_is_array_type(registry, Py_TYPE(snapshot->arrays[i]))) {
             return 0;
         }
     }
@@ -168,46 +200,54 @@ is_unchanged(const FjMemo *memo, PyTypeObject *array_type)
 }
 
 static void
-free_snapshot(FjMemo *memo)
+free_snapshot(Snapshot *snapshot)
 {
-    PyMem_Free(memo->containers);
-    PyMem_Free(memo->items);
-    PyMem_Free(memo->arrays);
-    memo->containers = NULL;
-    memo->items = memo->arrays = NULL;
-    memo->num_containers = memo->num_items = memo->num_arrays = 0;
-    memo->capture.object = NULL;
+    PyMem_Free(snapshot->containers);
+    PyMem_Free(snapshot->items);
+    PyMem_Free(snapshot->arrays);
+    snapshot->containers = NULL;
+    snapshot->items = snapshot->arrays = NULL;
+    snapshot->num_containers = snapshot->num_items = snapshot->num_arrays = 0;
+    snapshot->capture.object = NULL;
 }
 
 /* Drops a snapshot that has failed, and doubles the streak that the next one requires: an
  * argument that keeps changing is not worth one. */
 static void
-discard_snapshot(FjMemo *memo)
+discard_snapshot(Snapshot *snapshot)
 {
-    free_snapshot(memo);
-    memo->streak = 0;
-    memo->required_streak =
-        memo->required_streak < LONGEST_STREAK ? memo->required_streak * 2 : LONGEST_STREAK;
+    free_snapshot(snapshot);
+    snapshot->streak = 0;
+    snapshot->required_streak = snapshot->required_streak < LONGEST_STREAK
+                                    ? snapshot->required_streak * 2
+                                    : LONGEST_STREAK;
 }
 
 const FjCapture *
-fj_memo_check(FjMemo *memo, FjStructure *structure, PyObject *const *arguments)
+fj_memo_check(FjMemo *memo, FjStructure *structure, PyObject *const *arguments,
+              Py_ssize_t *count)
 {
-    if (memo->capture.object == NULL ||
-        memo->capture.object != arguments[memo->capture.parameter]) {
-        return NULL;
+    *count = 0;
+    for (Py_ssize_t i = 0; i < memo->count; i++) {
+        Snapshot *snapshot = &memo->snapshots[i];
+        if (snapshot->capture.object == NULL ||
+            snapshot->capture.object != arguments[snapshot->capture.parameter]) {
+            continue;
+        }
+        if (FJ_LIKELY(is_unchanged(snapshot, structure->registry))) {
+            memo->captures[(*count)++] = snapshot->capture;
+        }
+        else { /* it has changed, or is another object at the same address */
+            discard_snapshot(snapshot);
+        }
     }
-    if (FJ_LIKELY(is_unchanged(memo, structure->registry->array_type))) {
-        return &memo->capture;
-    }
-    discard_snapshot(memo); /* it has changed, or is another object at the same address */
-    return NULL;
+    return memo->captures;
 }
 
 /* ---- taking a snapshot ---- */
 
 typedef struct {
-    FjMemo *memo;
+    Snapshot *snapshot;
     FjStructure *structure;
     const FjNode *next;
 } Walk;
@@ -216,13 +256,13 @@ static int snapshot_node(Walk *w, PyObject *object);
 
 /* Adds a container with the addresses in its block.  There is room: see take_snapshot. */
 static void
-add_container(FjMemo *memo, PyObject *object, Place place, PyObject *const *items,
+add_container(Snapshot *snapshot, PyObject *object, Place place, PyObject *const *items,
               Py_ssize_t size)
 {
-    memo->containers[memo->num_containers++] =
+    snapshot->containers[snapshot->num_containers++] =
         (Container){.object = object, .type = Py_TYPE(object), .size = size, .place = place};
-    memcpy(memo->items + memo->num_items, items, (size_t)size * sizeof(PyObject *));
-    memo->num_items += size;
+    memcpy(snapshot->items + snapshot->num_items, items, (size_t)size * sizeof(PyObject *));
+    snapshot->num_items += size;
 }
 
 static int
@@ -233,7 +273,7 @@ snapshot_items(Walk *w, const FjNode *node, PyObject *object, Place place)
     if (size != (Py_ssize_t)node->arity) {
         return 0;
     }
-    add_container(w->memo, object, place, items, size);
+    add_container(w->snapshot, object, place, items, size);
     for (Py_ssize_t i = 0; i < size; i++) {
         if (!snapshot_node(w, items[i])) {
             return 0;
@@ -257,7 +297,7 @@ snapshot_dict(Walk *w, PyObject *keys, uint32_t count, PyObject *dict)
         PyDict_GET_SIZE(dict) != (Py_ssize_t)count) {
         return 0; /* or items were deleted */
     }
-    add_container(w->memo, dict, place, entries, size);
+    add_container(w->snapshot, dict, place, entries, size);
     for (uint32_t i = 0; i < count; i++) {
         PyObject *wanted = PyTuple_GET_ITEM(keys, i), *key, *value;
         if (!fj_compat_dict_next(dict, &position, &key, &value) || key != wanted) {
@@ -284,9 +324,9 @@ snapshot_attributes(Walk *w, const FjNode *node, PyObject *object)
         return 0;
     }
     int has_dict = view.values == NULL;
-    add_container(w->memo, object, has_dict ? IN_ITS_DICT : IN_VALUES,
+    add_container(w->snapshot, object, has_dict ? IN_ITS_DICT : IN_VALUES,
                   has_dict ? &view.dict : view.values, has_dict ? 1 : view.used);
-    w->memo->containers[w->memo->num_containers - 1].kind =
+    w->snapshot->containers[w->snapshot->num_containers - 1].kind =
         node->code == FJ_OBJECT ? kind : NULL;
     if (has_dict) {
         return view.dict != NULL && snapshot_dict(w, kind->names, node->arity, view.dict);
@@ -313,15 +353,20 @@ snapshot_object(Walk *w, const FjNode *node, PyObject *object)
     if (!keeps_all(kind, IN_SLOTS)) {
         return 0;
     }
-    w->memo->containers[w->memo->num_containers++] = (Container){.object = object,
-                                                                 .type = Py_TYPE(object),
-                                                                 .kind = kind,
-                                                                 .size = node->arity,
-                                                                 .place = IN_SLOTS};
-    PyObject **items = w->memo->items + w->memo->num_items;
-    w->memo->num_items += node->arity;
+    w->snapshot->containers[w->snapshot->num_containers++] =
+        (Container){.object = object,
+                    .type = Py_TYPE(object),
+                    .kind = kind,
+                    .size = node->arity,
+                    .place = IN_SLOTS};
+    Container *container = &w->snapshot->containers[w->snapshot->num_containers - 1];
+    PyObject **items = w->snapshot->items + w->snapshot->num_items;
+    w->snapshot->num_items += node->arity;
     for (uint32_t i = 0; i < node->arity; i++) {
         items[i] = fj_fields_peek_object(object, &view, kind, i);
+        if (i == 0 && kind->dynamic == 1 && w->next->code == FJ_ARRAY) {
+            container->array = (uint32_t)w->snapshot->num_arrays + 1;
+        }
         if (items[i] == NULL || !snapshot_node(w, items[i])) {
             return 0;
         }
@@ -335,9 +380,13 @@ snapshot_of(Walk *w, const FjNode *node, PyObject *object)
 {
     switch (node->code) {
     case FJ_ARRAY:
-        w->memo->arrays[w->memo->num_arrays++] = object;
-        return Py_TYPE(object) == w->structure->registry->array_type;
+        w->snapshot->arrays[w->snapshot->num_arrays++] = object;
+        return fj_registry_is_array_type(w->structure->registry, Py_TYPE(object));
     case FJ_STATIC:
+        if (object == node->aux && (node->flags & FJ_NODE_BARE)) {
+            add_container(w->snapshot, object, IN_NOTHING, no_items, 0);
+            return fj_structure_is_bare(w->structure, node);
+        }
         return object == node->aux && (node->flags & FJ_NODE_INERT);
     case FJ_NONE:
         return object == Py_None;
@@ -381,88 +430,100 @@ snapshot_node(Walk *w, PyObject *object)
     return result;
 }
 
-/* The node of the argument with the most nodes, and its parameter. */
-static uint32_t
-find_largest(const FjStructure *structure, Py_ssize_t *parameter)
+/* Gives the memo the first arguments that are large enough; the largest one if none is. */
+static void
+choose_arguments(FjMemo *memo, const FjStructure *structure)
 {
-    uint32_t largest = 0, size = 0, node = 1;
-    for (uint32_t i = 0; i < structure->nodes[0].arity; i++) {
-        uint32_t end = structure->info[node].subtree_end;
-        if (end - node > size) {
-            largest = node;
-            size = end - node;
-            *parameter = i;
+    uint32_t node = 1, largest = 0;
+    for (uint32_t i = 0; i < structure->nodes[0].arity && memo->count < FJ_MEMO_ARGUMENTS;
+         i++) {
+        uint32_t end = structure->info[node].subtree_end, size = end - node;
+        int is_large = size >= FJ_MEMO_MIN_NODES;
+        if (is_large || (memo->count == 0 && size > largest)) {
+            memo->snapshots[memo->count].capture.parameter = i;
+            memo->snapshots[memo->count].node = node;
+            memo->snapshots[memo->count].required_streak = 2;
+            memo->count += is_large;
+            largest = size;
         }
         node = end;
     }
-    return largest;
-}
-
-static FjMemo *
-new_memo(const FjStructure *structure)
-{
-    FjMemo *memo = PyMem_Calloc(1, sizeof(FjMemo));
-    if (memo != NULL) {
-        memo->node = find_largest(structure, &memo->capture.parameter);
-        memo->required_streak = 2;
-    }
-    return memo;
+    memo->count += memo->count == 0 && largest > 0;
 }
 
 static void
-take_snapshot(FjMemo *memo, FjStructure *structure, PyObject *object)
+take_snapshot(Snapshot *snapshot, FjStructure *structure, PyObject *object)
 {
-    uint32_t end = structure->info[memo->node].subtree_end;
+    uint32_t end = structure->info[snapshot->node].subtree_end;
     /* Each node is an item of one block at most.  The keys of dicts are items too, and the
      * attributes of a container may be in a dict. */
-    size_t items = end - memo->node, containers = 0, arrays = 0;
-    for (uint32_t i = memo->node; i < end; i++) {
+    size_t items = end - snapshot->node, containers = 0, arrays = 0;
+    for (uint32_t i = snapshot->node; i < end; i++) {
         const FjNode *node = &structure->nodes[i];
         int has_dict =
             node->code == FJ_DICT || node->code == FJ_MODULE || node->code == FJ_OBJECT;
         items += has_dict ? DICT_ITEM * node->arity + 1 : 0;
-        containers +=
-            (node->code > FJ_NONE) + (node->code == FJ_MODULE || node->code == FJ_OBJECT);
+        containers += (node->code == FJ_STATIC && (node->flags & FJ_NODE_BARE)) +
+                      (node->code > FJ_NONE) +
+                      (node->code == FJ_MODULE || node->code == FJ_OBJECT);
         arrays += node->code == FJ_ARRAY;
     }
-    memo->containers = PyMem_Calloc(containers, sizeof(Container));
-    memo->items = PyMem_Calloc(items, sizeof(PyObject *));
-    memo->arrays = PyMem_Calloc(arrays, sizeof(PyObject *));
-    Walk w = {.memo = memo, .structure = structure, .next = structure->nodes + memo->node};
-    if (memo->containers == NULL || memo->items == NULL || memo->arrays == NULL ||
+    snapshot->containers = PyMem_Calloc(containers, sizeof(Container));
+    snapshot->items = PyMem_Calloc(items, sizeof(PyObject *));
+    snapshot->arrays = PyMem_Calloc(arrays, sizeof(PyObject *));
+    Walk w = {.snapshot = snapshot,
+              .structure = structure,
+              .next = structure->nodes + snapshot->node};
+    if (snapshot->containers == NULL || snapshot->items == NULL || snapshot->arrays == NULL ||
         !snapshot_node(&w, object)) {
-        discard_snapshot(memo);
+        discard_snapshot(snapshot);
         return;
     }
-    memo->capture.object = object;
-    memo->capture.arrays = memo->arrays;
-    memo->capture.count = memo->num_arrays;
+    snapshot->capture.object = object;
+    snapshot->capture.arrays = snapshot->arrays;
+    snapshot->capture.count = snapshot->num_arrays;
+    snapshot->capture.number = ++structure->registry->num_snapshots;
 }
 
 void
 fj_memo_update(FjMemo **memo_place, FjStructure *structure, PyObject *const *arguments)
 {
     FjMemo *memo = *memo_place;
-    if (structure->may_run_python ||
-        (memo == NULL && (memo = *memo_place = new_memo(structure)) == NULL)) {
+    if (structure->may_run_python) {
         return;
     }
-    PyObject *object = arguments[memo->capture.parameter];
-    if (memo->capture.object != NULL || object == NULL) {
-        return;
+    if (memo == NULL) {
+        memo = *memo_place = PyMem_Calloc(1, sizeof(FjMemo));
+        if (memo == NULL) {
+            return;
+        }
+        choose_arguments(memo, structure);
     }
-    memo->streak = object == memo->candidate ? memo->streak + 1 : 1;
-    memo->candidate = object;
-    if (memo->streak >= memo->required_streak) {
-        take_snapshot(memo, structure, object);
+    for (Py_ssize_t i = 0; i < memo->count; i++) {
+        Snapshot *snapshot = &memo->snapshots[i];
+        PyObject *object = arguments[snapshot->capture.parameter];
+        if (snapshot->capture.object != NULL || object == NULL) {
+            continue;
+        }
+        snapshot->streak = object == snapshot->candidate ? snapshot->streak + 1 : 1;
+        snapshot->candidate = object;
+        if (snapshot->streak >= snapshot->required_streak) {
+            take_snapshot(snapshot, structure, object);
+        }
     }
+}
+
+int
+fj_memo_is_full(const FjMemo *memo, Py_ssize_t count)
+{
+    return memo != NULL && memo->count == count;
 }
 
 void
 fj_memo_free(FjMemo *memo)
 {
-    if (memo != NULL) {
-        free_snapshot(memo);
-        PyMem_Free(memo);
+    for (Py_ssize_t i = 0; memo != NULL && i < memo->count; i++) {
+        free_snapshot(&memo->snapshots[i]);
     }
+    PyMem_Free(memo);
 }

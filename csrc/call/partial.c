@@ -129,7 +129,7 @@ copy_and_capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
     if (structure != NULL) {
         copy = fj_build_tree(structure, arrays.items);
     }
-    if (copy != NULL && !structure->may_run_python && parameter >= 0) {
+    if (copy != NULL && !structure->may_run_python && !structure->has_bare && parameter >= 0) {
         PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
         if (tuple == NULL || PyList_Append(self->arrays, tuple) < 0) {
             Py_CLEAR(copy);

@@ -133,6 +133,7 @@ struct FjRegistry {
     PyObject *keyed;   /* tuple of pairs (type, key), or NULL: see statics.h */
     PyObject *forget;  /* the callback of the weak references to types */
     PyObject *weakrefs;
+    unsigned long long num_snapshots; /* see memo.c */
 };
 
 /* The number of fields of an FJ_MODULE or FJ_OBJECT. */

@@ -83,27 +83,38 @@ rule_of(const FjRegistry *registry, PyTypeObject *type)
                                                    : BY_TYPE;
 }
 
+/* Whether all items of a tuple are inert.  A tuple in a tuple counts as not inert: it is rare,
+ * and following it would need a recursion check, which can raise. */
+static int
+has_inert_items(FjRegistry *registry, PyObject *tuple)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        if (rule_of(registry, Py_TYPE(PyTuple_GET_ITEM(tuple, i))) > COMPLEX) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 int
 fj_static_is_inert(FjRegistry *registry, PyObject *value)
 {
-    switch (rule_of(registry, Py_TYPE(value))) {
-    case BY_IDENTITY:
-    case BY_VALUE:
-    case FLOAT:
-    case COMPLEX:
-        return 1;
-    case TUPLE:
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); i++) {
-            /* A tuple in a tuple counts as not inert.  It is rare, and following it would need
-             * a recursion check, which can raise. */
-            if (rule_of(registry, Py_TYPE(PyTuple_GET_ITEM(value, i))) > COMPLEX) {
-                return 0;
-            }
-        }
-        return 1;
-    default:
+    Rule rule = rule_of(registry, Py_TYPE(value));
+    return rule <= COMPLEX || (rule == TUPLE && has_inert_items(registry, value));
+}
+
+int
+fj_static_is_bare(FjRegistry *registry, PyObject *value)
+{
+    const PyTypeObject *type = Py_TYPE(value);
+    /* A subclass of tuple cannot have slots: all that it can add is a __dict__. */
+    if (!PyTuple_Check(value) || !compares_like(type, &PyTuple_Type) ||
+        (registry->keyed != NULL && registered_key(registry, type) != NULL)) {
         return 0;
     }
+    PyObject **dict = _PyObject_GetDictPtr(value);
+    return dict != NULL && (*dict == NULL || PyDict_GET_SIZE(*dict) == 0) &&
+           has_inert_items(registry, value);
 }
 
 int

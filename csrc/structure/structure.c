@@ -27,7 +27,7 @@ fj_structure_new(FjRegistry *registry)
     self->all_leaves = self->open_leaves = 0;
     self->static_leaves = NULL;
     self->paths = NULL;
-    self->every_leaf = self->may_run_python = self->hashed = 0;
+    self->every_leaf = self->has_bare = self->may_run_python = self->hashed = 0;
     self->hash = 0;
     self->weakrefs = NULL;
     return self;
@@ -51,6 +51,12 @@ fj_structure_grow(FjStructure *self)
     memmove(self->info, nodes + self->capacity, self->count * sizeof(FjNodeInfo));
     self->capacity = capacity;
     return 0;
+}
+
+void
+fj_structure_set_type(FjStructure *self, PyTypeObject *type)
+{
+    self->info[self->count - 1].type = (PyTypeObject *)Py_NewRef((PyObject *)type);
 }
 
 Py_ssize_t

@@ -123,6 +123,7 @@
 
 #include "base/common.h"
 #include "structure/registry.h"
+#include "structure/statics.h"
 
 /* The flags of a node. */
 enum {
@@ -132,6 +133,8 @@ enum {
                            * int, so that comparing it with another such key runs no code */
     FJ_NODE_WRAPPER = 4,  /* MODULE: it counts as a wrapper (fj_fields_is_wrapper), whose
                            * attributes are children, after the fields */
+    FJ_NODE_BARE = 4,     /* STATIC: not INERT, but the object in `aux` always equals itself as
+                           * long as it is of the class in FjNodeInfo.type and bare (statics.h) */
     FJ_NODE_FIELD = 8,    /* STATIC: not a leaf, so it need not be hashable, see statics.h */
     FJ_NODE_LEAVES = 16,  /* TUPLE, LIST: all children are leaves, and have no nodes */
     FJ_NODE_SHALLOW = 32, /* no child has child nodes */
@@ -145,7 +148,7 @@ enum {
  *   code                    aux                            FjNodeInfo.type  .hash
  *   ----                    ---                            ---------------  -----
  *   ARRAY, NONE, MISSING    -                              -                -
- *   STATIC                  the value                      -                of the value
+ *   STATIC                  the value                      - (BARE: class)  of the value
  *   TUPLE                   the tuple if it is constant    -                -
  *   LIST                    -                              -                -
  *   DICT, ORDERED_DICT,
@@ -226,9 +229,10 @@ struct FjStructure {
     PyObject **static_leaves;
     PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
     int every_leaf;  /* made by fj_flatten_leaves, for which every leaf is an array */
-    int may_run_python;  /* there is a node whose match runs Python code: a STATIC that is not
-                          * immutable, a CUSTOM, an OBJECT whose fields are not plain
-                          * (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS */
+    int has_bare;    /* there is a STATIC node with FJ_NODE_BARE */
+    int may_run_python;  /* there is a node whose match runs Python code: a STATIC that is
+                          * neither immutable nor BARE, a CUSTOM, an OBJECT whose fields are not
+                          * plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS */
     uint32_t open_nodes; /* the number of nodes that have been appended and not yet closed */
     int hashed;          /* fj_structure_hash has succeeded */
     Py_hash_t hash;
@@ -240,6 +244,14 @@ static inline const FjNodeInfo *
 fj_structure_info(const FjStructure *structure, const FjNode *node)
 {
     return &structure->info[node - structure->nodes];
+}
+
+/* Whether the value of a node with FJ_NODE_BARE is as it was.  Runs no Python code. */
+static inline int
+fj_structure_is_bare(const FjStructure *structure, const FjNode *node)
+{
+    return Py_TYPE(node->aux) == fj_structure_info(structure, node)->type &&
+           fj_static_is_bare(structure->registry, node->aux);
 }
 
 /* The first node after the subtree of `node`. */
@@ -288,6 +300,9 @@ fj_structure_add(FjStructure *structure, FjKindCode code, PyObject *aux)
     structure->info[index] = (FjNodeInfo){.subtree_end = index + 1};
     return node;
 }
+
+/* Sets the class of the node that was added last. */
+void fj_structure_set_type(FjStructure *structure, PyTypeObject *type);
 
 /* Appends a node whose children are appended after it, with new references to `type` and
  * `aux`, which may be NULL.  Returns the index of the node, or -1 with an error. */

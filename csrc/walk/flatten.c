@@ -56,16 +56,22 @@ static int
 add_static(Walk *w, PyObject *object, int flag)
 {
     int immutable = flag != FJ_NODE_PER_INSTANCE && fj_static_is_inert(registry_of(w), object);
-    if (FJ_UNLIKELY(!immutable)) {
-        immutable =
-            flag == FJ_NODE_PER_INSTANCE ? 0 : fj_static_is_immutable(registry_of(w), object);
-        w->structure->may_run_python |= !immutable;
+    int bare = 0;
+    if (FJ_UNLIKELY(!immutable && flag != FJ_NODE_PER_INSTANCE)) {
+        immutable = fj_static_is_immutable(registry_of(w), object);
+        bare = !immutable && fj_static_is_bare(registry_of(w), object);
     }
     FjNode *node = immutable < 0 ? NULL : fj_structure_add(w->structure, FJ_STATIC, object);
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint8_t)(flag | (immutable ? FJ_NODE_INERT : 0));
+    node->flags =
+        (uint8_t)(flag | (immutable ? FJ_NODE_INERT : 0) | (bare ? FJ_NODE_BARE : 0));
+    if (FJ_UNLIKELY(bare)) {
+        fj_structure_set_type(w->structure, Py_TYPE(object));
+        w->structure->has_bare = 1;
+    }
+    w->structure->may_run_python |= !immutable && !bare;
     return 0;
 }
 

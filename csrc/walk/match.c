@@ -113,6 +113,10 @@ match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, 
     if (Py_TYPE(object) != Py_TYPE(expected)) {
         return FJ_MATCH_NO;
     }
+    if (node->code == FJ_STATIC && (node->flags & FJ_NODE_BARE) && object == expected &&
+        fj_structure_is_bare(m->structure, node)) {
+        return FJ_MATCH_YES;
+    }
     if (FJ_UNLIKELY(node->flags & FJ_NODE_PER_INSTANCE)) {
         return match_per_instance(m, node, object);
     }
@@ -580,7 +584,7 @@ match_argument(Match *m, PyObject *object, Py_ssize_t parameter, const FjCapture
 
 static FjMatch
 match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
-          const FjNode *first, const FjCapture *captures, Py_ssize_t captured,
+          const FjNode *first, const FjCapture *captures, Py_ssize_t *captured,
           FjLeafBuf *arrays)
 {
     Py_ssize_t before = arrays->count;
@@ -595,7 +599,7 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
             return FJ_MATCH_ERROR;
         }
         for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
-            result = match_argument(&m, objects[i], i, captures, captured);
+            result = match_argument(&m, objects[i], i, captures, *captured);
         }
         fj_compat_leave_frames(m.holds_references);
         if (FJ_LIKELY(result == FJ_MATCH_YES)) {
@@ -607,13 +611,13 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
         }
         m.next = first;
         m.holds_references = 1;
-        captured = 0; /* Python code may change the captured arguments during the walk */
+        *captured = 0; /* Python code may change the captured arguments during the walk */
     }
 }
 
 FjMatch
 fj_match_arguments(FjStructure *structure, PyObject *const *arguments,
-                   const FjCapture *captures, Py_ssize_t count, FjLeafBuf *arrays)
+                   const FjCapture *captures, Py_ssize_t *count, FjLeafBuf *arrays)
 {
     return match_all(structure, arguments, structure->nodes[0].arity, structure->nodes + 1,
                      captures, count, arrays);
@@ -622,5 +626,6 @@ fj_match_arguments(FjStructure *structure, PyObject *const *arguments,
 FjMatch
 fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
 {
-    return match_all(structure, &tree, 1, structure->nodes, NULL, 0, arrays);
+    Py_ssize_t captured = 0;
+    return match_all(structure, &tree, 1, structure->nodes, NULL, &captured, arrays);
 }

@@ -15,10 +15,11 @@ typedef enum {
 /* An argument that need not be walked, because its structure and arrays have been found
  * before: see partial.c and memo.c.  All members are borrowed. */
 typedef struct {
-    Py_ssize_t parameter;    /* index of the parameter */
-    PyObject *object;        /* the argument */
-    PyObject *const *arrays; /* the arrays in it, in order */
-    Py_ssize_t count;        /* number of arrays */
+    Py_ssize_t parameter;      /* index of the parameter */
+    PyObject *object;          /* the argument */
+    PyObject *const *arrays;   /* the arrays in it, in order */
+    Py_ssize_t count;          /* number of arrays */
+    unsigned long long number; /* of the snapshot in memo.c; 0 for an argument of partial.c */
 } FjCapture;
 
 /* Pushes the arrays of the arguments (or of the tree) and returns FJ_MATCH_YES if they have
@@ -28,10 +29,11 @@ typedef struct {
  *
  * `captures` are `count` arguments that were found to have the Structure of their parameter.
  * If an argument is still the captured object, its arrays are pushed and it is not walked.  A
- * walk that has to begin again because it needs Python code ignores the captures.
+ * walk that has to begin again because it needs Python code ignores the captures, and sets
+ * `*count` to 0.
  */
 FjMatch fj_match_arguments(FjStructure *structure, PyObject *const *arguments,
-                           const FjCapture *captures, Py_ssize_t count, FjLeafBuf *arrays);
+                           const FjCapture *captures, Py_ssize_t *count, FjLeafBuf *arrays);
 FjMatch fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays);
 
 #endif

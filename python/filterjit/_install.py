@@ -1,24 +1,27 @@
-"""Replacing ``equinox.filter_jit`` in a whole program.
+"""Replacing ``equinox.filter_jit`` and ``flax.nnx.jit`` in a whole program.
 
-`install` changes two things. ``equinox.filter_jit`` becomes `filterjit.filter_jit`. Functions that
-Equinox's filter_jit has returned call a FilterJit of the same function: those that exist already,
-and those that libraries make later with a reference to Equinox's filter_jit that they took before
-(Diffrax does).
+`install` changes two things of Equinox. ``equinox.filter_jit`` becomes `filterjit.filter_jit`.
+Functions that Equinox's filter_jit has returned call a FilterJit of the same function: those that
+exist already, and those that libraries make later with a reference to Equinox's filter_jit that
+they took before (Diffrax does).
 
-`install` does not import Equinox. If the program has not imported it yet, an import hook makes the
-changes when it does. JAX is not imported either, so that the program can set JAX's options after
+Of Flax, ``flax.nnx.jit`` and ``flax.nnx.compat.jit`` become `filterjit.nnx.jit`. Functions that
+they returned before stay as they are.
+
+`install` imports neither Equinox nor Flax. If the program has not imported one of them yet, an
+import hook makes the changes when it does. JAX is not imported either, so that the program can set JAX's options after
 `install`.
 """
 
 import contextlib
+import functools
 import importlib
 import os
 import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
-from types import ModuleType
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ._base._after_import import AfterImport
@@ -36,27 +39,74 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-class _EquinoxHook(AfterImport):
-    """Replaces Equinox's filter_jit right after the program has imported Equinox."""
+_Changes = list[tuple[Any, str, Any]]
+"""What becomes what: (owner, name of an attribute, its new value)."""
 
-    def __init__(self) -> None:
-        super().__init__("equinox", _equinox_imported)
 
-    def add(self) -> None:
+class _Peer:
+    """A library in which something is replaced, now or right after the program has imported it.
+
+    Attributes:
+        wanted: whether `install` was called, and `uninstall` not since.
+    """
+
+    def __init__(self, module: str, changes: Callable[[], _Changes | None]) -> None:
+        self.wanted = False
+        self._module = module
+        self._changes = changes
+        self._hook = AfterImport(module, self._imported)
+        self._before: _Changes | None = None  # what was replaced, if anything is
+
+    def _imported(self) -> None:
         with _lock:
-            if _wanted:
-                super().add()
+            if self.wanted:
+                self._replace()
+
+    def _replace(self) -> None:
+        if self._before is not None:
+            return
+        changes = self._changes()
+        if changes is None:
+            return
+        before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+        try:
+            _apply(changes)
+            self._before = before
+        except BaseException:
+            _apply(before)
+            self._before = None
+            raise
+
+    def install(self) -> None:
+        if self._module in sys.modules:
+            # Waits if another thread is importing it, so it has to come before taking the lock.
+            importlib.import_module(self._module)
+        with _lock:
+            self.wanted = True
+            if self._module in sys.modules:
+                self._replace()
+            else:
+                self._hook.add()
+
+    def uninstall(self) -> None:
+        with _lock:
+            self.wanted = False
+            self._hook.remove()
+            before = self._before
+            if before is None:
+                return
+            try:
+                _apply(before)
+                self._before = None
+            except BaseException:
+                _apply(before)
+                self._before = None
+                raise
 
 
-def _equinox_imported() -> None:
-    with _lock:
-        if _wanted:
-            _replace()
-
-
-_hook = _EquinoxHook()
-_wanted = False
-_replacement: "_Replacement | None" = None
+def _apply(changes: _Changes) -> None:
+    for owner, name, value in changes:
+        setattr(owner, name, value)
 
 
 _COUNTERPART = "__filterjit_counterpart__"
@@ -106,49 +156,9 @@ def _make_counterpart(wrapper: Any) -> Any:
     return make_filter_jit(fun, donate, jitkwargs, signature)
 
 
-class _Replacement:
-    """The changes to Equinox, which can be made and undone."""
-
-    def __init__(self, equinox: ModuleType, wrapper_type: type) -> None:
-        from ._jit._decorator import filter_jit
-
-        of = _counterpart_of
-        original_call, original_lower = wrapper_type.__call__, wrapper_type.lower  # type: ignore[attr-defined]
-
-        def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            f = of(self)
-            return original_call(self, *args, **kwargs) if f is None else f(*args, **kwargs)
-
-        def lower(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-            f = of(self)
-            return original_lower(self, *args, **kwargs) if f is None else f.lower(*args, **kwargs)
-
-        changes = (
-            (equinox, "filter_jit", filter_jit),
-            (wrapper_type, "__call__", __call__),
-            (wrapper_type, "lower", lower),
-        )
-        self._changes = changes
-        self._before = tuple((owner, name, getattr(owner, name)) for owner, name, _ in changes)
-
-    def apply(self) -> None:
-        self._set(self._changes)
-
-    def undo(self) -> None:
-        self._set(self._before)
-
-    @staticmethod
-    def _set(changes: tuple[tuple[Any, str, Any], ...]) -> None:
-        for owner, name, value in changes:
-            setattr(owner, name, value)
-
-
-def _replace() -> None:
-    global _replacement
-    if _replacement is not None:
-        return
+def _changes_of_equinox() -> _Changes | None:
     from ._base import _jax_compat
+    from ._jit._decorator import filter_jit
 
     _jax_compat.hide_from_tracebacks(__file__)
     equinox = sys.modules["equinox"]
@@ -158,83 +168,98 @@ def _replace() -> None:
             "filterjit cannot replace filter_jit in Equinox "
             f"{getattr(equinox, '__version__', '(unknown version)')}, whose internals it does not "
             "support; the program runs on Equinox's own. `filterjit.filter_jit` itself works.",
-            stacklevel=3,
+            stacklevel=4,
         )
-        return
-    replacement = _Replacement(equinox, wrapper_type)
-    try:
-        replacement.apply()
-        _replacement = replacement
-    except BaseException:
-        replacement.undo()
-        raise
+        return None
+    of = _counterpart_of
+    original_call, original_lower = wrapper_type.__call__, wrapper_type.lower  # type: ignore[attr-defined]
+
+    def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        f = of(self)
+        return original_call(self, *args, **kwargs) if f is None else f(*args, **kwargs)
+
+    def lower(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        f = of(self)
+        return original_lower(self, *args, **kwargs) if f is None else f.lower(*args, **kwargs)
+
+    return [
+        (equinox, "filter_jit", filter_jit),
+        (wrapper_type, "__call__", __call__),
+        (wrapper_type, "lower", lower),
+    ]
+
+
+def _changes_of_flax() -> _Changes:
+    from . import nnx as ours
+
+    nnx = sys.modules["flax.nnx"]
+    changes: _Changes = [(nnx, "jit", ours.jit)]
+    compat = getattr(nnx, "compat", None)
+    if hasattr(compat, "jit"):
+        jit = functools.partial(ours.jit, graph=True, graph_updates=True)
+        changes.append((compat, "jit", jit))
+    return changes
+
+
+_equinox = _Peer("equinox", _changes_of_equinox)
+_flax = _Peer("flax.nnx", _changes_of_flax)
 
 
 def is_installed() -> bool:
     """Whether `install` was called, and `uninstall` not since."""
-    return _wanted
+    return _equinox.wanted
 
 
 @public
-def install() -> None:
-    """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit` in the whole program.
+def install(*, flax: bool = True) -> None:
+    """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit`, and ``flax.nnx.jit`` by
+    `filterjit.nnx.jit`, in the whole program.
 
-    Functions that Equinox's filter_jit has returned before run on filterjit too. If the
-    program has not imported Equinox yet, the replacement happens when it does. A second call does
-    nothing.
+    Functions that Equinox's filter_jit has returned before run on filterjit too; those that
+    ``flax.nnx.jit`` has returned before stay as they are. If the program has not imported Equinox
+    or Flax NNX yet, the replacement happens when it does. A second call does nothing.
 
     With a version of Equinox that filterjit does not support, it issues a ``UserWarning`` and
-    changes nothing.
+    changes nothing there. With such a version of Flax, all calls are made by ``flax.nnx.jit``.
+
+    Arguments:
+        flax: whether to replace ``flax.nnx.jit``, which is also ``flax.nnx.compat.jit``.
     """
-    global _wanted
-    if "equinox" in sys.modules:
-        # Waits if another thread is importing it, so it has to come before taking the lock.
-        importlib.import_module("equinox")
-    with _lock:
-        _wanted = True
-        if "equinox" in sys.modules:
-            _replace()
-        else:
-            _hook.add()
+    _equinox.install()
+    if flax:
+        _flax.install()
 
 
 @public
 def uninstall() -> None:
     """Undoes `install`.
 
-    Functions that `filterjit.filter_jit` has returned in the meantime remain as they are. Those
-    that Equinox's filter_jit has returned run on Equinox again. A second call does nothing.
+    Functions that `filterjit.filter_jit` and `filterjit.nnx.jit` have returned in the meantime
+    remain as they are. Those that Equinox's filter_jit has returned run on Equinox again. A second
+    call does nothing.
     """
-    global _replacement, _wanted
-    with _lock:
-        _wanted = False
-        _hook.remove()
-        replacement = _replacement
-        if replacement is None:
-            return
-        try:
-            replacement.undo()
-            _replacement = None
-        except BaseException:
-            replacement.undo()
-            _replacement = None
-            raise
+    _equinox.uninstall()
+    _flax.uninstall()
 
 
 @public
 @contextlib.contextmanager
-def installed() -> Iterator[None]:
+def installed(*, flax: bool = True) -> Iterator[None]:
     """Returns a context manager that calls `install`, and at the end `uninstall`.
 
-    If filterjit was installed before, it remains installed.
+    What was installed before remains installed.
     """
-    before = _wanted
+    added = [peer for peer in (_equinox, _flax) if not peer.wanted]
     try:
-        install()
+        install(flax=flax)
         yield
-        if not before:
-            uninstall()
+        _uninstall(added)
     except BaseException:
-        if not before:
-            uninstall()
+        _uninstall(added)
         raise
+
+
+def _uninstall(peers: list[_Peer]) -> None:
+    for peer in peers:
+        peer.uninstall()

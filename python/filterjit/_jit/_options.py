@@ -135,7 +135,7 @@ def make_filter_jit(
         options = _DEFAULT_OPTIONS[donate]
     else:
         options = Options(donate, jitkwargs, *given)
-    return _core.FilterJit(fun, options, signature, _attributes(fun))
+    return _core.FilterJit(fun, options, signature, attributes(fun))
 
 
 def make_retrace_options(
@@ -163,7 +163,7 @@ def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _c
     )
 
 
-def _attributes(fun: Any) -> dict[str, Any]:
+def attributes(fun: Any) -> dict[str, Any]:
     """Returns the attributes that ``functools.update_wrapper`` would copy."""
     found: dict[str, Any] = {}
     if isinstance(fun, types.FunctionType):  # of other objects, the __dict__ is their state

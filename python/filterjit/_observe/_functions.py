@@ -37,6 +37,8 @@ class FunctionRecord:
         calls, hits: the counters of the cache at the last `refresh`.
         dispatch: seconds that hits took; None if they were never timed.
         captured: the arrays that its last program captured.
+        handed_over: how many calls ``flax.nnx.jit`` made in the place of `filterjit.nnx.jit`, by
+            the reason for it.
         cache: returns the cache, or None if that has been collected.
     """
 
@@ -49,6 +51,7 @@ class FunctionRecord:
     hits: int = 0
     dispatch: float | None = None
     captured: Captured | None = None
+    handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     cache: Callable[[], _core.Cache | None] = lambda: None
 
     @property
@@ -59,7 +62,7 @@ class FunctionRecord:
     def is_empty(self) -> bool:
         """Whether the function was neither called nor compiled: two threads may both create a
         cache for one function, and one of the two is dropped."""
-        return not self.calls and not self.spent.total
+        return not self.calls and not self.spent.total and not self.handed_over
 
     def refresh(self) -> _core.Cache | None:
         """Reads the counters of the cache. Returns the cache, or None if that was collected."""
@@ -78,6 +81,7 @@ class FunctionRecord:
         if other.dispatch is not None:
             self.dispatch = (self.dispatch or 0.0) + other.dispatch
         self.captured = other.captured or self.captured
+        self.handed_over += other.handed_over
 
 
 def dispatch_seconds(nanoseconds: int, spent: Spent) -> float:
@@ -159,7 +163,11 @@ class _Functions:
         found: dict[Any, list[FunctionRecord]] = {}
         with self.lock:
             totals = [
-                dataclasses.replace(record, spent=dataclasses.replace(record.spent))
+                dataclasses.replace(
+                    record,
+                    spent=dataclasses.replace(record.spent),
+                    handed_over=record.handed_over.copy(),
+                )
                 for record in self._totals.values()
             ]
         for record in (*totals, *(record for _, record in self.live())):

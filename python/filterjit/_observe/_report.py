@@ -187,6 +187,10 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
     remarks = list(dict.fromkeys(text for v in variants for text in v["remarks"]))
     if whole.captured is not None:
         remarks.append(whole.captured.warning())
+    remarks += [
+        f"flax.nnx.jit made {count:,} of its calls: {reason}."
+        for reason, count in whole.handed_over.most_common()
+    ]
     file, line = whole.place or (None, None)
     return {
         "name": whole.name,
@@ -199,5 +203,6 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         **_cost_columns(whole.spent),
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),
         "variants": sorted(variants, key=total, reverse=True),
+        "handed_over": dict(whole.handed_over),
         "remarks": remarks,
     }

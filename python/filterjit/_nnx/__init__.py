@@ -1,0 +1,1 @@
+"""`filterjit.nnx`: jitted functions that update the Variables in their arguments."""

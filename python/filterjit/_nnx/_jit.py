@@ -1,0 +1,276 @@
+"""The decorator `jit`, and the type of the functions that it returns."""
+
+import collections
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .. import _core
+from .._base import _nnx_compat as compat
+from .._call._caches import MAXSIZE
+from .._jit._options import attributes, make_retrace_options
+from .._observe._causes import Explanation
+from .._observe._report import CacheInfo
+from .._observe._report_output import Report
+from .._observe._retraces import OnRetrace, check_on_retrace
+from ._options import NNXOptions
+from ._registry import registry
+from ._trace import NOT_TRACED, Body, Donation, GraphBody, HandOver, TreeBody
+
+_ANY = inspect.signature(lambda *args, **kwargs: None)
+
+
+class _NotGiven:
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+_NOT_GIVEN = _NotGiven()
+
+
+class NNXJit(_core.VariableJit):
+    """A function that `jit` has returned.
+
+    Attributes:
+        upstream: what ``flax.nnx.jit`` has returned for the same function and options.
+        handed_over: how many calls were made by `upstream`, by the reason for it.
+    """
+
+    upstream: Any
+    handed_over: collections.Counter[str]
+    _body: Body
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("upstream", "__wrapped__"):
+            raise AttributeError(name)
+        return getattr(self.upstream, name)
+
+    def __repr__(self) -> str:
+        return f"<nnx.jit of {self.__wrapped__!r}>"
+
+    def __get__(self, instance: Any, owner: Any = None, /) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    # ---- called by the C core ----
+
+    def _hand_over(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
+        __tracebackhide__ = True
+        if reason == NOT_TRACED and self._reason == NOT_TRACED:
+            del self._reason  # it may be traced again later
+        self.handed_over[reason] += 1
+        self._inner._parts()[0].record.handed_over = self.handed_over
+        return self.upstream(*args, **kwargs)
+
+    def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
+        return self._body.finish(answer, args, kwargs)
+
+    def _settle(self, _: None, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> None:
+        for node in self._body.nodes(args, kwargs):
+            if compat.is_variable(node):
+                compat.settle(node)
+
+    # ---- methods ----
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """Traces and lowers the function, as upstream does."""
+        return self.upstream.lower(*args, **kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Traces the function, as upstream does."""
+        return self.upstream.trace(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the shapes of the result, as upstream does."""
+        return self.upstream.eval_shape(*args, **kwargs)
+
+    def partial(self, *args: Any, **kwargs: Any) -> functools.partial[Any]:
+        """Returns the function with some arguments given; they are matched on each call."""
+        return functools.partial(self, *args, **kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Explains whether a call is a hit, and if not, why it compiles."""
+        found: Explanation = self._inner.explain(*args, **kwargs)
+        return found
+
+    def report(self) -> Report:
+        """Returns a `Report` of where the time of the function went.
+
+        It tells how many calls were handed over, and why; their time is not counted.
+        """
+        found: Report = self._inner.report()
+        return found
+
+    def cache_info(self) -> CacheInfo:
+        """Returns CacheInfo of the calls that were not handed over."""
+        found: CacheInfo = self._inner.cache_info()
+        return found
+
+    def clear_cache(self) -> None:
+        """Drops all compiled programs of the function."""
+        self._inner.clear_cache()
+        clear = getattr(self.upstream.jitted_fn, "clear_cache", None)
+        if clear is not None:
+            clear()
+
+
+def _indices(x: Any) -> tuple[int, ...]:
+    try:
+        return (operator.index(x),)
+    except TypeError:
+        return tuple(map(operator.index, x))
+
+
+def _donation(fun: Any, options: Mapping[str, Any]) -> Donation | None:
+    """Returns which arguments ``jax.jit`` donates; None if it is not known here."""
+    nums, names = options["donate_argnums"], options["donate_argnames"]
+    if nums is None and names is None:
+        return Donation(frozenset(), frozenset())
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    plain = [p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters]
+    positions = None if nums is None else frozenset(_indices(nums))
+    named = None if names is None else frozenset((names,) if isinstance(names, str) else names)
+    if positions is None:
+        assert named is not None
+        positions = frozenset(i for i, p in enumerate(parameters) if plain[i] and p.name in named)
+    elif named is None:
+        named = frozenset(p.name for i, p in enumerate(parameters) if plain[i] and i in positions)
+    if any(i < 0 for i in positions):
+        return None
+    return Donation(positions, named)
+
+
+def _signature(fun: Any, options: Mapping[str, Any]) -> inspect.Signature:
+    """Returns the parameters to bind by: those that `fun` itself takes.
+
+    ``f(1)`` and ``f(x=1)`` look the same by them, which they do not to ``jax.jit`` where both
+    numbers and names say what is donated.
+    """
+    numbered, named = options["donate_argnums"], options["donate_argnames"]
+    if (numbered is not None and named is not None) or hasattr(fun, "__signature__"):
+        return _ANY
+    try:
+        return inspect.signature(fun, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return _ANY
+
+
+def _not_covered(options: Mapping[str, Any]) -> str | None:
+    """Returns why all calls of a function with these options are upstream's; None if not all."""
+    if not compat.supported:
+        return "this version of Flax or JAX is not supported"
+    for name in ("static_argnums", "static_argnames", "in_shardings", "out_shardings"):
+        if options[name] is not None:
+            return f"{name} is given"
+    return None
+
+
+def jit(
+    fun: Any = _NOT_GIVEN,
+    *,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Iterable[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+    on_retrace: OnRetrace = None,
+    max_traces: int | None = None,
+    maxsize: int = MAXSIZE,
+) -> Any:
+    """Compiles a function of Modules, Variables and other pytrees, as ``flax.nnx.jit`` does.
+
+    The arguments up to `graph_updates` are those of ``flax.nnx.jit``, and have its defaults and
+    its meaning: Variables in the arguments are updated, and with ``graph=True`` so are attributes.
+    `on_retrace`, `max_traces` and `maxsize` are those of `filterjit.filter_jit`.
+
+    Calls that are not covered here are made by ``flax.nnx.jit``: with static arguments or
+    shardings, with a Variable or Module that occurs twice, under a trace. `handed_over` of the
+    function counts them.
+    """
+    if on_retrace is not None or max_traces is not None:
+        check_on_retrace(on_retrace, max_traces)
+    own: dict[str, Any] = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize}
+    modes: dict[str, Any] = {}
+    if compat.supported:
+        defaults = compat.default_modes()
+        modes["graph"] = defaults[0] if graph is None else graph
+        modes["graph_updates"] = defaults[1] if graph_updates is None else graph_updates
+    options: dict[str, Any] = {
+        "in_shardings": in_shardings,
+        "out_shardings": out_shardings,
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+        "keep_unused": keep_unused,
+        "device": device,
+        "backend": backend,
+        "inline": inline,
+        **modes,
+    }
+    if fun is _NOT_GIVEN:
+        return functools.partial(jit, **options, **own)
+    return _make(fun, options, own)
+
+
+def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
+    upstream = compat.upstream_jit(fun, **options)
+    function: Callable[..., Any] = getattr(upstream, "fun", fun)
+    reason, donation = _not_covered(options), _donation(function, options)
+    if donation is None and reason is None:
+        reason = "donate_argnums cannot be told"
+    donation = donation or Donation(frozenset(), frozenset())
+    signature = _signature(function, options)
+    graph = bool(options.get("graph"))
+    body: Body
+    if graph and options.get("graph_updates"):
+        body = GraphBody(function, signature, donation)
+    else:
+        body = TreeBody(function, signature, donation, graph)
+    traced = body.function()
+    functools.update_wrapper(traced, function, updated=())
+    jitkwargs = {
+        name: options[name]
+        for name, default in (
+            ("keep_unused", False),
+            ("device", None),
+            ("backend", None),
+            ("inline", False),
+        )
+        if options[name] != default
+    }
+    retraces = make_retrace_options(own["on_retrace"], own["max_traces"])
+    inner = _core.FilterJit(
+        traced,
+        NNXOptions(donation, jitkwargs, retraces, own["maxsize"]),
+        signature,
+        attributes(traced),
+    )
+    jitted: NNXJit = NNXJit(
+        inner,
+        registry,
+        compat.VARIABLE_TYPE,
+        compat.PRNG_KEY_TYPE or type,
+        compat.GUARDS,
+        HandOver,
+        graph + (graph and bool(options.get("graph_updates"))),
+    )
+    functools.update_wrapper(jitted, function)
+    jitted.upstream = upstream
+    jitted.handed_over = collections.Counter()
+    jitted._body = body
+    body.own(jitted)
+    if reason is not None:
+        jitted._reason = reason
+    return jitted

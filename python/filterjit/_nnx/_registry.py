@@ -1,0 +1,30 @@
+"""The registry of `filterjit.nnx`: the leaf rule is that of ``jax.jit``, numbers are traced."""
+
+from typing import Any
+
+import jax
+
+from .. import _core
+from .._base import _jax_compat
+from .._trees import _registry
+
+_NUMBERS = frozenset({bool, int, float, complex})
+
+
+def is_traced(x: Any) -> bool:
+    """Whether ``jax.jit`` takes and returns `x`."""
+    return type(x) in _NUMBERS or isinstance(x, (*_jax_compat.ARRAY_TYPES, jax.core.Tracer))
+
+
+def _classify(cls: type, x: Any) -> tuple[Any, ...]:
+    return ("array", None) if cls in _NUMBERS else _registry.classify(cls, x)
+
+
+registry: _core.Registry = _core.Registry(
+    array_type=_jax_compat.ARRAY_IMPL,
+    classify=_classify,
+    is_array=_registry.is_array,
+    flatten_one_level=_registry.flatten_one_level,
+    flatten_with_keys=_registry.flatten_with_keys,
+    missing=_registry.registry.missing,
+)

@@ -1,0 +1,243 @@
+"""What a trace runs: the user's function, and what finds out which Variables it has changed.
+
+The function that is traced returns a tuple (result, indices, values). `indices` are bytes, the
+numbers of the Variables that have changed in the order in which the C core meets them, and `values`
+are their new values. If there is more to update than values, `indices` is None: then the rest is
+for `Body.finish`, which runs after each call and is upstream's own code.
+
+Upstream's functions are called on the arguments of the trace, so errors and their texts are
+upstream's too.
+"""
+
+import inspect
+import struct
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from .. import _core
+from .._base import _nnx_compat as compat
+from ._registry import is_traced, registry
+
+
+class HandOver(Exception):
+    """Raised in a trace if the function must be left to upstream; its text is the reason."""
+
+
+NOT_TRACED = "jax.jit does not trace (jax_disable_jit)"
+
+
+class Donation:
+    """Which arguments are donated.
+
+    Attributes:
+        positions, names: of the donated arguments.
+    """
+
+    def __init__(self, positions: frozenset[int], names: frozenset[str]) -> None:
+        self.positions, self.names = positions, names
+
+    def __bool__(self) -> bool:
+        return bool(self.positions or self.names)
+
+    def donated(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, Any]]:
+        """Returns all arguments, each with whether it is donated."""
+        found = [(i in self.positions, x) for i, x in enumerate(args)]
+        return found + [(name in self.names, x) for name, x in kwargs.items()]
+
+
+def _pack(indices: list[int]) -> bytes:
+    return struct.pack(f"={len(indices)}I", *indices)
+
+
+class Body:
+    """The function that is traced, for one of upstream's modes."""
+
+    owner: Callable[[], Any]  # a weak reference to the VariableJit
+
+    def __init__(
+        self, fun: Callable[..., Any], signature: inspect.Signature, donation: Donation
+    ) -> None:
+        self.fun = fun
+        self.signature = signature
+        self.donation = donation
+
+    def function(self) -> Callable[..., Any]:
+        def traced(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+            __tracebackhide__ = True
+            return self.trace(args, kwargs)
+
+        return traced
+
+    def own(self, owner: Any) -> None:
+        self.owner = weakref.ref(owner)
+
+    def nodes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Returns the Variables and Pytrees in the arguments, in the order of a call."""
+        bound = self.signature.bind(*args, **kwargs).arguments
+        found: list[Any] = self.owner()._nodes(list(bound.values()))
+        return found
+
+    def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Returns the Variables and Pytrees in the arguments of a trace.
+
+        Raises:
+            HandOver: if upstream has to run the function, which has not run yet.
+        """
+        if compat.is_top_level():
+            raise HandOver(NOT_TRACED)
+        nodes = self.nodes(args, kwargs)
+        for cls in {type(node) for node in nodes}:
+            if compat.has_own_updates(cls):
+                raise HandOver(f"`{cls.__name__}` has methods of its own for updates")
+        if any(compat.is_variable(node) and compat.is_special(node) for node in nodes):
+            raise HandOver("a Variable is of a hijax type, or holds a jax.Ref")
+        if any(compat.has_static_tracer(node) for node in nodes):
+            raise HandOver("a static attribute is a tracer")
+        try:
+            hash(jax.tree.structure((args, kwargs)))
+        except Exception as e:
+            raise HandOver("a static attribute is not hashable") from e
+        return nodes
+
+    def donated_variables(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], variables: list[Any]
+    ) -> set[int]:
+        """Returns the numbers of the Variables in donated arguments."""
+        if not self.donation:
+            return set()
+        numbers = {id(variable): i for i, variable in enumerate(variables)}
+        return {
+            numbers[id(node)]
+            for donated, x in self.donation.donated(args, kwargs)
+            if donated
+            for node in self.owner()._nodes(x)
+            if compat.is_variable(node)
+        }
+
+    def checked(self, out: Any) -> Any:
+        if not all(is_traced(x) for x in jax.tree.leaves(out)):
+            raise HandOver("the result has a leaf that is no array and no number")
+        return out
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        raise NotImplementedError
+
+    def finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+
+class GraphBody(Body):
+    """``graph=True, graph_updates=True``: the call can change attributes, and return Modules."""
+
+    def __init__(
+        self, fun: Callable[..., Any], signature: inspect.Signature, donation: Donation
+    ) -> None:
+        super().__init__(fun, signature, donation)
+        self.updates = compat.GraphUpdates()
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        nodes = self.start(args, kwargs)
+        variables = [node for node in nodes if compat.is_variable(node)]
+        donated = self.donated_variables(args, kwargs, variables)
+        before = self.updates.split(nodes, compat.only_nodes((args, kwargs)))
+        values = [compat.raw_value(variable) for variable in variables]
+        out = self.fun(*args, **kwargs)
+        *after, out = self.updates.split(nodes, (*compat.only_nodes((args, kwargs)), out))
+        changed = [i for i, x in enumerate(variables) if compat.raw_value(x) is not values[i]]
+        leaves = _changed_leaves(before, tuple(after))
+        if (
+            leaves is None
+            or leaves[0] != len(changed)
+            or (donated and leaves[1] != len(variables))
+            or any(map(compat.is_node_states, _leaves(out, compat.is_node_states)))
+        ):
+            return self.checked(out), None, tuple(after)
+        changed = sorted({*changed, *donated})
+        return (
+            self.checked(out),
+            _pack(changed),
+            tuple(compat.raw_value(variables[i]) for i in changed),
+        )
+
+    def finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out, _, after = answer
+        return self.updates.merge(self.nodes(args, kwargs), (*after, out))[-1]
+
+
+def _leaves(tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any]:
+    leaves: list[Any] = jax.tree.leaves(tree, is_leaf=is_leaf)
+    return leaves
+
+
+def _changed_leaves(before: Any, after: Any) -> tuple[int, int] | None:
+    """Returns how many leaves of two trees of ``NodeStates`` are not the same object, and how many
+    leaves there are; None if the graphs differ."""
+    flat = [jax.tree.flatten(tree, is_leaf=compat.is_node_states) for tree in (before, after)]
+    if flat[0][1] != flat[1][1]:
+        return None
+    changed = total = 0
+    for old, new in zip(flat[0][0], flat[1][0], strict=True):
+        if not _core.same_static(registry, old.graphdef, new.graphdef):
+            return None
+        (xs,), (ys,) = old.states, new.states
+        if len(xs) != len(ys):
+            return None
+        changed += sum(x is not y for x, y in zip(xs, ys, strict=True))
+        total += len(xs)
+    return changed, total
+
+
+class TreeBody(Body):
+    """The modes that update Variables and nothing else: ``graph=False``, or, if `graph` is true,
+    ``graph_updates=False``."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        signature: inspect.Signature,
+        donation: Donation,
+        graph: bool,
+    ) -> None:
+        super().__init__(fun, signature, donation)
+        self.graph = graph
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        nodes = self.start(args, kwargs)
+        variables = [node for node in nodes if compat.is_variable(node)]
+        numbers = {id(variable): i for i, variable in enumerate(variables)}
+        kept = self.donated_variables(args, kwargs, variables)
+        tree = compat.to_tree((args, kwargs)) if self.graph else (args, kwargs)
+        current, snapshot = compat.snapshot(*tree)
+        out = self.fun(*args, **kwargs)
+        if self.graph:
+            out = compat.to_tree(out)
+        compat.check_no_aliases(current, out)
+        special = self.graph and any(map(compat.is_tree_state, _leaves(out, compat.is_tree_state)))
+        pairs = zip(
+            _leaves(current, compat.is_variable), _leaves(snapshot, compat.is_variable), strict=True
+        )
+        for variable, before in pairs:
+            if compat.is_variable(variable):
+                changed, more = compat.has_changed(variable, before)
+                special |= more
+                if changed:
+                    kept.add(numbers[id(variable)])
+        indices = sorted(kept)
+        if special:
+            updates = tuple(variables[i] for i in indices)
+            return self.checked(out), None, (_pack(indices), updates)
+        return (
+            self.checked(out),
+            _pack(indices),
+            tuple(compat.raw_value(variables[i]) for i in indices),
+        )
+
+    def finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out, _, (packed, updates) = answer
+        variables = [node for node in self.nodes(args, kwargs) if compat.is_variable(node)]
+        for (index,), update in zip(struct.iter_unpack("=I", packed), updates, strict=True):
+            variables[index].update_from_state(update)
+        return compat.from_tree(out) if self.graph else out

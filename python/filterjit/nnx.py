@@ -1,0 +1,8 @@
+"""``flax.nnx.jit`` with its dispatch in C.
+
+Importing this module imports Flax.
+"""
+
+from ._nnx._jit import NNXJit, jit
+
+__all__ = ["NNXJit", "jit"]

@@ -1,0 +1,115 @@
+"""`install` and `uninstall`: filterjit in the place of ``flax.nnx.jit``, and back."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+import filterjit
+from support.processes import run_code
+
+pytest.importorskip("flax.nnx")
+from flax import nnx
+
+import filterjit.nnx
+from filterjit._base import _nnx_compat as compat
+
+
+@pytest.fixture(autouse=True)
+def not_installed() -> Iterator[None]:
+    filterjit.uninstall()
+    yield
+    filterjit.uninstall()
+
+
+def test_install_and_uninstall() -> None:
+    originals = nnx.jit, nnx.compat.jit
+    filterjit.install()
+    filterjit.install()
+    assert nnx.jit is filterjit.nnx.jit
+    filterjit.uninstall()
+    assert (nnx.jit, nnx.compat.jit) == originals
+    filterjit.uninstall()
+    assert (nnx.jit, nnx.compat.jit) == originals
+
+
+def test_without_flax() -> None:
+    original = nnx.jit
+    filterjit.install(flax=False)
+    assert nnx.jit is original
+    with filterjit.installed():
+        assert nnx.jit is filterjit.nnx.jit
+    assert nnx.jit is original
+    assert filterjit._install.is_installed()
+    with filterjit.installed(flax=False):
+        assert nnx.jit is original
+
+
+def test_the_context_ends_with_an_error() -> None:
+    original = nnx.jit
+    with pytest.raises(ZeroDivisionError), filterjit.installed():
+        raise ZeroDivisionError
+    assert nnx.jit is original
+
+
+class Counter(nnx.Module):
+    def __init__(self) -> None:
+        self.count = nnx.Variable(jnp.zeros(()))
+
+
+def test_both_modes_of_graphs() -> None:
+    def f(m: Any) -> Any:
+        m.count[...] += 1
+        m.new = 1
+
+    def g(m: Any) -> Any:
+        m.count[...] += 1
+        return m.count[...]
+
+    before = nnx.jit(g)
+    with filterjit.installed():
+        m = Counter()
+        compatible = nnx.compat.jit(f)
+        assert isinstance(compatible, filterjit.nnx.NNXJit)
+        compatible(m)
+        assert m.count[...] == 1 and m.new == 1
+        assert not compatible.handed_over or not compat.supported
+        assert nnx.jit(g)(m) == 2
+        assert before(m) == 3
+        assert not isinstance(before, filterjit.nnx.NNXJit)
+
+
+PROGRAM = """
+import sys
+import filterjit
+filterjit.install()
+assert "flax" not in sys.modules and "jax" not in sys.modules
+from flax import nnx
+import filterjit.nnx
+assert nnx.jit is filterjit.nnx.jit
+filterjit.uninstall()
+assert nnx.jit is not filterjit.nnx.jit
+print("done")
+"""
+
+
+def test_flax_is_imported_later() -> None:
+    assert run_code(PROGRAM).stdout.strip() == "done"
+
+
+def test_a_report_tells_what_was_handed_over() -> None:
+    with filterjit.installed():
+
+        @nnx.jit(static_argnums=1)  # which is handed over
+        def with_static(m: Any, n: Any) -> Any:
+            return m.count[...] + n
+
+        m = Counter()
+        assert with_static(m, 1) == 1
+        assert with_static(m, 2) == 2
+    for report in (with_static.report(), filterjit.report()):
+        assert "flax.nnx.jit made 2 of its calls: static_argnums is given." in str(report)
+    row = with_static.report().as_dict()["functions"][0]
+    assert row["handed_over"] == {"static_argnums is given": 2}
+    assert row["name"].endswith("with_static")

@@ -1,0 +1,96 @@
+"""Runs the same program on Flax's ``nnx.jit`` and on `filterjit.nnx.jit`, and compares all of it."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+import filterjit.nnx
+
+MODES = {
+    "graph": {"graph": True, "graph_updates": True},
+    "graph without updates": {"graph": True, "graph_updates": False},
+    "tree": {"graph": False},
+}
+Program = Callable[[Callable[..., Any]], Iterator[Any]]
+
+
+def describe(x: Any, seen: dict[int, int] | None = None) -> Any:
+    """Returns all that there is in a tree: types, values, metadata, and what occurs twice."""
+    seen = {} if seen is None else seen
+    if isinstance(x, (nnx.Variable, nnx.Pytree)):
+        if id(x) in seen:
+            return "again", seen[id(x)]
+        seen[id(x)] = len(seen)
+    if isinstance(x, nnx.Variable):
+        metadata = {k: repr(v) for k, v in x.get_metadata().items()}
+        return type(x).__name__, describe(x.get_raw_value(), seen), metadata
+    if isinstance(x, nnx.Pytree):
+        items = {k: v for k, v in vars(x).items() if k != "_pytree__state"}
+        return type(x).__name__, {k: describe(items[k], seen) for k in sorted(items)}
+    if isinstance(x, jax.core.Tracer):
+        return "tracer"
+    if isinstance(x, jax.Array):
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return "key", np.asarray(jax.random.key_data(x)).tolist()
+        return "array", str(x.dtype), x.weak_type, np.asarray(x).tolist()
+    if isinstance(x, np.ndarray):
+        return "numpy", str(x.dtype), x.tolist()
+    if isinstance(x, dict):
+        return type(x).__name__, {k: describe(v, seen) for k, v in x.items()}
+    if isinstance(x, nnx.State):
+        return "State", describe(dict(x), seen)
+    if isinstance(x, (tuple, list)):
+        return type(x).__name__, [describe(y, seen) for y in x]
+    return repr(x) if isinstance(x, (str, int, float, bool, type(None))) else type(x).__name__
+
+
+def outcome(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Returns what a call returns or raises, described."""
+    try:
+        return "returned", describe(f(*args, **kwargs))
+    except Exception as e:
+        return "raised", type(e).__name__, str(e).split("\n")[0][:60]
+
+
+class Traces:
+    """Counts the traces of a function."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+def compare(
+    program: Callable[[Any, Traces], Iterator[Any]], mode: str, handed_over: bool | None = False
+) -> Any:
+    """Runs a generator of observations on both; `program` gets the decorator and a counter.
+
+    `handed_over`: whether calls were handed over to upstream; None if either will do.
+    """
+    results: list[tuple[list[Any], int]] = []
+    made: list[Any] = []
+    for jit in (nnx.jit, filterjit.nnx.jit):
+
+        def decorator(fun: Any = None, *, jit: Any = jit, **options: Any) -> Any:
+            if fun is None:
+                return functools.partial(decorator, jit=jit, **options)
+            made.append(jit(fun, **MODES[mode], **options))
+            return made[-1]
+
+        traces = Traces()
+        results.append((list(map(describe, program(decorator, traces))), traces.count))
+    (expected, upstream_traces), (found, traces_here) = results
+    assert found == expected
+    assert traces_here <= upstream_traces
+    ours = [f for f in made if isinstance(f, filterjit.nnx.NNXJit)]
+    assert ours
+    if handed_over is not None:
+        reasons = {reason for f in ours for reason in f.handed_over}
+        assert bool(reasons) == handed_over, reasons
+    return expected
