@@ -391,6 +391,9 @@ def test_an_undecorated_subclass() -> None:
     assert _registry.registry.kind(make(OfNode)) == "object"
 
 
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 10), reason="JAX's register_dataclass takes an InitVar for a field"
+)
 def test_initvars_and_excluded_fields() -> None:
     @dataclasses.dataclass
     class Local:
