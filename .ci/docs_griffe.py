@@ -33,5 +33,8 @@ def give(described: Any, value: Any) -> None:
     text = inspect.getdoc(value)
     if described.docstring is None and text:
         described.docstring = griffe.Docstring(
-            text, parent=described, parser="google", parser_options={"returns_multiple_items": False}
+            text,
+            parent=described,
+            parser="google",
+            parser_options={"returns_multiple_items": False},
         )
