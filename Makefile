@@ -8,7 +8,8 @@
 #
 #   make test-core the tests of the C core, which need neither JAX nor Equinox: half a minute
 #   make lint      formatting, layers, types and stubs
-#   make bench     the tables of the README: filterjit and its peers, as ratios
+#   make docs      builds the site into build/site; a warning or a broken link is an error
+#   make bench     the tables of docs/benchmarks.md: filterjit and its peers, as ratios
 #   make fuzz      compares 100,000 random calls with an oracle; FUZZ_ARGS has options
 #   make sanitize  the core's tests under gcc's address and undefined-behaviour sanitizers
 #   make valgrind  some of the core's tests under valgrind
@@ -30,7 +31,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml
 
-.PHONY: demo demo-distributed test test-core lint bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
+.PHONY: demo demo-distributed test test-core lint docs bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
@@ -62,6 +63,10 @@ lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest filterjit._core
 
+docs: $(VENV)/.installed $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo built $(CURDIR)/build/site/index.html
+
 sanitize valgrind tsan coverage instructions sdist: $(VENV)/.installed
 	PYTHON=$(BIN)/python .ci/$@ $(CI_ARGS)
 
@@ -81,6 +86,10 @@ $(VENV)/.installed: $(SOURCES)
 
 $(VENV)/.lint: pyproject.toml | $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[lint]'
+	touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
 clean:

@@ -7,10 +7,12 @@ Environment variables, for development:
 """
 
 import os
+import re
 import shlex
 import shutil
 import sys
 import sysconfig
+import tomllib
 from glob import glob
 
 from setuptools import Extension, setup
@@ -95,6 +97,15 @@ def extension(name: str, sources: list[str]) -> Extension:
     )
 
 
+def readme() -> str:
+    """Returns the README with absolute links: PyPI has none of the files that it links to."""
+    with open("README.md", encoding="utf-8") as file:
+        text = file.read()
+    with open("pyproject.toml", "rb") as file:
+        source = tomllib.load(file)["project"]["urls"]["Source"]
+    return re.sub(r"\]\((?!\w+:|#)", f"]({source}/blob/main/", text)
+
+
 # Each folder of csrc/ but testing/, which is an extension of its own.
 FOLDERS = ("base", "structure", "walk", "tree", "call")
 CORE = sorted(path for folder in FOLDERS for path in glob(f"csrc/{folder}/*.c"))
@@ -102,4 +113,9 @@ CORE = sorted(path for folder in FOLDERS for path in glob(f"csrc/{folder}/*.c"))
 extensions = [extension("filterjit._core", [*CORE, "csrc/module.c"])]
 if os.environ.get("FILTERJIT_TESTING") == "1":
     extensions.append(extension("filterjit._testing", [*CORE, "csrc/testing/testing.c"]))
-setup(ext_modules=extensions, cmdclass={"build_ext": BuildExtensions})
+setup(
+    ext_modules=extensions,
+    cmdclass={"build_ext": BuildExtensions},
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+)

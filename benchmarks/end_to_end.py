@@ -366,7 +366,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Times whole programs on equinox.filter_jit and on filterjit."
     )
     parser.add_argument("--quick", action="store_true", help="rough times: 0.5 seconds a program")
-    parser.add_argument("--markdown", action="store_true", help="print the table of the README")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the table of the documentation"
+    )
     parser.add_argument(
         "--program",
         action="append",

@@ -2,7 +2,7 @@
 
     python benchmarks/frozen.py                        all models, some 1 minute
     python benchmarks/frozen.py --quick transformer    rough times of some models
-    python benchmarks/frozen.py --markdown             the table of the README
+    python benchmarks/frozen.py --markdown             the table of the documentation
     python benchmarks/frozen.py --sizes --markdown     where constants pay, by the size of the arrays
 
 *Flat* is ``jax.jit`` of the program on a flat list of all its arrays. *Closed* is ``jax.jit`` of a
@@ -247,7 +247,9 @@ def table_of_sizes(sizes: Sequence[Size], markdown: bool) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Times frozen functions.")
     parser.add_argument("--quick", action="store_true", help="rough times: 0.5 seconds a model")
-    parser.add_argument("--markdown", action="store_true", help="print the table of the README")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the table of the documentation"
+    )
     parser.add_argument("--sizes", action="store_true", help="matrices by their size instead")
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
     options = parser.parse_args(argv)

@@ -2,7 +2,7 @@
 
     python benchmarks/nodes.py                    all trees, some 3 minutes
     python benchmarks/nodes.py --quick nnx_64     rough times of some trees
-    python benchmarks/nodes.py --markdown         the table of the README
+    python benchmarks/nodes.py --markdown         the table of the documentation
     python benchmarks/nodes.py --plot FILE        the growth of Equinox's and NNX's trees, as a picture
 
 *Flat* is ``jax.jit`` of the same program on a flat list of the arrays. Each tree is measured twice:
@@ -243,7 +243,9 @@ def plot(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Times trees of several kinds of nodes.")
     parser.add_argument("--quick", action="store_true", help="rough times: 0.5 seconds a tree")
-    parser.add_argument("--markdown", action="store_true", help="print the table of the README")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the table of the documentation"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the growth instead")
     parser.add_argument("trees", nargs="*", metavar="TREE", help=", ".join(TREES))
     options = parser.parse_args(argv)

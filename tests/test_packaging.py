@@ -20,7 +20,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MINORS = ["3.11", "3.12", "3.13", "3.14"]
-DOCUMENTS = ["README.md", "SECURITY.md", "csrc/README.md", "benchmarks/README.md"]
+PATTERNS = ["*.md", "csrc/README.md", "benchmarks/README.md", "docs/**/*.md"]
+DOCUMENTS = sorted(
+    p.relative_to(ROOT).as_posix() for pattern in PATTERNS for p in ROOT.glob(pattern)
+)
 
 
 def run(*command: object, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -75,6 +78,7 @@ def test_the_sdist_has_no_products(files: set[str]) -> None:
 def test_every_relative_link_leads_to_a_file_of_the_sdist(document: str, files: set[str]) -> None:
     assert document in files
     text = (ROOT / document).read_text()
+    text = re.sub(r"^```.*?^```$|`+[^`\n]+`+", "", text, flags=re.M | re.S)
     links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if ":" not in link]
     for link in links:
         path, _, anchor = link.partition("#")
@@ -88,6 +92,58 @@ def test_every_relative_link_leads_to_a_file_of_the_sdist(document: str, files: 
             assert anchor in anchors, f"{document} links to {link}"
     if document == "README.md":
         assert len(links) >= 4
+
+
+def test_pypi_shows_no_relative_links(metadata: Message) -> None:
+    """PyPI shows the README, and has none of the files that it links to."""
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    shown = re.findall(r"\]\(([^)\s]+)\)", metadata.get_payload())
+    urls = {url.split(", ")[0]: url.split(", ")[1] for url in metadata.get_all("Project-URL") or []}
+    prefix = f"{urls['Source']}/blob/main/"
+    assert all(link.startswith("https://") for link in shown)
+    own = [link.removeprefix(prefix) for link in shown if link.startswith(prefix)]
+    assert own == [
+        link
+        for link in re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text())
+        if ":" not in link
+    ]
+    assert urls["Changelog"].removeprefix(prefix) == "CHANGELOG.md"
+
+
+# ---- the site ----
+
+
+def test_each_page_is_in_the_navigation_once() -> None:
+    """And each page that is made of a file outside of docs/."""
+    yaml = pytest.importorskip("yaml")
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+
+    def pages(item: Any) -> list[str]:
+        if isinstance(item, str):
+            return [item]
+        values = item.values() if isinstance(item, dict) else item
+        return [page for value in values for page in pages(value)]
+
+    hooks = ast.parse((ROOT / ".ci" / "docs_hooks.py").read_text())
+    [made] = [
+        ast.literal_eval(node.value)
+        for node in hooks.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PAGES"
+    ]
+    own = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
+    found = pages(site["nav"])
+    assert sorted(found) == sorted(own | set(made.values()))
+    assert all((ROOT / name).is_file() for name in made)
+    assert site["repo_url"] == PROJECT["project"]["urls"]["Source"]
+    assert site["site_url"] == PROJECT["project"]["urls"]["Documentation"]
+
+
+def test_the_citation_names_the_version(metadata: Message) -> None:
+    yaml = pytest.importorskip("yaml")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == metadata["Version"]
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert f"## {metadata['Version']}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
 # ---- metadata ----
@@ -237,6 +293,27 @@ def test_the_workflow_publishes_without_a_token() -> None:
     built = {x["archs"] for x in workflow["jobs"]["wheels"]["strategy"]["matrix"]["include"]}
     wheels = PROJECT["tool"]["cibuildwheel"]
     assert built == {*wheels["linux"]["archs"], *wheels["macos"]["archs"]}
+
+
+def test_the_workflows_run_what_is_there() -> None:
+    yaml = pytest.importorskip("yaml")
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^([\w -]+):", makefile.replace("$(VENV)", ".venv"), re.M)
+    known = {target for line in targets for target in line.split()}
+    for file in sorted((ROOT / ".github").rglob("*.yml")):
+        workflow = yaml.safe_load(file.read_text())
+        if file.parent.name != "workflows":
+            assert file.name == "config.yml" or {"name", "description", "body"} <= workflow.keys()
+            continue
+        assert workflow["permissions"] == {"contents": "read"}, file
+        for job in workflow["jobs"].values():
+            for command in (step["run"] for step in job["steps"] if "run" in step):
+                for target in re.findall(r"\bmake ([\w-]+)", command):
+                    assert target in known, f"{file.name}: make {target}"
+                for script in re.findall(r"(?<![\w./])\.ci/\w+", command):
+                    assert (ROOT / script).is_file(), f"{file.name}: {script}"
+    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    assert tests["jobs"]["tests"]["strategy"]["matrix"]["python"] == MINORS
 
 
 # ---- the interpreters of .ci/versions and .ci/wheels ----

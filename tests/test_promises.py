@@ -1,4 +1,4 @@
-"""What README.md, SECURITY.md and the docstrings promise, and the tests that bear it.
+"""What README.md, docs/, SECURITY.md and the docstrings promise, and the tests that bear it.
 
 Each table maps a piece of text to the tests or commands that bear the sentences with it. The tests
 here check that the text still stands there, that what bears it exists, and that no sentence with a
@@ -37,8 +37,47 @@ ROOT = TESTS.parent
 HERE = "test_promises.py::"
 X = jnp.ones(3)
 
-# "path::test", below tests/; "make ..." and "python ..." are commands.
+# "path::test", below tests/; "make ..." and "python ..." are commands. README is that of README.md, of
+# the pages of docs/, CHANGELOG.md and CONTRIBUTING.md: a sentence may stand in any of them.
 README: dict[str, str] = {
+    "modes and updates of Variables": "modules/test_nnx_jit.py::test_a_training_step",
+    "print the same losses to the bit": ("downstream/test_examples.py::test_programs_of_flax_nnx"),
+    "are three programs": "parity/test_statics.py::test_five_variants",
+    "Two calls share a program only if": (
+        "parity/test_static_types.py::test_one_program_for_each_value"
+    ),
+    "0.0 and -0.0 differ": "parity/test_statics.py::test_five_variants",
+    "raises `StaticArgumentError`": "parity/test_bad_input.py::test_unhashable_statics",
+    "look the same": "parity/test_binding.py::test_keyword_and_position_share_a_variant",
+    "Defaults are not filled in": (
+        "parity/test_binding.py::test_a_default_that_is_given_is_another_variant"
+    ),
+    "and unchanged, is not walked": HERE + "test_a_partial_is_not_walked_on_each_call",
+    "share one trace and one compilation": (
+        "safety/test_threads.py::test_a_variant_is_traced_and_compiled_once"
+    ),
+    "waits forever": "safety/test_threads.py::test_traced_functions_that_wait_for_threads",
+    "locks are recreated in the child": "safety/test_threads.py::test_locks_held_at_a_fork",
+    "can be called inside `jax.grad`": "parity/test_transforms.py::test_outside_and_inside",
+    "The outer trace takes about as long": "python benchmarks/dispatch.py",
+    "the lower bounds of": "make oldest",
+    "filterjit is slower or its messages": (
+        "modules/test_self_check.py::test_without_a_private_name"
+    ),
+    "cannot be saved or loaded": "modules/test_self_check.py::test_fallbacks",
+    "warns and leaves Equinox as it is": (
+        "install/test_install.py::test_unknown_equinox_warns_and_changes_nothing"
+    ),
+    "drop them earlier": "explain/test_clearing.py::test_all_is_traced_again_after_clearing",
+    "also for functions that Equinox jitted before": (
+        "install/test_install.py::test_options_of_a_wrapper_made_before"
+    ),
+    "Change the import, or nothing at all": "install/test_run.py::test_script",
+    "the same names, with the user's pytrees": "aot/test_stages.py::test_the_results",
+    "the same names": "explain/test_clearing.py::test_all_is_traced_again_after_clearing",
+    "The program sees what it sees": "install/test_run.py::test_what_the_program_sees",
+    "which knows nothing of JAX": "make test-core",
+    "imports neither JAX nor Equinox": "install/test_install.py::test_import_without_jax",
     "in whose programs their arrays are constants": (
         "parity/test_freeze.py::test_the_cases_of_inference"
     ),
@@ -393,8 +432,10 @@ def _docstrings() -> list[str]:
     return [doc for doc in docs if not doc.startswith("Alias for field number")]
 
 
-def _markdown(name: str) -> list[str]:
-    return _sentences((ROOT / name).read_text())
+def _markdown(*patterns: str) -> list[str]:
+    found = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+    assert len(found) >= len(patterns)
+    return [s for path in found for s in _sentences(path.read_text())]
 
 
 def _faults() -> list[str]:
@@ -404,7 +445,10 @@ def _faults() -> list[str]:
 
 
 _TEXTS: dict[str, tuple[Callable[[], list[str]], dict[str, str]]] = {
-    "README.md": (lambda: _markdown("README.md"), README),
+    "README.md": (
+        lambda: _markdown("README.md", "docs/**/*.md", "CHANGELOG.md", "CONTRIBUTING.md"),
+        README,
+    ),
     "SECURITY.md": (lambda: _markdown("SECURITY.md"), SECURITY),
     "docstrings": (lambda: [s for doc in _docstrings() for s in _split(doc)], DOCSTRINGS),
 }

@@ -1,112 +1,131 @@
-"""The README's programs run as printed, and do what the text around them says."""
+"""The programs in README.md and docs/ run as printed, print what is shown, and do what the text
+around them says.
 
+Each block of Python runs by itself, in an empty folder. A block of text that follows it is what it
+prints, where `...` stands for anything. The name of its file is the block's title, if it has one.
+"""
+
+import doctest
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import filterjit
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def blocks(section: str, language: str = "python") -> list[str]:
-    """Returns the blocks of code of a section, in order."""
-    text = README.split(f"\n## {section}\n")[1].split("\n## ")[0]
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+class Block(NamedTuple):
+    page: str
+    line: int
+    title: str
+    code: str
+    said: str | None
 
 
-@pytest.fixture(scope="module")
-def namespace() -> dict[str, Any]:
-    """The names that the programs about parts of a tree define, run one after the other."""
-    found: dict[str, Any] = {}
-    for block in blocks("Parts of a tree"):
-        exec(compile(block, "README.md", "exec"), found)
+def blocks(page: Path) -> list[Block]:
+    """Returns the blocks of Python of a page, in order, with the text that each is to print."""
+    text = page.read_text()
+    found = re.finditer(
+        r"^```python(?: title=\"(.*?)\")?\n(.*?)^```$(?:\s*^```text\n(.*?)^```$)?",
+        text,
+        re.M | re.S,
+    )
+    name = page.relative_to(ROOT).as_posix()
+    return [
+        Block(name, text.count("\n", 0, m.start()) + 1, m[1] or page.name, m[2], m[3])
+        for m in found
+    ]
+
+
+ALL = {f"{block.page}:{block.line}": block for page in PAGES for block in blocks(page)}
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def execute(block: Block) -> dict[str, Any]:
+    """Runs a block, and returns the names that it defines."""
+    found: dict[str, Any] = {"__name__": Path(block.title).stem}
+    exec(compile(block.code, block.title, "exec"), found)
     return found
 
 
-def test_partition_by_path(namespace: dict[str, Any]) -> None:
-    assert filterjit.tree_paths(namespace["head"]) == ["layers.2.weight", "layers.2.bias"]
-    assert filterjit.tree_paths(namespace["biases"]) == ["layers.0.bias", "layers.1.bias"]
+def only(page: str, text: str) -> Block:
+    """Returns the block of a page that contains a text."""
+    (block,) = (x for x in ALL.values() if x.page == page and text in x.code)
+    return block
 
 
-def test_each_label_has_its_own_rule(namespace: dict[str, Any]) -> None:
-    labels = namespace["labels"]
+@pytest.mark.parametrize("name", ALL)
+def test_it_runs_and_prints_what_is_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    block = ALL[name]
+    execute(block)
+    said, shown = capsys.readouterr().out, block.said or ""
+    if not doctest.OutputChecker().check_output(shown, said, doctest.ELLIPSIS):
+        assert said == shown
+
+
+def test_all_code_is_found() -> None:
+    """A fence that is indented, or that names Python in another way, would not be run."""
+    assert len(ALL) >= 10
+    for page in PAGES:
+        fences = re.findall(r"^ *(?:```+|~~~+) *(.*?)$", page.read_text(), re.M)[::2]
+        assert {fence.partition(" ")[0] for fence in fences} <= {"python", "text", "console"}
+        assert sum(fence.startswith("python") for fence in fences) == len(blocks(page)), page
+
+
+# ---- what the text says of a block ----
+
+
+def test_each_label_has_its_own_rule() -> None:
+    found = execute(only("docs/trees.md", "multi_transform"))
+    labels = found["labels"]
     assert labels.layers[2].bias == labels.layers[2].weight == "head"
     assert (labels.layers[0].weight, labels.layers[0].bias) == ("body", "bias")
-    model, state = namespace["model"], namespace["state"]
-    fresh = namespace["optimizer"].init(namespace["params"])
+    state = found["optimizer"].init(found["params"])
     losses = []
-    model = namespace["combine"](namespace["params"], namespace["static"])
-    state = fresh
+    model = found["combine"](found["params"], found["static"])
     for _ in range(20):
-        model, state, value = namespace["step"](model, state, namespace["x"], namespace["y"])
+        model, state, value = found["step"](model, state, found["x"], found["y"])
         losses.append(float(value))
     assert losses[-1] < losses[0] / 2
 
 
-def test_only_the_adapters_train(namespace: dict[str, Any], tmp_path: Path) -> None:
-    adapted, trained, frozen = (namespace[name] for name in ("adapted", "trained", "frozen"))
-    after = namespace["combine"](trained, frozen)
+def test_only_the_adapters_train(tmp_path: Path) -> None:
+    found = execute(only("docs/trees.md", "class Adapted"))
+    adapted, trained, frozen = (found[name] for name in ("adapted", "trained", "frozen"))
+    after = found["combine"](trained, frozen)
     for old, new in zip(adapted.layers, after.layers, strict=True):
         assert new.base.weight is old.base.weight and new.base.bias is old.base.bias
         assert not jnp.array_equal(new.up, old.up)
-    assert eqx.tree_equal(namespace["restored"], after)
-    np.savez(tmp_path / "adapters.npz", **namespace["saved"])
+    assert eqx.tree_equal(found["restored"], after)
+    np.savez(tmp_path / "adapters.npz", **found["saved"])
     with np.load(tmp_path / "adapters.npz") as stored:
         loaded = {path: jnp.asarray(stored[path]) for path in stored.files}
-    restored = namespace["structure"].combine(loaded, namespace["others"])
+    restored = found["structure"].combine(loaded, found["others"])
     assert eqx.tree_equal(restored, after)
     assert jax.tree_util.tree_structure(restored) == jax.tree_util.tree_structure(after)
 
 
-def test_the_output_of_explain(capsys: pytest.CaptureFixture[str]) -> None:
-    section = "Why it compiled again"
-    (block,) = blocks(section)
-    exec(compile(block, "train.py", "exec"), {})
-    (said,) = blocks(section, "text")
-    assert capsys.readouterr().out == said
-
-
-def test_ahead_of_time(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    section = "Ahead of time"
-    (block,) = blocks(section)
-    exec(compile(block, "serve.py", "exec"), {"__name__": "serve"})
-    (said,) = blocks(section, "text")
-    out = capsys.readouterr().out
-    assert out.startswith(said)
-    assert out.removeprefix(said).startswith("compiled 3 of 3 in ")
-
-
-def test_frozen_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (block,) = blocks("Frozen arguments")
-    found: dict[str, Any] = {}
-    exec(compile(block, "README.md", "exec"), found)
+def test_frozen_arguments() -> None:
+    found = execute(only("docs/ahead-of-time.md", ".freeze("))
     x = jnp.ones(2)
     assert jnp.allclose(filterjit.load("serve.jit")(x), found["model"](x), atol=1e-6)
     assert filterjit.saved_info("serve.jit").frozen[0] == 4
 
 
 def test_packed_state() -> None:
-    (block,) = blocks("Packed state")
-    names: dict[str, Any] = {
-        "eqx": eqx,
-        "filterjit": filterjit,
-        "model": eqx.nn.MLP(2, 2, 8, depth=1, key=jax.random.key(0)),
-        "optimizer": optax.adam(1e-2),
-        "loss": lambda model, x: jnp.mean((jax.vmap(model)(x) - x) ** 2),
-    }
-    exec(compile(block, "README.md", "exec"), names)
+    names = execute(only("docs/packed.md", "pack("))
     state, x = names["state"], jnp.ones((4, 2))
     before = names["loss"](state.unpack()[0], x)
     for _ in range(20):
@@ -116,12 +135,7 @@ def test_packed_state() -> None:
 
 
 def test_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = blocks("Many devices")
-    found: dict[str, Any] = {
-        "jax": jax, "jnp": jnp, "eqx": eqx, "P": jax.sharding.PartitionSpec, "AxisType": jax.sharding.AxisType,
-        **{name: getattr(filterjit, name) for name in ("ShardingRules", "filter_jit", "fsdp")},
-    }  # fmt: skip
-    exec(compile(block, "README.md", "exec"), found)
+    found = execute(only("docs/sharding.md", "ShardingRules("))
     assert "layers[0].weight  float32[64,8]" in capsys.readouterr().out
     model, losses = found["model"], []
     for _ in range(5):
@@ -130,6 +144,16 @@ def test_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
     assert losses == sorted(losses, reverse=True) and found["step"].cache_info().hits == 4
 
 
-def test_the_one_line_change_can_be_imported() -> None:
-    (block,) = blocks("The change you make")
-    exec(compile(block, "README.md", "exec"), {})
+# ---- the pages ----
+
+
+def test_the_reference_has_each_public_name() -> None:
+    text = (ROOT / "docs/reference.md").read_text()
+    named = re.findall(r"^::: filterjit\.(?:_core\.)?(\w+)$", text, re.M)
+    assert len(named) == len(set(named))
+    assert set(filterjit.__all__) - set(named) == set()
+
+
+def test_the_first_page_is_short() -> None:
+    words = (ROOT / "README.md").read_text().split()
+    assert len(words) <= 600

@@ -1,0 +1,74 @@
+"""What MkDocs does for the site beside its plugins.
+
+The pages of docs/ and the Markdown files outside of it are written for a checkout: their relative
+links lead from file to file, as GitHub and editors follow them. Here, the files of PAGES become
+pages of the site, a link to one of them or to a page leads to the page, a picture is copied, and a
+link to any other file leads to the repository. A link to nothing is an error.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "csrc/README.md": "architecture.md",
+    "benchmarks/README.md": "benchmarks-more.md",
+    "README.md": "index.md",
+}
+PICTURES = ("benchmarks/growth.svg", "benchmarks/growth_nodes.svg", "benchmarks/memory.svg")
+LINK = re.compile(r"\]\((?!\w+:)([^)\s#]+)(#[^)\s]*)?\)")
+CODE = re.compile(r"(^```.*?^```$|`+[^`\n]+`+)", re.M | re.S)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    for name, page in PAGES.items():
+        if name != "README.md":  # the index is a page of its own
+            files.append(File.generated(config, page, content=(ROOT / name).read_text()))
+    for name in PICTURES:
+        picture = f"assets/{Path(name).name}"
+        files.append(File.generated(config, picture, abs_src_path=str(ROOT / name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    if page.file.src_uri == "reference.md":
+        page.meta["search"] = {"boost": 2}  # the first of what the search finds
+    sources = {page: name for name, page in PAGES.items() if name != "README.md"}
+    source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+
+    def link(found: re.Match[str]) -> str:
+        path, anchor = found[1], found[2] or ""
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if not (ROOT / name).exists():
+            raise PluginError(f"{source} links to {path}, which is not there")
+        if name in PAGES:
+            target = PAGES[name]
+        elif name in PICTURES:
+            target = f"assets/{Path(name).name}"
+        elif name.startswith("docs/"):
+            target = name.removeprefix("docs/")
+        else:
+            kind = "tree" if (ROOT / name).is_dir() else "blob"
+            return f"]({config.repo_url}/{kind}/main/{name}{anchor})"
+        return f"]({target}{anchor})"
+
+    parts = CODE.split(markdown)  # code is at the odd places
+    return "".join(part if i % 2 else LINK.sub(link, part) for i, part in enumerate(parts))
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    # Docstrings announce a block of code by `::`, as Sphinx does.
+    return html.replace(". ::</p>", ".</p>").replace("::</p>", ":</p>")
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    # The theme would ask GitHub for the number of stars.
+    return output.replace(' data-md-component="source"', "")
