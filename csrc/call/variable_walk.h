@@ -59,7 +59,7 @@ typedef struct {
     FjSeenList seen;
     Py_ssize_t position; /* the number of Variables and Pytrees that were met */
     int same;            /* they are those of the last walk */
-    int counts_frames; /* of the C stack: see fj_compat_enter_frames */
+    int counts_frames;   /* of the C stack: see fj_compat_enter_frames */
     int in_pytree;
     const PyObject **set; /* if they are not: a hash table of them */
     size_t mask;

@@ -342,4 +342,3 @@ def large(count: int = 16) -> Tree:
         name="large",
         rng=Var(Key(0)),
     )
-

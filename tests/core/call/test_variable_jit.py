@@ -182,7 +182,10 @@ def test_what_occurs_twice_after_many_calls() -> None:
     [
         (lambda: Var(Array(1), TraceState(False)), "a Variable is of another trace level"),
         (lambda: Var(1), "an argument has a leaf that is no array and no number: `int`"),
-        (lambda: Var((Array(1),)), "an argument has a leaf that is no array and no number: `tuple`"),
+        (
+            lambda: Var((Array(1),)),
+            "an argument has a leaf that is no array and no number: `tuple`",
+        ),
         (lambda: Var(Maybe(True)), "an argument is a tracer"),
         (lambda: "text", "an argument has a leaf that is no array and no number: `str`"),
         (lambda: Maybe(True), "an argument is a tracer"),
@@ -475,15 +478,11 @@ def test_a_cycle_through_the_function_is_collected() -> None:
         pass
 
     cell: Any = Cell()
-
-    def fun(tree: Any) -> Any:
-        return cell and None
-
-    jit = make_variable_jit(fun)
+    jit = make_variable_jit(lambda tree, cell=cell: None)
     cell.jit = jit
     jit(large()), jit(Var(Array(1), TraceState()))
     refs = [weakref.ref(jit), weakref.ref(jit._inner), weakref.ref(cell)]
-    del jit, cell, fun
+    del jit, cell
     gc.collect()
     assert [ref() for ref in refs] == [None] * 3
 

@@ -121,7 +121,7 @@ CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     "metadata added": lambda tree, x: x._var_metadata.update(new=1),
     "metadata deleted": lambda tree, x: x._var_metadata.clear(),
     "metadata of another dict": lambda tree, x: setattr(x, "_var_metadata", {"axis": "z"}),
-    "metadata of an equal dict": lambda tree, x: setattr(x, "_var_metadata", dict(axis="x")),
+    "metadata of an equal dict": lambda tree, x: setattr(x, "_var_metadata", {"axis": "x"}),
     "metadata that are no dict": lambda tree, x: setattr(x, "_var_metadata", 3),
     "no metadata": lambda tree, x: delattr(x, "_var_metadata"),
     "state": lambda tree, x: setattr(x, "_trace_state", TraceState()),
@@ -152,7 +152,9 @@ CHANGES: dict[str, Callable[[Any, Any], Any]] = {
         tree.blocks[3], "_pytree__nodes", Nodes(**tree.blocks[3]._pytree__nodes)
     ),
     "no nodes": lambda tree, x: vars(tree.blocks[3]).pop("_pytree__nodes"),
-    "dict of a tree": lambda tree, x: setattr(tree.blocks[3], "__dict__", dict(vars(tree.blocks[3]))),
+    "dict of a tree": lambda tree, x: setattr(
+        tree.blocks[3], "__dict__", dict(vars(tree.blocks[3]))
+    ),
     "other dict of a tree": lambda tree, x: setattr(
         tree.blocks[3], "__dict__", dict(vars(tree.blocks[3]), w=Var(Array(3)))
     ),

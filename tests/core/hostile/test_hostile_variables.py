@@ -301,8 +301,8 @@ def test_a_change_in_the_middle_of_a_call(where: str, action: str) -> None:
             _change_in_the_middle(where, action, is_warm, at)
 
 
-@pytest.mark.filterwarnings("ignore:Exception ignored in")
-def test_an_error_in_a_finalizer() -> None:
+def test_an_error_in_a_finalizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
     _change_in_the_middle("finalizer", "raise", True, 1)
 
 
@@ -382,9 +382,7 @@ def test_threads() -> None:
         before = [x._raw_value.value for x in variables_in(tree)]
         jit(tree, None)
         after = [x._raw_value.value for x in variables_in(tree)]
-        expected = [
-            x + 1 + i if i % 2 == 0 else x for i, x in enumerate(before)
-        ]
+        expected = [x + 1 + i if i % 2 == 0 else x for i, x in enumerate(before)]
         assert after == expected
 
     try:
