@@ -301,7 +301,7 @@ def test_addresses_that_come_back() -> None:
 def test_collections_do_not_hide_a_change() -> None:
     """In Python 3.11, the garbage collector can run in the middle of a walk."""
     jit = make_variable_jit(lambda a, b: None, traced=lambda a, b: (None, b"", ()))
-    first, tree = [{"k": Var(Array(1)), "a": {"x": Array(2)}}], large()
+    first, tree = [{"a": {"x": Array(2)}, "k": Var(Array(1))}], large()
     at = [0]
 
     def change(phase: str, info: Any) -> None:
