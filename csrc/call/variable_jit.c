@@ -145,7 +145,8 @@ collect(FjInspector *inspector, PyObject *const *arguments, Py_ssize_t count,
     init_walk(self, &walk, &call->variables);
     fj_variable_walk_start(&walk, &self->seen);
     for (Py_ssize_t i = 0; i < count && result > 0; i++) {
-        if (num_captures > 0 && captures->parameter == i) {
+        /* Once Python code has run, the captures may be those of another call. */
+        if (num_captures > 0 && !walk.ran_python && captures->parameter == i) {
             result = fj_variable_walk_captured(&walk, captures++);
             num_captures--;
         }
@@ -157,7 +158,10 @@ collect(FjInspector *inspector, PyObject *const *arguments, Py_ssize_t count,
     fj_variable_walk_end(&walk, &self->seen);
     if (result < 0) {
         Py_XDECREF(walk.reason);
-        if (!PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
+        /* Two attempts in each call would take forever if a recursion has no end. */
+        if (!PyErr_GivenExceptionMatches(exception, PyExc_Exception) ||
+            PyErr_GivenExceptionMatches(exception, PyExc_RecursionError) ||
+            PyErr_GivenExceptionMatches(exception, PyExc_MemoryError)) {
             fj_compat_give_exception(exception);
             return -1;
         }
@@ -321,10 +325,11 @@ jit_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"inner",  "registry", "variable_type", "key_type",
                                "guards", "escape",   "graph",         NULL};
-    PyObject *module = PyType_GetModule(type);
-    if (module == NULL) { /* a subclass */
+    PyObject *module;
+    PyTypeObject *owner = type; /* or a base, if that is a subclass */
+    while ((module = PyType_GetModule(owner)) == NULL && owner->tp_base != NULL) {
         PyErr_Clear();
-        module = PyType_GetModule(type->tp_base);
+        owner = owner->tp_base;
     }
     FjState *state = module == NULL ? NULL : PyModule_GetState(module);
     PyObject *inner, *registry, *variable_type, *key_type, *guards, *escape;

@@ -143,7 +143,7 @@ append_seen(FjSeenList *list)
 {
     if (list->count == list->capacity) {
         Py_ssize_t capacity = list->capacity == 0 ? 32 : list->capacity * 2;
-        FjSeen *items = PyMem_Resize(list->items, FjSeen, (size_t)capacity);
+        FjSeen *items = PyMem_Realloc(list->items, (size_t)capacity * sizeof(FjSeen));
         if (items == NULL) {
             PyErr_NoMemory();
             return -1;
@@ -183,9 +183,27 @@ see(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, PyObject *state, Py_s
                       .state = Py_XNewRef(state),
                       .nodes = nodes,
                       .trace_state = trace_state};
+    if (old.object != NULL && old.type != Py_TYPE(object)) {
+        memset(w->seen.captures, 0, sizeof w->seen.captures); /* a Variable may be none now */
+    }
     w->ran_python = 1; /* in a finalizer */
     clear_seen(&old);
     return 1;
+}
+
+/* Is called before Python code that may make the same call again.  0, or -1 with
+ * RecursionError. */
+static int
+start_python(FjVariableWalk *w)
+{
+    if (!w->counts_frames) {
+        if (fj_compat_enter_frames(1) < 0) {
+            return -1;
+        }
+        w->counts_frames = 1;
+    }
+    w->ran_python = 1;
+    return 0;
 }
 
 /* (P) The kind of an object: a new reference, or NULL with an error. */
@@ -196,8 +214,7 @@ find_kind(FjVariableWalk *w, PyObject *object)
     if (FJ_LIKELY(kind != NULL)) {
         return (FjNodeKind *)Py_NewRef((PyObject *)kind);
     }
-    w->ran_python = 1;
-    return fj_registry_kind(w->registry, object);
+    return start_python(w) < 0 ? NULL : fj_registry_kind(w->registry, object);
 }
 
 /* Whether a leaf, which is an attribute of a Pytree or below one if it is `inside`, is treated
@@ -233,8 +250,8 @@ walk_leaf(FjVariableWalk *w, PyObject *leaf, int inside)
 static int
 is_valid(FjVariableWalk *w, PyObject *state)
 {
-    w->ran_python = 1;
-    return fj_take_truth(PyObject_CallMethod(state, "is_valid", NULL));
+    return start_python(w) < 0 ? -1
+                               : fj_take_truth(PyObject_CallMethod(state, "is_valid", NULL));
 }
 
 static int
@@ -380,8 +397,7 @@ walk_pytree(FjVariableWalk *w, PyObject *object, FjNodeKind *type_kind)
         Py_DECREF(kind);
     }
     if (result == -2) {
-        w->ran_python = 1;
-        if (fj_registry_described_kind(type_kind, object, &kind) < 0) {
+        if (start_python(w) < 0 || fj_registry_described_kind(type_kind, object, &kind) < 0) {
             return -1;
         }
         Py_ssize_t nodes = kind == NULL ? -1 : find_nodes(kind);
@@ -428,18 +444,34 @@ are_sorted(PyObject *keys)
     return 1;
 }
 
+/* A new list of the keys.  Runs no Python code, so Python 3.11 must not start the garbage
+ * collector. */
+static PyObject *
+keys_of(PyObject *dict)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    int enabled = PyGC_Disable();
+#endif
+    PyObject *keys = PySequence_List(dict);
+#if PY_VERSION_HEX < 0x030C0000
+    if (enabled) {
+        PyGC_Enable();
+    }
+#endif
+    return keys;
+}
+
 /* Walks a dict in the order of its sorted keys, as the Structure has them. */
 static int
 walk_dict(FjVariableWalk *w, PyObject *dict, int sort)
 {
     int result = 1;
-    PyObject *keys = PySequence_List(dict);
+    PyObject *keys = keys_of(dict);
     if (keys == NULL) {
         return -1;
     }
-    if (!are_sorted(keys)) {
-        w->ran_python = 1;
-        result = sort && PyList_Sort(keys) < 0 ? -1 : 1;
+    if (!are_sorted(keys) && (start_python(w) < 0 || (sort && PyList_Sort(keys) < 0))) {
+        result = -1;
     }
     for (Py_ssize_t i = 0; result > 0 && i < PyList_GET_SIZE(keys); i++) {
         PyObject *value = PyDict_GetItemWithError(dict, PyList_GET_ITEM(keys, i));
@@ -528,7 +560,7 @@ fj_variable_walk_start(FjVariableWalk *w, FjSeenList *seen)
     *seen = (FjSeenList){.items = NULL};
     w->position = 0;
     w->same = 1;
-    w->ran_python = 0;
+    w->ran_python = w->counts_frames = 0;
     w->in_pytree = 0;
     w->set = NULL;
     w->mask = 0;
@@ -608,11 +640,12 @@ fj_variable_walk_captured(FjVariableWalk *w, const FjCapture *capture)
 void
 fj_variable_walk_end(FjVariableWalk *w, FjSeenList *seen)
 {
-    FjSeenList old = *seen; /* another call has run meanwhile */
+    fj_compat_leave_frames(w->counts_frames);
     if (!w->same || w->position != w->seen.count) {
         memset(w->seen.captures, 0, sizeof w->seen.captures);
         truncate_seen(&w->seen, w->position);
     }
+    FjSeenList old = *seen; /* another call has run meanwhile, in a finalizer too */
     *seen = w->seen;
     fj_seen_clear(&old);
     PyMem_Free(w->set);

@@ -53,12 +53,13 @@ typedef struct {
     FjLeafBuf *variables;   /* receives the Variables */
     FjLeafBuf *nodes;       /* receives the Variables and Pytrees, or NULL */
     PyObject *reason;       /* out: why a call is handed over, a new str, or NULL */
+    int ran_python;         /* out: Python code may have run */
 
     /* Private. */
     FjSeenList seen;
     Py_ssize_t position; /* the number of Variables and Pytrees that were met */
     int same;            /* they are those of the last walk */
-    int ran_python;      /* Python code may have run */
+    int counts_frames;   /* of the C stack: see fj_compat_enter_frames */
     int in_pytree;
     const PyObject **set; /* if they are not: a hash table of them */
     size_t mask;
@@ -72,7 +73,7 @@ void fj_variable_walk_start(FjVariableWalk *walk, FjSeenList *seen);
 int fj_variable_walk(FjVariableWalk *walk, PyObject *tree);
 
 /* (P) The same for an argument that the memo has found to be unchanged since it took the
- * snapshot; no Python code has run since, except in this walk. */
+ * snapshot; no Python code has run since: `ran_python` is 0. */
 int fj_variable_walk_captured(FjVariableWalk *walk, const FjCapture *capture);
 
 /* (P) Ends a walk, and moves what it has met into `*seen`. */

@@ -26,6 +26,9 @@ import allocations_trees  # noqa: F401
 
 # isort: split
 import allocations_calls  # noqa: F401
+
+# isort: split
+import allocations_variables  # noqa: F401
 from allocations_support import SCENARIOS, SHARED, Scenario
 from core_support import testing
 

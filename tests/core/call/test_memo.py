@@ -248,3 +248,59 @@ def test_a_list_of_statics() -> None:
     remember(f, tree)
     arrays, structure = core.flatten(f._options.registry, tree)
     assert arrays == () and testing.num_nodes(structure) == 1001
+
+
+# ---- several large arguments ----
+
+
+def test_a_new_value_in_any_of_several_arguments() -> None:
+    for count in (2, 4):
+        f = make_jit(_four)
+        trees = [model() for _ in range(count)]
+        for _ in range(200):
+            f(*trees)
+        for tree in trees:
+            for owner, name in places(tree)[:: 60 // count]:
+                before = owner[name] if isinstance(owner, list) else getattr(owner, name)
+                for kind in ("array", "other_array", "int", "maybe_static", "module"):
+                    put(owner, name, VALUES[kind]())
+                    assert same(f(*trees)[: len(trees)], tuple(trees))
+                    put(owner, name, before)
+                    for _ in range(5):
+                        assert same(f(*trees)[: len(trees)], tuple(trees))
+            for _ in range(70):
+                f(*trees)
+
+
+def _four(a: Any, b: Any, c: Any = None, d: Any = None) -> Any:
+    return a, b, c, d
+
+
+def test_random_changes_of_several_arguments() -> None:
+    source = random.Random(1)
+    f = make_jit(lambda a, b, c, d, e: (a, b, c, d, e))
+    trees = [model(), Array(), model(), [1], model()]
+    for _ in range(300):
+        i = source.randrange(5)
+        where = places(trees[i])
+        act = source.random()
+        if len(where) > 20 and act < 0.7:
+            put(*source.choice(where), source.choice(list(VALUES.values()))())
+        elif act < 0.8:
+            source.shuffle(trees)
+        else:
+            trees[i] = source.choice((model, model, Array, lambda: [Array(), 2]))()
+        for _ in range(source.choice((1, 1, 2, 5, 70))):
+            assert same(f(*trees), tuple(trees))
+
+
+def test_several_arguments_are_not_held() -> None:
+    f = make_jit(lambda a, b: None)
+    a, b = model(), model()
+    for _ in range(100):
+        f(a, b)
+    dead = [weakref.ref(x) for x in (a, b, b.weight[4][0])]
+    del a, b
+    assert all(ref() is None for ref in dead)
+    for _ in range(3):
+        f(model(), model())

@@ -514,3 +514,40 @@ def test_random_changes() -> None:
                     assert type(found) is type(flat)
                 else:
                     assert equivalent(found, tree)
+
+
+# ---- an object in slots whose only child is an array ----
+
+
+def test_the_array_of_an_object_is_replaced() -> None:
+    """The memo stays, and gives the array that is there now."""
+    f, tree, one = made(lambda i: Variable(Array(i), kind="same"))
+    shared = rows_of(tree)[3]
+    tree["rows"][4] = shared  # an object that occurs twice
+    remember(f, tree)
+    for i in range(200):
+        one.value = Array(f"new {i}")
+        shared.value = OtherArray(i) if i % 50 == 0 else Array(i)
+        assert equivalent(f(tree), tree)
+    for value in (OtherArray(), None, 1, "text", [Array()], (Array(), 1), Variable(Array())):
+        is_seen(f, tree, lambda: setattr(one, "value", value))  # noqa: B023
+        is_seen(f, tree, lambda: setattr(one, "value", Array()))
+    is_seen(f, tree, lambda: delattr(one, "value"))
+    is_seen(f, tree, lambda: setattr(one, "value", Array()))
+    is_seen(f, tree, lambda: setattr(one, "metadata", {"kind": "other"}))
+    is_seen(f, tree, lambda: rows_of(tree)[7].metadata.update(kind="other"))
+    is_seen(f, tree, lambda: setattr(one, "__class__", type("V", (Variable,), {"__slots__": ()})))
+
+
+def test_arrays_and_other_changes_of_objects() -> None:
+    source = random.Random(3)
+    f, tree, _ = made(lambda i: Variable(Array(i), kind=i % 3))
+    for _ in range(300):
+        for one in source.sample(rows_of(tree), 3):
+            one.value = source.choice((Array, Array, Array, OtherArray, lambda: None))()
+        if source.random() < 0.1:
+            source.choice(rows_of(tree)).metadata["kind"] = source.randrange(4)
+        if source.random() < 0.1:
+            tree["rows"][2], tree["rows"][3] = tree["rows"][3], tree["rows"][2]
+        for _ in range(source.choice((1, 2, 66))):
+            assert equivalent(f(tree), tree)

@@ -1,0 +1,550 @@
+"""Calls of a VariableJit: which Variables are updated, what is handed over, and errors."""
+
+import gc
+import os
+import struct
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_support import Array, Box, Linear, Maybe, Options, OtherArray, Slots, core, make_jit
+from outcome_support import raised
+from process_support import output_of
+from variable_support import (
+    Escape,
+    Key,
+    Level,
+    Nodes,
+    Param,
+    TraceState,
+    Tree,
+    Var,
+    VariableJit,
+    add_one,
+    block,
+    large,
+    looks,
+    make_registry,
+    make_variable_jit,
+    pack,
+    step,
+    variables_in,
+    warm,
+)
+
+TWICE = ["a Variable or Module occurs twice in the arguments"]
+
+
+def numbered(n: int = 9) -> list[Var]:
+    return [Var(Array(i)) for i in range(n)]
+
+
+def numbers(variables: Any) -> list[Any]:
+    return [x._raw_value.value for x in variables]
+
+
+# ---- which Variables are updated, and their order ----
+
+
+def test_the_variables_with_the_given_indices_are_updated() -> None:
+    for indices in ((), (0,), (1, 2), (2, 0), (8, 1, 4), tuple(range(9))):
+        values = tuple([Array(100 + i) for i in indices])
+        jit = make_variable_jit(step, traced=lambda tree, i=indices, v=values: (1, pack(*i), v))
+        variables = numbered()
+        for _ in range(3):
+            assert jit(variables) == 1
+        expected = [100 + i if i in indices else i for i in range(9)]
+        assert numbers(variables) == expected and jit.handed_over == []
+
+
+def all_kinds(a: Any, /, b: Any, c: Any = None, *args: Any, d: Any = None, **kwargs: Any) -> Any:
+    for i, x in enumerate(variables_in([a, b, c, args, d, kwargs])):
+        x._raw_value = Array(i)
+
+
+@pytest.mark.parametrize(
+    "args, kwargs",
+    [
+        ("ab", ""),
+        ("abc", "d"),
+        ("abcxyz", "zyxd"),
+        ("abc", "kj"),
+        ("a", "kbj"),
+        ("a", "cb"),
+        ("a", "dzcyb"),
+        ("abcx", "zd"),
+    ],
+)
+def test_the_order_is_by_parameter(args: str, kwargs: str) -> None:
+    jit = make_variable_jit(all_kinds)
+
+    def give(name: str) -> Any:
+        return {"z": Var(Array(name), kind=name), "a": [Param(Array(name)), Tree(x=Var(Array(1)))]}
+
+    for _ in range(3):
+        given = [give(x) for x in args], {x: give(x) for x in kwargs}
+        jit(*given[0], **given[1])
+        bound = dict(zip("abc", given[0][:3], strict=False)) | given[1]
+        in_order = [bound.get(x) for x in "abc"] + given[0][3:] + [bound.get("d")]
+        in_order += [bound[x] for x in sorted(bound) if x not in "abcd"]
+        assert numbers(variables_in(in_order)) == list(range(len(variables_in(in_order))))
+    assert jit.handed_over == [] and jit._inner._options.count("compile") == 1
+
+
+def test_dicts_are_in_sorted_order() -> None:
+    def fun(tree: Any) -> None:
+        for i, x in enumerate(variables_in(tree)):
+            x._raw_value = Array(i)
+
+    jit = make_variable_jit(fun)
+    values = {"c": Var(Array(9)), "a": Param(Array(9)), "b": {2: Var(Array(9)), 1: Var(Array(9))}}
+    for order in ("cab", "abc", "bca"):
+        tree = {k: values[k] for k in order}
+        jit(tree)
+        assert numbers([tree["a"], tree["b"][1], tree["b"][2], tree["c"]]) == [0, 1, 2, 3]
+    assert jit.handed_over == [] and jit._inner._options.count("compile") == 1
+
+
+def test_other_containers() -> None:
+    jit = make_variable_jit(step)
+    variables = [Slots(x=Var(Array(1)), y=(Var(Array(2)),), tag=1), Var(Key(1)), Var(OtherArray(2))]
+    for _ in range(3):
+        jit(variables)
+    assert jit.handed_over == []
+    assert numbers([variables[0].x, *variables[0].y, *variables[1:]]) == [4, 2, 10, 2]
+
+
+def test_the_result_and_the_metadata() -> None:
+    jit = make_variable_jit(step)
+    tree = large()
+    for _ in range(3):
+        before = looks(tree)
+        result, none = jit(tree)
+        assert looks(result) == looks(tree) != before and none is None
+        assert result is not tree and result.blocks[0].w is not tree.blocks[0].w
+
+
+# ---- what occurs twice ----
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_what_occurs_twice_is_handed_over_each_time(is_warm: bool) -> None:
+    tree, other = large(), large()
+    small = [Var(Array(1))]
+    jit = make_variable_jit(step)
+    if is_warm:
+        warm(jit, tree, other), warm(jit, tree, small)
+    assert jit.handed_over == []
+    deep, again = tree.blocks[3].w, tree.blocks[5]
+    for args in (
+        (tree, tree),
+        ([deep, deep], None),
+        (tree, deep),
+        (deep, tree),
+        (tree, [again]),
+        ([again], tree),
+        ([Var(Array(1)), tree, again.b], other),
+        (tree, {"a": other, "b": other.rng}),
+    ):
+        for _ in range(3):
+            jit.handed_over.clear()
+            jit(*args)
+            assert jit.handed_over == TWICE
+            jit(tree, other), jit(other, small)
+            assert jit.handed_over == TWICE
+
+
+def test_what_occurs_twice_after_many_calls() -> None:
+    tree, other = large(), large()
+    jit = make_variable_jit(step)
+    for change, undo in (
+        (lambda: tree.blocks.append(tree.blocks[0]), lambda: tree.blocks.pop()),
+        (lambda: setattr(tree, "rng", tree.blocks[1].b), lambda: setattr(tree, "rng", Var(Key(1)))),
+        (lambda: other.blocks.append(tree.blocks[2]), lambda: other.blocks.pop()),
+        (lambda: tree.table.update(a=other.rng), lambda: tree.table.update(a=Var(Array(1)))),
+    ):
+        warm(jit, tree, other)
+        assert jit.handed_over == []
+        change()
+        for _ in range(100):
+            jit(tree, other)
+        assert jit.handed_over == TWICE * 100
+        undo()
+        jit.handed_over.clear()
+
+
+# ---- what else is handed over ----
+
+
+@pytest.mark.parametrize(
+    "make, reason",
+    [
+        (lambda: Var(Array(1), TraceState(False)), "a Variable is of another trace level"),
+        (lambda: Var(1), "an argument has a leaf that is no array and no number: `int`"),
+        (
+            lambda: Var((Array(1),)),
+            "an argument has a leaf that is no array and no number: `tuple`",
+        ),
+        (lambda: Var(Maybe(True)), "an argument is a tracer"),
+        (lambda: "text", "an argument has a leaf that is no array and no number: `str`"),
+        (lambda: Maybe(True), "an argument is a tracer"),
+        (lambda: Box([]), "an argument is a pytree that is flattened in Python: `Box`"),
+        (lambda: Linear(), "an argument is a pytree that is flattened in Python: `Linear`"),
+        (lambda: without("_raw_value"), "a Variable has no value"),
+        (lambda: without("_trace_state"), "a Variable has no value"),
+        (lambda: type("V", (Var,), {})(Array(1)), None),
+        (lambda: Tree(x=OtherArray(1)), None),
+        (lambda: Tree(x=Array(1), y=1), None),
+    ],
+)
+def test_reasons(make: Callable[[], Any], reason: str | None) -> None:
+    jit = make_variable_jit(lambda tree, other=None: None)
+    for _ in range(3):
+        jit(make())
+        jit([Var(Array(1)), make()], large())
+        jit(large(), make())
+        jit(large(), Var(Array(2)))
+    assert jit.handed_over == [] if reason is None else jit.handed_over == [reason] * 9
+
+
+def without(name: str) -> Var:
+    x = Var(Array(1))
+    delattr(x, name)
+    return x
+
+
+def test_graph_mode() -> None:
+    tree = Tree(x=OtherArray(1))
+    jit = make_variable_jit(step, graph=1)
+    jit([OtherArray(1)]), jit(Var(OtherArray(1)))
+    assert jit.handed_over == [] and jit.settled == 0
+    jit(tree), jit([tree])
+    assert jit.handed_over == ["a Module holds a leaf that is no array of JAX: `OtherArray`"] * 2
+    jit = make_variable_jit(step, graph=2)
+    for x, settled in ((Var(Array(1)), 0), (Var(Key(1)), 0), (Var(OtherArray(1)), 1)):
+        jit.settled = 0
+        jit(Tree(a=[x]))
+        assert jit.settled == settled and jit.handed_over == []
+
+
+def test_a_memo_and_a_value_that_is_to_be_settled() -> None:
+    jit = make_variable_jit(lambda tree: None, graph=2)
+    tree = large()
+    warm(jit, tree)
+    assert jit.settled == 0
+    tree.blocks[3].w._raw_value = OtherArray(3)
+    jit(tree), jit(tree)
+    assert jit.settled == 2 and jit.handed_over == []
+
+
+def test_guards() -> None:
+    level = Level()
+    guards = ((level, "value", None, "one"), (level, "__dict__", level.__dict__, "two"))
+    jit = make_variable_jit(step, guards=guards)
+    x = Var(Array(1))
+    jit(x)
+    level.value = 1
+    jit(x), jit(tree=x)
+    assert jit.handed_over == ["one"] * 2
+    level.value = None
+    jit(x)
+    del level.value
+    assert type(raised(AttributeError, jit, x)) is AttributeError
+    assert jit.handed_over == ["one"] * 2 and numbers([x]) == [5]
+
+
+def test_escape() -> None:
+    escapes = [True]
+
+    def traced(tree: Any) -> Any:
+        if escapes:
+            raise Escape("not this one")
+        return None, pack(0), (Array("new"),)
+
+    jit = make_variable_jit(step, traced=traced)
+    x = Var(Array(1))
+    assert jit._reason is None
+    jit(x), jit(x)
+    assert jit.handed_over == ["not this one"] * 2 and jit._reason == "not this one"
+    assert numbers([x]) == [3]
+    escapes.clear()
+    jit(x)
+    assert jit.handed_over == ["not this one"] * 3
+    del jit._reason
+    jit(x)
+    assert numbers([x]) == ["new"] and len(jit.handed_over) == 3
+    jit._reason = 5
+    jit(x)
+    assert jit.handed_over[-1] == 5
+
+
+def test_other_exceptions_are_raised() -> None:
+    fails = [ZeroDivisionError]
+
+    def traced(tree: Any) -> Any:
+        raise fails[0]
+
+    jit = make_variable_jit(step, traced=traced)
+    x = Var(Array(1))
+    for fails[0] in (ZeroDivisionError, KeyboardInterrupt, MemoryError):
+        raised(fails[0], jit, x)
+    assert jit.handed_over == [] and jit._reason is None and numbers([x]) == [1]
+    x._trace_state = TraceState(hook=lambda: raise_(KeyboardInterrupt))
+    raised(KeyboardInterrupt, jit, x)
+    assert jit.handed_over == []
+    x._trace_state = TraceState(hook=lambda: raise_(ZeroDivisionError))
+    jit(x)
+    assert jit.handed_over == ["the arguments cannot be walked"]
+    x._trace_state = TraceState(hook=lambda: raise_(RecursionError))
+    raised(RecursionError, jit, x)
+
+
+def raise_(error: type[BaseException]) -> None:
+    raise error
+
+
+def test_wrong_arguments() -> None:
+    jit = make_variable_jit(step)
+    for args, kwargs in (((), {}), ((1, 2, 3), {}), ((1,), {"unknown": 2}), ((1,), {"tree": 2})):
+        raised(TypeError, jit, *args, **kwargs)
+    assert jit.handed_over == []
+
+
+def test_finish() -> None:
+    answers: list[Any] = [(1, None, ()), (1, b"", []), (1, [], ()), (1, None, (Array(2),))]
+    for answer in answers:
+        jit = make_variable_jit(step, traced=lambda tree, a=answer: a)
+        x = Var(Array(1))
+        assert jit(x) == jit(x) == 1
+        assert jit.finished == 2 and numbers([x]) == [1]
+
+
+@pytest.mark.parametrize(
+    "answer, error",
+    [
+        (None, TypeError),
+        ((1, b""), TypeError),
+        ([1, b"", ()], TypeError),
+        ((1, b"", (), 2), TypeError),
+        ((1, b"", (Array(5),)), SystemError),
+        ((1, b"\0\0\0\0", ()), SystemError),
+        ((1, b"\0\0\0", (Array(5),)), SystemError),
+        ((1, pack(0, 1, 9), (Array(5), Array(5), Array(5))), SystemError),
+        ((1, pack(0, 2**32 - 1), (Array(5), Array(5))), SystemError),
+    ],
+)
+def test_a_wrong_answer_stores_nothing(answer: Any, error: type[Exception]) -> None:
+    jit = make_variable_jit(step, traced=lambda tree: answer)
+    variables = numbered()
+    for _ in range(3):
+        raised(error, jit, variables)
+    assert numbers(variables) == list(range(9)) and jit.handed_over == [] and jit.finished == 0
+
+
+def test_a_value_that_is_no_array_is_stored() -> None:
+    """The core does not look at what the trace returns."""
+    jit = make_variable_jit(step, traced=lambda tree: (1, pack(1, 0), (None, [1])))
+    variables = numbered(2)
+    jit(variables)
+    assert [x._raw_value for x in variables] == [[1], None]
+
+
+# ---- the constructor, and what is read ----
+
+
+def test_the_constructor() -> None:
+    options = Options(make_registry())
+    inner = make_jit(step, options)
+    good: tuple[Any, ...] = (inner, options.registry, Var, Key, (), Escape, 0)
+    assert core.VariableJit(*good)._inner is inner
+    wrong: list[tuple[int, Any]] = [
+        (0, step),
+        (1, None),
+        (2, 1),
+        (2, int),
+        (2, Tree),
+        (2, type("Computed", (), {"_raw_value": property(len)})),
+        (3, None),
+        (4, []),
+        (4, (1,)),
+        (4, (("a", "b", 1),)),
+        (4, (("a", 2, 1, "d"),)),
+        (4, (["a", "b", 1, "d"],)),
+        (6, "text"),
+    ]
+    for i, value in wrong:
+        args = [*good[:i], value, *good[i + 1 :]]
+        with pytest.raises((TypeError, AttributeError)):
+            core.VariableJit(*args)
+    with pytest.raises(TypeError):
+        core.VariableJit(*good[:-1])
+
+
+def test_subclasses() -> None:
+    class Mixin:
+        pass
+
+    class Once(Mixin, VariableJit):
+        pass
+
+    class Twice(Once):
+        def __new__(cls, *args: Any) -> Any:
+            return super().__new__(cls, *args)
+
+    for cls in (VariableJit, Once, Twice, type("Thrice", (Twice,), {})):
+        jit = make_variable_jit(step, cls=cls)
+        x = Var(Array(1))
+        jit(x)
+        assert numbers([x]) == [2] and type(jit) is cls
+        ref = weakref.ref(jit)
+        del jit
+        gc.collect()
+        assert ref() is None
+
+
+def test_without_the_methods_of_a_subclass() -> None:
+    options = Options(make_registry())
+    inner = make_jit(lambda x: (None, None, None), options)
+    jit = core.VariableJit(inner, options.registry, Var, Key, (), Escape, 0)
+    raised(AttributeError, jit, Var(Array(1)))  # _finish
+    raised(AttributeError, jit, "text")  # _hand_over
+
+
+def test_nodes() -> None:
+    jit = make_variable_jit(step)
+    tree = large(2)
+    one, two = tree.blocks
+    expected = [tree, one, one.b, one.w, two, two.b, two.w, tree.rng]
+    found = jit._nodes(tree)
+    assert [id(x) for x in found[:-2]] == [id(x) for x in expected]
+    assert found[-2:] == [tree.table["a"], tree.table["k"]]
+    assert jit._nodes([1, "a", Maybe(True), Var(1), Var(Array(1), TraceState(False))])
+    assert str(raised(ValueError, jit._nodes, [one, one])) == TWICE[0]
+    assert raised(ValueError, jit._nodes, Box([]))
+    assert raised(ValueError, jit._nodes, without("_raw_value"))
+    jit(tree)  # is not disturbed
+    assert jit.handed_over == []
+
+
+# ---- references ----
+
+
+def test_nothing_leaks() -> None:
+    tree, other = large(), [Var(Array(1)), {"a": Param(Array(2))}]
+    jit = make_variable_jit(lambda tree, other: add_one([tree, other]))
+    doubled = [other[0], other[0]]
+    state = TraceState()
+
+    def calls(n: int) -> None:
+        for i in range(n):
+            jit(tree, other)
+            jit(tree, doubled)
+            jit(other, "text")
+            if i % 10 == 0:
+                tree.blocks[3].w._trace_state = TraceState()
+                other[0]._trace_state = state
+                tree.blocks[i % 16] = block(i % 16)
+
+    watched = [
+        *(Var, Param, Tree, Nodes, state, *other, other[1]["a"], tree, tree.rng, tree.blocks),
+        *(tree.table["k"], vars(tree)["_pytree__nodes"], jit, jit._inner, Array, TraceState),
+    ]
+    calls(100)
+    gc.collect()
+    before, blocks = [sys.getrefcount(x) for x in watched], sys.getallocatedblocks()
+    calls(300)
+    jit.handed_over.clear()
+    gc.collect()
+    more = sys.getallocatedblocks() - blocks
+    after = [sys.getrefcount(x) for x in watched]
+    # Types are referred to by their instances, the number of which differs.
+    assert all(abs(a - b) <= 20 for a, b in zip(before, after, strict=True)), (before, after)
+    assert more < 250
+
+
+def test_nothing_is_kept_by_calls() -> None:
+    jit = make_variable_jit(lambda tree: add_one(tree))
+    tree = large()
+    warm(jit, tree)
+    refs = [weakref.ref(x) for x in (tree, tree.blocks[0], tree.rng, tree.rng._raw_value)]
+    del tree
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * 4
+
+
+def test_a_cycle_through_the_function_is_collected() -> None:
+    class Cell:
+        pass
+
+    cell: Any = Cell()
+    jit = make_variable_jit(lambda tree, cell=cell: None)
+    cell.jit = jit
+    jit(large()), jit(Var(Array(1), TraceState()))
+    refs = [weakref.ref(jit), weakref.ref(jit._inner), weakref.ref(cell)]
+    del jit, cell
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * 3
+
+
+def test_a_class_dies_with_the_last_call() -> None:
+    jit = make_variable_jit(lambda tree: None)
+    cls = type("Local", (Var,), {"__slots__": ()})
+    jit(cls(Array(1)))
+    ref = weakref.ref(cls)
+    del cls
+    jit._inner._parts()[0].clear()
+    jit(Var(Array(1))), jit(Var(Array(1)))
+    gc.collect()
+    assert ref() is None
+
+
+# ---- deep trees ----
+
+DEEP = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+import threading
+from variable_support import *
+def work():
+    jit = make_variable_jit(lambda tree: None)
+    class Deep(Tree): pass
+    for make in (lambda t: [t], lambda t: (t,), lambda t: {"a": t}, lambda t: Deep(x=t)):
+        for n in (100, 900, 9_000, 50_000):
+            tree = Var(Array(1))
+            for _ in range(n):
+                tree = make(tree)
+            kept.append(tree)
+            for call in (jit, jit, jit._nodes, jit):
+                try:
+                    call(tree)
+                except RecursionError:
+                    pass
+            jit(Var(Array(1)))
+    assert set(jit.handed_over) <= {None}, jit.handed_over[-1]
+    print("ended")
+kept = []
+"""
+
+
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="frames are larger")
+def test_deep_trees() -> None:
+    assert "ended" in output_of("-c", DEEP + "work(); sys.stdout.flush(); os._exit(0)")
+
+
+SMALL_STACKS = (128, 256, 1024) if sys.version_info >= (3, 14) else (16 << 10,)  # KiB
+
+
+@pytest.mark.parametrize("size", SMALL_STACKS)
+def test_deep_trees_on_a_small_stack(size: int) -> None:
+    code = f"""
+threading.stack_size({size} << 10)
+thread = threading.Thread(target=work)
+thread.start(); thread.join(); sys.stdout.flush(); os._exit(0)
+"""
+    assert "ended" in output_of("-c", DEEP + code)
+
+
+def test_indices_are_those_of_c() -> None:
+    assert pack(1, 2) == struct.pack("=II", 1, 2) and len(pack(*range(5))) == 20
