@@ -63,7 +63,9 @@ def main() -> None:
     for step in range(STEPS):
         loss = train(network, optimizer, metrics, *data[step % len(data)])
         if step % 50 == 49:
-            print(f"step {step + 1}: loss {float(loss)!r}, mean {float(metrics.compute()['loss'])!r}")
+            print(
+                f"step {step + 1}: loss {float(loss)!r}, mean {float(metrics.compute()['loss'])!r}"
+            )
             metrics.reset()
     taken = time.perf_counter() - start
     network.eval()
