@@ -55,7 +55,9 @@ lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest filterjit._core
+	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml filterjit._core
+	$(BIN)/mypy --config-file tests/typed/mypy.ini tests/typed/uses.py
+	$(BIN)/pyright -p tests/typed --pythonpath $(BIN)/python
 
 sanitize valgrind tsan coverage instructions sdist: $(VENV)/.installed
 	PYTHON=$(BIN)/python .ci/$@ $(CI_ARGS)
