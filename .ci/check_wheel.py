@@ -7,6 +7,7 @@ With JAX installed, functions are jitted with it; ``--jax`` fails where JAX is n
 
 import importlib.util
 import os
+import subprocess
 import sys
 import sysconfig
 from importlib import metadata
@@ -32,6 +33,13 @@ def check_package() -> str:
     assert not list(folder.glob("_testing*")), "the wheel has the core's tests"
     assert "jax" not in sys.modules, "importing filterjit has imported JAX"
     return f"filterjit {filterjit.__version__}, core of {size:,} bytes"
+
+
+def check_command() -> str:
+    command = Path(sysconfig.get_path("scripts")) / "filterjit"
+    done = subprocess.run([command, "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith("usage: filterjit "), done
+    return "the command"
 
 
 def check_jit() -> str:
@@ -68,7 +76,7 @@ def check_jit() -> str:
 
 
 def main(argv: list[str]) -> int:
-    done = [check_package()]
+    done = [check_package(), check_command()]
     if importlib.util.find_spec("jax") is not None:
         done.append(check_jit())
     else:

@@ -170,6 +170,11 @@ def test_the_versions_of_python_agree(metadata: Message) -> None:
     assert built == [f"cp{minor.replace('.', '')}-*" for minor in MINORS]
 
 
+def test_there_is_a_command(egg_info: Path) -> None:
+    lines = (egg_info / "entry_points.txt").read_text().split("\n")
+    assert lines[:2] == ["[console_scripts]", "filterjit = filterjit.__main__:script"]
+
+
 # ---- compiling ----
 
 

@@ -255,6 +255,7 @@ bound_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef bound_methods[] = {
     {"__reduce__", bound_reduce, METH_NOARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -89,6 +89,7 @@ compiled_repr(PyObject *op)
 
 static PyMethodDef compiled_methods[] = {
     {"__dir__", compiled_dir, METH_NOARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

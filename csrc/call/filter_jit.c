@@ -289,6 +289,7 @@ static PyMethodDef filter_jit_methods[] = {
      "_parts($self, /)\n--\n\n"
      "Returns (cache, arrays): as a pytree, the aux data and the children."},
     {"__set_name__", filter_jit_set_name, METH_VARARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -369,10 +370,11 @@ static PyGetSetDef filter_jit_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(
-    filter_jit_doc,
-    "FilterJit(function, options, signature, attributes)\n--\n\n"
-    "A jitted function of arguments that are any pytrees. filterjit.filter_jit returns one.");
+PyDoc_STRVAR(filter_jit_doc, "FilterJit(function, options, signature, attributes)\n--\n\n"
+                             "A jitted function of arguments that are any pytrees. "
+                             "filterjit.filter_jit returns one.\n\n"
+                             "In annotations, FilterJit[[int, str], bool] has parameters like "
+                             "Callable[[int, str], bool].");
 
 static PyType_Slot filter_jit_slots[] = {
     {Py_tp_doc, (void *)filter_jit_doc},
@@ -392,7 +394,7 @@ static PyType_Slot filter_jit_slots[] = {
 };
 
 PyType_Spec fj_filter_jit_spec = {
-    .name = "filterjit._core.FilterJit",
+    .name = "filterjit.FilterJit",
     .basicsize = sizeof(FjFilterJit),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
              Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_IMMUTABLETYPE,

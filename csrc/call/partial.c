@@ -330,6 +330,7 @@ partial_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef partial_methods[] = {
     {"__reduce__", partial_reduce, METH_NOARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

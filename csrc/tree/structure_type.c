@@ -428,6 +428,7 @@ static PyMethodDef structure_methods[] = {
     {"_array_paths", structure_array_paths, METH_NOARGS, structure_array_paths_doc},
     {"_nodes", structure_nodes, METH_NOARGS, structure_nodes_doc},
     {"_parts", structure_parts, METH_O, structure_parts_doc},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ._aot._warm_up import WarmUp
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._progress import show_progress
-    from ._core import Compiled
+    from ._core import Compiled, FilterJit
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
     from ._jit._freeze import FreezeWarning
@@ -41,6 +41,7 @@ __all__ = [
     "Compiled",
     "Explanation",
     "Filter",
+    "FilterJit",
     "FreezeWarning",
     "MismatchError",
     "Packed",
@@ -81,7 +82,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "_core": ("Compiled",),
+    "_core": ("Compiled", "FilterJit"),
     "_base._errors": ("MismatchError", "ProcessMismatchError", "StaticArgumentError"),
     "_observe._causes": ("Explanation",),
     "_observe._functions": ("clear_caches",),
@@ -111,15 +112,17 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    module = next((module for module, names in _MODULES.items() if name in names), None)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is an error
 
-    value = getattr(import_module(f".{module}", __name__), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        module = next((module for module, names in _MODULES.items() if name in names), None)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f".{module}", __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

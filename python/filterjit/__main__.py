@@ -1,4 +1,4 @@
-"""The command line: ``python -m filterjit``.
+"""The command line: ``filterjit``, or ``python -m filterjit``.
 
 The modules that a command uses are imported when it runs.
 """
@@ -61,7 +61,7 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
-        usage="%(prog)s [-h] [--report] [--explain] (SCRIPT | -m MODULE) [argument ...]",
+        usage="%(prog)s [-h] [--report] [--explain] [--html FILE] (SCRIPT | -m MODULE) [argument ...]",
         description=(
             "Runs a script or a module as python does, but replaces equinox.filter_jit by "
             "filterjit.filter_jit, also in the libraries that the program uses and in the children "
@@ -73,6 +73,12 @@ def _add_run(commands: Any) -> None:
         "--report",
         action="store_true",
         help="print at the end to stderr where the time of the jitted functions went",
+    )
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write at the end a page with a timeline of traces, compilations and calls, the "
+        "reasons of retraces, and the loops that were unrolled",
     )
     parser.add_argument(
         "--explain",
@@ -88,6 +94,8 @@ def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     to the program, options too. Returns those of `run` and those of the program; ``-m`` belongs to
     the latter."""
     for i, argument in enumerate(argv[1:], 1):
+        if argv[i - 1] == "--html":
+            continue  # its value
         if argument == "--":
             return [*argv[:i]], [*argv[i + 1 :]]
         if argument == "-" or not argument.startswith("-") or argument.startswith("-m"):
@@ -103,10 +111,25 @@ def _run_program(options: argparse.Namespace) -> int:
     if not program:
         options.error("expected SCRIPT or -m MODULE" if not module else "expected -m MODULE")
 
+    if options.html is not None and not _can_write(options.html):
+        options.error(f"can't write {options.html!r}")
+
     from ._commands import _run
 
-    _run.run(program, module=module, report=options.report, explain=options.explain)
+    _run.run(
+        program,
+        module=module,
+        report=options.report,
+        explain=options.explain,
+        html=options.html,
+        prog=options.prog,
+    )
     return 0
+
+
+def _can_write(path: str) -> bool:
+    folder = os.path.dirname(os.path.realpath(path))
+    return bool(path) and not os.path.isdir(path) and os.access(folder, os.W_OK)
 
 
 def _add_show(commands: Any) -> None:
@@ -161,9 +184,9 @@ class _ShowVersion(argparse.Action):
         parser.exit()
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m filterjit", description="equinox.filter_jit with its dispatch in C."
+        prog=prog, description="equinox.filter_jit with its dispatch in C."
     )
     parser.add_argument(
         "--version",
@@ -223,8 +246,8 @@ def _with_exit_status(
     return status
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command that `argv` names and returns its exit status.
+def main(argv: Sequence[str] | None = None, prog: str = "python -m filterjit") -> int:
+    """Runs the command that `argv` names and returns its exit status. Errors name it as `prog`.
 
     The status is 2 if the command could not start, and 130 after Ctrl-C.
     """
@@ -232,13 +255,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     program: list[str] = []
     if argv[:1] == ["run"]:
         argv, program = _split_run(argv)
-    options = _parser().parse_args(argv, argparse.Namespace(program=program))
+    options = _parser(prog).parse_args(argv, argparse.Namespace(program=program, prog=prog))
     status: int = options.run(options)
     return status
 
 
-if __name__ == "__main__":
-    status = main()
+def _main_and_exit(prog: str) -> None:
+    status = main(prog=prog)
     if status == 130:
         # A thread of JAX may still be compiling. A regular exit would destroy the device that the
         # thread uses, and crash.
@@ -246,3 +269,14 @@ if __name__ == "__main__":
         os._exit(status)
     if status != 0:
         sys.exit(status)
+
+
+def script() -> None:
+    """The command ``filterjit``. It finds modules where ``python -m filterjit`` does."""
+    if not sys.flags.safe_path:
+        sys.path[0] = os.getcwd()
+    _main_and_exit("filterjit")
+
+
+if __name__ == "__main__":
+    _main_and_exit("python -m filterjit")

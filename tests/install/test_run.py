@@ -138,6 +138,76 @@ def test_report(program: Path) -> None:
     assert [row[name] for name in ("calls", "hits", "traces")] == ["2", "0", "2"]
 
 
+def test_the_last_line_of_a_report_is_on_dispatch(program: Path) -> None:
+    last = run_installed("--report", "program.py", cwd=program.parent).stderr.splitlines()[-1]
+    assert re.match(
+        r"Dispatch of 1 hit took [\d.]+ ms, [\d.]+% of the [\d.]+ s of the run\. ", last
+    )
+
+
+def test_report_of_a_program_without_jax(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("print('done')")
+    ours = run_installed("--report", "--html", "r.html", "plain.py", cwd=tmp_path)
+    assert ours.stdout == "done\n" and "(no jitted function was called)" in ours.stderr
+    assert ours.stderr.splitlines()[-1].startswith("No jitted function was called in ")
+    assert "0 jitted functions" in (tmp_path / "r.html").read_text()
+
+
+def test_html(program: Path) -> None:
+    (program.parent / "elsewhere").mkdir()
+    text = PROGRAM + "import os; os.chdir('elsewhere')"
+    program.write_text(text)
+    ours = run_installed("--html", "r.html", "program.py", "a", "--html", cwd=program.parent)
+    assert ours.stderr == "" and ours.stdout.startswith("['a', '--html'] __main__ ")
+    page = (program.parent / "r.html").read_text()
+    assert "<!DOCTYPE html>" in page and "program.py" in page and "__main__.f" in page
+    assert "different static value: was the int 1, is the int 2" in page
+
+
+@pytest.mark.parametrize("how", ["fail", "exit"])
+def test_html_of_a_program_that_fails(program: Path, how: str) -> None:
+    status = {"fail": 1, "exit": 7}[how]
+    theirs = run_alone("program.py", how, cwd=program.parent, status=status)
+    args = ("--html=r.html", "program.py", how)
+    ours = run_installed(*args, cwd=program.parent, status=status)
+    assert ours.stderr == theirs.stderr
+    assert "__main__.f" in (program.parent / "r.html").read_text()
+
+
+def test_a_page_that_cannot_be_written(program: Path) -> None:
+    for path in ("none/r.html", ".", ""):
+        args = ("--html", path, "program.py", "a")
+        ours = run_installed(*args, cwd=program.parent, status=2)
+        assert ours.stderr.splitlines()[1:] == [
+            f"python -m filterjit run: error: can't write {path!r}"
+        ]
+        assert ours.stdout == ""
+    program.write_text("import os; os.mkdir('r.html'); os.mkdir('r.html/a')")
+    ours = run_installed("--html", "r.html", "program.py", cwd=program.parent)
+    (line,) = ours.stderr.splitlines()
+    assert re.match("python -m filterjit run: can't write '.*r.html': Is a directory", line)
+
+
+SCRIPT = (
+    "import sys; from filterjit.__main__ import script; sys.argv[0] = 'bin/filterjit'; script()"
+)
+
+
+def test_the_command_runs_programs_as_python_m_does(program: Path) -> None:
+    (program.parent / "helper.py").write_text("value = 5")
+    (program.parent / "uses.py").write_text("import helper, sys; print(sys.path[0], sys.argv)")
+    (program.parent / "command.py").write_text(SCRIPT)
+    elsewhere = program.parent / "elsewhere"
+    elsewhere.mkdir()
+    for cwd, args in ((program.parent, ("-m", "uses", "x")), (elsewhere, ("../uses.py", "-m"))):
+        command = os.path.join(program.parent, "command.py")
+        ours = run(command, "run", *args, cwd=cwd, status=0, timeout=120)
+        theirs = run_alone(*args, cwd=cwd)
+        assert (ours.stdout, ours.stderr) == (theirs.stdout, theirs.stderr)
+    ours = run(command, "run", cwd=elsewhere, status=2, timeout=120)
+    assert ours.stderr.splitlines()[-1] == "filterjit run: error: expected SCRIPT or -m MODULE"
+
+
 def test_report_of_a_program_that_fails(program: Path) -> None:
     ours = run_installed("--report", "program.py", "fail", cwd=program.parent, status=1)
     assert "__main__.f" in ours.stderr

@@ -8,7 +8,7 @@ import contextlib
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 
@@ -19,6 +19,9 @@ from .._observe._recorder import recorder
 from . import _save
 from ._compiled_options import CompiledOptions, mismatch
 from ._prepared import PreparedCall, prepare
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 # Attributes of jax.stages that are trees of the arguments, and of the results.
 _INPUTS = frozenset({"args_info", "in_avals", "input_formats", "input_layouts", "input_shardings"})
@@ -58,14 +61,14 @@ class _Stage:
         return f"<{type(self).__name__} of {self.prepared.name}>"
 
 
-class Traced(_Stage):
+class Traced(_Stage, Generic[_P, _T]):
     """A function traced for the arguments given to ``trace``; see ``jax.stages.Traced``."""
 
     def __init__(self, stage: Any, prepared: PreparedCall, may_raise: bool) -> None:
         super().__init__(stage, prepared)
         self._may_raise = may_raise
 
-    def lower(self, **options: Any) -> "Lowered":
+    def lower(self, **options: Any) -> "Lowered[_P, _T]":
         """Lowers the program; `options` are those of ``jax.stages.Traced.lower``."""
         with self.prepared.working():
             lowered = self.stage.lower(**options)
@@ -91,7 +94,7 @@ class Traced(_Stage):
         return consts, fun
 
 
-class Lowered(_Stage):
+class Lowered(_Stage, Generic[_P, _T]):
     """A function lowered for the arguments given to ``lower``; see ``jax.stages.Lowered``."""
 
     def __init__(self, stage: Any, prepared: PreparedCall, may_raise: bool) -> None:
@@ -101,7 +104,7 @@ class Lowered(_Stage):
 
     def compile(
         self, compiler_options: dict[str, Any] | None = None, **options: Any
-    ) -> _core.Compiled:
+    ) -> "_core.Compiled[_P, _T]":
         """Compiles the program, and returns a function that can be called, inspected and saved.
 
         Without compiler options, calls of the jitted function with such arguments are hits from
@@ -173,7 +176,7 @@ class CompiledDetails(_Stage):
         return f"<Compiled of {self.prepared.name}>"
 
 
-def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced[..., Any]:
     prepared = prepare(f, args, kwargs)
     with prepared.working():
         traced = prepared.traceable().trace(*prepared.arrays)

@@ -16,6 +16,7 @@ import os
 import pkgutil
 import runpy
 import sys
+import time
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +26,15 @@ from .._install import install
 from ._children import explain_retraces, inherit
 
 
-def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> None:
+def run(
+    argv: Sequence[str],
+    *,
+    module: bool,
+    report: bool,
+    explain: bool,
+    html: str | None = None,
+    prog: str = "python -m filterjit",
+) -> None:
     """Runs a script, or a module if `module` is true, as ``python [-m]`` does.
 
     Exceptions, including ``SystemExit``, are passed on, so the exit status is that of the program.
@@ -37,13 +46,19 @@ def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> No
         module: whether ``argv[0]`` is a module.
         report: whether to print a report of the jitted functions to stderr at the end.
         explain: whether to print an explanation of each retrace to stderr.
+        html: the file to which a page with a timeline is written at the end, if any.
+        prog: the name of this command, for an error message.
     """
+    begin = time.perf_counter()
+    html = None if html is None else os.path.abspath(html)  # the program may change the folder
     install()
     inherit(explain)
     if explain:
         explain_retraces()
-    if report:
+    if report or html is not None:
         after_import("jax", _start_report)
+    if html is not None:
+        after_import("jax", _start_events)
     try:
         _run_module(argv) if module else _run_script(argv)
     except SystemExit:
@@ -52,11 +67,8 @@ def run(argv: Sequence[str], *, module: bool, report: bool, explain: bool) -> No
         sys.excepthook = _without_own_frames(sys.excepthook)
         raise
     finally:
-        if report:
-            from .._observe._report import report as make_report
-
-            sys.stdout.flush()
-            print(make_report().text(sys.stderr), file=sys.stderr)
+        if report or html is not None:
+            _finish(argv[0], report, html, begin, time.perf_counter(), prog)
 
 
 def _start_report() -> None:
@@ -64,6 +76,49 @@ def _start_report() -> None:
 
     keep_functions()
     time_calls()
+
+
+def _start_events() -> None:
+    from .._observe._events import event_log
+
+    event_log.keep()
+
+
+def _finish(
+    program: str, report: bool, html: str | None, begin: float, end: float, prog: str
+) -> None:
+    """Prints the report and writes the page. The exit status stays that of the program."""
+    import jax  # noqa: F401 (if the program has not: what waits for JAX imports the modules below)
+
+    from .._observe._advice import advise
+    from .._observe._report import report as make_report
+
+    made = make_report()
+    advice = advise(made.as_dict(), end - begin, "equinox" in sys.modules)
+    if report:
+        sys.stdout.flush()
+        print(made.text(sys.stderr), file=sys.stderr)
+        print(advice, file=sys.stderr)
+    if html is None:
+        return
+    from .._base._files import replacing
+    from .._observe._events import event_log
+    from .._observe._page import page
+
+    text = page(
+        made.as_dict(),
+        list(event_log.events),
+        begin=begin,
+        end=end,
+        advice=advice,
+        title=program,
+        dropped=event_log.dropped,
+    )
+    try:
+        with replacing(html) as file:
+            file.write(text.encode("utf-8", "replace"))
+    except OSError as e:
+        print(f"{prog} run: can't write {html!r}: {e.strerror}", file=sys.stderr)
 
 
 def _new_main() -> types.ModuleType:

@@ -2,8 +2,9 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
+from .. import _core
 from .._base._checks import positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
@@ -16,6 +17,20 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 Donate = Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
 Functions = Literal["identity", "structure"]
+
+
+class _JitOptions(TypedDict, total=False):
+    """The options of ``jax.jit`` that `filter_jit` passes on."""
+
+    keep_unused: bool
+    device: Any
+    backend: str | None
+    inline: Any
+    compiler_options: dict[str, Any] | None
+
+
+class _Decorator(Protocol):
+    def __call__(self, fun: Callable[_P, _T], /) -> "_core.FilterJit[_P, _T]": ...
 
 
 class _NotGiven:
@@ -44,7 +59,8 @@ def filter_jit(
     out_shardings: Any = None,
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
-) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]: ...
+    **jitkwargs: Unpack[_JitOptions],
+) -> _Decorator: ...
 
 
 @overload
@@ -60,7 +76,8 @@ def filter_jit(
     out_shardings: Any = None,
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
-) -> Callable[_P, _T]: ...
+    **jitkwargs: Unpack[_JitOptions],
+) -> "_core.FilterJit[_P, _T]": ...
 
 
 @public
@@ -163,7 +180,7 @@ def filter_jit(
         jitkwargs: further options, passed on to ``jax.jit``.
 
     Returns:
-        A callable with the parameters of `fun`, or a decorator if `fun` is left out.
+        A `FilterJit` with the parameters of `fun`, or a decorator if `fun` is left out.
 
     Raises:
         ValueError: if an option has a value that is not described above, or if `jitkwargs` has one

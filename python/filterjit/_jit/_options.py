@@ -59,10 +59,10 @@ class Options(CallOptions, MethodHooks):
 
         return _freeze.freeze(f, args, kwargs, max_bytes)
 
-    def trace(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Traced:
+    def trace(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Traced[..., Any]:
         return _stages.trace(f, args, kwargs)
 
-    def lower(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Lowered:
+    def lower(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Lowered[..., Any]:
         return _stages.trace(f, args, kwargs).lower()
 
     def eval_shape(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> Any:

@@ -60,7 +60,8 @@ class NNXJit(_core.VariableJit):
         if reason == NOT_TRACED and self._reason == NOT_TRACED:
             del self._reason  # it may be traced again later
         self.handed_over[reason] += 1
-        self._inner._parts()[0].record.handed_over = self.handed_over
+        inner: Any = self._inner
+        inner._parts()[0].record.handed_over = self.handed_over
         return self.upstream(*args, **kwargs)
 
     def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:

@@ -23,6 +23,7 @@ from .. import _core
 from .._base import _jax_compat
 from .._base._progress import Job, watcher
 from . import _program, _records
+from ._events import event_log
 from ._functions import FunctionRecord, clear_caches, clear_with_equinox, functions
 from ._records import Spent
 
@@ -48,6 +49,7 @@ class _Work:
             own measure.
         compiled_at: when JAX last compiled after the trace.
         job: what a terminal shows meanwhile.
+        reason: why this is a retrace, if events are logged.
         started_at: when the trace began.
     """
 
@@ -55,6 +57,7 @@ class _Work:
         "compiled_at",
         "counted",
         "job",
+        "reason",
         "record",
         "spent",
         "started_at",
@@ -70,6 +73,7 @@ class _Work:
         self.traced: float | None = None
         self.compiled_at: float | None = None
         self.job: Job | None = None
+        self.reason = ""
         self.started_at = time.perf_counter()
 
 
@@ -149,10 +153,15 @@ class _Recorder:
             thread = self._thread
             work = thread.stack[-1] if thread.stack else None
             attributed: Sequence[Spent] = (self.other_programs,)
+            record = None
             if work is not None:
+                record = work.record
                 attributed = work.record.spent, work.spent
             elif (found := self._find_by_name(fun_name))[0] is not None:
+                record = found[0]
                 attributed = found[0].spent, *(() if found[1] is None else (found[1],))
+            if record is not None:
+                event_log.add("lowering" if event == _LOWERED else "compile", record, duration)
             spent = Spent(in_hits=duration if work is None and functions.timed else 0.0)
             if event == _LOWERED:
                 spent.lowering = duration
@@ -239,10 +248,16 @@ class _Recorder:
             work.traced = time.perf_counter() - work.started_at
             work.tracing = False
             self._exclude_from_trace(work.traced)
+            event_log.add("trace", record, work.traced, work.reason)
             self._add(work, Spent(traces=traces, tracing=max(0.0, work.traced - work.counted)))
             if traces and len(stack) == 1:
                 work.job = watcher.job(record.name_and_place)
                 watcher.begin(work.job)
+
+    def set_reason(self, reason: str) -> None:
+        """Says why the innermost trace that is under way in this thread is a retrace."""
+        if self._thread.stack:
+            self._thread.stack[-1].reason = reason
 
     def _end(self, stack: list[_Work], work: _Work) -> None:
         with contextlib.suppress(ValueError):
@@ -260,7 +275,9 @@ class _Recorder:
                 jax.block_until_ready(outputs)
             except Exception:
                 return  # the call waits too, and raises the error itself
-            self._add(stack[-1], Spent(first_run=time.perf_counter() - stack[-1].compiled_at))
+            seconds = time.perf_counter() - stack[-1].compiled_at
+            self._add(stack[-1], Spent(first_run=seconds))
+            event_log.add("first run", stack[-1].record, seconds)
 
     def record_program(
         self, variant: _core.Variant, arrays: Sequence[Any], contents: _program.Contents

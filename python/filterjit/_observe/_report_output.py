@@ -194,7 +194,7 @@ def _labels(texts: list[str]) -> list[str]:
     return [f"  {text if len(text) <= 38 else text[:35] + '...'}" for text in shown]
 
 
-def _seconds(value: float) -> str:
+def show_seconds(value: float) -> str:
     if value >= 99.95:
         return f"{value:,.0f} s"
     return f"{value:.2f} s" if value >= 0.9995 else f"{1e3 * value:.1f} ms"
@@ -205,11 +205,11 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
     ("calls", "calls", "{:,}".format, True),
     ("hits", "hits", "{:,}".format, True),
     ("traces", "traces", "{:,}".format, True),
-    ("dispatch", "dispatch", _seconds, False),
-    ("tracing", "tracing", _seconds, True),
-    ("lowering", "lowering", _seconds, True),
-    ("compiling", "compiling", _seconds, True),
-    ("first run", "first_run", _seconds, False),
+    ("dispatch", "dispatch", show_seconds, False),
+    ("tracing", "tracing", show_seconds, True),
+    ("lowering", "lowering", show_seconds, True),
+    ("compiling", "compiling", show_seconds, True),
+    ("first run", "first_run", show_seconds, False),
     ("from disk", "from_disk", "{:,}".format, False),
     ("size", "bytes", show_bytes, False),
 )

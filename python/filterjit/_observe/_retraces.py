@@ -15,7 +15,9 @@ from .._base._checks import positive_int
 from .._base._package import PACKAGE, public
 from . import _records
 from ._causes import Explanation
+from ._events import event_log
 from ._explain import explain_trace
+from ._recorder import recorder
 from ._records import TraceRecord
 
 logger = logging.getLogger("filterjit")
@@ -71,7 +73,9 @@ class RetraceOptions:
 
     @property
     def is_active(self) -> bool:
-        return _log_all or self.on_retrace is not None or self.max_traces is not None
+        return (
+            _log_all or event_log.on or self.on_retrace is not None or self.max_traces is not None
+        )
 
     def before_trace(
         self, cache: _core.Cache, fun: Any, variant: _core.Variant, trace: TraceRecord
@@ -103,6 +107,8 @@ class RetraceOptions:
                 f"traced more than max_traces={self.max_traces} times\n{explanation}"
             )
         kind = explanation.causes[0].kind if explanation.causes else "first"
+        if event_log.on and kind not in ("first", "options"):
+            recorder.set_reason(str(explanation))
         if _log_all and kind not in ("first", "options"):
             logger.warning("%s", explanation)
         if kind in _FIRST_TRACE:

@@ -47,3 +47,7 @@ def show_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s' * (n != 1)}"

@@ -1,12 +1,33 @@
 """Splitting a tree into several by filters, and combining trees into one."""
 
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from .. import _core
 from .._base._package import public
 from ._filters import as_expression, entry_expression
 from ._registry import registry
 from ._tree_functions import IsLeaf, flatten
+
+_T = TypeVar("_T")
+
+
+# Each part has the type of the tree: it is of the same class, with None in the place of leaves.
+@overload
+def partition(
+    tree: _T, filter: Any, /, *, is_leaf: IsLeaf = None, replace: Any = None
+) -> tuple[_T, _T]: ...
+
+
+@overload
+def partition(
+    tree: _T, first: Any, second: Any, /, *, is_leaf: IsLeaf = None, replace: Any = None
+) -> tuple[_T, _T, _T]: ...
+
+
+@overload
+def partition(
+    tree: _T, *filters: Any, is_leaf: IsLeaf = None, replace: Any = None
+) -> tuple[_T, ...]: ...
 
 
 @public
@@ -59,6 +80,15 @@ def _partition_by_tree(tree: Any, spec: Any, is_leaf: IsLeaf, replace: Any) -> t
     return structure.unflatten(p[0] for p in parts), structure.unflatten(p[1] for p in parts)
 
 
+# The trees may differ in what their containers say of their leaves: some are None.
+@overload
+def combine(tree: None, /, *trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any: ...
+
+
+@overload
+def combine(tree: _T, /, *trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> _T: ...
+
+
 @public
 def combine(*trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any:
     """Combines trees into one, which has the first leaf that is not None, for each leaf.
@@ -83,7 +113,9 @@ def combine(*trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any:
 
 
 @public
-def partition_dict(tree: Any, *filters: Any, is_leaf: IsLeaf = None) -> tuple[Any, ...]:
+def partition_dict(
+    tree: _T, *filters: Any, is_leaf: IsLeaf = None
+) -> tuple[_core.Structure[_T], *tuple[dict[str, Any], ...]]:
     """Splits a tree into flat dicts of its arrays and a structure with everything else.
 
     Arguments:

@@ -7,12 +7,25 @@ import copyreg
 import io
 import pickle
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from .. import _core
 from .._base._package import public
 from ._filters import as_expression, is_array
 from ._registry import registry
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
+
+    # The types of leaves that are known here. Any other type is taken for that of a node.
+    _Leaf: TypeAlias = (
+        jax.Array | jax.ShapeDtypeStruct | np.ndarray[Any, Any] | np.generic | complex | str
+    )
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_K = TypeVar("_K")
 
 Structure = _core.Structure
 IsLeaf = Callable[[Any], Any] | None
@@ -42,6 +55,34 @@ def tree_paths(tree: Any, is_leaf: IsLeaf = None) -> list[str]:
     return _core.tree_paths(registry, tree, is_leaf)
 
 
+# The result has the type of the tree, but for what a container says of its leaves: `f` may change
+# their type. A named tuple is a tuple here; what its fields are is not said.
+@overload
+def tree_map(f: Callable[..., _R], tree: "_Leaf", *rest: Any, is_leaf: IsLeaf = None) -> _R: ...
+
+
+@overload
+def tree_map(
+    f: Callable[..., Any], tree: dict[_K, Any], *rest: Any, is_leaf: IsLeaf = None
+) -> dict[_K, Any]: ...
+
+
+@overload
+def tree_map(
+    f: Callable[..., Any], tree: list[Any], *rest: Any, is_leaf: IsLeaf = None
+) -> list[Any]: ...
+
+
+@overload
+def tree_map(
+    f: Callable[..., Any], tree: tuple[Any, ...], *rest: Any, is_leaf: IsLeaf = None
+) -> Any: ...
+
+
+@overload
+def tree_map(f: Callable[..., Any], tree: _T, *rest: Any, is_leaf: IsLeaf = None) -> _T: ...
+
+
 @public
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
     """Applies a function to each leaf of a tree. This is ``jax.tree_util.tree_map``.
@@ -65,8 +106,8 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
 
 @public
 def flatten(
-    tree: Any, filter: Any = is_array, *, is_leaf: IsLeaf = None
-) -> tuple[list[Any], Structure]:
+    tree: _T, filter: Any = is_array, *, is_leaf: IsLeaf = None
+) -> "tuple[list[Any], Structure[_T]]":
     """Returns the leaves of a tree that a filter takes, and a structure with everything else.
 
     ``unflatten(structure, leaves)`` restores the tree.
@@ -91,7 +132,7 @@ def flatten(
 
 
 @public
-def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
+def unflatten(structure: "Structure[_T]", leaves: Iterable[Any]) -> _T:
     """Returns the tree with this structure and these leaves. It is the inverse of `flatten`.
 
     Raises:

@@ -28,7 +28,7 @@ def test_looks_like_a_method_of_a_builtin_type(cls: Any, name: str) -> None:
     method = getattr(cls, name)
     assert inspect.isroutine(method) and method.__objclass__ is cls
     assert (method.__name__, method.__qualname__) == (name, f"{cls.__name__}.{name}")
-    assert repr(method) == f"<method '{name}' of 'filterjit._core.{cls.__name__}' objects>"
+    assert repr(method) == f"<method '{name}' of '{cls.__module__}.{cls.__name__}' objects>"
     assert method.__doc__[0].isupper() and method.__doc__.endswith(".")
     parameters = list(inspect.signature(method).parameters)
     assert parameters[0] == "self"
@@ -73,9 +73,7 @@ def test_of_bound_methods(f: Any) -> None:
 
 def test_needs_an_instance(f: Any) -> None:
     for args in ((), (1,), (core.BoundFilterJit(f, 1),)):
-        with pytest.raises(
-            TypeError, match=r"method `lower` needs a `filterjit\._core\.FilterJit`"
-        ):
+        with pytest.raises(TypeError, match=r"method `lower` needs a `filterjit\.FilterJit`"):
             core.FilterJit.lower(*args)
 
 

@@ -1,0 +1,66 @@
+"""A log of what was traced, lowered, compiled and first run, and when.
+
+Nothing is logged until `EventLog.keep` is called, as ``filterjit run --html`` does. A hit logs
+nothing: what is known of calls between two events are the counters of the function.
+"""
+
+import dataclasses
+import time
+
+from ._functions import FunctionRecord
+
+_MOST_EVENTS = 100_000  # later ones are counted only
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """What JAX did once for a jitted function.
+
+    Attributes:
+        kind: "trace", "lowering", "compile" or "first run".
+        name, place: of the function, as in its `FunctionRecord`.
+        begin, end: by ``time.perf_counter``.
+        calls: how often the function had been called then.
+        reason: why it was traced again; empty for the first trace and for other events.
+    """
+
+    kind: str
+    name: str
+    place: tuple[str, int] | None
+    begin: float
+    end: float
+    calls: int = 0
+    reason: str = ""
+
+
+class EventLog:
+    """The events since `keep` was called.
+
+    Attributes:
+        on: whether events are logged.
+        events: in the order in which they ended.
+        dropped: how many events came after the last one that was kept.
+    """
+
+    def __init__(self) -> None:
+        self.on = False
+        self.events: list[Event] = []
+        self.dropped = 0
+
+    def keep(self) -> None:
+        self.on = True
+
+    def add(self, kind: str, record: FunctionRecord, seconds: float, reason: str = "") -> None:
+        """Logs what took some seconds and has just ended."""
+        if not self.on:
+            return
+        if len(self.events) >= _MOST_EVENTS:
+            self.dropped += 1
+            return
+        cache, now = record.cache(), time.perf_counter()
+        calls = record.calls if cache is None else cache.calls
+        event = Event(kind, record.name, record.place, now - seconds, now, calls, reason)
+        self.events.append(event)
+
+
+event_log = EventLog()

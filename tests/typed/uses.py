@@ -1,0 +1,260 @@
+"""Uses of filterjit with the types that checkers find, and the mistakes that they find.
+
+``make lint`` checks this file with mypy and pyright, and test_uses.py runs the functions whose names
+begin with ``test_``. A line that must be an error has a comment ``type: ignore`` with the kind of
+error that mypy finds, and one ``pyright: ignore`` with pyright's; both checkers report a comment
+that nothing needs.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, assert_type
+
+import jax
+import jax.numpy as jnp
+
+import filterjit
+from filterjit import FilterJit, filter_jit
+
+T = TypeVar("T")
+X = jnp.ones(3)
+
+
+# ---- functions ----
+
+
+@filter_jit
+def scale(x: jax.Array, factor: float, *, name: str = "") -> jax.Array:
+    return x * factor
+
+
+@filter_jit(donate="none", max_traces=10, on_retrace="log", keep_unused=True, inline=True)
+def count(x: jax.Array) -> dict[str, int]:
+    return {"size": x.size}
+
+
+@filter_jit(functions="structure", compiler_options={}, maxsize=4)
+def first(xs: Sequence[T]) -> T:
+    return xs[0]
+
+
+def test_functions() -> None:
+    assert_type(scale(X, 2.0, name="a"), jax.Array)
+    assert_type(count(X), dict[str, int])
+    assert_type(first([X, X]), jax.Array)
+    assert_type(first([1, 2]), int)
+    assert_type(filter_jit(len)([1]), int)
+    assert scale.__name__ == "scale"
+
+
+def wrong_arguments() -> None:
+    scale("x", 2.0)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    scale(X)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    scale(X, 2.0, nmae="a")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    count(X).size  # type: ignore[attr-defined] # pyright: ignore # noqa: B018
+    first(3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+def wrong_options() -> None:
+    filter_jit(donate="al")  # type: ignore[call-overload] # pyright: ignore
+    filter_jit(len, maxsiez=3)  # type: ignore[call-overload] # pyright: ignore
+    filter_jit(len, keep_unused="no")  # type: ignore[call-overload] # pyright: ignore
+    filter_jit(static_argnums=0)  # type: ignore[call-overload] # pyright: ignore
+    filter_jit(3)  # type: ignore[call-overload] # pyright: ignore
+
+
+def takes_a_jitted_function(f: FilterJit[[jax.Array, float], jax.Array]) -> jax.Array:
+    return f(X, 2.0)
+
+
+def decorate(f: "FilterJit[[jax.Array], T]") -> FilterJit[[jax.Array], list[T]]:
+    return filter_jit(lambda x: [f(x)])
+
+
+def test_annotations() -> None:
+    assert_type(takes_a_jitted_function(filter_jit(lambda x, n: x * n)), jax.Array)
+    assert_type(decorate(count)(X), list[dict[str, int]])
+    anything: FilterJit = scale
+    assert isinstance(anything, FilterJit)
+    if TYPE_CHECKING:
+        takes_a_jitted_function(count)  # type: ignore[arg-type] # pyright: ignore
+        takes_a_jitted_function(jnp.multiply)  # type: ignore[arg-type] # pyright: ignore
+
+
+# ---- methods ----
+
+
+@dataclasses.dataclass(frozen=True)
+class Net:
+    width: int
+
+    @filter_jit
+    def loss(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+        return x * self.width
+
+    @filter_jit(donate="none")
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.loss(x, train=True)
+
+    @filter_jit
+    def wider(self, by: int) -> "Net":
+        return dataclasses.replace(self, width=self.width + by)
+
+    @classmethod
+    @filter_jit
+    def make(cls, width: int) -> "Net":
+        return cls(width)
+
+    @staticmethod
+    @filter_jit
+    def double(x: jax.Array) -> jax.Array:
+        return x * 2
+
+
+class Wide(Net):
+    pass
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Box(Generic[T]):
+    content: T
+
+    @filter_jit
+    def add(self, other: T) -> list[T]:
+        return [self.content, other]
+
+
+def test_methods() -> None:
+    nets: list[Net] = [Net(2), Wide(2)]
+    for net in nets:
+        assert_type(net.loss(X, train=True), jax.Array)
+        assert_type(Net.loss(net, X), jax.Array)
+        assert_type(net(X), jax.Array)
+        assert_type(net.wider(3), Net)
+        assert_type(net.double(X), jax.Array)
+        assert_type(net.loss.__self__, Net)
+        assert_type(filter_jit(net.loss)(X), jax.Array)
+    assert_type(Net.make(3), Net)
+    assert_type(Net(1).make(3), Net)
+    assert_type(Wide.make(3), Net)
+    assert_type(Net.double(X), jax.Array)
+    assert_type(Box(X).add(X), list[jax.Array])
+    assert_type(list(map(Net(1).loss, [X])), list[jax.Array])
+
+
+def wrong_methods(net: Net) -> None:
+    net.loss(3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    net.loss(X, trian=True)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    Net.loss(X)  # type: ignore[call-arg, arg-type] # pyright: ignore[reportCallIssue]
+    Net.make("3")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    Net.make(Net, 3)  # type: ignore[call-arg, arg-type] # pyright: ignore[reportCallIssue]
+    Net.double("3")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    net.loss.lowre(X)  # type: ignore[attr-defined] # pyright: ignore
+    # As an attribute of the function, it would take the instance as well.
+    net.loss.partial(X)  # type: ignore[attr-defined] # pyright: ignore
+
+
+# ---- ahead of time ----
+
+
+def test_stages(tmp_path: pathlib.Path) -> None:
+    spec = jax.eval_shape(lambda: X)
+    compiled = scale.lower(spec, 2.0).compile()
+    assert_type(compiled(X, 2.0), jax.Array)
+    assert_type(scale.trace(spec, 2.0).lower().compile()(X, 2.0), jax.Array)
+    counted: filterjit.Compiled[[jax.Array], dict[str, int]] = count.lower(spec).compile()
+    assert_type(counted(X), dict[str, int])
+    assert_type(compiled.as_text(), str | None)
+    assert compiled.cost_analysis() is not None
+    compiled.save(tmp_path / "scale", platforms=None)
+    loaded = filterjit.load(tmp_path / "scale")
+    assert loaded(X, 2.0).shape == (3,)
+    saved: filterjit.Compiled[[jax.Array, float], jax.Array] = loaded
+    assert_type(saved(X, 2.0), jax.Array)
+    assert scale.eval_shape(X, 2.0) == spec
+    assert_type(scale.warm_up([((spec, 3.0), {})], threads=1), filterjit.WarmUp)
+
+    # The function compiled from a method takes the instance.
+    net = Net(2)
+    assert_type(net.loss.lower(spec).compile()(net, X), jax.Array)
+    assert_type(Net.loss.trace(net, spec).lower().compile()(net, X), jax.Array)
+
+
+def wrong_stages(compiled: filterjit.Compiled[[jax.Array], jax.Array], net: Net) -> None:
+    compiled("x")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    compiled.sav("file")  # type: ignore[attr-defined] # pyright: ignore
+    compiled.save("file", portabel=True)  # type: ignore[call-arg] # pyright: ignore
+    count.lower(X).compile()(X, X)  # type: ignore[call-arg] # pyright: ignore
+    net.loss.lower(X).compile()(X)  # type: ignore[call-arg, arg-type] # pyright: ignore
+
+
+# ---- arguments that are given, and inspection ----
+
+
+def test_given_arguments() -> None:
+    assert_type(scale.partial(X)(2.0), jax.Array)
+    assert_type(scale.partial(X).func(X, 2.0), jax.Array)
+    assert_type(functools.partial(scale, X)(2.0), jax.Array)
+    assert_type(scale.freeze(X)(2.0), jax.Array)
+    assert_type(scale.freeze(X, max_bytes=100).cache_info(), filterjit.CacheInfo)
+    assert_type(Net(1).loss.freeze()(X), jax.Array)
+
+
+def test_inspection() -> None:
+    assert_type(scale.explain(X, 2.0), filterjit.Explanation)
+    assert_type(scale.report(), filterjit.Report)
+    assert_type(scale.cache_info().hits, int)
+    assert_type(Net(1).loss.explain(X), filterjit.Explanation)
+    assert_type(Net(1).loss.cache_info(), filterjit.CacheInfo)
+    assert len(scale.variants) > 0
+    scale.clear_cache()
+    Net(1).loss.clear_cache()
+
+
+def wrong_names() -> None:
+    scale.cache_infos()  # type: ignore[attr-defined] # pyright: ignore
+    scale.report().plto("a.svg")  # type: ignore[attr-defined] # pyright: ignore
+    filterjit.filter_jti(len)  # type: ignore[attr-defined] # pyright: ignore
+    filterjit.tree_mpa(len, X)  # type: ignore[attr-defined] # pyright: ignore
+
+
+# ---- trees ----
+
+
+def test_trees() -> None:
+    net, tree = Box(X), {"a": X, "b": 1.0}
+    assert_type(filterjit.tree_map(lambda x: x * 2, net), Box[jax.Array])
+    assert_type(filterjit.tree_map(jnp.shape, X), tuple[int, ...])
+    assert_type(filterjit.tree_map(jnp.zeros_like, {"a": X}), dict[str, Any])
+    assert_type(filterjit.tree_map(jnp.add, [X], [X]), list[Any])
+    assert_type(filterjit.tree_map(jnp.add, (X, X), (X, X)), Any)
+    assert_type(filterjit.tree_leaves(net), list[Any])
+    assert_type(filterjit.tree_paths(tree), list[str])
+
+    arrays, static = filterjit.partition(net, filterjit.is_array)
+    assert_type(arrays, Box[jax.Array])
+    assert_type(filterjit.combine(arrays, static), Box[jax.Array])
+    a, b, c = filterjit.partition(net, "content", filterjit.is_array)
+    assert_type(filterjit.combine(a, b, c, strict=True), Box[jax.Array])
+    filters: list[Any] = [filterjit.is_array] * 3
+    assert_type(filterjit.partition(net, *filters, replace=0), tuple[Box[jax.Array], ...])
+    structure, *groups = filterjit.partition_dict(net, filterjit.is_array)
+    assert_type(groups, list[dict[str, Any]])
+    assert_type(structure.combine(*groups), Box[jax.Array])
+
+    leaves, whole = filterjit.flatten(net)
+    assert_type(filterjit.unflatten(whole, leaves), Box[jax.Array])
+    assert_type(whole, filterjit.Structure[Box[jax.Array]])
+    assert_type(filterjit.flatten_up_to(whole, net), list[Any])
+
+
+def wrong_trees(net: Net) -> None:
+    filterjit.tree_map(3, net)  # type: ignore[call-overload] # pyright: ignore
+    filterjit.tree_map(len)  # type: ignore[call-overload] # pyright: ignore
+    filterjit.combine()  # type: ignore[call-overload] # pyright: ignore
+    filterjit.partition(net, filterjit.is_array)[2]  # type: ignore[misc] # pyright: ignore
+    filterjit.partition(net, True)[0].widht  # type: ignore[attr-defined] # pyright: ignore # noqa: B018
+    filterjit.unflatten([X], X)  # type: ignore[arg-type] # pyright: ignore
