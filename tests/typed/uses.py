@@ -53,16 +53,16 @@ def wrong_arguments() -> None:
     scale("x", 2.0)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     scale(X)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
     scale(X, 2.0, nmae="a")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
-    count(X).size  # type: ignore[attr-defined] # pyright: ignore # noqa: B018
+    count(X).size  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue] # noqa: B018
     first(3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 def wrong_options() -> None:
-    filter_jit(donate="al")  # type: ignore[call-overload] # pyright: ignore
-    filter_jit(len, maxsiez=3)  # type: ignore[call-overload] # pyright: ignore
-    filter_jit(len, keep_unused="no")  # type: ignore[call-overload] # pyright: ignore
-    filter_jit(static_argnums=0)  # type: ignore[call-overload] # pyright: ignore
-    filter_jit(3)  # type: ignore[call-overload] # pyright: ignore
+    filter_jit(donate="al")  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
+    filter_jit(len, maxsiez=3)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+    filter_jit(len, keep_unused="no")  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
+    filter_jit(static_argnums=0)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+    filter_jit(3)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
 
 
 def takes_a_jitted_function(f: FilterJit[[jax.Array, float], jax.Array]) -> jax.Array:
@@ -79,8 +79,8 @@ def test_annotations() -> None:
     anything: FilterJit = scale
     assert isinstance(anything, FilterJit)
     if TYPE_CHECKING:
-        takes_a_jitted_function(count)  # type: ignore[arg-type] # pyright: ignore
-        takes_a_jitted_function(jnp.multiply)  # type: ignore[arg-type] # pyright: ignore
+        takes_a_jitted_function(count)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        takes_a_jitted_function(jnp.multiply)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 # ---- methods ----
@@ -152,9 +152,9 @@ def wrong_methods(net: Net) -> None:
     Net.make("3")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     Net.make(Net, 3)  # type: ignore[call-arg, arg-type] # pyright: ignore[reportCallIssue]
     Net.double("3")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-    net.loss.lowre(X)  # type: ignore[attr-defined] # pyright: ignore
+    net.loss.lowre(X)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
     # As an attribute of the function, it would take the instance as well.
-    net.loss.partial(X)  # type: ignore[attr-defined] # pyright: ignore
+    net.loss.partial(X)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
 
 
 # ---- ahead of time ----
@@ -185,10 +185,10 @@ def test_stages(tmp_path: pathlib.Path) -> None:
 
 def wrong_stages(compiled: filterjit.Compiled[[jax.Array], jax.Array], net: Net) -> None:
     compiled("x")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-    compiled.sav("file")  # type: ignore[attr-defined] # pyright: ignore
-    compiled.save("file", portabel=True)  # type: ignore[call-arg] # pyright: ignore
-    count.lower(X).compile()(X, X)  # type: ignore[call-arg] # pyright: ignore
-    net.loss.lower(X).compile()(X)  # type: ignore[call-arg, arg-type] # pyright: ignore
+    compiled.sav("file")  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+    compiled.save("file", portabel=True)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    count.lower(X).compile()(X, X)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    net.loss.lower(X).compile()(X)  # type: ignore[call-arg, arg-type] # pyright: ignore[reportCallIssue]
 
 
 # ---- arguments that are given, and inspection ----
@@ -215,10 +215,10 @@ def test_inspection() -> None:
 
 
 def wrong_names() -> None:
-    scale.cache_infos()  # type: ignore[attr-defined] # pyright: ignore
-    scale.report().plto("a.svg")  # type: ignore[attr-defined] # pyright: ignore
-    filterjit.filter_jti(len)  # type: ignore[attr-defined] # pyright: ignore
-    filterjit.tree_mpa(len, X)  # type: ignore[attr-defined] # pyright: ignore
+    scale.cache_infos()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+    scale.report().plto("a.svg")  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+    filterjit.filter_jti(len)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+    filterjit.tree_mpa(len, X)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
 
 
 # ---- trees ----
@@ -252,9 +252,9 @@ def test_trees() -> None:
 
 
 def wrong_trees(net: Net) -> None:
-    filterjit.tree_map(3, net)  # type: ignore[call-overload] # pyright: ignore
-    filterjit.tree_map(len)  # type: ignore[call-overload] # pyright: ignore
-    filterjit.combine()  # type: ignore[call-overload] # pyright: ignore
-    filterjit.partition(net, filterjit.is_array)[2]  # type: ignore[misc] # pyright: ignore
-    filterjit.partition(net, True)[0].widht  # type: ignore[attr-defined] # pyright: ignore # noqa: B018
-    filterjit.unflatten([X], X)  # type: ignore[arg-type] # pyright: ignore
+    filterjit.tree_map(3, net)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType, reportCallIssue]
+    filterjit.tree_map(len)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+    filterjit.combine()  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+    filterjit.partition(net, filterjit.is_array)[2]  # type: ignore[misc] # pyright: ignore[reportGeneralTypeIssues]
+    filterjit.partition(net, True)[0].widht  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue] # noqa: B018
+    filterjit.unflatten([X], X)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

@@ -7,6 +7,7 @@ all text that comes from the program is escaped.
 """
 
 import collections
+import contextlib
 import html
 import linecache
 import re
@@ -239,7 +240,9 @@ def _times(events: Sequence[Event], begin: float) -> str:
 
 
 def _loop(loop: dict[str, Any]) -> str:
-    source = linecache.getline(loop["file"], loop["line"]).strip()
+    source = ""
+    with contextlib.suppress(ValueError):  # a name that no file can have, before Python 3.13
+        source = linecache.getline(loop["file"], loop["line"]).strip()
     share = min(1.0, loop["copies"] * loop["size"] / max(1, loop["total"]))
     return (
         f"<li><code>{_escape(file_and_line(loop['file'], loop['line']))}</code>"
