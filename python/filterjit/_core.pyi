@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, final, overload
 
-from typing_extensions import ParamSpec, TypeVar
+from typing_extensions import ParamSpec, TypeVar, disjoint_base
 
 from . import CacheInfo, Explanation, Report, WarmUp
 from ._aot._stages import CompiledDetails, Lowered, Traced
@@ -295,6 +295,7 @@ class Compiled(_CompiledAttributes, Generic[_P, _T]):
     def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...
     def __dir__(self) -> list[str]: ...
 
+@disjoint_base
 class VariableJit:
     @property
     def _inner(self) -> FilterJit[..., Any]: ...
