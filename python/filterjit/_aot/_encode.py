@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _core
-from .._base import _flax_compat, _jax_compat
+from .._base import _flax_compat, _jax_compat, _other_compat
 from .._base._errors import format_path, short
 from .._base._unwrap import layers
 from .._observe import _nodes
@@ -295,7 +295,8 @@ def _new(cls: Any, fields: dict[Any, Any]) -> Any:
 
 def _new_node(cls: Any, fields: dict[Any, Any]) -> Any:
     """Returns an instance of a class of pytrees with these fields, as the C core builds it."""
-    layout = _flax_compat.layout(cls) if isinstance(cls, type) else None
+    found = isinstance(cls, type) and (_flax_compat.layout(cls) or _other_compat.layout(cls))
+    layout = found or None
     described = isinstance(cls, type) and _flax_compat.describer(cls) is not None
     if layout is None and not described:
         return _new(cls, fields)

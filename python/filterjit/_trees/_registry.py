@@ -13,7 +13,7 @@ import jax
 import jax.tree_util as jtu
 
 from .. import _core
-from .._base import _flax_compat, _jax_compat
+from .._base import _flax_compat, _jax_compat, _other_compat
 from ._static_keys import static_key
 
 _BUILTIN: dict[type, str] = {
@@ -213,7 +213,7 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
     The instance `x` is flattened and rebuilt by the functions that the class is registered with,
     and these have to agree.
     """
-    layout = _flax_compat.layout(cls)
+    layout = _flax_compat.layout(cls) or _other_compat.layout(cls)
     if layout is None:
         return None
     values = {name: getattr(x, name) for name in layout.dynamic + layout.static}

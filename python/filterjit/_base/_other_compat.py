@@ -1,0 +1,62 @@
+"""How instances of pytrees of libraries other than JAX, Equinox and Flax keep their children, with
+all private names that this needs.
+
+The rules are those of `_flax_compat`: nothing is imported here, what is said of a class is believed
+only after an instance has proven it, and without a name, or with other functions, classes are
+flattened by the functions that they are registered with.
+"""
+
+import dataclasses
+import operator
+import sys
+from typing import Any
+
+from ._flax_compat import Layout
+from ._jax_compat import private_attribute, registered_flatten, registered_unflatten
+
+
+def _loaded(module: str, *names: str) -> Any:
+    """Returns ``module.names[0].names[1]...`` if the module is imported and has it, else None."""
+    return private_attribute(sys.modules.get(module), *names)
+
+
+# The functions of a Struct that decide about its children, their keys, and how it is rebuilt.
+_STRUCT_FUNCTIONS = (
+    "tree_flatten",
+    "tree_flatten_with_keys",
+    "tree_unflatten",
+    "key_for_field",
+    "from_attributes",
+)
+
+
+def layout(cls: type) -> Layout | None:
+    """Returns the layout of a ``penzai`` Struct, whose fields tell which of them are children; None
+    for other classes, and for a class of Structs that has one of the functions of its own."""
+    struct = _loaded("penzai.core.struct", "Struct")
+    is_child = _loaded("penzai.core.struct", "is_pytree_node_field")
+    if (
+        is_child is None
+        or struct not in cls.__mro__  # not issubclass: an ABC's virtual subclass inherits nothing
+        or not _calls(registered_flatten(cls), "tree_flatten")
+        or registered_unflatten(cls) != getattr(cls, "tree_unflatten", None)
+        or not all(_inherits(cls, struct, name) for name in _STRUCT_FUNCTIONS)
+    ):
+        return None
+    fields = dataclasses.fields(cls)
+    dynamic = tuple([field.name for field in fields if is_child(field)])
+    static = tuple([field.name for field in fields if not is_child(field)])
+    return Layout(dynamic, static, dynamic + static)
+
+
+def _calls(function: Any, name: str) -> bool:
+    """Whether a function only calls the method of its argument by this name, as does that with
+    which JAX registers a class that flattens itself."""
+    caller = operator.methodcaller(name)
+    return type(function) is type(caller) and function.__reduce__() == caller.__reduce__()
+
+
+def _inherits(cls: type, base: Any, name: str) -> bool:
+    """Whether an attribute of a class is that of `base`, and not another in its place."""
+    found = next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
+    return found is not None and found is base.__dict__.get(name)

@@ -1,0 +1,316 @@
+"""Structs of penzai: exactly the pytrees that they are under ``jax.jit``, read natively where their
+class flattens as `penzai.pz.Struct` does, and flattened by their own functions elsewhere."""
+
+import dataclasses
+import operator
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+import filterjit
+from filterjit._base import _other_compat
+from filterjit._trees import _registry
+from support.exactness import X, check_exact, described, look, same_as_jax
+from support.processes import run_code
+
+pytest.importorskip("penzai")
+from penzai import pz
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+STATIC = {"pytree_node": False}
+
+
+@pz.pytree_dataclass
+class Global(pz.Struct):
+    """A class that can be pickled and loaded. A static field stands first."""
+
+    s: Any = dataclasses.field(metadata=STATIC)
+    a: Any
+    b: Any = None
+
+
+def new_class() -> Any:
+    """Returns a new class, which no registry has met."""
+
+    @pz.pytree_dataclass
+    class Local(pz.Struct):
+        a: Any
+        s: Any = dataclasses.field(metadata=STATIC, default=1)
+        b: Any = None
+
+    return Local
+
+
+def kind(x: Any) -> str:
+    return _registry.registry.kind(x)
+
+
+# ---- read natively ----
+
+
+def test_static_fields() -> None:
+    cls = new_class()
+    statics = [1, True, 1.0, -1, -2, "1", (1,), [1], {"k": 1}, 1]
+    assert check_exact(lambda: [cls(X, s) for s in statics], kind="object") == 9
+    assert check_exact(lambda: [cls(X, [1]), cls(X, [2]), cls(X, [1])], kind="object") == 2
+    assert check_exact(lambda: [cls(a) for a in (X, (X, X), None, X)], kind="object") == 3
+
+
+def test_a_static_value_that_is_changed_in_place() -> None:
+    def trees() -> Iterator[Any]:
+        x = Global([1], X)
+        for item in (1, -1, -2, 1):
+            x.s[0] = item
+            yield x
+            yield x
+
+    assert check_exact(trees, kind="object") == 3
+
+
+def test_attributes_that_are_replaced_added_and_deleted() -> None:
+    cls = new_class()
+    changes = (("a", (X, X)), ("s", 2), ("s", "t"), ("b", X), ("a", X), ("extra", X), ("s", 2))
+
+    def trees() -> Iterator[Any]:
+        x = cls(X, b=[X, {"c": X}])
+        for name, value in changes:
+            object.__setattr__(x, name, value)
+            yield x
+            yield x
+
+    same_as_jax(look, trees)
+    *_, x = trees()
+    assert kind(x) == "object"
+    assert not hasattr(filterjit.filter_jit(lambda x: x)(x), "extra")
+    object.__delattr__(x, "a")
+    for jit in (jax.jit, filterjit.filter_jit):
+        with pytest.raises(AttributeError):
+            jit(lambda x: X)(x)
+
+
+def test_nested_and_returned() -> None:
+    cls = new_class()
+    inner = lambda s: cls({"w": X}, s, Global(s, cls(X)))
+    assert check_exact(lambda: [Global(0, [inner(s)]) for s in (1, 2, 1)], kind="object") == 2
+    make = lambda x: (cls(x.a * 2, x.s, x), Global("new", x), x)
+    same_as_jax(make, lambda: [cls(X, 1), cls(X, 2), cls(X, 1)])
+    out = filterjit.filter_jit(make)(cls(X, 3))[0]
+    assert type(out) is cls and vars(out).keys() == {"a", "s", "b"} and out.b.s == 3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        out.a = 1
+
+
+def test_nothing_of_the_class_is_called() -> None:
+    """Neither a constructor nor ``__post_init__``, as under ``jax.jit``."""
+
+    @pz.pytree_dataclass
+    class Local(pz.Struct):
+        a: Any
+        s: Any = dataclasses.field(metadata=STATIC)
+
+        def __init__(self, a: Any) -> None:
+            ran.append(a)
+            self.a, self.s = a, 7
+
+        def __post_init__(self) -> None:
+            ran.append(None)
+
+    ran: list[Any] = []
+    x = Local(X)
+    assert check_exact(lambda: [x] * 4, kind="object") == 1
+    assert len(ran) == 1
+
+
+def test_a_hit_runs_no_python() -> None:
+    """However many Structs there are: neither their functions nor ours."""
+    for number in (1, 50):
+        cls = new_class()
+        x = [cls(X, 1, cls(X, 2)) for _ in range(number)]
+        f = filterjit.filter_jit(lambda x: X)
+        for _ in range(4):
+            f(x)
+        called: list[str] = []
+
+        def profile(frame: Any, event: str, _: Any, called: list[str] = called) -> None:
+            if event == "call":
+                called.append(frame.f_code.co_qualname)
+
+        sys.setprofile(profile)
+        try:
+            f(x)
+        finally:
+            sys.setprofile(None)
+        assert called == []
+
+
+def test_classes_of_the_library() -> None:
+    layer = pz.nn.Linear.from_config("l", jax.random.key(0), {"i": 2}, {"o": 3})
+    unbound, params = pz.unbind_params(layer)
+    values = tuple(p.freeze() for p in params)
+    named = pz.nx.wrap(jnp.ones((2, 3))).tag("a", "b")
+    for x in (layer, pz.nn.Sequential([layer]), unbound, values[0], named, named.untag("a")):
+        assert check_exact(lambda x=x: [x] * 3, kind="object") == 1
+
+    def run(unbound: Any, values: Any, x: Any) -> Any:
+        return pz.bind_variables(unbound, values)(x)
+
+    x = pz.nx.wrap(jnp.ones(2)).tag("i")
+    ours, theirs = (jit(run)(unbound, values, x) for jit in (filterjit.filter_jit, jax.jit))
+    assert described(ours) == described(theirs)
+
+
+def test_keys() -> None:
+    x = Global(1, X, {"k": X})
+    assert filterjit.partition(x, "b.k")[0] == Global(1, None, {"k": X})
+    f = filterjit.filter_jit(lambda x: x)
+    f(x)
+    assert "x.s" in str(f.explain(Global(2, X, {"k": X})))
+
+
+def test_structures_and_programs_in_files(tmp_path: Path) -> None:
+    x = Global((1, "s"), X, [X])
+    _, structure = filterjit.flatten(x)
+    assert pickle.loads(pickle.dumps(structure)) == structure
+    f = filterjit.filter_jit(look)
+    compiled = f.lower(x).compile()
+    compiled.save(tmp_path / "program")
+    assert described(filterjit.load(tmp_path / "program")(x)) == described(f(x))
+
+
+# ---- flattened by their own functions ----
+
+
+def replaced(name: str) -> Any:
+    """Returns a class of Structs with a function of its own by this name, which does the same."""
+    base = new_class()
+    original = pz.Struct.__dict__[name]
+    is_method_of_class = isinstance(original, classmethod)
+    call = original.__func__ if is_method_of_class else original
+
+    def own(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    members = {name: classmethod(own) if is_method_of_class else own}
+    cls = type(base)("Own", (base,), members)
+    return pz.pytree_dataclass(cls, has_implicitly_inherited_fields=True)
+
+
+@pytest.mark.parametrize("name", _other_compat._STRUCT_FUNCTIONS)
+def test_a_class_with_a_function_of_its_own(name: str) -> None:
+    cls = replaced(name)
+    trees = lambda: [cls(X, (X,), s) for s in (1, 2, True, 1)]
+    assert check_exact(trees, kind="custom") == 3
+
+
+def test_a_subclass_of_a_native_class() -> None:
+    base = new_class()
+
+    @pz.pytree_dataclass(has_implicitly_inherited_fields=True)
+    class Same(base):  # type: ignore[misc, valid-type]
+        pass
+
+    @pz.pytree_dataclass(has_implicitly_inherited_fields=True)
+    class Own(base):  # type: ignore[misc, valid-type]
+        def tree_flatten(self) -> Any:
+            return (self.a,), (self.s, self.b)
+
+        def tree_flatten_with_keys(self) -> Any:
+            return ((jtu.GetAttrKey("a"), self.a),), (self.s, self.b)
+
+        @classmethod
+        def tree_unflatten(cls, aux: Any, children: Any) -> Any:
+            return cls(*children, *aux)
+
+    for cls, expected in ((base, "object"), (Same, "object"), (Own, "custom")):
+        trees = lambda cls=cls: [cls(X, s, b) for s in (1, 2, 1) for b in (None, ())]
+        assert check_exact(trees, kind=expected) == 4
+
+
+def test_a_class_that_is_registered_with_other_functions() -> None:
+    class Local(pz.Struct):
+        a: Any
+        s: Any = dataclasses.field(metadata=STATIC, default=1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax.tree_util, "register_pytree_with_keys_class", lambda cls: cls)
+        cls = pz.pytree_dataclass(Local)
+    jtu.register_pytree_node(cls, lambda x: ((x.s, x.a), ()), lambda _, c: cls(c[1], c[0]))
+    assert check_exact(lambda: [cls(X, s) for s in (X, X + 1)], kind="custom") == 1
+
+
+def test_a_dataclass_that_is_no_struct() -> None:
+    @pz.pytree_dataclass
+    class Local:
+        a: Any
+        s: Any = dataclasses.field(metadata=STATIC, default=1)
+
+        def tree_flatten_with_keys(self) -> Any:
+            return ((jtu.GetAttrKey("a"), self.a),), self.s
+
+        @classmethod
+        def tree_unflatten(cls, aux: Any, children: Any) -> Any:
+            return cls(*children, aux)
+
+    assert check_exact(lambda: [Local(X, s) for s in (1, 2, 1)], kind="custom") == 2  # type: ignore[call-arg]
+
+
+def test_a_struct_with_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of penzai whose functions do not agree with what the fields say: the first instance
+    tells."""
+    from penzai.core import struct
+
+    cls = new_class()
+    original = struct.is_pytree_node_field
+    monkeypatch.setattr(_other_compat, "_loaded", lambda module, name: (
+        pz.Struct if name == "Struct" else lambda field: not original(field)
+    ))  # fmt: skip
+    assert check_exact(lambda: [cls(X, s) for s in (1, 2, 1)], kind="custom") == 2
+
+
+# ---- without private names ----
+
+
+@pytest.mark.parametrize("name", ["Struct", "is_pytree_node_field"])
+def test_without_a_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: Callable[..., Any] = _other_compat._loaded
+    assert loaded("penzai.core.struct", name) is not None
+    monkeypatch.setattr(_other_compat, "_loaded", lambda *n: None if n[-1] == name else loaded(*n))
+    cls = new_class()
+    trees = lambda: [cls(X, s) for s in (1, -1, -2, True, 1)]
+    assert check_exact(trees, kind="custom") == 4
+
+
+@pytest.mark.parametrize("name", ["registered_flatten", "registered_unflatten"])
+def test_without_the_registry_of_jax(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_other_compat, name, lambda cls: None)
+    cls = new_class()
+    assert check_exact(lambda: [cls(X, s) for s in (1, 2, 1)], kind="custom") == 2
+
+
+def test_what_calls_a_method() -> None:
+    called = _other_compat._calls
+    assert called(operator.methodcaller("f"), "f")
+    for other in (None, len, operator.methodcaller("g"), operator.methodcaller("f", 1)):
+        assert not called(other, "f")
+    assert not called(operator.methodcaller("f", key=1), "f")
+
+
+def test_nothing_of_penzai_is_imported() -> None:
+    run_code(
+        """
+        import sys
+        import jax, jax.numpy as jnp
+        import filterjit
+
+        filterjit.filter_jit(lambda x: x)(jax.tree_util.Partial(max, jnp.ones(3)))
+        assert "penzai" not in sys.modules
+        """
+    )
