@@ -269,6 +269,9 @@ const FjHookMethodDef fj_bound_method_hooks[] = {
     {"warm_up", "warm_up", FJ_HOOK_OF_OPTIONS, 1, "($self, /, signatures, *, threads=None)",
      "Compiles the method for many signatures, so that calls with them are hits.\n\n"
      "Each signature is a pair (args, kwargs) without the instance."},
+    {"partial", "partial", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
+     "Returns the method with the instance and these arguments given once; see\n"
+     "FilterJit.partial."},
     {"freeze", "freeze", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, max_bytes=None, **kwargs)",
      "Returns the method with the instance and these arguments given once, their arrays\n"
      "constants; see FilterJit.freeze."},

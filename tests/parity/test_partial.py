@@ -132,6 +132,8 @@ def test_a_method() -> None:
     p = Model.__call__.partial(model)
     assert comparable(p(X, 2)) == comparable(model(X, 2))
     assert comparable(p(X)) == comparable(model(X))
+    bound = model.__call__.partial(X)
+    assert comparable(bound(2)) == comparable(model(X, 2))
 
 
 def test_only_what_can_be_given_by_position_is_a_first_argument() -> None:

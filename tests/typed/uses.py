@@ -153,8 +153,6 @@ def wrong_methods(net: Net) -> None:
     Net.make(Net, 3)  # type: ignore[call-arg, arg-type] # pyright: ignore[reportCallIssue]
     Net.double("3")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     net.loss.lowre(X)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
-    # As an attribute of the function, it would take the instance as well.
-    net.loss.partial(X)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
 
 
 # ---- ahead of time ----
@@ -198,6 +196,7 @@ def test_given_arguments() -> None:
     assert_type(scale.partial(X)(2.0), jax.Array)
     assert_type(scale.partial(X).func(X, 2.0), jax.Array)
     assert_type(functools.partial(scale, X)(2.0), jax.Array)
+    assert_type(Net(1).loss.partial(X)(), jax.Array)
     assert_type(scale.freeze(X)(2.0), jax.Array)
     assert_type(scale.freeze(X, max_bytes=100).cache_info(), filterjit.CacheInfo)
     assert_type(Net(1).loss.freeze()(X), jax.Array)

@@ -9,7 +9,7 @@ from core_support import Options, core, make_jit, make_registry
 
 METHODS = ["cache_info", "clear_cache", "eval_shape", "explain", "freeze", "lower"]
 METHODS += ["partial", "report", "trace", "warm_up"]
-OF_BOUND = ["eval_shape", "explain", "freeze", "lower", "trace", "warm_up"]
+OF_BOUND = ["eval_shape", "explain", "freeze", "lower", "partial", "trace", "warm_up"]
 PUBLIC = [(core.FilterJit, name) for name in METHODS]
 PUBLIC += [(core.BoundFilterJit, name) for name in OF_BOUND]
 
@@ -65,7 +65,7 @@ def test_methods_without_arguments(f: Any, name: str) -> None:
 
 def test_of_bound_methods(f: Any) -> None:
     bound = core.BoundFilterJit(f, "instance")
-    for name in ("lower", "trace", "eval_shape", "explain"):
+    for name in ("lower", "trace", "eval_shape", "partial", "explain"):
         assert getattr(bound, name)(1, k=2) == (name, (f, "instance", 1), {"k": 2})
     assert bound.warm_up([1], threads=2) == ("warm_up", (bound, [1]), {"threads": 2})
     assert bound.report() == ("report", (f,), {})  # an attribute of the function
