@@ -99,8 +99,17 @@ has_inert_items(FjRegistry *registry, PyObject *tuple)
 int
 fj_static_is_inert(FjRegistry *registry, PyObject *value)
 {
-    Rule rule = rule_of(registry, Py_TYPE(value));
-    return rule <= COMPLEX || (rule == TUPLE && has_inert_items(registry, value));
+    switch (rule_of(registry, Py_TYPE(value))) {
+    case BY_IDENTITY:
+    case BY_VALUE:
+    case FLOAT:
+    case COMPLEX:
+        return 1;
+    case TUPLE:
+        return has_inert_items(registry, value);
+    default:
+        return 0;
+    }
 }
 
 int

@@ -50,14 +50,12 @@ add_nothing(Walk *w, FjKindCode code)
     return fj_structure_add(w->structure, code, NULL) == NULL ? -1 : 0;
 }
 
-/* Adds a static: a value that is not an array.  `flag` is FJ_NODE_FIELD for a static field,
- * FJ_NODE_PER_INSTANCE for a leaf of such a type, or 0 for another leaf. */
-static int
-add_static(Walk *w, PyObject *object, int flag)
+/* Adds a static that is not inert. */
+static FJ_NOINLINE int
+add_mutable_static(Walk *w, PyObject *object, int flag)
 {
-    int immutable = flag != FJ_NODE_PER_INSTANCE && fj_static_is_inert(registry_of(w), object);
-    int bare = 0;
-    if (FJ_UNLIKELY(!immutable && flag != FJ_NODE_PER_INSTANCE)) {
+    int immutable = 0, bare = 0;
+    if (flag != FJ_NODE_PER_INSTANCE) {
         immutable = fj_static_is_immutable(registry_of(w), object);
         bare = !immutable && fj_static_is_bare(registry_of(w), object);
     }
@@ -67,11 +65,28 @@ add_static(Walk *w, PyObject *object, int flag)
     }
     node->flags =
         (uint8_t)(flag | (immutable ? FJ_NODE_INERT : 0) | (bare ? FJ_NODE_BARE : 0));
-    if (FJ_UNLIKELY(bare)) {
+    if (bare) {
         fj_structure_set_type(w->structure, Py_TYPE(object));
         w->structure->has_bare = 1;
     }
     w->structure->may_run_python |= !immutable && !bare;
+    return 0;
+}
+
+/* Adds a static: a value that is not an array.  `flag` is FJ_NODE_FIELD for a static field,
+ * FJ_NODE_PER_INSTANCE for a leaf of such a type, or 0 for another leaf. */
+static int
+add_static(Walk *w, PyObject *object, int flag)
+{
+    if (FJ_UNLIKELY(flag == FJ_NODE_PER_INSTANCE ||
+                    !fj_static_is_inert(registry_of(w), object))) {
+        return add_mutable_static(w, object, flag);
+    }
+    FjNode *node = fj_structure_add(w->structure, FJ_STATIC, object);
+    if (node == NULL) {
+        return -1;
+    }
+    node->flags = (uint8_t)(flag | FJ_NODE_INERT);
     return 0;
 }
 

@@ -74,6 +74,10 @@ match_array(Match *m, PyObject *object)
 static int
 match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
 {
+    if (node->code == FJ_STATIC && (node->flags & FJ_NODE_BARE) && object == node->aux &&
+        fj_structure_is_bare(m->structure, node)) {
+        return FJ_MATCH_YES;
+    }
     if (!m->holds_references) {
         return NEEDS_PYTHON;
     }
@@ -112,10 +116,6 @@ match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, 
     }
     if (Py_TYPE(object) != Py_TYPE(expected)) {
         return FJ_MATCH_NO;
-    }
-    if (node->code == FJ_STATIC && (node->flags & FJ_NODE_BARE) && object == expected &&
-        fj_structure_is_bare(m->structure, node)) {
-        return FJ_MATCH_YES;
     }
     if (FJ_UNLIKELY(node->flags & FJ_NODE_PER_INSTANCE)) {
         return match_per_instance(m, node, object);
