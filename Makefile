@@ -63,7 +63,7 @@ lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml filterjit._core
 	$(BIN)/mypy --config-file tests/typed/mypy.ini tests/typed/uses.py
-	$(BIN)/pyright -p tests/typed --pythonpath $(BIN)/python
+	$(BIN)/basedpyright -p tests/typed --pythonpath $(BIN)/python
 
 docs: $(VENV)/.installed $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
