@@ -63,7 +63,7 @@ def test_share() -> None:
             ],
             True,
             "Most is of m.g, 20.0 us a hit with 40 arrays: give those that are the same in every "
-            "call once, with `freeze` or `partial`.",
+            "call once, with `freeze` or `partial`, and `pack` a state that it returns.",
         ),
     ],
 )
