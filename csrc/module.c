@@ -152,6 +152,7 @@ static PyMethodDef core_functions[] = {
     TYPE(getattribute, fj_getattribute_spec, NULL, 1)                                         \
     TYPE(partial, fj_partial_spec, NULL, 1)                                                   \
     TYPE(compiled, fj_compiled_spec, NULL, 1)                                                 \
+    TYPE(any_trace, fj_any_trace_spec, NULL, 0)                                               \
     TYPE(variable_jit, fj_variable_jit_spec, NULL, 1)                                         \
     TYPE(hook_method, fj_hook_method_spec, NULL, 0)
 

@@ -34,6 +34,7 @@ typedef struct {
     PyTypeObject *getattribute;
     PyTypeObject *partial;
     PyTypeObject *compiled;
+    PyTypeObject *any_trace;
     PyTypeObject *variable_jit;
     PyTypeObject *hook_method;
 #define FJ_DECLARE(name) PyObject *str_##name;

@@ -445,6 +445,50 @@ PyType_Spec fj_variant_spec = {
     .slots = variant_slots,
 };
 
+/* ---- AnyTrace ---- */
+
+/* Equal to each int and to each other AnyTrace. */
+static PyObject *
+any_trace_richcompare(PyObject *self, PyObject *other, int op)
+{
+    if ((op != Py_EQ && op != Py_NE) ||
+        !(PyLong_Check(other) || Py_TYPE(other) == Py_TYPE(self))) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    return PyBool_FromLong(op == Py_EQ);
+}
+
+static Py_hash_t
+any_trace_hash(PyObject *Py_UNUSED(self))
+{
+    return 0;
+}
+
+static void
+any_trace_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyDoc_STRVAR(any_trace_doc, "Equal to the number of any trace.");
+
+static PyType_Slot any_trace_slots[] = {
+    {Py_tp_doc, (void *)any_trace_doc},
+    {Py_tp_richcompare, any_trace_richcompare},
+    {Py_tp_hash, any_trace_hash},
+    {Py_tp_dealloc, any_trace_dealloc},
+    {0, NULL},
+};
+
+PyType_Spec fj_any_trace_spec = {
+    .name = "filterjit._core.AnyTrace",
+    .basicsize = sizeof(PyObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = any_trace_slots,
+};
+
 /* ---- Output: the Python type, and the pytree node ---- */
 
 PyObject *
@@ -462,6 +506,10 @@ fj_output_flatten(PyObject *module, PyObject *op)
             return NULL;
         }
     }
+    if (self->trace == FJ_ANY_TRACE) {
+        return Py_BuildValue("(ON)", self->arrays,
+                             state->any_trace->tp_alloc(state->any_trace, 0));
+    }
     return Py_BuildValue("(On)", self->arrays, self->trace);
 }
 
@@ -473,7 +521,8 @@ fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         PyErr_SetString(PyExc_TypeError, "output_unflatten takes (trace, arrays)");
         return NULL;
     }
-    Py_ssize_t trace = PyLong_AsSsize_t(args[0]);
+    Py_ssize_t trace =
+        Py_TYPE(args[0]) == state->any_trace ? FJ_ANY_TRACE : PyLong_AsSsize_t(args[0]);
     if (trace == -1 && PyErr_Occurred()) {
         return NULL;
     }

@@ -36,6 +36,8 @@ from .._observe._causes import Explanation, Move
 from .._trees import _registry
 from .._trees._shardings import Spec, is_spec, is_tracing, is_value, place, specs_of
 
+_ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/variant.h
+
 _MOST_KEYS = 4096
 _REPLICATED = 1 << 20  # bytes: smaller arrays that are replicated are not reported
 
@@ -439,7 +441,7 @@ class ShardedCall:
             traced = jax.jit(entry.flat, **options).trace(*arrays)
             outputs = entry.outputs
             if outputs is not None and any(spec is not None for spec in outputs):
-                any_trace = _core.output_unflatten(_registry.ANY_TRACE, outputs)
+                any_trace = _core.output_unflatten(_ANY_TRACE, outputs)
                 options["out_shardings"] = any_trace
             del traced
         if entry.jit is None:

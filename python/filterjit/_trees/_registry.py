@@ -328,31 +328,7 @@ registry: _core.Registry = _core.Registry(
     missing=_Missing(),
 )
 
-
-class _AnyTrace(int):
-    """Equals the number of any trace: in the Output that tells ``jax.jit`` the shardings of a
-    result."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, int)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return 0
-
-
-ANY_TRACE = _AnyTrace(-2)
-
-
-def _flatten_output(output: _core.Output) -> tuple[tuple[Any, ...], Any]:
-    """Flattens an Output; its trace is ANY_TRACE if it was made with that."""
-    arrays, trace = _core.output_flatten(output)
-    return arrays, ANY_TRACE if trace == -2 else trace
-
-
-jtu.register_pytree_node(_core.Output, _flatten_output, _core.output_unflatten)
+jtu.register_pytree_node(_core.Output, _core.output_flatten, _core.output_unflatten)
 jtu.register_pytree_node(_core.FilterJit, lambda f: f._parts()[::-1], _core.rebuild)
 jtu.register_pytree_with_keys(
     _core.BoundFilterJit,
