@@ -11,6 +11,31 @@
 
 #include <structmember.h>
 
+int
+fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **positional,
+             PyObject **keywords)
+{
+    *positional = NULL;
+    *keywords = PyDict_New();
+    for (Py_ssize_t i = 0;
+         *keywords != NULL && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        if (PyDict_SetItem(*keywords, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) {
+            Py_CLEAR(*keywords);
+        }
+    }
+    if (*keywords != NULL) { /* last, so that the tuple is full at once */
+        *positional = PyTuple_New(nargs);
+    }
+    if (*positional == NULL) {
+        Py_CLEAR(*keywords);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        PyTuple_SET_ITEM(*positional, i, Py_NewRef(args[i]));
+    }
+    return 0;
+}
+
 Py_ssize_t
 fj_bind_find(const FjSignature *sig, PyObject *name)
 {

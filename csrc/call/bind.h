@@ -35,6 +35,10 @@ typedef struct {
 int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames, PyObject **arguments, FjPackedArgs *packed);
 
+/* The arguments of a vectorcall as a new tuple and a new dict.  0, or -1 with MemoryError. */
+int fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                 PyObject **positional, PyObject **keywords);
+
 /* The parameter to which the keyword `name`, a str, is assigned; -1 if there is none, except
  * perhaps **kwargs. */
 Py_ssize_t fj_bind_find(const FjSignature *signature, PyObject *name);

@@ -121,30 +121,19 @@ static void
 raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
                     PyObject *kwnames)
 {
-    PyObject *keywords = PyDict_New(); /* first, so that the tuple is full at once */
-    PyObject *positional = keywords == NULL ? NULL : PyTuple_New(nargs);
-    PyObject *result = NULL;
-    if (positional == NULL) {
-        goto done;
+    PyObject *positional, *keywords;
+    if (fj_bind_pack(args, nargs, kwnames, &positional, &keywords) < 0) {
+        return;
     }
-    for (Py_ssize_t i = 0; i < nargs; i++) {
-        PyTuple_SET_ITEM(positional, i, Py_NewRef(args[i]));
-    }
-    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
-        if (PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) {
-            goto done;
-        }
-    }
-    result = PyObject_CallMethodObjArgs(self->options,
-                                        fj_state_of(Py_TYPE(self))->str_raise_binding_error,
-                                        self, positional, keywords, NULL);
+    PyObject *result = PyObject_CallMethodObjArgs(
+        self->options, fj_state_of(Py_TYPE(self))->str_raise_binding_error, self, positional,
+        keywords, NULL);
     if (result != NULL) { /* the hook should have raised */
         PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
     }
-done:
     Py_XDECREF(result);
-    Py_XDECREF(keywords);
-    Py_XDECREF(positional);
+    Py_DECREF(keywords);
+    Py_DECREF(positional);
 }
 
 /* ---- bind ---- */

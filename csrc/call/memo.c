@@ -29,9 +29,9 @@
  * 5. A static leaf's address stands for its value.  A snapshot is only taken if each static
  *    leaf is the very object that the Structure holds, so it cannot die, and if it is inert
  *    (statics.h), so it cannot change, or bare: then a check looks whether it still is.  The
- * same goes for None, and for a tuple of nothing but inert static values that the Structure
- * holds as a whole.  The keys of a dict stand for themselves in the same way: each is the very
- * object that the Structure holds, a str or an int.
+ *    same goes for None, and for a tuple of nothing but inert static values that the
+ *    Structure holds as a whole.  The keys of a dict stand for themselves in the same way:
+ *    each is the very object that the Structure holds, a str or an int.
  * 6. An array leaf may be another array than the snapshot saw, in the same place.  Its type is
  *    compared, and the array that is there now is passed on, as a walk would do.  The only
  *    child of an object with slots may be replaced by another array, as a training loop does

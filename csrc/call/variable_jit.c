@@ -55,28 +55,14 @@ static PyObject *
 call_method(FjVariableJit *self, const char *name, PyObject *first, PyObject *const *args,
             Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *result = NULL, *positional = NULL;
-    PyObject *keywords = PyDict_New();
-    PyObject *list = keywords == NULL ? NULL : PyList_New(0);
-    for (Py_ssize_t i = 0; list != NULL && i < nargs; i++) {
-        if (PyList_Append(list, args[i]) < 0) {
-            Py_CLEAR(list);
-        }
+    PyObject *positional, *keywords;
+    if (fj_bind_pack(args, nargs, kwnames, &positional, &keywords) < 0) {
+        return NULL;
     }
-    positional = list == NULL ? NULL : PyList_AsTuple(list);
-    Py_ssize_t count = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
-    for (Py_ssize_t i = 0; positional != NULL && i < count; i++) {
-        if (PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) {
-            Py_CLEAR(positional);
-        }
-    }
-    if (positional != NULL) {
-        result =
-            PyObject_CallMethod((PyObject *)self, name, "OOO", first, positional, keywords);
-    }
-    Py_XDECREF(list);
-    Py_XDECREF(positional);
-    Py_XDECREF(keywords);
+    PyObject *result =
+        PyObject_CallMethod((PyObject *)self, name, "OOO", first, positional, keywords);
+    Py_DECREF(positional);
+    Py_DECREF(keywords);
     return result;
 }
 
