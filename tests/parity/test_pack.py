@@ -206,33 +206,42 @@ def training(optimizer: Any, dtype: Any = jnp.float32) -> tuple[Any, Callable[..
     return (model, state), step
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-@pytest.mark.parametrize("how", ["replace", "pack"])
-def test_200_steps_are_equal_to_the_bit(optimizer: str, dtype: str, how: str) -> None:
-    """The state is donated, and no step but the first is traced. XLA of older versions of JAX does
-    not respect the barriers: the results differ by rounding."""
+@pytest.mark.parametrize(
+    ("how", "optimizer", "dtype"),
+    [
+        ("replace", "adam", "float32"),
+        ("pack", "adam", "float32"),
+        ("replace", "sgd", "float32"),
+        ("pack", "sgd", "bfloat16"),
+        ("not exact", "adam", "float32"),
+    ],
+)
+def test_1000_steps_are_equal_to_the_bit(how: str, optimizer: str, dtype: str) -> None:
+    """The state is donated, and no step but the first is traced. The results differ by rounding if
+    the exact ones are not asked for, and with older versions of JAX, whose XLA does not respect the
+    barriers."""
     tree, step = training(getattr(optax, optimizer)(1e-2), jnp.dtype(dtype))
     x = jax.random.normal(jax.random.key(1), (16, 2)).astype(dtype)
 
     def packed_step(x: Any, state: Any) -> Any:
-        tree, loss = step(state.unpack(), x)
-        return (state.replace(tree) if how == "replace" else pack(tree)), loss
+        tree, loss = step(state.unpack(exact=how != "not exact"), x)
+        return (pack(tree) if how == "pack" else state.replace(tree)), loss
 
     ours = filter_jit(packed_step, donate="all-except-first")
     theirs = filter_jit(step)
     state = pack(tree)
-    for _ in range(200):
+    exact = EXACT and how != "not exact"
+    for _ in range(1000):
         before = state
         state, loss = ours(x, state)
         tree, expected = theirs(tree, x)
         assert all(buffer.is_deleted() for buffer in before.buffers)
-        if EXACT:
+        if exact:
             assert np.asarray(loss).tobytes() == np.asarray(expected).tobytes()
         elif dtype == "float32":
-            np.testing.assert_allclose(loss, expected, rtol=1e-3)
-    assert not EXACT or comparable(state.unpack()) == comparable(tree)
-    assert ours.cache_info()[:3] == (199, 1, 1)
+            np.testing.assert_allclose(loss, expected, rtol=1e-3, atol=1e-5)
+    assert not exact or comparable(state.unpack()) == comparable(tree)
+    assert ours.cache_info()[:3] == (999, 1, 1)
 
 
 def test_under_plain_jit() -> None:

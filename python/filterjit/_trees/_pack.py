@@ -13,7 +13,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.tree_util as jtu
@@ -46,7 +46,7 @@ def _may_vary(leaf: Any) -> bool:
 
 # The open leaves of a Layout's Structure. The second is asked of leaves that are not arrays.
 _OPEN = ("or", ("arrays",), ("leaf", _may_vary))
-_facts_of = operator.attrgetter("sharding", "committed", "weak_type", "dtype", "shape")
+_FACTS = tuple(map(operator.attrgetter, ("sharding", "committed", "aval")))
 
 
 @public
@@ -72,6 +72,8 @@ class Packed:
     A step compiles as it does on the unpacked tree, and computes the same to the bit, as long as
     XLA respects the barriers around it: on a CPU, that of JAX 0.12 did in all that was tried, and
     that of JAX 0.10 did not. Else it differs by rounding, as two compilations of one program may.
+    The barrier before the step copies each leaf, and ``unpack(exact=False)`` leaves it out: small
+    steps are faster, and results can differ by rounding.
 
     Take gradients by the unpacked tree or by the Packed: the transpose of `unpack` is one
     concatenation, so both are linear in the number of leaves.
@@ -99,12 +101,17 @@ class Packed:
         """The structure of the tree; its open leaves are those that are not static."""
         return layout_in(self.static).structure
 
-    def unpack(self) -> Any:
+    def unpack(self, *, exact: bool = True) -> Any:
         """Returns the tree, with arrays that are sharded and committed as they were packed.
 
         Inside of a jitted function it is a part of the program. Outside it runs one program, which
         is compiled once for each layout (one for each placement, if some of the arrays are
         committed to their device and others are not).
+
+        Arguments:
+            exact: whether a jitted function computes with the arrays as if they were its arguments,
+                to the bit, at the price of a copy of each. With False, XLA fuses the copies with
+                what uses them.
 
         Raises:
             ValueError: a buffer does not have the shape that it was made with, for example since
@@ -128,7 +135,7 @@ class Packed:
         if set(map(type, buffers)) <= {ARRAY_IMPL}:
             leaves = table.unpack(buffers, self.beside)
         else:
-            leaves = table.unpack_traced(buffers, self.beside)
+            leaves = table.unpack_traced(buffers, self.beside, exact)
         return layout.structure.unflatten(leaves)
 
     def replace(self, tree: Any) -> "Packed":
@@ -250,12 +257,31 @@ def _is_traced(kinds: set[type]) -> bool:
 # ---- where arrays go that are not traced ----
 
 
-def _facts(leaves: Sequence[Any], kinds: set[type]) -> tuple[Any, list[Any]]:
-    """Returns all that decides where leaves of these types go."""
+class _Facts(NamedTuple):
+    """All that decides where leaves go. The lists have None for a leaf that is kept beside."""
+
+    device: Any
+    shardings: list[Any]
+    committed: list[Any]
+    avals: list[Any]
+
+    def of(self, i: int) -> tuple[Any, Any, Any]:
+        return self.shardings[i], self.committed[i], self.avals[i]
+
+
+def _facts(leaves: Sequence[Any], kinds: set[type]) -> _Facts:
+    """Returns the facts of leaves of these types."""
     device = jax.config.jax_default_device
     if kinds <= {ARRAY_IMPL}:
-        return device, list(map(_facts_of, leaves))
-    return device, [_facts_of(x) if type(x) is ARRAY_IMPL else None for x in leaves]
+        return _Facts(device, *(list(map(get, leaves)) for get in _FACTS))
+    is_array = [type(x) is ARRAY_IMPL for x in leaves]
+    return _Facts(
+        device,
+        *(
+            [get(x) if array else None for x, array in zip(leaves, is_array, strict=True)]
+            for get in _FACTS
+        ),
+    )
 
 
 def _layout(structure: _core.Structure, leaves: Sequence[Any], kinds: set[type]) -> Layout:
@@ -268,31 +294,29 @@ def _layout(structure: _core.Structure, leaves: Sequence[Any], kinds: set[type])
     return layout
 
 
-def _table_of(facts: tuple[Any, list[Any]]) -> Table:
+def _table_of(facts: _Facts) -> Table:
     default = _default_device()
     found: dict[Any, list[tuple[int, tuple[int, ...], Any]]] = {}
-    for i, fact in enumerate(facts[1]):
-        if fact is None:
-            continue
-        sharding, committed, weak_type, dtype, shape = fact
-        place = _placement(sharding, committed, default, shape, dtype)
+    for i, aval in enumerate(facts.avals):
+        place = _placement(*facts.of(i), default)
         if place is not None:
             run, mesh, axes, spec = place
-            found.setdefault((dtype, weak_type, run, mesh, axes), []).append((i, shape, spec))
+            key = aval.dtype, aval.weak_type, run, mesh, axes
+            found.setdefault(key, []).append((i, aval.shape, spec))
     runs = {run: n for n, run in enumerate(dict.fromkeys(key[2] for key in found))}
     groups = []
     for (_, _, run, mesh, axes), members in found.items():
         indices, shapes, specs = zip(*members, strict=True)
         on_mesh = None if mesh is None else Placement(mesh, axes, specs)
         groups.append(Group(indices, shapes, on_mesh, runs[run]))
-    return table_of(len(facts[1]), tuple(groups))
+    return table_of(len(facts.avals), tuple(groups))
 
 
 def _placement(
-    sharding: Any, committed: bool, default: Any, shape: tuple[int, ...], dtype: Any
+    sharding: Any, committed: Any, aval: Any, default: Any
 ) -> tuple[Any, Any, Any, Any] | None:
     """Returns the run, and the mesh, axes and spec, of an array; None if it is kept beside."""
-    if 0 in shape or jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+    if aval is None or 0 in aval.shape or jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
         return None
     devices = sharding.device_set
     (device, *_) = devices
@@ -314,18 +338,14 @@ def _default_device() -> Any:
     return device
 
 
-def _misplaced(table: Table, facts: tuple[Any, list[Any]]) -> int | None:
+def _misplaced(table: Table, facts: _Facts) -> int | None:
     """Returns the first leaf that cannot be in the buffer that it has in the table."""
     default = _default_device()
     runs: dict[int, Any] = {}
     for group in table.groups:
         specs = (None,) * len(group.leaves) if group.place is None else group.place.specs
         for i, spec in zip(group.leaves, specs, strict=True):
-            fact = facts[1][i]
-            if fact is None:
-                return i
-            sharding, committed, _, dtype, shape = fact
-            place = _placement(sharding, committed, default, shape, dtype)
+            place = _placement(*facts.of(i), default)
             if place is None or place[3] != spec:
                 return i
             if group.run not in runs and place[0] in runs.values():

@@ -188,12 +188,17 @@ class Table:
 
     # The barriers keep XLA from fusing the step with the slices before it and the concatenation
     # after it. So it compiles the step as it does without a Packed, and results are equal to the
-    # bit; without them, they differ by rounding. No cost of them was measured where packing pays.
+    # bit; without them, they can differ by rounding. That before the step costs a copy of each leaf,
+    # which a small step notices; that after it costs little.
 
-    def unpack_traced(self, buffers: Sequence[Any], beside: Sequence[Any]) -> list[Any]:
+    def unpack_traced(
+        self, buffers: Sequence[Any], beside: Sequence[Any], exact: bool
+    ) -> list[Any]:
         leaves: list[Any] = [None] * self.count
         parts = [group.split(x) for group, x in zip(self.groups, buffers, strict=True)]
-        for group, xs in zip(self.groups, lax.optimization_barrier(parts), strict=True):
+        if exact:
+            parts = lax.optimization_barrier(parts)
+        for group, xs in zip(self.groups, parts, strict=True):
             for i, x in zip(group.leaves, xs, strict=True):
                 leaves[i] = x
         for i, x in zip(self.beside, beside, strict=True):
