@@ -159,7 +159,7 @@ README: dict[str, str] = {
     "any number of them": "parity/test_patterns.py::test_patterns",
     "exactly this key": ("parity/test_patterns.py::test_dots_in_keys_and_between_keys_differ"),
     "the other operand may be any filter": "parity/test_filters.py::test_operators",
-    "Losses were equal to the bit": "parity/test_pack.py::test_200_steps_are_equal_to_the_bit",
+    "were equal to the bit with JAX": "parity/test_pack.py::test_1000_steps_are_equal_to_the_bit",
     "On a CPU it pays for": "python benchmarks/packed.py",
     "names the functions that would gain": (
         "parity/test_pack.py::test_reports_say_what_would_gain"
@@ -383,7 +383,8 @@ DOCSTRINGS: dict[str, str] = {
     "is replaced only when the new one": (
         "explain/test_report_output.py::test_a_failed_plot_leaves_the_old_file"
     ),
-    "computes the same to the bit": "parity/test_pack.py::test_200_steps_are_equal_to_the_bit",
+    "computes the same to the bit": "parity/test_pack.py::test_1000_steps_are_equal_to_the_bit",
+    "exact:": "parity/test_pack.py::test_1000_steps_are_equal_to_the_bit",
     "both are linear in the number of leaves": (
         "parity/test_pack.py::test_gradients_by_the_packed_tree_are_linear_in_its_leaves"
     ),
