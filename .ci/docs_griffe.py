@@ -5,6 +5,7 @@ stub does not have from the extension. A class that says that it is of `filterji
 there.
 """
 
+import copy
 import importlib
 import inspect
 import sys
@@ -23,10 +24,26 @@ class CoreDocstrings(griffe.Extension):
             cls = getattr(core, described.name, None)
             if described.is_alias or not isinstance(cls, type):
                 continue
+            take_members_of_private_bases(described, pkg["_core"].members)
+            left = {name for name in vars(cls) if name[0] != "_"} - described.members.keys()
+            if left:
+                raise RuntimeError(f"the stub of {described.path} lacks {sorted(left)}")
             give(described, cls)
             for member in described.members.values():
                 if not member.name.startswith("_") and not member.is_alias:
                     give(member, getattr(cls, member.name, None))
+        # A Compiled asks its details for what it does not have itself.
+        details = pkg["_aot._stages.CompiledDetails"]
+        pkg["_core.Compiled.save"].docstring = details["save"].docstring
+
+
+def take_members_of_private_bases(described: Any, classes: Any) -> None:
+    """Gives a class what its bases in the stub have, which are not there at run time."""
+    for base in described.bases:
+        shared = classes.get(str(base).partition("[")[0])
+        if shared is not None and shared.name.startswith("_"):
+            for name in shared.members.keys() - described.members.keys():
+                described.set_member(name, copy.copy(shared.members[name]))
 
 
 def give(described: Any, value: Any) -> None:

@@ -23,7 +23,7 @@ PAGES = {
     "benchmarks/README.md": "benchmarks-more.md",
     "README.md": "index.md",
 }
-PICTURES = ("benchmarks/growth.svg", "benchmarks/growth_nodes.svg", "benchmarks/memory.svg")
+PICTURES = tuple(f"benchmarks/{x}.svg" for x in ("growth", "growth_nodes", "memory", "packed"))
 LINK = re.compile(r"\]\((?!\w+:)([^)\s#]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```$|`+[^`\n]+`+)", re.M | re.S)
 

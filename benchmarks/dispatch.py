@@ -33,9 +33,9 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from cases import CASES, GROWTH, Case
-from filterjit._base._files import replacing
 from layout import lay_out, machine, progress
 from peers import MISSING, PEERS, applies
+from pictures import SERIES, save
 from timing import in_batches, interleaved, timers_for
 
 BATCH = 2e-3  # the least seconds of a batch of calls
@@ -143,14 +143,12 @@ def caption(peers: Sequence[str]) -> str:
 
 
 def draw(path: Path, rows: Sequence[Row], peers: Sequence[str]) -> None:
-    """Plots the cost of a call over the number of arrays.
-
-    An existing file is replaced only when the new one is complete.
-    """
+    """Plots the cost of a call over the number of arrays."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
+    axes.set_prop_cycle(color=SERIES)
     for peer in peers:
         measured = [row for row in rows if peer in row.microseconds]
         if measured:
@@ -165,8 +163,7 @@ def draw(path: Path, rows: Sequence[Row], peers: Sequence[str]) -> None:
     axes.set_ylabel("microseconds until a call returns")
     axes.grid(color="#dddddd", linewidth=0.8)
     axes.legend(frameon=False)
-    with replacing(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=160)
+    save(figure, path)
 
 
 def _picture(text: str) -> Path:

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -73,18 +74,22 @@ def measure(jit: str, statics: int, maxsize: int) -> list[list[float]]:
 def plot(path: str, found: dict[str, list[list[float]]], maxsize: int) -> None:
     from matplotlib.figure import Figure
 
+    from pictures import COLOURS, save
+
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
     labels = {"equinox": "equinox.filter_jit", "filterjit": f"filterjit, maxsize={maxsize}"}
-    for (name, points), colour in zip(found.items(), ("#D55E00", "#0072B2"), strict=True):
-        axes.plot(*zip(*points, strict=True), color=colour, label=labels[name], linewidth=2)
+    for (name, points), colour in zip(found.items(), ("orange", "blue"), strict=True):
+        axes.plot(
+            *zip(*points, strict=True), color=COLOURS[colour][0], label=labels[name], linewidth=2
+        )
     axes.set_xlabel("different statics")
     axes.set_ylabel("resident memory, MiB")
     axes.set_ylim(bottom=0)
     axes.set_title("Memory over the number of statics", loc="left", weight="bold")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    figure.savefig(path)
+    save(figure, Path(path))
 
 
 def main() -> None:

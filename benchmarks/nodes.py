@@ -31,8 +31,8 @@ import optax
 from flax import nnx
 
 import filterjit
-from filterjit._base._files import replacing
 from layout import lay_out, machine, progress
+from pictures import SERIES, save
 from timing import in_a_row, in_batches, interleaved
 
 BATCH = 5e-3  # the least seconds of a batch of calls
@@ -222,6 +222,7 @@ def plot(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
     for axes, (kind, measured) in zip(
         figure.subplots(1, len(rows), sharey=True), rows.items(), strict=True
     ):
+        axes.set_prop_cycle(color=SERIES)
         found = [row.match for row in measured]
         for label, times in (
             ("jax.jit", [r.flat * r.jax for r in found]),
@@ -236,8 +237,7 @@ def plot(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
         axes.set_ylabel("microseconds until a call returns")
         axes.grid(color="#dddddd", linewidth=0.8)
         axes.legend(frameon=False)
-    with replacing(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=160)
+    save(figure, path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

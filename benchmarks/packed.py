@@ -35,8 +35,8 @@ from jax.flatten_util import ravel_pytree
 
 import filterjit
 from cases import Transformer
-from filterjit._base._files import replacing
 from layout import lay_out, machine, progress
+from pictures import SERIES, save
 from timing import in_a_row, in_batches, interleaved, last_awaited, one_by_one
 
 BATCH = 10e-3  # the least seconds of a batch of calls
@@ -291,6 +291,7 @@ def plot(rows: Mapping[str, Sequence[Sequence[Row]]], path: Path) -> None:
     for axes, (kind, by_width) in zip(
         figure.subplots(1, len(rows), sharey=True), rows.items(), strict=True
     ):
+        axes.set_prop_cycle(color=SERIES)
         for column, layers in enumerate(LAYERS):
             found = [row[column] for row in by_width]
             axes.semilogx(
@@ -308,8 +309,7 @@ def plot(rows: Mapping[str, Sequence[Sequence[Row]]], path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.grid(color="#dddddd", linewidth=0.8)
         axes.legend(frameon=False)
-    with replacing(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=160)
+    save(figure, path)
 
 
 def grid_table(rows: Mapping[str, Sequence[Sequence[Row]]], markdown: bool) -> str:

@@ -29,6 +29,7 @@ import pytest
 
 import filterjit
 from filterjit import filter_jit
+from support.docstrings import public_docstrings
 from support.modules import Holder
 from support.processes import run
 
@@ -420,20 +421,6 @@ def _split(text: str) -> list[str]:
     return re.split(r"(?<=[.:;])\s+", " ".join(text.split()))
 
 
-def _docstrings() -> list[str]:
-    """Returns the docstrings of all public names, and of the methods of public types."""
-    jitted = filter_jit(lambda x: x)
-    objects = [getattr(filterjit, name) for name in filterjit.__all__]
-    objects += [type(jitted), type(jitted.partial())]
-    found = [x for x in objects if inspect.isroutine(x) or inspect.isclass(x)]
-    for cls in filter(inspect.isclass, objects):
-        members = [x for name, x in vars(cls).items() if not name.startswith("_")]
-        found += [x for x in members if inspect.isroutine(x) or inspect.isdatadescriptor(x)]
-    # Those of fields are of `collections`.
-    docs = [inspect.getdoc(x) or "" for x in found]
-    return [doc for doc in docs if not doc.startswith("Alias for field number")]
-
-
 def _markdown(*patterns: str) -> list[str]:
     found = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
     assert len(found) >= len(patterns)
@@ -452,7 +439,10 @@ _TEXTS: dict[str, tuple[Callable[[], list[str]], dict[str, str]]] = {
         README,
     ),
     "SECURITY.md": (lambda: _markdown("SECURITY.md"), SECURITY),
-    "docstrings": (lambda: [s for doc in _docstrings() for s in _split(doc)], DOCSTRINGS),
+    "docstrings": (
+        lambda: [s for d in public_docstrings().values() for s in _split(d)],
+        DOCSTRINGS,
+    ),
 }
 
 

@@ -107,7 +107,14 @@ PyDoc_STRVAR(
     "A function that was compiled ahead of time, for one structure of its arguments.\n\n"
     "`filter_jit(f).lower(...).compile()` and `filterjit.load` return one. A call with\n"
     "arguments of another structure, shape or dtype, or with other static values, raises\n"
-    "MismatchError, which names the argument.");
+    "MismatchError, which names the argument.\n\n"
+    "Examples:\n"
+    "    >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()\n"
+    "    >>> compiled(jnp.ones(3))\n"
+    "    Traceback (most recent call last):\n"
+    "    filterjit.MismatchError: `<lambda>` was compiled for other arguments:\n"
+    "      `x`: compiled for float32[2], called with float32[3]\n"
+    "    Compile it for these arguments too, or call the function itself.");
 
 static PyType_Slot compiled_slots[] = {
     {Py_tp_doc, (void *)compiled_doc}, {Py_tp_new, compiled_new},

@@ -297,25 +297,43 @@ const FjHookMethodDef fj_filter_jit_hooks[] = {
     {"lower", "lower", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Traces and lowers the function for these arguments, without running it.\n\n"
      "Any array may be given as a jax.ShapeDtypeStruct. Returns a `Lowered`, whose `compile`\n"
-     "returns a function that can be called and saved."},
+     "returns a function that can be called and saved.\n\n"
+     "Examples:\n"
+     "    >>> f = filter_jit(lambda x, n: n * x)\n"
+     "    >>> compiled = f.lower(jax.ShapeDtypeStruct((2,), jnp.float32), 3).compile()\n"
+     "    >>> compiled(jnp.ones(2), 3)\n"
+     "    Array([3., 3.], dtype=float32)"},
     {"trace", "trace", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Traces the function for these arguments, without running it.\n\n"
      "Takes what `lower` takes, and returns a `Traced`."},
     {"eval_shape", "eval_shape", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array.\n\n"
-     "Takes what `lower` takes. Nothing is compiled and nothing runs."},
+     "Takes what `lower` takes. Nothing is compiled and nothing runs.\n\n"
+     "Examples:\n"
+     "    >>> filter_jit(lambda x: {'sum': x.sum(), 'n': 1}).eval_shape(jnp.ones((2, 3)))\n"
+     "    {'n': 1, 'sum': ShapeDtypeStruct(shape=(), dtype=float32)}"},
     {"warm_up", "warm_up", FJ_HOOK_OF_OPTIONS, 1, "($self, /, signatures, *, threads=None)",
      "Compiles the function for many signatures, so that calls with them are hits.\n\n"
      "Each signature is a pair (args, kwargs) of what `lower` takes. XLA compiles `threads`\n"
      "of them at once, by default one for each core. A signature that fails is logged, and\n"
-     "the others are compiled. Returns a `WarmUp` with the time or the error of each."},
+     "the others are compiled. Returns a `WarmUp` with the time or the error of each.\n\n"
+     "Examples:\n"
+     "    >>> f = filter_jit(lambda x: x + 1)\n"
+     "    >>> sizes = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (1, 8)]\n"
+     "    >>> print(f.warm_up([((x,), {}) for x in sizes]))\n"
+     "    compiled 2 of 2 in ..."},
     {"partial", "partial", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Returns the function with these arguments given once.\n\n"
      "They are flattened now and, where no Python code is needed to compare them, not on\n"
      "each call. Their containers are copied, now and whenever `args` and `keywords` are\n"
      "read, so changes to containers have no effect. NumPy arrays and static values are not\n"
      "copied: a change of one is noticed by the next call, as in any call. Raises ValueError\n"
-     "for arguments that the function donates."},
+     "for arguments that the function donates.\n\n"
+     "Examples:\n"
+     "    >>> f = filter_jit(lambda model, x: model['w'] * x)\n"
+     "    >>> g = f.partial({'w': jnp.ones(2)})\n"
+     "    >>> g(jnp.array([1.0, 2.0]))\n"
+     "    Array([1., 2.], dtype=float32)"},
     {"freeze", "freeze", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, max_bytes=None, **kwargs)",
      "Returns the function with these arguments given once, their arrays constants.\n\n"
      "A call passes the other arguments only, so it costs what a program without these\n"
@@ -332,14 +350,33 @@ const FjHookMethodDef fj_filter_jit_hooks[] = {
      "An argument of the function that is called max_bytes can be given by position.\n\n"
      "Raises ValueError for arguments that the function donates, and RuntimeError for arrays\n"
      "that have been deleted. A trace raises for those that have been deleted since, and\n"
-     "ValueError for a static value that was changed in place."},
+     "ValueError for a static value that was changed in place.\n\n"
+     "Examples:\n"
+     "    >>> predict = filter_jit(lambda model, x: model(x))\n"
+     "    >>> serve = predict.freeze(eqx.nn.Linear(2, 1, key=jax.random.key(0)))\n"
+     "    >>> serve(jnp.ones(2)).shape\n"
+     "    (1,)"},
     {"explain", "explain", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Explains whether a call with these arguments is a hit, and if not, why it compiles.\n\n"
-     "Returns an `Explanation`. Nothing is traced and nothing runs."},
+     "Returns an `Explanation`. Nothing is traced and nothing runs.\n\n"
+     "Examples:\n"
+     "    >>> @filter_jit\n"
+     "    ... def scale(x, by):\n"
+     "    ...     return by * x\n"
+     "    >>> y = scale(jnp.ones(2), 2)\n"
+     "    >>> print(scale.explain(jnp.ones(2), 3))\n"
+     "    `scale`: compiles again because\n"
+     "      `by`: different static value: was the int 2, is the int 3\n"
+     "      -> ..."},
     {"report", "report", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
      "Returns a `Report` of where the time of the function's calls went, by variant."},
     {"cache_info", "cache_info", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
-     "Returns CacheInfo(hits, misses, variants, maxsize, bytes)."},
+     "Returns CacheInfo(hits, misses, variants, maxsize, bytes).\n\n"
+     "Examples:\n"
+     "    >>> f = filter_jit(lambda x: x + 1)\n"
+     "    >>> ys = [f(jnp.ones(2)) for _ in range(3)]\n"
+     "    >>> f.cache_info()\n"
+     "    CacheInfo(hits=2, misses=1, variants=1, maxsize=4096, bytes=...)"},
     {"clear_cache", "clear_cache", FJ_HOOK_OF_OPTIONS, 0, "($self, /)",
      "Drops all compiled programs of the function, also those of equal functions that were\n"
      "jitted with equal options: they share their programs."},

@@ -317,7 +317,14 @@ PyDoc_STRVAR(structure_doc,
              "\n"
              "A structure is immutable. It is hashable if its static leaves are. Two\n"
              "structures are equal if they have the same nodes and their static values are\n"
-             "equal, exactly by type and value, as the static arguments of `filter_jit`.");
+             "equal, exactly by type and value, as the static arguments of `filter_jit`.\n"
+             "\n"
+             "Examples:\n"
+             "    >>> leaves, structure = flatten({'x': jnp.ones(2), 'name': 'relu'})\n"
+             "    >>> structure == flatten({'x': jnp.zeros(2), 'name': 'relu'})[1]\n"
+             "    True\n"
+             "    >>> structure == flatten({'x': jnp.zeros(2), 'name': 'tanh'})[1]\n"
+             "    False");
 
 PyDoc_STRVAR(
     structure_unflatten_doc,

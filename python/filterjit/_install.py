@@ -225,6 +225,12 @@ def install(*, flax: bool = True) -> None:
 
     Arguments:
         flax: whether to replace ``flax.nnx.jit``, which is also ``flax.nnx.compat.jit``.
+
+    Examples:
+        >>> install()
+        >>> eqx.filter_jit is filter_jit
+        True
+        >>> uninstall()
     """
     _equinox.install()
     if flax:
@@ -249,6 +255,11 @@ def installed(*, flax: bool = True) -> Iterator[None]:
     """Returns a context manager that calls `install`, and at the end `uninstall`.
 
     What was installed before remains installed.
+
+    Examples:
+        >>> with installed():
+        ...     eqx.filter_jit is filter_jit
+        True
     """
     added = [peer for peer in (_equinox, _flax) if not peer.wanted]
     try:

@@ -1,5 +1,6 @@
 """The programs in examples/ run as they are."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -23,6 +24,85 @@ def losses(*arguments: str | Path) -> list[str]:
     """Returns what a program prints, but for its speed."""
     done = run(*arguments, timeout=300, env=environment())
     return [line for line in done.stdout.splitlines() if not line.endswith(" a second")]
+
+
+def printed(name: str, *arguments: str) -> list[str]:
+    """Returns the lines that a program prints, with `#` in the place of each number."""
+    done = run("-W", "error", EXAMPLES / name, *arguments, timeout=300, env=environment())
+    assert done.stderr == ""
+    return [re.sub(r"\d[\d,]*(\.\d+)?", "#", line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_a_program_is_short_and_says_how_it_is_run(path: Path) -> None:
+    text = path.read_text()
+    assert f"examples/{path.name}" in (ast.get_docstring(ast.parse(text)) or "")
+    assert path.name == "distributed.py" or len(text.splitlines()) < 100
+    assert f"examples/{path.name}" in (EXAMPLES.parent / "docs/examples.md").read_text()
+
+
+def test_digits() -> None:
+    assert printed("digits.py", "100") == [
+        "loss #, then #; accuracy on other digits #",
+        "the same losses to the bit: True",
+        "# steps a second, with eqx.filter_jit #: # times as many",
+    ]
+
+
+def test_a_fit_of_diffrax() -> None:
+    assert printed("diffrax_fit.py", "20") == [
+        "loss #, then #",
+        "the same losses to the bit: True",
+        "# steps of the fit a second, with Equinox's #: # times as many",
+        "# solves a second, with Equinox's #: # times as many",
+    ]
+
+
+def test_adapters() -> None:
+    assert printed("lora.py", "50") == [
+        "trained # of # arrays",
+        "the saved adapters restore the model: True",
+        "loss #, then #",
+        "# steps a second, with eqx.filter_jit #: # times as many",
+    ]
+
+
+def test_a_server() -> None:
+    times = "p# # ms, p# # ms"
+    assert printed("serve_http.py", "40") == [
+        f"/frozen    {times}",
+        f"/filterjit {times}",
+        f"/equinox   {times}",
+        "the same answers: True; p# of Equinox is # times that of frozen",
+    ]
+
+
+def test_a_frozen_model_in_another_process() -> None:
+    assert printed("serve_frozen.py")[-1].startswith("# ms a call, result [")
+
+
+def test_a_policy() -> None:
+    assert printed("cartpole.py", "2") == [
+        "the pole stays up for # steps, then # of #",
+        "# calls a second, with eqx.filter_jit #: # times as many",
+    ]
+
+
+def test_a_retrace_and_a_loop_are_found() -> None:
+    program = EXAMPLES / "find_retrace.py"
+    command = ("-m", "filterjit", "run", "--explain", "--report", program)
+    done = run(*command, timeout=300, env=environment())
+    told, said = done.stderr, done.stdout.splitlines()
+    assert said[:2] == ["the same training: True", "the same simulation: True"]
+    assert "`rate`: different static value: was the float 0.1, is the float 0.05" in told
+    lines = program.read_text().splitlines()
+    (line,) = (i for i, text in enumerate(lines, 1) if "for _ in range(steps)" in text)
+    (found,) = (text for text in told.splitlines() if "a Python loop" in text)
+    # The line is one of the loop's body.
+    assert re.match(
+        rf"__main__\.simulate: find_retrace\.py:({line}|{line + 1}), a Python loop, ", found
+    )
+    assert "__main__.train was traced 9 times" in told
 
 
 @pytest.mark.parametrize("name", ["digits", "transformer", "vae"])

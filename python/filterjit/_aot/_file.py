@@ -201,6 +201,11 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
     Raises:
         OSError: if the file cannot be read.
         ValueError: if it was not written by ``compiled.save``, or its header is damaged.
+
+    Examples:
+        >>> filter_jit(lambda x, n: n * x).lower(jnp.ones(2), 3).compile().save("times.jit")
+        >>> saved_info("times.jit").arguments
+        (('x', 'an array float32[2]'), ('n', 'the int 3'))
     """
     path = os.fsdecode(path)
     with open(path, "rb") as file:

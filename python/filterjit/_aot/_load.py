@@ -42,6 +42,12 @@ def load(path: str | os.PathLike[str]) -> _core.Compiled:
         ValueError: if it was not written by ``compiled.save``, is damaged, or is for another
             machine, version of JAX or number of devices; or if a class or function that it names
             is missing or has changed.
+
+    Examples:
+        >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
+        >>> compiled.save("add.jit")
+        >>> load("add.jit")(jnp.ones(2))
+        Array([2., 2.], dtype=float32)
     """
     path = os.fsdecode(path)
     header, blobs = _file.read(path)

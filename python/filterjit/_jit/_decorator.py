@@ -103,15 +103,7 @@ def filter_jit(
     static values, and for each combination of shapes and dtypes of the arrays. The result may hold
     static values too.
 
-    This is a drop-in replacement for ``equinox.filter_jit`` whose dispatch is written in C. ::
-
-        @filter_jit
-        def step(model, x, training):
-            return model(x, dropout=training)
-
-        step(model, x, True)   # traces, compiles and runs
-        step(model, x, True)   # runs
-        step(model, x, False)  # another static value: traces, compiles and runs
+    This is a drop-in replacement for ``equinox.filter_jit`` whose dispatch is written in C.
 
     Static values are compared exactly, by type and value: ``1``, ``True`` and ``1.0`` are three
     different values, each with its own compiled program. Objects without an ``==`` of their own
@@ -187,6 +179,17 @@ def filter_jit(
             of ``static_argnums``, ``static_argnames`` and ``donate_argnums``, which do not apply to
             pytrees.
         TypeError: if `fun` is not callable, or ``jax.jit`` does not know one of `jitkwargs`.
+
+    Examples:
+        >>> @filter_jit
+        ... def scale(model, x, by):
+        ...     return by * model(x)
+        >>> model = eqx.nn.Linear(2, 1, key=jax.random.key(0))
+        >>> y = scale(model, jnp.ones(2), 2)  # traces, compiles and runs
+        >>> y = scale(model, jnp.ones(2), 2)  # runs
+        >>> y = scale(model, jnp.ones(2), 3)  # another static value: traces, compiles and runs
+        >>> scale.cache_info()[:2]
+        (1, 2)
     """
     if fun is _NOT_GIVEN:
         return functools.partial(

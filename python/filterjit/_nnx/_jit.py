@@ -198,6 +198,16 @@ def jit(
     Calls that are not covered here are made by ``flax.nnx.jit``: with static arguments or
     shardings, with a Variable or Module that occurs twice, under a trace. `handed_over` of the
     function counts them.
+
+    Examples:
+        >>> from flax import nnx
+        >>> @filterjit.nnx.jit
+        ... def add(count, n):
+        ...     count[...] += n
+        >>> count = nnx.Variable(jnp.zeros(2))
+        >>> add(count, jnp.ones(2))
+        >>> count[...]
+        Array([1., 1.], dtype=float32)
     """
     if on_retrace is not None or max_traces is not None:
         check_on_retrace(on_retrace, max_traces)

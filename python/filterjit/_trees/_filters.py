@@ -54,6 +54,14 @@ class Filter:
 
     Raises:
         ValueError: the pattern cannot be read, or `spec` is none of the above.
+
+    Examples:
+        >>> heads = Filter("head.**") & is_array
+        >>> tree = {"head": {"w": jnp.ones(2), "name": "h"}, "body": {"w": jnp.ones(2)}}
+        >>> tree_paths(partition(tree, heads)[0])
+        ['head.w']
+        >>> is_array(np.ones(2)), is_array(1.0)
+        (True, False)
     """
 
     __slots__ = ("__weakref__", "expression")

@@ -59,15 +59,7 @@ class Packed:
 
     It is a pytree of these buffers and of the leaves that are in none. All else that there is in
     the tree is static. A function that is jitted by `filter_jit` or ``jax.jit`` takes and returns
-    it, and a call costs what a call with a few arrays costs::
-
-        state = filterjit.pack((model, opt_state))
-
-        @filterjit.filter_jit(donate="all-except-first")
-        def step(batch, state):
-            model, opt_state = state.unpack()
-            ...
-            return state.replace((model, opt_state))
+    it, and a call costs what a call with a few arrays costs.
 
     A step compiles as it does on the unpacked tree, and computes the same to the bit, as long as
     XLA respects the barriers around it: on a CPU, that of JAX 0.12 did in all that was tried, and
@@ -90,6 +82,15 @@ class Packed:
         beside: a tuple of the leaves that are in no buffer, as they were given.
         static: the structure of the tree and the places of its leaves, which hash and compare by
             identity.
+
+    Examples:
+        >>> state = pack({"w": jnp.ones(2), "steps": jnp.array(0)})
+        >>> @filter_jit(donate="all-except-first")
+        ... def step(x, state):
+        ...     tree = state.unpack()
+        ...     return state.replace({"w": tree["w"] - 0.5 * x, "steps": tree["steps"] + 1})
+        >>> step(jnp.ones(2), state).unpack()["w"]
+        Array([0.5, 0.5], dtype=float32)
     """
 
     buffers: tuple[Any, ...]
@@ -145,6 +146,11 @@ class Packed:
         Raises:
             ValueError: the tree differs in structure, in a static value, or in the shape, dtype or
                 placement of an array. The message says by path where it differs first.
+
+        Examples:
+            >>> packed = pack({"w": jnp.ones(2)})
+            >>> packed.replace({"w": jnp.zeros(2)}).unpack()
+            {'w': Array([0., 0.], dtype=float32)}
         """
         layout = layout_in(self.static)
         leaves, structure = _core.tree_flatten(registry, tree, _OPEN, None)
@@ -232,6 +238,13 @@ def pack(tree: Any) -> Packed:
 
     Returns:
         A `Packed`; its `unpack` gives the tree.
+
+    Examples:
+        >>> packed = pack({"w": jnp.ones((2, 2)), "b": jnp.zeros(2), "name": "linear"})
+        >>> packed
+        Packed([float32[6]], of 2 arrays, 0 leaves beside)
+        >>> packed.unpack()["name"]
+        'linear'
     """
     leaves, structure = _core.tree_flatten(registry, tree, _OPEN, None)
     kinds = set(map(type, leaves))

@@ -53,6 +53,12 @@ def partition(
             or a path pattern matches an inner node.
         TypeError: a function among the filters returned None. Other exceptions of a filter are
             passed on, with a note that names the leaf.
+
+    Examples:
+        >>> model = eqx.nn.Linear(2, 1, key=jax.random.key(0))
+        >>> weights, rest = partition(model, "**.weight")
+        >>> tree_paths(weights), tree_paths(rest)
+        (['weight'], ['bias'])
     """
     expressions = _expressions(filters)
     if is_leaf is not None and len(expressions) == 1 and _is_tree(expressions[0]):
@@ -108,6 +114,10 @@ def combine(*trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any:
         ValueError: the structures differ, or, with `strict`, two trees have a leaf in the same
             place. The message names the path.
         TypeError: `trees` is empty.
+
+    Examples:
+        >>> combine({"a": 1, "b": None}, {"a": None, "b": 2})
+        {'a': 1, 'b': 2}
     """
     return _core.combine(registry, trees, is_leaf, bool(strict))
 
@@ -133,6 +143,13 @@ def partition_dict(
         ValueError: as `partition`, or two arrays have the same path, as in ``{"a.b": x, "a": {"b":
             y}}``.
         TypeError: as `partition`.
+
+    Examples:
+        >>> structure, weights, others = partition_dict({"w": jnp.ones(2), "b": 0.5, "n": 3}, "w")
+        >>> weights, others
+        ({'w': Array([1., 1.], dtype=float32)}, {})
+        >>> structure.combine(others, {"w": "another"})
+        {'b': 0.5, 'n': 3, 'w': 'another'}
     """
     expressions = _expressions(filters)
     return _core.partition_dict(registry, tree, ("arrays",), expressions, is_leaf)

@@ -163,13 +163,7 @@ class ShardingRules:
     """An ordered mapping from path patterns or filters to ``PartitionSpec``.
 
     A key is any filter that `Filter` describes; a path pattern must match the whole path. An array
-    has the spec of the first rule that takes it, and ``...`` is the rule of all others. ::
-
-        rules = ShardingRules({
-            "**.attn.*.weight": P("fsdp", "tp"),
-            is_inexact_array: fsdp("fsdp", min_size=2**20),
-            ...: P(),
-        })
+    has the spec of the first rule that takes it, and ``...`` is the rule of all others.
 
     A value is a ``PartitionSpec``, a sharding, None (leave the array as it is), or a function
     ``(array, mesh) -> PartitionSpec`` such as `fsdp`, which sees the shape and the dtype, and
@@ -188,6 +182,19 @@ class ShardingRules:
     Raises:
         ValueError: a key is not a filter, there are rules after ``...``, or there is no rule.
         TypeError: a value is none of the above.
+
+    Examples:
+        >>> from jax.sharding import PartitionSpec as P
+        >>> rules = ShardingRules({
+        ...     "**.weight": P(None, "tp"),
+        ...     is_inexact_array: fsdp("data", min_size=2**20),
+        ...     ...: P(),
+        ... })
+        >>> mesh = jax.make_mesh((1, 1), ("data", "tp"))
+        >>> print(rules.table(eqx.nn.Linear(2, 8, key=jax.random.key(0)), mesh))
+        path    shape         spec...
+        weight  float32[8,2]  ...'tp'...
+        bias    float32[8]    ...
     """
 
     __slots__ = ("__weakref__", "_default", "_expressions", "_keys", "_values")
@@ -504,6 +511,13 @@ def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
         ValueError: there is no mesh, no rule for an array, or a rule that matches nothing; a
             dimension does not divide; the mesh lacks an axis, or a spec uses one twice. The message
             names the path and the rule.
+
+    Examples:
+        >>> from jax.sharding import PartitionSpec as P
+        >>> mesh = jax.make_mesh((1,), ("data",))
+        >>> placed = place({"x": jnp.ones(8), "name": "relu"}, P("data"), mesh)
+        >>> placed["x"].sharding.spec == P("data"), placed["name"]
+        (True, 'relu')
     """
     arrays, structure = _core.flatten(registry, tree)
     specs = specs_of(rules, tree, mesh, [])

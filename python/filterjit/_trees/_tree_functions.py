@@ -38,6 +38,10 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
     Arguments:
         tree: any pytree.
         is_leaf: a function ``node -> bool``. A node for which it returns True is a leaf.
+
+    Examples:
+        >>> tree_leaves({"a": 1, "b": (2, 3)})
+        [1, 2, 3]
     """
     return _core.tree_leaves(registry, tree, is_leaf)
 
@@ -51,6 +55,10 @@ def tree_paths(tree: Any, is_leaf: IsLeaf = None) -> list[str]:
     Arguments:
         tree: any pytree.
         is_leaf: as in `tree_leaves`.
+
+    Examples:
+        >>> tree_paths({"a": 1, "b": (2, 3)})
+        ['a', 'b.0', 'b.1']
     """
     return _core.tree_paths(registry, tree, is_leaf)
 
@@ -100,6 +108,10 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
     Raises:
         ValueError: the structure of `tree` is not a prefix of one of `rest`. The message says
             where they differ.
+
+    Examples:
+        >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2, 3)}, {"a": 10, "b": (20, 30)})
+        {'a': 11, 'b': (22, 33)}
     """
     return _core.tree_map(registry, f, (tree, *rest), is_leaf)
 
@@ -127,6 +139,13 @@ def flatten(
     Raises:
         ValueError: `filter` is not a filter, or a tree of filters is not a prefix of `tree`.
         TypeError: a function among the filters returned None.
+
+    Examples:
+        >>> leaves, structure = flatten({"x": jnp.ones(2), "name": "relu"})
+        >>> leaves
+        [Array([1., 1.], dtype=float32)]
+        >>> structure.paths
+        ('x',)
     """
     return _core.tree_flatten(registry, tree, as_expression(filter), is_leaf)
 
@@ -137,6 +156,11 @@ def unflatten(structure: "Structure[_T]", leaves: Iterable[Any]) -> _T:
 
     Raises:
         ValueError: there are too few or too many leaves.
+
+    Examples:
+        >>> leaves, structure = flatten({"x": jnp.ones(2), "name": "relu"})
+        >>> unflatten(structure, [2.0])
+        {'name': 'relu', 'x': 2.0}
     """
     return structure.unflatten(leaves)
 
@@ -149,6 +173,11 @@ def flatten_up_to(structure: Structure, tree: Any) -> list[Any]:
 
     Raises:
         ValueError: `structure` is not a prefix of `tree`. The message says where they differ.
+
+    Examples:
+        >>> _, structure = flatten({"x": jnp.ones(2), "name": "relu"})
+        >>> flatten_up_to(structure, {"x": ["any", "tree"], "name": "tanh"})
+        [['any', 'tree']]
     """
     return structure.flatten_up_to(tree)
 
