@@ -164,7 +164,11 @@ def check_files() -> None:
         beside = (index + 1) % count
         for path, devices, text in (
             (beside, None, f"the file of process {beside} of {count}, and this is process {index}"),
-            (index, jax.devices()[::-1], "those here are of processes 0, 1"),
+            (
+                index,
+                jax.devices()[::-1],
+                "to belong to the processes [0, 0, 1, 1], and belong to [1, 1, 0, 0]",
+            ),
             (index, jax.local_devices(), f"a program for {2 * count} devices"),
         ):
             try:
@@ -178,6 +182,13 @@ def check_files() -> None:
     alone.save(f"{folder}/alone.{index}")
     local = filterjit.load(f"{folder}/alone.{index}", devices=jax.local_devices()[1:])
     assert local(np.ones(4, np.float32)).devices() == {jax.local_devices()[1]}
+    multihost_utils.sync_global_devices("alone")
+    try:
+        filterjit.load(f"{folder}/alone.{(index + 1) % count}")
+    except ValueError as e:
+        assert f"the processes [{index}], and belong to [{(index + 1) % count}]" in str(e), e
+    else:
+        raise AssertionError("nothing was raised")
 
 
 globals()[f"check_{check}"]()

@@ -98,17 +98,13 @@ def _devices_for(
             ids = [device.id for device in found]
             raise Unsupported(f"{what}; `devices` are {_count(len(found))}: {ids}")
     others = [device.process_index for device in found]
-    if others != (owners or [here[0]] * len(found)):
+    owners = owners or [here[0]] * len(found)
+    if others != owners:
         raise Unsupported(
-            f"{what}, of {_of_processes(owners or [here[0]])}; those here are of "
-            f"{_of_processes(others)}. Pass `devices=` to run it on others"
+            f"{what}. These are to belong to the processes {owners}, and belong to {others}. Pass "
+            "`devices=` to run it on others"
         )
     return dict(zip(wanted, found, strict=True))
-
-
-def _of_processes(owners: Sequence[int]) -> str:
-    found = sorted(set(owners))
-    return f"process{'es' * (len(found) > 1)} {', '.join(map(str, found))}"
 
 
 def _check_axes(header: dict[str, Json], mesh: jax.sharding.Mesh) -> None:

@@ -203,6 +203,16 @@ def compiled_call(compiled: Any) -> Any:
     return compiled if call is None else call
 
 
+def signatures_of(jitted: Any) -> int | None:
+    """Returns how many kinds of arrays a ``jax.jit`` has been called with: their avals, their
+    shardings, and whether they are committed.
+
+    Fallback: None, and reports may name arrays that were copied in the first call only.
+    """
+    size = getattr(jitted, "_cache_size", None)
+    return None if size is None else int(size())
+
+
 def jaxlib_version() -> str:
     """Returns the version of jaxlib. Fallback: the version of JAX."""
     return str(private("jaxlib", "__version__") or jax.__version__)

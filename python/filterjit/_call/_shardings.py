@@ -294,7 +294,10 @@ class ShardedCall:
     def __call__(self, *arrays: Any) -> _core.Output:
         if jax.config.jax_disable_jit:
             return self._new_entry(self.specs_of_arrays(arrays)).flat(*arrays)
-        arrays = self._placed(arrays)
+        given, arrays = arrays, self._placed(arrays)
+        if arrays is not given and (variant := self.variant()) is not None:
+            placed = (i for i, x in enumerate(arrays) if x is not given[i])
+            _records.record_of(variant).placed.update(placed)
         output: _core.Output = self._find(arrays, is_call=True)(*arrays)
         return output
 

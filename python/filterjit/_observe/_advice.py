@@ -35,11 +35,11 @@ def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, eq
     retraced = max(functions, key=_seconds_of_retraces)
     lost = _seconds_of_retraces(retraced)
     if lost >= max(dispatch, _MUCH * seconds):
-        if retraced.get("placed_late"):
+        if retraced.get("unplaced"):
             return (
                 f"Compiling again cost more: {retraced['name']} was compiled "
-                f"{retraced['compiles']:,} times, about {show_seconds(lost)} too much, since arrays "
-                f"of its first call were not placed on devices. {PLACE_ONCE}"
+                f"{retraced['compiles']:,} times, about {show_seconds(lost)} too much, since some "
+                f"calls passed arrays that were not placed on devices. {PLACE_ONCE}"
             )
         return (
             f"Retraces cost more: {retraced['name']} was traced {retraced['traces']:,} times, "
@@ -64,8 +64,8 @@ def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, eq
 
 def _seconds_of_retraces(f: dict[str, Any]) -> float:
     """Returns the cost of all traces but one, as if all had cost the same; of all compilations but
-    one, if its arrays were placed late."""
-    times: int = max(f["traces"], f["compiles"] if f.get("placed_late") else 0)
+    one, if its arrays were placed in some calls only."""
+    times: int = max(f["traces"], f["compiles"] if f.get("unplaced") else 0)
     if times < 2:
         return 0.0
     cost: float = sum(f[stage] or 0.0 for stage in _STAGES)

@@ -12,7 +12,10 @@ from typing import Any
 
 from jax.sharding import NamedSharding
 
+from .. import _core
+from .._base import _jax_compat
 from .._base._errors import format_path
+from . import _records
 from ._causes import Move
 from ._records import Placed, TraceRecord, VariantRecord
 
@@ -74,18 +77,27 @@ def placement_of(
     return Placement(tuple(moves), tuple(replicated), total if several else None)
 
 
-def recorded_placement(paths: Sequence[list[Any]], record: VariantRecord) -> Placement:
-    """Returns the placement of the latest call that was traced and has run."""
+def recorded_placement(variant: _core.Variant, paths: Sequence[list[Any]]) -> Placement:
+    """Returns the placement of the latest call that was traced and has run.
+
+    The arrays that filterjit has placed in the first call are as good as placed, unless a later
+    call has passed arrays that are not.
+    """
+    record = _records.record_of(variant)
     for trace in reversed(record.traces):
         if trace.placements is not None:
             wanted = trace.wanted or (None,) * len(paths)
-            return placement_of(paths, trace.avals, trace.placements, wanted)
+            placed = list(trace.placements)
+            if _jax_compat.signatures_of(variant.call) == 1:
+                for i in record.placed:
+                    placed[i] = wanted[i] and (wanted[i], True)
+            return placement_of(paths, trace.avals, placed, wanted)
     return Placement()
 
 
-def placed_late(paths: Sequence[list[Any]], record: VariantRecord) -> list[str]:
-    """Returns the arrays because of which there were two compilations: at first they were on no
-    mesh, or not committed to devices, and later they were."""
+def unplaced(paths: Sequence[list[Any]], record: VariantRecord) -> list[str]:
+    """Returns the arrays because of which there were two compilations: in some calls they were on a
+    mesh, or committed to devices, and in others they were not."""
     found: set[int] = set()
     first: dict[Any, TraceRecord] = {}
     run = [trace for trace in record.traces if trace.placements is not None]
@@ -96,7 +108,7 @@ def placed_late(paths: Sequence[list[Any]], record: VariantRecord) -> list[str]:
             found |= {
                 i
                 for i, (a, b) in enumerate(zip(was.avals, trace.avals, strict=True))
-                if a.sharding is None and b.sharding is not None
+                if (a.sharding is None) != (b.sharding is None)
             }
     placed = run[-1].placements if run and record.spent.recompiles else None
     found |= {i for i, one in enumerate(placed or ()) if one is not None and not one[1]}

@@ -140,6 +140,7 @@ class VariantRecord:
         traces: its traces, in order.
         spent: what they and their programs cost.
         program: what the last program that was traced contains.
+        placed: the positions of arrays that the first call placed on devices itself.
         cached_size: the bytes of the executables, with the numbers of traces and compiles at
             which they were determined.
     """
@@ -147,6 +148,7 @@ class VariantRecord:
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
     spent: Spent = dataclasses.field(default_factory=Spent)
     program: Program | None = None
+    placed: set[int] = dataclasses.field(default_factory=set)
     cached_size: tuple[Any, int | None] = (None, None)
 
 

@@ -14,7 +14,7 @@ from .._base._package import public
 from . import _records
 from ._causes import PLACE_ONCE
 from ._functions import FunctionRecord, dispatch_seconds, functions
-from ._placement import HOST, placed_late, recorded_placement
+from ._placement import HOST, recorded_placement, unplaced
 from ._program import Program
 from ._recorder import recorder
 from ._records import Spent, TraceRecord
@@ -166,15 +166,15 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
     """Returns where the arrays of a variant's calls are, and adds remarks on them."""
     record = _records.record_of(variant)
     paths = array_paths(variant.function, variant.structure)
-    placement = recorded_placement(paths, record)
-    late = placed_late(paths, record)
-    if late:
+    placement = recorded_placement(variant, paths)
+    others = unplaced(paths, record)
+    if others:
         times = max(record.spent.traces, record.spent.compiles)
         remarks.append(
-            f"was compiled again, {times:,} times in all, since arrays of its first call were not "
-            f"placed on devices: {_list([f'`{path}`' for path in late])}. {PLACE_ONCE}"
+            f"was compiled again, {times:,} times in all, since some calls passed arrays "
+            f"that were not placed on devices: {_list([f'`{path}`' for path in others])}. {PLACE_ONCE}"
         )
-    moves = [move for move in placement.moves if move.path not in late]
+    moves = [move for move in placement.moves if move.path not in others]
     copied = sum(move.bytes for move in moves)
     if copied >= _MUCH or any(move.was != HOST for move in moves):
         remarks.append(
@@ -190,7 +190,7 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
             {"path": m.path, "bytes": m.bytes, "from": m.was, "to": m.to} for m in placement.moves
         ],
         "replicated": [{"path": path, "bytes": size} for path, size in placement.replicated],
-        "placed_late": late,
+        "unplaced": others,
     }
 
 
@@ -249,7 +249,7 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         **_cost_columns(whole.spent),
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),
         "bytes_a_device": max((v["bytes_a_device"] or 0 for v in variants), default=0) or None,
-        "placed_late": list(dict.fromkeys(path for v in variants for path in v["placed_late"])),
+        "unplaced": list(dict.fromkeys(path for v in variants for path in v["unplaced"])),
         "variants": sorted(variants, key=total, reverse=True),
         "handed_over": dict(whole.handed_over),
         "remarks": remarks,
