@@ -209,7 +209,7 @@ def signatures_of(jitted: Any) -> int | None:
 
     Fallback: None, and reports may name arrays that were copied in the first call only.
     """
-    size = getattr(jitted, "_cache_size", None)
+    size = private_attribute(jitted, "_cache_size")
     return None if size is None else int(size())
 
 
