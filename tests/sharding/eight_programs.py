@@ -220,6 +220,8 @@ def test_loaded_onto_other_devices(portable: bool, kind: Any, tmp_path: Path) ->
     ):
         with pytest.raises(ValueError, match=text):
             filterjit.load(path, devices=given)
+    with pytest.raises(TypeError, match=r"must be devices or a mesh, not \[4, 5, 6, 7\]"):
+        filterjit.load(path, devices=[4, 5, 6, 7])
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])

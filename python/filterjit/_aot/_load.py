@@ -51,22 +51,28 @@ def load(
         ValueError: if it was not written by ``compiled.save``, is damaged, or is for another
             machine, version of JAX, number of devices or process; or if a class or function that
             it names is missing or has changed.
+        TypeError: if `devices` are no devices.
     """
     path = os.fsdecode(path)
+    given = devices.devices.flat if isinstance(devices, jax.sharding.Mesh) else devices
+    given = None if given is None else list(given)
+    for device in given or ():
+        if not isinstance(device, jax.Device):
+            raise TypeError(f"`load(..., devices=...)` must be devices or a mesh, not {devices!r}")
     header, blobs = _file.read(path)
     try:
-        on = _devices_for(header, devices)
+        if isinstance(devices, jax.sharding.Mesh):
+            _check_axes(header, devices)
+        on = _devices_for(header, given)
         _check_machine(header, next(iter(on.values())))
-        return _load(header, blobs, on, devices is not None)
+        return _load(header, blobs, on, given is not None)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
     except Exception as e:  # JAX, constructors and the checks raise anything for malformed parts
         raise _file.damaged(path, f"its contents are malformed ({type(e).__name__}: {e})") from e
 
 
-def _devices_for(
-    header: dict[str, Json], given: jax.sharding.Mesh | Sequence[jax.Device] | None
-) -> Devices:
+def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> Devices:
     """Returns the devices to run on, by the ids of those that the program was compiled for.
 
     Raises Unsupported if there are others, or if the file is of another process.
@@ -90,10 +96,7 @@ def _devices_for(
             )
         found = [by_id[id] for id in wanted]
     else:
-        if isinstance(given, jax.sharding.Mesh):
-            _check_axes(header, given)
-            given = list(given.devices.flat)
-        found = list(given)
+        found = given
         if len({device.id for device in found}) != len(wanted) or len(found) != len(wanted):
             ids = [device.id for device in found]
             raise Unsupported(f"{what}; `devices` are {_count(len(found))}: {ids}")
