@@ -157,8 +157,8 @@ _MOST_PATHS = 3  # more are counted, not written out
 _MUCH = 1 << 20  # bytes: it is not worth a remark that each call copies fewer from the host
 
 
-def _list(texts: Sequence[str]) -> str:
-    shown = ", ".join(texts[:_MOST_PATHS])
+def _list(texts: Sequence[str], separator: str = ", ") -> str:
+    shown = separator.join(texts[:_MOST_PATHS])
     return shown + (f" and {len(texts) - _MOST_PATHS:,} more" if len(texts) > _MOST_PATHS else "")
 
 
@@ -179,11 +179,11 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
     if copied >= _MUCH or any(move.was != HOST for move in moves):
         remarks.append(
             f"copies {show_bytes(copied)} to other devices in a call like the one that was traced: "
-            f"{_list(list(map(str, moves)))}."
+            f"{_list(list(map(str, moves)), '; ')}."
         )
     if placement.replicated:
         whole = [f"`{path}`, {show_bytes(size)}" for path, size in placement.replicated]
-        remarks.append(f"has arrays that are whole on each device: {_list(whole)}.")
+        remarks.append(f"has arrays that are whole on each device: {_list(whole, '; ')}.")
     return {
         "bytes_a_device": placement.bytes_a_device,
         "moves": [
