@@ -178,6 +178,13 @@ def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
         yield ("match", "build", "call"), name, lambda jit=jit, trees=trees: jit(next(trees))
         again = _jit(lambda tree: tree, array)
         yield ("call",), f"{name}, again", functools.partial(again, tree)
+        if name == "MLP":
+            # What Python does in the first call with shardings: it sets the variant's `call`.
+            sharded = _jit(lambda tree: tree, array)
+            sharded(tree)
+            (variant,) = sharded._parts()[0].variants()
+            variant.call = variant.call
+            yield ("call",), f"{name}, again, with rules", functools.partial(sharded, tree)
     many = _jit(lambda i, x: x, array)
     for i in range(1000):
         many(i, a)

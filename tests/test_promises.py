@@ -122,6 +122,12 @@ README: dict[str, str] = {
         "sharding/eight_rules.py::test_errors"
     ),
     "onto devices with the same numbers": "sharding/eight_jit.py::test_save_and_load",
+    "the same of the calls that were traced": (
+        "sharding/eight_programs.py::test_what_each_call_copies"
+    ),
+    "what `eqx.filter_shard` does": (
+        "sharding/eight_programs.py::test_place_in_the_place_of_filter_shard"
+    ),
     "A hit costs the same as without shardings": (
         "sharding/eight_jit.py::test_no_more_than_the_flat_jit_on_a_hit"
     ),
@@ -321,6 +327,8 @@ DOCSTRINGS: dict[str, str] = {
         "parity/test_freeze.py::test_a_static_that_changed_in_place_is_an_error_in_a_later_trace"
     ),
     "in the same place as a donated array": "sharding/eight_jit.py::test_donation_holds",
+    "or a mesh of the same axes": "sharding/eight_programs.py::test_loaded_onto_other_devices",
+    "By default, those with the same ids": "sharding/eight_jit.py::test_save_and_load",
     "Of dimensions of the same size": "sharding/eight_rules.py::test_fsdp",
     "each passes the same tree on its host": "sharding/processes.py::check_place",
     "a rule that matches nothing;": "sharding/eight_rules.py::test_errors",

@@ -42,6 +42,13 @@ def test_share() -> None:
             "Retraces cost more: m.g was traced 3 times, about 2.00 s too much; "
             "`run --explain` tells why.",
         ),
+        (
+            [function(traces=1, compiles=2, compiling=4.0, unplaced=["model.w"])],
+            True,
+            "Compiling again cost more: m.f was compiled 2 times, about 2.00 s too much, since some "
+            "calls passed arrays that were not placed on devices. Place a model once, before the "
+            "first call: `filterjit.place(...)`.",
+        ),
         # More time than retraces take.
         (
             [function(traces=3, compiling=3.0, hits=100_000, dispatch=5.0)],

@@ -1,4 +1,4 @@
-"""Runs in several processes with two devices each: ``processes.py PORT INDEX COUNT CHECK``."""
+"""Runs in several processes with two devices each: ``processes.py PORT INDEX COUNT CHECK [FOLDER]``."""
 
 import os
 import sys
@@ -130,6 +130,65 @@ def check_absent() -> None:
         assert "have not come to do the same in 3 seconds" in raised(f, x)
     else:
         time.sleep(6)
+
+
+def check_files() -> None:
+    """Each process saves and loads a file of its own."""
+    folder = sys.argv[5]
+    model, x = make_model(), np.arange(64.0 * count, dtype=np.float32).reshape(-1, 8)
+    f = filter_jit(
+        lambda model, x: jax.vmap(model)(x),
+        in_shardings={"model": RULES, "x": P("data")}, out_shardings=P("data"), mesh=MESH,
+    )  # fmt: skip
+    placed = place(model, RULES, MESH), place(x, P("data"), MESH)
+    expected = [np.asarray(s.data) for s in f(*placed).addressable_shards]
+    compiled = f.lower(*placed).compile()
+    for portable in (False, True):
+        kind = "portable" if portable else "executable"
+        compiled.save(f"{folder}/{kind}.{index}", portable=portable)
+        multihost_utils.sync_global_devices(kind)
+        info = filterjit.saved_info(f"{folder}/{kind}.{index}")
+        assert info.process == (index, count) and f"process {index} of {count}" in str(info)
+        # An equal mesh whose devices have other ids, as long as each process keeps its own.
+        turned = np.asarray(jax.devices()).reshape(count, 2)[:, ::-1].reshape(-1)
+        other = jax.make_mesh((2 * count,), ("data",), axis_types=MESH.axis_types, devices=turned)
+        for mesh, given in ((MESH, None), (other, other)):
+            loaded = filterjit.load(f"{folder}/{kind}.{index}", devices=given)
+            y = loaded(place(model, RULES, mesh), place(x, P("data"), mesh))
+            assert [s.device for s in y.addressable_shards] == [
+                d for d in mesh.devices.flat if d.process_index == index
+            ]
+            for shard, whole in zip(y.addressable_shards, expected, strict=True):
+                np.testing.assert_allclose(shard.data, whole, rtol=1e-6)
+        # The file of another process, and devices of others.
+        beside = (index + 1) % count
+        for path, devices, text in (
+            (beside, None, f"the file of process {beside} of {count}, and this is process {index}"),
+            (
+                index,
+                jax.devices()[::-1],
+                "to belong to the processes [0, 0, 1, 1], and belong to [1, 1, 0, 0]",
+            ),
+            (index, jax.local_devices(), f"a program for {2 * count} devices"),
+        ):
+            try:
+                filterjit.load(f"{folder}/{kind}.{path}", devices=devices)
+            except ValueError as e:
+                assert text in str(e), e
+            else:
+                raise AssertionError("nothing was raised")
+    # A program of one process runs on devices of any.
+    alone = filter_jit(lambda x: x * 2).lower(jax.ShapeDtypeStruct((4,), jnp.float32)).compile()
+    alone.save(f"{folder}/alone.{index}")
+    local = filterjit.load(f"{folder}/alone.{index}", devices=jax.local_devices()[1:])
+    assert local(np.ones(4, np.float32)).devices() == {jax.local_devices()[1]}
+    multihost_utils.sync_global_devices("alone")
+    try:
+        filterjit.load(f"{folder}/alone.{(index + 1) % count}")
+    except ValueError as e:
+        assert f"the processes [{index}], and belong to [{(index + 1) % count}]" in str(e), e
+    else:
+        raise AssertionError("nothing was raised")
 
 
 globals()[f"check_{check}"]()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import filterjit
 from support.processes import ROOT, environment, run
 
 SCRIPT = Path(__file__).with_name("processes.py")
@@ -19,16 +20,17 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize(
-    ("check", "count"), [("place", 2), ("train", 4), ("disagree", 3), ("absent", 2)]
+    ("check", "count"),
+    [("place", 2), ("train", 4), ("disagree", 3), ("absent", 2), ("files", 2)],
 )
-def test_processes(check: str, count: int) -> None:
+def test_processes(check: str, count: int, tmp_path: Path) -> None:
     port = str(free_port())
     variables = environment(PYTHONHASHSEED="random", FILTERJIT_PROCESSES_TIMEOUT="3") | (
         {} if check == "absent" else {"FILTERJIT_PROCESSES_TIMEOUT": "60"}
     )
     started = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), port, str(i), str(count), check],
+            [sys.executable, str(SCRIPT), port, str(i), str(count), check, str(tmp_path)],
             env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
         )
         for i in range(count)
@@ -40,6 +42,11 @@ def test_processes(check: str, count: int) -> None:
             process.kill()
     for process, output in zip(started, outputs, strict=True):
         assert process.returncode == 0 and "passed" in output, output[-5000:]
+    for file in tmp_path.glob("[ep]*"):
+        with pytest.raises(
+            ValueError, match=r"the file of process \d of 2, and this is process 0 of 1"
+        ):
+            filterjit.load(file)
 
 
 def test_the_example() -> None:

@@ -7,7 +7,7 @@ executables cannot be saved, and the error message names the alternative, a port
 
 import hashlib
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,10 @@ import jax.numpy as jnp
 
 from .._base import _jax_compat
 from ._encode import Json, Unsupported
+
+Devices = Mapping[int, jax.Device]
+"""The devices that a program runs on, by the ids of those that it was compiled for."""
+
 
 # ---- the machine ----
 
@@ -131,12 +135,12 @@ def encode_sharding(sharding: Any) -> Json:
     raise Unsupported(f"the sharding {sharding}")
 
 
-def decode_sharding(json: Json) -> Any:
+def decode_sharding(json: Json, devices: Devices) -> Any:
+    """Returns the sharding of which `encode_sharding` returned the JSON, over these devices."""
     if json is None:
         return None
     import numpy as np
 
-    devices = {device.id: device for device in jax.devices()}
     match json:
         case ["single", id, memory]:
             return jax.sharding.SingleDeviceSharding(devices[id], memory_kind=memory)
@@ -159,9 +163,9 @@ def encode_aval(aval: Any) -> Json:
     return [shape, encode_dtype(aval.dtype), weak, encode_sharding(sharding)]
 
 
-def decode_aval(json: Json) -> Any:
+def decode_aval(json: Json, devices: Devices) -> Any:
     shape, dtype, weak, sharding = json
-    options = {} if sharding is None else {"sharding": decode_sharding(sharding)}
+    options = {} if sharding is None else {"sharding": decode_sharding(sharding, devices)}
     return jax.core.ShapedArray(tuple(shape), decode_dtype(dtype), weak_type=weak, **options)
 
 
@@ -177,7 +181,7 @@ def _encode_layout(layout: Any) -> Json:
     return [list(layout.major_to_minor), [list(tile) for tile in tiling or ()], bits]
 
 
-def _decode_layout(json: Json) -> Any:
+def _decode_layout(json: Json, devices: Devices) -> Any:
     if json is None:
         return None
     order, tiling, bits = json
@@ -248,23 +252,29 @@ def encode_executable(compiled: Any) -> tuple[Json, bytes]:
 
 
 def decode_executable(
-    json: Json, data: bytes, constants: Sequence[Any], args_info: Any, out_tree: Any
+    json: Json,
+    data: bytes,
+    devices: Devices,
+    constants: Sequence[Any],
+    args_info: Any,
+    out_tree: Any,
 ) -> Any:
     """Returns a ``jax.stages.Compiled`` from the result of `encode_executable`.
 
-    `constants` are the arrays that JAX passes before the arguments.
+    `devices` are those that it runs on in the place of those that it was compiled for; `constants`
+    are the arrays that JAX passes before the arguments.
 
     Raises Unsupported if the version of JAX has other fields, KeyError if a device is missing, and
     any exception if the JSON is malformed.
     """
-    by_id = {device.id: device for device in jax.devices()}
-    devices = [by_id[id] for id in json["devices"]]
+    on = [devices[id] for id in json["devices"]]
+    moved = [device.id for device in on] != json["devices"]
     parts: dict[str, Any] = {name: json[name] for name in _JSON_FIELDS}
     if type(parts["committed"]) is not bool or type(parts["name"]) is not str:
         raise TypeError("not an executable")
     parts |= {name: empty() for name, empty in _EMPTY_FIELDS.items()}
     for name, (_, decode) in _LIST_FIELDS.items():
-        parts[name] = [decode(x) for x in json[name]]
+        parts[name] = [decode(x, devices) for x in json[name]]
     parts["kept_var_idx"] = set(json["kept"])
     parts["all_args_info"] = None
     count = len(constants) + len(jax.tree_util.tree_leaves(args_info))
@@ -280,7 +290,7 @@ def decode_executable(
     ):
         raise ValueError("not an executable of these arguments")
     placed = list(map(jax.device_put, constants, parts["input_shardings"]))
-    compiled = _jax_compat.load_executable(data, devices, parts, placed, args_info, out_tree)
+    compiled = _jax_compat.load_executable(data, on, moved, parts, placed, args_info, out_tree)
     if compiled is None:
         raise Unsupported(_OTHER_FIELDS)
     return compiled

@@ -54,6 +54,8 @@ _SCHEMA: dict[str, type] = {
 # Keys that a header may have:
 #     "constants": the arrays that JAX passes to an executable before the arguments
 #     "frozen": the number of arrays that `freeze` made constants, and their size in bytes
+#     "process": of a program over the devices of several processes, the index of the one that
+#         saved it, the number of processes, and the process of each of the devices
 # What reading a malformed header may raise.
 _MALFORMED_ERRORS = (
     AssertionError, AttributeError, IndexError, KeyError, LookupError, MemoryError, OverflowError,
@@ -162,6 +164,8 @@ class SavedInfo:
         nbytes: the size of the file.
         frozen: the number of arrays that `freeze` made constants of the program, and their size in
             bytes.
+        process: of a program over the devices of several processes, the index of the one that saved
+            this file, and their number; else None.
     """
 
     name: str
@@ -174,11 +178,13 @@ class SavedInfo:
     arguments: tuple[tuple[str, str], ...]
     nbytes: int
     frozen: tuple[int, int] = (0, 0)
+    process: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         lines = [
             f"{self.name}: {self.kind} for {', '.join(self.platforms)}, {self.devices} "
             f"device{'s' * (self.devices != 1)}, {self.nbytes:,} bytes",
+            *([] if self.process is None else ["of process {} of {}".format(*self.process)]),
             f"written by filterjit {self.filterjit} on Python {self.python}",
             *(f"  {key}: {value}" for key, value in self.machine.items()),
             *self._frozen_in_words(),
@@ -213,6 +219,7 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
         size = os.fstat(file.fileno()).st_size
     try:
         count, nbytes = header.get("frozen", (0, 0))
+        index, processes, _ = header.get("process", (0, 0, None))
         return SavedInfo(
             header["name"],
             header["kind"],
@@ -224,6 +231,7 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
             tuple((str(where), str(words)) for where, words in header["words"]),
             size,
             (int(count), int(nbytes)),
+            (int(index), int(processes)) if processes else None,
         )
     except _MALFORMED_ERRORS as e:
         raise damaged(path, f"its header is malformed ({e})") from None

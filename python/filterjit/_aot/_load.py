@@ -15,6 +15,7 @@ from .._call._options import registry_for
 from . import _encode, _executable, _file
 from ._compiled_options import CompiledOptions
 from ._encode import Json, Unsupported
+from ._executable import Devices
 from ._prepared import PreparedCall, unbind
 from ._save import NEEDS_FLATBUFFERS, export_module
 from ._stages import CompiledDetails
@@ -23,7 +24,11 @@ _Parameter = inspect.Parameter
 
 
 @public
-def load(path: str | os.PathLike[str]) -> _core.Compiled:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    devices: jax.sharding.Mesh | Sequence[jax.Device] | None = None,
+) -> _core.Compiled:
     """Loads a compiled function that ``compiled.save`` wrote.
 
     The functions and classes that its static values name are looked up in the modules that the
@@ -31,7 +36,11 @@ def load(path: str | os.PathLike[str]) -> _core.Compiled:
     from people whose code you would run.
 
     Arguments:
-        path: of the file.
+        path: of the file. Of a program over the devices of several processes, each process saves
+            and loads a file of its own.
+        devices: the devices to run on, in the place of those that the program was compiled for: as
+            many, in the same order, or a mesh of the same axes. By default, those with the same
+            ids.
 
     Returns:
         The compiled function. The arrays in the function itself are those that it had when it was
@@ -40,8 +49,9 @@ def load(path: str | os.PathLike[str]) -> _core.Compiled:
     Raises:
         OSError: if the file cannot be read.
         ValueError: if it was not written by ``compiled.save``, is damaged, or is for another
-            machine, version of JAX or number of devices; or if a class or function that it names
-            is missing or has changed.
+            machine, version of JAX, number of devices or process; or if a class or function that
+            it names is missing or has changed.
+        TypeError: if `devices` are no devices.
 
     Examples:
         >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
@@ -50,29 +60,81 @@ def load(path: str | os.PathLike[str]) -> _core.Compiled:
         Array([2., 2.], dtype=float32)
     """
     path = os.fsdecode(path)
+    given = devices.devices.flat if isinstance(devices, jax.sharding.Mesh) else devices
+    given = None if given is None else list(given)
+    for device in given or ():
+        if not isinstance(device, jax.Device):
+            raise TypeError(f"`load(..., devices=...)` must be devices or a mesh, not {devices!r}")
     header, blobs = _file.read(path)
-    devices = {device.id: device for device in jax.devices()}
     try:
-        _check_machine(header, devices)
-        return _load(header, blobs)
+        if isinstance(devices, jax.sharding.Mesh):
+            _check_axes(header, devices)
+        on = _devices_for(header, given)
+        _check_machine(header, next(iter(on.values())))
+        return _load(header, blobs, on, given is not None)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
     except Exception as e:  # JAX, constructors and the checks raise anything for malformed parts
         raise _file.damaged(path, f"its contents are malformed ({type(e).__name__}: {e})") from e
 
 
-def _check_machine(header: dict[str, Json], devices: dict[int, jax.Device]) -> None:
-    wanted = header["devices"]
-    portable = header["kind"] == "portable"
-    if portable and len(wanted) == 1:  # runs on the default device
-        wanted = list(devices)[:1]
-    if not wanted or not devices.keys() >= set(wanted):
+def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> Devices:
+    """Returns the devices to run on, by the ids of those that the program was compiled for.
+
+    Raises Unsupported if there are others, or if the file is of another process.
+    """
+    wanted, here = header["devices"], (jax.process_index(), jax.process_count())
+    what = f"it is a program for {_count(len(wanted))}, numbered {wanted}"
+    *process, owners = header.get("process", (*here, None))
+    if process != list(here):
         raise Unsupported(
-            f"it is a program for {_count(len(wanted))}, numbered {wanted}; here are "
-            f"{_count(len(devices))}: {sorted(devices)}"
+            f"it is the file of process {process[0]} of {process[1]}, and this is process "
+            f"{here[0]} of {here[1]}: each process loads the file that it has saved"
         )
-    device = devices[wanted[0]]
-    if portable:
+    if given is None:
+        by_id = {device.id: device for device in jax.devices()}
+        if header["kind"] == "portable" and len(wanted) == 1:
+            return {wanted[0]: jax.local_devices()[0]}  # runs on the default device
+        if not wanted or not by_id.keys() >= set(wanted):
+            raise Unsupported(
+                f"{what}; here are {_count(len(by_id))}: {sorted(by_id)}. Pass `devices=` to run "
+                "it on others"
+            )
+        found = [by_id[id] for id in wanted]
+    else:
+        found = given
+        if len({device.id for device in found}) != len(wanted) or len(found) != len(wanted):
+            ids = [device.id for device in found]
+            raise Unsupported(f"{what}; `devices` are {_count(len(found))}: {ids}")
+    others = [device.process_index for device in found]
+    owners = owners or [here[0]] * len(found)
+    if others != owners:
+        raise Unsupported(
+            f"{what}. These are to belong to the processes {owners}, and belong to {others}. Pass "
+            "`devices=` to run it on others"
+        )
+    return dict(zip(wanted, found, strict=True))
+
+
+def _check_axes(header: dict[str, Json], mesh: jax.sharding.Mesh) -> None:
+    """Raises Unsupported if the program has a mesh of other axes."""
+    here = list(mesh.axis_names), list(mesh.devices.shape)
+    for _, _, sharding in header["specs"]:
+        if sharding is not None and sharding[0] == "named":
+            names, sizes = sharding[1][:2]
+            if (names, sizes) != here:
+                raise Unsupported(
+                    f"it is a program for a mesh of {_axes(names, sizes)}; `devices` is one of "
+                    f"{_axes(*here)}"
+                )
+
+
+def _axes(names: Sequence[str], sizes: Sequence[int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True))
+
+
+def _check_machine(header: dict[str, Json], device: jax.Device) -> None:
+    if header["kind"] == "portable":
         platforms = {device.platform, {"gpu": "cuda"}.get(device.platform, device.platform)}
         if not platforms & set(map(str, header["platforms"])):
             raise Unsupported(
@@ -98,12 +160,17 @@ def _count(devices: int) -> str:
     return f"{devices} device{'s' * (devices != 1)}"
 
 
-def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
+def _load(
+    header: dict[str, Json], blobs: list[bytes], devices: Devices, placed: bool
+) -> _core.Compiled:
+    """Returns the function of a file; `placed` is whether the user has given `devices`."""
     registry = registry_for(header["functions"])
-    shardings = [_decode_sharding(header["kind"], one) for _, _, one in header["specs"]]
+    default = header["kind"] == "portable" and not placed
+    shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]
+    put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
     own = [
-        _decode_array(array, blob, sharding if _is_placed(sharding) else None)
-        for array, blob, sharding in zip(header["own"], blobs[1:], shardings, strict=False)
+        _decode_array(array, blob, sharding)
+        for array, blob, sharding in zip(header["own"], blobs[1:], put, strict=False)
     ]
     hoisted = header.get("constants", [])
     if len(own) != len(header["own"]) or len(blobs) != 1 + len(own) + len(hoisted):
@@ -116,17 +183,17 @@ def _load(header: dict[str, Json], blobs: list[bytes]) -> _core.Compiled:
     array = np.zeros(())
     result = _encode.decode_tree(header["result"], array, registry.missing)
     output = _core.flatten(registry, result)[1]
-    avals = [_executable.decode_aval(aval) for aval, _, _ in header["specs"]]
+    avals = [_executable.decode_aval(aval, devices) for aval, _, _ in header["specs"]]
     donated = [bool(flag) for _, flag, _ in header["specs"]]
     if header["kind"] == "executable":
         infos = tuple(map(jax.stages.ArgInfo, avals, donated))
         leaves = max(1, output.num_leaves)
         tree = jax.tree_util.tree_structure(_core.output_unflatten(0, (0,) * leaves))
         stage = _executable.decode_executable(
-            header["program"], blobs[0], constants, (infos, {}), tree
+            header["program"], blobs[0], devices, constants, (infos, {}), tree
         )
     else:
-        stage = _compile_portable(blobs[0], avals, shardings, donated)
+        stage = _compile_portable(blobs[0], avals, put, donated)
     parameters = [
         _Parameter(name, _Parameter.__dict__[kind], default=None if optional else _Parameter.empty)
         for name, kind, optional in header["signature"]
@@ -157,14 +224,10 @@ def _decode_array(header: Json, blob: bytes, sharding: Any) -> jax.Array:
     return array if sharding is None else jax.device_put(array, sharding)
 
 
-def _decode_sharding(kind: str, json: Json) -> Any:
-    """Returns None for a portable program that runs on the default device."""
+def _decode_sharding(json: Json, devices: Devices, default: bool) -> Any:
+    """Returns a sharding; None for one device if that is the default device, whichever it is."""
     single = json is not None and json[0] == "single" and json[2] is None
-    return None if kind == "portable" and single else _executable.decode_sharding(json)
-
-
-def _is_placed(sharding: Any) -> bool:
-    return sharding is not None and len(sharding.device_set) > 1
+    return None if default and single else _executable.decode_sharding(json, devices)
 
 
 def _compile_portable(
@@ -175,8 +238,5 @@ def _compile_portable(
     except ImportError as e:
         raise Unsupported(NEEDS_FLATBUFFERS) from e
     numbers = tuple(i for i, flag in enumerate(donated) if flag)
-    specs = [
-        _jax_compat.spec_of(aval, sharding if _is_placed(sharding) else None)
-        for aval, sharding in zip(avals, shardings, strict=True)
-    ]
+    specs = map(_jax_compat.spec_of, avals, shardings)
     return jax.jit(exported.call, donate_argnums=numbers).lower(*specs).compile()

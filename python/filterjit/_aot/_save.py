@@ -92,6 +92,9 @@ def _contents(
         header["frozen"] = list(prepared.frozen)
     devices = _devices(stage)
     header["devices"] = [device.id for device in devices]
+    processes = [device.process_index for device in devices]
+    if len(set(processes)) > 1:
+        header["process"] = [jax.process_index(), jax.process_count(), processes]
     header["machine"] = _executable.machine(devices[0])
     header["platforms"] = list(header["platforms"])
     return header, [blob, *(data for _, data in (*arrays, *constants))]
@@ -108,8 +111,13 @@ def _describe_arguments(prepared: PreparedCall) -> list[list[str]]:
 
 
 def _devices(stage: Any) -> list[jax.Device]:
+    """Returns the devices of a program: in the order of its mesh, or else by their ids."""
     shardings = jax.tree_util.tree_leaves((stage.input_shardings, stage.output_shardings))
     found = {device.id: device for sharding in shardings for device in sharding.device_set}
+    for sharding in shardings:
+        mesh = getattr(sharding, "mesh", None)
+        if isinstance(mesh, jax.sharding.Mesh) and mesh.size == len(found):
+            return list(mesh.devices.flat)
     return [found[id] for id in sorted(found)]
 
 

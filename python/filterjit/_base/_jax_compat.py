@@ -203,6 +203,16 @@ def compiled_call(compiled: Any) -> Any:
     return compiled if call is None else call
 
 
+def signatures_of(jitted: Any) -> int | None:
+    """Returns how many kinds of arrays a ``jax.jit`` has been called with: their avals, their
+    shardings, and whether they are committed.
+
+    Fallback: None, and reports may name arrays that were copied in the first call only.
+    """
+    size = private_attribute(jitted, "_cache_size")
+    return None if size is None else int(size())
+
+
 def jaxlib_version() -> str:
     """Returns the version of jaxlib. Fallback: the version of JAX."""
     return str(private("jaxlib", "__version__") or jax.__version__)
@@ -253,6 +263,7 @@ def serialize_executable(client: Any, executable: Any) -> bytes:
 def load_executable(
     data: bytes,
     devices: Sequence[Any],
+    moved: bool,
     parts: dict[str, Any],
     constants: Sequence[Any],
     args_info: Any,
@@ -261,7 +272,8 @@ def load_executable(
     """Builds a ``jax.stages.Compiled`` from an executable that `serialize_executable` returned.
 
     `parts` are those of `executable_parts`; the executable, the backend and the devices among
-    them are replaced. `constants` are those of `executable_constants`.
+    them are replaced. `moved` is whether it was compiled for other devices than `devices`.
+    `constants` are those of `executable_constants`.
 
     Fallback: None, and saved executables cannot be loaded.
     """
@@ -272,9 +284,18 @@ def load_executable(
     on = device_list(tuple(devices))
     client = devices[0].client
     options = inspect.signature(jax.stages.Compiled).parameters
+    assigned: dict[str, Any] = {}
+    if moved:  # XLA would run it on the devices that it was compiled for
+        make_options = private("jax._src.compiler", "get_compile_options")
+        if make_options is None:
+            return None
+        assignment = {"num_partitions": len(devices), "device_assignment": [list(devices)]}
+        assigned["compile_options"] = make_options(num_replicas=1, **assignment)
     try:
-        executable = client.deserialize_executable(data, executable_devices=on)
+        executable = client.deserialize_executable(data, executable_devices=on, **assigned)
     except TypeError:  # older versions of jaxlib
+        if moved:
+            return None
         executable = client.deserialize_executable(data)
     parts = {
         **parts,

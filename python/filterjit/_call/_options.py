@@ -198,6 +198,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
                 recorder.tracing(record, variant),
                 self._tracing(variant),
             ):
+                traced.wanted = () if entry is None else entry.inputs
                 fun, arguments = variant.arguments(arrays)
                 cache = cache_ref()
                 if cache is not None:

@@ -16,8 +16,6 @@ The specs of the results are known when the function has been traced. So an entr
 traced once, and then jitted again with them: JAX finds the trace of the flat function in its cache.
 """
 
-import dataclasses
-import math
 import sys
 import threading
 import warnings
@@ -30,16 +28,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
 from .._base import _errors, _jax_compat
-from .._base._errors import format_path
 from .._observe import _records
-from .._observe._causes import Explanation, Move
 from .._trees import _registry
-from .._trees._shardings import Spec, is_spec, is_tracing, is_value, place, specs_of
+from .._trees._shardings import Spec, is_spec, is_tracing, is_value, place, same_spec, specs_of
 
 _ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/variant.h
 
 _MOST_KEYS = 4096
-_REPLICATED = 1 << 20  # bytes: smaller arrays that are replicated are not reported
 
 
 class _OtherSpecs(Exception):
@@ -137,37 +132,6 @@ class Shardings:
                     first, count = variant.structure._span(i)
                     found += range(own + first, own + first + count)
         return found
-
-    def explain_placement(
-        self,
-        explanation: Explanation,
-        cache: _core.Cache,
-        variant: _core.Variant | None,
-        structure: _core.Structure,
-        arrays: tuple[Any, ...],
-    ) -> Explanation:
-        """Returns an explanation of a call with what is copied in the call and what is replicated.
-
-        It has neither for a call without a variant.
-        """
-        if variant is None or is_tracing():
-            return explanation
-        specs = self.specs_of_inputs(variant, cache.signature, arrays)
-        mesh = self.mesh or jax.sharding.get_mesh()
-        paths = _errors.array_paths(variant.function, structure)
-        moves, replicated = [], []
-        for path, x, spec in zip(paths, arrays, specs, strict=True):
-            to = NamedSharding(mesh, spec) if isinstance(spec, PartitionSpec) else spec
-            if to is None or isinstance(x, jax.core.Tracer):
-                continue
-            placed, size = _records.placement(x), math.prod(x.shape) * x.dtype.itemsize
-            if placed is None or not placed[0].is_equivalent_to(to, x.ndim):
-                was = "the host" if placed is None else describe_sharding(placed[0])
-                moves.append(Move(format_path(path), size, was, describe_sharding(to)))
-            if size >= _REPLICATED and to.is_fully_replicated and len(to.device_set) > 1:
-                replicated.append((format_path(path), size))
-        moves.sort(key=lambda move: -move.bytes)
-        return dataclasses.replace(explanation, moves=tuple(moves), replicated=tuple(replicated))
 
     def specs_of_outputs(self, tree: Any, arrays: Sequence[Any]) -> tuple[Spec, ...]:
         """Returns the spec of each array of the result `tree`."""
@@ -289,7 +253,7 @@ class ShardedCall:
                 fits = _same(arrays[i], output.arrays[j]) and j not in taken.values()
                 if fits and specs[j] is None:
                     specs[j] = entry.inputs[i]
-                if fits and _same_spec(specs[j], entry.inputs[i]):
+                if fits and same_spec(specs[j], entry.inputs[i]):
                     taken[i] = j
                     break
         if self.warns and entry.outputs is None:
@@ -313,7 +277,7 @@ class ShardedCall:
                 continue
             equal = [j for j in free if _same(arrays[i], results[j])]
             spec = entry.inputs[i]
-            fitting = [j for j in equal if None in (spec, specs[j]) or _same_spec(specs[j], spec)]
+            fitting = [j for j in equal if None in (spec, specs[j]) or same_spec(specs[j], spec)]
             if fitting:
                 free.remove(fitting[0])
                 continue
@@ -330,7 +294,10 @@ class ShardedCall:
     def __call__(self, *arrays: Any) -> _core.Output:
         if jax.config.jax_disable_jit:
             return self._new_entry(self.specs_of_arrays(arrays)).flat(*arrays)
-        arrays = self._placed(arrays)
+        given, arrays = arrays, self._placed(arrays)
+        if arrays is not given and (variant := self.variant()) is not None:
+            placed = (i for i, x in enumerate(arrays) if x is not given[i])
+            _records.record_of(variant).placed.update(placed)
         output: _core.Output = self._find(arrays, is_call=True)(*arrays)
         return output
 
@@ -448,14 +415,6 @@ class ShardedCall:
             entry.jit = jax.jit(entry.flat, **options)
 
 
-def describe_sharding(sharding: Any) -> str:
-    """Returns in words where an array is."""
-    if isinstance(sharding, NamedSharding):
-        return str(sharding.spec)
-    devices = sorted(str(device) for device in sharding.device_set)
-    return devices[0] if len(devices) == 1 else f"{len(devices)} devices"
-
-
 def _is_uncommitted(x: Any) -> bool:
     if isinstance(x, jax.ShapeDtypeStruct):
         return x.sharding is None
@@ -476,23 +435,6 @@ def _stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
 
 def _key(path: Sequence[Any]) -> tuple[str, ...]:
     return tuple(map(str, path))
-
-
-def _same_spec(a: Spec, b: Spec) -> bool:
-    """Returns whether two specs are the same, however they are written: ``P()`` is ``P(None)``."""
-    return bool(a == b) or _written_out(a) == _written_out(b)
-
-
-def _written_out(spec: Any) -> Any:
-    partition = spec.spec if isinstance(spec, NamedSharding) else spec
-    if not isinstance(partition, PartitionSpec):
-        return spec
-    entries = [x if isinstance(x, tuple) or x is None else (x,) for x in partition]
-    while entries and not entries[-1]:
-        entries.pop()
-    mesh = spec.mesh if isinstance(spec, NamedSharding) else None
-    memory = spec.memory_kind if isinstance(spec, NamedSharding) else None
-    return tuple(entries), mesh, memory
 
 
 def _same(x: Any, y: Any) -> bool:

@@ -79,12 +79,13 @@ class Options(CallOptions, MethodHooks):
         return _warm_up.warm_up(f, signatures, threads=threads)
 
     def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
-        explanation = _explain.explain(f, function_of(f.__wrapped__), args, kwargs)
-        if self.shardings is None:
-            return explanation
-        variant, structure, arrays = f._peek(*args, **kwargs)
-        cache = f._parts()[0]
-        return self.shardings.explain_placement(explanation, cache, variant, structure, arrays)
+        def wanted(variant: _core.Variant, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+            signature = f._parts()[0].signature
+            if self.shardings is None:
+                return (None,) * len(arrays)
+            return self.shardings.specs_of_inputs(variant, signature, arrays)
+
+        return _explain.explain(f, function_of(f.__wrapped__), args, kwargs, wanted)
 
     def report(self, f: _core.FilterJit, /) -> _report_output.Report:
         return _report.report_of(f._parts()[0])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ._causes import PLACE_ONCE
 from ._report_output import show_seconds
 from ._words import count
 
@@ -34,6 +35,12 @@ def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, eq
     retraced = max(functions, key=_seconds_of_retraces)
     lost = _seconds_of_retraces(retraced)
     if lost >= max(dispatch, _MUCH * seconds):
+        if retraced.get("unplaced"):
+            return (
+                f"Compiling again cost more: {retraced['name']} was compiled "
+                f"{retraced['compiles']:,} times, about {show_seconds(lost)} too much, since some "
+                f"calls passed arrays that were not placed on devices. {PLACE_ONCE}"
+            )
         return (
             f"Retraces cost more: {retraced['name']} was traced {retraced['traces']:,} times, "
             f"about {show_seconds(lost)} too much; `run --explain` tells why."
@@ -56,12 +63,13 @@ def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, eq
 
 
 def _seconds_of_retraces(f: dict[str, Any]) -> float:
-    """Returns the cost of all traces but one, as if all had cost the same."""
-    if f["traces"] < 2:
+    """Returns the cost of all traces but one, as if all had cost the same; of all compilations but
+    one, if its arrays were placed in some calls only."""
+    times: int = max(f["traces"], f["compiles"] if f.get("unplaced") else 0)
+    if times < 2:
         return 0.0
-    traces: int = f["traces"]
     cost: float = sum(f[stage] or 0.0 for stage in _STAGES)
-    return cost * (traces - 1) / traces
+    return cost * (times - 1) / times
 
 
 def _percent(share: float) -> str:

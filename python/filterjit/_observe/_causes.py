@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from .._base._package import public
+from ._words import show_bytes
 
 _MOST_CAUSES = 6  # more are counted, not written out
+
+PLACE_ONCE = "Place a model once, before the first call: `filterjit.place(...)`."
 
 # The title of each kind of cause. The order is that of an explanation: a cause that comes later
 # is often a consequence of an earlier one.
@@ -91,15 +94,7 @@ class Move:
     to: str
 
     def __str__(self) -> str:
-        return f"`{self.path}`: {_size(self.bytes)}, from {self.was} to {self.to}"
-
-
-def _size(number: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}"
-        number /= 1024
-    return f"{number:.1f} GiB"
+        return f"`{self.path}`: {show_bytes(self.bytes)}, from {self.was} to {self.to}"
 
 
 @public
@@ -116,9 +111,10 @@ class Explanation:
             important first.
         variants: how many compiled programs the call was compared with.
         moves: the arrays that each such call copies to other devices, the largest first, if the
-            function has `in_shardings`. Each has `path`, `bytes`, `was` and `to`.
-        replicated: ``(path, bytes)`` of the arrays of 1 MiB and more that `in_shardings` keeps on
-            each device whole.
+            program runs on several or the function has `in_shardings`. Each has `path`, `bytes`,
+            `was` and `to`.
+        replicated: ``(path, bytes)`` of the arrays of 1 MiB and more that are whole on each device.
+        bytes_a_device: the bytes of the arguments on one device, if the program runs on several.
     """
 
     name: str
@@ -127,6 +123,7 @@ class Explanation:
     variants: int = 0
     moves: tuple[Move, ...] = ()
     replicated: tuple[tuple[str, int], ...] = ()
+    bytes_a_device: int | None = None
 
     def __bool__(self) -> bool:
         return self.hit
@@ -146,12 +143,14 @@ class Explanation:
     def _placement(self) -> list[str]:
         lines = []
         if self.moves:
-            total = _size(sum(move.bytes for move in self.moves))
+            total = show_bytes(sum(move.bytes for move in self.moves))
             lines.append(f"  each such call copies {total} to other devices:")
             lines += [f"    {move}" for move in self.moves[:_MOST_CAUSES]]
             if len(self.moves) > _MOST_CAUSES:
                 lines.append(f"    and {len(self.moves) - _MOST_CAUSES} more")
-            lines.append("  -> Place a model once: `filterjit.place(...)`.")
+            lines.append(f"  -> {PLACE_ONCE}")
         for path, size in self.replicated[:_MOST_CAUSES]:
-            lines.append(f"  `{path}`, {_size(size)}, is whole on each device")
+            lines.append(f"  `{path}`, {show_bytes(size)}, is whole on each device")
+        if self.bytes_a_device is not None:
+            lines.append(f"  {show_bytes(self.bytes_a_device)} of arguments a device")
         return lines

@@ -9,6 +9,7 @@ from .. import _core
 from .._base._errors import format_path
 from .._base._unwrap import layers
 from .._trees import _registry
+from .._trees._shardings import same_spec
 from . import _records
 from ._causes import Cause, in_order
 from ._nodes import Node, longer, tree_of
@@ -331,9 +332,11 @@ def compare_placements(
     elsewhere."""
     causes = []
     for path, a, b in zip(paths, was, now, strict=True):
-        if a is None or b is None or a == b:
+        if a is None or b is None:
             continue
         (sharding, committed), (other, other_committed) = a, b
+        if committed == other_committed and same_spec(sharding, other):
+            continue  # for ``P()`` and ``P(None)``, JAX finds the program again
         same_devices = sharding.device_set == other.device_set
         kind = "sharding" if same_devices and committed == other_committed else "device"
         before = f"{shorten(sharding)}{', committed' if committed else ''}"

@@ -5,9 +5,12 @@ An explanation is made only on request: by ``f.explain``, `on_retrace`, `max_tra
 their traces.
 """
 
+import dataclasses
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import jax
 
 from .. import _core
 from .._base._errors import array_paths
@@ -15,6 +18,7 @@ from . import _records
 from ._causes import Cause, Explanation
 from ._compare import StructureComparison, compare_placements, compare_traces
 from ._nodes import tree_of
+from ._placement import placement_of
 from ._records import Aval, TraceRecord
 from ._words import describe, source_of
 
@@ -35,26 +39,38 @@ def register(fun: Any, cache: _core.Cache) -> None:
 
 
 def explain(
-    f: _core.FilterJit, fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    f: _core.FilterJit,
+    fun: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    wanted: Callable[[_core.Variant, tuple[Any, ...]], Sequence[Any]],
 ) -> Explanation:
     """Returns whether a call of `f` would be a hit, and if not, why. Traces and runs nothing.
 
-    `fun` is the function at the bottom of the wrappers that `f` jits.
+    `fun` is the function at the bottom of the wrappers that `f` jits. `wanted` returns the specs
+    that `in_shardings` gives to the arrays of a call.
     """
     variant, structure, arrays = f._peek(*args, **kwargs)
     cache, _ = f._parts()
     earlier = [] if variant is None else _records.record_of(variant).traces
-    return explain_trace(
+    placements = tuple(map(_records.placement, arrays))
+    explanation = explain_trace(
         cache,
         fun,
         variant,
         structure,
         tuple(map(Aval.of, arrays)),
-        tuple(map(_records.placement, arrays)),
+        placements,
         _records.config_context(),
         earlier,
         cache.calls,
     )
+    if variant is None or any(isinstance(x, jax.core.Tracer) for x in arrays):
+        return explanation
+    paths = array_paths(cache.function, structure)
+    shardings = _records.resolve(wanted(variant, arrays))
+    placement = placement_of(paths, arrays, placements, shardings)
+    return dataclasses.replace(explanation, **vars(placement))
 
 
 def explain_trace(

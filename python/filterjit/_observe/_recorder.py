@@ -167,6 +167,7 @@ class _Recorder:
                 spent.lowering = duration
             else:
                 spent.compiles, spent.compiling = 1, duration
+                spent.recompiles = int(work is None)
                 spent.from_disk, thread.from_disk = thread.from_disk, 0
                 if work is not None and not work.tracing:
                     work.compiled_at = time.perf_counter()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
 from .._base import _jax_compat
@@ -59,7 +60,11 @@ class Aval:
         return f"{name}[{','.join(map(str, self.shape))}]{weak}"
 
 
-def placement(x: Any) -> tuple[Any, bool] | None:
+Placed = tuple[Any, bool] | None
+"""Where an array is, as `placement` returns it."""
+
+
+def placement(x: Any) -> Placed:
     """Returns the sharding of a JAX array, and whether it is committed to it; None for anything
     else."""
     if isinstance(x, jax.core.Tracer) or not isinstance(x, jax.Array):
@@ -83,11 +88,14 @@ class TraceRecord:
         avals: of the arrays.
         context: the configuration of JAX.
         placements: of the arrays of the call that traced; None until the program has run.
+        wanted: the sharding of each array that `in_shardings` gives, or None (until the program
+            has run, it may be a PartitionSpec); empty without that option.
     """
 
     avals: tuple[Aval, ...]
     context: dict[str, Any]
-    placements: tuple[Any, ...] | None = None
+    placements: tuple[Placed, ...] | None = None
+    wanted: tuple[Any, ...] = ()
 
 
 @dataclasses.dataclass
@@ -96,6 +104,7 @@ class Spent:
 
     Attributes:
         traces, compiles: how many there were.
+        recompiles: how many of the compiles were in calls that traced nothing.
         from_disk: how many of the compiles JAX read from its persistent cache.
         tracing, lowering, compiling: seconds. Each second is counted for one function only.
         first_run: seconds of the first execution; None if it was not measured.
@@ -105,6 +114,7 @@ class Spent:
 
     traces: int = 0
     compiles: int = 0
+    recompiles: int = 0
     from_disk: int = 0
     tracing: float = 0.0
     lowering: float = 0.0
@@ -130,6 +140,7 @@ class VariantRecord:
         traces: its traces, in order.
         spent: what they and their programs cost.
         program: what the last program that was traced contains.
+        placed: the positions of arrays that the first call placed on devices itself.
         cached_size: the bytes of the executables, with the numbers of traces and compiles at
             which they were determined.
     """
@@ -137,6 +148,7 @@ class VariantRecord:
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
     spent: Spent = dataclasses.field(default_factory=Spent)
     program: Program | None = None
+    placed: set[int] = dataclasses.field(default_factory=set)
     cached_size: tuple[Any, int | None] = (None, None)
 
 
@@ -164,7 +176,22 @@ def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceReco
 
 
 def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:
-    """Records where the arrays of a call are placed, after the call traced the variant and ran."""
+    """Records where the arrays of a call are placed, and where they are wanted, after the call
+    traced the variant and ran."""
     traces = record_of(variant).traces
     if traces:
         traces[-1].placements = tuple(map(placement, arrays))
+        traces[-1].wanted = resolve(traces[-1].wanted)
+
+
+def resolve(specs: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the sharding of each spec, under the mesh in force; None where that is unknown."""
+    mesh = None
+    if any(isinstance(spec, PartitionSpec) for spec in specs):
+        with contextlib.suppress(ValueError):  # a trace is under way
+            mesh = jax.sharding.get_mesh()
+    known = mesh is not None and not mesh.empty
+    return tuple(
+        (NamedSharding(mesh, spec) if known else None) if isinstance(spec, PartitionSpec) else spec
+        for spec in specs
+    )

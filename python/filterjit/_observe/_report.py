@@ -2,16 +2,19 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from .. import _core
 from .._base import _jax_compat
+from .._base._errors import array_paths
 from .._base._package import public
 from . import _records
+from ._causes import PLACE_ONCE
 from ._functions import FunctionRecord, dispatch_seconds, functions
+from ._placement import HOST, recorded_placement, unplaced
 from ._program import Program
 from ._recorder import recorder
 from ._records import Spent, TraceRecord
@@ -150,6 +153,47 @@ def _packing(record: _records.VariantRecord, hits: int, dispatch: float | None) 
     ]
 
 
+_MOST_PATHS = 3  # more are counted, not written out
+_MUCH = 1 << 20  # bytes: it is not worth a remark that each call copies fewer from the host
+
+
+def _list(texts: Sequence[str], separator: str = ", ") -> str:
+    shown = separator.join(texts[:_MOST_PATHS])
+    return shown + (f" and {len(texts) - _MOST_PATHS:,} more" if len(texts) > _MOST_PATHS else "")
+
+
+def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]:
+    """Returns where the arrays of a variant's calls are, and adds remarks on them."""
+    record = _records.record_of(variant)
+    paths = array_paths(variant.function, variant.structure)
+    placement = recorded_placement(variant, paths)
+    others = unplaced(paths, record)
+    if others:
+        times = max(record.spent.traces, record.spent.compiles)
+        remarks.append(
+            f"was compiled again, {times:,} times in all, since some calls passed arrays "
+            f"that were not placed on devices: {_list([f'`{path}`' for path in others])}. {PLACE_ONCE}"
+        )
+    moves = [move for move in placement.moves if move.path not in others]
+    copied = sum(move.bytes for move in moves)
+    if copied >= _MUCH or any(move.was != HOST for move in moves):
+        remarks.append(
+            f"copies {show_bytes(copied)} to other devices in a call like the one that was traced: "
+            f"{_list(list(map(str, moves)), '; ')}."
+        )
+    if placement.replicated:
+        whole = [f"`{path}`, {show_bytes(size)}" for path, size in placement.replicated]
+        remarks.append(f"has arrays that are whole on each device: {_list(whole, '; ')}.")
+    return {
+        "bytes_a_device": placement.bytes_a_device,
+        "moves": [
+            {"path": m.path, "bytes": m.bytes, "from": m.was, "to": m.to} for m in placement.moves
+        ],
+        "replicated": [{"path": path, "bytes": size} for path, size in placement.replicated],
+        "unplaced": others,
+    }
+
+
 def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     record = _records.record_of(variant)
     program = record.program or Program(0)
@@ -157,6 +201,7 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     remarks = [] if loop is None else [str(loop)]
     dispatch = dispatch_seconds(variant.hit_time, record.spent) if timed else None
     remarks += _packing(record, variant.hits, dispatch)
+    placement = _placement_row(variant, remarks)
     if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
         remarks.append(_NOT_ON_DISK)
     return {
@@ -166,6 +211,7 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
         "dispatch": dispatch,
         **_cost_columns(record.spent),
         "bytes": _bytes_of(variant),
+        **placement,
         "equations": program.equations or None,
         "lines": [{"file": f, "line": n, "equations": count} for f, n, count in program.lines],
         "loop": None if loop is None else dataclasses.asdict(loop),
@@ -202,6 +248,8 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "dispatch": whole.dispatch,
         **_cost_columns(whole.spent),
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),
+        "bytes_a_device": max((v["bytes_a_device"] or 0 for v in variants), default=0) or None,
+        "unplaced": list(dict.fromkeys(path for v in variants for path in v["unplaced"])),
         "variants": sorted(variants, key=total, reverse=True),
         "handed_over": dict(whole.handed_over),
         "remarks": remarks,

@@ -174,7 +174,7 @@ class Report:
 
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"
 # Columns to leave out on a narrow terminal, in this order, before names are shortened.
-_DISPENSABLE = ("from disk", "size", "first run", "hits", "lowering", "traces")
+_DISPENSABLE = ("from disk", "a device", "size", "first run", "hits", "lowering", "traces")
 _VARIANTS = 5  # rows of variants of one function
 # The palette of Okabe and Ito, which colour-blind people can distinguish.
 _COLOURS = ("#999999", "#56B4E9", "#E69F00", "#0072B2", "#009E73")
@@ -212,4 +212,5 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
     ("first run", "first_run", show_seconds, False),
     ("from disk", "from_disk", "{:,}".format, False),
     ("size", "bytes", show_bytes, False),
+    ("a device", "bytes_a_device", show_bytes, False),
 )

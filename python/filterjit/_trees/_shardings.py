@@ -105,6 +105,23 @@ def _keep_axes(spec: PartitionSpec, keep: Callable[[str], bool]) -> PartitionSpe
     return PartitionSpec(*(x if len(x) > 1 else x[0] if x else None for x in kept))
 
 
+def same_spec(a: Spec, b: Spec) -> bool:
+    """Returns whether two specs are the same, however they are written: ``P()`` is ``P(None)``."""
+    return bool(a == b) or _written_out(a) == _written_out(b)
+
+
+def _written_out(spec: Any) -> Any:
+    partition = spec.spec if isinstance(spec, NamedSharding) else spec
+    if not isinstance(partition, PartitionSpec):
+        return spec
+    entries = [x if isinstance(x, tuple) or x is None else (x,) for x in partition]
+    while entries and not entries[-1]:
+        entries.pop()
+    mesh = spec.mesh if isinstance(spec, NamedSharding) else None
+    memory = spec.memory_kind if isinstance(spec, NamedSharding) else None
+    return tuple(entries), mesh, memory
+
+
 # ---- rules ----
 
 

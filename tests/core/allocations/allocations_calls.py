@@ -62,6 +62,7 @@ class Options(cs.Options):
     """Options that do not run Python code for signatures."""
 
     fails: Any = "a static that makes the function fail"
+    works: Any = None  # what `call_again` puts in the place of a call that has failed
 
     def prepare(self, f: Any) -> Any:
         self._note("prepare", f)
@@ -75,6 +76,12 @@ class Options(cs.Options):
     def compile(self, f: Any, variant: Any) -> Any:
         self._note("compile", f, variant)
         return Jitted(self, f, variant)
+
+    def call_again(self, variant: Any, exception: Any, arrays: Any) -> bool:
+        if self.works is None:
+            return False
+        variant.call = self.works
+        return True
 
     def raise_binding_error(self, f: Any, args: Any, kwargs: Any) -> None:
         raise TypeError("they do not fit")
@@ -206,6 +213,35 @@ def traces_again() -> Scenario:
     for value in (1, 2.5):
         kept.f(Array(value))
     return kept.scenario(Array("text"))
+
+
+class Fails:
+    """The `call` of a variant that was made for other arrays."""
+
+    def __call__(self, a: Any = None, b: Any = None) -> Any:
+        raise ZeroDivisionError
+
+
+@scenario
+def call_again() -> Scenario:
+    kept = Kept()
+    kept.f(X, Y, 1)
+    (variant,) = kept.variants()
+    kept.options.works, variant.call = variant.call, Fails()
+    return kept.scenario(X, Y, 1)
+
+
+@scenario
+def call_again_that_refuses() -> Scenario:
+    kept = Kept()
+    kept.f(X, Y, 1)
+    (variant,) = kept.variants()
+    variant.call = Fails()
+
+    def call() -> Any:
+        return type(raised(ZeroDivisionError, kept.f, X, Y, 1)) is ZeroDivisionError
+
+    return call, expect
 
 
 @scenario

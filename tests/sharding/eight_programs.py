@@ -1,0 +1,307 @@
+"""Programs over eight devices: what reports say of them, and their files."""
+
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
+
+import filterjit
+from filterjit import ShardingRules, filter_jit, place
+from filterjit._observe._advice import advise
+
+RULES = ShardingRules({"layers[*].weight": P("data"), ...: P()})
+X = np.arange(16.0, dtype=np.float32)
+
+
+def variant_of(f: Any) -> dict[str, Any]:
+    """Returns the row of the only variant of a function."""
+    (row,) = f.report().as_dict()["functions"]
+    (variant,) = row["variants"]
+    return dict(variant)
+
+
+# ---- reports ----
+
+
+def test_two_compilations_because_arrays_were_on_no_mesh() -> None:
+    f = filter_jit(
+        lambda model, x: jax.tree.map(lambda w: w + x, model),
+        in_shardings={"model": P("data")},
+        mesh=mesh_of(),
+    )
+    x = np.float32(1)
+    model = f({"a": X, "b": X[:8]}, x)
+    assert variant_of(f)["unplaced"] == []
+    for _ in range(3):
+        model = f(model, x)
+    row = f.report().as_dict()["functions"][0]
+    assert row["compiles"] == 2 and row["unplaced"] == ["model['a']", "model['b']"]
+    text = str(f.report())
+    assert "compiled again, 2 times in all, since some calls passed arrays that were not" in text
+    assert "`model['a']`, `model['b']`. Place a model once, before the first call: `filter" in text
+    assert [m["path"] for m in variant_of(f)["moves"]] == ["x"]  # in the latest traced call
+    report = {**f.report().as_dict(), "timed": True}
+    advice = advise(report, 1e-3, equinox=False)
+    assert "was compiled 2 times, about" in advice and "filterjit.place(...)" in advice
+    assert "traced" not in advice
+
+
+def test_two_compilations_and_one_trace() -> None:
+    def of_its_own_name(w: Any, x: Any) -> Any:
+        return w * x
+
+    f = filter_jit(of_its_own_name)
+    x = jnp.ones(16)
+    f(x, x)
+    assert variant_of(f)["unplaced"] == []
+    f(jax.device_put(x, jax.devices()[0]), x)
+    row = f.report().as_dict()["functions"][0]
+    assert (row["traces"], row["compiles"]) == (1, 2)
+    assert row["unplaced"] == ["w", "x"] and "compiled again" in str(f.report())
+    advice = advise(f.report().as_dict(), 1e-3, equinox=False)
+    assert "was compiled 2 times, about" in advice
+
+
+@pytest.mark.parametrize("option", [False, True], ids=["jit", "in_shardings"])
+def test_what_each_call_copies(option: bool) -> None:
+    """Arrays that are on no mesh, beside one that is, are copied to all devices."""
+    mesh = mesh_of()
+    f = filter_jit(
+        lambda model, x: jax.vmap(model)(x),
+        in_shardings={"x": P("data")} if option else None,
+        mesh=mesh if option else None,
+    )
+    model = make_model()
+    x = place(np.ones((16, 8), np.float32), P("data"), mesh)
+    f(model, x)
+    variant = variant_of(f)
+    assert len(variant["moves"]) == 6
+    expected = {"path": "model.layers[1].weight", "bytes": 1024, "from": "cpu:0", "to": "8 devices"}
+    assert {k.lower(): str(v).lower() for k, v in variant["moves"][0].items()} == {
+        k: str(v) for k, v in expected.items()
+    } | {"from": str(jax.devices()[0]).lower()}
+    assert "copies 2.2 KiB to other devices in a call like the one that was traced" in str(
+        f.report()
+    )
+    found = f.explain(model, x)
+    assert [m.path for m in found.moves] == [m["path"] for m in variant["moves"]]
+    # A batch that comes from the host is no news; the figures tell it.
+    placed = place(model, P(), mesh)
+    g = filter_jit(lambda m, x: m(x[0]), in_shardings={"m": P(), "x": P("data")}, mesh=mesh)
+    g(placed, np.ones((16, 8), np.float32))
+    assert [m["from"] for m in variant_of(g)["moves"]] == ["the host"]
+    assert g.report().as_dict()["functions"][0]["remarks"] == []
+
+
+def test_a_model_that_the_first_call_places() -> None:
+    """It is copied once in training. Where it is passed as it was at first, it is copied in each
+    call, and JAX compiles for both kinds of arrays."""
+    mesh = mesh_of()
+    for returned in (True, False):
+        f = filter_jit(
+            lambda m, x: (jax.tree.map(lambda w: w + 1 if eqx.is_array(w) else w, m), x.sum()),
+            in_shardings={"m": RULES, "x": P("data")},
+            out_shardings=(RULES, P()),
+            mesh=mesh,
+        )
+        model, x = make_model(), place(X, P("data"), mesh)
+        for _ in range(3):
+            out = f(model, x)[0]
+            model = out if returned else model
+        variant = variant_of(f)
+        paths = sorted(m["path"] for m in variant["moves"])
+        assert len(paths) == (0 if returned else 6) and variant["compiles"] == 1 + (not returned)
+        assert sorted(variant["unplaced"]) == paths
+        assert ("Place a model once" in str(f.report())) != returned
+        assert [m.path for m in f.explain(model, x).moves] == [m["path"] for m in variant["moves"]]
+
+
+def test_large_replicated_arrays_and_bytes_a_device() -> None:
+    mesh = mesh_of()
+    f = filter_jit(lambda tree, x: tree["a"][0, 0] + x[0], in_shardings={"x": P("data")}, mesh=mesh)
+    tree = place({"a": np.ones((1024, 256), np.float32)}, P(), mesh)
+    x = place(np.ones((64, 2), np.float32), P("data"), mesh)
+    f(tree, x)
+    variant = variant_of(f)
+    assert variant["replicated"] == [{"path": "tree['a']", "bytes": 1 << 20}]
+    assert variant["moves"] == [] and variant["bytes_a_device"] == (1 << 20) + 64
+    text = str(f.report())
+    assert "has arrays that are whole on each device: `tree['a']`, 1.0 MiB." in text
+    assert "a device" in text.splitlines()[1]
+    found = f.explain(tree, x)
+    assert found.replicated == (("tree['a']", 1 << 20),)
+    assert found.bytes_a_device == (1 << 20) + 64 and "1.0 MiB of arguments a device" in str(found)
+
+
+def test_nothing_is_said_of_one_device() -> None:
+    f = filter_jit(lambda x, y: x + y)
+    f(X, jnp.asarray(X))
+    variant = variant_of(f)
+    assert not variant["moves"] and not variant["replicated"] and not variant["unplaced"]
+    assert variant["bytes_a_device"] is None and "a device" not in str(f.report()).splitlines()[1]
+    found = f.explain(X, jnp.asarray(X))
+    assert str(found).endswith("hit") and not found.moves and found.bytes_a_device is None
+
+
+@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@pytest.mark.parametrize("option", [None, P(), P(None)], ids=str)
+def test_one_spec_in_two_spellings_is_one_program(kind: Any, option: Any) -> None:
+    mesh = mesh_of(kind)
+    f = filter_jit(lambda x: x * 2, in_shardings=option, mesh=mesh if option is not None else None)
+    arrays = [jax.device_put(X, NamedSharding(mesh, spec)) for spec in (P(), P(None))]
+    f(arrays[0])
+    assert f.explain(arrays[1]).hit and not f.explain(arrays[1]).moves
+    f(arrays[1])
+    row = f.report().as_dict()["functions"][0]
+    assert (row["traces"], row["compiles"], row["unplaced"]) == (1, 1, [])
+
+
+def test_a_hit_records_nothing() -> None:
+    mesh = mesh_of()
+    f = filter_jit(lambda x: x * 2, in_shardings={"x": P("data")}, mesh=mesh)
+    x = place(X, P("data"), mesh)
+    f(x)
+    before = f.variants[0].record.traces[:]
+    for _ in range(3):
+        f(x)
+    assert f.variants[0].record.traces == before
+
+
+# ---- files ----
+
+
+def sharded(mesh: Any, rules: Any = RULES) -> Any:
+    return filter_jit(
+        lambda model, x, n: (jax.vmap(model)(x) * n, model),
+        in_shardings={"model": rules, "x": P("data")},
+        out_shardings=(P("data"), rules),
+        mesh=mesh,
+    )
+
+
+@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
+def test_loaded_onto_other_devices(portable: bool, kind: Any, tmp_path: Path) -> None:
+    here, there = mesh_of(kind, (4,)), mesh_of(kind, (4,), first=4)
+    path = tmp_path / "f.jit"
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    model = make_model()
+    # JAX refuses to divide both factors of a product over one Explicit axis.
+    rules = RULES if kind is AUTO else P()
+    weight = ("data",) if kind is AUTO else ()
+    f = sharded(here, rules)
+    arguments = place(model, rules, here), place(x, P("data"), here), 2
+    expected = f(*arguments)[0]
+    f.lower(*arguments).compile().save(path, portable=portable)
+    turned = jax.make_mesh((4,), ("data",), axis_types=(kind,), devices=jax.devices()[7:3:-1])
+    for on, given in ((there, there), (there, list(there.devices.flat)), (turned, turned),
+                      (here, None)):  # fmt: skip
+        loaded = filterjit.load(path, devices=given)
+        y, out = loaded(place(model, rules, on), place(x, P("data"), on), 2)
+        np.testing.assert_allclose(y, expected, rtol=1e-6)
+        assert devices(y) == sorted(d.id for d in on.devices.flat)
+        assert specs((y, out)) == [("data",), *[weight, ()] * 3]
+        assert [s.device.id for s in y.addressable_shards] == [d.id for d in on.devices.flat]
+        if not portable:  # a portable program is called as any jax.jit
+            with pytest.raises(filterjit.MismatchError, match=r"`model\.layers\[0\]\.weight`"):
+                other = here if on is not here else there
+                loaded(place(model, rules, other), place(x, P("data"), other), 2)
+    for given, text in (
+        (jax.devices()[:2], r"a program for 4 devices, numbered \[0, 1, 2, 3\]; `devices` are 2"),
+        ([jax.devices()[0]] * 4, "`devices` are 4 devices: "),
+        (mesh_of(kind, (2, 2)), "mesh of data=4; `devices` is one of data=2, model=2"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            filterjit.load(path, devices=given)
+    with pytest.raises(TypeError, match=r"must be devices or a mesh, not \[4, 5, 6, 7\]"):
+        filterjit.load(path, devices=[4, 5, 6, 7])
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
+def test_arrays_in_the_function_and_donation(portable: bool, tmp_path: Path) -> None:
+    here, there = mesh_of(shape=(4,)), mesh_of(shape=(4,), first=4)
+    weights = place(np.ones((8, 8), np.float32), P("data"), here)
+    f = filter_jit(
+        eqx.Partial(lambda w, x: w @ x + jnp.arange(8.0), weights),
+        in_shardings=P("data"), mesh=here, donate="all-except-first",
+    )  # fmt: skip
+    x = place(np.ones(8, np.float32), P("data"), here)
+    f.lower(x).compile().save(tmp_path / "f.jit", portable=portable)
+    loaded = filterjit.load(tmp_path / "f.jit", devices=there)
+    y = loaded(place(np.ones(8, np.float32), P("data"), there))
+    np.testing.assert_allclose(y, 8 + np.arange(8))
+    assert devices(y) == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
+def test_one_device(portable: bool, tmp_path: Path) -> None:
+    f = filter_jit(lambda x, n: x * n)
+    f.lower(jax.ShapeDtypeStruct((16,), jnp.float32), 3).compile().save(
+        tmp_path / "f.jit", portable=portable
+    )
+    on = jax.devices()[5]
+    loaded = filterjit.load(tmp_path / "f.jit", devices=[on])
+    for x in (jax.device_put(X, on), X):
+        y = loaded(x, 3)
+        np.testing.assert_array_equal(y, 3 * X)
+        assert devices(y) == [5]
+
+
+def test_warm_up_with_shardings_in_its_specs() -> None:
+    mesh = mesh_of()
+
+    def spec(mesh: Any, *entries: Any, shape: tuple[int, ...] = (16, 8)) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*entries)))
+
+    compiles: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiles.append(event) if "backend_compile" in event else None
+    )
+    for f, arguments in (
+        (filter_jit(lambda m, x: jax.vmap(m)(x)), (make_model(), P("data"))),
+        (sharded(mesh), (make_model(), P("data"), 2)),
+    ):
+        model = place(arguments[0], RULES, mesh)
+        like = jax.tree.map(
+            lambda a: spec(mesh, *a.sharding.spec, shape=a.shape) if eqx.is_array(a) else a, model
+        )
+        rest = arguments[2:]
+        warmed = f.warm_up([((like, spec(mesh, "data"), *rest), {}),
+                            ((like, spec(mesh, "data", shape=(32, 8)), *rest), {})])  # fmt: skip
+        assert not warmed.errors and [one.same_as for one in warmed.signatures] == [None, None]
+        batches = [place(np.ones((n, 8), np.float32), P("data"), mesh) for n in (16, 32)]
+        compiles.clear()
+        for x in batches:
+            f(model, x, *rest)
+        assert compiles == [] and f.report().as_dict()["functions"][0]["traces"] == 2
+
+
+# ---- constraints in a trace ----
+
+
+def test_place_in_the_place_of_filter_shard() -> None:
+    """Under Auto axes it does what Equinox's does, and it works under Explicit ones."""
+    tree = {"x": X, "name": "text", "n": None}
+    for kind in (AUTO, EXPLICIT):
+        mesh = mesh_of(kind)
+        named = NamedSharding(mesh, P("data"))
+        with jax.set_mesh(mesh):
+            for spec in (named, P("data")):
+                y = filter_jit(lambda tree, spec=spec: place({**tree, "x": tree["x"] + 1}, spec))(
+                    tree
+                )
+                assert specs(y) == [("data",)] and (y["name"], y["n"]) == ("text", None)
+        theirs = filter_jit(lambda tree, named=named: eqx.filter_shard(tree, named))
+        if kind is AUTO:
+            assert specs(theirs(tree)) == [("data",)]
+            assert specs(place(tree, named)) == specs(eqx.filter_shard(tree, named))
+        else:
+            with jax.set_mesh(mesh), pytest.raises(Exception, match=r"(?i)explicit|auto"):
+                theirs(place(tree, P()))
