@@ -10,7 +10,7 @@ import collections
 import functools
 import inspect
 import sys
-import weakref
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -26,7 +26,6 @@ REAL_PJIT = jax._src.pjit.pjit
 OPTIONS = {"in_shardings", "out_shardings", "static_argnums", "static_argnames"}
 OPTIONS |= {"donate_argnums", "donate_argnames", "keep_unused", "inline", "compiler_options"}
 COUNTS: collections.Counter[str] = collections.Counter()
-_functions: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
 class HandOver(Exception):
@@ -84,8 +83,9 @@ class Jitted:
     def __init__(self, real: Any, fun: Any, options: dict[str, Any]) -> None:
         self._is_pjit = real is REAL_PJIT
         self._jax = real(fun, **options)  # raises where the options are wrong
-        functools.update_wrapper(self, fun)
+        functools.update_wrapper(self, fun, updated=())
         self._reason = ""
+        self._given: Any = ()
         self._keeps_first = False
         try:
             self._make(fun, options)
@@ -106,6 +106,8 @@ class Jitted:
         def resolve(numbers: Any, given: Any) -> tuple[set[int], set[str]]:
             found = {n % count if n < 0 and count else n for n in _as_tuple(numbers)}
             by_name = set(_as_tuple(given))
+            if found and by_name:
+                return found, by_name
             found |= {names.index(n) for n in by_name if n in names}
             by_name |= {
                 names[n] for n in found
@@ -158,10 +160,17 @@ class Jitted:
 
     @staticmethod
     def _plain(fun: Any) -> Any:
+        of_function = getattr(fun, "__dict__", {})
+        known = of_function.get("_plain_for_filterjit")
+        if known is not None and known.__wrapped__ is fun:
+            return known
+
         @functools.wraps(fun)
         def function(*args: Any, **kwargs: Any) -> Any:
             return jax.tree.map(_result, fun(*args, **kwargs), is_leaf=_is_leaf)
 
+        if type(fun) is FunctionType:  # jits of one function share what it is wrapped in
+            of_function["_plain_for_filterjit"] = function
         return function
 
     def _jit(self, made: Any, **options: Any) -> Any:
@@ -232,6 +241,8 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         reason = self._reason
+        if self._is_pjit and not self._given and self._mesh() is not None:
+            reason = reason or "pjit without shardings in `with mesh:`, which takes its devices"
         if not reason:
             try:
                 arguments, keywords = self._arguments(args, kwargs)

@@ -232,6 +232,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
                 self.jitkwargs,
                 make_flat,
                 jit_id,
+                qualname,
             )
         return call
 
