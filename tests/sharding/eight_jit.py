@@ -432,6 +432,25 @@ def test_error_if() -> None:
         f(-X - 1)
 
 
+def test_error_if_that_does_not_fire_on_several_devices() -> None:
+    """Ours and Equinox's alike; where it fires, both hang (docs/sharding.md)."""
+    mesh = mesh_of()
+
+    def f(x: Any) -> Any:
+        def body(c: Any, _: Any) -> Any:
+            return eqx.error_if(c, jnp.any(c < 0), "negative") + 1, None
+
+        return jax.lax.scan(body, x, None, length=3)[0]
+
+    x = place(X, P("data"), mesh)
+    ours = filter_jit(f, in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
+    for _ in range(3):
+        expected = eqx.filter_jit(f)(x)
+        for found in (ours(x), filter_jit(f)(x)):
+            assert found.sharding.is_equivalent_to(expected.sharding, 1)
+            np.testing.assert_array_equal(found, expected)
+
+
 def test_single_device_shardings_and_pickling() -> None:
     import pickle
 
