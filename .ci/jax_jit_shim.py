@@ -55,7 +55,6 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, (bool, int, float, complex, np.generic)) and not isinstance(x, str)
 
 
-
 def _array(x: Any) -> Any:
     """Returns what jax.jit makes of a leaf of an argument."""
     if isinstance(x, (jax.Array, np.ndarray)):
@@ -101,7 +100,9 @@ class Jitted:
             parameters = list(inspect.signature(fun).parameters.values())
         except (TypeError, ValueError):
             raise HandOver("a function without a signature") from None
-        by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        by_position = [
+            p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
         names = [p.name for p in by_position]
         count = len(names)
 
@@ -124,13 +125,15 @@ class Jitted:
         inputs = tuple(inputs) if isinstance(inputs, list) else inputs
         _check_shardings(inputs)
         _check_shardings(outputs)
-        kwargs = {k: options[k] for k in ("keep_unused", "inline", "compiler_options") if k in options}
+        kwargs = {
+            k: options[k] for k in ("keep_unused", "inline", "compiler_options") if k in options
+        }
         self._has_inputs = inputs is not None
         donates = any(self._donated)
         if isinstance(inputs, tuple):
             varargs = any(p.kind == p.VAR_POSITIONAL for p in parameters)
             dynamic = [i for i in range(count) if i not in self._static[0]]
-            rest = inputs[len(dynamic):]
+            rest = inputs[len(dynamic) :]
             if rest and not varargs:
                 raise HandOver("too many in_shardings")
             if not varargs and len(inputs) < len(dynamic):
