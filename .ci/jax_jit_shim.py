@@ -52,26 +52,20 @@ def _replicated_for_none(value: Any) -> Any:
 
 
 def _is_number(x: Any) -> bool:
-    return isinstance(x, (bool, int, float, complex, np.generic)) and not isinstance(x, str)
+    return isinstance(x, (bool, int, float, complex, np.generic))
 
 
-def _array(x: Any) -> Any:
-    """Returns what jax.jit makes of a leaf of an argument."""
-    if isinstance(x, (jax.Array, np.ndarray)):
-        if isinstance(x, np.ndarray) and x.dtype == object:
-            raise HandOver("an argument that is not an array")
+def _array(x: Any, what: str = "an argument") -> Any:
+    """Returns what jax.jit makes of a leaf of an argument or of a result."""
+    if isinstance(x, jax.Array) or (isinstance(x, np.ndarray) and x.dtype != object):
         return x
     if _is_number(x):
         return jnp.asarray(x)
-    raise HandOver(f"an argument that is not an array: {type(x).__name__}")
+    raise HandOver(f"{what} that is not an array: {type(x).__name__}")
 
 
 def _result(x: Any) -> Any:
-    if isinstance(x, (jax.Array, np.ndarray)):
-        return x
-    if _is_number(x):
-        return jnp.asarray(x)
-    raise HandOver(f"a result that is not an array: {type(x).__name__}")
+    return _array(x, "a result")
 
 
 def _is_leaf(x: Any) -> bool:
@@ -154,10 +148,8 @@ class Jitted:
             # become the first argument.
             self._keeps_first = True
             kwargs["donate"] = "warn-except-first"
-            if isinstance(inputs, tuple):
-                raise_if = [i for i in self._donated[0] if i >= count]
-                if raise_if:
-                    raise HandOver("donated *args with in_shardings")
+            if isinstance(inputs, tuple) and any(i >= count for i in self._donated[0]):
+                raise HandOver("donated *args with in_shardings")
         self._fun = fun
         kwargs["out_shardings"] = outputs
         self._inputs, self._kwargs = inputs, kwargs
