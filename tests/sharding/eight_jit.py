@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.experimental import checkify
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
@@ -449,6 +450,29 @@ def test_error_if_that_does_not_fire_on_several_devices() -> None:
         for found in (ours(x), filter_jit(f)(x)):
             assert found.sharding.is_equivalent_to(expected.sharding, 1)
             np.testing.assert_array_equal(found, expected)
+
+
+def test_a_flag_is_not_an_error_if() -> None:
+    """What JAX's own flags do not do, and `eqx.error_if` does on one device."""
+
+    def below(c: Any) -> Any:
+        checkify.check(jnp.all(c < 13), "too large")
+        return c
+
+    def run(f: Any) -> Any:
+        error, out = jax.jit(checkify.checkify(f))(jnp.asarray(X))
+        return error.get(), out
+
+    def scan(x: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (below(c) + 1, None), x, None, length=3)[0].sum()
+
+    error, out = run(
+        lambda x: jax.lax.while_loop(lambda c: jnp.any(c < 20), lambda c: below(c) + 1, x)
+    )
+    assert "too large" in error and out[0] == 20  # the loop went on
+    assert "too large" in run(scan)[0] and run(jax.grad(scan))[0] is None
+    with pytest.raises(ValueError, match="not functionalized"):
+        run(lambda x: jax.lax.custom_linear_solve(lambda v: v * 2, x, lambda f, b: below(b) / 2))
 
 
 def test_single_device_shardings_and_pickling() -> None:
