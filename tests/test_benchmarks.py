@@ -393,3 +393,10 @@ def test_tables_of_frozen_functions() -> None:
     assert "| a model          |     10 |" in frozen.table([row], True)
     size = frozen.Size(16, 4096, 0.2, 1.0, 1e-5, 0.9)
     assert "| 16       |   4 KiB |" in frozen.table_of_sizes([size], True)
+
+
+def test_sharded() -> None:
+    """In a process of its own, where JAX has eight devices."""
+    out = run(BENCHMARKS / "sharded.py", "--quick", "mlp")
+    row = next(line for line in out.splitlines() if line.startswith("MLP 8-32x4-8"))
+    assert "cores, cpu" in out and all(float(n) > 0 for n in re.findall(r"\d+\.\d+", row))

@@ -107,6 +107,11 @@ README: dict[str, str] = {
     "A wheel needs no compiler": "make wheels",
     "Equinox's own tests pass": ".ci/equinox_tests",
     "So do Flax's tests of NNX": ".ci/flax_tests",
+    "JAX's own tests of shardings": ".ci/jax_pjit_tests",
+    "Calls with arrays on eight devices": "python benchmarks/sharded.py",
+    "the devices begin to compute while": "python benchmarks/sharded.py",
+    "would not do the same": "sharding/eight_jit.py::test_a_flag_is_not_an_error_if",
+    "the program goes on with the wrong": "sharding/eight_jit.py::test_a_flag_is_not_an_error_if",
     "is not written back": (
         "modules/test_flax_nnx_library.py::test_changes_inside_are_not_written_back"
     ),

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import threading
+import time
 import warnings
 import weakref
 from pathlib import Path
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.experimental import checkify
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
@@ -431,6 +433,48 @@ def test_error_if() -> None:
         f(-X - 1)
 
 
+def test_error_if_that_does_not_fire_on_several_devices() -> None:
+    """Ours and Equinox's alike; where it fires, both hang (docs/sharding.md)."""
+    mesh = mesh_of()
+
+    def f(x: Any) -> Any:
+        def body(c: Any, _: Any) -> Any:
+            return eqx.error_if(c, jnp.any(c < 0), "negative") + 1, None
+
+        return jax.lax.scan(body, x, None, length=3)[0]
+
+    x = place(X, P("data"), mesh)
+    ours = filter_jit(f, in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
+    for _ in range(3):
+        expected = eqx.filter_jit(f)(x)
+        for found in (ours(x), filter_jit(f)(x)):
+            assert found.sharding.is_equivalent_to(expected.sharding, 1)
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_a_flag_is_not_an_error_if() -> None:
+    """What JAX's own flags do not do, and `eqx.error_if` does on one device."""
+
+    def below(c: Any) -> Any:
+        checkify.check(jnp.all(c < 13), "too large")
+        return c
+
+    def run(f: Any) -> Any:
+        error, out = jax.jit(checkify.checkify(f))(jnp.asarray(X))
+        return error.get(), out
+
+    def scan(x: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (below(c) + 1, None), x, None, length=3)[0].sum()
+
+    error, out = run(
+        lambda x: jax.lax.while_loop(lambda c: jnp.any(c < 20), lambda c: below(c) + 1, x)
+    )
+    assert "too large" in error and out[0] == 20  # the loop went on
+    assert "too large" in run(scan)[0] and run(jax.grad(scan))[0] is None
+    with pytest.raises(ValueError, match="not functionalized"):
+        run(lambda x: jax.lax.custom_linear_solve(lambda v: v * 2, x, lambda f, b: below(b) / 2))
+
+
 def test_single_device_shardings_and_pickling() -> None:
     import pickle
 
@@ -565,3 +609,81 @@ def test_functions_are_freed() -> None:
     found = make()
     gc.collect()
     assert [ref() for ref in found] == [None] * 3
+
+
+def test_jits_with_equal_shardings_share_programs() -> None:
+    mesh = mesh_of()
+    traces = []
+
+    def f(x: Any) -> Any:
+        traces.append(None)
+        return [x * 2]
+
+    on = NamedSharding(mesh, P("data"))
+    for make in (
+        lambda: filter_jit(f, in_shardings=on, out_shardings=on),
+        lambda: filter_jit(f, in_shardings={"x": P("data")}, out_shardings=RULES_BY_X, mesh=mesh),
+        lambda: filter_jit(f, in_shardings=(P("data"),), out_shardings=[on], mesh=mesh),
+    ):
+        traces.clear()
+        assert specs(make()(X)) == specs(make()(X)) == [("data",)]
+        assert len(traces) == 1
+    given = [P("data")]
+    filter_jit(f, out_shardings=given, mesh=mesh)(X)
+    given[0] = P()
+    assert specs(filter_jit(f, out_shardings=given, mesh=mesh)(X)) == [()]
+    assert specs(filter_jit(f, out_shardings=[P("data")], mesh=mesh)(X)) == [("data",)]
+
+
+RULES_BY_X = ShardingRules({...: P("data")})
+
+
+def test_incompatible_devices_are_named_by_path() -> None:
+    """JAX's message names the arguments of the flat function."""
+    a, b = (jax.device_put(X, device) for device in jax.devices()[:2])
+    mesh = mesh_of()
+    for f in (
+        filter_jit(lambda tree, y: (tree, y)),
+        filter_jit(lambda tree, y: (tree, y), out_shardings=P(), mesh=mesh),
+    ):
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"argument tree\['a'\] of .* argument y of "):
+                f({"a": a}, b)
+
+
+def test_unreduced_axes() -> None:
+    """A spec with them cannot be iterated over."""
+    mesh = mesh_of(EXPLICIT)
+    with jax.set_mesh(mesh):
+        flat = jax.jit(lambda x: x, out_shardings=P(unreduced={"data"}))
+        ours = filter_jit(lambda x: x, out_shardings=P(unreduced={"data"}))
+        assert ours(jnp.asarray(X)).sharding == flat(jnp.asarray(X)).sharding
+        rules = ShardingRules({...: P(unreduced={"data"})})
+        again = filter_jit(
+            lambda x: x, in_shardings={"x": rules}, out_shardings=rules, donate="all"
+        )
+        assert again(ours(jnp.asarray(X))).sharding.spec == P(unreduced={"data"})
+
+
+def test_threads_share_a_jit(monkeypatch: Any) -> None:
+    """A call does not own the ``jax.jit`` that it runs, so no thread may put another in its place."""
+    mesh = mesh_of()
+    jit, made = jax.jit, []
+
+    def slow_jit(*args: Any, **kwargs: Any) -> Any:
+        found = jit(*args, **kwargs)
+        made.append(weakref.ref(found))
+        time.sleep(0.02 * len(made))
+        return found
+
+    monkeypatch.setattr(jax, "jit", slow_jit)
+    f = filter_jit(lambda x: x + 1, in_shardings={"x": P("data")}, mesh=mesh)
+    calls = []
+    threads = [
+        threading.Thread(target=lambda: (f(X), calls.append(f.variants[0].call))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) > 1 and len({id(call) for call in calls}) == 1

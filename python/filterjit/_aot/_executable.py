@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from .._base import _jax_compat
+from .._trees._shardings import rest_of
 from ._encode import Json, Unsupported
 
 Devices = Mapping[int, jax.Device]
@@ -82,6 +83,8 @@ def key_impl(name: str) -> str:
 
 def _encode_spec(spec: Any) -> Json:
     entries: list[Json] = []
+    if rest_of(spec):
+        raise Unsupported(f"the partition {spec}")
     for entry in spec:
         if entry is None or type(entry) is str:
             entries.append(entry)

@@ -233,6 +233,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
                 self.jitkwargs,
                 make_flat,
                 jit_id,
+                qualname,
             )
         return call
 

@@ -64,10 +64,39 @@ class Shardings:
             raise TypeError(
                 f"`filter_jit(..., mesh=...)` must be a jax.sharding.Mesh, not {mesh!r}"
             )
+        if type(outputs) in (dict, list):
+            self.outputs = outputs.copy()  # later changes of it are not seen
+        self._key = self._make_key()
 
     def __repr__(self) -> str:
         given = {"in_shardings": self.inputs, "out_shardings": self.outputs, "mesh": self.mesh}
         return ", ".join(f"{name}={x!r}" for name, x in given.items() if x is not None)
+
+    # Jits of one function with equal options share their programs, as those of jax.jit do.
+
+    def _make_key(self) -> Any:
+        """Returns what equal options have in common; None where they are compared by identity, as
+        trees of shardings may hold anything."""
+        key: list[Any] = [self.mesh]
+        for given in (self.inputs, self.outputs):
+            values: Any = [given]
+            if type(given) in (tuple, list):
+                values = given
+            elif type(given) is dict and all(type(name) is str for name in given):
+                values = given.values()
+            if not all(map(is_value, values)):
+                return None
+            names = tuple(given) if type(given) is dict else ()
+            key.append((type(given), names, tuple(values)))
+        return tuple(key)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Shardings) and self._key is not None and self._key == other._key
+        )
+
+    def __hash__(self) -> int:
+        return id(self) if self._key is None else hash(self._key)
 
     def check_names(self, signature: _core.Signature) -> None:
         """Raises ValueError if `inputs` names something that is no parameter."""
@@ -186,6 +215,7 @@ class ShardedCall:
         jitkwargs: passed on to ``jax.jit``.
         make_flat: returns the flat function of an entry.
         jit_id: see ``_errors.jit_id_of``.
+        qualname: of the function, for messages.
     """
 
     def __init__(
@@ -198,7 +228,9 @@ class ShardedCall:
         jitkwargs: dict[str, Any],
         make_flat: Callable[[Entry], Callable[..., _core.Output]],
         jit_id: bytes,
+        qualname: str,
     ) -> None:
+        self.__qualname__ = qualname
         self.shardings = shardings
         self.variant = weakref.ref(variant)
         self.signature = signature
@@ -411,8 +443,10 @@ class ShardedCall:
                 any_trace = _core.output_unflatten(_ANY_TRACE, outputs)
                 options["out_shardings"] = any_trace
             del traced
-        if entry.jit is None:
-            entry.jit = jax.jit(entry.flat, **options)
+        made = jax.jit(entry.flat, **options)
+        with self._lock:  # calls of other threads may be running the one that is there
+            if entry.jit is None:
+                entry.jit = made
 
 
 def _is_uncommitted(x: Any) -> bool:

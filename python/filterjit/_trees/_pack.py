@@ -36,6 +36,7 @@ from ._pack_layout import (
     table_of,
 )
 from ._registry import registry
+from ._shardings import rest_of
 
 ARRAY_IMPL = _jax_compat.ARRAY_IMPL
 
@@ -377,9 +378,8 @@ def _is_plain(sharding: Any) -> bool:
     spec, kinds = sharding.spec, getattr(sharding.mesh, "axis_types", None) or ()
     return (
         all(kind is jax.sharding.AxisType.Auto for kind in kinds)
+        and not rest_of(spec)
         and all(part is None or isinstance(part, (str, tuple)) for part in spec)
-        and not getattr(spec, "unreduced", None)
-        and not getattr(spec, "reduced", None)
     )
 
 

@@ -65,12 +65,31 @@ def _axes_for(mesh: Any) -> Axes | None:
     return axes if mesh is None or (axes is not None and axes.manual) else Axes.of(mesh)
 
 
+def entries_of(spec: PartitionSpec) -> tuple[Any, ...]:
+    """Returns what a spec says of each dimension.
+
+    A spec with unreduced or reduced axes refuses to be iterated over.
+    """
+    partitions = getattr(spec, "partitions", None)
+    return tuple(spec) if partitions is None else tuple(partitions)
+
+
+def rest_of(spec: PartitionSpec, keep: Callable[[str], bool] = lambda axis: True) -> dict[str, Any]:
+    """Returns what a spec says besides, as keywords: its unreduced and reduced axes."""
+    rest: dict[str, Any] = {
+        name: frozenset(filter(keep, getattr(spec, name, ()))) for name in ("unreduced", "reduced")
+    }
+    if rest["unreduced"]:
+        rest["unreduced_kind"] = getattr(spec, "unreduced_kind", None)
+    return {name: value for name, value in rest.items() if value}
+
+
 def _axes(spec: PartitionSpec) -> list[tuple[str, ...]]:
     """Returns the axes that each dimension is divided over."""
     return [
         () if entry is None or entry is PartitionSpec.UNCONSTRAINED
         else tuple(entry) if isinstance(entry, tuple) else (entry,)
-        for entry in spec
+        for entry in entries_of(spec)
     ]  # fmt: skip
 
 
@@ -99,10 +118,11 @@ def _misfit(spec: PartitionSpec, shape: tuple[int, ...], mesh: Axes) -> str:
 
 def _keep_axes(spec: PartitionSpec, keep: Callable[[str], bool]) -> PartitionSpec:
     """Returns `spec` with those of its axes for which `keep` is true."""
-    if all(keep(axis) for axes in _axes(spec) for axis in axes):
+    rest = rest_of(spec, keep)
+    if all(keep(axis) for axes in _axes(spec) for axis in axes) and rest == rest_of(spec):
         return spec
     kept = [tuple(filter(keep, axes)) for axes in _axes(spec)]
-    return PartitionSpec(*(x if len(x) > 1 else x[0] if x else None for x in kept))
+    return PartitionSpec(*(x if len(x) > 1 else x[0] if x else None for x in kept), **rest)
 
 
 def same_spec(a: Spec, b: Spec) -> bool:
@@ -114,12 +134,12 @@ def _written_out(spec: Any) -> Any:
     partition = spec.spec if isinstance(spec, NamedSharding) else spec
     if not isinstance(partition, PartitionSpec):
         return spec
-    entries = [x if isinstance(x, tuple) or x is None else (x,) for x in partition]
+    entries = [x if isinstance(x, tuple) or x is None else (x,) for x in entries_of(partition)]
     while entries and not entries[-1]:
         entries.pop()
     mesh = spec.mesh if isinstance(spec, NamedSharding) else None
     memory = spec.memory_kind if isinstance(spec, NamedSharding) else None
-    return tuple(entries), mesh, memory
+    return tuple(entries), rest_of(partition), mesh, memory
 
 
 # ---- rules ----
@@ -463,7 +483,7 @@ def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
 def _outside(spec: PartitionSpec, manual: frozenset[str]) -> Spec:
     """Returns what is left of a spec where an array is divided over the `manual` axes already."""
     left = _keep_axes(spec, lambda axis: axis not in manual)
-    return left if any(_axes(left)) else None
+    return left if any(_axes(left)) or rest_of(left) else None
 
 
 def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
