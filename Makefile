@@ -1,11 +1,12 @@
 # Everything starts from a fresh machine with Python 3.11+, a C compiler and make:
 #
 #   make demo      trains a classifier with equinox.filter_jit and with filterjit, and compares
-#   make test      all tests
+#   make test      the tests, but for those that take long
 #   make demo-distributed  trains on 8 devices, in one process and in 4
 #
 # and for those who work on it:
 #
+#   make test-slow the tests that `make test` leaves out
 #   make test-core the tests of the C core, which need neither JAX nor Equinox: half a minute
 #   make lint      formatting, layers, types and stubs
 #   make docs      builds the site into build/site; a warning or a broken link is an error
@@ -31,7 +32,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml
 
-.PHONY: demo demo-distributed test test-core lint docs bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
+.PHONY: demo demo-distributed test test-slow test-core lint docs bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo
@@ -42,8 +43,12 @@ demo-distributed: $(VENV)/.installed
 
 # The core's tests recurse until Python stops them: they have processes of their own.
 test: $(VENV)/.installed
-	$(PYTEST) tests/core $(PYTEST_ARGS)
-	$(PYTEST) --ignore tests/core $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" tests/core $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" --ignore tests/core $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.installed
+	$(PYTEST) -m slow tests/core $(PYTEST_ARGS)
+	$(PYTEST) -m slow --ignore tests/core $(PYTEST_ARGS)
 
 test-core:
 	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 tests/core $(PYTEST_ARGS)

@@ -768,6 +768,7 @@ if __name__ == "__main__":
 INSTALL = "import filterjit; filterjit.install()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at_module_level", "in_main", "command", "said"),
     [

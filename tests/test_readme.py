@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import filterjit
+from filterjit._base import _nnx_compat
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -69,6 +70,8 @@ def only(page: str, text: str) -> Block:
 @pytest.mark.parametrize("name", ALL)
 def test_it_runs_and_prints_what_is_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     block = ALL[name]
+    if "filterjit.nnx" in block.code and not _nnx_compat.supported:
+        pytest.skip("filterjit.nnx hands over all calls with this version of Flax")
     execute(block)
     said, shown = capsys.readouterr().out, block.said or ""
     if not doctest.OutputChecker().check_output(shown, said, doctest.ELLIPSIS):

@@ -108,11 +108,14 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("here", [0, 1])
 @pytest.mark.parametrize("there", [0, 1])
 def test_another_process(here: int, there: int, tmp_path: Path) -> None:
     """Also where JAX keeps large constants outside the executable."""
     name = "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS"
+    if here and jax.__version_info__ < (0, 10):
+        pytest.skip("JAX 0.9 does not tell the shardings of such a program: `save` refuses it")
     saved = run_code(_SAVE, tmp_path, env=environment((), **{name: str(here)}))
     loaded = run_code(_LOAD, tmp_path, env=environment((), **{name: str(there)}))
     assert json.loads(loaded.stdout) == pytest.approx([float(saved.stdout)] * 4)

@@ -9,6 +9,7 @@ from end_to_end import HEADERS, IMPLEMENTATIONS, PROGRAMS, Row, main, start, tab
 from support.comparison import comparable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_results(name: str) -> None:
     """Each step's result depends on all steps before it."""

@@ -11,6 +11,8 @@ from support.processes import environment, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
+pytestmark = pytest.mark.slow
+
 
 def test_packed_training() -> None:
     done = run(EXAMPLES / "packed_training.py", "50", timeout=300, env=environment())

@@ -90,6 +90,7 @@ def test_the_oracle_recognises_functions_of_equal_structure() -> None:
     assert len({static_key(make(1), True) for make in makers}) == len(makers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_copies_are_exactly_the_same(seed: int) -> None:
     rng = random.Random(seed)

@@ -464,6 +464,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["executor", "Pool", "Process", "nested", "chdir", "module"])
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_children_run_after_install(method: str, how: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from process_support import output_of
 import leaks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", leaks.SCENARIOS)
 def test_nothing_grows(name: str) -> None:
     output_of(str(Path(__file__).with_name("leaks.py")), name)

@@ -170,6 +170,7 @@ def _with_array() -> Any:
 MODELS = [_plain, _with_shared_variable, _with_shared_module, _with_cycle, _with_array]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using 'Module.sow:DeprecationWarning")
 @pytest.mark.parametrize("mode", ALL)
 @pytest.mark.parametrize("make", MODELS, ids=lambda f: f.__name__[1:])
@@ -278,6 +279,7 @@ def test_between_calls() -> None:
         compare(program, mode, handed_over=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ALL)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs(mode: str, seed: int) -> None:

@@ -485,6 +485,7 @@ def everything(path: Path) -> Any:
     return comparable(results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names_used(), ids=".".join)
 def test_without_a_private_name(
     name: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -225,6 +225,7 @@ def make(cls: Any, s: Any = 1, a: Any = X) -> Any:
     return cls(**{**fields, "a": a, "s": s})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_classes(cls: Any) -> None:
     assert check_exact(lambda: [make(cls), make(cls), make(cls)], kind="object") == 1

@@ -674,6 +674,8 @@ print(json.dumps(answers))
 def test_devices_and_hoisted_constants(simplified: int, tmp_path: Any) -> None:
     """An array that is committed to a device decides where the program runs, also as a constant;
     one on several devices stays an argument. JAX may pass large constants as hidden arguments."""
+    if simplified and jax.__version_info__ < (0, 10):
+        pytest.skip("JAX 0.9 does not tell the shardings of such a program: `save` refuses it")
     variables = {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
         "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS": str(simplified),
@@ -685,6 +687,7 @@ def test_devices_and_hoisted_constants(simplified: int, tmp_path: Any) -> None:
     assert deleted == ("(deleted after `freeze`: argument w)" if simplified else 8192.0)
 
 
+@pytest.mark.slow
 def test_this_file_with_hoisted_constants() -> None:
     """The tests above pass with ``jax_use_simplified_jaxpr_constants``, which changes what JAX does
     with constants."""
@@ -712,6 +715,7 @@ for seed in (0, 1, 0):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("simplified", [0, 1])
 def test_jaxs_persistent_cache_tells_constants_apart(simplified: int, tmp_path: Any) -> None:
     variables = {"JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS": str(simplified)}

@@ -63,6 +63,7 @@ def check_round_trip(tree: Any) -> Packed:
 # ---- trees ----
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
 @pytest.mark.parametrize("name", [*TREES, *MODULES])
 def test_a_tree_of_every_kind(name: str) -> None:
@@ -172,6 +173,7 @@ def test_nnx_and_optax_and_flax() -> None:
 # ---- programs ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_cases_of_the_benchmarks(name: str) -> None:
     """Each case with its arguments packed: the same result, and the updated state comes back."""
@@ -185,7 +187,10 @@ def test_the_cases_of_the_benchmarks(name: str) -> None:
     packed = filter_jit(lambda state: pack(case.function(*state.unpack()[0], **state.unpack()[1])))
     expected = plain(case.args, dict(case.kwargs))
     found = packed(pack((case.args, dict(case.kwargs)))).unpack()
-    assert comparable(found) == comparable(expected)
+    if EXACT:
+        assert comparable(found) == comparable(expected)
+    else:
+        assert eqx.tree_equal(found, expected, typematch=True, rtol=1e-3, atol=1e-5)
 
 
 def training(optimizer: Any, dtype: Any = jnp.float32) -> tuple[Any, Callable[..., Any]]:

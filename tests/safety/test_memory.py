@@ -289,6 +289,7 @@ def test_a_million_static_values() -> None:
     assert blocks < 100, "objects are left"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
 def test_many_static_values_with_jax() -> None:
     """The short form of ``benchmarks/memory.py``."""

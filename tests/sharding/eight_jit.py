@@ -532,7 +532,7 @@ def test_explain_says_what_is_copied() -> None:
     assert "each such call copies 512 B to other devices:\n    `x`: 512 B, from the" in str(found)
     found = f.explain(make_model(), x)
     assert [m.path for m in found.moves][:2] == ["model.layers[1].weight", "model.layers[0].weight"]
-    assert found.moves[0].was == "cpu:0" and len(found.moves) == 7
+    assert found.moves[0].was == str(jax.devices()[0]) and len(found.moves) == 7
     assert "Place a model once" in str(found)
     assert not f.explain(placed, place(x, P("data"), mesh)).moves
 
@@ -633,6 +633,11 @@ def test_jits_with_equal_shardings_share_programs() -> None:
     given[0] = P()
     assert specs(filter_jit(f, out_shardings=given, mesh=mesh)(X)) == [()]
     assert specs(filter_jit(f, out_shardings=[P("data")], mesh=mesh)(X)) == [("data",)]
+    given = [P("data")]
+    first = filter_jit(f, in_shardings=given, mesh=mesh)
+    given[0] = P()
+    assert specs(first(X)) == [("data",)]
+    assert specs(filter_jit(f, in_shardings=given, mesh=mesh)(X)) == [()]
 
 
 RULES_BY_X = ShardingRules({...: P("data")})
@@ -651,7 +656,7 @@ def test_incompatible_devices_are_named_by_path() -> None:
                 f({"a": a}, b)
 
 
-def test_unreduced_axes() -> None:
+def test_unreduced_axes(tmp_path: Path) -> None:
     """A spec with them cannot be iterated over."""
     mesh = mesh_of(EXPLICIT)
     with jax.set_mesh(mesh):
@@ -663,6 +668,9 @@ def test_unreduced_axes() -> None:
             lambda x: x, in_shardings={"x": rules}, out_shardings=rules, donate="all"
         )
         assert again(ours(jnp.asarray(X))).sharding.spec == P(unreduced={"data"})
+        compiled = again.lower(ours(jnp.asarray(X))).compile()
+        with pytest.raises(ValueError, match=r"the partition .*unreduced"):
+            compiled.save(tmp_path / "f")
 
 
 def test_threads_share_a_jit(monkeypatch: Any) -> None:

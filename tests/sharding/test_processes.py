@@ -19,6 +19,7 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "count"),
     [("place", 2), ("train", 4), ("disagree", 3), ("absent", 2), ("files", 2)],
@@ -49,6 +50,7 @@ def test_processes(check: str, count: int, tmp_path: Path) -> None:
             filterjit.load(file)
 
 
+@pytest.mark.slow
 def test_the_example() -> None:
     """It compares its losses with those of one device itself."""
     done = run(ROOT / "examples" / "distributed.py", timeout=300, env=environment())

@@ -5,6 +5,8 @@ import zoo_libraries
 from zoo_support import MISSING
 from zoo_tests import *  # noqa: F403
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = zoo_libraries.__name__
 
 

@@ -14,6 +14,8 @@ from .._call import _running, _signature
 from .._observe import _causes, _compare
 from .._observe._causes import Cause
 from .._observe._records import Aval
+from . import _executable
+from ._encode import Unsupported
 from ._prepared import is_spec
 
 
@@ -131,7 +133,10 @@ class CompiledOptions(_running.RunningHooks, CallHooks):
         paths = _errors.array_paths(variant.function, variant.structure)
         stage = self.stage
         avals = jax.tree_util.tree_leaves(stage.args_info)
-        shardings = jax.tree_util.tree_leaves(stage.input_shardings, is_leaf=lambda x: x is None)
+        try:
+            shardings = _executable.input_shardings(stage)
+        except Unsupported:
+            shardings = [None] * len(avals)
         causes = []
         for path, x, aval, sharding in zip(paths, arrays, avals, shardings, strict=True):
             was, now = Aval(tuple(aval.shape), aval.dtype, False), Aval.of(x)

@@ -232,6 +232,19 @@ _ALL_FIELDS = {
 _OTHER_FIELDS = "filterjit does not know the executables of this version of JAX"
 
 
+def input_shardings(stage: Any) -> list[Any]:
+    """Returns the sharding of each argument of a ``jax.stages.Compiled``; None if it is unused.
+
+    Raises Unsupported if JAX cannot tell: JAX 0.9 with `jax_use_simplified_jaxpr_constants`.
+    """
+    try:
+        found = stage.input_shardings
+    except ValueError as e:
+        raise Unsupported(f"JAX does not tell where its arguments are placed ({e})") from None
+    shardings: list[Any] = jax.tree_util.tree_leaves(found, is_leaf=lambda x: x is None)
+    return shardings
+
+
 def encode_executable(compiled: Any) -> tuple[Json, bytes]:
     """Returns the fields of a ``jax.stages.Compiled``, and the bytes of its executable.
 

@@ -65,7 +65,7 @@ def _contents(
         "words": _describe_arguments(prepared),
     }
     infos = jax.tree_util.tree_leaves(stage.args_info)
-    shardings = jax.tree_util.tree_leaves(stage.input_shardings, is_leaf=lambda x: x is None)
+    shardings = _executable.input_shardings(stage)
     header["specs"] = [
         [_executable.encode_aval(info), info.donated, _executable.encode_sharding(sharding)]
         for info, sharding in zip(infos, shardings, strict=True)
@@ -112,7 +112,9 @@ def _describe_arguments(prepared: PreparedCall) -> list[list[str]]:
 
 def _devices(stage: Any) -> list[jax.Device]:
     """Returns the devices of a program: in the order of its mesh, or else by their ids."""
-    shardings = jax.tree_util.tree_leaves((stage.input_shardings, stage.output_shardings))
+    shardings = jax.tree_util.tree_leaves(
+        (_executable.input_shardings(stage), stage.output_shardings)
+    )
     found = {device.id: device for sharding in shardings for device in sharding.device_set}
     for sharding in shardings:
         mesh = getattr(sharding, "mesh", None)

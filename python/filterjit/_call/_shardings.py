@@ -52,7 +52,10 @@ class Shardings:
     """
 
     def __init__(self, inputs: Any, outputs: Any, mesh: Any) -> None:
-        self.inputs, self.outputs, self.mesh = inputs, outputs, mesh
+        # Copies: later changes of them are not seen.
+        self.inputs = inputs.copy() if type(inputs) is list else inputs
+        self.outputs = outputs.copy() if type(outputs) in (dict, list) else outputs
+        self.mesh = mesh
         if isinstance(inputs, Mapping):
             self.inputs = dict(inputs)
         elif not (is_value(inputs) or isinstance(inputs, (tuple, list))):
@@ -64,8 +67,6 @@ class Shardings:
             raise TypeError(
                 f"`filter_jit(..., mesh=...)` must be a jax.sharding.Mesh, not {mesh!r}"
             )
-        if type(outputs) in (dict, list):
-            self.outputs = outputs.copy()  # later changes of it are not seen
         self._key = self._make_key()
 
     def __repr__(self) -> str:

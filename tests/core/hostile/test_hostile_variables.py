@@ -290,6 +290,7 @@ WHERE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_change_in_the_middle_of_a_call(where: str, action: str) -> None:

@@ -176,6 +176,7 @@ def test_deep_filters(registry: Any) -> None:
 SMALL_STACKS = (64, 128, 256, 1024) if sys.version_info >= (3, 14) else (16 << 10,)  # KiB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [30, 900, 9_000, 100_000])
 @pytest.mark.parametrize("size", SMALL_STACKS)
 def test_deep_trees_on_a_small_stack(size: int, depth: int) -> None:
