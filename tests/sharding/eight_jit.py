@@ -656,6 +656,7 @@ def test_incompatible_devices_are_named_by_path() -> None:
                 f({"a": a}, b)
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="JAX 0.9 cannot compute with them")
 def test_unreduced_axes(tmp_path: Path) -> None:
     """A spec with them cannot be iterated over."""
     mesh = mesh_of(EXPLICIT)
