@@ -53,13 +53,14 @@ def explain(
     variant, structure, arrays = f._peek(*args, **kwargs)
     cache, _ = f._parts()
     earlier = [] if variant is None else _records.record_of(variant).traces
+    avals = tuple(map(Aval.of, arrays))
     placements = tuple(map(_records.placement, arrays))
     explanation = explain_trace(
         cache,
         fun,
         variant,
         structure,
-        tuple(map(Aval.of, arrays)),
+        avals,
         placements,
         _records.config_context(),
         earlier,
@@ -69,7 +70,7 @@ def explain(
         return explanation
     paths = array_paths(cache.function, structure)
     shardings = _records.resolve(wanted(variant, arrays))
-    placement = placement_of(paths, arrays, placements, shardings)
+    placement = placement_of(paths, avals, placements, shardings)
     return dataclasses.replace(explanation, **vars(placement))
 
 

@@ -17,7 +17,7 @@ from .._base import _jax_compat
 from .._base._errors import format_path
 from . import _records
 from ._causes import Move
-from ._records import Placed, TraceRecord, VariantRecord
+from ._records import Aval, Placed, TraceRecord, VariantRecord
 
 HOST = "the host"
 _LARGE = 1 << 20  # bytes: of smaller arrays, it is not said that they are replicated
@@ -40,7 +40,7 @@ class Placement:
 
 def placement_of(
     paths: Sequence[list[Any]],
-    avals: Sequence[Any],
+    avals: Sequence[Aval],
     placed: Sequence[Placed],
     wanted: Sequence[Any],
 ) -> Placement:
@@ -48,7 +48,7 @@ def placement_of(
 
     Arguments:
         paths: of its arrays.
-        avals: of its arrays, or the arrays themselves.
+        avals: of its arrays; a program of NNX takes numbers too.
         placed: where they are; see ``_records.placement``.
         wanted: the sharding that `in_shardings` gives to each, or None.
     """
