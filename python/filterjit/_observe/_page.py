@@ -294,5 +294,6 @@ svg{width:100%;height:20px;background:var(--lane)}rect{y:2px;height:16px}rect.w{
 padding:.4rem;background:var(--lane)}table{border-collapse:collapse;display:block;overflow-x:auto}
 td,th{text-align:left;vertical-align:top;padding:2px 10px 2px 0;font-variant-numeric:tabular-nums}
 td:last-child{font-family:monospace;overflow-wrap:anywhere}
-@media(max-width:600px){summary,.axis{grid-template-columns:1fr}.axis .name{display:none}}
+@media(max-width:600px){summary,.axis{grid-template-columns:1fr}
+.axis .name,.ticks span:nth-child(even){display:none}}
 """
