@@ -41,6 +41,8 @@ from timing import (
     timers_for,
 )
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(dispatch.__file__).parent
 
 # Compiling takes most of the time here. A thousand programs take too long, and ten run the same
@@ -69,7 +71,6 @@ def in_any_order(arrays):
     return sorted(arrays, key=lambda x: (x.shape, x.dtype.name, np.asarray(x).tobytes()))
 
 
-@pytest.mark.slow
 def test_every_peer_returns_the_same_arrays(results):
     of_equinox = arrays_in(results["equinox"])
     assert of_equinox
@@ -369,7 +370,6 @@ def test_nodes_are_returned_as_by_jax(name: str) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.slow
 def test_table_of_nodes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from support.comparison import Traces, check_installed, check_installed_error
 
+pytestmark = pytest.mark.slow
+
 diffrax = pytest.importorskip("diffrax")
 
 Y0 = jnp.array([1.0, 0.0])

@@ -9,6 +9,8 @@ import pytest
 
 from support.comparison import Traces, check_installed, check_installed_error
 
+pytestmark = pytest.mark.slow
+
 lx = pytest.importorskip("lineax")
 
 A = jax.random.normal(jax.random.key(0), (3, 3))

@@ -9,6 +9,8 @@ import pytest
 
 from support.comparison import Traces, check_installed, check_installed_error
 
+pytestmark = pytest.mark.slow
+
 optx = pytest.importorskip("optimistix")
 
 Y0 = {"x": jnp.array(0.3), "y": jnp.array([0.5, 0.7])}
