@@ -237,6 +237,7 @@ README: dict[str, str] = {
     ),
 }
 SECURITY: dict[str, str] = {
+    "`time.struct_time` in two": "parity/test_static_types.py::test_one_program_for_each_value",
     "replaced what that one had found": "core/hostile/test_hostile_variables.py::test_captures_that_another_call_replaces",
     # What it found: each fault.
     "(-1 into -2)": "parity/test_static_types.py::test_changed_in_place",

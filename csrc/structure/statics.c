@@ -54,12 +54,16 @@ compares_like(const PyTypeObject *type, const PyTypeObject *base)
     return type->tp_richcompare == base->tp_richcompare && type->tp_hash == base->tp_hash;
 }
 
-/* Whether a type is `base`, or a subclass that adds neither an __eq__ nor attributes. */
+/* Whether a type is `base`, or a subclass that adds neither an __eq__ nor attributes.  One
+ * that cannot be subclassed is written in C and may hold more than its size tells, as a struct
+ * sequence does before 3.13: time.struct_time is a tuple of nine items with two more behind
+ * them. */
 static inline int
 is_like(const PyTypeObject *type, const PyTypeObject *base)
 {
     return compares_like(type, base) && type->tp_dictoffset == base->tp_dictoffset &&
-           type->tp_basicsize == base->tp_basicsize;
+           type->tp_basicsize == base->tp_basicsize &&
+           (type == base || (type->tp_flags & Py_TPFLAGS_BASETYPE));
 }
 
 static Rule
@@ -76,6 +80,7 @@ rule_of(const FjRegistry *registry, PyTypeObject *type)
            : is_like(type, &PyFloat_Type)          ? FLOAT
            : is_like(type, &PyComplex_Type)        ? COMPLEX
            : is_like(type, &PyTuple_Type)          ? TUPLE
+           : type == registry->state->frozen       ? TUPLE
            : is_like(type, &PyFrozenSet_Type)      ? SET
            : type == &PyList_Type                  ? LIST
            : type == &PyDict_Type                  ? DICT
