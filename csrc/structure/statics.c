@@ -66,7 +66,7 @@ is_like(const PyTypeObject *type, const PyTypeObject *base)
            (type == base || (type->tp_flags & Py_TPFLAGS_BASETYPE));
 }
 
-static Rule
+static inline Rule
 rule_of(const FjRegistry *registry, PyTypeObject *type)
 {
     if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
