@@ -17,7 +17,11 @@ from core_support import (
     Slots,
     Variable,
     classify,
+    core,
+    identical,
+    testing,
 )
+from outcome_support import attempt
 
 
 def layout(
@@ -227,3 +231,43 @@ def equivalent(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(equivalent(a[k], b[k]) for k in a)
     return a is b if isinstance(a, Array) else bool(a == b)
+
+
+def check_walks(registry: Any, structure: Any, tree: Any) -> None:
+    """The walks agree on a tree that may have changed, and so does `getattr`."""
+    flat = attempt(core.flatten, registry, tree)
+    match = attempt(testing.match, structure, tree)
+    if isinstance(flat, Exception):
+        # A match may end at an earlier difference.
+        assert match is None or type(match) is type(flat), (flat, match)
+        return
+    assert not isinstance(match, Exception), match
+    arrays, other = flat
+    assert (match is not None) == (other == structure), (match, other, structure)
+    assert match is None or identical(match, arrays)
+    leaves, outer = core.tree_flatten(registry, tree, True, None)
+    assert identical(outer.flatten_up_to(tree), leaves)
+    for node in tree:
+        seen: list[Any] = []
+        for name in attributes(node, static=False):
+            value = getattr(node, name)
+            # A held dict stands in the place of the object.
+            seen += value.values() if type(value) is dict else [value]
+        found = [x for x in seen if isinstance(x, Array)]
+        assert all(any(x is y for y in arrays) for x in found)
+
+
+NAMES = ("x", "y", "tag")
+SPACES: dict[str, dict[str, Any]] = {
+    "dict": {},
+    "slots": {"__slots__": NAMES},
+    "slots and dict": {"__slots__": ("__dict__", "spare", *NAMES)},
+    "dict and a slot": {"__slots__": ("__dict__", "spare")},
+    "mixed": {"__slots__": ("__dict__", "spare", "x")},
+}
+
+
+def new_class(space: str, mode: str = "fill") -> Any:
+    meta = type("Meta", (type,), {})
+    details = {"layout": layout(("x", "y"), ("tag",), mode=mode)}
+    return meta("Changing", (Object,), {**details, **SPACES[space]})

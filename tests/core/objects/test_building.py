@@ -1,0 +1,158 @@
+"""How an object is built: filled, called, or by its `__init__`."""
+
+from typing import Any
+
+import pytest
+from core_support import Array, Object, Pair, core, identical, testing
+from object_support import Called, Partial, equivalent, layout, new_class
+
+
+def test_init_is_a_call_once_the_class_has_changed(registry: Any) -> None:
+    for slots in (False, True):
+        cls = new_class("slots" if slots else "dict", "init")
+        calls = []
+
+        def init(self: Any, calls: Any = calls, **values: Any) -> None:
+            calls.append(values)
+            Object.__init__(self, **values)
+
+        cls.__init__ = init
+        tree = cls(x=Array(1), y=Array(2), tag="tag")
+        arrays, structure = core.flatten(registry, tree)
+        calls.clear()
+        assert equivalent(structure.unflatten(arrays), tree)
+        assert not calls, "nothing has changed since it was classified"
+        cls.other = 1
+        assert equivalent(structure.unflatten(arrays), tree)
+        assert [list(call) for call in calls] == [["x", "y", "tag"]]
+        del cls.other
+        structure.unflatten(arrays)
+        assert len(calls) == 2
+
+
+def test_a_class_that_is_changed_by_the_call_of_another(registry: Any) -> None:
+    """The call of the first object changes the class of the second, in the middle of a build."""
+    cls = new_class("dict", "init")
+
+    class First(Object):
+        layout = layout(("x",), mode="call")
+
+        def __init__(self, x: Any) -> None:
+            super().__init__(x=x)
+            if armed:
+                cls.__init__ = lambda self, **values: Object.__init__(self, new=1, **values)
+
+    armed: list[int] = []
+    tree = [First(Array(0)), cls(x=Array(1), y=Array(2), tag="tag")]
+    arrays, structure = core.flatten(registry, tree)
+    armed.append(1)
+    assert structure.unflatten(arrays)[1].new == 1
+
+
+def test_fill_calls_no_code_of_the_class(registry: Any) -> None:
+    class Loud(Pair):
+        def __new__(cls, *args: Any) -> Any:
+            raise AssertionError
+
+        def __init__(self) -> None:
+            raise AssertionError
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            raise AssertionError
+
+    tree = object.__new__(Loud)
+    Object.__init__(tree, x=Array(1), y=Array(2), tag=3)
+    arrays, structure = core.flatten(registry, tree)
+    assert equivalent(structure.unflatten(arrays), tree)
+
+
+@pytest.mark.parametrize("slots", [False, True])
+def test_fill_sets_through_a_descriptor(registry: Any, slots: bool) -> None:
+    """As object.__setattr__ does, of the fields and of what is made besides."""
+    for name in ("x", "made"):
+        space = {"__slots__": ("x", "made")} if slots else {}
+        cls: Any = type("Cls", (Object,), {"layout": layout(("x",), made=list), **space})
+        arrays, structure = core.flatten(registry, cls(x=Array(1), made=[]))
+        values: list[Any] = []
+        setattr(cls, name, property(lambda self: 1, lambda self, v, to=values: to.append(v)))
+        structure.unflatten(arrays)
+        assert values == ([arrays[0]] if name == "x" else [[]])
+
+
+def test_what_is_made_besides(registry: Any) -> None:
+    """A maker is called once a tree."""
+    made: list[Any] = []
+
+    def make() -> Any:
+        made.append(object())
+        return made[-1]
+
+    for space in ({}, {"__slots__": ("x", "one", "two")}):
+        cls: Any = type("Cls", (Object,), {"layout": layout(("x",), one=make, two=make), **space})
+        tree = [cls(x=Array(i)) for i in range(3)]
+        arrays, structure = core.flatten(registry, tree)
+        for _ in range(2):
+            made.clear()
+            built = structure.unflatten(arrays)
+            assert len(made) == 1
+            assert all(x.one is made[0] and x.two is made[0] for x in built)
+
+
+def test_a_maker_that_fails_or_builds(registry: Any) -> None:
+    def fails() -> Any:
+        raise ZeroDivisionError
+
+    def builds() -> Any:
+        if len(depth) < 3:
+            depth.append(1)
+            assert equivalent(structure.unflatten(arrays), tree)
+        return 1
+
+    depth: list[int] = []
+    bad = type("Bad", (Object,), {"layout": layout(("x",), one=list, two=fails)})
+    arrays, structure = core.flatten(registry, [bad(x=Array(1))])
+    with pytest.raises(ZeroDivisionError):
+        structure.unflatten(arrays)
+    deep = type("Deep", (Object,), {"layout": layout(("x",), one=builds)})
+    tree = [deep(x=Array(1)), deep(x=Array(2))]
+    arrays, structure = core.flatten(registry, tree)
+    assert equivalent(structure.unflatten(arrays), tree)
+    assert len(depth) == 3
+
+
+def test_abstract_and_failing_classes(registry: Any) -> None:
+    import abc
+
+    class Abstract(Object, abc.ABC):
+        layout = layout(("x",))
+
+    arrays, structure = core.flatten(registry, Abstract(x=Array(1)))
+    Abstract.__abstractmethods__ = frozenset(["f"])  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="abstract"):
+        structure.unflatten(arrays)
+    Called.made = 0
+    tree = Called(Array(1), Array(2), 3)
+    arrays, structure = core.flatten(registry, tree)
+    assert equivalent(structure.unflatten(arrays), tree) and Called.made == 2
+
+
+def test_partials(registry: Any) -> None:
+    for tree in (
+        Partial(max),
+        Partial(max, Array(1), 2, key=Array(3), default=None),
+        Partial(Partial(max, Array(1), a=1), Array(2), b=Array(3)),
+        Partial(Partial, max, 1),
+    ):
+        arrays, structure = core.flatten(registry, tree)
+        built = structure.unflatten(arrays)
+        assert equivalent(built, tree) and equivalent(built.func, tree.func)
+        assert identical(testing.match(structure, built), arrays)
+    nested = Partial(max, Array(1))
+    nested.__setstate__((Partial(min, 1), (Array(2),), {"k": Array(3)}, {}))
+    arrays, structure = core.flatten(registry, nested)
+    # As a call of the class would, it takes the inner one apart.
+    assert structure.unflatten(arrays).func is min
+    with pytest.raises(TypeError, match="mapping"):
+        core.tree_map(registry, lambda x: 1, (Partial(max, k=1),), lambda x: type(x) is dict)
+    with pytest.raises(TypeError):
+        core.tree_map(registry, lambda x: 1, (Partial(max, k=1),), lambda x: type(x) is tuple)

@@ -1,0 +1,228 @@
+"""Types whose instances describe their attributes, and descriptions that do not fit."""
+
+from typing import Any
+
+import pytest
+from core_support import Array, Described, Pair, Slots, classify, core, identical, testing
+from object_support import InitSlots, Mixed, equivalent, layout, make_registry
+from outcome_support import attempt
+
+# ---- described types ----
+
+
+def test_described_types(registry: Any) -> None:
+    x, y = Array(1), Array(2)
+    tree = [Described(("x",), x=x, y="y", tag=1), Described(("x", "y"), x=x, y=y)]
+    arrays, structure = core.flatten(registry, tree)
+    assert identical(arrays, (x, x, y))
+    again = [Described(("x",), tag=1, y="y", x=x), Described(("x", "y"), y=y, x=x)]
+    assert identical(testing.match(structure, again), arrays)
+    assert core.flatten(registry, again)[1] == structure
+    others = [
+        Described(("x",), x=x, y="y", tag=2),
+        Described(("x",), x=x, y="y"),
+        Described(("x",), x=x, y="y", tag=1, more=1),
+        Described(("x", "y"), x=x, y="y", tag=1),
+        Described((), x=x, y="y", tag=1),
+        Described(("x",), x=x, z="y", tag=1),
+        Described(("x",), x=1, y="y", tag=1),
+    ]
+    structures = [core.flatten(registry, [other, tree[1]])[1] for other in others]
+    for i, (other, each) in enumerate(zip(others, structures, strict=True)):
+        assert testing.match(structure, [other, tree[1]]) is None
+        assert each != structure and all(each != s for s in structures[:i])
+    _, outer = core.tree_flatten(registry, tree, True, None)
+    for other in others[:6]:
+        with pytest.raises(ValueError, match="differs"):
+            outer.flatten_up_to([other, tree[1]])
+
+
+def test_equal_attributes_that_are_described_otherwise(registry: Any) -> None:
+    """What a type is told of an instance is a part of the Structure."""
+    kinds: dict[str, Any] = {
+        "names": (("a", "b"), (), None),
+        "order": (("b", "a"), (), None),
+        "keys": (("a", "b"), (), ((0,), (1,))),
+        "none": (("a", "b"), (), (None, "b")),
+        "static": (("a",), ("b",), None),
+        "custom": None,
+    }
+
+    class Told(Described):
+        def describe(self) -> Any:
+            return kinds[told]
+
+    def custom(x: Any) -> Any:
+        return (x.a, x.b), "aux", lambda *parts: Told(), ((0,), (1,))
+
+    registry = make_registry(flatten_with_keys=custom, flatten_one_level=lambda x: custom(x)[:2])
+    structures = []
+    for told in kinds:
+        tree = object.__new__(Told)
+        vars(tree).update(a=Array(1), b=Array(2))
+        for _ in range(2):
+            structures.append((told, tree, core.flatten(registry, tree)[1]))
+    for told_a, tree, a in structures:
+        for told, _, b in structures:
+            assert (a == b) == (told == told_a)
+        told = told_a
+        _, outer = core.tree_flatten(registry, tree, True, None)
+        outer.flatten_up_to(tree)
+        for told in kinds:
+            if told not in (told_a, "custom") and told_a != "custom":
+                with pytest.raises(ValueError, match="other attributes"):
+                    outer.flatten_up_to(tree)
+
+
+@pytest.mark.parametrize(
+    "answer, error",
+    [
+        (1, TypeError),
+        ((), TypeError),
+        (((), (), None), RuntimeError),
+        ((("x", "y"), (), None), RuntimeError),
+        ((("x", 1), (), None), TypeError),
+        ((["x"], (), None), TypeError),
+        ((("x",), (), ()), TypeError),
+        ((("x",), (), (1,)), TypeError),
+        ((("x",), (), ((1, 2),)), TypeError),
+        ((("x",), (), ([],)), TypeError),
+    ],
+)
+def test_bad_descriptions(answer: Any, error: type[Exception]) -> None:
+    def ask(cls: type, x: Any) -> Any:
+        return ("described", None, lambda y: answer) if cls is Described else classify(cls, x)
+
+    registry = make_registry(classify=ask)
+    x = object.__new__(Described)
+    vars(x).update(x=Array(1))
+    for _ in range(2):
+        with pytest.raises(error):
+            core.flatten(registry, x)
+    _, other = core.tree_flatten(make_registry(), [1], True, None)
+    assert other.num_leaves == 1
+
+
+def test_a_description_that_changes_the_instance(registry: Any) -> None:
+    class Other(Described):
+        pass
+
+    def change(x: Any) -> Any:
+        right = Described.describe(x)
+        act(x)
+        return right
+
+    registry = make_registry(
+        classify=lambda cls, x: (
+            ("described", None, change) if cls is Described else classify(cls, x)
+        )
+    )
+    acts: dict[str, Any] = {
+        "class": lambda x: setattr(x, "__class__", Other),
+        "more": lambda x: vars(x).update(more=1),
+        "less": lambda x: vars(x).pop("x"),
+        "dict": lambda x: setattr(x, "__dict__", {}),
+        "other": lambda x: setattr(x, "__dict__", {"a": 1, "b": 2, "c": 3}),
+    }
+    for name, act in acts.items():
+        found = attempt(core.flatten, registry, [Described(("x",), x=Array(1), y=2)])
+        assert isinstance(found, RuntimeError) or name == "other"
+        act = lambda x: None
+        tree = [Described(("x",), x=Array(1), y=2)]
+        _, outer = core.tree_flatten(registry, tree, True, None)
+        act = acts[name]
+        assert isinstance(attempt(outer.flatten_up_to, tree), (RuntimeError, ValueError))
+
+
+def test_descriptions_that_describe(registry: Any) -> None:
+    """A description flattens an instance that is described alike."""
+
+    class Nested(Described):
+        def describe(self) -> Any:
+            if not inside:
+                inside.append(1)
+                structures.append(core.flatten(registry, Nested(("x",), x=Array(1)))[1])
+            return Described.describe(self)
+
+    inside: list[int] = []
+    structures: list[Any] = []
+    structures.append(core.flatten(registry, Nested(("x",), x=Array(1)))[1])
+    assert structures[0] == structures[1]
+
+
+# ---- details that do not fit ----
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        (),
+        (("x",),),
+        (("x",), (), None, (), "fill"),
+        (("x",), (), None, (), "unheard of", {}),
+        (("x",), (), None, (), "call", {"y": list}),
+        (("x",), (), None, (), "init", {"y": list}),
+        (("x",), (), None, (), "partial", {}),
+        (("x",), (), (), (), "fill", {}),
+        (("x",), (), ("x", "y"), (), "fill", {}),
+        (("x",), (), ([],), (), "fill", {}),
+        (("x",), (), ((1, 2),), (), "fill", {}),
+        ((1,), (), None, (), "fill", {}),
+        (("x",), (1,), None, (), "fill", {}),
+        (("x",), (), None, (), "fill", {1: list}),
+        (["x"], (), None, (), "fill", {}),
+        (("x",), (), None, (), None, {}),
+        (("x",), (), None, None, "fill", {}),
+        (("x",), (), None, (), "fill", None),
+    ],
+)
+def test_bad_details(details: tuple[Any, ...]) -> None:
+    registry = make_registry(
+        classify=lambda cls, x: ("object", None, *details) if cls is Pair else classify(cls, x)
+    )
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError)):
+            core.flatten(registry, Pair(x=Array(1), y=2, tag=3))
+
+
+def test_slots_that_are_shared(registry: Any) -> None:
+    """Two names of one slot, and a slot of a class that is no base."""
+
+    class Alias(Slots):
+        __slots__ = ()
+        z = Slots.x
+        layout = layout(("x", "z"), ("tag",))
+
+    tree = [Alias(x=Array(1), tag=1)]
+    arrays, structure = core.flatten(registry, tree)
+    assert identical(arrays, (tree[0].x, tree[0].x))
+    assert identical(testing.match(structure, tree), arrays)
+    assert structure.unflatten(arrays)[0].z is arrays[0]
+    Alias.z = InitSlots.x  # type: ignore[assignment]
+    for call in (lambda: core.flatten(registry, tree), lambda: testing.match(structure, tree)):
+        with pytest.raises(TypeError):
+            call()
+    Alias.z = Mixed.__dict__["x"]
+    for call in (lambda: core.flatten(registry, tree), lambda: testing.match(structure, tree)):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_types_that_go(registry: Any) -> None:
+    """A class, its kind and the kinds that it has described are freed."""
+    import gc
+    import weakref
+
+    dead = []
+    before = testing.num_types(registry)
+    for i in range(20):
+        for base in (Pair, Slots, Described):
+            cls: Any = type("Mortal", (base,), {"__slots__": ()} if i % 2 else {})
+            tree = cls(x=1, y=2, tag=3)
+            arrays, structure = core.flatten(registry, tree)
+            assert equivalent(structure.unflatten(arrays), tree)
+            dead.append(weakref.ref(cls))
+    del cls, tree, structure
+    gc.collect()
+    assert not any(ref() for ref in dead)
+    assert testing.num_types(registry) <= before + 12

@@ -1,0 +1,209 @@
+"""A dict that an object holds in its own place, and dicts whose keys are compared."""
+
+from typing import Any
+
+import pytest
+from core_support import Array, Frozen, Object, Variable, core, identical, testing
+from object_support import HeldMixed, check_walks, equivalent, layout
+from outcome_support import attempt
+
+# ---- held dicts ----
+
+
+class _Sub(dict):  # type: ignore[type-arg]
+    """A dict of another type, which can be a static leaf."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("value", [None, 1, [1], _Sub(k=1), "text"])
+def test_a_held_value_that_is_no_dict(registry: Any, value: Any) -> None:
+    """Its class is flattened by its functions then."""
+    tree = [Frozen({"k": Array(1)})]
+    _, structure = core.flatten(registry, tree)
+    odd = [Frozen(value)]
+    assert testing.match(structure, odd) is None
+    arrays, other = core.flatten(registry, odd)
+    assert "custom" in [node[0] for node in other._nodes()]
+    assert identical(testing.match(other, odd), arrays)
+    assert other.unflatten(arrays)[0].items == value
+    _, outer = core.tree_flatten(registry, tree, True, None)
+    with pytest.raises(ValueError, match="differs"):
+        outer.flatten_up_to(odd)
+    leaves, other = core.tree_flatten(registry, odd, True, None)
+    assert identical(other.flatten_up_to(odd), leaves)
+
+
+def test_a_held_dict(registry: Any) -> None:
+    a, b = Array("a"), Array("b")
+    tree = [Frozen({"a": a, "b": b})]
+    arrays, structure = core.flatten(registry, tree)
+    assert identical(arrays, (a, b)) and structure._array_paths() == [
+        [(0,), ("a",)],
+        [(0,), ("b",)],
+    ]
+    leaves, outer = core.tree_flatten(registry, tree, True, None)
+    assert outer.paths == ("0.a", "0.b") and identical(leaves, (a, b))
+    for items, expected in (
+        ({"b": b, "a": a}, (a, b)),
+        ({"b": a, "a": b}, (b, a)),
+        ({"a": a}, None),
+        ({"a": a, "c": b}, None),
+        ({"a": a, "b": b, "c": 1}, None),
+        ({"a": a, "b": 1}, None),
+        ({}, None),
+    ):
+        tree[0].items = items
+        found = testing.match(structure, tree)
+        assert found is None if expected is None else identical(found, expected)
+        check_walks(registry, structure, tree)
+    for pattern, expected in (
+        ((("index", 0), ("name", "a")), ["0.a"]),
+        ((("any",), ("any",)), ["0.a", "0.b"]),
+        ((("deep",), ("name", "b")), ["0.b"]),
+        ((("deep",), ("glob", "ab".__contains__)), ["0.a", "0.b"]),
+    ):
+        _, found = core.tree_flatten(registry, [Frozen({"a": a, "b": b})], ("path", pattern), None)
+        assert list(found.paths) == expected
+    with pytest.raises(ValueError, match="inner node"):
+        core.tree_flatten(registry, [Frozen({"a": a})], ("path", (("any",),)), None)
+
+
+def test_the_keys_of_a_variable(registry: Any) -> None:
+    tree = {"a": Variable(Array(1), kind="k"), "b": Variable({"w": Array(2)}, kind="k")}
+    _, outer = core.tree_flatten(registry, tree, True, None)
+    assert outer.paths == ("a", "b.w")
+    _, structure = core.flatten(registry, tree)
+    assert structure._array_paths() == [[("a",)], [("b",), ("w",)]]
+    for pattern, expected in (
+        ((("name", "a"),), ["a"]),
+        ((("any",),), ["a"]),
+        ((("deep",),), ["a", "b.w"]),
+        ((("name", "b"), ("name", "w")), ["b.w"]),
+    ):
+        assert list(core.tree_flatten(registry, tree, ("path", pattern), None)[1].paths) == expected
+    tree["a"].metadata["kind"] = "other"
+    check_all = testing.match(structure, tree)
+    assert check_all is None
+    with pytest.raises(ValueError, match="kind"):
+        outer.flatten_up_to(tree)
+    tree["a"].metadata = {"kind": "k", "more": 1}
+    assert testing.match(structure, tree) is None
+    with pytest.raises(ValueError, match="keys"):
+        outer.flatten_up_to(tree)
+    tree["a"].metadata = [("kind", "k")]
+    assert testing.match(structure, tree) is None
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "value", [{"k": Array(1)}, 1, _Sub(k=1), {"k": Array(1), "l": 2}, {}], ids=str
+)
+def test_a_held_value_that_changes_in_a_walk(registry: Any, value: Any, at: int) -> None:
+    """The property reads another value from the `at`-th time on."""
+
+    class Loud(Object):
+        layout = layout(("items", "x"), held=("items",))
+        count = 0
+
+        @property
+        def items(self) -> Any:
+            Loud.count += 1
+            return self.__dict__["items"] if Loud.count < at else value
+
+        @items.setter
+        def items(self, value: Any) -> None:
+            self.__dict__["items"] = value
+
+    tree = [Loud(items={"k": Array(1)}, x=Array(2)), Array(3)]
+    for call in (
+        lambda: core.flatten(registry, tree)[1].unflatten([Array(0)] * 3),
+        lambda: core.tree_flatten(registry, tree, True, None)[1].flatten_up_to(tree),
+        lambda: testing.match(core.flatten(registry, tree)[1], tree),
+    ):
+        Loud.count = 0
+        found = attempt(call)
+        assert isinstance(found, (RuntimeError, ValueError, tuple, list, type(None)))
+
+
+def test_a_class_that_changes_in_a_walk(registry: Any) -> None:
+    """Reading the held attribute gives the instance another class."""
+
+    class Other(Object):
+        layout = layout(("items",), held=("items",))
+
+    class Loud(Object):
+        layout = layout(("items", "x"), held=("items",))
+
+        @property
+        def items(self) -> Any:
+            self.__class__ = Other
+            return {"k": 1}
+
+    def make() -> Any:
+        new = object.__new__(Loud)
+        vars(new).update(x=Array(1), items={"k": 1})
+        return new
+
+    with pytest.raises(RuntimeError, match="changed its class"):
+        core.flatten(registry, [make()])
+    with pytest.raises(RuntimeError, match="changed its class"):
+        core.tree_leaves(registry, [make()], None)
+    kept, Loud.items = Loud.items, None  # type: ignore[assignment, method-assign]
+    del Loud.items
+    _, structure = core.flatten(registry, [make()])
+    _, outer = core.tree_flatten(registry, [make()], True, None)
+    Loud.items = kept  # type: ignore[method-assign]
+    for call in (lambda: testing.match(structure, [make()]), lambda: outer.flatten_up_to([make()])):
+        with pytest.raises(RuntimeError, match="changed its class"):
+            call()
+
+
+# ---- the keys of dicts ----
+
+
+@pytest.mark.parametrize("wrap", [lambda d: d, Frozen])
+def test_keys_that_are_numbers(registry: Any, wrap: Any) -> None:
+    x, y = Array(1), Array(2)
+    big = 2**70
+    _, structure = core.flatten(registry, wrap({1: x, 0: y}))
+    for keys, fits in (
+        ((0, 1), True),
+        ((1, 0), True),
+        ((True, False), False),
+        ((1, False), False),
+        ((1.0, 0), False),
+        ((1, 2), False),
+        (("1", "0"), False),
+        ((1, 0, 2), False),
+    ):
+        values = {k: x if k == 1 else y for k in keys}
+        found = testing.match(structure, wrap(values))
+        assert (found is not None) == fits
+        assert found is None or identical(found, (y, x))
+        other = core.flatten(registry, wrap(values))[1]
+        assert (other == structure) == fits
+    _, structure = core.flatten(registry, wrap({big: x, -big: y}))
+    assert identical(testing.match(structure, wrap({2**70: x, -(2**70): y})), (y, x))
+    assert testing.match(structure, wrap({2**70: x, -(2**70) - 1: y})) is None
+    _, odd = core.flatten(registry, wrap({True: x, 0: y}))
+    assert testing.match(odd, wrap({1: x, 0: y})) is None
+    assert identical(testing.match(odd, wrap({True: x, 0: y})), (y, x))
+    built = odd.unflatten([y, x])
+    assert any(k is True for k in (built.items if wrap is Frozen else built))
+
+
+def test_dicts_that_are_all_static(registry: Any) -> None:
+    """Each tree gets a copy, which may be changed."""
+    for wrap in (lambda d: d, Frozen, lambda d: HeldMixed(items={}, x=1, meta=d, tag=d)):
+        tree = [Array(0), wrap({"b": 1, "a": "text", "c": 2.5}), wrap({}), wrap({1: 2})]
+        arrays, structure = core.flatten(registry, tree)
+        first = structure.unflatten(arrays)
+        assert equivalent(first, tree)
+        for x in first[1:]:
+            for name in ("items", "meta"):
+                found = x if type(x) is dict else getattr(x, name, {})
+                if type(found) is dict:
+                    found["new"] = 1
+        assert equivalent(structure.unflatten(arrays), tree)
+        assert identical(testing.match(structure, tree), arrays)

@@ -1,0 +1,122 @@
+"""Objects: attributes by name in the ``__dict__`` or in slots.  Each walk sees what `getattr` sees."""
+
+import inspect
+import sys
+from typing import Any
+
+import pytest
+from core_support import Array, Object, Options, Value, core, identical, make_jit, testing
+from hostile_support import NESTS, nest
+from object_support import MAKE, Init, attributes, check_walks, equivalent, example, make_registry
+
+# ---- all walks agree ----
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_the_walks_agree(registry: Any, name: str) -> None:
+    for _ in range(3):  # the first match has found the places of the attributes
+        tree = [example(name), 1]
+        arrays, structure = core.flatten(registry, tree)
+        built = structure.unflatten(arrays)
+        assert equivalent(built, tree) and built[0] is not tree[0]
+        for other in (tree, built):
+            assert identical(testing.match(structure, other), arrays)
+            again, equal = core.flatten(registry, other)
+            assert identical(again, arrays)
+            assert equal == structure and hash(equal) == hash(structure)
+            assert equal._nodes() == structure._nodes() and repr(equal) == repr(structure)
+        leaves, outer = core.tree_flatten(registry, tree, True, None)
+        assert identical(outer.flatten_up_to(built), leaves)
+        assert len(outer.paths) == len(leaves)
+        assert equivalent(outer.unflatten(leaves), tree)
+        assert core.from_parts(registry, Array, *outer._parts(Array)) == outer
+        assert equivalent(core.tree_map(registry, lambda x, y: x, (tree, built), None), tree)
+        parts = core.partition(registry, tree, (("arrays",),), None, None)
+        assert equivalent(core.combine(registry, parts, None, True), tree)
+        if len(set(outer.paths)) == len(outer.paths):
+            outer, *groups = core.partition_dict(registry, tree, True, (("arrays",),), None)
+            assert equivalent(outer.combine(*reversed(groups)), tree)
+        f = make_jit(lambda tree: tree, Options(make_registry()))
+        for other in (tree, tree, built, built):
+            assert equivalent(f(other), tree)
+        assert len(f._parts()[0].variants()) == 1
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_one_difference(registry: Any, name: str) -> None:
+    make = MAKE[name]
+    x, y = Array(1), Array(2)
+    _, structure = core.flatten(registry, make(x, y, "tag"))
+    others = [make(x, y, "other"), make(x, 1, "tag"), make([x], y, "tag"), make(x, None, "tag")]
+    for other in others:
+        for match in (testing.match(structure, other), testing.match(structure, [other])):
+            assert match is None
+        _, different = core.flatten(registry, other)
+        assert different != structure
+    assert identical(
+        testing.match(structure, make(y, x, "tag")), core.flatten(registry, make(y, x, "tag"))[0]
+    )
+    for mutable in (Value(1), [1], 2.5):
+        _, first = core.flatten(registry, make(x, y, Value(1)))
+        found = testing.match(first, make(x, y, mutable))
+        assert (found is not None) == (mutable == Value(1))
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_each_attribute_is_compared(registry: Any, name: str) -> None:
+    """Each attribute in turn gets another value, and loses it."""
+    tree = example(name)
+    if not isinstance(tree, (Object, Init)):
+        pytest.skip("its attributes cannot be set")
+    for attribute in attributes(tree):
+        tree = example(name)
+        arrays, structure = core.flatten(registry, [tree])
+        before = getattr(tree, attribute)
+        object.__setattr__(tree, attribute, {"unlike": 1})
+        check_walks(registry, structure, [tree])
+        assert testing.match(structure, [tree]) is None
+        object.__delattr__(tree, attribute)
+        with pytest.raises(AttributeError):
+            core.flatten(registry, [tree])
+        with pytest.raises(AttributeError):
+            testing.match(structure, [tree])
+        object.__setattr__(tree, attribute, before)
+        assert identical(testing.match(structure, [tree]), arrays)
+        check_walks(registry, structure, [tree])
+
+
+# ---- deep trees ----
+
+
+@pytest.mark.parametrize("name", NESTS)
+@pytest.mark.parametrize("depth", [10, 22, 23, 24, 25, 26, 47, 48, 49, 100])
+def test_deep_matches(registry: Any, name: str, depth: int) -> None:
+    make, _ = NESTS[name]
+    tree, other, deeper = nest(make, depth), nest(make, depth), nest(make, depth + 1)
+    _, structure = core.flatten(registry, [tree, 1])
+    for each in (tree, other):
+        arrays, _ = core.flatten(registry, each)
+        assert identical(testing.match(structure, [each, 1]), arrays)
+        assert testing.match(structure, [each, 2]) is None
+    assert testing.match(structure, [deeper, 1]) is None
+    f = make_jit(lambda tree: tree, Options(make_registry()))
+    for each in (tree, other, tree, deeper, other, *[tree] * 70):
+        found = f(each)
+        assert identical(core.flatten(registry, found)[0], core.flatten(registry, each)[0])
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the recursion limit counts no C code")
+@pytest.mark.parametrize("name", [name for name in NESTS if name not in ("box", "ordered")])
+def test_a_deep_match_runs_no_python_code(registry: Any, name: str) -> None:
+    """It looks at the stack at each 24th level only; a walk that may run code does so at each."""
+    tree = nest(NESTS[name][0], 100)
+    _, structure = core.flatten(registry, tree)
+    arrays = testing.match(structure, tree)
+    before = sys.getrecursionlimit()
+    here = len(inspect.stack(0))
+    try:
+        sys.setrecursionlimit(here + 30)
+        found = testing.match(structure, tree)
+    finally:
+        sys.setrecursionlimit(before)
+    assert identical(found, arrays)
