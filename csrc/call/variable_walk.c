@@ -397,7 +397,7 @@ walk_pytree(FjVariableWalk *w, PyObject *object, FjNodeKind *type_kind)
         Py_DECREF(kind);
     }
     if (result == -2) {
-        if (start_python(w) < 0 || fj_registry_described_kind(type_kind, object, &kind) < 0) {
+        if (start_python(w) < 0 || fj_node_kind_described(type_kind, object, &kind) < 0) {
             return -1;
         }
         Py_ssize_t nodes = kind == NULL ? -1 : find_nodes(kind);

@@ -516,7 +516,7 @@ static int
 walk_described(Walk *w, PyObject *object, FjNodeKind *kind)
 {
     FjNodeKind *described;
-    if (fj_registry_described_kind(kind, object, &described) < 0) {
+    if (fj_node_kind_described(kind, object, &described) < 0) {
         return -1;
     }
     if (described == NULL) {

@@ -315,7 +315,7 @@ is_described_alike(FlattenUpTo *u, const FjNode *node, PyObject *object)
     int result = kind == NULL ? -1
                  : kind->code != FJ_DESCRIBED
                      ? 1
-                     : fj_registry_described_kind(kind, object, &described);
+                     : fj_node_kind_described(kind, object, &described);
     if (kind != NULL && kind->code == FJ_DESCRIBED && result == 0) {
         result = described == fj_node_kind(node);
     }
