@@ -8,8 +8,8 @@ callgrind, with the stand-in for ``jax.jit`` of tests/core/core_support.py, and 
 instructions the C function of each step takes per call, with all functions that it calls.
 
 Counts depend on the compiler, the interpreter and the C library, so instructions.json has bounds
-for each combination.  ``$FILTERJIT_CORE_DIR`` is the folder of the core; .ci/instructions builds
-it.
+for each combination.  Growth needs none: ten times the nodes take ten times the instructions.
+``$FILTERJIT_CORE_DIR`` is the folder of the core; .ci/instructions builds it.
 """
 
 import argparse
@@ -33,6 +33,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 BOUNDS = HERE / "instructions.json"
 TOLERANCE = 0.03
+SIZES = (100, 1_000)  # of the trees that grow
+GROWTH = 0.15  # the part that the allocator may add in a larger tree
 STEPS = {  # the C functions of each step
     "bind": ("fj_bind",),
     "match": ("fj_match_arguments",),
@@ -49,6 +51,11 @@ MALLOC = ("mmap_threshold", "trim_threshold", "top_pad")
 TABLE = 32  # entries in the table of a registry with 6 to 21 types
 Counts = dict[str, int]
 Calls = dict[str, tuple[int, int]]  # by C function: the number of calls, and their instructions
+
+
+def grown(n: int, kind: str) -> str:
+    """The name of a tree of `n` nodes or leaves."""
+    return f"{n:,} {kind}"
 
 
 # ---- under valgrind ----
@@ -140,6 +147,29 @@ def _trees(classes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _growing(classes: dict[str, Any], n: int) -> dict[str, Any]:
+    """Trees of `n` nodes or leaves of one kind, by name."""
+    array = classes["Array"]
+
+    def pairs(name: str) -> list[Any]:
+        return [classes[name](x=array(), y=array(), tag=3) for _ in range(n)]
+
+    def linear(i: int) -> Any:
+        return classes["Linear"](
+            weight=array(), bias=array(), in_features=i, out_features=32, use_bias=True
+        )
+
+    return {
+        "modules": [linear(i) for i in range(n)],
+        "objects": pairs("Pair"),
+        "objects with slots": pairs("Slots"),
+        "tuples": [(array(), i) for i in range(n)],
+        "dicts": [{"x": array(), "y": array(), "tag": 3} for _ in range(n)],
+        "items of a dict": {f"name {i:04}": array() for i in range(n)},
+        "strings": [f"name {i}" for i in range(n)],
+    }
+
+
 def _jit(function: Callable[..., Any], array_type: type) -> Any:
     """A FilterJit whose compiled callable returns the result of its first call."""
     import core_support
@@ -189,6 +219,13 @@ def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
     for i in range(1000):
         many(i, a)
     yield ("look-up",), "1,000 variants", lambda: [many._lookup(i, a) for i in range(1000)]
+    for n in SIZES:
+        for kind, tree in _growing(classes, n).items():
+            jit = _jit(lambda tree: tree, array)
+            name = grown(n, kind)
+            yield ("flatten", "look-up"), name, functools.partial(jit._lookup, tree)
+            trees = itertools.cycle([tree, jit(tree)])
+            yield ("match", "build"), name, lambda jit=jit, trees=trees: jit(next(trees))
 
 
 def perform() -> None:
@@ -301,6 +338,20 @@ def judge(counts: Counts, bounds: Counts) -> tuple[list[str], list[str]]:
     return worse, better
 
 
+def judge_growth(counts: Counts) -> list[str]:
+    """Lists the steps that take more than in proportion to the size of the tree."""
+    small, large = SIZES
+    found: list[str] = []
+    for name, count in counts.items():
+        step, _, tree = name.partition(", ")
+        size, _, kind = tree.partition(" ")
+        if size == f"{large:,}" and (less := counts.get(f"{step}, {grown(small, kind)}")):
+            times = count / less
+            if times > large / small * (1 + GROWTH):
+                found.append(f"{name}: {times:.1f} times the instructions of {small:,}")
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     what = parser.add_mutually_exclusive_group()
@@ -323,6 +374,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not bounds:
         print(f"no bounds for {here}: --update makes them", file=sys.stderr)
     worse, better = judge(counts, bounds)
+    worse += judge_growth(counts)
     for text in better:
         print(f"better: {text}; --update tightens the bound", file=sys.stderr)
     for text in worse:

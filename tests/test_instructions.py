@@ -4,7 +4,7 @@ itself is done by .ci/instructions."""
 import pytest
 
 import count_instructions
-from count_instructions import STEPS, instructions, judge, main, read_calls, table
+from count_instructions import STEPS, instructions, judge, judge_growth, main, read_calls, table
 
 PROFILE = """\
 fl=csrc/call.c
@@ -46,6 +46,13 @@ def test_a_count_over_its_bound_is_reported_with_both_figures():
     worse, better = judge({"same": 1000, "slower": 1031, "within": 1030, "faster": 969}, bounds)
     assert worse == ["slower: 1,031 instructions, +3.1 % of 1,000"]
     assert better == ["faster: 969 instructions, -3.1 % of 1,000"]
+
+
+def test_growth_out_of_proportion_is_reported():
+    small = {"build, 100 dicts": 1000, "match, 100 dicts": 500}
+    assert judge_growth({**small, "build, 1,000 dicts": 11_500, "match, 1,000 dicts": 10}) == []
+    (found,) = judge_growth({**small, "build, 1,000 dicts": 11_501, "look-up, 1,000 variants": 9})
+    assert found == "build, 1,000 dicts: 11.5 times the instructions of 100"
 
 
 def test_the_table_is_aligned():
