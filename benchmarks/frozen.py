@@ -9,7 +9,6 @@
 closure, which has the arrays of the model as constants too. All are timed alternately.
 """
 
-import argparse
 import functools
 import math
 import os
@@ -27,9 +26,10 @@ import jax.tree_util as jtu
 import numpy as np
 from flax import nnx
 
+import command
 import filterjit
 from cases import CASES, arrays_in
-from layout import lay_out, machine, progress
+from layout import lay_out, progress
 from timing import each_awaited, in_batches, interleaved, one_by_one
 
 BATCH = 5e-3  # the least seconds of a batch of calls
@@ -245,38 +245,26 @@ def table_of_sizes(sizes: Sequence[Size], markdown: bool) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Times frozen functions.")
-    parser.add_argument("--quick", action="store_true", help="rough times: 0.5 seconds a model")
-    parser.add_argument(
-        "--markdown", action="store_true", help="print the table of the documentation"
+    parser = command.parser(
+        "Times frozen functions.", quick="0.5 seconds a model", metavar="MODEL", names=MODELS
     )
     parser.add_argument("--sizes", action="store_true", help="matrices by their size instead")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
     options = parser.parse_args(argv)
-    if unknown := set(options.models) - MODELS.keys():
-        parser.error(f"unknown models: {', '.join(unknown)}")
     seconds = 0.25 if options.quick else SECONDS
-    try:
-        if options.sizes:
-            chains = [(c, w) for c in COUNTS for w in WIDTHS if 4 * c * w * w <= MOST]
-            names = progress([f"{count} of {width}" for count, width in chains])
-            sizes = [
-                measure_size(*chain, seconds / 3) for chain, _ in zip(chains, names, strict=True)
-            ]
-            text = table_of_sizes(sizes, options.markdown)
-        else:
-            rows = [
-                measure(MODELS[name](), seconds)
-                for name in progress(options.models or list(MODELS))
-            ]
-            text = table(rows, options.markdown)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(text)
-    print()
-    print(machine())
-    return 0
+
+    def sizes() -> str:
+        chains = [(c, w) for c in COUNTS for w in WIDTHS if 4 * c * w * w <= MOST]
+        names = progress([f"{count} of {width}" for count, width in chains])
+        measured = [
+            measure_size(*chain, seconds / 3) for chain, _ in zip(chains, names, strict=True)
+        ]
+        return table_of_sizes(measured, options.markdown)
+
+    def models() -> str:
+        rows = [measure(MODELS[name](), seconds) for name in progress(options.names)]
+        return table(rows, options.markdown)
+
+    return command.run(sizes if options.sizes else models)
 
 
 if __name__ == "__main__":

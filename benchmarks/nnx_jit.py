@@ -10,7 +10,6 @@ the same program on a flat list of the arrays, which a step returns anew. All ca
 timed alternately, each on a model of its own.
 """
 
-import argparse
 import os
 import sys
 import time
@@ -24,8 +23,9 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+import command
 import filterjit.nnx
-from layout import lay_out, machine, progress
+from layout import lay_out, progress
 from timing import in_a_row, in_batches, interleaved
 
 BATCH = 5e-3  # the least seconds of a batch of calls
@@ -206,34 +206,32 @@ def table(rows: Sequence[Row], markdown: bool) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Times filterjit.nnx.jit and flax.nnx.jit.")
-    parser.add_argument("--quick", action="store_true", help="rough times")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown")
-    parser.add_argument("sizes", nargs="*", type=int, metavar="VARIABLES", help="10, 64 and 384")
-    options = parser.parse_args(argv)
+    options = command.parser(
+        "Times filterjit.nnx.jit and flax.nnx.jit.",
+        quick="0.5 seconds a row",
+        metavar="VARIABLES",
+        names=map(str, SIZES),
+    ).parse_args(argv)
     seconds = 0.5 if options.quick else SECONDS
-    sizes = options.sizes or SIZES
+    sizes = [int(name) for name in options.names]
     kinds = {"inference": calls_that_read, "Adam step": calls_that_train}
-    rows = []
-    try:
+
+    def measured() -> str:
+        rows = []
         for name in progress([f"{kind}, {size} Variables" for kind in kinds for size in sizes]):
             kind, _, size = name.partition(", ")
             rows.append(measure(name, kinds[kind](int(size.split()[0])), seconds))
         first = first_calls(sizes[0], 1 if options.quick else 5)
         changed = statics_that_change(sizes[0], seconds)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(table(rows, options.markdown))
-    print()
-    print(
-        f"A first call of {sizes[0]} Variables takes {first['ours'] / first['nnx']:.2f} of "
-        f"nnx.jit's time ({first['ours_tree'] / first['nnx_tree']:.2f} with graph=False). Where a "
-        f"static attribute alternates, a hit takes {changed:.2f} of the time that it takes without."
-    )
-    print()
-    print(machine())
-    return 0
+        return (
+            f"{table(rows, options.markdown)}\n\n"
+            f"A first call of {sizes[0]} Variables takes {first['ours'] / first['nnx']:.2f} of "
+            f"nnx.jit's time ({first['ours_tree'] / first['nnx_tree']:.2f} with graph=False). "
+            f"Where a static attribute alternates, a hit takes {changed:.2f} of the time that it "
+            "takes without."
+        )
+
+    return command.run(measured)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ where the program returns one number, so that the call only takes the tree apart
 returns the tree with new arrays, so that the call also builds one. All are timed alternately.
 """
 
-import argparse
 import dataclasses
 import functools
 import os
@@ -30,8 +29,9 @@ import jax.tree_util as jtu
 import optax
 from flax import nnx
 
+import command
 import filterjit
-from layout import lay_out, machine, progress
+from layout import lay_out, progress
 from pictures import SERIES, save
 from timing import in_a_row, in_batches, interleaved
 
@@ -241,36 +241,30 @@ def plot(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Times trees of several kinds of nodes.")
-    parser.add_argument("--quick", action="store_true", help="rough times: 0.5 seconds a tree")
-    parser.add_argument(
-        "--markdown", action="store_true", help="print the table of the documentation"
+    parser = command.parser(
+        "Times trees of several kinds of nodes.",
+        quick="0.5 seconds a tree",
+        metavar="TREE",
+        names=TREES,
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the growth instead")
-    parser.add_argument("trees", nargs="*", metavar="TREE", help=", ".join(TREES))
     options = parser.parse_args(argv)
-    if unknown := set(options.trees) - TREES.keys():
-        parser.error(f"unknown trees: {', '.join(unknown)}")
     seconds = 0.25 if options.quick else SECONDS
-    try:
-        if options.plot:
-            sizes = progress([f"{kind} {size}" for kind in GROWTH for size in SIZES])
-            grown: dict[str, list[Row]] = {kind: [] for kind in GROWTH}
-            for name in sizes:
-                kind, _, size = name.rpartition(" ")
-                grown[kind].append(measure(name, GROWTH[kind](int(size)), seconds))
-            plot(grown, options.plot)
-            rows = [row for measured in grown.values() for row in measured]
-        else:
-            names = progress(options.trees or list(TREES))
-            rows = [measure(TREES[name][0], TREES[name][1](), seconds) for name in names]
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(table(rows, options.markdown))
-    print()
-    print(machine())
-    return 0
+
+    def growth() -> list[Row]:
+        grown: dict[str, list[Row]] = {kind: [] for kind in GROWTH}
+        for name in progress([f"{kind} {size}" for kind in GROWTH for size in SIZES]):
+            kind, _, size = name.rpartition(" ")
+            grown[kind].append(measure(name, GROWTH[kind](int(size)), seconds))
+        plot(grown, options.plot)
+        return [row for measured in grown.values() for row in measured]
+
+    def trees() -> list[Row]:
+        return [
+            measure(TREES[name][0], TREES[name][1](), seconds) for name in progress(options.names)
+        ]
+
+    return command.run(lambda: table(growth() if options.plot else trees(), options.markdown))
 
 
 if __name__ == "__main__":

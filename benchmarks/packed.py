@@ -14,7 +14,6 @@ treat all numbers alike. All are timed alternately: until a call returns, and in
 its last result.
 """
 
-import argparse
 import functools
 import os
 import sys
@@ -33,9 +32,10 @@ import jax.tree_util as jtu
 import optax
 from jax.flatten_util import ravel_pytree
 
+import command
 import filterjit
 from cases import Transformer
-from layout import lay_out, machine, progress
+from layout import lay_out, progress
 from pictures import SERIES, save
 from timing import in_a_row, in_batches, interleaved, last_awaited, one_by_one
 
@@ -332,36 +332,33 @@ def grid_table(rows: Mapping[str, Sequence[Sequence[Row]]], markdown: bool) -> s
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Times training steps with a packed state.")
-    parser.add_argument("--quick", action="store_true", help="rough times: 0.25 seconds a program")
-    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
+    parser = command.parser(
+        "Times training steps with a packed state.",
+        quick="0.25 seconds a program",
+        metavar="TASK",
+        names=TASKS,
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="plot when it pays instead")
-    parser.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join(TASKS))
     options = parser.parse_args(argv)
-    if unknown := set(options.tasks) - TASKS.keys():
-        parser.error(f"unknown tasks: {', '.join(unknown)}")
     seconds = 0.25 if options.quick else SECONDS
-    try:
-        if options.plot:
-            measured = grid(seconds / 4)
-            plot(measured, options.plot)
-            print(grid_table(measured, options.markdown))
-        else:
-            names = options.tasks or list(TASKS)
-            # First, since a process with many programs collects garbage for longer.
-            found = conversions(TASKS[names[0]](), seconds)
-            rows = [measure(TASKS[name](), seconds) for name in progress(names)]
-            print(table(rows, options.markdown))
-            print()
-            for ours, flat in (("pack", "arguments"), ("unpack", "results")):
-                ratio = found[ours] / found[flat]
-                print(f"`{ours}` of {names[0]}: {found[ours] * 1e6:,.0f} us, {ratio:.2f} of flat")
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print()
-    print(machine())
-    return 0
+
+    def when_it_pays() -> str:
+        measured = grid(seconds / 4)
+        plot(measured, options.plot)
+        return grid_table(measured, options.markdown)
+
+    def steps() -> str:
+        first = options.names[0]
+        # Before the steps, since a process with many programs collects garbage for longer.
+        found = conversions(TASKS[first](), seconds)
+        rows = [measure(TASKS[name](), seconds) for name in progress(options.names)]
+        lines = [table(rows, options.markdown), ""]
+        for ours, flat in (("pack", "arguments"), ("unpack", "results")):
+            ratio = found[ours] / found[flat]
+            lines.append(f"`{ours}` of {first}: {found[ours] * 1e6:,.0f} us, {ratio:.2f} of flat")
+        return "\n".join(lines)
+
+    return command.run(when_it_pays if options.plot else steps)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ take the arrays where they are placed. All calls of a case are timed alternately
 devices.
 """
 
-import argparse
 import functools
 import os
 import sys
@@ -28,8 +27,9 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import cases
+import command
 import filterjit
-from layout import lay_out, machine, progress
+from layout import lay_out, progress
 from timing import in_batches, interleaved, one_by_one
 
 BATCH = 5e-3  # the least seconds of a batch of calls
@@ -122,24 +122,19 @@ def table(rows: Sequence[Row], markdown: bool) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Times calls with shardings on eight devices.")
-    parser.add_argument("--quick", action="store_true", help="rough times: 1 second a case")
-    parser.add_argument("--markdown", action="store_true", help="print the table of the README")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    options = parser.parse_args(argv)
-    if unknown := set(options.cases) - CASES.keys():
-        parser.error(f"unknown cases: {', '.join(unknown)}")
+    options = command.parser(
+        "Times calls with shardings on eight devices.",
+        quick="1 second a case",
+        metavar="CASE",
+        names=CASES,
+    ).parse_args(argv)
     seconds = 1.0 if options.quick else SECONDS
-    try:
-        names = progress(options.cases or list(CASES))
-        rows = [measure(CASES[name](), seconds) for name in names]
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(table(rows, options.markdown))
-    print()
-    print(machine())
-    return 0
+
+    def measured() -> str:
+        rows = [measure(CASES[name](), seconds) for name in progress(options.names)]
+        return table(rows, options.markdown)
+
+    return command.run(measured)
 
 
 if __name__ == "__main__":

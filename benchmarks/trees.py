@@ -5,8 +5,6 @@
 Each row compares two calls that do the same. They run alternately in one process.
 """
 
-import argparse
-import contextlib
 import dataclasses
 import functools
 import importlib.util
@@ -22,9 +20,10 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
+import command
 import filterjit
 from cases import CASES, Call
-from layout import lay_out, machine, progress
+from layout import lay_out, progress
 from timing import in_a_row, in_batches, interleaved
 
 BATCH = 2e-2  # the least seconds of a batch of calls: several calls even of the slow functions
@@ -260,29 +259,26 @@ def _time(value: float) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints the table, and returns the exit status."""
-    parser = argparse.ArgumentParser(description="Times filterjit's functions on trees.")
-    parser.add_argument("--quick", action="store_true", help="rough times: 0.3 seconds each")
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PAIRS))
-    options = parser.parse_args(argv)
-    for name in options.names:
-        if name not in PAIRS:
-            parser.error(f"unknown name {name!r}: choose from {', '.join(PAIRS)}")
-    lines = [["what", "filterjit, µs", "peer", "peer, µs", "peer / filterjit"]]
-    for name in progress([n for n in options.names or PAIRS if n not in MISSING]):
-        pair = PAIRS[name]()
-        time, of_peer = measure(pair, 0.3 if options.quick else 4.0)
-        lines.append([pair.what, _time(time), pair.peer, _time(of_peer), f"{of_peer / time:#.3g}x"])
-    print(lay_out(lines, markdown=options.markdown))
-    if MISSING:
-        print(f"Left out, because their peers are not installed: {', '.join(MISSING)}.")
-    print(f"\nBest of many batches. {machine()}", flush=True)
-    return 0
+    options = command.parser(
+        "Times filterjit's functions on trees.",
+        quick="0.3 seconds each",
+        metavar="NAME",
+        names=[name for name in PAIRS if name not in MISSING],
+    ).parse_args(argv)
+
+    def measured() -> str:
+        lines = [["what", "filterjit, µs", "peer", "peer, µs", "peer / filterjit"]]
+        for name in progress(options.names):
+            pair = PAIRS[name]()
+            time, of_peer = measure(pair, 0.3 if options.quick else 4.0)
+            ratio = f"{of_peer / time:#.3g}x"
+            lines.append([pair.what, _time(time), pair.peer, _time(of_peer), ratio])
+        missing = f"Left out, because their peers are not installed: {', '.join(MISSING)}."
+        text = lay_out(lines, markdown=options.markdown)
+        return f"{text}\n{missing}" if MISSING else text
+
+    return command.run(measured)
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(AttributeError):
-        sys.stdout.reconfigure(errors="replace")  # some encodings have no µ
-    with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(main())
-    sys.exit(130)
+    sys.exit(main())
