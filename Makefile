@@ -7,7 +7,7 @@
 # and for those who work on it:
 #
 #   make test-slow the tests that `make test` leaves out
-#   make test-core the tests of the C core, which need neither JAX nor Equinox: half a minute
+#   make test-core the tests of the C core, which need neither JAX nor Equinox: under a minute
 #   make lint      formatting, layers, types and stubs
 #   make docs      builds the site into build/site; a warning or a broken link is an error
 #   make bench     the tables of docs/benchmarks.md: filterjit and its peers, as ratios
@@ -100,4 +100,4 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist python/*.egg-info python/filterjit/*.so
+	rm -rf $(VENV) build dist demo.svg demo.png python/*.egg-info python/filterjit/*.so

@@ -93,7 +93,7 @@ README: dict[str, str] = {
         "parity/test_freeze.py::test_a_deleted_array"
     ),
     "The programs are freed with the function": ("parity/test_freeze.py::test_nothing_outlives_it"),
-    "over 256 KiB they warn": "parity/test_freeze.py::test_large_constants_warn",
+    "`freeze` warns of those over 256 KiB": "parity/test_freeze.py::test_large_constants_warn",
     "on several devices stay arguments": (
         "parity/test_freeze.py::test_devices_and_hoisted_constants"
     ),
@@ -105,7 +105,7 @@ README: dict[str, str] = {
     "Or no change at all.": "install/test_run.py::test_script",
     "reaches children": HERE + "test_install_reaches_children_that_import_the_main_module",
     "A wheel needs no compiler": "make wheels",
-    "Equinox's own tests pass": ".ci/equinox_tests",
+    "Equinox's own tests, but for those of speed, pass": ".ci/equinox_tests",
     "So do Flax's tests of NNX": ".ci/flax_tests",
     "JAX's own tests of shardings": ".ci/jax_pjit_tests",
     "Calls with arrays on eight devices": "python benchmarks/sharded.py",
@@ -121,8 +121,8 @@ README: dict[str, str] = {
     "are five programs": "parity/test_statics.py::test_five_variants",
     "one value's program answers": "parity/test_statics.py::test_equinox_shares_equal_values",
     "the same rule wherever": "parity/test_static_types.py::test_one_program_for_each_value",
-    "It notices a change in place": "parity/test_static_types.py::test_changed_in_place",
-    "It does not notice it": HERE + "test_changes_that_are_noticed",
+    "filterjit notices a change in place": "parity/test_static_types.py::test_changed_in_place",
+    "It does not notice a change": HERE + "test_changes_that_are_noticed",
     "a rule that takes no array, and a spec that does not fit": (
         "sharding/eight_rules.py::test_errors"
     ),
@@ -153,7 +153,7 @@ README: dict[str, str] = {
     "unless the instance is a pytree": (
         "parity/test_lifetimes.py::test_instances_that_cannot_hold_programs"
     ),
-    "each jitted function has at most": (
+    "each jitted function keeps those of at most": (
         "safety/test_memory.py::test_the_least_recently_used_variant_is_evicted"
     ),
     "(4096)": "explain/test_clearing.py::test_cache_info",

@@ -12,24 +12,25 @@
  * version:
  *
  * - Inline values are laid out alike in 3.13 and 3.14.  They are the attributes of the
- * instance as long as `valid` is set.  A `__dict__` that exists then is a split dict with
- * these very values (`embedded`), so each change is seen in both.  CPython clears `valid` when
- * the dict is replaced, and when it gets a key that cannot be shared.
+ *   instance as long as `valid` is set.  A `__dict__` that exists then is a split dict
+ *   with these very values (`embedded`), so each change is seen in both.  CPython clears
+ *   `valid` when the dict is replaced, and when it gets a key that cannot be shared.
  * - `capacity` is the number of keys that the type could share when the instance was
- * allocated. This number never grows, and it bounds the index of every key, so a place that
- * was found is below the capacity of all instances, also of those that were allocated earlier.
- * A type with more than 30 fields (SHARED_KEYS_MAX_SIZE) shares the first ones only.  An
- * instance with all of them has a combined dict, and its inline values are not valid.
+ *   allocated.  This number never grows, and it bounds the index of every key, so a place
+ *   that was found is below the capacity of all instances, also of those that were
+ *   allocated earlier.  A type with more than 30 fields (SHARED_KEYS_MAX_SIZE) shares the
+ *   first ones only.  An instance with all of them has a combined dict, and its inline
+ *   values are not valid.
  * - tp_version_tag changes when the class or a base of it changes, and no version is used
- * twice. 3.13 and 3.14 give a class at most 1000 versions, and 0 after that; 0 never counts as
- * known. _PyType_Lookup assigns a version and returns a borrowed reference.
+ *   twice.  3.13 and 3.14 give a class at most 1000 versions, and 0 after that; 0 never
+ *   counts as known.  _PyType_Lookup assigns a version and returns a borrowed reference.
  * - In 3.14 an argument may be borrowed from a local variable of the caller
- * (LOAD_FAST_BORROW), and has one reference fewer than before.  The core never asks whether a
- * reference is the only one.  The variable holds the argument until the call returns: a frame
- * keeps values that are overwritten through `f_locals`.
+ *   (LOAD_FAST_BORROW), and has one reference fewer than before.  The core never asks
+ *   whether a reference is the only one.  The variable holds the argument until the call
+ *   returns: a frame keeps values that are overwritten through `f_locals`.
  * - Reference counts are deferred only in builds without a GIL, which are not supported.
- * - Immortal objects get no references from fj_compat_add_references.  Of other objects, 3.14
- *   keeps the count in 32 bits beside flags, which Py_SET_REFCNT leaves as they are.
+ * - Immortal objects get no references from fj_compat_add_references.  Of other objects,
+ *   3.14 keeps the count in 32 bits beside flags, which Py_SET_REFCNT leaves as they are.
  *
  * Nothing in this file runs Python code.
  */

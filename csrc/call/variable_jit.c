@@ -5,7 +5,7 @@
  *   1. looks at the guards: attributes that must have certain values, such as the current
  *      trace of JAX, which must be that of the top level;
  *   2. calls the FilterJit, which returns (result, indices, values), and while it does so,
- * when the arguments have been bound and matched, collects the Variables in them
+ *      when the arguments have been bound and matched, collects the Variables in them
  *      (variable_walk.c);
  *   3. stores the values in the Variables with these indices.  Where a Variable holds a number
  *      or an array of NumPy, which upstream makes an array of JAX, `_settle` does so.
@@ -40,7 +40,7 @@ typedef struct {
     PyTypeObject *variable_type;
     PyTypeObject *key_type;
     Py_ssize_t raw_value; /* the offset of a Variable's slot */
-    PyObject *guards;     /* tuple of (object, name of an attribute, value) */
+    PyObject *guards;     /* tuple of (object, name of an attribute, value, reason) */
     PyObject *escape;     /* a class of exceptions */
     PyObject *reason;     /* why every call is handed over, or NULL */
     int graph;

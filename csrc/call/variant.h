@@ -53,7 +53,7 @@ typedef struct {
     PyObject_HEAD FjStructure *function; /* Structure of the function itself */
     FjStructure *structure;              /* Structure of the arguments */
     PyObject *call;                      /* NULL until compiled */
-    FjMemo *memo;                        /* of the largest argument, or NULL */
+    FjMemo *memo;                        /* of its large arguments, or NULL */
     FjTrace *traces;                     /* only ever appended to */
     Py_ssize_t num_traces;
     Py_ssize_t traces_capacity;

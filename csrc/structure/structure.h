@@ -180,7 +180,7 @@ typedef struct {
     /* An object that is made when it is first needed; owned, or NULL:
      *
      * - DICT with FJ_NODE_PLAIN_KEYS: a dict with the keys of the node, each mapped to None,
-     * or to its value where all values are statics.  build.c makes new dicts by copying it.
+     *   or to its value where all values are statics.  build.c makes new dicts by copying it.
      * - Any other node, once the Structure has been hashed: the frozen copy of the value that
      *   fj_structure_value returns (statics.h), if freezing it made a copy. */
     PyObject *cached;

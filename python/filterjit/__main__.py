@@ -64,9 +64,9 @@ def _add_run(commands: Any) -> None:
         usage="%(prog)s [-h] [--report] [--explain] [--html FILE] (SCRIPT | -m MODULE) [argument ...]",
         description=(
             "Runs a script or a module as python does, but replaces equinox.filter_jit by "
-            "filterjit.filter_jit, also in the libraries that the program uses and in the children "
-            "that it starts with multiprocessing. SCRIPT may be a folder or a zip file with a "
-            "__main__.py, or - for standard input."
+            "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
+            "the program uses and in the children that it starts with multiprocessing. SCRIPT may "
+            "be a folder or a zip file with a __main__.py, or - for standard input."
         ),
     )
     parser.add_argument(

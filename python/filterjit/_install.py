@@ -9,8 +9,8 @@ Of Flax, ``flax.nnx.jit`` and ``flax.nnx.compat.jit`` become `filterjit.nnx.jit`
 they returned before stay as they are.
 
 `install` imports neither Equinox nor Flax. If the program has not imported one of them yet, an
-import hook makes the changes when it does. JAX is not imported either, so that the program can set JAX's options after
-`install`.
+import hook makes the changes when it does. JAX is not imported either, so that the program can set
+JAX's options after `install`.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The C core for its tests, with ordinary leaves and nodes, and a stand-in for its Python side.
 
-This file does not import JAX, Equinox, NumPy, or ``filterjit/__init__.py``, which imports them.
+This file imports neither JAX nor the package ``filterjit``: it loads the extensions by their paths.
 """
 
 from __future__ import annotations

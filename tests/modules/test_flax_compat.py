@@ -26,7 +26,7 @@ def names_used() -> list[Name]:
     """Returns the names that `_flax_compat` looks up."""
     tree = ast.parse(Path(_flax_compat.__file__).read_text())
     calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call)]
-    found = [x for x in calls if isinstance(x.func, ast.Name) and x.func.id == "_loaded"]
+    found = [x for x in calls if isinstance(x.func, ast.Name) and x.func.id == "loaded"]
     return list(dict.fromkeys(tuple(ast.literal_eval(arg) for arg in x.args) for x in found))
 
 
@@ -85,9 +85,9 @@ LOST: dict[str, set[str]] = {
 
 @pytest.mark.parametrize("name", names_used(), ids=".".join)
 def test_without_a_name(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = _flax_compat._loaded
+    loaded = _flax_compat.loaded
     assert loaded(*name) is not None
-    monkeypatch.setattr(_flax_compat, "_loaded", lambda *n: None if n == name else loaded(*n))
+    monkeypatch.setattr(_flax_compat, "loaded", lambda *n: None if n == name else loaded(*n))
     lost = LOST[name[-1]]
     assert kinds() == {key: "custom" if key in lost else kind for key, kind in NATIVE.items()}
 
@@ -257,7 +257,7 @@ def test_classes_of_flax_without_any_name() -> None:
         import sys
         from filterjit._base import _flax_compat
         if sys.argv[1] == "without":
-            _flax_compat._loaded = lambda *names: None
+            _flax_compat.loaded = lambda *names: None
         import jax
         from flax import nnx
         from flax.core import FrozenDict

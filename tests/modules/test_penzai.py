@@ -269,7 +269,7 @@ def test_a_struct_with_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
     cls = new_class()
     original = struct.is_pytree_node_field
-    monkeypatch.setattr(_other_compat, "_loaded", lambda module, name: (
+    monkeypatch.setattr(_other_compat, "loaded", lambda module, name: (
         pz.Struct if name == "Struct" else lambda field: not original(field)
     ))  # fmt: skip
     assert check_exact(lambda: [cls(X, s) for s in (1, 2, 1)], kind="custom") == 2
@@ -280,9 +280,9 @@ def test_a_struct_with_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["Struct", "is_pytree_node_field"])
 def test_without_a_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: Callable[..., Any] = _other_compat._loaded
+    loaded: Callable[..., Any] = _other_compat.loaded
     assert loaded("penzai.core.struct", name) is not None
-    monkeypatch.setattr(_other_compat, "_loaded", lambda *n: None if n[-1] == name else loaded(*n))
+    monkeypatch.setattr(_other_compat, "loaded", lambda *n: None if n[-1] == name else loaded(*n))
     cls = new_class()
     trees = lambda: [cls(X, s) for s in (1, -1, -2, True, 1)]
     assert check_exact(trees, kind="custom") == 4

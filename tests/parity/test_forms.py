@@ -182,6 +182,20 @@ def test_refused_jitkwargs(name: str) -> None:
     check_error(lambda jit: jit(**{name: 0})(scale), ValueError, "`jitkwargs` cannot contain")
 
 
+def test_donate_argnames_is_refused() -> None:
+    """Equinox passes it on, and the flat function has no argument of that name."""
+    with pytest.raises(ValueError, match="'donate_argnames' is refused too"):
+        filterjit.filter_jit(scale, donate_argnames="x")
+
+
+@pytest.mark.parametrize(
+    ("option", "bad"), [("functions", "code"), ("same_on_all_processes", "no"), ("maxsize", 0)]
+)
+def test_bad_options_are_named(option: str, bad: Any) -> None:
+    with pytest.raises(ValueError, match=rf"{option}=...\)` must be .*, not {bad!r}"):
+        filterjit.filter_jit(scale, **{option: bad})
+
+
 @pytest.mark.parametrize("name", ["default", "fn", "args", "kwargs", "out"])
 def test_deprecated_jitkwargs(name: str) -> None:
     check_error(lambda jit: jit(scale, **{name: 1}), ValueError, f"^{name} is deprecated")

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import cases
 import filterjit
@@ -188,8 +189,19 @@ def test_its_signature_and_its_errors() -> None:
 def test_an_argument_called_max_bytes() -> None:
     f = filter_jit(lambda max_bytes, x: max_bytes * x)
     assert comparable(f.freeze(X)(X)) == comparable(X * X)
-    with pytest.raises(ValueError, match="must not be negative: -1"):
-        f.freeze(X, max_bytes=-1)
+    for bad in (-1, math.nan, True, "x"):
+        with pytest.raises(ValueError, match=f"None or a number of at least 0, not {bad!r}"):
+            f.freeze(X, max_bytes=bad)
+
+
+def test_shardings_are_refused() -> None:
+    mesh = jax.make_mesh((1,), ("data",))
+    for options in ({"in_shardings": P()}, {"out_shardings": P("data")}, {}):
+        f = filter_jit(lambda x, y: x * y, mesh=mesh, **options)
+        with pytest.raises(ValueError, match="`freeze` takes no function with in_shardings"):
+            f.freeze(X)
+    f = filter_jit(lambda x, y: x * y, same_on_all_processes=True)
+    assert f.freeze(X)._options.same_on_all_processes
 
 
 def test_methods() -> None:

@@ -58,8 +58,8 @@ _SCHEMA: dict[str, type] = {
 #         saved it, the number of processes, and the process of each of the devices
 # What reading a malformed header may raise.
 _MALFORMED_ERRORS = (
-    AssertionError, AttributeError, IndexError, KeyError, LookupError, MemoryError, OverflowError,
-    RecursionError, TypeError, ValueError, struct.error,
+    AssertionError, AttributeError, LookupError, MemoryError, OverflowError, RecursionError,
+    TypeError, ValueError, struct.error,
 )  # fmt: skip
 
 

@@ -61,10 +61,13 @@ def load(
     """
     path = os.fsdecode(path)
     given = devices.devices.flat if isinstance(devices, jax.sharding.Mesh) else devices
-    given = None if given is None else list(given)
+    try:
+        given = None if given is None else list(given)
+    except TypeError:
+        given = [devices]  # is refused below
     for device in given or ():
         if not isinstance(device, jax.Device):
-            raise TypeError(f"`load(..., devices=...)` must be devices or a mesh, not {devices!r}")
+            raise TypeError(f"`load(..., devices=...)` must be devices or a mesh, not {devices!r}.")
     header, blobs = _file.read(path)
     try:
         if isinstance(devices, jax.sharding.Mesh):

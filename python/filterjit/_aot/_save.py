@@ -31,7 +31,10 @@ def save(
     portable: bool,
     platforms: Sequence[str] | None,
 ) -> None:
-    """Saves a compiled function, as `CompiledDetails.save` says; `stage` is the ``jax.stages.Compiled`` of `prepared`."""
+    """Saves a compiled function, as `CompiledDetails.save` says.
+
+    `stage` is the ``jax.stages.Compiled`` of `prepared`.
+    """
     path = os.fsdecode(path)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")

@@ -3,6 +3,16 @@
 from typing import Any
 
 
+class _NotGiven:
+    """The type of the default of an argument for which each value, None too, has a meaning."""
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+NOT_GIVEN = _NotGiven()
+
+
 def positive_int(option: str, value: Any, *, or_none: bool = False) -> None:
     """Raises ValueError if `value` is not a positive int; ``True`` is no int here.
 

@@ -105,16 +105,18 @@ def jit_id_of(variant: _core.Variant | None) -> bytes:
     return jit_id
 
 
+def is_deleted(x: Any) -> bool:
+    """Returns whether `x` is an array whose memory was freed or given to a program."""
+    is_array = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
+    return is_array and x.is_deleted()
+
+
 def name_deleted(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any]
 ) -> BaseException:
     """Adds a note to `exception` that names the arguments whose arrays were deleted."""
     paths = array_paths(variant.function, variant.structure)
-    deleted = [
-        format_path(path)
-        for path, x in zip(paths, arrays, strict=True)
-        if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and x.is_deleted()
-    ]
+    deleted = [format_path(path) for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
     if deleted:
         exception.add_note(
             f"(deleted, or donated to an earlier call: argument {', '.join(deleted)})"

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax.tree_util as jtu
 
-from ._jax_compat import private_attribute, registered_flatten, registered_unflatten
+from ._jax_compat import loaded, registered_flatten, registered_unflatten
 
 Description = tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...] | None]
 
@@ -38,11 +38,6 @@ class Layout:
     makers: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)
 
 
-def _loaded(module: str, *names: str) -> Any:
-    """Returns ``module.names[0].names[1]...`` if the module is imported and has it, else None."""
-    return private_attribute(sys.modules.get(module), *names)
-
-
 def _none() -> None:
     return None
 
@@ -52,24 +47,24 @@ def layout(cls: type) -> Layout | None:
     for other classes. It also knows ``jax.tree_util.Partial``."""
     if cls is jtu.Partial and cls.__base__ is functools.partial:
         return Layout(("args", "keywords"), ("func",), ((0,), (1,), "func"), mode="partial")
-    if cls is _loaded("flax.core.frozen_dict", "FrozenDict"):
+    if cls is loaded("flax.core.frozen_dict", "FrozenDict"):
         return Layout(("_dict",), (), (None,), held=("_dict",), makers={"_hash": _none})
-    state = _loaded("flax.nnx.statelib", "State")
+    state = loaded("flax.nnx.statelib", "State")
     if isinstance(state, type) and issubclass(cls, state) and _has_own(cls, state, "__init__"):
         return Layout(("_mapping",), (), (None,), held=("_mapping",))
-    trace_state = _loaded("flax.nnx.tracers", "TraceState")
+    trace_state = loaded("flax.nnx.tracers", "TraceState")
     if trace_state is None:
         return None
     makers = {"_trace_state": trace_state}
-    variable = _loaded("flax.nnx.variablelib", "Variable")
-    flatten = _loaded("flax.nnx.variablelib", "_variable_flatten")
+    variable = loaded("flax.nnx.variablelib", "Variable")
+    flatten = loaded("flax.nnx.variablelib", "_variable_flatten")
     if isinstance(variable, type) and issubclass(cls, variable):
         if registered_flatten(cls) is flatten is not None and _has_own(cls, variable, "_new"):
             metadata = "_var_metadata"
             keys = (None, "metadata")
             return Layout(("_raw_value",), (metadata,), keys, held=(metadata,), makers=makers)
         return None
-    if cls is _loaded("flax.nnx.pytreelib", "PytreeState"):
+    if cls is loaded("flax.nnx.pytreelib", "PytreeState"):
         names = ("_initializing", "_is_setup")
         return Layout((), names, ("initializing", "is_setup"), makers=makers)
     return None
@@ -86,7 +81,7 @@ def describer(cls: type) -> Callable[[Any], Description | None] | None:
     """Returns a function that tells which attributes of an instance of a ``flax.nnx.Pytree`` are
     children and which are static, or None for an instance of which it is not sure. Returns None
     for other classes."""
-    base = _loaded("flax.nnx.pytreelib", "Pytree")
+    base = loaded("flax.nnx.pytreelib", "Pytree")
     mapping_type = hashable_mapping()
     if not (isinstance(base, type) and issubclass(cls, base) and mapping_type):
         return None
@@ -135,7 +130,7 @@ def _describe(flatten: Any, mapping_type: Any, x: Any) -> Description | None:
 def hashable_mapping() -> Callable[[Mapping[Any, Any]], Any] | None:
     """Returns the type of the mappings in which Flax says of attributes whether they are data, if
     Flax is imported."""
-    found = _loaded("flax.typing", "HashableMapping")
+    found = loaded("flax.typing", "HashableMapping")
     return found if isinstance(found, type) else None
 
 

@@ -105,9 +105,9 @@ class CallHooks(Protocol):
         """Prepares for a program that can raise while it runs.
 
         When: before each call of a variant that has a trace for which `inspect_new_trace` returned
-        True, or has not returned an answer yet. What the hook sets up for the call, it undoes in a function that it gives to
-        ``variant.defer``; the C core runs such functions when the call is over, also if the hook
-        raised.
+        True, or has not returned an answer yet. What the hook sets up for the call, it undoes in
+        a function that it gives to ``variant.defer``; the C core runs such functions when the call
+        is over, also if the hook raised.
 
         Raises: anything; the program does not run.
         """
@@ -159,10 +159,10 @@ class MethodHooks(Protocol):
     """What the methods of a FilterJit and of a bound method forward to (csrc/call/hook_method.c).
 
     ``f.lower(*args, **kwargs)`` calls ``options.lower(f, *args, **kwargs)``. For a bound method
-    with the instance ``x``, ``lower``, ``trace``, ``eval_shape``, ``freeze`` and ``explain`` do the same with
-    the FilterJit that it binds, and with ``x`` as the first argument; its ``warm_up`` passes the
-    bound method itself. The C core returns results and passes on exceptions as they are; the types
-    of the results are those of the methods in ``_core.pyi``.
+    with the instance ``x``, ``lower``, ``trace``, ``eval_shape``, ``partial``, ``freeze`` and
+    ``explain`` do the same with the FilterJit that it binds, and with ``x`` as the first argument;
+    its ``warm_up`` passes the bound method itself. The C core returns results and passes on
+    exceptions as they are; the types of the results are those of the methods in ``_core.pyi``.
 
     `f` is positional-only, so that a user's argument may be called ``f`` or ``self``.
     """

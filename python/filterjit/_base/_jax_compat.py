@@ -320,6 +320,11 @@ def private_attribute(x: Any, *names: str) -> Any:
     return x
 
 
+def loaded(module: str, *names: str) -> Any:
+    """Returns ``module.names[0].names[1]...`` if the module is imported and has it, else None."""
+    return private_attribute(sys.modules.get(module), *names)
+
+
 def raw_stack(equation: Any) -> tuple[Sequence[CodeType], Sequence[int]]:
     """Returns the frames that created an equation, the innermost first: their code objects, and
     the offsets in these.

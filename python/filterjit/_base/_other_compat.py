@@ -8,17 +8,10 @@ flattened by the functions that they are registered with.
 
 import dataclasses
 import operator
-import sys
 from typing import Any
 
 from ._flax_compat import Layout
-from ._jax_compat import private_attribute, registered_flatten, registered_unflatten
-
-
-def _loaded(module: str, *names: str) -> Any:
-    """Returns ``module.names[0].names[1]...`` if the module is imported and has it, else None."""
-    return private_attribute(sys.modules.get(module), *names)
-
+from ._jax_compat import loaded, registered_flatten, registered_unflatten
 
 # The functions of a Struct that decide about its children, their keys, and how it is rebuilt.
 _STRUCT_FUNCTIONS = (
@@ -33,8 +26,8 @@ _STRUCT_FUNCTIONS = (
 def layout(cls: type) -> Layout | None:
     """Returns the layout of a ``penzai`` Struct, whose fields tell which of them are children; None
     for other classes, and for a class of Structs that has one of the functions of its own."""
-    struct = _loaded("penzai.core.struct", "Struct")
-    is_child = _loaded("penzai.core.struct", "is_pytree_node_field")
+    struct = loaded("penzai.core.struct", "Struct")
+    is_child = loaded("penzai.core.struct", "is_pytree_node_field")
     if (
         is_child is None
         or struct not in cls.__mro__  # not issubclass: an ABC's virtual subclass inherits nothing

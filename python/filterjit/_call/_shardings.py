@@ -61,11 +61,11 @@ class Shardings:
         elif not (is_value(inputs) or isinstance(inputs, (tuple, list))):
             raise TypeError(
                 "`filter_jit(..., in_shardings=...)` must be a dict from names of parameters to "
-                f"shardings, a tuple of shardings, or one for all parameters, not {inputs!r}"
+                f"shardings, a tuple of shardings, or one for all parameters, not {inputs!r}."
             )
         if mesh is not None and not isinstance(mesh, jax.sharding.Mesh):
             raise TypeError(
-                f"`filter_jit(..., mesh=...)` must be a jax.sharding.Mesh, not {mesh!r}"
+                f"`filter_jit(..., mesh=...)` must be a jax.sharding.Mesh, not {mesh!r}."
             )
         self._key = self._make_key()
 
@@ -326,7 +326,7 @@ class ShardedCall:
 
     def __call__(self, *arrays: Any) -> _core.Output:
         if jax.config.jax_disable_jit:
-            return self._new_entry(self.specs_of_arrays(arrays)).flat(*arrays)
+            return Entry(self, self.specs_of_arrays(arrays)).flat(*arrays)
         given, arrays = arrays, self._placed(arrays)
         if arrays is not given and (variant := self.variant()) is not None:
             placed = (i for i, x in enumerate(arrays) if x is not given[i])
@@ -408,9 +408,6 @@ class ShardedCall:
                 variant.call = self if self.is_dispatching else entry.jit
         return entry.jit
 
-    def _new_entry(self, inputs: tuple[Spec, ...]) -> Entry:
-        return Entry(self, inputs)
-
     def _entry_for(self, inputs: tuple[Spec, ...], arrays: tuple[Any, ...]) -> Entry:
         """Returns the entry for arrays with the specs `inputs`, with its ``jax.jit``."""
         tried = 0
@@ -418,7 +415,7 @@ class ShardedCall:
             with self._lock:
                 known = [entry for entry in self._entries if entry.inputs == inputs]
                 if len(known) == tried:
-                    known.append(self._new_entry(inputs))
+                    known.append(Entry(self, inputs))
                     self._entries.append(known[-1])
             entry = known[tried]
             tried += 1

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from .. import _core
-from .._base._checks import positive_int
+from .._base._checks import NOT_GIVEN, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._shardings import Shardings
@@ -33,16 +33,10 @@ class _Decorator(Protocol):
     def __call__(self, fun: Callable[_P, _T], /) -> "_core.FilterJit[_P, _T]": ...
 
 
-class _NotGiven:
-    def __repr__(self) -> str:
-        return "<not given>"
-
-
-_NOT_GIVEN = _NotGiven()
 _FUNCTIONS = ("identity", "structure")
 # Options of jax.jit that name arguments by position or by name: the flat function that JAX sees
 # has other arguments.
-_REFUSED = ("static_argnums", "static_argnames", "donate_argnums")
+_REFUSED = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
 # Options of Equinox before version 0.10.
 _DEPRECATED = ("default", "fn", "args", "kwargs", "out")
 
@@ -82,7 +76,7 @@ def filter_jit(
 
 @public
 def filter_jit(
-    fun: Any = _NOT_GIVEN,
+    fun: Any = NOT_GIVEN,
     *,
     donate: str = "none",
     functions: str = "identity",
@@ -115,7 +109,8 @@ def filter_jit(
     The jitted function has methods to inspect it: ``f.explain(...)`` tells why a call would be
     traced again, ``f.report()`` where the time went, ``f.cache_info()`` how many calls were hits.
     ``f.lower(...)``, ``f.trace(...)``, ``f.eval_shape(...)`` and ``f.warm_up(...)`` trace and
-    compile before the first call. ``f.partial(...)`` binds arguments once for many calls.
+    compile before the first call. ``f.partial(...)`` binds arguments once for many
+    calls, and ``f.freeze(...)`` makes their arrays constants.
 
     Arguments:
         fun: the function: any callable, which may itself be a pytree with arrays in it. If it is
@@ -176,9 +171,11 @@ def filter_jit(
 
     Raises:
         ValueError: if an option has a value that is not described above, or if `jitkwargs` has one
-            of ``static_argnums``, ``static_argnames`` and ``donate_argnums``, which do not apply to
-            pytrees.
-        TypeError: if `fun` is not callable, or ``jax.jit`` does not know one of `jitkwargs`.
+            of ``static_argnums``, ``static_argnames``, ``donate_argnums`` and ``donate_argnames``,
+            which do not apply to pytrees.
+        TypeError: if `fun` is not callable, `in_shardings` or `mesh` is of a wrong type, or
+            ``jax.jit`` does not know one of `jitkwargs`. A value in `out_shardings` that is no
+            sharding raises at the first trace.
 
     Examples:
         >>> @filter_jit
@@ -191,7 +188,7 @@ def filter_jit(
         >>> scale.cache_info()[:2]
         (1, 2)
     """
-    if fun is _NOT_GIVEN:
+    if fun is NOT_GIVEN:
         return functools.partial(
             filter_jit,
             donate=donate,
@@ -215,8 +212,11 @@ def filter_jit(
                 )
         if any(name in jitkwargs for name in _REFUSED):
             raise ValueError(
+                # The first line is Equinox's, which has no options for shardings.
                 "`jitkwargs` cannot contain 'static_argnums', 'static_argnames', "
-                "'donate_argnums', 'in_shardings', or 'out_shardings'."
+                "'donate_argnums', 'in_shardings', or 'out_shardings'.\n"
+                "Here, 'donate_argnames' is refused too, and shardings are options. What is not an "
+                "array is static, and `donate` says which arrays are donated."
             )
     if donate not in DONATE:
         raise ValueError(
@@ -225,11 +225,17 @@ def filter_jit(
         )
     if functions not in _FUNCTIONS:
         raise ValueError(
-            "`filter_jit(..., functions=...)` must be one of 'identity' or 'structure'."
+            "`filter_jit(..., functions=...)` must be 'identity' or 'structure', not "
+            f"{functions!r}."
+        )
+    if not (same_on_all_processes is None or isinstance(same_on_all_processes, bool)):
+        raise ValueError(
+            "`filter_jit(..., same_on_all_processes=...)` must be a bool or None, not "
+            f"{same_on_all_processes!r}."
         )
     positive_int("filter_jit(..., maxsize=...)", maxsize)
     if on_retrace is not None or max_traces is not None:
-        check_on_retrace(on_retrace, max_traces)
+        check_on_retrace("filter_jit", on_retrace, max_traces)
     retraces = make_retrace_options(on_retrace, max_traces)
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:

@@ -137,7 +137,7 @@ class Constants:
         """Returns the paths of the constants that have been deleted."""
         inner = [] if self.inner is None else self.inner.deleted()
         places = zip(self.paths, self.arrays, strict=True)
-        return inner + [path for path, x in places if _is_deleted(x)]
+        return inner + [path for path, x in places if _errors.is_deleted(x)]
 
     def given(self, arrays: Sequence[Any]) -> _Given:
         """Returns what was given to `freeze`, with these arrays."""
@@ -221,6 +221,7 @@ class FrozenOptions(Options):
             options.retraces,
             options.functions,
             options.maxsize,
+            same_on_all_processes=options.same_on_all_processes,
         )
         self.constants = constants
         self.max_bytes = max_bytes
@@ -323,8 +324,17 @@ def freeze(
     """Returns `f` with these arguments frozen, as the docstring of ``FilterJit.freeze`` says."""
     options = f._options
     assert isinstance(options, Options)
-    if max_bytes is not None and (isinstance(max_bytes, bool) or not max_bytes >= 0):
-        raise ValueError(f"`freeze(..., max_bytes=...)` must not be negative: {max_bytes!r}.")
+    number = isinstance(max_bytes, (int, float)) and not isinstance(max_bytes, bool)
+    if max_bytes is not None and not (number and max_bytes >= 0):
+        raise ValueError(
+            f"`freeze(..., max_bytes=...)` must be None or a number of at least 0, not "
+            f"{max_bytes!r}."
+        )
+    if options.shardings is not None:
+        raise ValueError(
+            "`freeze` takes no function with in_shardings, out_shardings or mesh. Place the "
+            "arguments with `filterjit.place`, and freeze a function without these options."
+        )
     whole = f._given_signature or inspect.signature(f.__wrapped__)
     whole.bind_partial(*args, **kwargs)  # raises TypeError
     options.check_given(f, "freeze", args, kwargs)
@@ -344,7 +354,7 @@ def freeze(
         path = _core.tree_paths(registry, given, None)[specs[0]]
         raise TypeError(f"`{path}` of `freeze` is a ShapeDtypeStruct, which has no values.")
     paths = list(map(_errors.format_path, structure._array_paths()))
-    if deleted := [path for path, x in zip(paths, arrays, strict=True) if _is_deleted(x)]:
+    if deleted := [path for path, x in zip(paths, arrays, strict=True) if _errors.is_deleted(x)]:
         raise _deleted_error(deleted, "before `freeze`")
     limit = math.inf if max_bytes is None else max_bytes
     constants, kept = [], []
@@ -401,11 +411,6 @@ def _first_given(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 # ---- the arrays ----
-
-
-def _is_deleted(x: Any) -> bool:
-    is_array = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
-    return is_array and x.is_deleted()
 
 
 def _can_be_constant(x: Any) -> bool:

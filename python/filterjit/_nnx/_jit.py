@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import _core
 from .._base import _nnx_compat as compat
+from .._base._checks import NOT_GIVEN, positive_int
 from .._call._caches import MAXSIZE
 from .._jit._options import attributes, make_retrace_options
 from .._observe._causes import Explanation
@@ -20,14 +21,6 @@ from ._registry import registry
 from ._trace import NOT_TRACED, Body, Donation, GraphBody, HandOver, TreeBody
 
 _ANY = inspect.signature(lambda *args, **kwargs: None)
-
-
-class _NotGiven:
-    def __repr__(self) -> str:
-        return "<not given>"
-
-
-_NOT_GIVEN = _NotGiven()
 
 
 class NNXJit(_core.VariableJit):
@@ -171,7 +164,7 @@ def _not_covered(options: Mapping[str, Any]) -> str | None:
 
 
 def jit(
-    fun: Any = _NOT_GIVEN,
+    fun: Any = NOT_GIVEN,
     *,
     in_shardings: Any = None,
     out_shardings: Any = None,
@@ -199,6 +192,10 @@ def jit(
     shardings, with a Variable or Module that occurs twice, under a trace. `handed_over` of the
     function counts them.
 
+    Raises:
+        ValueError: if `on_retrace`, `max_traces` or `maxsize` has a value that
+            `filterjit.filter_jit` does not take.
+
     Examples:
         >>> from flax import nnx
         >>> @filterjit.nnx.jit
@@ -210,7 +207,8 @@ def jit(
         Array([1., 1.], dtype=float32)
     """
     if on_retrace is not None or max_traces is not None:
-        check_on_retrace(on_retrace, max_traces)
+        check_on_retrace("nnx.jit", on_retrace, max_traces)
+    positive_int("nnx.jit(..., maxsize=...)", maxsize)
     own: dict[str, Any] = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize}
     modes: dict[str, Any] = {}
     if compat.supported:
@@ -230,7 +228,7 @@ def jit(
         "inline": inline,
         **modes,
     }
-    if fun is _NOT_GIVEN:
+    if fun is NOT_GIVEN:
         return functools.partial(jit, **options, **own)
     return _make(fun, options, own)
 

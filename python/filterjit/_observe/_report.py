@@ -53,8 +53,8 @@ def cache_info(cache: _core.Cache) -> CacheInfo:
 def time_calls(on: bool = True) -> None:
     """Turns the timing of calls for reports on or off.
 
-    Each hit is timed until it returns, which takes less than a microsecond a call. The first execution of each
-    program is timed too: the call waits for its end.
+    Each hit is timed until it returns, which takes less than a microsecond a call. The first
+    execution of each program is timed too: the call waits for its end.
     """
     functions.time_calls(bool(on))
 

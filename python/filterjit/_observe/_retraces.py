@@ -54,14 +54,14 @@ def log_retraces(on: bool = True) -> None:
     _log_all = bool(on)
 
 
-def check_on_retrace(on_retrace: Any, max_traces: Any) -> None:
-    """Raises ValueError if `filter_jit` does not accept one of these options."""
+def check_on_retrace(function: str, on_retrace: Any, max_traces: Any) -> None:
+    """Raises ValueError if `function`, such as ``"filter_jit"``, does not take these options."""
     if not (on_retrace is None or on_retrace in ("log", "warn", "raise") or callable(on_retrace)):
         raise ValueError(
-            "`filter_jit(..., on_retrace=...)` must be 'log', 'warn', 'raise', a callable that "
+            f"`{function}(..., on_retrace=...)` must be 'log', 'warn', 'raise', a callable that "
             f"takes an explanation, or None, not {on_retrace!r}."
         )
-    positive_int("filter_jit(..., max_traces=...)", max_traces, or_none=True)
+    positive_int(f"{function}(..., max_traces=...)", max_traces, or_none=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -620,10 +620,10 @@ def constrain(x: Any, spec: Any) -> Any:
         named = isinstance(spec, NamedSharding) and inside is None
         x = jax.sharding.reshard(x, NamedSharding(mesh, explicit) if named else explicit)
     if any("Auto" in kind for kind in kinds.values()):
-        x = jax.lax.with_sharding_constraint(x, _like(spec, auto, inside))
+        x = jax.lax.with_sharding_constraint(x, _like(spec, auto))
     return x
 
 
-def _like(spec: Any, partition: PartitionSpec, inside: Any) -> Any:
+def _like(spec: Any, partition: PartitionSpec) -> Any:
     """Returns `partition` as a spec, or on the mesh of `spec` if that has one."""
     return partition if isinstance(spec, PartitionSpec) else NamedSharding(spec.mesh, partition)
