@@ -85,6 +85,30 @@ fj_compat_weakref_get(PyObject *ref)
 #endif
 }
 
+/* Whether a weak reference, which may be NULL, still points to `object`. */
+static inline int
+fj_compat_weakref_is(PyObject *ref, const void *object)
+{
+    return ref != NULL && ((PyWeakReference *)ref)->wr_object == (const PyObject *)object;
+}
+
+/* A new instance of a subclass of tuple with room for `count` items, which are NULL; NULL with
+ * an error.  The caller fills it before other code can run.
+ *
+ * Since Python 3.14 a tuple keeps its hash, where -1 means that it is not known yet.  tp_alloc
+ * leaves it 0, which would be taken for the hash. */
+static inline PyObject *
+fj_compat_tuple_alloc(PyTypeObject *type, Py_ssize_t count)
+{
+    PyObject *tuple = type->tp_alloc(type, count);
+#if PY_VERSION_HEX >= 0x030E0000
+    if (tuple != NULL) {
+        ((PyTupleObject *)tuple)->ob_hash = -1;
+    }
+#endif
+    return tuple;
+}
+
 /* Clears the exception that is set and returns it, normalized, as a new reference; NULL when
  * none is set. */
 static inline PyObject *

@@ -136,7 +136,7 @@ signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     Py_ssize_t count = PyTuple_GET_SIZE(names);
     if (positional_only < 0 || positional < positional_only ||
-        positional + varargs + varkw > count || required_size != count) {
+        positional > count - varargs - varkw || required_size != count) {
         PyErr_SetString(PyExc_ValueError, "the counts of a Signature do not fit its names");
         return NULL;
     }

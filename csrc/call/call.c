@@ -507,6 +507,10 @@ replace_variant(FjVariant **place, FjVariant *variant)
 static inline PyObject *
 call_variant(Call *call, FjVariant *variant)
 {
+    if (FJ_UNLIKELY(variant->call == NULL)) { /* the garbage collector has cleared it */
+        PyErr_SetString(PyExc_RuntimeError, "a jitted function was called while it is freed");
+        return NULL;
+    }
     return PyObject_Vectorcall(variant->call, call->arrays.items,
                                (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                NULL);

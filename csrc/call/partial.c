@@ -6,7 +6,8 @@
  * are the same objects.  Nobody else ever gets one of these containers: `args` and `keywords`
  * copy them again.  So a call sees the containers as they were given, whether it hits or
  * misses.  A static value that is changed in place is noticed as in any call, since a copy
- * with a static that is not inert is not captured.
+ * with a static that is not inert is not captured; neither is one whose classes were called
+ * to build it, since their code may have kept it.
  *
  * A copy whose match cannot run Python code is captured, that is, stored with a list of its
  * arrays.  Once a call has found a variant, the next call with the same captured arguments
@@ -115,8 +116,8 @@ done:
 /* ---- creating one ---- */
 
 /* Copies an argument, and captures the copy for `parameter`, unless that is -1 or matching the
- * copy may run Python code.  The caller holds the argument.  A new reference, or NULL with an
- * error. */
+ * copy may run Python code, or building it ran some.  The caller holds the argument.  A new
+ * reference, or NULL with an error. */
 static PyObject *
 copy_and_capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
 {
@@ -129,7 +130,8 @@ copy_and_capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
     if (structure != NULL) {
         copy = fj_build_tree(structure, arrays.items);
     }
-    if (copy != NULL && !structure->may_run_python && !structure->has_bare && parameter >= 0) {
+    if (copy != NULL && !structure->may_run_python && !structure->has_bare &&
+        !fj_build_calls_classes(structure) && parameter >= 0) {
         PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
         if (tuple == NULL || PyList_Append(self->arrays, tuple) < 0) {
             Py_CLEAR(copy);
@@ -200,6 +202,9 @@ partial_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                      state->filter_jit, &function, &PyTuple_Type, &positional,
                                      &PyDict_Type, &keywords) ||
         fj_call_prepare((FjFilterJit *)function) < 0) {
+        return NULL;
+    }
+    if (!PyArg_ValidateKeywordArguments(keywords)) {
         return NULL;
     }
     /* A copy, since Python code that runs while it is iterated over must not change it. */

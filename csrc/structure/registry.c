@@ -20,10 +20,27 @@ hash_type(const PyTypeObject *type)
     return (Py_hash_t)fj_hash_address(type);
 }
 
+/* The address alone does not tell whether it is that type: the garbage collector of
+ * Python 3.14 clears the weak references that finalizers have made without calling their
+ * callbacks, so that the table may have the kind of a class that has died. */
+static inline int
+is_kind_of(const FjNodeKind *kind, const PyTypeObject *type)
+{
+    return kind->type == type && fj_compat_weakref_is(kind->weak, type);
+}
+
 static int
 kind_has_type(PyObject *value, const void *probe)
 {
-    return ((FjNodeKind *)value)->type == (const PyTypeObject *)probe;
+    return is_kind_of((FjNodeKind *)value, (const PyTypeObject *)probe);
+}
+
+/* Whether it is the kind of a class that was at this address and has died. */
+static int
+kind_is_dead(PyObject *value, const void *probe)
+{
+    const FjNodeKind *kind = (FjNodeKind *)value;
+    return kind->type == (const PyTypeObject *)probe && !is_kind_of(kind, kind->type);
 }
 
 static int
@@ -36,7 +53,7 @@ FjNodeKind *
 fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
 {
     PyObject *kind;
-    if (registry->recent != NULL && registry->recent->type == type) {
+    if (registry->recent != NULL && is_kind_of(registry->recent, type)) {
         return registry->recent;
     }
     if (fj_table_find(&registry->kinds, hash_type(type), kind_has_type, type, &kind) <= 0) {
@@ -70,6 +87,12 @@ classify_type(FjRegistry *registry, PyObject *object)
         PyErr_SetString(PyExc_RuntimeError,
                         "an object changed its class while classify() was called for it");
         goto error;
+    }
+    PyObject *dead;
+    while (fj_table_find(&registry->kinds, hash_type(type), kind_is_dead, type, &dead) > 0) {
+        registry->recent = NULL;
+        fj_table_remove(&registry->kinds, hash_type(type), dead);
+        Py_DECREF(dead);
     }
     /* classify() may have flattened another instance, which added a kind for this type. */
     FjNodeKind *existing = fj_registry_cached_kind(registry, type);
@@ -226,30 +249,33 @@ registry_traverse(PyObject *op, visitproc visit, void *arg)
     return fj_table_traverse(&self->kinds, visit, arg);
 }
 
+/* The callables and `missing` stay: finalizers may still use the Registry.  Each cycle through
+ * them is broken by another object. */
 static int
 registry_clear(PyObject *op)
 {
     FjRegistry *self = (FjRegistry *)op;
     self->recent = NULL;
     fj_table_clear(&self->kinds);
-    Py_CLEAR(self->array_type);
-    Py_CLEAR(self->classify);
-    Py_CLEAR(self->is_array);
-    Py_CLEAR(self->flatten_one_level);
-    Py_CLEAR(self->flatten_with_keys);
-    Py_CLEAR(self->missing);
-    Py_CLEAR(self->keyed);
-    Py_CLEAR(self->forget);
     return 0;
 }
 
 static void
 registry_dealloc(PyObject *op)
 {
+    FjRegistry *self = (FjRegistry *)op;
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     registry_clear(op);
+    Py_XDECREF(self->array_type);
+    Py_XDECREF(self->classify);
+    Py_XDECREF(self->is_array);
+    Py_XDECREF(self->flatten_one_level);
+    Py_XDECREF(self->flatten_with_keys);
+    Py_XDECREF(self->missing);
+    Py_XDECREF(self->keyed);
+    Py_XDECREF(self->forget);
     type->tp_free(op);
     Py_DECREF(type);
 }

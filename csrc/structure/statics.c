@@ -211,7 +211,7 @@ PyType_Spec fj_frozen_spec = {
 static PyObject *
 new_frozen(FjState *state, PyObject *first, Py_ssize_t count)
 {
-    PyObject *frozen = state->frozen->tp_alloc(state->frozen, count + 1);
+    PyObject *frozen = fj_compat_tuple_alloc(state->frozen, count + 1);
     if (frozen != NULL) {
         PyTuple_SET_ITEM(frozen, 0, Py_NewRef(first));
     }

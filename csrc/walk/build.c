@@ -182,7 +182,7 @@ build_namedtuple(Build *b, const FjNode *node)
         result = PyObject_Vectorcall((PyObject *)type, items, node->arity, NULL);
         drop_children(items, node->arity);
     }
-    else if ((result = type->tp_alloc(type, node->arity)) == NULL) {
+    else if ((result = fj_compat_tuple_alloc(type, node->arity)) == NULL) {
         drop_children(items, node->arity);
     }
     else {
@@ -421,6 +421,14 @@ done:
     return result;
 }
 
+/* Whether an object is built by setting its attributes, without a call of its class. */
+static int
+is_filled(FjNodeKind *kind)
+{
+    return kind->build == FJ_BUILD_FILL ||
+           (kind->build == FJ_BUILD_INIT && fj_fields_are_as_classified(kind));
+}
+
 static PyObject *
 build_object(Build *b, const FjNode *node)
 {
@@ -430,8 +438,7 @@ build_object(Build *b, const FjNode *node)
     if (values == NULL || build_children(b, node, 0, values) < 0) {
         goto done;
     }
-    if (kind->build == FJ_BUILD_FILL ||
-        (kind->build == FJ_BUILD_INIT && fj_fields_are_as_classified(kind))) {
+    if (is_filled(kind)) {
         result = fill_object(b, kind, values, node->arity);
     }
     else {
@@ -554,6 +561,20 @@ fj_build_part(FjStructure *structure, const FjPart *part)
     PyObject *tree = run_build(structure, singles, part, build_node);
     PyMem_Free(singles);
     return tree;
+}
+
+int
+fj_build_calls_classes(const FjStructure *structure)
+{
+    for (uint32_t i = 0; i < structure->count; i++) {
+        const FjNode *node = &structure->nodes[i];
+        FjNodeKind *kind = fj_node_kind(node);
+        if (node->code == FJ_CUSTOM || (node->code == FJ_NAMEDTUPLE && !kind->fill_directly) ||
+            (node->code == FJ_OBJECT && kind->build != FJ_BUILD_PARTIAL && !is_filled(kind))) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 PyObject *

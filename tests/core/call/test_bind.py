@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -160,6 +161,7 @@ def test_names_that_are_not_interned() -> None:
         (("a",), 0, 1, False, True, b"\1"),
         (("a",), 0, 1, False, False, b""),
         (("a",), 0, 1, False, False, b"\1\1"),
+        (("a",), 0, sys.maxsize, True, True, b"\1"),
     ],
 )
 def test_counts_that_do_not_fit(arguments: tuple[Any, ...]) -> None:

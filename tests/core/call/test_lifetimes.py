@@ -1,9 +1,10 @@
 """How long objects live, and what holds them."""
 
 import contextlib
+import functools
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from core_support import (
     Linear,
     Module,
     Options,
+    Point,
     Record,
     core,
     make_jit,
@@ -296,6 +298,99 @@ class TestTypes:
         types.clear()
         gc.collect()
         assert testing.num_types(registry) == 1
+
+
+# ---- what finalizers find ----
+
+# No container, so that it dies, and its finalizer runs, in the middle of the collection.
+_untracked = functools.partial(compile, "0", "", "eval")
+
+
+def _called_while_freed(x: Any, use: Callable[[Any], Any]) -> list[Any]:
+    """Calls `use` with `x`, which nothing else may hold, after the garbage collector has cleared
+    it and before it dies. Returns what `use` has returned or raised. Python 3.14 hides such
+    objects: the list is empty."""
+    found: list[Any] = []
+    refs: list[Any] = []
+
+    class Trash:
+        def __del__(self) -> None:
+            refs.append(weakref.ref(self.x))
+
+    def finalize() -> None:
+        if refs and (x := refs[-1]()) is not None:
+            try:
+                found.append(use(x))
+            except Exception as e:
+                found.append(e)
+
+    gc.disable()
+    try:
+        code = _untracked()
+        weakref.finalize(code, finalize)
+        before: list[Any] = [code]
+        before.append(before)
+        trash = Trash()
+        trash.x, trash.me = x, trash  # type: ignore[attr-defined]
+        del code, before, trash, x
+    finally:
+        gc.enable()
+    gc.collect()
+    return found
+
+
+def test_a_function_that_is_called_while_it_is_freed() -> None:
+    array = Array()
+
+    def make() -> Any:
+        f = make_jit(lambda x: x)
+        f(array), f(array)
+        return f
+
+    for error in _called_while_freed(make(), lambda f: f(array)):
+        # Or its options are freed already.
+        assert isinstance(error, AttributeError) or "while it is freed" in str(error)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda registry: registry.kind(3.5),
+        lambda registry: registry.missing,
+        lambda registry: core.flatten(registry, (1, Array()))[1],
+    ],
+)
+def test_a_registry_that_is_used_while_it_is_freed(use: Any) -> None:
+    def make() -> Any:
+        cycle: list[Any] = []
+        cycle.append(make_registry(missing=cycle))
+        return cycle[0]
+
+    for found in _called_while_freed(make(), use):
+        assert not isinstance(found, Exception)
+
+
+def test_a_class_that_is_met_first_by_its_finalizer(registry: Any) -> None:
+    """Python 3.14 clears the weak reference that is made then, and does not call its callback:
+    the next class at that address is another one."""
+
+    def make() -> int:
+        class Trash(Point):
+            def __del__(self) -> None:
+                registry.kind(self)
+
+        trash = Trash(1, 2)
+        trash.me = trash  # type: ignore[attr-defined]
+        return id(Trash)
+
+    gc.collect()
+    addresses = {make() for _ in range(200)}
+    gc.collect()
+    kept = []
+    for _ in range(1000):
+        kept.append(type("New", (), {}))
+        if id(kept[-1]) in addresses:
+            assert registry.kind(kept[-1]()) == "static"
 
 
 def test_weak_references(registry: Any) -> None:

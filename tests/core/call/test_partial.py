@@ -223,3 +223,26 @@ def test_copies_and_pickles() -> None:
         assert type(q) is core.PartialFilterJit
         assert q(5) == (([1, 2], 5), {"k": {"a": 3}})
     assert p.__reduce__()[1][1][0] is not p.__reduce__()[1][1][0]
+
+
+def test_keywords_that_are_not_str() -> None:
+    with pytest.raises(TypeError, match="keywords must be strings"):
+        core.PartialFilterJit(make_jit(everything), (), {1: 2})
+
+
+def test_copies_that_their_class_keeps() -> None:
+    """What a class does when it is called to build the copy may change the copy later."""
+    kept = []
+
+    class Keeping(Record):
+        def __init__(self, **fields: Any) -> None:
+            super().__init__(**fields)
+            kept.append(self)
+
+    f = make_jit(lambda tree: tree)
+    p = f.partial(Keeping(data=X, other=Y, tag=1))
+    copy = kept[-1]
+    for _ in range(3):
+        assert p().data is X
+    copy.data = Z
+    assert p().data is Z

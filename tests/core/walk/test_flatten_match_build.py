@@ -55,6 +55,17 @@ def test_all_kinds_are_told_apart(registry: Any) -> None:
             assert (structures[other] != structure) != expected
 
 
+@pytest.mark.parametrize("cls", [Point, LoudPoint])
+def test_a_built_namedtuple_has_the_hash_of_its_items(registry: Any, cls: Any) -> None:
+    """Python 3.14 keeps the hash of a tuple in it."""
+    _, structure = core.flatten(registry, cls(Array(), "static"))
+    built = structure.unflatten([1])
+    assert hash(built) == hash(cls(1, "static")) and built in {cls(1, "static")}
+    unhashable = structure.unflatten([[]])
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(unhashable)
+
+
 def test_build_puts_new_arrays_in_their_places(registry: Any) -> None:
     _, structure = core.flatten(registry, {"b": Array(), "a": [Array(), 5]})
     assert structure.unflatten([1, "two"]) == {"a": [1, 5], "b": "two"}
