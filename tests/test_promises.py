@@ -237,6 +237,21 @@ README: dict[str, str] = {
     ),
 }
 SECURITY: dict[str, str] = {
+    "whose subclass has an `__iter__`": (
+        "parity/test_static_types.py::test_one_program_for_each_value"
+    ),
+    "imports a module inside its body": (
+        "parity/test_functions_that_change.py::test_modules_that_a_function_imports"
+    ),
+    "met first by its finalizer": (
+        "core/call/test_lifetimes.py::test_a_class_that_is_met_first_by_its_finalizer"
+    ),
+    "had the hash 0": (
+        "core/walk/test_flatten_match_build.py::test_a_built_namedtuple_has_the_hash_of_its_items"
+    ),
+    "while the garbage collector freed it": (
+        "core/call/test_lifetimes.py::test_a_function_that_is_called_while_it_is_freed"
+    ),
     "`time.struct_time` in two": "parity/test_static_types.py::test_one_program_for_each_value",
     "replaced what that one had found": "core/hostile/test_hostile_variables.py::test_captures_that_another_call_replaces",
     # What it found: each fault.

@@ -356,6 +356,12 @@ contents(PyObject *value, Rule rule)
     if (rule == TUPLE) {
         return Py_NewRef(value);
     }
+    if (rule == SET && !PyAnySet_CheckExact(value)) { /* whatever its `__iter__` says */
+        PyObject *iterator = PyFrozenSet_Type.tp_iter(value);
+        PyObject *items = iterator == NULL ? NULL : fj_tuple_of(iterator);
+        Py_XDECREF(iterator);
+        return items;
+    }
     if (rule != DICT) {
         return fj_tuple_of(value);
     }

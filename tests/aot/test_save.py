@@ -27,7 +27,7 @@ import filterjit
 from filterjit import MismatchError, _core, filter_jit
 from filterjit._aot import _encode
 from filterjit._trees import _registry
-from support.nodes import Bag, Point, Registered
+from support.nodes import Bag, Custom, Point, Registered
 from support.processes import run_code
 from support.statics import Thing
 
@@ -146,6 +146,17 @@ def test_unsupported_values_are_named_by_their_paths(name: str) -> None:
     with pytest.raises(ValueError) as raised:
         encoded({"a": [1, UNSUPPORTED[name]], "x": X})
     assert "`['a'][1]" in str(raised.value)
+
+
+@pytest.mark.parametrize("place", ["leaf", "aux data", "key"])
+def test_what_would_not_be_equal_is_refused(place: str) -> None:
+    """A file has the name of a dtype, which does not tell its metadata."""
+    dtype: Any = np.dtype("i4", metadata={"unit": "m"})
+    tree = {"leaf": [dtype], "aux data": Custom(X, label=dtype), "key": {dtype: X}}[place]
+    with pytest.raises(ValueError, match="would not be equal after loading"):
+        encoded(tree)
+    plain: Any = np.dtype("i4")
+    encoded({"leaf": [plain], "aux data": Custom(X, label=plain), "key": {plain: X}}[place])
 
 
 def test_all_unsupported_paths_are_named(tmp_path: Path) -> None:

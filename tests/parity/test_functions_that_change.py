@@ -1,6 +1,8 @@
 """``functions="structure"``: functions that change after or during their trace."""
 
 import functools
+import sys
+import types
 from typing import Any
 
 import jax.numpy as jnp
@@ -152,6 +154,36 @@ def test_globals_that_can_change(apply: Counted) -> None:
         TABLE["scale"] = s
         assert comparable(apply(make())) == comparable(X * s)
     assert apply.count == 2
+
+
+def test_modules_that_a_function_imports(apply: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new function that imports a module of the user is traced; one that imports NumPy shares."""
+    settings: Any = types.ModuleType("settings_of_this_test")
+    monkeypatch.setitem(sys.modules, settings.__name__, settings)
+
+    def importing() -> Any:
+        def act(x: Any) -> Any:
+            import settings_of_this_test as settings  # type: ignore[import-not-found]
+
+            return x * settings.slope
+
+        return act
+
+    def importing_numpy() -> Any:
+        def act(x: Any) -> Any:
+            import numpy as np
+
+            return x * np.pi
+
+        return act
+
+    for slope in (2.0, 3.0):
+        settings.slope = slope
+        assert comparable(apply(importing())) == comparable(X * slope)
+    assert apply.count == 2
+    for _ in range(2):
+        apply(importing_numpy())
+    assert apply.count == 3
 
 
 def test_retrace_after_a_change(apply: Counted) -> None:

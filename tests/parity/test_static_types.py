@@ -5,6 +5,7 @@ containers and dataclasses. Two values that a function can tell apart have a pro
 copies share one, and a value that is changed in place is noticed.
 """
 
+import argparse
 import array
 import collections
 import copy
@@ -17,10 +18,12 @@ import itertools
 import pathlib
 import pickle
 import re
+import statistics
 import time
 import types
 import typing
 import uuid
+import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -64,6 +67,14 @@ class Config:
 
 class Inherited(Config):
     pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Acting:
+    n: Any
+
+    def __call__(self, *args: Any) -> Any:
+        return self.n
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -208,6 +219,24 @@ class Frozen(collections.abc.Mapping[Any, Any]):
         return len(self._items)
 
 
+class Few(frozenset[Any]):
+    """The same memory as a frozenset."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        return (x for x in frozenset.__iter__(self) if x < 10)
+
+
+def read_only(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    x.flags.writeable = False
+    return x
+
+
+OBJECT = object()
+CONSTANTS = [Config(1), Config(True), Config(1.0)]
+
+
 def attributed(x: Any, **attributes: Any) -> Any:
     for name, value in attributes.items():
         setattr(x, name, value)
@@ -271,6 +300,9 @@ HASHABLE: dict[str, Callable[[], list[Any]]] = {
         np.dtype("U3"),
         np.dtype("U4"),
         jnp.dtype("bfloat16"),
+        np.dtype((np.record, [("a", "i4")])),
+        np.dtype(("<i4", {"re": (np.int16, 0), "im": (np.int16, 2)})),
+        np.dtype((">i4", {"re": (np.int16, 0), "im": (np.int16, 2)})),
     ],
     "range": lambda: [range(0, 3, 2), range(0, 4, 2), range(0), range(1, 1)],
     "path": lambda: [pathlib.PureWindowsPath("a"), pathlib.PureWindowsPath("A")],
@@ -286,6 +318,15 @@ HASHABLE: dict[str, Callable[[], list[Any]]] = {
     "list with a hash": lambda: [EqualLists([1]), EqualLists([2]), EqualLists([True])],
     "mapping": lambda: [Frozen(a=1), Frozen(a=True), Frozen(a=2)],
     "tuple of many": lambda: [(1, (2, Config(v))) for v in (1, 1.0, True)],
+    "frozenset with an __iter__": lambda: [Few([1, 10]), Few([1, 11]), Few([True, 11])],
+    "key of a path": lambda: [jax.tree_util.DictKey(v) for v in (1, True, 1.0)],
+    "bound method of a callable": lambda: [
+        types.MethodType(Acting(v), OBJECT) for v in (1, True, 1.0)
+    ],
+    "weak reference": lambda: [weakref.ref(x) for x in CONSTANTS],
+    "class of the standard library": lambda: [
+        statistics.NormalDist(0.0), statistics.NormalDist(-0.0), statistics.NormalDist(1.0),
+    ],
     "frozenset of many": lambda: [frozenset([v, "a"]) for v in (1, 1.0, True, Integer(1))],
 }  # fmt: skip
 UNHASHABLE: dict[str, Callable[[], list[Any]]] = {
@@ -336,6 +377,9 @@ UNHASHABLE: dict[str, Callable[[], list[Any]]] = {
         np.ones((2, 2)),
         np.ones((2, 2), order="F"),
         np.ones((4, 2))[::2],
+        read_only(np.zeros(2)),
+        np.zeros(1, [("a", "i4")]),
+        np.zeros(1, [("a", "i4")]).view(np.dtype((np.record, [("a", "i4")]))),
     ],
     "list": lambda: [[1], [True], [1.0], [[1]], ListOfOwn([1]), ListOfOwn([True]),
                      attributed(ListOfOwn([1]), n=1)],
@@ -360,8 +404,19 @@ UNHASHABLE: dict[str, Callable[[], list[Any]]] = {
                          collections.ChainMap({}, {1: 2})],
     "UserDict": lambda: [collections.UserDict({1: 2}), collections.UserDict({1: 2.0})],
     "UserList": lambda: [collections.UserList([1]), collections.UserList([True])],
-    "SimpleNamespace": lambda: [types.SimpleNamespace(n=v) for v in (1, True, 1.0, -1, -2)],
-    "mappingproxy": lambda: [types.MappingProxyType({1: 2}), types.MappingProxyType({1: 2.0})],
+    "SimpleNamespace": lambda: [
+        *(types.SimpleNamespace(n=v) for v in (1, True, 1.0, -1, -2)),
+        types.SimpleNamespace(a=1, b=2),
+        types.SimpleNamespace(b=2, a=1),
+    ],
+    "argparse.Namespace": lambda: [argparse.Namespace(a=1, b=2), argparse.Namespace(b=2, a=1),
+                                   argparse.Namespace(a=True, b=2)],
+    "mappingproxy": lambda: [
+        types.MappingProxyType(mapping({1: 2}))
+        for mapping in (dict, functools.partial(collections.defaultdict, int),
+                        functools.partial(collections.defaultdict, list),
+                        collections.OrderedDict, DictOfOwn)
+    ] + [types.MappingProxyType({1: 2.0})],
     "bytearray": lambda: [bytearray(b"a"), bytearray(b"b")],
     "array.array": lambda: [array.array("i", [1]), array.array("l", [1]), array.array("i", [2])],
     "memoryview": lambda: [memoryview(b"a"), memoryview(b"b"), memoryview(bytearray(b"a")),
@@ -369,7 +424,10 @@ UNHASHABLE: dict[str, Callable[[], list[Any]]] = {
     "slice": lambda: [slice(1), slice(True), slice(None, 1, None), slice(1, None)][:2],
     "class with __eq__": lambda: [Mutable(v) for v in (1, True, 1.0, -1, -2, [1], [True])],
     "slots with __eq__": lambda: [Slots(v) for v in (1, True, 1.0)],
-    "dict views": lambda: [{1: 2}.keys(), {True: 2}.keys()],
+    "dict views": lambda: [
+        {1: 2}.keys(), {True: 2}.keys(), {1: 2, 3: 4}.keys(), {3: 4, 1: 2}.keys(),
+        {1: 2}.items(), {1: 2, 3: 4}.items(), {3: 4, 1: 2}.items(), {1: [2]}.items(),
+    ],
 }  # fmt: skip
 TYPES = HASHABLE | UNHASHABLE
 

@@ -413,29 +413,34 @@ def encode_structure(registry: _core.Registry, structure: _core.Structure, what:
     return nodes
 
 
+def _encode_static(registry: _core.Registry, x: Any) -> Json:
+    """As `encode_value`, of a value that must be equal when it is loaded."""
+    json = encode_value(x)
+    try:
+        same = _core.same_static(registry, decode_value(json), x)
+    except Exception:
+        same = False
+    if not same:
+        raise Unsupported(f"{short(x)} would not be equal after loading")
+    return json
+
+
 def _encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
     match node.kind:
         case "array" | "none" | "missing" | "tuple" | "list":
             return None
         case "static":
-            json = encode_value(node.detail)
-            try:
-                same = _core.same_static(registry, decode_value(json), node.detail)
-            except Exception:
-                same = False
-            if not same:
-                raise Unsupported(f"{short(node.detail)} would not be equal after loading")
-            return json
+            return _encode_static(registry, node.detail)
         case "arguments":
             return list(node.detail)
         case "dict" | "ordered_dict" | "default_dict":
-            return _encode_items(node.detail)
+            return [_encode_static(registry, key) for key in node.detail]
         case "namedtuple":
             return _encode_reference(node.type)
         case "module" | "object":
             return [_encode_reference(node.type), list(node.detail[0])]
         case "custom":
-            return [_encode_reference(node.type), encode_value(node.detail[0])]
+            return [_encode_reference(node.type), _encode_static(registry, node.detail[0])]
         case kind:
             raise Unsupported(f"a node of kind {kind}")
 

@@ -135,7 +135,8 @@ def filter_jit(
             noticed. All other objects, such as NumPy arrays and instances of ordinary classes, are
             compared by identity, by the attributes that the code reads by name, and by their own
             ``==``; other changes in them are not noticed when the same function is called again,
-            and a new function that refers to one of them is always traced. What a trace changes
+            and a new function that refers to one of them, or imports a module of the user's in its
+            body, is always traced. What a trace changes
             itself, such as a counter of traces, is not compared from then on. If functions are
             compared with ``is`` while they are traced, the program keeps the answer for the
             functions that it was traced with.

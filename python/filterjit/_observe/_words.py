@@ -31,7 +31,8 @@ def describe(x: Any) -> str:
     if isinstance(x, types.FunctionType):
         return f"the function `{x.__qualname__}` of {source_of(x)}"
     if isinstance(x, types.MethodType):
-        return f"`{x.__func__.__qualname__}` of the {class_name(type(x.__self__))} at {id(x.__self__):#x}"
+        name = getattr(x.__func__, "__qualname__", None) or shorten(x.__func__)  # any callable
+        return f"`{name}` of the {class_name(type(x.__self__))} at {id(x.__self__):#x}"
     if isinstance(x, (bool, int, float, complex, str, bytes, type(None))):
         return f"the {type(x).__name__} {shorten(x)}" if x is not None else "None"
     name = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)

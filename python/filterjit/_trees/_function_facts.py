@@ -9,7 +9,6 @@ import enum
 import functools
 import operator
 import re
-import sys
 import types
 import weakref
 import zoneinfo
@@ -36,18 +35,21 @@ class Code:
         names: the variables that it reads, or that functions defined in it read.
         globals: those of them that may be globals.
         parameters: the names that it reads from each positional parameter, the last one first.
+        imports: whether it imports a module of which anything may change.
         distrusted: the indices of the parts to leave out of the keys of its functions.
         ref: a weak reference to the code object.
     """
 
-    __slots__ = ("distrusted", "globals", "names", "parameters", "ref")
+    __slots__ = ("distrusted", "globals", "imports", "names", "parameters", "ref")
 
     def __init__(self, code: types.CodeType) -> None:
         address, forget = id(code), _codes.pop
         self.ref = weakref.ref(code, lambda _: forget(address, None))
         self.names: Names = {}
         global_names: set[str] = set()
-        _read_names(code, self.names, global_names)
+        imports: set[str] = set()
+        _read_names(code, self.names, global_names, imports)
+        self.imports = not all(map(is_library, imports))
         self.globals = tuple((name, self.names[name]) for name in sorted(global_names))
         parameters = reversed(code.co_varnames[: code.co_argcount])
         self.parameters = tuple(self.names.get(name, {}) for name in parameters)
@@ -64,11 +66,19 @@ def of_code(code: types.CodeType) -> Code:
     return facts
 
 
-def _read_names(code: types.CodeType, names: Names, global_names: set[str]) -> None:
-    """Adds the variables that `code` reads, and the attributes that it reads from them."""
+def _read_names(
+    code: types.CodeType, names: Names, global_names: set[str], imports: set[str]
+) -> None:
+    """Adds the variables that `code` reads, and the attributes that it reads from them; and the
+    modules that it imports, with a dot for each level of a relative import."""
     top: Names | None = None  # of the value on top of the stack, if it was read by name
+    constants: list[Any] = []
     for i in dis.get_instructions(code):
         argument = i.argval[-1] if isinstance(i.argval, tuple) and i.argval else i.argval
+        if i.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
+            constants.append(i.argval)
+        elif i.opname == "IMPORT_NAME":  # of the level and the names to import
+            imports.add("." * constants[-2] + i.argval)
         if i.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             top = None if top is None else top.setdefault(argument, {})
         elif "LOAD" in i.opname and any(
@@ -81,7 +91,7 @@ def _read_names(code: types.CodeType, names: Names, global_names: set[str]) -> N
             top = None
     for constant in code.co_consts:
         if type(constant) is types.CodeType:
-            _read_names(constant, names, global_names)
+            _read_names(constant, names, global_names, imports)
 
 
 # ---- types ----
@@ -153,7 +163,7 @@ _RULES_OF_SUBCLASSES: dict[type, str] = {
 
 # Packages whose own functions and objects are taken as fixed.
 _JAX = frozenset({"jax", "jaxlib"})
-_LIBRARIES = _JAX | {"equinox", "filterjit", "numpy"} | sys.stdlib_module_names - {"__main__"}
+_LIBRARIES = _JAX | {"equinox", "filterjit", "numpy"} | _static_keys.STANDARD_LIBRARY
 
 
 def is_library(module: Any, libraries: frozenset[str] = _LIBRARIES) -> bool:

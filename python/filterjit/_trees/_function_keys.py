@@ -98,7 +98,9 @@ class _Walk:
         facts = _facts.of_code(code)
         names: dict[str, Any] = f.__globals__
         built_in: dict[str, Any] = f.__builtins__
-        outer, self._doubt = self._doubt, bool(facts.distrusted)
+        is_library = _facts.is_library(names.get("__name__"))
+        imports = facts.imports and not is_library
+        outer, self._doubt = self._doubt, bool(facts.distrusted) or imports
         parts = [
             code,
             code.co_filename,  # which the == of code objects ignores
@@ -126,11 +128,7 @@ class _Walk:
         for k, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
             content = facts.names.get(k, _NONE)
             parts.append(_OMITTED if len(parts) in skip else self._cell(cell, content))
-        if facts.globals and _facts.is_library(names.get("__name__")):
-            global_names: Any = ()
-        else:
-            global_names = facts.globals
-        for k, attributes in global_names:
+        for k, attributes in () if is_library else facts.globals:
             value = names[k] if k in names else built_in.get(k, _UNSET)
             parts.append(_OMITTED if len(parts) in skip else self._global(value, attributes))
         if self._doubt:

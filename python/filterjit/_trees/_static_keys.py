@@ -19,7 +19,8 @@ float, complex                               the bits: 0.0 and -0.0 differ, and 
 tuple, list, dict                            the elements, the items, in order
 frozenset, set                               the elements, in any order
 a type without an ``__eq__`` of its own      identity: a function, an object
-a class; a member of an enum                 identity
+a class; a member of an enum; a weak         identity
+reference
 a dataclass, an attrs class                  the fields that its generated ``__eq__`` compares;
                                              where this ``__eq__`` is inherited, all attributes
 a pydantic model, a ml_collections or        the items, and how they are written down
@@ -29,8 +30,10 @@ a JAX array                                  dtype, weak type, shape, sharding a
 a type of `CONTENTS`, or a subclass          the contents that are named there, and the attributes
                                              of a subclass; its ``==`` too if it defines
                                              ``__eq__``; its pickle too if it has other memory
-any other Mapping, Set or Sequence           the items (of a Mapping in any order), and its ``==``
+any other Mapping, Set or Sequence           the items (of a Mapping or a Set in any order, of a
+                                             view of keys or items in order), and its ``==``
 another class with ``__eq__``, no hash       its attributes, if it has no other memory
+another class of the standard library        its attributes and its ``==``
 any other type                               its ``__eq__`` and its hash
 ===========================================  =======================================================
 
@@ -47,6 +50,7 @@ table, makes it larger (`is_known`).
 The keys of functions (`_function_keys`) have the same contents and attributes.
 """
 
+import argparse
 import array
 import collections
 import collections.abc
@@ -56,14 +60,17 @@ import decimal
 import enum
 import fractions
 import functools
+import gc
 import inspect
 import itertools
 import operator
 import pathlib
 import struct
+import sys
 import types
 import typing
 import uuid
+import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -76,6 +83,8 @@ from .._base import _jax_compat
 
 Key = Callable[[Any], Any]
 
+STANDARD_LIBRARY = sys.stdlib_module_names - {"__main__"}
+
 # ---- contents ----
 
 
@@ -85,10 +94,12 @@ def _treedef_contents(treedef: Any) -> Any:
 
 def _dtype_contents(dtype: np.dtype[Any]) -> Any:
     metadata = dict(dtype.metadata) if dtype.metadata else None
+    number = dtype.type, dtype.num, dtype.str
     if dtype.names is None and dtype.subdtype is None:
-        return dtype.num, dtype.str, metadata
+        return *number, metadata
     fields: Any = dtype.fields or {}
     return (
+        *number,
         dtype.subdtype,
         tuple((name, *fields[name]) for name in dtype.names or ()),
         dtype.itemsize,
@@ -105,7 +116,7 @@ def _ndarray_contents(x: np.ndarray[Any, Any]) -> Any:
     # The strides, since they decide what `ravel("K")` and `tobytes("A")` return.
     plain = np.asarray(x)
     contents = plain.tolist() if plain.dtype.hasobject else plain.tobytes()
-    return plain.dtype, plain.shape, plain.strides, contents
+    return plain.dtype, plain.shape, plain.strides, plain.flags.writeable, contents
 
 
 _flat = itertools.chain.from_iterable
@@ -139,6 +150,15 @@ def _nothing(_: Any) -> Any:
     return ()
 
 
+def _names_in_order(x: Any) -> Any:
+    return tuple(dict_of(x))
+
+
+def _proxied(x: Any) -> Any:
+    # The mapping itself, which may have a default, and the items of one that has no contents.
+    return *gc.get_referents(x), *_flat(types.MappingProxyType.items(x))
+
+
 # The types of `CONTENTS`, below, whose instances can change in place.
 MUTABLE: dict[type, Key] = {
     list: _elements(list, tuple),
@@ -152,8 +172,9 @@ MUTABLE: dict[type, Key] = {
     collections.UserList: _nothing,
     collections.UserString: _nothing,
     collections.ChainMap: _nothing,
-    types.SimpleNamespace: _nothing,
-    types.MappingProxyType: _items(types.MappingProxyType),
+    types.SimpleNamespace: _names_in_order,  # `vars` tells it
+    argparse.Namespace: _names_in_order,
+    types.MappingProxyType: _proxied,
     bytearray: lambda x: bytes(bytearray.copy(x)),
     array.array: lambda x: (_typecode(x), array.array.tobytes(x)),
     memoryview: lambda x: (x.format, x.shape, x.strides, x.readonly, x.tobytes()),
@@ -189,6 +210,8 @@ CONTENTS: dict[type, Key] = {
     inspect.Signature: lambda x: (*_parameters(x).values(), _return_annotation(x)),
     types.GenericAlias: _read(types.GenericAlias, "__origin__", "__args__", "__unpacked__"),
     types.UnionType: operator.attrgetter("__args__"),
+    types.MethodType: lambda x: (x.__func__, _core.identity(x.__self__)),
+    jtu.DictKey: operator.attrgetter("key"),
     jtu.PyTreeDef: _treedef_contents,
     np.dtype: _dtype_contents,
     **dict.fromkeys((np.generic, *np.sctypeDict.values()), _scalar_contents),
@@ -424,7 +447,9 @@ def _library_key(cls: Any, definer: Any) -> Key | None:
     True; None for other classes."""
     match definer.__module__.partition(".")[0]:
         case "pydantic" if hasattr(cls, "__pydantic_fields__"):
-            more = operator.attrgetter("__pydantic_extra__", "__pydantic_private__")
+            more = operator.attrgetter(
+                "__pydantic_extra__", "__pydantic_private__", "__pydantic_fields_set__"
+            )
             return _or_identity(lambda x: (tuple(sorted(vars(x).items(), key=_name_of)), more(x)))
         case "ml_collections":
             return attributes_of(cls)
@@ -488,6 +513,8 @@ def _abstract_key(cls: Any) -> Key | None:
     """Returns the key of a container that defines its own ``__eq__``."""
     if issubclass(cls, collections.abc.Mapping):
         return _or_identity(lambda x: (tuple(sorted(x.items(), key=_name_of)), _OwnEquality(x)))
+    if issubclass(cls, (collections.abc.KeysView, collections.abc.ItemsView)):
+        return _or_identity(lambda x: (tuple(x), _OwnEquality(x)))
     if issubclass(cls, collections.abc.Set):
         return _or_identity(lambda x: (frozenset(x), _OwnEquality(x)))
     if issubclass(cls, collections.abc.Sequence):
@@ -506,7 +533,7 @@ def static_key(cls: Any) -> Key | None:
     definer = _definer_of_eq(cls)
     if definer is object:
         return None
-    if issubclass(cls, (enum.Enum, type)):
+    if issubclass(cls, (enum.Enum, type, weakref.ref, *weakref.ProxyTypes)):
         return _core.identity
     if definer in _ALIASES:
         return attributes_of(cls)
@@ -517,6 +544,11 @@ def static_key(cls: Any) -> Key | None:
     if base is not object:
         return _contents_key(cls, definer, base)
     key = _abstract_key(cls)
-    if key is None and cls.__hash__ is None and is_known(cls, object):
-        return attributes_of(cls)
+    if key is None and is_known(cls, object):
+        attributes = attributes_of(cls)
+        if cls.__hash__ is None:
+            return attributes
+        package = str(definer.__module__).partition(".")[0]
+        if attributes is not None and package in STANDARD_LIBRARY:
+            return _or_identity(_both(attributes, _OwnEquality))
     return key
