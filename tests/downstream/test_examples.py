@@ -31,7 +31,9 @@ def losses(*arguments: str | Path) -> list[str]:
 def printed(name: str, *arguments: str) -> list[str]:
     """Returns the lines that a program prints, with `#` in the place of each number."""
     done = run("-W", "error", EXAMPLES / name, *arguments, timeout=300, env=environment())
-    assert done.stderr == ""
+    # XLA before JAX 0.10 logs what it finds in an executable that it loads.
+    said = [line for line in done.stderr.splitlines() if not re.match(r"[WE]\d{4} ", line)]
+    assert said == []
     return [re.sub(r"\d[\d,]*(\.\d+)?", "#", line) for line in done.stdout.splitlines()]
 
 
