@@ -31,15 +31,6 @@ def eq_within_a_set(w: World) -> Any:
 
 
 @place()
-def iter_of_a_set(w: World) -> Any:
-    def elements(self: Any) -> Any:
-        return w.answer(frozenset.__iter__(self))
-
-    names = {"__iter__": elements, "__slots__": ()}
-    return type("Elements", (frozenset,), names)([1, (2, Value(3))])
-
-
-@place()
 def key_of_a_type(w: World) -> Any:
     w.registry(keyed=((Value, lambda v: w.answer([v.value])),))
     return Value(3)
