@@ -622,3 +622,21 @@ def test_the_code_of_a_wrapped_function_is_hashed() -> None:
     }
     assert None not in digests and len(digests) == 3 * 2  # JAX's wrappers have no Python code
     assert _encode._code_digest(len) is None is _encode._code_digest(jnp.add)
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_arrays_of_64_bits(tmp_path: Path, portable: bool) -> None:
+    """A file that was saved under x64 is loaded without it as it was."""
+    with jax.enable_x64(True):
+        w, x = jnp.asarray([1 + 2**-40, 2.0]), jnp.ones(2)
+        compiled = filter_jit(jax.tree_util.Partial(jnp.multiply, w)).lower(x).compile()
+        compiled.save(tmp_path / "file", portable=portable)
+    for f in (compiled, filterjit.load(tmp_path / "file")):
+        found = np.asarray(f(x))
+        assert found.dtype == np.float64 and found[0] == 1 + 2**-40
+
+
+def test_a_platform_that_is_no_sequence(tmp_path: Path) -> None:
+    compiled = filter_jit(lambda x: x).lower(X).compile()
+    with pytest.raises(TypeError, match=r"must be a sequence, such as \('cpu',\)"):
+        compiled.save(tmp_path / "file", portable=True, platforms="cpu")

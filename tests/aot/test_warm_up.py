@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from aot_support import Compiles
+from jax.sharding import PartitionSpec as P
 
 import filterjit
 from filterjit import filter_jit
@@ -247,3 +248,21 @@ def test_no_stderr(stderr: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
     assert _warm_some().errors == ()
     assert stderr is None or stderr.getvalue() == ""
+
+
+def test_the_options_of_the_calling_thread() -> None:
+    """JAX keeps them by thread."""
+    f = filter_jit(lambda x: x * 2)
+    with jax.enable_x64(True):
+        f.warm_up([((spec(2, dtype=jnp.float64),), {})])
+        assert f.explain(jnp.ones(2, jnp.float64)).hit
+    traces = []
+    g = filter_jit(lambda x: (traces.append(1), x @ x)[1])
+    with jax.default_matmul_precision("highest"):
+        g.warm_up([((spec(2, 2),), {})])
+        g(jnp.ones((2, 2)))
+    assert traces == [1]
+    mesh = jax.make_mesh((1,), ("data",))
+    h = filter_jit(lambda m: m + 1, in_shardings={"m": filterjit.ShardingRules({...: P("data")})})
+    with jax.set_mesh(mesh):
+        assert h.warm_up([((spec(2),), {})]).errors == ()

@@ -7,6 +7,7 @@ import threading
 import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 from explain_support import jitted
@@ -156,3 +157,31 @@ def test_public_names_belong_to_filterjit(name: str) -> None:
     public = getattr(filterjit, name)
     assert (public.__module__, public.__qualname__) == ("filterjit", name)
     assert "in module filterjit\n" in pydoc.render_doc(public)
+
+
+def test_a_first_trace_that_failed_is_no_trace() -> None:
+    fails = [True]
+
+    @filter_jit(on_retrace="raise", max_traces=1)
+    def f(x: Any) -> Any:
+        if fails:
+            raise ValueError("a mistake")
+        return x * 2
+
+    with pytest.raises(ValueError, match="a mistake"):
+        f(X)
+    fails.clear()
+    assert f.explain(X).causes[0].kind == "first"
+    f(X)
+    f.clear_cache()
+    assert f.explain(X).causes[0].kind == "cleared"
+
+
+def test_calls_under_disable_jit_are_no_traces() -> None:
+    f = filter_jit(lambda x: x * 2, max_traces=1, on_retrace="raise")
+    with jax.disable_jit():
+        for _ in range(3):
+            f(X)
+    assert f.explain(X).causes[0].kind == "first"
+    f(X)
+    assert f.explain(X).hit

@@ -733,3 +733,15 @@ def test_jaxs_persistent_cache_tells_constants_apart(simplified: int, tmp_path: 
     variables = {"JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS": str(simplified)}
     for _ in range(2):
         run_code(_CACHED, tmp_path, env=environment((), **variables))
+
+
+def test_aux_data_that_each_flatten_makes_anew() -> None:
+    class Scaled:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+    jtu.register_pytree_node(
+        Scaled, lambda s: ((s.x,), (lambda y: y,)), lambda aux, children: Scaled(*children)
+    )
+    f = filter_jit(lambda s, x: s.x * x)
+    assert comparable(f.freeze(Scaled(X))(X)) == comparable(X * X)

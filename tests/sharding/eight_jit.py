@@ -696,3 +696,33 @@ def test_threads_share_a_jit(monkeypatch: Any) -> None:
     for thread in threads:
         thread.join()
     assert len(made) > 1 and len({id(call) for call in calls}) == 1
+
+
+def test_threads_that_meet_other_specs_at_once() -> None:
+    """Two threads are in the trace that finds that the first specs do not do for their shapes."""
+    both = threading.Barrier(2, timeout=60)
+    seen: set[int] = set()
+
+    def rule(array: Any, mesh: Any) -> Any:
+        me = threading.get_ident()
+        if array.shape[0] == 128 and me not in seen:
+            seen.add(me)
+            both.wait()
+        return fsdp("data", min_size=100)(array, mesh)
+
+    f = filter_jit(lambda m: m * 2, in_shardings={"m": ShardingRules({...: rule})}, mesh=mesh_of())
+    f(jnp.ones((8, 8)))
+    found: list[Any] = []
+
+    def call(n: int) -> None:
+        try:
+            found.append(f(jnp.ones((128, n))).sharding.spec[0])
+        except Exception as e:
+            found.append(e)
+
+    threads = [threading.Thread(target=call, args=(n,)) for n in (8, 16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["data", "data"]

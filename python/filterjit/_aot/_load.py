@@ -74,7 +74,8 @@ def load(
             _check_axes(header, devices)
         on = _devices_for(header, given)
         _check_machine(header, next(iter(on.values())))
-        return _load(header, blobs, on, given is not None)
+        with jax.enable_x64(True):  # else JAX would cut arrays of 64 bits
+            return _load(header, blobs, on, given is not None)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
     except Exception as e:  # JAX, constructors and the checks raise anything for malformed parts

@@ -38,6 +38,8 @@ def save(
     path = os.fsdecode(path)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
+    if isinstance(platforms, str):
+        raise TypeError(f"`save(..., platforms=...)` must be a sequence, such as ({platforms!r},).")
     if isinstance(prepared.cache.options, CompiledOptions):
         raise ValueError(f"`{prepared.name}` was loaded from a file; copy that file.")
     try:

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -138,8 +137,8 @@ def warm_up(
 ) -> WarmUp:
     """Compiles `f` for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
 
-    Tracing is Python code and runs in one thread at a time; XLA compiles in `threads` threads.
-    The error of a signature that fails is logged and is in the result; the others are compiled.
+    Tracing is Python code: it runs in the calling thread, with the options of JAX that are in force
+    there, such as a mesh. XLA compiles in `threads` threads. The error of a signature that fails is logged and is in the result; the others are compiled.
 
     Raises:
         TypeError: if a signature is not such a pair.
@@ -152,38 +151,44 @@ def warm_up(
         threads = 1  # all processes trace in the same order
     start = time.perf_counter()
     results = [Warmed(_describe_call(*pair)) for pair in pairs]
-    tracing = threading.Lock()
     seen: dict[Any, int] = {}
 
-    def compile_one(i: int) -> None:
-        with tracing:
-            begin = time.perf_counter()
-            try:
-                traced = f.trace(*pairs[i][0], **pairs[i][1])
-                same = seen.setdefault(_program_key(traced), i)
-                if same != i:
-                    results[i].same_as = same
-                    return
-                lowered = traced.lower()
-            finally:
-                results[i].tracing = time.perf_counter() - begin
+    def lower(i: int) -> Any:
         begin = time.perf_counter()
-        lowered.compile()
-        results[i].compiling = time.perf_counter() - begin
+        try:
+            traced = f.trace(*pairs[i][0], **pairs[i][1])
+            same = seen.setdefault(_program_key(traced), i)
+            if same == i:
+                return traced.lower()
+            results[i].same_as = same
+        except Exception as e:
+            results[i].error = e
+        finally:
+            results[i].tracing = time.perf_counter() - begin
+        return None
+
+    def compile_one(i: int, lowered: Any) -> None:
+        begin = time.perf_counter()
+        try:
+            lowered.compile()
+            results[i].compiling = time.perf_counter() - begin
+        except Exception as e:
+            results[i].error = e
 
     with (
         _progress(len(pairs)) as advance,
         concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool,
     ):
-        futures = {pool.submit(compile_one, i): i for i in range(len(pairs))}
         try:
-            for future in concurrent.futures.as_completed(futures):
-                error = future.exception()
-                if isinstance(error, Exception):
-                    results[futures[future]].error = error
-                elif error is not None:
-                    raise error
-                advance()
+            futures = []
+            for i in range(len(pairs)):
+                if (lowered := lower(i)) is None:
+                    advance()
+                else:
+                    futures.append(pool.submit(compile_one, i, lowered))
+                    futures[-1].add_done_callback(lambda _: advance())
+            for future in futures:
+                future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

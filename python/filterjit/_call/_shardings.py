@@ -382,13 +382,15 @@ class ShardedCall:
         """Returns whether a call that failed in an entry's ``jax.jit`` is to be made again: the
         entry was made for other specs. The variant's `call` is this object from then on."""
         variant = self.variant()
-        if variant is None or self.is_dispatching:
+        if variant is None:
             return False
-        entry = self._entries[0]
-        if not isinstance(exception, _OtherSpecs) and self.specs_of_arrays(arrays) == entry.inputs:
+        if not isinstance(exception, _OtherSpecs) and (
+            self.is_dispatching or self.specs_of_arrays(arrays) == self._entries[0].inputs
+        ):
             return False
-        self.is_dispatching = True
-        variant.call = self
+        with self._lock:  # another thread may have come here before, or be in `_find`
+            self.is_dispatching = True
+            variant.call = self
         return True
 
     def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> Any:

@@ -104,6 +104,8 @@ class Constants:
         paths: the path of each array in `structure`.
         arrays: the arrays in `structure`; None in the place of those that stay arguments.
         inner: the constants of `f`, if `f` is a frozen function.
+        is_comparable: whether what is built from `structure` has that structure again, which it has
+            not where aux data is made anew in each flatten.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class Constants:
         self.name, self.qualname = names_of(f.__wrapped__)
         inner = f._options
         self.inner = inner.constants if isinstance(inner, FrozenOptions) else None
+        self.is_comparable = True
 
     def all(self) -> list[Any]:
         """Returns the constants, with those of `f` if it is a frozen function itself."""
@@ -183,7 +186,7 @@ class Frozen:
         given = constants.given(arrays)
         # Static values are not copied. One that was changed since would give another program.
         now = _core.flatten(registry, given)[1]
-        if now != constants.structure:
+        if constants.is_comparable and now != constants.structure:
             raise self._changed_error(now)
         return given.f.__wrapped__(*given.args, *args, **{**given.kwargs, **kwargs})
 
@@ -368,6 +371,8 @@ def freeze(
         _warn_of_large(names_of(f.__wrapped__)[0], paths, constants)
     signature = _remaining(whole, args, kwargs)
     frozen = Constants(f, signature, structure, paths, constants)
+    again = _core.flatten(registry, frozen.given(frozen.with_kept(kept)))[1]
+    frozen.is_comparable = again == structure
     frozen_options = FrozenOptions(frozen, max_bytes, _first_given(f, args, kwargs))
     return _core.FilterJit(Frozen(frozen, kept), frozen_options, signature, dict(f.__dict__))
 

@@ -64,7 +64,6 @@ def explain(
         placements,
         _records.config_context(),
         earlier,
-        cache.calls,
     )
     if variant is None or any(isinstance(x, jax.core.Tracer) for x in arrays):
         return explanation
@@ -83,7 +82,6 @@ def explain_trace(
     placements: Sequence[Any] | None,
     context: dict[str, Any],
     earlier: Sequence[TraceRecord],
-    num_calls: int,
 ) -> Explanation:
     """Returns why a call is not a hit.
 
@@ -93,13 +91,12 @@ def explain_trace(
         structure, avals, placements, context: the structure of the arguments, their arrays, where
             these are placed (None: not compared), and the configuration of JAX.
         earlier: the earlier traces of `variant`.
-        num_calls: the number of earlier calls of the function.
     """
     name = _name_of(cache)
     others = [v for v in cache.variants() if v is not variant and v.num_traces > 0]
     if not earlier:
         if not others:
-            return Explanation(name, False, (_explain_first_trace(cache, fun, num_calls),))
+            return Explanation(name, False, (_explain_first_trace(cache, fun),))
         causes = _compare_with_closest(cache, structure, avals, others)
         return Explanation(name, False, tuple(causes), len(others))
     paths = array_paths(cache.function, structure)
@@ -125,16 +122,21 @@ def _name_of(cache: _core.Cache) -> str:
     return f"`{name}`" if name else f"`{cache.function!r}`"
 
 
-def _explain_first_trace(cache: _core.Cache, fun: Any, num_calls: int) -> Cause:
+def _was_traced(cache: _core.Cache) -> bool:
+    """Whether a trace of the function came to its end, before the one that may be under way."""
+    return cache.record.spent.traces > 0
+
+
+def _explain_first_trace(cache: _core.Cache, fun: Any) -> Cause:
     """Returns why a function has no traced variant to compare a call with."""
-    if num_calls > 0:
+    if _was_traced(cache):
         remedy = (
             "The cache was cleared, or it was full (`maxsize`) and this program was the least "
             "recently used."
         )
         return Cause("cleared", "", "compiled", "no longer in the cache", remedy)
     same_code = _caches_by_code.get(getattr(fun, "__code__", None), ())
-    others = [other for other in same_code if other is not cache and other.calls > 0]
+    others = [other for other in same_code if other is not cache and _was_traced(other)]
     if any(other.function == cache.function for other in others):
         remedy = (
             "Use the same options: functions jitted with different options do not share programs."

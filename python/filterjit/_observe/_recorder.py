@@ -244,7 +244,7 @@ class _Recorder:
         traces = 0
         try:
             yield
-            traces = 1
+            traces = int(not jax.config.jax_disable_jit)
         finally:
             work.traced = time.perf_counter() - work.started_at
             work.tracing = False

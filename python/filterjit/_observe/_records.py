@@ -164,10 +164,11 @@ def record_of(variant: _core.Variant) -> VariantRecord:
 @contextlib.contextmanager
 def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceRecord]:
     """A context for the time of a trace. Yields the record of the trace, and removes it if the
-    trace fails."""
+    trace fails. Under ``jax.disable_jit()`` nothing is traced, and no record is kept."""
     trace = TraceRecord(tuple(map(Aval.of, arrays)), config_context())
     traces = record_of(variant).traces
-    traces.append(trace)
+    if not jax.config.jax_disable_jit:
+        traces.append(trace)
     try:
         yield trace
     except BaseException:

@@ -86,7 +86,7 @@ class RetraceOptions:
         Raises:
             RetraceError: if `on_retrace` or `max_traces` forbids the trace.
         """
-        if not self.is_active:
+        if not self.is_active or jax.config.jax_disable_jit:
             return
         earlier = [t for t in _records.record_of(variant).traces if t is not trace]
         explanation = explain_trace(
@@ -98,7 +98,6 @@ class RetraceOptions:
             None,
             trace.context,
             earlier,
-            cache.calls - 1,
         )
         variants = {id(v): v for v in (*cache.variants(), variant)}
         num_traces = sum(len(_records.record_of(v).traces) for v in variants.values())

@@ -60,6 +60,8 @@ def mesh_in_force() -> Any:
 def _axes_for(mesh: Any) -> Axes | None:
     """Returns the axes of `mesh`, or of the mesh in force if `mesh` is None or runs inside
     ``shard_map``; None if there is no mesh."""
+    if not (mesh is None or hasattr(mesh, "axis_names")):
+        raise TypeError(f"`mesh` must be a jax.sharding.Mesh, not {mesh!r}.")
     inside = mesh_in_force()
     axes = None if inside is None else Axes.of(inside)
     return axes if mesh is None or (axes is not None and axes.manual) else Axes.of(mesh)
@@ -502,7 +504,7 @@ def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list
             found += specs_of(leaf, subtree, mesh, below)
         elif _core.flatten(registry, subtree)[0]:
             raise TypeError(
-                f"`{format_path(below)}` has arrays, and {leaf!r} in its place is neither a "
+                f"`{format_path(below) or 'the tree'}` has arrays, and {leaf!r} in its place is neither a "
                 "sharding, a PartitionSpec, ShardingRules nor None"
             )
     return found
@@ -548,6 +550,7 @@ def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
         ValueError: there is no mesh, no rule for an array, or a rule that matches nothing; a
             dimension does not divide; the mesh lacks an axis, or a spec uses one twice. The message
             names the path and the rule.
+        TypeError: `mesh` is no mesh, or `rules` has a value that is not described above.
 
     Examples:
         >>> from jax.sharding import PartitionSpec as P
