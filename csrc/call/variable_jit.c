@@ -241,11 +241,16 @@ make_call(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
     }
     result = complete(self, &call->variables, result, args, nargs, kwnames);
     if (FJ_UNLIKELY(call->unsettled && result != NULL)) {
-        PyObject *answer = call_method(self, "_settle", Py_None, args, nargs, kwnames);
+        /* Not those of another walk: the call may have changed what is in the arguments. */
+        PyObject *variables = fj_leafbuf_as_tuple(&call->variables);
+        PyObject *answer = variables == NULL
+                               ? NULL
+                               : call_method(self, "_settle", variables, args, nargs, kwnames);
         if (answer == NULL) {
             Py_CLEAR(result);
         }
         Py_XDECREF(answer);
+        Py_XDECREF(variables);
     }
     return result;
 }

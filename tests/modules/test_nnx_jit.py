@@ -1,5 +1,7 @@
 """`filterjit.nnx.jit` and Flax's ``nnx.jit`` on the same programs, in each mode."""
 
+import copy
+import functools
 from typing import Any
 
 import jax
@@ -423,3 +425,73 @@ def test_bad_options_are_named(option: str, bad: Any) -> None:
         ValueError, match=rf"`nnx.jit\(..., {option}=...\)` must be .*, not {bad!r}"
     ):
         filterjit.nnx.jit(lambda x: x, **{option: bad})
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_new_values_that_cannot_be_traced(mode: str) -> None:
+    """Upstream raises, and nothing has changed."""
+
+    def program(jit: Any, traces: Any) -> Any:
+        def set_value(m: Any) -> None:
+            m.count.set_raw_value("text")
+
+        def add_attribute(m: Any) -> None:
+            m.added = nnx.data("text")
+
+        def add_variable(m: Any) -> None:
+            m.added = nnx.Variable("text")
+
+        for body in (set_value, add_attribute, add_variable):
+            m = Counter()
+            m.other.set_raw_value(np.ones(2))
+            kind = outcome(jit(body), m)[:2]
+            if mode == "graph" or body is set_value:
+                yield kind
+            yield m
+
+    compare(program, mode, handed_over=None)
+
+
+def test_arrays_of_donated_modules() -> None:
+    """In the other modes, upstream leaves deleted arrays."""
+
+    class Plain(nnx.Module):
+        def __init__(self) -> None:
+            self.x = nnx.data(jnp.ones(2))
+
+    def program(jit: Any, traces: Any) -> Any:
+        m, n = Plain(), Counter()
+        yield jit(lambda m: m.x + 1, donate_argnums=0)(m)
+        yield m
+        yield jit(lambda n, m: m.x + n.count[...], donate_argnums=1)(n, m)
+        yield m, n
+
+    compare(program, "graph")
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_numbers_and_references_that_the_call_makes(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        def tie(m: Any) -> int:
+            m.tied = m.count
+            return 1
+
+        m = Counter()
+        m.count.set_raw_value(np.ones(2))
+        yield outcome(jit(tie), m)[:2]
+        yield m
+
+    compare(program, mode, handed_over=None)
+
+
+def test_copies() -> None:
+    class Holding(nnx.Module):
+        def __init__(self, jit: Any) -> None:
+            self.w = nnx.Param(jnp.ones(1))
+            self.f = jit(lambda x: x * 2)
+
+    for jit in (nnx.jit, filterjit.nnx.jit):
+        copied = copy.deepcopy(Holding(functools.partial(jit, graph=False)))
+        assert copied.f(jnp.ones(1)) == 2.0 and copied.w[...] == 1.0
+    f = filterjit.nnx.jit(lambda x: x)
+    assert copy.copy(f) is f and copy.deepcopy(f) is f

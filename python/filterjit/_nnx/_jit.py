@@ -43,6 +43,13 @@ class NNXJit(_core.VariableJit):
     def __repr__(self) -> str:
         return f"<nnx.jit of {self.__wrapped__!r}>"
 
+    def __copy__(self) -> "NNXJit":
+        """Returns the function itself, as of functions."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "NNXJit":
+        return self
+
     def __get__(self, instance: Any, owner: Any = None, /) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
@@ -60,10 +67,11 @@ class NNXJit(_core.VariableJit):
     def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
         return self._body.finish(answer, args, kwargs)
 
-    def _settle(self, _: None, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> None:
-        for node in self._body.nodes(args, kwargs):
-            if compat.is_variable(node):
-                compat.settle(node)
+    def _settle(
+        self, variables: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> None:
+        for variable in variables:
+            compat.settle(variable)
 
     # ---- methods ----
 

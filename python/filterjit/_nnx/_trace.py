@@ -117,10 +117,16 @@ class Body:
             if compat.is_variable(node)
         }
 
-    def checked(self, out: Any) -> Any:
-        if not all(is_traced(x) for x in jax.tree.leaves(out)):
-            raise HandOver("the result has a leaf that is no array and no number")
-        return out
+    def checked(self, out: Any, more: Any, values: Any) -> tuple[Any, Any, Any]:
+        """Returns what a trace returns.
+
+        Raises:
+            HandOver: if upstream has to raise its error for a leaf that cannot be traced. Its
+                objects are as they were: this trace has changed those of the trace only.
+        """
+        if not all(is_traced(x) for x in jax.tree.leaves((out, values))):
+            raise HandOver("the result or a new value has a leaf that is no array and no number")
+        return out, more, values
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         raise NotImplementedError
@@ -151,16 +157,13 @@ class GraphBody(Body):
         if (
             leaves is None
             or leaves[0] != len(changed)
-            or (donated and leaves[1] != len(variables))
+            or (self.donation and leaves[1] != len(variables))  # there are arrays of Modules
             or any(map(compat.is_node_states, _leaves(out, compat.is_node_states)))
         ):
-            return self.checked(out), None, tuple(after)
+            return self.checked(out, None, tuple(after))
         changed = sorted({*changed, *donated})
-        return (
-            self.checked(out),
-            _pack(changed),
-            tuple(compat.raw_value(variables[i]) for i in changed),
-        )
+        new = tuple(compat.raw_value(variables[i]) for i in changed)
+        return self.checked(out, _pack(changed), new)
 
     def finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, _, after = answer
@@ -228,12 +231,10 @@ class TreeBody(Body):
         indices = sorted(kept)
         if special:
             updates = tuple(variables[i] for i in indices)
-            return self.checked(out), None, (_pack(indices), updates)
-        return (
-            self.checked(out),
-            _pack(indices),
-            tuple(compat.raw_value(variables[i]) for i in indices),
-        )
+            out, _, updates = self.checked(out, None, updates)
+            return out, None, (_pack(indices), updates)
+        new = tuple(compat.raw_value(variables[i]) for i in indices)
+        return self.checked(out, _pack(indices), new)
 
     def finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, _, (packed, updates) = answer
