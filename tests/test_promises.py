@@ -243,6 +243,10 @@ SECURITY: dict[str, str] = {
     "imports a module inside its body": (
         "parity/test_functions_that_change.py::test_modules_that_a_function_imports"
     ),
+    "donated Module without Variables": ("modules/test_nnx_jit.py::test_arrays_of_donated_modules"),
+    "threads that met other specs at once": (
+        "sharding/eight_jit.py::test_threads_that_meet_other_specs_at_once"
+    ),
     "met first by its finalizer": (
         "core/call/test_lifetimes.py::test_a_class_that_is_met_first_by_its_finalizer"
     ),

@@ -141,12 +141,13 @@ class Packed:
         return layout.structure.unflatten(leaves)
 
     def replace(self, tree: Any) -> "Packed":
-        """Returns a Packed of another tree, each leaf of which has the shape, the dtype and, outside
-        of a trace, the placement that it has here.
+        """Returns a Packed of another tree, each leaf of which has the shape and the dtype that it
+        has here. Outside of a trace, arrays are also divided as they are here, and those of one
+        buffer are placed alike.
 
         Raises:
             ValueError: the tree differs in structure, in a static value, or in the shape, dtype or
-                placement of an array. The message says by path where it differs first.
+                sharding of an array. The message says by path where it differs first.
 
         Examples:
             >>> packed = pack({"w": jnp.ones(2)})
