@@ -94,6 +94,7 @@ print("ok")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [THREAD, CALLBACK], ids=["thread", "callback"])
 def test_a_profiler(program: str) -> None:
     done = run_code(SETUP + CALLS + program, options=("-X", "faulthandler"))

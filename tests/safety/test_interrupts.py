@@ -328,6 +328,7 @@ CALLS = [Call, SecondMiss, Donating, WithCallback, HitWithCallback, Evicting, St
 OTHERS = [Partial, Ahead, EvalShape, WarmUp, Explain]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", CALLS + OTHERS)
 def test_interrupts(make: type[Call], terminal: None) -> None:
     print(make.__name__, _inject(make, KeyboardInterrupt))

@@ -156,6 +156,7 @@ def test_evicted_variants_die() -> None:
     assert executables() <= before + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [eqx.filter_jit, filterjit.filter_jit])
 def test_static_values_and_executables_die_with_their_function(jit: Any) -> None:
     def make() -> Any:
@@ -204,6 +205,7 @@ def test_arrays_of_partials_and_compiled_die() -> None:
     assert is_dead(ref)
 
 
+@pytest.mark.slow
 def test_cycles_are_collected() -> None:
     def through_static() -> Any:
         f = filterjit.filter_jit(lambda x, s: x + 1)
@@ -289,6 +291,7 @@ def test_a_million_static_values() -> None:
     assert blocks < 100, "objects are left"
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
 def test_many_static_values_with_jax() -> None:
