@@ -8,8 +8,7 @@
  *     {"a": 1}                             Frozen(dict, ("a", 1))
  *     a value v whose type has a key       Frozen(type(v), key(v))
  *     fj_static_identity(v)                Frozen(Frozen, v); v is not frozen
- *     x, if x = [x]                        Frozen(list, Frozen(Ellipsis, 1)): the value 1
- * level up
+ *     x, if x = [x]                        Frozen(list, Frozen(Ellipsis, 1)): 1 level up
  *
  * Python code can run in the __hash__ and __eq__ of values, in keys, and in classify() for a
  * type that the Registry has no kind for.  The caller holds references to the values that are
