@@ -138,7 +138,8 @@ def warm_up(
     """Compiles `f` for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
 
     Tracing is Python code: it runs in the calling thread, with the options of JAX that are in force
-    there, such as a mesh. XLA compiles in `threads` threads. The error of a signature that fails is logged and is in the result; the others are compiled.
+    there, such as a mesh. XLA compiles in `threads` threads. The error of a signature that fails is
+    logged and is in the result; the others are compiled.
 
     Raises:
         TypeError: if a signature is not such a pair.

@@ -109,8 +109,8 @@ def filter_jit(
     The jitted function has methods to inspect it: ``f.explain(...)`` tells why a call would be
     traced again, ``f.report()`` where the time went, ``f.cache_info()`` how many calls were hits.
     ``f.lower(...)``, ``f.trace(...)``, ``f.eval_shape(...)`` and ``f.warm_up(...)`` trace and
-    compile before the first call. ``f.partial(...)`` binds arguments once for many
-    calls, and ``f.freeze(...)`` makes their arrays constants.
+    compile before the first call. ``f.partial(...)`` binds arguments once for many calls, and
+    ``f.freeze(...)`` makes their arrays constants.
 
     Arguments:
         fun: the function: any callable, which may itself be a pytree with arrays in it. If it is
@@ -136,10 +136,9 @@ def filter_jit(
             compared by identity, by the attributes that the code reads by name, and by their own
             ``==``; other changes in them are not noticed when the same function is called again,
             and a new function that refers to one of them, or imports a module of the user's in its
-            body, is always traced. What a trace changes
-            itself, such as a counter of traces, is not compared from then on. If functions are
-            compared with ``is`` while they are traced, the program keeps the answer for the
-            functions that it was traced with.
+            body, is always traced. What a trace changes itself, such as a counter of traces, is not
+            compared from then on. If functions are compared with ``is`` while they are traced, the
+            program keeps the answer for the functions that it was traced with.
         on_retrace: what to do when the function is traced again. ``"log"`` logs the reason to the
             logger ``"filterjit"``, ``"warn"`` issues a `RetraceWarning`, ``"raise"`` raises a
             `RetraceError`, and a function is called with the `Explanation`. The first trace is not

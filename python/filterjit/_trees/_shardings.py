@@ -504,8 +504,8 @@ def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list
             found += specs_of(leaf, subtree, mesh, below)
         elif _core.flatten(registry, subtree)[0]:
             raise TypeError(
-                f"`{format_path(below) or 'the tree'}` has arrays, and {leaf!r} in its place is neither a "
-                "sharding, a PartitionSpec, ShardingRules nor None"
+                f"`{format_path(below) or 'the tree'}` has arrays, and {leaf!r} in its place is "
+                "neither a sharding, a PartitionSpec, ShardingRules nor None"
             )
     return found
 
