@@ -34,6 +34,7 @@ HERE = Path(__file__).resolve().parent
 BOUNDS = HERE / "instructions.json"
 TOLERANCE = 0.03
 SIZES = (100, 1_000)  # of the trees that grow
+ALONE = " alone"  # ends the names of these, which have nodes or leaves of one kind
 GROWTH = 0.25  # the part that the allocator may add in a larger tree
 STEPS = {  # the C functions of each step
     "bind": ("fj_bind",),
@@ -51,11 +52,6 @@ MALLOC = ("mmap_threshold", "trim_threshold", "top_pad")
 TABLE = 32  # entries in the table of a registry with 6 to 21 types
 Counts = dict[str, int]
 Calls = dict[str, tuple[int, int]]  # by C function: the number of calls, and their instructions
-
-
-def grown(n: int, kind: str) -> str:
-    """The name of a tree of `n` nodes or leaves of one kind."""
-    return f"{n:,} {kind} alone"
 
 
 # ---- under valgrind ----
@@ -222,7 +218,7 @@ def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
     for n in SIZES:
         for kind, tree in _growing(classes, n).items():
             jit = _jit(lambda tree: tree, array)
-            name = grown(n, kind)
+            name = f"{n:,} {kind}{ALONE}"
             yield ("flatten", "look-up"), name, functools.partial(jit._lookup, tree)
             trees = itertools.cycle([tree, jit(tree)])
             yield ("match", "build"), name, lambda jit=jit, trees=trees: jit(next(trees))
@@ -344,7 +340,7 @@ def judge_growth(counts: Counts) -> list[str]:
     found: list[str] = []
     for name, less in counts.items():
         of_large = name.replace(f", {small:,} ", f", {large:,} ")
-        if name.endswith(" alone") and of_large != name:
+        if name.endswith(ALONE) and of_large != name:
             times = counts[of_large] / less
             if times > large / small * (1 + GROWTH):
                 found.append(f"{of_large}: {times:.1f} times the instructions of {small:,}")
@@ -368,7 +364,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     bounds = all_bounds.get(here, {})
     print(table(counts, bounds))
     if options.update:
-        bounds = {name: n for name, n in counts.items() if not name.endswith(" alone")}
+        bounds = {name: n for name, n in counts.items() if not name.endswith(ALONE)}
         BOUNDS.write_text(json.dumps({**all_bounds, here: bounds}, indent=2, sort_keys=True) + "\n")
         return 0
     if not bounds:

@@ -104,8 +104,8 @@ class Constants:
         paths: the path of each array in `structure`.
         arrays: the arrays in `structure`; None in the place of those that stay arguments.
         inner: the constants of `f`, if `f` is a frozen function.
-        is_comparable: whether what is built from `structure` has that structure again, which it has
-            not where aux data is made anew in each flatten.
+        is_comparable: whether what is built from `structure` has an equal structure. It does not
+            where each flatten makes new aux data.
     """
 
     def __init__(

@@ -117,8 +117,8 @@ class Body:
             if compat.is_variable(node)
         }
 
-    def checked(self, out: Any, more: Any, values: Any) -> tuple[Any, Any, Any]:
-        """Returns what a trace returns.
+    def check(self, out: Any, values: Any) -> None:
+        """Checks what a trace returns.
 
         Raises:
             HandOver: if upstream has to raise its error for a leaf that cannot be traced. Its
@@ -126,7 +126,6 @@ class Body:
         """
         if not all(is_traced(x) for x in jax.tree.leaves((out, values))):
             raise HandOver("the result or a new value has a leaf that is no array and no number")
-        return out, more, values
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         raise NotImplementedError
@@ -160,10 +159,12 @@ class GraphBody(Body):
             or (self.donation and leaves[1] != len(variables))  # there are arrays of Modules
             or any(map(compat.is_node_states, _leaves(out, compat.is_node_states)))
         ):
-            return self.checked(out, None, tuple(after))
+            self.check(out, after)
+            return out, None, tuple(after)
         changed = sorted({*changed, *donated})
         new = tuple(compat.raw_value(variables[i]) for i in changed)
-        return self.checked(out, _pack(changed), new)
+        self.check(out, new)
+        return out, _pack(changed), new
 
     def finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, _, after = answer
@@ -231,10 +232,11 @@ class TreeBody(Body):
         indices = sorted(kept)
         if special:
             updates = tuple(variables[i] for i in indices)
-            out, _, updates = self.checked(out, None, updates)
+            self.check(out, updates)
             return out, None, (_pack(indices), updates)
         new = tuple(compat.raw_value(variables[i]) for i in indices)
-        return self.checked(out, _pack(indices), new)
+        self.check(out, new)
+        return out, _pack(indices), new
 
     def finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, _, (packed, updates) = answer
