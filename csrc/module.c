@@ -19,6 +19,7 @@
 #include "call/bound_method.h"
 #include "call/cache.h"
 #include "call/compiled.h"
+#include "call/direct.h"
 #include "call/filter_jit.h"
 #include "call/getattribute.h"
 #include "call/hook_method.h"
@@ -153,6 +154,8 @@ static PyMethodDef core_functions[] = {
     TYPE(partial, fj_partial_spec, NULL, 1)                                                   \
     TYPE(compiled, fj_compiled_spec, NULL, 1)                                                 \
     TYPE(any_trace, fj_any_trace_spec, NULL, 0)                                               \
+    TYPE(direct, fj_direct_spec, NULL, 1)                                                     \
+    TYPE(direct_context, fj_direct_context_spec, NULL, 1)                                     \
     TYPE(variable_jit, fj_variable_jit_spec, NULL, 1)                                         \
     TYPE(hook_method, fj_hook_method_spec, NULL, 0)
 

@@ -13,6 +13,7 @@
     NAME(before_raising_call)                                                                 \
     NAME(call_again)                                                                          \
     NAME(compile)                                                                             \
+    NAME(consume_with_handlers)                                                               \
     NAME(inspect_new_trace)                                                                   \
     NAME(prepare)                                                                             \
     NAME(raise_binding_error)                                                                 \
@@ -35,6 +36,8 @@ typedef struct {
     PyTypeObject *partial;
     PyTypeObject *compiled;
     PyTypeObject *any_trace;
+    PyTypeObject *direct;
+    PyTypeObject *direct_context;
     PyTypeObject *variable_jit;
     PyTypeObject *hook_method;
 #define FJ_DECLARE(name) PyObject *str_##name;

@@ -514,6 +514,17 @@ fj_output_flatten(PyObject *module, PyObject *op)
 }
 
 PyObject *
+fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace)
+{
+    FjOutput *self = (FjOutput *)state->output->tp_alloc(state->output, 0);
+    if (self != NULL) {
+        self->arrays = Py_NewRef(arrays);
+        self->trace = trace;
+    }
+    return (PyObject *)self;
+}
+
+PyObject *
 fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     FjState *state = PyModule_GetState(module);
@@ -527,17 +538,9 @@ fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     PyObject *arrays = fj_tuple_of(args[1]); /* a tuple already, from JAX's C++ */
-    if (arrays == NULL) {
-        return NULL;
-    }
-    FjOutput *self = (FjOutput *)state->output->tp_alloc(state->output, 0);
-    if (self == NULL) {
-        Py_DECREF(arrays);
-        return NULL;
-    }
-    self->arrays = arrays;
-    self->trace = trace;
-    return (PyObject *)self;
+    PyObject *output = arrays == NULL ? NULL : fj_output_new(state, arrays, trace);
+    Py_XDECREF(arrays);
+    return output;
 }
 
 static int

@@ -131,6 +131,10 @@ PyObject *fj_variant_run_deferred(FjVariant *variant, Py_ssize_t first, PyObject
  * the other.  NULL with an error if the Output does not belong to this variant. */
 FjStructure *fj_variant_output_structure(const FjVariant *variant, const FjOutput *output);
 
+/* An Output as JAX unflattens it: a tuple of arrays, which the trace of a number has returned.
+ * NULL with an error. */
+PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
+
 /* Module functions: how JAX flattens and unflattens an Output. */
 PyObject *fj_output_flatten(PyObject *module, PyObject *output);
 PyObject *fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

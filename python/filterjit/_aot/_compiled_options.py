@@ -10,7 +10,7 @@ from .. import _core
 from .._base import _errors, _jax_compat
 from .._base._errors import MismatchError
 from .._base._hooks import CallHooks
-from .._call import _running, _signature
+from .._call import _direct, _running, _signature
 from .._observe import _causes, _compare
 from .._observe._causes import Cause
 from .._observe._records import Aval
@@ -80,7 +80,7 @@ class CompiledOptions(_running.RunningHooks, CallHooks):
         """Gives `f` its variant: `structure` is that of the arguments, `outputs` are those of the
         results, by the number of the trace."""
         self._structure = structure
-        call = _jax_compat.compiled_call(self.stage)
+        call = _direct.wrap(_jax_compat.compiled_call(self.stage), self.stage)
         return f._parts()[0].insert_compiled(structure, call, outputs, self.may_raise)
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:

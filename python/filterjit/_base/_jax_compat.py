@@ -341,11 +341,11 @@ def stack_key(equation: Any) -> Any:
     return getattr(getattr(equation, "source_info", None), "traceback", None)
 
 
-def clears_with_jax(clear: Callable[[], None]) -> None:
+def clears_with_jax(clear: Callable[[], None]) -> bool:
     """Makes ``jax.clear_caches`` call a function, to which JAX holds a weak reference.
 
-    Fallback: it is not called. JAX's own caches are cleared, so filterjit's functions are traced
-    again in any case.
+    Fallback: False, and it is not called. JAX's own caches are cleared, so filterjit's functions are
+    traced again in any case, unless their calls are direct, which they then must not be.
     """
     register = private("jax._src.util", "register_cache")
     functions = private("jax._src.util", "cache_clearing_funs")  # in older versions
@@ -354,6 +354,9 @@ def clears_with_jax(clear: Callable[[], None]) -> None:
         register(clear, "filterjit")
     elif isinstance(functions, MutableSet):
         functions.add(clear)
+    else:
+        return False
+    return True
 
 
 def equinox_cache_clears() -> list[Callable[[], object]] | None:

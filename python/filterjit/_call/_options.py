@@ -20,7 +20,7 @@ from .._base._hooks import CallHooks
 from .._observe import _explain, _program, _records, _retraces
 from .._observe._recorder import recorder
 from .._trees import _registry
-from . import _processes, _running, _signature
+from . import _direct, _processes, _running, _signature
 from ._caches import MAXSIZE, caches_of, function_of, names_of
 from ._shardings import Entry, ShardedCall, Shardings
 
@@ -221,7 +221,8 @@ class CallOptions(_running.RunningHooks, CallHooks):
         donated = self._donated(variant, signature)
         call: Callable[..., _core.Output]
         if self.shardings is None:
-            call = jax.jit(make_flat(None), donate_argnums=donated, **self.jitkwargs)
+            jitted = jax.jit(make_flat(None), donate_argnums=donated, **self.jitkwargs)
+            call = _direct.wrap(jitted)
         else:
             warns = self.donate.startswith("warn")
             call = self._sharded[variant] = ShardedCall(

@@ -30,6 +30,7 @@ from .. import _core
 from .._base import _errors, _jax_compat
 from .._observe import _records
 from .._trees import _registry
+from . import _direct
 from .._trees._shardings import Spec, is_spec, is_tracing, is_value, place, same_spec, specs_of
 
 _ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/variant.h
@@ -443,7 +444,7 @@ class ShardedCall:
                 any_trace = _core.output_unflatten(_ANY_TRACE, outputs)
                 options["out_shardings"] = any_trace
             del traced
-        made = jax.jit(entry.flat, **options)
+        made = _direct.wrap(jax.jit(entry.flat, **options))
         with self._lock:  # calls of other threads may be running the one that is there
             if entry.jit is None:
                 entry.jit = made

@@ -1,0 +1,125 @@
+"""The private names of JAX that direct calls use (csrc/call/direct.c).
+
+Fallback: without any of them, or where one is not what it was, calls are not direct: `context_parts`
+returns None, or `plan_of` says why.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from ._jax_compat import ARRAY_IMPL, private, private_attribute
+
+
+def context_parts() -> tuple[Any, ...] | None:
+    """Returns the arguments of ``_core.DirectContext`` but the last, or None."""
+    getters = [
+        _getter(ARRAY_IMPL, name) for name in ("aval", "_sharding", "_committed", "_pjrt_layout")
+    ]
+    # What JAX's key of a call has: the configuration that a trace depends on, whether there is a
+    # trace, the devices of `jax.set_mesh`; and the hook of `jax_debug_nans`.
+    settings = (
+        private("jax._src.core", "trace_state"),
+        private("jax._src.mesh", "device_context"),
+        private("jax._src.api", "_post_hook_state"),
+    )
+    value = _getter(private("jax._src.config", "config_ext", "Config"), "value")
+    configuration = private("jax._src.config", "trace_context")
+    deleted = getattr(ARRAY_IMPL, "is_deleted", None)
+    profiled = private("jaxlib._profiler", "TraceMe", "is_enabled")
+    collect = private("jaxlib._jax", "collect_garbage")
+    functions = (*getters, deleted, configuration, value, profiled, collect)
+    if not all(map(callable, functions)) or not all(_is_setting(value, x) for x in settings):
+        return None
+    names = private("jax._src.config", "trace_context_names")
+    if names is None or not {"jax_disable_jit", "jax_enable_x64"} <= set(names()):
+        return None
+    return (
+        ARRAY_IMPL, *getters, deleted, configuration, value, settings, profiled, collect,
+    )  # fmt: skip
+
+
+def _getter(cls: Any, name: str) -> Callable[[Any], Any] | None:
+    """Returns the function of a property of a class of jaxlib's."""
+    for base in getattr(cls, "__mro__", ()):
+        found = vars(base).get(name)
+        if found is not None:
+            return getattr(found, "fget", None) if isinstance(found, property) else None
+    return None
+
+
+def _is_setting(value: Any, setting: Any) -> bool:
+    try:
+        value(setting)
+    except Exception:
+        return False
+    return True
+
+
+def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any, ...] | str:
+    """Returns the plan of a call, or why there is none.
+
+    `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them. See
+    ``entry_new`` in csrc/call/direct.c for what is in a plan.
+    """
+    if not private("jax._src.core", "trace_state_clean")():
+        return "the call is being traced"
+    if private("jax._src.api", "_post_hook_state").value is not None:
+        return "jax_debug_nans or jax_debug_infs is set"
+    if private("jax._src.config", "debug_key_reuse").value:
+        return "jax_debug_key_reuse is set"
+    if isinstance(source, jax.stages.Compiled):
+        executable = source._executable
+        constants = private_attribute(source, "_params", "const_args") or ()
+        tree = source.out_tree
+    else:
+        lowered = source.trace(*arrays).lower()
+        executable = lowered._lowering._executable
+        constants = lowered._lowering.const_args
+        tree = lowered.out_tree
+    if type(executable) is not private("jax._src.interpreters.pxla", "MeshExecutable"):
+        return "JAX keeps no executable of the program"
+    run = executable.unsafe_call
+    if type(run) is not private("jax._src.interpreters.pxla", "ExecuteReplicated"):
+        return "JAX does not run the program as one executable"
+    if run.ordered_effects or run.has_unordered_effects or run.has_host_callbacks:
+        return "the program has effects or callbacks"
+    if run.mut is not None:
+        return "the program changes a Ref"
+    if run.pgle_profiler is not None:
+        return "JAX profiles the program for its compiler (jax_enable_pgle)"
+    if any(layout is not None for layout in executable._dispatch_in_layouts):
+        return "the program asks for layouts of its arguments"
+    if constants:
+        constants = executable.shard_const_args(constants)
+    shardings = list(executable._in_shardings)[len(constants) :]
+    read = [len(constants) + i in run.kept_var_idx for i in range(len(arrays))]
+    if not all(i in run.kept_var_idx for i in range(len(constants))) or len(shardings) != sum(read):
+        return "the program's arguments are not known"
+    devices = run.xla_executable.local_devices()
+    for x, sharding in zip((x for x, r in zip(arrays, read, strict=True) if r), shardings, strict=True):
+        if not _is_in_place(x, sharding):
+            return "JAX moves an argument to other devices at each call"
+    node = tree.node_data()
+    if node is None or node[0] is not output_type or type(node[1]) is not int:
+        return "the program's result is not known"
+    has_layouts = devices[0].platform not in ("cpu", "gpu", "cuda", "rocm")
+    flags = bytes(
+        r | (has_layouts or x.ndim > 1) << 1 for x, r in zip(arrays, read, strict=True)
+    )  # an array of rank 1 has one layout where nothing is tiled
+    return (
+        run.xla_executable.execute_sharded, list(run.out_handler.handlers), tuple(constants),
+        flags, node[1], not all(s.is_fully_addressable for s in shardings),
+    )  # fmt: skip
+
+
+def _is_in_place(x: Any, sharding: Any) -> bool:
+    """Returns whether a program takes an array as it is."""
+    if not x._committed and len(x.sharding.device_set) > 1:
+        return False
+    return bool(
+        x.sharding._device_assignment == sharding._device_assignment
+        and x.sharding.is_equivalent_to(sharding, x.ndim)
+        and x.sharding.memory_kind == sharding.memory_kind
+    )

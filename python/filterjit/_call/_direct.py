@@ -1,0 +1,43 @@
+"""Direct calls: whether a hit may go straight to its executable, past ``jax.jit``."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .. import _core
+from .._base import _direct_compat, _jax_compat
+
+_AFTER = 16  # calls, after which making a plan pays: it takes some 10 of them
+
+
+def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
+    return _direct_compat.plan_of(source, arrays, _core.Output)
+
+
+def _forget() -> None:
+    if _context is not None:
+        _context.forget()
+
+
+def _make_context() -> _core.DirectContext | None:
+    parts = _direct_compat.context_parts()
+    if parts is None or not _jax_compat.clears_with_jax(_forget):
+        return None
+    made = _core.DirectContext(*parts, _plan)
+    made.enabled = os.environ.get("FILTERJIT_DIRECT", "1") != "0"
+    made.after = int(os.environ.get("FILTERJIT_DIRECT_AFTER", _AFTER))
+    return made
+
+
+_context = _make_context()
+
+
+def wrap(jitted: Any, source: Any = None) -> Any:
+    """Returns a callable that calls `jitted`, or its executable where a call is like earlier ones.
+
+    `jitted` takes arrays and returns an Output. `source` is the ``jax.stages.Compiled`` of `jitted`;
+    None for a ``jax.jit``.
+    """
+    if _context is None:
+        return jitted
+    return _core.Direct(_context, jitted, jitted if source is None else source)
