@@ -13,7 +13,6 @@
     NAME(before_raising_call)                                                                 \
     NAME(call_again)                                                                          \
     NAME(compile)                                                                             \
-    NAME(consume_with_handlers)                                                               \
     NAME(inspect_new_trace)                                                                   \
     NAME(prepare)                                                                             \
     NAME(raise_binding_error)                                                                 \

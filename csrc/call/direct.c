@@ -1,18 +1,19 @@
 /* Direct calls: from arrays to an executable, past jax.jit.
  *
  * A variant's `call` is a Direct: a callable around a flat jax.jit.  At first it passes each
- * call on.  After some calls it asks Python for a *plan*: the executable that jax.jit runs for
- * these arrays, and the handlers that make arrays of its results.  The plan and what was true
- * of the call become an *entry*.  A later call that agrees with an entry runs its executable;
- * any other call is passed on to jax.jit.  So is a call that fails before the device begins,
- * so that its error is JAX's own.
+ * call on.  After some calls it writes down what is true of one, in an *entry*.  If jax.jit
+ * makes that call, and the next call agrees with the entry, it asks Python for a *plan*: the
+ * executable that jax.jit has just run for such arrays, and the handlers that make arrays of
+ * its results.  From then on a call that agrees with the entry runs its executable; any other
+ * call is passed on to jax.jit.  So is a call that fails before the device begins, so that its
+ * error is JAX's own.
  *
  *     direct(x, y)
  *       is anything set that an executable does not know of?   off, profiler
  *       is the configuration that of an entry?                 configuration
  *       are x and y arrays like those of the entry?            type, aval, sharding, layout
  *       execute([constant, y])                                 x is not read by the program
- *       consume_with_handlers(handlers)  -> Output
+ *       consume(results, handlers)  -> Output
  *
  * The words on the right are the names of the *ways*, by which calls are counted.
  *
@@ -58,6 +59,7 @@ enum {
     SETTINGS,      /* tuple: settings that are not in the configuration */
     IS_PROFILED,   /* () -> bool: a profiler wants to hear of jax.jit's calls */
     COLLECT,       /* () -> None: frees what other threads could not free */
+    CONSUME,       /* (results of an executable, handlers) -> list of arrays */
     PLAN,          /* (source, arrays) -> a plan, or a str that says why there is none */
     NUM_PARTS
 };
@@ -135,7 +137,7 @@ static PyMemberDef context_members[] = {
     {"enabled", T_INT, offsetof(FjDirectContext, enabled), 0,
      "Whether calls may be direct; otherwise jax.jit makes all calls."},
     {"after", T_PYSSIZET, offsetof(FjDirectContext, after), 0,
-     "How many calls jax.jit makes before a plan is asked for."},
+     "How many calls jax.jit makes before one is noted, of which the next is direct."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -174,20 +176,22 @@ typedef struct {
     int is_read;         /* the program reads it */
 } Argument;
 
-/* A plan, and the calls that it is for.  Each call that uses it holds a reference. */
+/* What is true of some calls, and their plan.  Each call that uses it holds a reference. */
 typedef struct {
     Py_ssize_t references;
+    int has_run;             /* jax.jit has made such a call */
     PyObject *configuration; /* tuple */
     PyObject **settings;     /* their values */
     Py_ssize_t num_settings;
-    PyObject *execute;   /* tuple of arrays -> results */
+    Py_ssize_t num_arguments;
+    Argument *arguments;
+    /* The plan. */
+    PyObject *execute;   /* tuple of arrays -> results; NULL until there is a plan */
     PyObject *handlers;  /* list */
     PyObject *constants; /* tuple: arrays that are passed before the arguments */
     Py_ssize_t trace;    /* the number of the trace that the program comes from */
+    Py_ssize_t num_read; /* how many arguments the program reads */
     int checks_deleted;  /* a failed run must not be counted by other processes */
-    Py_ssize_t num_arguments;
-    Py_ssize_t num_read;
-    Argument *arguments;
     /* Which arguments are results of the call before is learned in the first calls. */
     int lessons;
     Py_ssize_t num_fed; /* how many arguments have a `result` */
@@ -275,8 +279,8 @@ typedef struct {
     PyObject *refusal;           /* why there was no plan the last time, a str, or NULL */
     Entry *entries[MAX_ENTRIES]; /* the one that was used last comes first */
     int num_entries;
-    Py_ssize_t unmatched; /* calls that no entry was for, since the last plan */
-    Py_ssize_t plan_at;   /* a plan is made when there are so many; -1 for `context->after` */
+    Py_ssize_t unmatched; /* calls that no entry was for, since one was noted */
+    Py_ssize_t note_at;   /* one is noted when there are so many; -1 for `context->after` */
     unsigned strikes;     /* checks in a row that took long and were in vain */
     unsigned resting;     /* so many calls are passed on without a check */
     unsigned long long epoch;
@@ -292,7 +296,7 @@ drop_entries(FjDirect *self)
         entry_release(self->entries[--self->num_entries]);
     }
     self->unmatched = 0;
-    self->plan_at = -1;
+    self->note_at = -1;
 }
 
 static inline PyObject *
@@ -303,40 +307,25 @@ ask(const FjDirectContext *context, int part, PyObject *array)
 
 /* ---- making an entry ---- */
 
-/* (P) Stores what is true of an array, by the `flag` of its plan.  0, or -1 with an error. */
+/* (P) Stores what is true of an array.  0, or -1 with an error. */
 static int
-describe(const FjDirectContext *context, Argument *argument, PyObject *array, char flag)
+describe(const FjDirectContext *context, Argument *argument, PyObject *array)
 {
     argument->result = -1;
-    argument->is_read = flag & 1;
-    argument->aval = ask(context, GET_AVAL, array);
-    argument->sharding = argument->aval == NULL ? NULL : ask(context, GET_SHARDING, array);
-    argument->committed =
-        argument->sharding == NULL ? NULL : ask(context, GET_COMMITTED, array);
-    if (argument->committed == NULL) {
-        return -1;
-    }
-    argument->layout = flag & 2 ? ask(context, GET_LAYOUT, array) : NULL;
-    return flag & 2 && argument->layout == NULL ? -1 : 0;
+    return (argument->aval = ask(context, GET_AVAL, array)) == NULL ||
+                   (argument->sharding = ask(context, GET_SHARDING, array)) == NULL ||
+                   (argument->committed = ask(context, GET_COMMITTED, array)) == NULL ||
+                   (argument->layout = ask(context, GET_LAYOUT, array)) == NULL
+               ? -1
+               : 0;
 }
 
-/* (P) An entry for a plan and the call that it was made for, or NULL with an error. */
+/* (P) An entry, without a plan, for calls that are like this one; NULL with an error. */
 static Entry *
-entry_new(const FjDirectContext *context, PyObject *plan, PyObject *configuration,
-          PyObject *const *args, Py_ssize_t nargs)
+entry_new(const FjDirectContext *context, PyObject *configuration, PyObject *const *args,
+          Py_ssize_t nargs)
 {
-    PyObject *execute, *handlers, *constants, *flags, *settings = context->parts[SETTINGS];
-    Py_ssize_t trace;
-    int checks_deleted;
-    if (!fj_expect_tuple(plan, "plan") ||
-        !PyArg_ParseTuple(plan, "OO!O!Snp", &execute, &PyList_Type, &handlers, &PyTuple_Type,
-                          &constants, &flags, &trace, &checks_deleted)) {
-        return NULL;
-    }
-    if (PyBytes_GET_SIZE(flags) != nargs) {
-        PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
-        return NULL;
-    }
+    PyObject *settings = context->parts[SETTINGS];
     Entry *entry = PyMem_Calloc(1, sizeof(Entry));
     if (entry == NULL) {
         PyErr_NoMemory();
@@ -344,19 +333,12 @@ entry_new(const FjDirectContext *context, PyObject *plan, PyObject *configuratio
     }
     entry->references = 1;
     entry->configuration = Py_NewRef(configuration);
-    entry->execute = Py_NewRef(execute);
-    entry->handlers = Py_NewRef(handlers);
-    entry->constants = Py_NewRef(constants);
-    entry->trace = trace;
-    entry->checks_deleted = checks_deleted;
     entry->lessons = LESSONS;
     entry->num_settings = PyTuple_GET_SIZE(settings);
     entry->num_arguments = nargs;
-    entry->num_results = PyList_GET_SIZE(handlers);
     entry->settings = PyMem_Calloc((size_t)entry->num_settings, sizeof(PyObject *));
     entry->arguments = PyMem_Calloc((size_t)nargs, sizeof(Argument));
-    entry->results = PyMem_Calloc((size_t)entry->num_results, sizeof(void *));
-    if (entry->settings == NULL || entry->arguments == NULL || entry->results == NULL) {
+    if (entry->settings == NULL || entry->arguments == NULL) {
         PyErr_NoMemory();
         entry_release(entry);
         return NULL;
@@ -367,9 +349,7 @@ entry_new(const FjDirectContext *context, PyObject *plan, PyObject *configuratio
         failed = entry->settings[i] == NULL;
     }
     for (Py_ssize_t i = 0; !failed && i < nargs; i++) {
-        entry->num_read += PyBytes_AS_STRING(flags)[i] & 1;
-        failed = describe(context, &entry->arguments[i], args[i],
-                          PyBytes_AS_STRING(flags)[i]) < 0;
+        failed = describe(context, &entry->arguments[i], args[i]) < 0;
     }
     if (failed) {
         entry_release(entry);
@@ -378,41 +358,46 @@ entry_new(const FjDirectContext *context, PyObject *plan, PyObject *configuratio
     return entry;
 }
 
-/* (P) Asks for a plan and makes an entry of it, which becomes the first.  0 if there is no
- * plan or it has failed with an Exception, and -1 with any other error. */
+/* Gives an entry its plan: (execute, handlers, constants, flags, trace, checks_deleted), where
+ * `flags` has a byte for each argument: 1 if the program reads it, plus 2 if its layout
+ * matters.  0, or -1 with an error. */
 static int
-add_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ssize_t nargs)
+entry_set_plan(Entry *entry, PyObject *plan)
 {
-    FjDirectContext *context = self->context;
-    PyObject *arrays = PyTuple_New(nargs);
-    if (arrays == NULL) {
+    PyObject *execute, *handlers, *constants, *flags;
+    if (!fj_expect_tuple(plan, "plan") ||
+        !PyArg_ParseTuple(plan, "OO!O!Snp", &execute, &PyList_Type, &handlers, &PyTuple_Type,
+                          &constants, &flags, &entry->trace, &entry->checks_deleted)) {
         return -1;
     }
-    for (Py_ssize_t i = 0; i < nargs; i++) {
-        PyTuple_SET_ITEM(arrays, i, Py_NewRef(args[i]));
+    if (PyBytes_GET_SIZE(flags) != entry->num_arguments) {
+        PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
+        return -1;
     }
-    unsigned long long epoch = context->epoch;
-    PyObject *plan =
-        PyObject_CallFunctionObjArgs(context->parts[PLAN], self->source, arrays, NULL);
-    Py_DECREF(arrays);
-    if (plan != NULL && PyUnicode_Check(plan)) {
-        Py_XSETREF(self->refusal, plan);
-        return 0;
+    entry->num_results = PyList_GET_SIZE(handlers);
+    entry->results = PyMem_Calloc((size_t)entry->num_results, sizeof(void *));
+    if (entry->results == NULL) {
+        PyErr_NoMemory();
+        return -1;
     }
-    Entry *entry =
-        plan == NULL ? NULL : entry_new(context, plan, configuration, args, nargs);
-    Py_XDECREF(plan);
-    if (entry == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-            return -1;
+    for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
+        char flag = PyBytes_AS_STRING(flags)[i];
+        entry->arguments[i].is_read = flag & 1;
+        entry->num_read += flag & 1;
+        if (!(flag & 2)) {
+            Py_CLEAR(entry->arguments[i].layout);
         }
-        PyErr_Clear();
-        return 0;
     }
-    if (context->epoch != epoch || self->epoch != epoch) { /* forgotten meanwhile */
-        entry_release(entry);
-        return 0;
-    }
+    entry->handlers = Py_NewRef(handlers);
+    entry->constants = Py_NewRef(constants);
+    entry->execute = Py_NewRef(execute);
+    return 0;
+}
+
+/* Makes an entry, which is stolen, the first. */
+static void
+insert_entry(FjDirect *self, Entry *entry)
+{
     Entry *oldest = NULL;
     if (self->num_entries == MAX_ENTRIES) {
         oldest = self->entries[--self->num_entries];
@@ -423,7 +408,64 @@ add_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ssi
     if (oldest != NULL) {
         entry_release(oldest);
     }
-    return 0;
+}
+
+/* (P) */
+static void
+remove_entry(FjDirect *self, Entry *entry)
+{
+    for (int i = 0; i < self->num_entries; i++) {
+        if (self->entries[i] == entry) {
+            self->num_entries--;
+            memmove(self->entries + i, self->entries + i + 1,
+                    (size_t)(self->num_entries - i) * sizeof(Entry *));
+            entry_release(entry);
+            return;
+        }
+    }
+}
+
+/* (P) Asks for the plan of an entry, which the caller holds.  1; 0 if there is none, and then
+ * the entry is removed; or -1 with an error that is no Exception. */
+static int
+make_plan(FjDirect *self, Entry *entry, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *arrays = PyTuple_New(nargs);
+    for (Py_ssize_t i = 0; arrays != NULL && i < nargs; i++) {
+        PyTuple_SET_ITEM(arrays, i, Py_NewRef(args[i]));
+    }
+    PyObject *plan = arrays == NULL
+                         ? NULL
+                         : PyObject_CallFunctionObjArgs(self->context->parts[PLAN],
+                                                        self->source, arrays, NULL);
+    Py_XDECREF(arrays);
+    if (entry->execute != NULL) { /* another thread was faster */
+        Py_XDECREF(plan);
+        PyErr_Clear();
+        return 0;
+    }
+    int made = 0;
+    if (plan != NULL && PyUnicode_Check(plan)) {
+        Py_XSETREF(self->refusal, Py_NewRef(plan));
+    }
+    else if (plan == NULL || entry_set_plan(entry, plan) < 0) {
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+            made = -1;
+        }
+        else {
+            PyErr_Clear();
+        }
+    }
+    else {
+        made = 1;
+    }
+    Py_XDECREF(plan);
+    if (made <= 0) {
+        PyObject *exception = fj_compat_take_exception();
+        remove_entry(self, entry);
+        fj_compat_give_exception(exception);
+    }
+    return made;
 }
 
 /* ---- matching a call with an entry ---- */
@@ -602,10 +644,58 @@ matches(FjDirect *self, Entry *entry, PyObject *configuration, PyObject *const *
     return way;
 }
 
-/* (P) Finds the entry for a call: a way, with an entry that the caller owns if it is
- * WAY_direct, or -1 with an error. */
+/* (P) Finds the way of a call, with the entry that it agrees with, which the caller owns, if
+ * there is one.  -1 with an error that is no Exception. */
 static int
-find_entry(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, Entry **found)
+find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ssize_t nargs,
+           Entry **found)
+{
+    FjDirectContext *context = self->context;
+    int way = WAY_waiting;
+    for (int i = 0; i < self->num_entries; i++) {
+        Entry *entry = self->entries[i];
+        entry->references++;
+        way = matches(self, entry, configuration, args, nargs);
+        if (way == WAY_direct) {
+            if (i > 0 && i < self->num_entries && self->entries[i] == entry) {
+                memmove(self->entries + 1, self->entries, (size_t)i * sizeof(Entry *));
+                self->entries[0] = entry;
+            }
+            *found = entry;
+            return way;
+        }
+        entry_release(entry);
+        if (way < 0) {
+            return way;
+        }
+    }
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        if (Py_TYPE(args[i]) != (PyTypeObject *)context->parts[ARRAY_TYPE]) {
+            return WAY_type;
+        }
+    }
+    Py_ssize_t note_at = self->note_at < 0 ? context->after : self->note_at;
+    if (self->unmatched++ < note_at) {
+        return way;
+    }
+    /* Calls are noted ever more seldom: one that always differs costs little. */
+    self->unmatched = 0;
+    self->note_at = 4 * note_at + 4;
+    Entry *entry = entry_new(context, configuration, args, nargs);
+    if (entry == NULL) {
+        PyErr_Clear(); /* of memory, or a deleted array: jax.jit will say so */
+        return way;
+    }
+    entry->references++;
+    insert_entry(self, entry);
+    *found = entry;
+    return way;
+}
+
+/* (P) Chooses the way of a call.  If it is WAY_direct, or jax.jit is to be observed, `*found`
+ * is an entry, which the caller owns.  -1 with an error that is no Exception. */
+static int
+choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, Entry **found)
 {
     FjDirectContext *context = self->context;
     if (!context->enabled) {
@@ -619,9 +709,8 @@ find_entry(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, Entry **foun
         self->resting--;
         return WAY_resting;
     }
-    Py_ssize_t plan_at = self->plan_at < 0 ? context->after : self->plan_at;
-    int plans = self->unmatched >= plan_at;
-    if (self->num_entries == 0 && !plans) {
+    Py_ssize_t note_at = self->note_at < 0 ? context->after : self->note_at;
+    if (self->num_entries == 0 && self->unmatched < note_at) {
         self->unmatched++;
         return WAY_waiting;
     }
@@ -631,55 +720,26 @@ find_entry(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, Entry **foun
         return WAY_profiler;
     }
     PyObject *configuration = PyObject_CallNoArgs(context->parts[CONFIGURATION]);
-    if (configuration == NULL || !PyTuple_CheckExact(configuration)) {
+    int way = WAY_configuration;
+    if (configuration != NULL && PyTuple_CheckExact(configuration)) {
+        way = find_entry(self, configuration, args, nargs, found);
+    }
+    else {
         PyErr_Clear();
-        Py_XDECREF(configuration);
-        return WAY_configuration;
     }
-    int way = WAY_waiting;
-    for (int attempt = 0; attempt < 2; attempt++) {
-        for (int i = 0; i < self->num_entries; i++) {
-            Entry *entry = self->entries[i];
-            entry->references++;
-            way = matches(self, entry, configuration, args, nargs);
-            if (way == WAY_direct) {
-                /* Other threads may have changed the order meanwhile. */
-                if (i > 0 && i < self->num_entries && self->entries[i] == entry) {
-                    memmove(self->entries + 1, self->entries, (size_t)i * sizeof(Entry *));
-                    self->entries[0] = entry;
-                }
-                *found = entry;
-                Py_DECREF(configuration);
-                return way;
-            }
-            entry_release(entry);
-            if (way < 0) {
-                Py_DECREF(configuration);
-                return way;
-            }
-        }
-        if (attempt > 0) {
-            break;
-        }
-        for (Py_ssize_t i = 0; i < nargs; i++) {
-            if (Py_TYPE(args[i]) != (PyTypeObject *)context->parts[ARRAY_TYPE]) {
-                Py_DECREF(configuration);
-                return WAY_type;
-            }
-        }
-        self->unmatched++;
-        if (!plans) {
-            break;
-        }
-        /* Plans are made ever more seldom, so that a call that always differs costs little. */
-        self->unmatched = 0;
-        self->plan_at = 4 * plan_at + 4;
-        if (add_entry(self, configuration, args, nargs) < 0) {
-            Py_DECREF(configuration);
-            return -1;
+    Py_XDECREF(configuration);
+    if (FJ_UNLIKELY(way == WAY_direct && (*found)->execute == NULL)) {
+        way = WAY_waiting;
+        if ((*found)->has_run) {
+            int planned = make_plan(self, *found, args, nargs);
+            way = planned < 0 ? -1 : planned > 0 ? (int)WAY_direct : (int)WAY_waiting;
         }
     }
-    Py_DECREF(configuration);
+    if (way < 0 && *found != NULL) {
+        PyObject *exception = fj_compat_take_exception();
+        entry_release(*found);
+        fj_compat_give_exception(exception);
+    }
     return way;
 }
 
@@ -688,7 +748,7 @@ find_entry(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, Entry **foun
 /* (P) Runs the program of an entry: a new tuple of results, or NULL with an error.  `*began`
  * says whether the device has begun. */
 static PyObject *
-run(FjState *state, const Entry *entry, PyObject *const *args, int *began)
+run(const FjDirectContext *context, const Entry *entry, PyObject *const *args, int *began)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(entry->constants);
     PyObject *inputs = PyTuple_New(count + entry->num_read);
@@ -711,8 +771,7 @@ run(FjState *state, const Entry *entry, PyObject *const *args, int *began)
     }
     *began = 1;
     PyObject *both[] = {results, entry->handlers};
-    PyObject *arrays =
-        PyObject_VectorcallMethod(state->str_consume_with_handlers, both, 2, NULL);
+    PyObject *arrays = PyObject_Vectorcall(context->parts[CONSUME], both, 2, NULL);
     Py_DECREF(results);
     PyObject *tuple = arrays == NULL ? NULL : fj_tuple_of(arrays);
     Py_XDECREF(arrays);
@@ -754,45 +813,70 @@ remember_results(const FjDirectContext *context, Entry *entry, PyObject *results
     return 0;
 }
 
+/* Passes a call on to jax.jit.  `entry`, which is stolen, is that of such calls, or NULL. */
+static PyObject *
+pass_on(FjDirect *self, Entry *entry, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *output = PyObject_Vectorcall(self->jitted, args, nargsf, kwnames);
+    if (entry != NULL) {
+        PyObject *exception = fj_compat_take_exception();
+        /* An Output without a number has not passed through JAX (jax_disable_jit). */
+        if (output != NULL && Py_TYPE(output) == fj_state_of(Py_TYPE(self))->output &&
+            ((FjOutput *)output)->trace >= 0) {
+            entry->has_run = 1;
+        }
+        entry_release(entry);
+        fj_compat_give_exception(exception);
+    }
+    return output;
+}
+
 /* direct(*arrays) -> Output */
 static PyObject *
 direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     FjDirect *self = (FjDirect *)op;
+    FjDirectContext *context = self->context;
     Entry *entry = NULL;
-    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-    int way = kwnames != NULL ? (int)WAY_type : find_entry(self, args, nargs, &entry);
-    if (way < 0) {
+    int way = kwnames != NULL ? (int)WAY_type
+                              : choose_way(self, args, PyVectorcall_NARGS(nargsf), &entry);
+    if (FJ_UNLIKELY(way != WAY_direct)) {
+        if (way < 0) {
+            return NULL;
+        }
+        self->counts[way]++;
+        return pass_on(self, entry, args, nargsf, kwnames);
+    }
+    PyObject *output = NULL;
+    int began;
+    PyObject *results = run(context, entry, args, &began);
+    if (FJ_LIKELY(results != NULL)) {
+        if (remember_results(context, entry, results) == 0) {
+            output = fj_output_new(fj_state_of(Py_TYPE(op)), results, entry->trace);
+        }
+        Py_DECREF(results);
+    }
+    if (FJ_UNLIKELY(output == NULL)) {
+        if (!began && PyErr_ExceptionMatches(PyExc_Exception)) {
+            PyErr_Clear();
+            self->counts[WAY_failed]++;
+            return pass_on(self, entry, args, nargsf, kwnames);
+        }
+        PyObject *exception = fj_compat_take_exception();
+        entry_release(entry);
+        fj_compat_give_exception(exception);
         return NULL;
     }
-    if (FJ_LIKELY(way == WAY_direct)) {
-        FjState *state = fj_state_of(Py_TYPE(op));
-        FjDirectContext *context = self->context;
-        PyObject *output = NULL;
-        int began;
-        PyObject *results = run(state, entry, args, &began);
-        if (FJ_LIKELY(results != NULL)) {
-            int remembered = remember_results(context, entry, results);
-            output = remembered < 0 ? NULL : fj_output_new(state, results, entry->trace);
-            Py_DECREF(results);
+    entry_release(entry);
+    self->counts[WAY_direct]++;
+    if (++context->calls % CALLS_PER_COLLECTION == 0) {
+        PyObject *none = PyObject_CallNoArgs(context->parts[COLLECT]);
+        if (none == NULL) {
+            PyErr_Clear();
         }
-        entry_release(entry);
-        if (FJ_LIKELY(output != NULL || began || !PyErr_ExceptionMatches(PyExc_Exception))) {
-            self->counts[WAY_direct]++;
-            if (output != NULL && ++context->calls % CALLS_PER_COLLECTION == 0) {
-                PyObject *none = PyObject_CallNoArgs(context->parts[COLLECT]);
-                if (none == NULL) {
-                    PyErr_Clear();
-                }
-                Py_XDECREF(none);
-            }
-            return output;
-        }
-        PyErr_Clear();
-        way = WAY_failed;
+        Py_XDECREF(none);
     }
-    self->counts[way]++;
-    return PyObject_Vectorcall(self->jitted, args, nargsf, kwnames);
+    return output;
 }
 
 /* ---- the Python type ---- */
@@ -814,7 +898,7 @@ direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->jitted = Py_NewRef(jitted);
         self->source = Py_NewRef(source);
         self->epoch = self->context->epoch;
-        self->plan_at = -1;
+        self->note_at = -1;
     }
     return (PyObject *)self;
 }
@@ -903,7 +987,7 @@ static PyMemberDef direct_members[] = {
     {"jitted", T_OBJECT, offsetof(FjDirect, jitted), READONLY,
      "The callable that makes the calls that are not direct."},
     {"refusal", T_OBJECT, offsetof(FjDirect, refusal), READONLY,
-     "Why there was no plan the last time that one was asked for, or None."},
+     "Why there was no plan the last time that one was wanted, or None."},
     {"num_entries", T_INT, offsetof(FjDirect, num_entries), READONLY,
      "How many kinds of calls are direct."},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjDirect, vectorcall), READONLY, NULL},

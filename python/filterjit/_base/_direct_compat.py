@@ -29,14 +29,15 @@ def context_parts() -> tuple[Any, ...] | None:
     deleted = getattr(ARRAY_IMPL, "is_deleted", None)
     profiled = private("jaxlib._profiler", "TraceMe", "is_enabled")
     collect = private("jaxlib._jax", "collect_garbage")
-    functions = (*getters, deleted, configuration, value, profiled, collect)
+    consume = private("jaxlib._jax", "ExecuteResults", "consume_with_handlers")
+    functions = (*getters, deleted, configuration, value, profiled, collect, consume)
     if not all(map(callable, functions)) or not all(_is_setting(value, x) for x in settings):
         return None
     names = private("jax._src.config", "trace_context_names")
     if names is None or not {"jax_disable_jit", "jax_enable_x64"} <= set(names()):
         return None
     return (
-        ARRAY_IMPL, *getters, deleted, configuration, value, settings, profiled, collect,
+        ARRAY_IMPL, *getters, deleted, configuration, value, settings, profiled, collect, consume,
     )  # fmt: skip
 
 

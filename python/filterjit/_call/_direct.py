@@ -7,7 +7,7 @@ from typing import Any
 from .. import _core
 from .._base import _direct_compat, _jax_compat
 
-_AFTER = 16  # calls, after which making a plan pays: it takes some 10 of them
+_AFTER = 16  # calls, after which a plan pays: to make it takes as long as some calls
 
 
 def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
@@ -41,3 +41,8 @@ def wrap(jitted: Any, source: Any = None) -> Any:
     if _context is None:
         return jitted
     return _core.Direct(_context, jitted, jitted if source is None else source)
+
+
+def jitted_of(call: Any) -> Any:
+    """Returns the ``jax.jit`` of the `call` of a variant."""
+    return call.jitted if isinstance(call, _core.Direct) else call

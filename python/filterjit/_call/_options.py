@@ -258,7 +258,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
 
     def traceable(self, variant: _core.Variant) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
-        return self._sharded.get(variant, variant.call)
+        return self._sharded.get(variant) or _direct.jitted_of(variant.call)
 
     def call_again(
         self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /

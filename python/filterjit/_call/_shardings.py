@@ -30,8 +30,8 @@ from .. import _core
 from .._base import _errors, _jax_compat
 from .._observe import _records
 from .._trees import _registry
-from . import _direct
 from .._trees._shardings import Spec, is_spec, is_tracing, is_value, place, same_spec, specs_of
+from . import _direct
 
 _ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/variant.h
 
@@ -178,6 +178,7 @@ class Entry:
         outputs: the specs of the arrays of the result; None until it is traced.
         flat: the flat function.
         jit: the ``jax.jit``; None until there is one.
+        call: what a call of the variant calls: `jit`, or its executable.
     """
 
     def __init__(self, call: "ShardedCall", inputs: tuple[Spec, ...]) -> None:
@@ -186,6 +187,7 @@ class Entry:
         self.outputs: tuple[Spec, ...] | None = None
         self.flat: Callable[..., _core.Output] = call.make_flat(self)
         self.jit: Any = None
+        self.call: Any = None
 
     def before_trace(self, arrays: tuple[Any, ...]) -> None:
         """Is called at the beginning of a trace."""
@@ -332,7 +334,7 @@ class ShardedCall:
         if arrays is not given and (variant := self.variant()) is not None:
             placed = (i for i, x in enumerate(arrays) if x is not given[i])
             _records.record_of(variant).placed.update(placed)
-        output: _core.Output = self._find(arrays, is_call=True)(*arrays)
+        output: _core.Output = self._find(arrays, is_call=True).call(*arrays)
         return output
 
     def _placed(
@@ -364,20 +366,20 @@ class ShardedCall:
 
     def trace(self, *arrays: Any) -> Any:
         arrays = self._placed(arrays, _stand_ins)
-        return self._find(arrays).trace(*arrays)
+        return self._find(arrays).jit.trace(*arrays)
 
     def eval_shape(self, *arrays: Any) -> Any:
         arrays = self._placed(arrays, _stand_ins)
-        return self._find(arrays).eval_shape(*arrays)
+        return self._find(arrays).jit.eval_shape(*arrays)
 
     def jitted(self, *arrays: Any) -> Any:
         """Returns the ``jax.jit`` for arrays."""
-        return self._find(self._placed(arrays, _stand_ins))
+        return self._find(self._placed(arrays, _stand_ins)).jit
 
     def clear_cache(self) -> None:
         for entry in list(self._entries):
             if entry.jit is not None:
-                entry.jit.clear_cache()
+                entry.call.clear_cache()
 
     def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
         """Returns whether a call that failed in an entry's ``jax.jit`` is to be made again: the
@@ -394,8 +396,8 @@ class ShardedCall:
             variant.call = self
         return True
 
-    def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> Any:
-        """Returns the ``jax.jit`` for arrays; the next call of the variant calls that itself if
+    def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> Entry:
+        """Returns the entry for arrays, with its ``jax.jit``; the next call of the variant calls that if
         this is a call and there is no other."""
         key = tuple(map(_jax_compat.aval, arrays)), jax.sharding.get_abstract_mesh()
         entry = self._by_key.get(key)
@@ -408,8 +410,8 @@ class ShardedCall:
         if is_call and variant is not None:
             with self._lock:
                 self.is_dispatching = self.is_dispatching or len(self._entries) > 1
-                variant.call = self if self.is_dispatching else entry.jit
-        return entry.jit
+                variant.call = self if self.is_dispatching else entry.call
+        return entry
 
     def _entry_for(self, inputs: tuple[Spec, ...], arrays: tuple[Any, ...]) -> Entry:
         """Returns the entry for arrays with the specs `inputs`, with its ``jax.jit``."""
@@ -444,10 +446,10 @@ class ShardedCall:
                 any_trace = _core.output_unflatten(_ANY_TRACE, outputs)
                 options["out_shardings"] = any_trace
             del traced
-        made = _direct.wrap(jax.jit(entry.flat, **options))
+        made = jax.jit(entry.flat, **options)
         with self._lock:  # calls of other threads may be running the one that is there
             if entry.jit is None:
-                entry.jit = made
+                entry.jit, entry.call = made, _direct.wrap(made)
 
 
 def _is_uncommitted(x: Any) -> bool:
