@@ -20,6 +20,7 @@
 #include "call/cache.h"
 #include "call/compiled.h"
 #include "call/direct.h"
+#include "call/direct_context.h"
 #include "call/filter_jit.h"
 #include "call/getattribute.h"
 #include "call/hook_method.h"

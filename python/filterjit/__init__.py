@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ._aot._warm_up import WarmUp
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._progress import show_progress
+    from ._call._direct import direct
     from ._core import Compiled, FilterJit
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
@@ -56,6 +57,7 @@ __all__ = [
     "WarmUp",
     "clear_caches",
     "combine",
+    "direct",
     "filter_jit",
     "flatten",
     "flatten_up_to",
@@ -95,6 +97,7 @@ _MODULES = {
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_trees._shardings": ("ShardingRules", "fsdp", "place"),
     "_base._progress": ("show_progress",),
+    "_call._direct": ("direct",),
     "_observe._report": ("CacheInfo", "report", "time_calls"),
     "_observe._report_output": ("Report",),
     "_aot._file": ("SavedInfo", "saved_info"),

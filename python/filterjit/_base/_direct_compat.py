@@ -99,7 +99,9 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     if not all(i in run.kept_var_idx for i in range(len(constants))) or len(shardings) != sum(read):
         return "the program's arguments are not known"
     devices = run.xla_executable.local_devices()
-    for x, sharding in zip((x for x, r in zip(arrays, read, strict=True) if r), shardings, strict=True):
+    for x, sharding in zip(
+        (x for x, r in zip(arrays, read, strict=True) if r), shardings, strict=True
+    ):
         if not _is_in_place(x, sharding):
             return "JAX moves an argument to other devices at each call"
     node = tree.node_data()

@@ -1,4 +1,4 @@
-"""Direct calls: whether a hit may go straight to its executable, past ``jax.jit``."""
+"""Direct calls: hits that go straight to their executable, past ``jax.jit`` (csrc/call/direct.c)."""
 
 import os
 from collections.abc import Sequence
@@ -6,12 +6,16 @@ from typing import Any
 
 from .. import _core
 from .._base import _direct_compat, _jax_compat
+from .._base._package import public
 
 _AFTER = 16  # calls, after which a plan pays: to make it takes as long as some calls
 
 
 def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
-    return _direct_compat.plan_of(source, arrays, _core.Output)
+    try:
+        return _direct_compat.plan_of(source, arrays, _core.Output)
+    except Exception as e:  # a private name is not what it was
+        return f"JAX's executable was not found ({type(e).__name__}: {e})"
 
 
 def _forget() -> None:
@@ -29,7 +33,24 @@ def _make_context() -> _core.DirectContext | None:
     return made
 
 
+# What all direct calls share; None where JAX lacks one of the private names that they need.
 _context = _make_context()
+
+
+@public
+def direct(on: bool = True) -> None:
+    """Turns direct calls on or off, for all jitted functions of the process.
+
+    A direct call runs the executable of a program without ``jax.jit``, where its arrays and JAX's
+    configuration are like those of earlier calls. It returns the same. Direct calls are on by
+    default; the environment variable ``FILTERJIT_DIRECT=0`` turns them off from the start. How many
+    calls were direct, and why others were not, is in `filterjit.report`.
+
+    Arguments:
+        on: whether calls may be direct.
+    """
+    if _context is not None:
+        _context.enabled = bool(on)
 
 
 def wrap(jitted: Any, source: Any = None) -> Any:

@@ -1,0 +1,93 @@
+/* The Python type DirectContext.
+ *
+ * Python code runs only where references are dropped.
+ */
+#include "call/direct_context.h"
+
+#include <structmember.h>
+
+static PyObject *
+context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    if ((kwargs != NULL && PyDict_GET_SIZE(kwargs) > 0) ||
+        PyTuple_GET_SIZE(args) != FJ_NUM_PARTS ||
+        !PyType_Check(PyTuple_GET_ITEM(args, FJ_ARRAY_TYPE)) ||
+        !PyTuple_Check(PyTuple_GET_ITEM(args, FJ_SETTINGS))) {
+        PyErr_Format(PyExc_TypeError,
+                     "DirectContext takes %d objects, as direct_context.h lists them",
+                     (int)FJ_NUM_PARTS);
+        return NULL;
+    }
+    FjDirectContext *self = (FjDirectContext *)type->tp_alloc(type, 0);
+    for (Py_ssize_t i = 0; self != NULL && i < FJ_NUM_PARTS; i++) {
+        self->parts[i] = Py_NewRef(PyTuple_GET_ITEM(args, i));
+    }
+    return (PyObject *)self;
+}
+
+/* forget() */
+static PyObject *
+context_forget(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    ((FjDirectContext *)op)->epoch++;
+    Py_RETURN_NONE;
+}
+
+static int
+context_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjDirectContext *self = (FjDirectContext *)op;
+    Py_VISIT(Py_TYPE(op));
+    for (Py_ssize_t i = 0; i < FJ_NUM_PARTS; i++) {
+        Py_VISIT(self->parts[i]);
+    }
+    return 0;
+}
+
+/* It has no tp_clear, like a tuple: other objects break the cycles through it. */
+static void
+context_dealloc(PyObject *op)
+{
+    FjDirectContext *self = (FjDirectContext *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    for (Py_ssize_t i = 0; i < FJ_NUM_PARTS; i++) {
+        Py_XDECREF(self->parts[i]);
+    }
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+static PyMethodDef context_methods[] = {
+    {"forget", context_forget, METH_NOARGS,
+     "forget($self, /)\n--\n\n"
+     "Makes each Direct drop its entries before its next call."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef context_members[] = {
+    {"enabled", T_INT, offsetof(FjDirectContext, enabled), 0,
+     "Whether calls may be direct; otherwise jax.jit makes all calls."},
+    {"after", T_PYSSIZET, offsetof(FjDirectContext, after), 0,
+     "How many calls jax.jit makes before one is noted, of which the next is direct."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(context_doc, "What direct calls share: how to ask JAX, and whether to ask.");
+
+static PyType_Slot context_slots[] = {
+    {Py_tp_doc, (void *)context_doc},
+    {Py_tp_new, context_new},
+    {Py_tp_traverse, context_traverse},
+    {Py_tp_dealloc, context_dealloc},
+    {Py_tp_methods, context_methods},
+    {Py_tp_members, context_members},
+    {0, NULL},
+};
+
+PyType_Spec fj_direct_context_spec = {
+    .name = "filterjit._core.DirectContext",
+    .basicsize = sizeof(FjDirectContext),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = context_slots,
+};

@@ -1,0 +1,385 @@
+/* Entries of a Direct: what is true of some calls, and the executable for them.
+ *
+ * What must agree is what jax.jit's own key has: the configuration, and for each array, also
+ * for one that the program does not read, its type, aval, sharding, whether it is committed,
+ * and its layout.  Avals are interned, so they are compared by identity.  Shardings are
+ * compared by identity, then by equality, and the object that was equal is remembered.
+ *
+ * An executable does not check its arguments: with an array of another dtype or layout, but
+ * the same size, it computes nonsense.  So an array is used unchecked only if it is *known*:
+ * the very object that was checked in an earlier call, or the very object that this entry's
+ * executable has returned in a place whose arrays have passed the check.  A weak reference
+ * says so, which keeps nothing alive, and which no other object at the same address matches.
+ * What is checked never changes while an array lives.  (A deleted array has no memory, which
+ * the executable notices.)
+ *
+ * Python code can run where shardings and layouts are compared, where the program runs (it
+ * releases the GIL, so other threads run), where weak references are made on Python 3.11 (the
+ * garbage collector), and where references are dropped.  The caller holds the arguments and
+ * the entry.
+ */
+#include "call/direct_entry.h"
+
+#define LESSONS 8
+
+/* Does WHAT to each reference of an entry, some of which may be NULL. */
+#define ENTRY_FIELDS(WHAT, entry)                                                             \
+    WHAT((entry)->configuration);                                                             \
+    WHAT((entry)->execute);                                                                   \
+    WHAT((entry)->handlers);                                                                  \
+    WHAT((entry)->constants);                                                                 \
+    for (Py_ssize_t i_ = 0; (entry)->settings != NULL && i_ < (entry)->num_settings; i_++) {  \
+        WHAT((entry)->settings[i_]);                                                          \
+    }                                                                                         \
+    for (Py_ssize_t i_ = 0; (entry)->arguments != NULL && i_ < (entry)->num_arguments;        \
+         i_++) {                                                                              \
+        FjDirectArgument *argument_ = &(entry)->arguments[i_];                                \
+        WHAT(argument_->aval);                                                                \
+        WHAT(argument_->sharding);                                                            \
+        WHAT(argument_->equal);                                                               \
+        WHAT(argument_->committed);                                                           \
+        WHAT(argument_->layout);                                                              \
+        WHAT(argument_->known);                                                               \
+    }
+
+int
+fj_direct_entry_traverse(FjDirectEntry *entry, visitproc visit, void *arg)
+{
+    ENTRY_FIELDS(Py_VISIT, entry)
+    return 0;
+}
+
+void
+fj_direct_entry_release(FjDirectEntry *entry)
+{
+    if (--entry->references > 0) {
+        return;
+    }
+    PyObject *exception = fj_compat_take_exception();
+    ENTRY_FIELDS(Py_CLEAR, entry)
+    PyMem_Free(entry->settings);
+    PyMem_Free(entry->arguments);
+    PyMem_Free(entry->results);
+    PyMem_Free(entry);
+    fj_compat_give_exception(exception);
+}
+
+/* ---- making an entry ---- */
+
+/* (P) Stores what is true of an array.  0, or -1 with an error. */
+static int
+describe(const FjDirectContext *context, FjDirectArgument *argument, PyObject *array)
+{
+    argument->result = -1;
+    return (argument->aval = fj_direct_ask(context, FJ_GET_AVAL, array)) == NULL ||
+                   (argument->sharding = fj_direct_ask(context, FJ_GET_SHARDING, array)) ==
+                       NULL ||
+                   (argument->committed = fj_direct_ask(context, FJ_GET_COMMITTED, array)) ==
+                       NULL ||
+                   (argument->layout = fj_direct_ask(context, FJ_GET_LAYOUT, array)) == NULL
+               ? -1
+               : 0;
+}
+
+FjDirectEntry *
+fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
+                    PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *settings = context->parts[FJ_SETTINGS];
+    FjDirectEntry *entry = PyMem_Calloc(1, sizeof(FjDirectEntry));
+    if (entry == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    entry->references = 1;
+    entry->configuration = Py_NewRef(configuration);
+    entry->lessons = LESSONS;
+    entry->num_settings = PyTuple_GET_SIZE(settings);
+    entry->num_arguments = nargs;
+    entry->settings = PyMem_Calloc((size_t)entry->num_settings, sizeof(PyObject *));
+    entry->arguments = PyMem_Calloc((size_t)nargs, sizeof(FjDirectArgument));
+    if (entry->settings == NULL || entry->arguments == NULL) {
+        PyErr_NoMemory();
+        fj_direct_entry_release(entry);
+        return NULL;
+    }
+    int failed = 0;
+    for (Py_ssize_t i = 0; !failed && i < entry->num_settings; i++) {
+        entry->settings[i] =
+            fj_direct_ask(context, FJ_GET_SETTING, PyTuple_GET_ITEM(settings, i));
+        failed = entry->settings[i] == NULL;
+    }
+    for (Py_ssize_t i = 0; !failed && i < nargs; i++) {
+        failed = describe(context, &entry->arguments[i], args[i]) < 0;
+    }
+    if (failed) {
+        fj_direct_entry_release(entry);
+        return NULL;
+    }
+    return entry;
+}
+
+int
+fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
+{
+    PyObject *execute, *handlers, *constants, *flags;
+    if (!fj_expect_tuple(plan, "plan") ||
+        !PyArg_ParseTuple(plan, "OO!O!Snp", &execute, &PyList_Type, &handlers, &PyTuple_Type,
+                          &constants, &flags, &entry->trace, &entry->checks_deleted)) {
+        return -1;
+    }
+    if (PyBytes_GET_SIZE(flags) != entry->num_arguments) {
+        PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
+        return -1;
+    }
+    entry->num_results = PyList_GET_SIZE(handlers);
+    entry->results = PyMem_Calloc((size_t)entry->num_results, sizeof(void *));
+    if (entry->results == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
+        char flag = PyBytes_AS_STRING(flags)[i];
+        entry->arguments[i].is_read = flag & 1;
+        entry->num_read += flag & 1;
+        if (!(flag & 2)) {
+            Py_CLEAR(entry->arguments[i].layout);
+        }
+    }
+    entry->handlers = Py_NewRef(handlers);
+    entry->constants = Py_NewRef(constants);
+    entry->execute = Py_NewRef(execute);
+    return 0;
+}
+
+/* ---- matching a call with an entry ---- */
+
+/* (P) Whether a sharding equals that of an argument.  1, 0, or -1 with an error. */
+static int
+sharding_equals(FjDirectArgument *argument, PyObject *sharding)
+{
+    if (Py_TYPE(sharding) != Py_TYPE(argument->sharding)) {
+        return 0;
+    }
+    int equal = PyObject_RichCompareBool(sharding, argument->sharding, Py_EQ);
+    if (equal > 0) {
+        Py_XSETREF(argument->equal, Py_NewRef(sharding));
+    }
+    else if (equal < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear();
+        equal = 0;
+    }
+    return equal;
+}
+
+/* (P) Checks an array that is not known.  FJ_WAY_direct, another way, or -1 with an error that
+ * is no Exception.  Adds to `*compared` if it compares shardings by equality. */
+static int
+check(const FjDirectContext *context, FjDirectArgument *argument, PyObject *array,
+      Py_ssize_t *compared)
+{
+    if (Py_TYPE(array) != (PyTypeObject *)context->parts[FJ_ARRAY_TYPE]) {
+        return FJ_WAY_type;
+    }
+    /* The array holds what is compared by identity. */
+    PyObject *found = fj_direct_ask(context, FJ_GET_AVAL, array);
+    Py_XDECREF(found);
+    if (found != argument->aval) {
+        PyErr_Clear();
+        return FJ_WAY_aval;
+    }
+    found = fj_direct_ask(context, FJ_GET_COMMITTED, array);
+    Py_XDECREF(found);
+    if (found != argument->committed) {
+        PyErr_Clear();
+        return FJ_WAY_sharding;
+    }
+    found = fj_direct_ask(context, FJ_GET_SHARDING, array);
+    if (found == NULL) {
+        PyErr_Clear();
+        return FJ_WAY_sharding;
+    }
+    int equal = found == argument->sharding || found == argument->equal;
+    if (!equal) {
+        ++*compared;
+        equal = sharding_equals(argument, found);
+    }
+    Py_DECREF(found);
+    if (equal <= 0) {
+        return equal < 0 ? -1 : FJ_WAY_sharding;
+    }
+    if (argument->layout != NULL) {
+        PyObject *layout = Py_NewRef(argument->layout); /* a plan drops it */
+        found = fj_direct_ask(context, FJ_GET_LAYOUT, array);
+        equal = found != NULL && PyObject_RichCompareBool(found, layout, Py_EQ) > 0;
+        Py_DECREF(layout);
+        Py_XDECREF(found);
+        if (!equal) { /* or an error: a deleted array has none */
+            PyErr_Clear();
+            return FJ_WAY_layout;
+        }
+    }
+    return FJ_WAY_direct;
+}
+
+/* Makes an array known to an argument.  Without memory for the reference, it is not. */
+static void
+make_known(FjDirectArgument *argument, PyObject *array)
+{
+    PyObject *reference = PyWeakref_NewRef(array, NULL);
+    if (reference == NULL) {
+        PyErr_Clear();
+    }
+    Py_XSETREF(argument->known, reference);
+}
+
+static void
+forget_result(FjDirectEntry *entry, FjDirectArgument *argument)
+{
+    entry->num_fed -= argument->result >= 0;
+    argument->result = -1;
+    argument->is_proven = 0;
+}
+
+/* After the check of an array: makes it known if it was checked in the call before too, and
+ * finds out whether it may be a result of the call before: it has the address. */
+static void
+learn(FjDirectEntry *entry, FjDirectArgument *argument, PyObject *array, Py_ssize_t *cursor)
+{
+    forget_result(entry, argument); /* it was not, this time */
+    if (argument->last == array) {
+        make_known(argument, array);
+        return;
+    }
+    argument->last = array;
+    for (Py_ssize_t i = 0; entry->lessons > 0 && i < entry->num_results; i++) {
+        Py_ssize_t j = (*cursor + i) % entry->num_results;
+        if (entry->results[j] == array) {
+            argument->result = j;
+            entry->num_fed++;
+            *cursor = j + 1;
+            return;
+        }
+    }
+}
+
+int
+fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
+                        PyObject *configuration, PyObject *const *args, Py_ssize_t nargs,
+                        FjDirectEffort *effort)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(configuration);
+    if (PyTuple_GET_SIZE(entry->configuration) != size ||
+        memcmp(((PyTupleObject *)configuration)->ob_item,
+               ((PyTupleObject *)entry->configuration)->ob_item,
+               (size_t)size * sizeof(PyObject *)) != 0) {
+        return FJ_WAY_configuration;
+    }
+    for (Py_ssize_t i = 0; i < entry->num_settings; i++) {
+        PyObject *value = fj_direct_ask(context, FJ_GET_SETTING,
+                                        PyTuple_GET_ITEM(context->parts[FJ_SETTINGS], i));
+        Py_XDECREF(value);
+        if (value != entry->settings[i]) {
+            PyErr_Clear();
+            return FJ_WAY_configuration;
+        }
+    }
+    if (nargs != entry->num_arguments) {
+        return FJ_WAY_aval;
+    }
+    Py_ssize_t cursor = 0;
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        FjDirectArgument *argument = &entry->arguments[i];
+        if (fj_compat_weakref_is(argument->known, args[i])) {
+            continue;
+        }
+        int way = check(context, argument, args[i], &effort->compared);
+        if (way != FJ_WAY_direct) {
+            return way;
+        }
+        effort->checked++;
+        learn(entry, argument, args[i], &cursor);
+    }
+    if (effort->checked > 0 && entry->lessons > 0) {
+        entry->lessons--;
+    }
+    for (Py_ssize_t i = 0; entry->checks_deleted && i < nargs; i++) {
+        if (fj_take_truth(fj_direct_ask(context, FJ_IS_DELETED, args[i])) != 0) {
+            PyErr_Clear();
+            return FJ_WAY_deleted;
+        }
+    }
+    return FJ_WAY_direct;
+}
+
+/* ---- running an entry ---- */
+
+/* (P) Remembers what the results of a call are, which may be arguments of the next.  0, or -1
+ * with an error that is no Exception. */
+static int
+remember_results(const FjDirectContext *context, FjDirectEntry *entry, PyObject *results)
+{
+    if (entry->lessons == 0 && entry->num_fed == 0) {
+        return 0;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(results), compared = 0;
+    for (Py_ssize_t j = 0; j < count && j < entry->num_results; j++) {
+        entry->results[j] = PyTuple_GET_ITEM(results, j);
+    }
+    for (Py_ssize_t i = 0; entry->num_fed > 0 && i < entry->num_arguments; i++) {
+        FjDirectArgument *argument = &entry->arguments[i];
+        Py_ssize_t j = argument->result;
+        if (j < 0 || j >= count) {
+            continue;
+        }
+        PyObject *result = PyTuple_GET_ITEM(results, j);
+        if (!argument->is_proven) { /* another array may have had its address */
+            int way = check(context, argument, result, &compared);
+            if (way < 0) {
+                return -1;
+            }
+            if (argument->result != j || way != FJ_WAY_direct) {
+                forget_result(entry, argument);
+                continue;
+            }
+            argument->is_proven = 1;
+        }
+        make_known(argument, result);
+    }
+    return 0;
+}
+
+PyObject *
+fj_direct_entry_run(FjDirectEntry *entry, const FjDirectContext *context,
+                    PyObject *const *args, int *began)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(entry->constants);
+    PyObject *inputs = PyTuple_New(count + entry->num_read);
+    *began = 0;
+    if (inputs == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyTuple_SET_ITEM(inputs, i, Py_NewRef(PyTuple_GET_ITEM(entry->constants, i)));
+    }
+    for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
+        if (entry->arguments[i].is_read) {
+            PyTuple_SET_ITEM(inputs, count++, Py_NewRef(args[i]));
+        }
+    }
+    PyObject *results = PyObject_Vectorcall(entry->execute, &inputs, 1, NULL);
+    Py_DECREF(inputs);
+    if (results == NULL) {
+        return NULL;
+    }
+    *began = 1;
+    PyObject *both[] = {results, entry->handlers};
+    PyObject *arrays = PyObject_Vectorcall(context->parts[FJ_CONSUME], both, 2, NULL);
+    Py_DECREF(results);
+    PyObject *tuple = arrays == NULL ? NULL : fj_tuple_of(arrays);
+    Py_XDECREF(arrays);
+    if (tuple != NULL && remember_results(context, entry, tuple) < 0) {
+        Py_CLEAR(tuple);
+    }
+    return tuple;
+}
