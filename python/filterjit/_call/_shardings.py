@@ -20,6 +20,7 @@ import sys
 import threading
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -375,6 +376,18 @@ class ShardedCall:
     def jitted(self, *arrays: Any) -> Any:
         """Returns the ``jax.jit`` for arrays."""
         return self._find(self._placed(arrays, _stand_ins)).jit
+
+    # What reports read of a variant's `call`, as `_core.Direct` has it.
+
+    @property
+    def counts(self) -> Counter[str]:
+        calls = [entry.call for entry in list(self._entries)]
+        return sum((Counter(getattr(call, "counts", {})) for call in calls), Counter[str]())
+
+    @property
+    def refusal(self) -> str | None:
+        found = (getattr(entry.call, "refusal", None) for entry in list(self._entries))
+        return next((text for text in found if text is not None), None)
 
     def clear_cache(self) -> None:
         for entry in list(self._entries):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from .. import _core
 from .._base import _jax_compat
 from .._base._errors import array_paths
 from .._base._package import public
-from . import _records
+from . import _direct_calls, _records
 from ._causes import PLACE_ONCE
 from ._functions import FunctionRecord, dispatch_seconds, functions
 from ._placement import HOST, recorded_placement, unplaced
@@ -202,12 +203,15 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     dispatch = dispatch_seconds(variant.hit_time, record.spent) if timed else None
     remarks += _packing(record, variant.hits, dispatch)
     placement = _placement_row(variant, remarks)
+    direct, passed_on = _direct_calls.direct_calls(variant)
     if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
         remarks.append(_NOT_ON_DISK)
     return {
         "arguments": repr(variant.structure).removeprefix("Structure(").removesuffix(")"),
         "arrays": [str(aval) for aval in record.traces[-1].avals] if record.traces else [],
         "hits": variant.hits,
+        "direct": direct,
+        "passed_on": passed_on,
         "dispatch": dispatch,
         **_cost_columns(record.spent),
         "bytes": _bytes_of(variant),
@@ -237,6 +241,9 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         f"flax.nnx.jit made {count:,} of its calls: {reason}."
         for reason, count in whole.handed_over.most_common()
     ]
+    direct = sum(v["direct"] for v in variants)
+    passed_on = sum((Counter[str](v["passed_on"]) for v in variants), Counter[str]())
+    remarks += _direct_calls.remarks(direct, passed_on)
     file, line = whole.place or (None, None)
     return {
         "name": whole.name,
@@ -245,6 +252,8 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "functions": whole.functions,
         "calls": whole.calls,
         "hits": whole.hits,
+        "direct": direct,
+        "passed_on": dict(passed_on),
         "dispatch": whole.dispatch,
         **_cost_columns(whole.spent),
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),

@@ -39,6 +39,8 @@ class Report:
         """Returns the figures of the report; times in seconds, sizes in bytes.
 
         A figure that JAX does not tell, or that was not measured (see `time_calls`), is None.
+        ``direct`` counts the calls that went straight to their executable (see `direct`), and
+        ``passed_on`` those that ``jax.jit`` made, by the reason.
 
         Returns:
             A dict: ``functions``, a list of dicts, each with its ``variants``; ``timed``, whether
@@ -174,7 +176,16 @@ class Report:
 
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"
 # Columns to leave out on a narrow terminal, in this order, before names are shortened.
-_DISPENSABLE = ("from disk", "a device", "size", "first run", "hits", "lowering", "traces")
+_DISPENSABLE = (
+    "direct",
+    "from disk",
+    "a device",
+    "size",
+    "first run",
+    "hits",
+    "lowering",
+    "traces",
+)
 _VARIANTS = 5  # rows of variants of one function
 # The palette of Okabe and Ito, which colour-blind people can distinguish.
 _COLOURS = ("#999999", "#56B4E9", "#E69F00", "#0072B2", "#009E73")
@@ -204,6 +215,7 @@ def show_seconds(value: float) -> str:
 _COLUMNS: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
     ("calls", "calls", "{:,}".format, True),
     ("hits", "hits", "{:,}".format, True),
+    ("direct", "direct", "{:,}".format, False),
     ("traces", "traces", "{:,}".format, True),
     ("dispatch", "dispatch", show_seconds, False),
     ("tracing", "tracing", show_seconds, True),
