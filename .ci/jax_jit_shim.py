@@ -1,4 +1,4 @@
-"""A plugin of pytest: ``jax.jit`` as `filter_jit` in the tests of JAX; see ``jax_pjit_tests``.
+"""A plugin of pytest: ``jax.jit`` as `filter_jit` in the tests of JAX; see ``jax_tests``.
 
 A test that calls ``jax.jit(f, ...)`` gets an object whose calls go through a `filter_jit` of `f`:
 `in_shardings` by the names of parameters, static arguments as they are, numbers as arrays, as

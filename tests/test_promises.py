@@ -107,7 +107,7 @@ README: dict[str, str] = {
     "A wheel needs no compiler": "make wheels",
     "Equinox's own tests, but for those of speed, pass": ".ci/equinox_tests",
     "So do Flax's tests of NNX": ".ci/flax_tests",
-    "JAX's own tests of shardings": ".ci/jax_pjit_tests",
+    "JAX's own tests of shardings": ".ci/jax_tests",
     "Calls with arrays on eight devices": "python benchmarks/sharded.py",
     "the devices begin to compute while": "python benchmarks/sharded.py",
     "would not do the same": "sharding/eight_jit.py::test_a_flag_is_not_an_error_if",

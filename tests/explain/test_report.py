@@ -16,6 +16,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from explain_support import X, build_seconds, row_of
 
@@ -64,6 +65,49 @@ def test_counts_and_times_of_a_function_and_its_variants() -> None:
     assert row["bytes"] == sum(v["bytes"] for v in row["variants"])
     assert row_of(f)["compiles"] == 3
     json.dumps(f.report().as_dict())
+
+
+def test_direct_calls_and_why_others_were_not() -> None:
+    f = filter_jit(lambda x, n: x * n)
+    for _ in range(40):
+        f(X, 2)
+    for _ in range(200):
+        f(np.asarray(X), 2)
+    row = row_of(f)
+    assert row["calls"] == row["direct"] + sum(row["passed_on"].values()) == 240
+    assert row["direct"] == row["variants"][0]["direct"] > 10
+    (remark,) = row["remarks"]
+    assert remark.startswith("jax.jit made 200 of its calls: an argument was no array of JAX")
+    assert " direct " in str(f.report()).splitlines()[1]
+
+
+def test_a_program_that_has_no_direct_calls_says_why() -> None:
+    def f(x: Any) -> Any:
+        jax.debug.callback(lambda: None)
+        return x + 1
+
+    jitted = filter_jit(f)
+    for _ in range(30):
+        jitted(X)
+    row = row_of(jitted)
+    assert row["direct"] == 0
+    assert "the program has effects or callbacks" in row["passed_on"]
+
+
+def test_direct_calls_are_turned_off() -> None:
+    f = filter_jit(lambda x: x + 1)
+    for _ in range(30):
+        f(X)
+    filterjit.direct(False)
+    try:
+        for _ in range(5):
+            assert (f(X) == X + 1).all()
+        assert row_of(f)["passed_on"]["direct calls are turned off"] == 5
+    finally:
+        filterjit.direct()
+    before = row_of(f)["direct"]
+    f(X)
+    assert row_of(f)["direct"] == before + 1
 
 
 def test_calls_are_timed_on_request(timed: None) -> None:
