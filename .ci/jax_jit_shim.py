@@ -273,7 +273,8 @@ def in_tests(real: Any) -> Any:
 
     @functools.wraps(real)
     def jit(fun: Any = None, *args: Any, **options: Any) -> Any:
-        if args or sys._getframe(1).f_globals.get("__name__") not in ("pjit_test", "__main__"):
+        caller = str(sys._getframe(1).f_globals.get("__name__"))
+        if args or not (caller.endswith("_test") or caller == "__main__"):
             return real(*(() if fun is None else (fun,)), *args, **options)
         return (lambda f: Jitted(real, f, options)) if fun is None else Jitted(real, fun, options)
 
