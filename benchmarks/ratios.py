@@ -20,6 +20,7 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
+import numpy as np
 
 import filterjit
 import peers
@@ -75,6 +76,28 @@ def thousand_over_one_of_jit(seconds: float) -> float:
     return _ratio_of_calls(peers.flat(thousand), peers.in_turn([one] * 1000), seconds)
 
 
+def _never_alike(number: int, count: int) -> list[list[jax.Array]]:
+    """Lists of arrays that are all other objects, with shardings that are all other objects."""
+    values = np.ones(3, np.float32)
+    return [[jax.device_put(values) for _ in range(count)] for _ in range(number)]
+
+
+def never_direct(seconds: float) -> float:
+    """A call on 100 arrays, always others with other shardings, over flat jax.jit on the same"""
+    calls = [
+        [functools.partial(f, *arrays) for arrays in _never_alike(64, 100)]
+        for f in (filterjit.filter_jit(_last), jax.jit(_last))
+    ]
+    for one in calls:
+        one[0]()
+    above, below = map(peers.in_turn, calls)
+    return _ratio_of_calls(above, below, seconds)
+
+
+def _last(*arrays: Any) -> Any:
+    return arrays[-1]
+
+
 def first_call_over_jit(seconds: float) -> float:
     """A first call, traced and compiled, over a first call of jax.jit on the same pytree of arrays"""
     model, x = CASES["mlp"]().args
@@ -124,6 +147,7 @@ RATIOS: dict[str, Callable[[float], float]] = {
     ratio.__name__: ratio
     for ratio in (
         bound_over_plain,
+        never_direct,
         thousand_over_one,
         thousand_over_one_of_jit,
         first_call_over_jit,

@@ -185,3 +185,42 @@ def test_calls_under_disable_jit_are_no_traces() -> None:
     assert f.explain(X).causes[0].kind == "first"
     f(X)
     assert f.explain(X).hit
+
+
+def test_a_number_that_changes_is_told_once() -> None:
+    """Many misses in a row that differ in one number alone are told without being asked."""
+
+    @filter_jit
+    def step(state: Any, x: Any) -> Any:
+        return x * state["step"]
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(60):
+            step({"step": i, "name": "a"}, X)
+    (warning,) = caught
+    assert warning.category is filterjit.RetraceWarning and warning.filename == __file__
+    text = str(warning.message)
+    assert "for another value of `state['step']`, a Python int, which is static" in text
+    assert "jnp.asarray" in text
+
+
+@pytest.mark.parametrize("kind", ["bool and others", "used again", "another argument", "strings"])
+def test_other_misses_in_a_row_are_not_told(kind: str) -> None:
+    @filter_jit
+    def step(n: Any, name: Any, x: Any) -> Any:
+        return x + 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(30):
+            match kind:
+                case "bool and others":
+                    step(i % 2 == 0, (i // 2,), X)
+                case "used again":
+                    for _ in range(3):
+                        step(i, "", X)
+                case "another argument":
+                    step(i, str(i), X)
+                case "strings":
+                    step(0, str(i), X)

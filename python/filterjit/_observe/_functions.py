@@ -17,6 +17,7 @@ from .. import _core
 from .._base import _jax_compat
 from .._base._package import public
 from .._base._unwrap import layers
+from ._numbers import NumberWatch
 from ._program import Captured
 from ._records import Spent
 from ._words import file_and_line
@@ -39,6 +40,7 @@ class FunctionRecord:
         captured: the arrays that its last program captured.
         handed_over: how many calls ``flax.nnx.jit`` made in the place of `filterjit.nnx.jit`, by
             the reason for it.
+        numbers: watches for a Python number that changes in each call.
         cache: returns the cache, or None if that has been collected.
     """
 
@@ -52,6 +54,7 @@ class FunctionRecord:
     dispatch: float | None = None
     captured: Captured | None = None
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    numbers: NumberWatch = dataclasses.field(default_factory=NumberWatch)
     cache: Callable[[], _core.Cache | None] = lambda: None
 
     @property

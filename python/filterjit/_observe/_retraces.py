@@ -37,7 +37,8 @@ class RetraceError(RuntimeError):
 
 @public
 class RetraceWarning(UserWarning):
-    """A function was traced again, with ``on_retrace="warn"``."""
+    """A function was traced again, with ``on_retrace="warn"``; or, unasked and once a function, in
+    each of many calls, since a Python number in its arguments changes."""
 
 
 @public
@@ -86,9 +87,13 @@ class RetraceOptions:
         Raises:
             RetraceError: if `on_retrace` or `max_traces` forbids the trace.
         """
-        if not self.is_active or jax.config.jax_disable_jit:
+        if jax.config.jax_disable_jit:
             return
         earlier = [t for t in _records.record_of(variant).traces if t is not trace]
+        if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
+            warnings.warn(text, RetraceWarning, stacklevel=_stack_level())
+        if not self.is_active:
+            return
         explanation = explain_trace(
             cache,
             fun,

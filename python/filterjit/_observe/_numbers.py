@@ -1,0 +1,83 @@
+"""A Python number that changes from call to call, which compiles again each time.
+
+It is the retrace that people meet most: a step counter in a state, a learning rate. So it is told
+without being asked, once a function, where many misses in a row differ in one number.
+"""
+
+import dataclasses
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .. import _core
+from .._base._errors import format_path
+from ._compare import StructureComparison
+from ._nodes import tree_of
+
+_MANY = 20  # misses in a row
+
+
+class _Comparison(StructureComparison):
+    """Also collects the numbers that differ."""
+
+    def __init__(self, registry: _core.Registry) -> None:
+        super().__init__(registry)
+        self.numbers: list[tuple[str, Any, Any]] = []
+
+    def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
+        if type(x) in (int, float, complex):
+            self.numbers.append((format_path(path), x, y))
+        super()._add_other_value(x, y, path)
+
+
+@dataclasses.dataclass
+class NumberWatch:
+    """The latest misses of one function.
+
+    Attributes:
+        last: returns the variant of the last miss, or None.
+        path: of the number in which it differs from the one before.
+        count: how many misses in a row differ in the number at `path` alone.
+        hits: the hits of the function at the last miss.
+        has_told: whether a number was told.
+    """
+
+    last: Callable[[], _core.Variant | None] = lambda: None
+    path: str = ""
+    count: int = 0
+    hits: int = 0
+    has_told: bool = False
+
+    def before_trace(self, cache: _core.Cache, variant: _core.Variant) -> str | None:
+        """Returns what to tell of a number, where the variant, which is about to be traced for the
+        first time, is the last of many in a row that differ in it; else None."""
+        last, hits, self.hits = self.last(), cache.hits - self.hits, cache.hits
+        if self.has_told:
+            return None
+        self.last = weakref.ref(variant)
+        found = None if last is None else _only_number(cache, last, variant)
+        path = "" if found is None else found[0]
+        # A program that is used again has paid for its trace.
+        self.count = self.count + 1 if path == self.path and hits <= 1 else 1
+        self.path = path
+        if found is None or self.count < _MANY:
+            return None
+        self.has_told = True
+        _, was, now = found
+        name = cache.attributes.get("__qualname__") or "the function"
+        return (
+            f"`{name}` was compiled {self.count} times in a row for another value of `{path}`, a "
+            f"Python {type(now).__name__}, which is static (now {now!r}, {was!r} before). If the "
+            "function only computes with it, make it an array (`jnp.asarray`) where it is created."
+        )
+
+
+def _only_number(
+    cache: _core.Cache, was: _core.Variant, now: _core.Variant
+) -> tuple[str, Any, Any] | None:
+    """Returns the path and the two values of the number that is all in which two variants differ;
+    None if there is another difference."""
+    comparison = _Comparison(cache.options.registry)
+    first_array = cache.function.num_leaves
+    comparison.compare(tree_of(was.structure, first_array), tree_of(now.structure, first_array))
+    return comparison.numbers[0] if len(comparison.causes) == len(comparison.numbers) == 1 else None
