@@ -17,6 +17,7 @@ import functools
 import gc
 import itertools
 import json
+import operator
 import os
 import platform
 import shlex
@@ -43,6 +44,7 @@ STEPS = {  # the C functions of each step
     "look-up": ("fj_structure_hash", "fj_cache_find"),
     "build": ("fj_build_tree",),
     "call": ("fj_call",),
+    "direct": ("direct_vectorcall",),
 }
 WARM = 3  # calls that are not counted
 TIMES = 5  # the cheapest of so many calls counts, as the allocator sometimes tidies up
@@ -187,6 +189,28 @@ def _jit(function: Callable[..., Any], array_type: type) -> Any:
     return core_support.make_jit(function, Options(registry))
 
 
+def _direct() -> tuple[Callable[..., object], list[Any], list[Any]]:
+    """A Direct, whose calls are direct from the second on, and two lists of arrays for it.  It is
+    given C functions only."""
+    from core_support import core
+
+    class Array:
+        __slots__ = ("__weakref__",)
+        aval, sharding, committed, layout = "aval", "sharding", True, "layout"
+
+    names = ("aval", "sharding", "committed", "layout", "is_deleted")
+    getters = map(operator.attrgetter, names)
+    configuration = functools.partial(tuple, tuple(map(str, range(50))))  # tuple(x) is x
+    context = core.DirectContext(
+        Array, *getters, configuration, str, ("setting",) * 3, bool, dict, operator.concat,
+        lambda source, arrays: (list, [], (), bytes([3] * len(arrays)), 0, False),
+    )  # fmt: skip
+    context.enabled = True
+    direct = core.Direct(context, lambda *arrays: core.output_unflatten(0, arrays), None)
+    arrays, others = ([Array() for _ in range(100)] for _ in range(2))
+    return direct, arrays, others
+
+
 def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
     """Yields steps, the name of the tree or arguments, and a call that takes the steps."""
     classes = _classes()
@@ -211,6 +235,11 @@ def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
             (variant,) = sharded._parts()[0].variants()
             variant.call = variant.call
             yield ("call",), f"{name}, again, with rules", functools.partial(sharded, tree)
+    direct, arrays, others = _direct()
+    yield ("direct",), "100 arrays, again", lambda: direct(*arrays)
+    direct, arrays, others = _direct()
+    lists = itertools.cycle([arrays, others])
+    yield ("direct",), "100 arrays, others", lambda: direct(*next(lists))
     many = _jit(lambda i, x: x, array)
     for i in range(1000):
         many(i, a)
