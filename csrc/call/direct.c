@@ -49,6 +49,7 @@ typedef struct {
     PyObject *refusal; /* why there was no plan the last time, a str, or NULL */
     FjDirectEntry *entries[MAX_ENTRIES]; /* the one that was used last comes first */
     int num_entries;
+    int num_noted;        /* calls that were noted */
     Py_ssize_t unmatched; /* calls that no entry was for, since one was noted */
     Py_ssize_t note_at;   /* one is noted when there are so many; -1 for `context->after` */
     unsigned strikes;     /* checks in a row that took long and were in vain */
@@ -65,6 +66,7 @@ drop_entries(FjDirect *self)
     while (self->num_entries > 0) {
         fj_direct_entry_release(self->entries[--self->num_entries]);
     }
+    self->num_noted = 0;
     self->unmatched = 0;
     self->note_at = -1;
 }
@@ -202,9 +204,10 @@ find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ss
     if (self->unmatched++ < note_at) {
         return way;
     }
-    /* Calls are noted ever more seldom: one that always differs costs little. */
     self->unmatched = 0;
-    self->note_at = 4 * note_at + 4;
+    if (++self->num_noted >= MAX_ENTRIES) { /* ever more seldom: they may all be different */
+        self->note_at = 4 * note_at + 4;
+    }
     FjDirectEntry *entry = fj_direct_entry_new(context, configuration, args, nargs);
     if (entry == NULL) {
         PyErr_Clear(); /* of memory, or a deleted array: jax.jit will say so */
@@ -278,6 +281,7 @@ pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t narg
         if (output != NULL && Py_TYPE(output) == fj_state_of(Py_TYPE(self))->output &&
             ((FjOutput *)output)->trace >= 0) {
             entry->has_run = 1;
+            entry->trace = ((FjOutput *)output)->trace;
         }
         fj_direct_entry_release(entry);
     }

@@ -123,13 +123,18 @@ int
 fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
 {
     PyObject *execute, *handlers, *constants, *flags;
+    Py_ssize_t trace;
     if (!fj_expect_tuple(plan, "plan") ||
         !PyArg_ParseTuple(plan, "OO!O!Snp", &execute, &PyList_Type, &handlers, &PyTuple_Type,
-                          &constants, &flags, &entry->trace, &entry->checks_deleted)) {
+                          &constants, &flags, &trace, &entry->checks_deleted)) {
         return -1;
     }
     if (PyBytes_GET_SIZE(flags) != entry->num_arguments) {
         PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
+        return -1;
+    }
+    if (trace != entry->trace) {
+        PyErr_SetString(PyExc_ValueError, "a plan is that of the call that was noted");
         return -1;
     }
     entry->num_results = PyList_GET_SIZE(handlers);
@@ -263,17 +268,45 @@ learn(FjDirectEntry *entry, FjDirectArgument *argument, PyObject *array, Py_ssiz
     }
 }
 
+/* (P) Whether JAX's configuration is that of an entry: the same objects, or equal ones, as a
+ * context that is entered anew in each step has.  1, 0, or -1 with an error. */
+static int
+same_configuration(FjDirectEntry *entry, PyObject *now)
+{
+    PyObject *was = entry->configuration;
+    Py_ssize_t size = PyTuple_GET_SIZE(now);
+    if (PyTuple_GET_SIZE(was) != size) {
+        return 0;
+    }
+    if (FJ_LIKELY(memcmp(((PyTupleObject *)now)->ob_item, ((PyTupleObject *)was)->ob_item,
+                         (size_t)size * sizeof(PyObject *)) == 0)) {
+        return 1;
+    }
+    int same = 1;
+    Py_INCREF(was);
+    for (Py_ssize_t i = 0; same > 0 && i < size; i++) {
+        PyObject *x = PyTuple_GET_ITEM(was, i), *y = PyTuple_GET_ITEM(now, i);
+        same = Py_TYPE(x) == Py_TYPE(y) ? PyObject_RichCompareBool(x, y, Py_EQ) : 0;
+    }
+    Py_DECREF(was);
+    if (same > 0) {
+        Py_SETREF(entry->configuration, Py_NewRef(now));
+    }
+    else if (same < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear();
+        same = 0;
+    }
+    return same;
+}
+
 int
 fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
                         PyObject *configuration, PyObject *const *args, Py_ssize_t nargs,
                         FjDirectEffort *effort)
 {
-    Py_ssize_t size = PyTuple_GET_SIZE(configuration);
-    if (PyTuple_GET_SIZE(entry->configuration) != size ||
-        memcmp(((PyTupleObject *)configuration)->ob_item,
-               ((PyTupleObject *)entry->configuration)->ob_item,
-               (size_t)size * sizeof(PyObject *)) != 0) {
-        return FJ_WAY_configuration;
+    int same = same_configuration(entry, configuration);
+    if (same <= 0) {
+        return same < 0 ? -1 : FJ_WAY_configuration;
     }
     for (Py_ssize_t i = 0; i < entry->num_settings; i++) {
         PyObject *value = fj_direct_ask(context, FJ_GET_SETTING,

@@ -47,6 +47,7 @@ typedef struct {
 typedef struct {
     Py_ssize_t references;
     int has_run;             /* jax.jit has made such a call */
+    Py_ssize_t trace;        /* the number of the trace whose program ran then */
     PyObject *configuration; /* tuple */
     PyObject **settings;     /* their values */
     Py_ssize_t num_settings;
@@ -56,7 +57,6 @@ typedef struct {
     PyObject *execute;   /* tuple of arrays -> results; NULL until there is a plan */
     PyObject *handlers;  /* list */
     PyObject *constants; /* tuple: arrays that are passed before the arguments */
-    Py_ssize_t trace;    /* the number of the trace that the program comes from */
     Py_ssize_t num_read; /* how many arguments the program reads */
     int checks_deleted;  /* a failed run must not be counted by other processes */
     /* Which arguments are results of the call before is learned in the first calls. */

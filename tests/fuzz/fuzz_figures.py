@@ -23,6 +23,7 @@ class Figures:
     machines: int = 0
     compiled_by_jax: int = 0
     calls_with_jax: int = 0
+    direct: int = 0
     nodes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,7 @@ class Machine:
         self.targets: list[Target] = []
         self.partials: list[tuple[Target, Any, tuple[Any, ...], dict[str, Any], list[Any]]] = []
         self.pool: list[Any] = []
+        self.direct: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._make_targets(maxsize, small)
         self.wrapped = [t.f for t in self.targets[:3] if not t.structure]
         self.caches = {id(t.cache): t for t in self.targets}
@@ -242,6 +244,13 @@ class Machine:
     def check_size(self, target: Target) -> None:
         found, expected = len(target.f.variants), len(target.cache.variants)
         assert found == expected, f"{found} variants, there should be {expected}"
+        self.count_direct(target)
+
+    def count_direct(self, target: Target) -> None:
+        for variant in () if self.pretend else target.f.variants:
+            count = getattr(variant.call, "counts", {}).get("direct", 0)
+            figures.direct += count - self.direct.get(variant, 0)
+            self.direct[variant] = count
 
     def call_failing(self, target: Target, args: Any, kwargs: Any, error: Any) -> None:
         """Makes a call that raises, and checks that it leaves the cache unchanged."""

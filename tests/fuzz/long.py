@@ -71,6 +71,7 @@ def _table(seed: int, seconds: float) -> str:
         ("calls", figures.calls),
         ("  of them hits", figures.hits),
         ("  of them through jax.jit", figures.calls_with_jax),
+        ("    of these direct", figures.direct),
         ("new variants", figures.variants),
         ("  of them compiled by JAX", figures.compiled_by_jax),
         ("traces", figures.traces),

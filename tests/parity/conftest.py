@@ -8,6 +8,7 @@ import jax
 import pytest
 
 import filterjit
+from filterjit._call import _direct
 from support.comparison import Jit
 from support.functions import Counted
 
@@ -30,6 +31,15 @@ def ours(jit: Jit) -> bool:
 def apply() -> Counted:
     """A jitted function that applies functions, with ``functions="structure"``."""
     return Counted()
+
+
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes each second call direct, where nothing is against it."""
+    if _direct._context is None:
+        pytest.skip("this version of JAX lacks what direct calls need")
+    monkeypatch.setattr(_direct._context, "enabled", 1)
+    monkeypatch.setattr(_direct._context, "after", 0)
 
 
 @pytest.fixture(scope="module", autouse=True)

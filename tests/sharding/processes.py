@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -19,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 import filterjit
 from filterjit import ShardingRules, filter_jit, fsdp, place
+from filterjit._call import _direct
 
 port, index, count, check = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 jax.distributed.initialize(f"localhost:{port}", count, index)
@@ -189,6 +191,64 @@ def check_files() -> None:
         assert f"the processes [{index}], and belong to [{(index + 1) % count}]" in str(e), e
     else:
         raise AssertionError("nothing was raised")
+
+
+def check_direct() -> None:
+    """Calls that are direct in one process and made by ``jax.jit`` in the other are one call; a
+    deleted array, or another thread, fails as under ``jax.jit``, and counts nowhere."""
+    context = _direct._context
+    if context is None:
+        return
+    context.after = 0
+
+    def step(x: Any, unused: Any) -> Any:
+        return x * 2, x.sum()
+
+    ours, theirs = filter_jit(step), jax.jit(step)
+    placed = [
+        place(np.arange(8.0 * count, dtype=np.float32) + i, P("data"), MESH) for i in range(3)
+    ]
+    for i in range(40):
+        context.enabled = (i // 10) % 2 == index  # type: ignore[assignment]
+        x, y = placed[i % 3], placed[(i + 1) % 3]
+        for a, b in zip(ours(x, y), theirs(x, y), strict=True):
+            assert a.sharding == b.sharding and a.committed == b.committed
+            for s, t in zip(a.addressable_shards, b.addressable_shards, strict=True):
+                np.testing.assert_array_equal(s.data, t.data)
+    context.enabled = 1
+    counts = ours.variants[0].call.counts
+    assert counts["direct"] > 15 and counts["off"] == 20, counts
+
+    def errors(*args: Any) -> list[Any]:
+        found = []
+        for f in (ours, theirs):
+            try:
+                jax.block_until_ready(f(*args))
+                found.append(None)
+            except Exception as e:
+                found.append((type(e), str(e)))
+        return found
+
+    dead = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    ours(dead, placed[0])
+    dead.delete()
+    # In each process alone, as nothing begins.
+    for _ in range(3 + index):
+        a, b = errors(dead, placed[0])
+        assert a == b and a is not None, (a, b)
+    a, b = errors(placed[0], dead)
+    assert a == b, (a, b)
+    guard = getattr(jax._src.config, "thread_guard", None)
+    if guard is not None:
+        results: list[Any] = []
+        with guard(True):
+            thread = threading.Thread(target=lambda: results.extend(errors(placed[0], placed[1])))
+            thread.start()
+            thread.join()
+        assert results[0] == results[1], results
+    ours(placed[0], placed[1])
+    after = ours.variants[0].call.counts
+    assert after["direct"] > counts["direct"], after
 
 
 globals()[f"check_{check}"]()

@@ -1,6 +1,7 @@
 """Direct calls: hits that go straight to their executable, past ``jax.jit`` (csrc/call/direct.c)."""
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +12,29 @@ from .._base._package import public
 _AFTER = 16  # calls, after which a plan pays: to make it takes as long as some calls
 
 
+class _WouldTrace(Exception):
+    """JAX has dropped a trace, or keeps none for the configuration."""
+
+
+def before_trace() -> None:
+    """Is called where a flat function is traced, which to make a plan must not do.
+
+    JAX finds the trace of the call that was noted in its caches, unless it has dropped it, or an
+    option changed that its traces depend on and its calls do not. The stack says whether a plan is
+    made: unlike a flag, no interrupt leaves it in a wrong state.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _plan.__code__:
+            raise _WouldTrace
+        frame = frame.f_back  # type: ignore[assignment]
+
+
 def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
     try:
         return _direct_compat.plan_of(source, arrays, _core.Output)
+    except _WouldTrace:
+        return "JAX would trace the function again"
     except Exception as e:  # a private name is not what it was
         return f"JAX's executable was not found ({type(e).__name__}: {e})"
 

@@ -212,6 +212,7 @@ class CallOptions(_running.RunningHooks, CallHooks):
         def make_flat(entry: Entry | None) -> Callable[..., _core.Output]:
             def flat(*arrays: Any) -> _core.Output:
                 __tracebackhide__ = True
+                _direct.before_trace()
                 return trace(arrays, entry)
 
             flat.__name__, flat.__qualname__ = name, qualname

@@ -1,0 +1,414 @@
+"""Direct calls under all settings of JAX: each setting is changed between calls, and changed back.
+
+All calls are made with plain ``jax.jit`` too, and both must do the same.
+"""
+
+import ast
+import contextlib
+import gzip
+import importlib
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src import config
+
+import filterjit
+from support.direct import Beside, counts, refusals
+from support.threads import at_once
+
+pytestmark = pytest.mark.usefixtures("direct")
+
+X = jnp.arange(4.0).reshape(2, 2)
+Other = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+def depends_on_settings(x: Any, n: Any) -> Any:
+    """Returns what settings change: values, dtypes or whether there is an error."""
+    y = x + jnp.ones(2)  # of another rank
+    return x @ x, y + n, x[0] / x[0], jnp.asarray(1.0), jnp.arange(2)
+
+
+# ---- settings that a trace depends on ----
+
+# Values other than the default, of settings that are not bools.
+_OTHER_VALUES: dict[str, Any] = {
+    "jax_default_device": jax.devices()[0],
+    "jax_default_matmul_precision": "float32",
+    "jax_embedded_constants_max_bytes": 0,
+    "jax_error_checking_behavior_divide": "raise",
+    "jax_error_checking_behavior_nan": "raise",
+    "jax_error_checking_behavior_oob": "raise",
+    "jax_explicit_x64_dtypes": "error",
+    "jax_hlo_source_file_canonicalization_regex": ".*",
+    "jax_no_collectives": frozenset({"axis"}),
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_numpy_rank_promotion": "raise",
+    "jax_pgle_profiling_runs": 1,
+    "jax_random_seed_offset": 7,
+    "jax_use_hlo_logistic_lowering": True,
+    "jax_xla_profile_version": 1,
+}
+# Settings that no user sets, but transformations of JAX.
+_SET_BY_JAX = {"axis_env_state", "compute_on_context_manager", "layout_tracing_mode"}
+# With these, JAX does not run a program as a direct call does,
+_NEVER_DIRECT = {
+    "jax_debug_key_reuse", "jax_disable_jit", "jax_enable_pgle", "jax_error_checking_behavior_divide",
+    "jax_error_checking_behavior_nan", "jax_no_execution",
+    # with these, the call raises,
+    "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion",
+    # and these are not in the key of `jax.jit`, which runs the program that was traced without them.
+    "jax_high_dynamic_range_gumbel", "jax_hlo_source_file_canonicalization_regex",
+    "jax_mutable_array_checks",
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _everywhere(state: Any, value: Any) -> Iterator[None]:
+    before = state.value
+    jax.config.update(state.name, value)
+    try:
+        yield
+    finally:
+        jax.config.update(state.name, before)
+
+
+def _found(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+
+
+def _mesh() -> Any:
+    return jax.make_mesh((1,), ("axis",), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+def _contexts() -> dict[str, Other]:
+    """Returns contexts that change the settings without a value of their own."""
+    found: dict[str, Other] = {
+        "mesh_context_manager": lambda: jax.sharding.Mesh(jax.devices()[:1], ("axis",)),
+        "abstract_mesh_context_manager": lambda: jax.set_mesh(_mesh()),
+    }
+    metadata = _found("jax.experimental.xla_metadata", "set_xla_metadata")
+    user_context = getattr(jax, "make_user_context", None)
+    if metadata is not None:
+        found["xla_metadata_context_manager"] = lambda: metadata(key="value")
+    if user_context is not None:
+        made = user_context(None)
+        found["user_context"] = lambda: made("value")
+    return found
+
+
+def _others() -> dict[str, list[Other]]:
+    """Returns contexts with other values of the settings that a trace depends on: of one thread, and
+    of all."""
+    contexts, found = _contexts(), {}
+    for name in getattr(config, "trace_context_names", tuple)():
+        state = config.config_states.get(name)
+        if name in contexts:
+            found[name] = [contexts[name]]
+        elif isinstance(state, config.State):
+            value = _OTHER_VALUES.get(name, state.value)
+            if isinstance(value, bool):
+                value = not value
+            if value == state.value:
+                continue
+            found[name] = [lambda state=state, value=value: state(value)]
+            if name in jax.config.values:
+                found[name].append(lambda state=state, value=value: _everywhere(state, value))
+    return found
+
+
+_OTHERS = _others()
+
+
+@pytest.mark.filterwarnings("ignore")  # of settings that are deprecated
+@pytest.mark.parametrize("name", list(_OTHERS))
+def test_settings(name: str) -> None:
+    """Calls, changes the setting, calls, changes it back and calls."""
+    before = config.trace_context()
+    b, args = Beside(depends_on_settings), (X, jnp.arange(2))
+    b.until_direct(*args)
+    for i, other in enumerate(_OTHERS[name]):
+        with other():
+            assert config.trace_context() != before
+            for _ in range(8):
+                b(*args)
+            assert b.is_direct(*args) or i or name in _NEVER_DIRECT, refusals(b.ours)
+        assert b.is_direct(*args)
+
+
+def test_all_settings_are_changed() -> None:
+    """A setting that a new JAX has gets a value here."""
+    left = set(config.trace_context_names()) - set(_OTHERS) - _SET_BY_JAX
+    assert not {name for name in left if not name.startswith("pallas")}
+
+
+# ---- settings that only a running program depends on ----
+
+
+@pytest.mark.parametrize("check", ["debug_nans", "debug_infs"])
+@pytest.mark.parametrize("of_thread", [True, False], ids=["thread", "global"])
+def test_checks_of_results(check: str, of_thread: bool) -> None:
+    state = config.config_states[f"jax_{check}"]
+
+    def work(_: int) -> None:
+        b = Beside(lambda x: (x * 2, x / 0 * (0 if check == "debug_nans" else 1)))
+        b.until_direct(X)
+        for _ in range(2):
+            with state(True) if of_thread else _everywhere(state, True):
+                for _ in range(3):
+                    assert b(X)[0] is FloatingPointError
+            assert b.is_direct(X)
+
+    # A thread in which the setting was ever its own does not see the global one.
+    assert at_once(1, work) == [None]
+
+
+def test_checks_find_nothing() -> None:
+    b = Beside(lambda x: x * 2)
+    b.until_direct(X)
+    with jax.debug_nans(True):
+        for _ in range(8):
+            assert not b.is_direct(X)
+    assert b.is_direct(X)
+
+
+def test_hook_after_calls() -> None:
+    """A hook that is set in another way than by `jax_debug_nans` is called."""
+    hook = _found("jax._src.api", "_post_hook_state")
+    if hook is None:
+        pytest.skip("this version of JAX has no such hook")
+    called: list[Any] = []
+    b = Beside(lambda x: x * 2)
+    b.until_direct(X)
+    before = hook.swap_local(lambda *args: called.append(args))
+    try:
+        b(X)
+    finally:
+        hook.set_local(before)
+    assert len(called) == 2
+    assert b.is_direct(X)
+
+
+@pytest.mark.parametrize("level", ["log", "disallow", "disallow_explicit"])
+@pytest.mark.filterwarnings("ignore")
+def test_transfer_guards(level: str) -> None:
+    b = Beside(lambda x: x + jnp.arange(2.0))
+    b.until_direct(X)
+    host = np.ones((2, 2), np.float32)
+    with jax.transfer_guard(level):
+        assert b.is_direct(X)
+        b(host)
+    b(host)
+    assert b.is_direct(X)
+
+
+def test_thread_guard() -> None:
+    guard = _found("jax._src.config", "thread_guard")
+    if guard is None:
+        pytest.skip("this version of JAX has no thread guard")
+    b = Beside(lambda x: x * 2)
+    b.until_direct(X)
+    with guard(True):
+        b(X)
+        for _ in range(2):
+            (found,) = at_once(1, lambda _: b(X))
+            assert not isinstance(found, BaseException)
+    assert b.is_direct(X)
+
+
+def test_user_contexts_come_and_go() -> None:
+    make = getattr(jax, "make_user_context", None)
+    if make is None:
+        pytest.skip("this version of JAX has no user contexts")
+    context = make(0)
+    b = Beside(lambda x: x * context.value)
+    b.until_direct(X)
+    for value in (1, 2, 1, 2):
+        with context(value):
+            b(X)
+        assert b.is_direct(X)
+    another = make(3)  # now there is one more setting
+    for _ in range(8):
+        b(X)
+    assert b.is_direct(X)
+    with another(4):
+        assert not b.is_direct(X)
+
+
+@pytest.mark.parametrize("place", [False, True])
+def test_meshes(place: bool) -> None:
+    b = Beside(lambda x: x * 2)
+    x = jax.device_put(X, jax.NamedSharding(_mesh(), jax.P())) if place else X
+    b.until_direct(x)
+    for _ in range(2):
+        with jax.set_mesh(_mesh()):
+            for _ in range(8):
+                b(x)
+            assert b.is_direct(x)
+        assert b.is_direct(x)
+
+
+def test_logs_of_compiling(caplog: pytest.LogCaptureFixture) -> None:
+    """The messages are those of ``jax.jit``, but for the name of the function's arguments."""
+
+    def messages(f: Any) -> list[str]:
+        caplog.clear()
+        with jax.log_compiles(True):
+            for _ in range(4):
+                f(X)
+        return [record.getMessage().split(" in ")[0] for record in caplog.records]
+
+    def named(x: Any) -> Any:
+        return x * 2
+
+    theirs = messages(jax.jit(named))
+    ours = filterjit.filter_jit(named)
+    assert [x.split(" with ")[0] for x in messages(ours)] == [x.split(" with ")[0] for x in theirs]
+    assert counts(ours)["direct"]
+    assert messages(ours) == []
+
+
+def test_checking_leaks() -> None:
+    b = Beside(lambda x: x * 2)
+    b.until_direct(X)
+    with jax.checking_leaks():
+        for _ in range(8):
+            b(X)
+    assert b.is_direct(X)
+
+
+def test_no_tracing() -> None:
+    """JAX may be told to trace no more: not to make a plan either."""
+    state = config.config_states.get("jax_no_tracing")
+    if state is None:
+        pytest.skip("this version of JAX has no such setting")
+    b, other = Beside(lambda x: x * 2), jnp.ones(7)
+    b(X)
+    with state(True):
+        b.until_direct(X)
+        with pytest.raises(RuntimeError, match="no_tracing"):
+            b.ours(other)
+    assert b.is_direct(X)
+
+
+def test_explained_cache_misses(caplog: pytest.LogCaptureFixture) -> None:
+    f = filterjit.filter_jit(lambda x: x * 2)
+    state = config.config_states.get("jax_explain_cache_misses")
+    if state is None:
+        pytest.skip("this version of JAX does not explain misses")
+    f(X)
+    with _everywhere(state, True), caplog.at_level(logging.WARNING):
+        caplog.clear()
+        for _ in range(3):
+            f(X)
+    assert counts(f)["direct"] and not caplog.records
+
+
+def test_profiles(tmp_path: Path) -> None:
+    """While a profiler runs, it hears of each call, as of those of ``jax.jit``."""
+
+    def named_for_profile(x: Any) -> Any:
+        return x * 2
+
+    b = Beside(named_for_profile)
+    b.until_direct(X)
+    direct = b.direct
+    with jax.profiler.trace(str(tmp_path), create_perfetto_trace=True):
+        for _ in range(3):
+            b(X)
+    assert b.direct == direct
+    assert b.is_direct(X)
+    (file,) = tmp_path.rglob("perfetto_trace.json.gz")
+    names = [e.get("name") for e in json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]]
+    events = [name for name in names if name == "PjitFunction(named_for_profile)"]
+    assert events and len(events) % 2 == 0 and len(events) >= 6
+
+
+def test_traced_again_after_caches_are_cleared() -> None:
+    b = Beside(lambda x: x * 2)
+    for count in range(1, 4):
+        b.until_direct(X)
+        assert b.traces.count == count
+        jax.clear_caches()
+    b(X)
+    b.ours.clear_cache()
+    b.jax.clear_cache()
+    b(X)
+    b.until_direct(X)
+
+
+def test_a_global_that_a_trace_reads() -> None:
+    """A direct call runs the program that was traced last."""
+    scale = 2
+    b = Beside(lambda x: x * scale)
+    b.until_direct(X)
+    scale = 3
+    b(X)
+    jax.clear_caches()
+    assert b(X) == b.until_direct(X)
+
+
+# ---- settings that are not in the trace context ----
+
+# What `jax.jit` has in its own key besides. Of these, `trace_state` and `device_context` are looked
+# at before a direct call, and the others change no program that is compiled already.
+_IN_KEY_OF_JIT = {
+    "device_context", "jax_memory_fitting_level", "jax_optimization_level",
+    "jax_pallas_auto_assign_collective_ids", "jax_pallas_auto_assign_collective_ids_limit",
+    "trace_state",
+}  # fmt: skip
+
+
+def _declared(keyword: str) -> dict[str, Path]:
+    """Returns the names of the settings that JAX's source declares with ``keyword=True``, with the
+    files."""
+    found = {}
+    root = Path(jax.__file__).parent
+    for path in root.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if keyword not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.Call):
+                continue
+            given = {k.arg: k.value for k in node.keywords}
+            value, name = given.get(keyword), node.args[0] if node.args else given.get("name")
+            if isinstance(value, ast.Constant) and value.value is True:
+                assert isinstance(name, ast.Constant), f"{path}:{node.lineno}"
+                found[str(name.value)] = path.relative_to(root)
+    return found
+
+
+def test_what_is_in_the_key_of_jit() -> None:
+    in_key, in_context = _declared("include_in_jit_key"), _declared("include_in_trace_context")
+    assert len(in_key) > 20 and "jax_enable_x64" in in_key
+    assert set(in_key) - set(in_context) <= _IN_KEY_OF_JIT
+    assert set(config.trace_context_names()) <= set(in_context)
+
+
+@pytest.mark.parametrize("name", sorted(_IN_KEY_OF_JIT & set(config.config_states)))
+def test_what_changes_no_program(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """``jax.jit`` compiles nothing again for such a setting, so a direct call is right."""
+    state = config.config_states[name]
+    value = state.value
+    values: list[Any] = []
+    for x in (True, False, "O0", "O3", "yes", 7):
+        with contextlib.suppress(Exception), state(x):
+            values += [state.value] * (state.value != value)
+    assert values
+    b = Beside(lambda x: x * 2)
+    b.until_direct(X)
+    for x in values:
+        with jax.log_compiles(True), state(x):
+            assert b.is_direct(X)
+        assert not caplog.records
+        assert b.is_direct(X)

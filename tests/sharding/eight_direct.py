@@ -1,0 +1,210 @@
+"""Direct calls with arrays on eight devices, beside ``jax.jit``."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+from sharding_support import AUTO, EXPLICIT, make_model, mesh_of
+
+from filterjit import ShardingRules, filter_jit, place
+from filterjit._call import _direct
+from support.direct import Beside, counts, refusals
+
+X = np.arange(16.0, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _direct_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    if _direct._context is None:
+        pytest.skip("this version of JAX lacks what direct calls need")
+    monkeypatch.setattr(_direct._context, "enabled", 1)
+    monkeypatch.setattr(_direct._context, "after", 0)
+
+
+def placements() -> dict[str, Any]:
+    """Returns one array in many places."""
+    names = ("data", "model")
+    turned = jax.sharding.Mesh(np.array(jax.devices())[::-1], ("data",))
+    square = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 4), names)
+    places: dict[str, Any] = {
+        "data": NamedSharding(mesh_of(), P("data")),
+        "replicated": NamedSharding(mesh_of(), P()),
+        "explicit": NamedSharding(mesh_of(EXPLICIT), P("data")),
+        "turned": NamedSharding(turned, P("data")),
+        "square": NamedSharding(square, P("model")),
+        "the other way": NamedSharding(square, P(("model", "data"))),
+        "four": NamedSharding(mesh_of(shape=(4,)), P("data")),
+        "other four": NamedSharding(mesh_of(shape=(4,), first=4), P("data")),
+        "first": SingleDeviceSharding(jax.devices()[0]),
+        "last": SingleDeviceSharding(jax.devices()[7]),
+    }
+    found = {name: jax.device_put(X, place) for name, place in places.items()}
+    found["uncommitted"] = jnp.asarray(X) + 0
+    with jax.default_device(jax.devices()[3]):
+        found[MOVED] = jnp.asarray(X) + 0
+    return found
+
+
+MOVED = "uncommitted, on the fourth"  # each call moves it to the first device
+PLACED = placements()
+
+
+@pytest.mark.parametrize("name", list(PLACED))
+def test_places(name: str) -> None:
+    """A direct call with an array in one place, and then calls with it in each other place."""
+    b = Beside(lambda x: (x * 2, x.sum()))
+    if name != MOVED:
+        b.until_direct(PLACED[name])
+    for x in PLACED.values():
+        b(x)
+        b(x)
+        b(PLACED[name])
+    assert b.is_direct(PLACED[name]) == (name != MOVED), refusals(b.ours)
+
+
+@pytest.mark.parametrize("name", list(PLACED))
+def test_places_of_two(name: str) -> None:
+    """Of two arrays, one stays where it is; JAX moves an uncommitted one, or raises."""
+    b = Beside(lambda x, y: x + y)
+    for x in PLACED.values():
+        for _ in range(2):
+            b(x, PLACED[name])
+    for _ in range(30):
+        b(PLACED[name], PLACED[name])
+    direct = b.is_direct(PLACED[name], PLACED[name])
+    assert direct == (name != MOVED), (counts(b.ours), refusals(b.ours))
+
+
+@pytest.mark.parametrize("name", list(PLACED))
+def test_places_of_an_array_that_is_not_read(name: str) -> None:
+    b = Beside(lambda x, y: y + x.ndim)
+    y = PLACED["data"]
+    for _ in range(4):
+        b(PLACED[name], y)
+    for x in PLACED.values():
+        b(x, y)
+        b(PLACED[name], y)
+
+
+def test_uncommitted_on_several_devices() -> None:
+    """JAX looks at such arrays at each call."""
+    sharding = NamedSharding(mesh_of(), P())
+    (x,) = jax.jit(lambda x: (x + 1,), out_shardings=sharding)(X)
+    b = Beside(lambda x: x * 2)
+    for committed in (False, True) * 4:
+        parts = [s.data for s in x.addressable_shards]
+        made = jax.make_array_from_single_device_arrays(x.shape, sharding, parts)
+        if not committed and hasattr(made, "_committed"):
+            made = type(made)(made.aval, sharding, parts, committed=False)
+        for _ in range(4):
+            b(made)
+
+
+def test_default_devices() -> None:
+    b = Beside(lambda x: (x + 1, jnp.ones(2)))
+    x = jnp.asarray(X) + 0
+    b.until_direct(x)
+    for device in (*jax.devices()[::3], jax.devices()[0]):
+        with jax.default_device(device):
+            for _ in range(8):
+                b(x)
+                b(jnp.asarray(X) + 0)
+        b(x)
+    b(x)
+    assert b.is_direct(x)
+
+
+def test_meshes_of_different_devices() -> None:
+    b = Beside(lambda x: (x + 1, jnp.ones(8)))
+    meshes = [mesh_of(), mesh_of(EXPLICIT), mesh_of(shape=(4,)), mesh_of(shape=(4,), first=4),
+              mesh_of(shape=(2, 4))]  # fmt: skip
+    x = jnp.asarray(X) + 0
+    b.until_direct(x)
+    for _ in range(2):
+        for mesh in meshes:
+            with jax.set_mesh(mesh):
+                for _ in range(6):
+                    b(x)
+                b(PLACED["data"])
+                b(PLACED["other four"])
+            b(x)
+    assert b.is_direct(x)
+
+
+def test_meshes_of_the_same_shape() -> None:
+    """The devices of ``jax.set_mesh`` are in no trace's key."""
+    for x in (PLACED["four"], PLACED["uncommitted"], X):
+        b = Beside(lambda x: x + jnp.ones(16))
+        for _ in range(2):
+            for first in (0, 4, 0):
+                with jax.set_mesh(mesh_of(shape=(4,), first=first)):
+                    for _ in range(10):
+                        b(x)
+        assert bool(b.direct) == (x is PLACED["four"]), (counts(b.ours), refusals(b.ours))
+
+
+def test_equal_shardings() -> None:
+    """Each array has a sharding of its own, which is equal to that of the others."""
+    b = Beside(lambda x: x * 2)
+    for _ in range(10):
+        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+        b(jax.device_put(X, NamedSharding(mesh, P("data"))))
+        b(jax.device_put(X, NamedSharding(mesh, P(("data",)))))
+    assert b.direct > 5
+
+
+@pytest.mark.parametrize("name", ["data", "replicated", "four", "last", "uncommitted"])
+def test_donation(name: str) -> None:
+    x = PLACED[name]
+    b = Beside(lambda x, y: (x + 1, y * 2), donate="all")
+    for _ in range(5):
+        b.with_fresh(lambda: (jnp.copy(x), jnp.copy(x)))
+    assert b.direct > 2
+
+
+@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+def test_in_shardings_and_out_shardings(kind: Any) -> None:
+    mesh = mesh_of(kind)
+    rules = ShardingRules({"layers[*].weight": P("data"), ...: P()})
+
+    def step(model: Any, x: Any) -> Any:
+        return jax.tree.map(lambda w: w * 2 if isinstance(w, jax.Array) else w, model), x + 1
+
+    f = filter_jit(step, in_shardings={"model": rules, "x": P("data")},
+                   out_shardings=(rules, P("data")), mesh=mesh)  # fmt: skip
+    off = filter_jit(lambda model, x: step(model, x))
+    model = other = place(make_model(), rules, mesh)
+    x = y = place(X, P("data"), mesh)
+    for _ in range(8):
+        model, x = f(model, x)
+        other, y = off(other, y)
+        for a, b in zip(jax.tree.leaves((model, x)), jax.tree.leaves((other, y)), strict=True):
+            if isinstance(a, jax.Array):
+                np.testing.assert_array_equal(a, b)
+                assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+    (variant,) = f.variants
+    assert variant.call.counts["direct"] > 3, (variant.call.counts, variant.call.refusal)
+    # Arrays that are on no mesh, or elsewhere, are moved as before.
+    moved = f(make_model(), X)[1]
+    np.testing.assert_array_equal(moved, X + 1)
+    assert moved.sharding.spec == P("data")
+    for _ in range(3):
+        f(model, x)
+
+
+def test_ahead_of_time() -> None:
+    x = PLACED["data"]
+    c = filter_jit(lambda x, n: (x * n, n)).lower(x, 2).compile()
+    for _ in range(5):
+        found, n = c(x, 2)
+        assert n == 2 and found.sharding == x.sharding
+        np.testing.assert_array_equal(found, X * 2)
+    assert counts(c)["direct"], refusals(c)
+    for name in ("replicated", "four", "last", "turned"):
+        with pytest.raises(ValueError):
+            c(PLACED[name], 2)
+    np.testing.assert_array_equal(c(x, 2)[0], X * 2)

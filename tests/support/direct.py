@@ -1,0 +1,118 @@
+"""Functions whose calls go straight to an executable, beside ``jax.jit`` of the same functions."""
+
+import gc
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.tree_util as jtu
+import numpy as np
+
+import filterjit
+
+from .comparison import Traces
+
+
+def counts(f: Any) -> dict[str, int]:
+    """Returns how many calls of a jitted or compiled function went which way."""
+    found: dict[str, int] = {}
+    for variant in _variants(f):
+        for way, count in variant.call.counts.items():
+            found[way] = found.get(way, 0) + count
+    return found
+
+
+def refusals(f: Any) -> list[str | None]:
+    """Returns why there was no plan, for each variant of a jitted function."""
+    return [variant.call.refusal for variant in _variants(f)]
+
+
+def _variants(f: Any) -> list[Any]:
+    if isinstance(f, filterjit.Compiled):  # it holds a FilterJit, with the variant compiled
+        (f,) = (x for x in gc.get_referents(f) if isinstance(x, filterjit.FilterJit))
+    return list(f._parts()[0].variants())
+
+
+def seen(tree: Any) -> Any:
+    """Returns all that can be seen of a tree and of its arrays."""
+    leaves, structure = jtu.tree_flatten(tree)
+    return structure, [_leaf(x) for x in leaves]
+
+
+def _leaf(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return x.dtype, x.shape, x.tobytes()
+    return _array(x) if isinstance(x, jax.Array) else (type(x), x)
+
+
+def _array(x: Any) -> Any:
+    about = type(x), x.dtype, x.shape, x.weak_type, x.committed, x.sharding, x.is_deleted()
+    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return *about, jax.random.key_impl(x), _array(jax.random.key_data(x))
+    values = [(shard.device, np.asarray(shard.data).tobytes()) for shard in x.addressable_shards]
+    return *about, x.aval, x.format, values
+
+
+def outcome(f: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Returns what can be seen of a call's result, or the type and the text of its error."""
+    try:
+        return seen(f(*args))
+    except Exception as e:
+        return type(e), re.sub(r"0x[0-9a-f]+", "0x", str(e))
+
+
+class Beside:
+    """A function under ``filter_jit``, and the same under ``jax.jit``.
+
+    Each call is made with both, and both must do the same. `options` are those of ``filter_jit``.
+    """
+
+    def __init__(self, fun: Callable[..., Any], donate: str = "none", **options: Any) -> None:
+        self.traces, self.traces_of_jax = Traces(), Traces()
+        counted: Any = self.traces.counting(fun)
+        self.ours: Any = filterjit.filter_jit(counted, donate=donate, **options)
+        count = len(inspect.signature(fun).parameters)
+        first = {"none": count, "all-except-first": 1}.get(donate, 0)
+        donated = tuple(range(first, count))
+        self.jax = jax.jit(self.traces_of_jax.counting(fun), donate_argnums=donated)
+
+    def __call__(self, *args: Any) -> Any:
+        """Calls both, and returns what was seen."""
+        return self.with_fresh(lambda: args)
+
+    def with_fresh(self, make: Callable[[], tuple[Any, ...]]) -> Any:
+        """Calls both, each with arguments that `make` makes. They are compared after the call too:
+        a call may delete them."""
+        given, given_jax = make(), make()
+        ours, theirs = outcome(self.ours, given), outcome(self.jax, given_jax)
+        assert ours == theirs
+        deleted = [[x.is_deleted() for x in _arrays(args)] for args in (given, given_jax)]
+        assert deleted[0] == deleted[1]
+        assert self.traces.count == self.traces_of_jax.count
+        return ours
+
+    @property
+    def direct(self) -> int:
+        """How many calls were direct."""
+        return counts(self.ours).get("direct", 0)
+
+    def until_direct(self, *args: Any) -> Any:
+        """Calls both until our call is direct, and returns what was seen."""
+        for _ in range(8):
+            before = self.direct
+            found = self(*args)
+            if self.direct > before:
+                return found
+        raise AssertionError(f"no direct call: {counts(self.ours)}, {refusals(self.ours)}")
+
+    def is_direct(self, *args: Any) -> bool:
+        """Calls both, and returns whether our call was direct."""
+        before = self.direct
+        self(*args)
+        return self.direct > before
+
+
+def _arrays(tree: Any) -> list[Any]:
+    return [x for x in jax.tree.leaves(tree) if isinstance(x, jax.Array)]
