@@ -1,6 +1,7 @@
 """Settings of all tests: JAX runs on the CPU and compiles fast."""
 
 import os
+import signal
 from importlib import metadata
 
 import hypothesis
@@ -10,6 +11,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # XLA's optimizations take time, and are the same for Equinox and filterjit.  The processes that
 # tests start inherit this.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+# A job in the background of a script ignores interrupts, and so would its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 try:
     _jaxlib = tuple(int(number) for number in metadata.version("jaxlib").split(".")[:2])

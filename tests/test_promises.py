@@ -97,7 +97,11 @@ README: dict[str, str] = {
     "on several devices stay arguments": (
         "parity/test_freeze.py::test_devices_and_hoisted_constants"
     ),
-    "in most cases at the price of": "python benchmarks/dispatch.py",
+    "in most cases below the price of": "python benchmarks/dispatch.py",
+    "is the very same object as in the call before is not asked": "make instructions",
+    "so the result, its dtype, its sharding and its errors are the same": (
+        "parity/test_direct.py::test_settings"
+    ),
     "traces every array in its arguments": "parity/test_inputs.py::test_what_is_an_array",
     "Equinox waits for the device in each call": (
         "parity/test_runtime_errors.py::test_a_call_returns_before_the_device_is_done"
@@ -344,6 +348,7 @@ SECURITY: dict[str, str] = {
     "equal each time, except": "pytest tests/zoo",
 }
 DOCSTRINGS: dict[str, str] = {
+    "It returns the same.": "parity/test_direct_arrays.py::test_pairs",
     "and are freed with it": "parity/test_freeze.py::test_nothing_outlives_it",
     "does not matter": "parity/test_freeze.py::test_changes_of_containers_do_not_matter",
     "can be given by position": "parity/test_freeze.py::test_an_argument_called_max_bytes",

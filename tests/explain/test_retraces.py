@@ -1,5 +1,6 @@
 """What happens at a retrace: `on_retrace`, `max_traces`, `log_retraces` and ``run --explain``."""
 
+import functools
 import logging
 import pickle
 import pydoc
@@ -205,9 +206,12 @@ def test_a_number_that_changes_is_told_once() -> None:
     assert "jnp.asarray" in text
 
 
-@pytest.mark.parametrize("kind", ["bool and others", "used again", "another argument", "strings"])
+KINDS = ["bool and others", "used again", "another argument", "strings", "values that return"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_other_misses_in_a_row_are_not_told(kind: str) -> None:
-    @filter_jit
+    @functools.partial(filter_jit, maxsize=3)
     def step(n: Any, name: Any, x: Any) -> Any:
         return x + 1
 
@@ -224,3 +228,5 @@ def test_other_misses_in_a_row_are_not_told(kind: str) -> None:
                     step(i, str(i), X)
                 case "strings":
                     step(0, str(i), X)
+                case "values that return":
+                    step(i % 7, "", X)

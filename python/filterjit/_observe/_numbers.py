@@ -37,14 +37,14 @@ class NumberWatch:
     Attributes:
         last: returns the variant of the last miss, or None.
         path: of the number in which it differs from the one before.
-        count: how many misses in a row differ in the number at `path` alone.
+        seen: the values of the number at `path` in the misses in a row that differ in it alone.
         hits: the hits of the function at the last miss.
         has_told: whether a number was told.
     """
 
     last: Callable[[], _core.Variant | None] = lambda: None
     path: str = ""
-    count: int = 0
+    seen: set[Any] = dataclasses.field(default_factory=set)
     hits: int = 0
     has_told: bool = False
 
@@ -56,17 +56,20 @@ class NumberWatch:
             return None
         self.last = weakref.ref(variant)
         found = None if last is None else _only_number(cache, last, variant)
-        path = "" if found is None else found[0]
-        # A program that is used again has paid for its trace.
-        self.count = self.count + 1 if path == self.path and hits <= 1 else 1
-        self.path = path
-        if found is None or self.count < _MANY:
+        if found is None:
+            self.path = ""
+            return None
+        path, was, now = found
+        # A program that is used again has paid for its trace, and one of an earlier value was dropped.
+        if path != self.path or hits > 1 or now in self.seen:
+            self.path, self.seen = path, {was}
+        self.seen.add(now)
+        if len(self.seen) < _MANY:
             return None
         self.has_told = True
-        _, was, now = found
         name = cache.attributes.get("__qualname__") or "the function"
         return (
-            f"`{name}` was compiled {self.count} times in a row for another value of `{path}`, a "
+            f"`{name}` was compiled {len(self.seen)} times in a row for another value of `{path}`, a "
             f"Python {type(now).__name__}, which is static (now {now!r}, {was!r} before). If the "
             "function only computes with it, make it an array (`jnp.asarray`) where it is created."
         )
