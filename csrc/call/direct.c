@@ -119,13 +119,11 @@ make_plan(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, Py_ssize_
                          : PyObject_CallFunctionObjArgs(self->context->parts[FJ_PLAN],
                                                         self->source, arrays, NULL);
     Py_XDECREF(arrays);
-    if (entry->execute != NULL) { /* another thread was faster */
-        Py_XDECREF(plan);
-        PyErr_Clear();
-        return 0;
-    }
     int made = 0;
-    if (plan != NULL && PyUnicode_Check(plan)) {
+    if (plan != NULL && entry->execute != NULL) { /* another call was faster */
+        made = 1;
+    }
+    else if (plan != NULL && PyUnicode_Check(plan)) {
         Py_XSETREF(self->refusal, Py_NewRef(plan));
     }
     else if (plan == NULL || fj_direct_entry_set_plan(entry, plan) < 0) {
@@ -140,7 +138,7 @@ make_plan(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, Py_ssize_
         made = 1;
     }
     Py_XDECREF(plan);
-    if (made <= 0) {
+    if (made <= 0 && entry->execute == NULL) {
         remove_entry(self, entry);
     }
     return made;
@@ -176,13 +174,13 @@ find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ss
 {
     FjDirectContext *context = self->context;
     int way = FJ_WAY_waiting;
+    FjDirectEffort effort = {0, 0}; /* of all comparisons */
     for (int i = 0; i < self->num_entries; i++) {
         FjDirectEntry *entry = self->entries[i];
         entry->references++;
-        FjDirectEffort effort = {0, 0};
         way = fj_direct_entry_matches(entry, context, configuration, args, nargs, &effort);
-        weigh_effort(self, &effort, way, nargs);
         if (way == FJ_WAY_direct) {
+            weigh_effort(self, &effort, way, nargs);
             if (i > 0 && i < self->num_entries && self->entries[i] == entry) {
                 memmove(self->entries + 1, self->entries, (size_t)i * sizeof(FjDirectEntry *));
                 self->entries[0] = entry;
@@ -195,6 +193,7 @@ find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ss
             return way;
         }
     }
+    weigh_effort(self, &effort, way, nargs);
     for (Py_ssize_t i = 0; i < nargs; i++) {
         if (Py_TYPE(args[i]) != (PyTypeObject *)context->parts[FJ_ARRAY_TYPE]) {
             return FJ_WAY_type;
@@ -210,8 +209,7 @@ find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ss
     }
     FjDirectEntry *entry = fj_direct_entry_new(context, configuration, args, nargs);
     if (entry == NULL) {
-        PyErr_Clear(); /* of memory, or a deleted array: jax.jit will say so */
-        return way;
+        return fj_direct_differs(way); /* a deleted array, or memory: jax.jit will say so */
     }
     entry->references++;
     insert_entry(self, entry);
@@ -243,8 +241,7 @@ choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, FjDirectEntr
     }
     int profiled = fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
     if (profiled != 0) {
-        PyErr_Clear();
-        return FJ_WAY_profiler;
+        return fj_direct_differs(FJ_WAY_profiler);
     }
     PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);
     int way = FJ_WAY_configuration;
@@ -252,7 +249,7 @@ choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, FjDirectEntr
         way = find_entry(self, configuration, args, nargs, found);
     }
     else {
-        PyErr_Clear();
+        way = fj_direct_differs(FJ_WAY_configuration);
     }
     Py_XDECREF(configuration);
     if (FJ_UNLIKELY(way == FJ_WAY_direct && (*found)->execute == NULL)) {
@@ -278,7 +275,8 @@ pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t narg
     PyObject *output = PyObject_Vectorcall(self->jitted, args, nargsf, kwnames);
     if (entry != NULL) {
         /* An Output without a number has not passed through JAX (jax_disable_jit). */
-        if (output != NULL && Py_TYPE(output) == fj_state_of(Py_TYPE(self))->output &&
+        if (entry->execute == NULL && output != NULL &&
+            Py_TYPE(output) == fj_state_of(Py_TYPE(self))->output &&
             ((FjOutput *)output)->trace >= 0) {
             entry->has_run = 1;
             entry->trace = ((FjOutput *)output)->trace;
@@ -324,10 +322,10 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     self->counts[FJ_WAY_direct]++;
     if (++context->calls % CALLS_PER_COLLECTION == 0) {
         PyObject *none = PyObject_CallNoArgs(context->parts[FJ_COLLECT]);
-        if (none == NULL) {
-            PyErr_Clear();
-        }
         Py_XDECREF(none);
+        if (none == NULL && fj_direct_differs(FJ_WAY_direct) < 0) {
+            Py_CLEAR(output);
+        }
     }
     return output;
 }
@@ -364,6 +362,7 @@ direct_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->context);
     Py_VISIT(self->jitted);
     Py_VISIT(self->source);
+    Py_VISIT(self->refusal);
     for (int i = 0; i < self->num_entries; i++) {
         int result = fj_direct_entry_traverse(self->entries[i], visit, arg);
         if (result != 0) {

@@ -123,11 +123,15 @@ int
 fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
 {
     PyObject *execute, *handlers, *constants, *flags;
-    Py_ssize_t trace;
+    Py_ssize_t trace, num_read = 0;
+    int checks_deleted;
     if (!fj_expect_tuple(plan, "plan") ||
         !PyArg_ParseTuple(plan, "OO!O!Snp", &execute, &PyList_Type, &handlers, &PyTuple_Type,
-                          &constants, &flags, &trace, &entry->checks_deleted)) {
+                          &constants, &flags, &trace, &checks_deleted)) {
         return -1;
+    }
+    if (entry->execute != NULL) { /* code that the parser ran has made a plan */
+        return 0;
     }
     if (PyBytes_GET_SIZE(flags) != entry->num_arguments) {
         PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
@@ -137,27 +141,42 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
         PyErr_SetString(PyExc_ValueError, "a plan is that of the call that was noted");
         return -1;
     }
-    entry->num_results = PyList_GET_SIZE(handlers);
-    entry->results = PyMem_Calloc((size_t)entry->num_results, sizeof(void *));
+    Py_ssize_t num_results = PyList_GET_SIZE(handlers);
+    entry->results = PyMem_Calloc((size_t)num_results, sizeof(void *));
     if (entry->results == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
-        char flag = PyBytes_AS_STRING(flags)[i];
-        entry->arguments[i].is_read = flag & 1;
-        entry->num_read += flag & 1;
-        if (!(flag & 2)) {
-            Py_CLEAR(entry->arguments[i].layout);
-        }
+        entry->arguments[i].is_read = PyBytes_AS_STRING(flags)[i] & 1;
+        num_read += entry->arguments[i].is_read;
     }
+    entry->num_results = num_results;
+    entry->num_read = num_read;
+    entry->checks_deleted = checks_deleted;
     entry->handlers = Py_NewRef(handlers);
     entry->constants = Py_NewRef(constants);
     entry->execute = Py_NewRef(execute);
+    /* The plan is complete: to drop a layout can run Python code. */
+    for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
+        if (!(PyBytes_AS_STRING(flags)[i] & 2)) {
+            Py_CLEAR(entry->arguments[i].layout);
+        }
+    }
     return 0;
 }
 
 /* ---- matching a call with an entry ---- */
+
+int
+fj_direct_differs(int way)
+{
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        return -1;
+    }
+    PyErr_Clear();
+    return way;
+}
 
 /* (P) Whether a sharding equals that of an argument.  1, 0, or -1 with an error. */
 static int
@@ -190,19 +209,16 @@ check(const FjDirectContext *context, FjDirectArgument *argument, PyObject *arra
     PyObject *found = fj_direct_ask(context, FJ_GET_AVAL, array);
     Py_XDECREF(found);
     if (found != argument->aval) {
-        PyErr_Clear();
-        return FJ_WAY_aval;
+        return fj_direct_differs(FJ_WAY_aval);
     }
     found = fj_direct_ask(context, FJ_GET_COMMITTED, array);
     Py_XDECREF(found);
     if (found != argument->committed) {
-        PyErr_Clear();
-        return FJ_WAY_sharding;
+        return fj_direct_differs(FJ_WAY_sharding);
     }
     found = fj_direct_ask(context, FJ_GET_SHARDING, array);
     if (found == NULL) {
-        PyErr_Clear();
-        return FJ_WAY_sharding;
+        return fj_direct_differs(FJ_WAY_sharding);
     }
     int equal = found == argument->sharding || found == argument->equal;
     if (!equal) {
@@ -220,8 +236,7 @@ check(const FjDirectContext *context, FjDirectArgument *argument, PyObject *arra
         Py_DECREF(layout);
         Py_XDECREF(found);
         if (!equal) { /* or an error: a deleted array has none */
-            PyErr_Clear();
-            return FJ_WAY_layout;
+            return fj_direct_differs(FJ_WAY_layout);
         }
     }
     return FJ_WAY_direct;
@@ -313,14 +328,13 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
                                         PyTuple_GET_ITEM(context->parts[FJ_SETTINGS], i));
         Py_XDECREF(value);
         if (value != entry->settings[i]) {
-            PyErr_Clear();
-            return FJ_WAY_configuration;
+            return fj_direct_differs(FJ_WAY_configuration);
         }
     }
     if (nargs != entry->num_arguments) {
         return FJ_WAY_aval;
     }
-    Py_ssize_t cursor = 0;
+    Py_ssize_t cursor = 0, before = effort->checked;
     for (Py_ssize_t i = 0; i < nargs; i++) {
         FjDirectArgument *argument = &entry->arguments[i];
         if (fj_compat_weakref_is(argument->known, args[i])) {
@@ -333,13 +347,12 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
         effort->checked++;
         learn(entry, argument, args[i], &cursor);
     }
-    if (effort->checked > 0 && entry->lessons > 0) {
+    if (effort->checked > before && entry->lessons > 0) {
         entry->lessons--;
     }
     for (Py_ssize_t i = 0; entry->checks_deleted && i < nargs; i++) {
         if (fj_take_truth(fj_direct_ask(context, FJ_IS_DELETED, args[i])) != 0) {
-            PyErr_Clear();
-            return FJ_WAY_deleted;
+            return fj_direct_differs(FJ_WAY_deleted);
         }
     }
     return FJ_WAY_direct;

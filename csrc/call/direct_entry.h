@@ -80,6 +80,10 @@ void fj_direct_entry_release(FjDirectEntry *entry);
 
 int fj_direct_entry_traverse(FjDirectEntry *entry, visitproc visit, void *arg);
 
+/* The way of a call for which Python has given another answer than the expected one, or an
+ * error.  -1 if that is no Exception, as an interrupt; it stays set. */
+int fj_direct_differs(int way);
+
 /* What it has taken to compare a call with an entry. */
 typedef struct {
     Py_ssize_t checked;  /* arrays that were not known */

@@ -15,6 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 
 import leaks_calls  # noqa: F401, registers its scenarios
+import leaks_direct  # noqa: F401
 import leaks_trees  # noqa: F401
 from leaks_support import SCENARIOS, Step
 

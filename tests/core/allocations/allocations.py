@@ -29,6 +29,9 @@ import allocations_calls  # noqa: F401
 
 # isort: split
 import allocations_variables  # noqa: F401
+
+# isort: split
+import allocations_direct  # noqa: F401
 from allocations_support import SCENARIOS, SHARED, Scenario
 from core_support import testing
 

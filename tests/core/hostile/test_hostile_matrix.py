@@ -12,6 +12,7 @@ from typing import Any
 
 import core_support as cs
 import matrix_calls  # noqa: F401, each registers its places
+import matrix_direct  # noqa: F401
 import matrix_nodes  # noqa: F401
 import matrix_objects  # noqa: F401
 import matrix_trees  # noqa: F401

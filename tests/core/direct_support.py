@@ -1,0 +1,342 @@
+"""A stand-in for JAX, as direct calls (``_core.Direct``) see it: arrays, programs, configuration.
+
+It keeps what JAX promises: avals are interned, what an array is never changes, and a program does
+not check its arguments.  A program here does look, and notes in `Backend.wrong` if it was run with
+arrays that it was not compiled for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from core_support import core
+
+
+class Aval:
+    """A shape and dtype.  Those with a comma have several dimensions, so they have layouts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.has_layouts = "," in name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+_AVALS: dict[str, Aval] = {}
+
+
+def aval(name: str) -> Aval:
+    return _AVALS.setdefault(name, Aval(name))
+
+
+class Named:
+    """Is equal to others of its class and name.  A comparison calls `on_eq` of both sides."""
+
+    def __init__(self, name: str, on_eq: Callable[[], Any] | None = None) -> None:
+        self.name, self.on_eq = name, on_eq
+
+    def __eq__(self, other: object) -> bool:
+        for side in (self, other):
+            if isinstance(side, Named) and side.on_eq is not None:
+                side.on_eq()
+        return type(self) is type(other) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class Sharding(Named):
+    pass
+
+
+class OtherSharding(Named):
+    """Says that it equals a Sharding, as no sharding of JAX's does."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = Named.__hash__
+
+
+class Layout(Named):
+    pass
+
+
+ONE, TWO = Sharding("one"), Sharding("two")
+_SHARDINGS = {(Sharding, x.name): x for x in (ONE, TWO)}
+ROWS, COLUMNS = Layout("rows"), Layout("columns")
+
+
+class DeletedError(RuntimeError):
+    pass
+
+
+class DirectArray:
+    """An array of JAX's: what it is never changes, except that it may be deleted."""
+
+    __slots__ = ("__weakref__", "_aval", "_committed", "_layout", "_sharding", "deleted", "value")
+
+    def __init__(
+        self,
+        value: Any = 0,
+        name: str = "f32[3]",
+        sharding: Any = ONE,
+        committed: bool = True,
+        layout: Any = ROWS,
+    ) -> None:
+        self.value = value
+        self._aval, self._sharding = aval(name), sharding
+        self._committed, self._layout = committed, layout
+        self.deleted = False
+
+    @property
+    def aval(self) -> Aval:
+        return self._aval
+
+    @property
+    def sharding(self) -> Any:
+        return self._sharding
+
+    @property
+    def committed(self) -> bool:
+        return self._committed
+
+    @property
+    def layout(self) -> Any:
+        if self.deleted:
+            raise DeletedError("a deleted array has no layout")
+        return self._layout
+
+    def is_deleted(self) -> bool:
+        return self.deleted
+
+    def delete(self) -> None:
+        self.deleted = True
+
+    @property
+    def key(self) -> Any:
+        """What ``jax.jit`` knows of it, in its key of a call."""
+        layout = self._layout.name if self._aval.has_layouts else None  # else there is only one
+        sharding = type(self._sharding), self._sharding.name
+        return self._aval.name, sharding, self._committed, layout
+
+
+class SubArray(DirectArray):
+    """Is no array of JAX's, as a tracer is not."""
+
+    __slots__ = ()
+
+
+class Setting:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Program:
+    """What ``jax.jit`` compiles for one key.
+
+    Result `j` is like argument `j`, and its value tells from what it was computed.
+    """
+
+    def __init__(self, backend: Backend, key: Any, trace: int, reads: Sequence[bool]) -> None:
+        self.backend, self.key, self.trace, self.reads = backend, key, trace, reads
+        self.constants: tuple[Any, ...] = ()
+        self.runs = 0
+        self.fails: Exception | None = None
+        self.made: Callable[[int, int], DirectArray] | None = None  # makes result `j`
+        self.handlers = [Handler(self, j) for j in range(len(key[1]))]
+
+    def read(self, arrays: Sequence[Any]) -> list[Any]:
+        return [x for x, is_read in zip(arrays, self.reads, strict=True) if is_read]
+
+    def values(self, arrays: Sequence[Any]) -> int:
+        """What is computed from the arrays that are read."""
+        return hash((self.trace, *(x.value for x in arrays)))
+
+    def compute(self, arrays: Sequence[Any]) -> list[DirectArray]:
+        """The results for all arguments, without a direct call."""
+        raw = self.values([*self.constants, *self.read(arrays)])
+        return [handler(raw) for handler in self.handlers]
+
+    def execute(self, inputs: Any) -> int:
+        self.runs += 1
+        if self.fails is not None:
+            raise self.fails
+        count = len(self.constants)
+        read = self.read(self.key[1])
+        if type(inputs) is not tuple or len(inputs) != count + len(read):
+            self.backend.wrong.append(("number of inputs", inputs))
+        for x, constant in zip(inputs, self.constants, strict=False):
+            if x is not constant:
+                self.backend.wrong.append(("constant", x))
+        for x, key in zip(inputs[count:], read, strict=True):
+            if type(x) is not DirectArray or x.key != key:
+                self.backend.wrong.append(("input", x, key))
+            elif x.deleted:
+                raise DeletedError("an array is deleted")
+        if self.backend.key()[0] != self.key[0]:
+            self.backend.wrong.append(("configuration", self.backend.key()[0], self.key[0]))
+        return self.values(inputs)
+
+
+class Handler:
+    """Makes an array of a result of a program."""
+
+    def __init__(self, program: Program, j: int) -> None:
+        self.program, self.j = program, j
+
+    def __call__(self, raw: int) -> DirectArray:
+        if self.program.made is not None:
+            return self.program.made(raw, self.j)
+        name, (kind, sharding), committed, layout = self.program.key[1][self.j]
+        made = _SHARDINGS.get((kind, sharding)) or kind(sharding)
+        laid = COLUMNS if layout == "columns" else ROWS if layout in ("rows", None) else layout
+        return DirectArray(raw + self.j, name, made, committed, laid)
+
+
+class DirectJit:
+    """``jax.jit`` of a function: it compiles one Program for each key.
+
+    `reads` says which arguments a program reads.
+    """
+
+    name = "an attribute"
+
+    def __init__(self, backend: Backend, reads: Callable[[int], bool] = lambda i: True) -> None:
+        self.backend, self.reads = backend, reads
+        self.programs: dict[Any, Program] = {}
+        self.calls = self.cleared = 0
+        self.fails: BaseException | None = None
+
+    def program(self, arrays: Sequence[Any]) -> Program:
+        key = self.backend.key(arrays)
+        if key not in self.programs:
+            reads = [self.reads(i) for i in range(len(arrays))]
+            self.programs[key] = Program(self.backend, key, len(self.programs), reads)
+        return self.programs[key]
+
+    def __call__(self, *arrays: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        if self.fails is not None:
+            raise self.fails
+        arrays = (*arrays, *kwargs.values())
+        program = self.program(arrays)
+        if any(x.deleted for x in program.read(arrays)):
+            raise DeletedError("an array is deleted")
+        return core.output_unflatten(program.trace, program.compute(arrays))
+
+    def clear_cache(self) -> str:
+        self.cleared += 1
+        return "cleared"
+
+
+class Backend:
+    """JAX: its configuration, and what a DirectContext is given.
+
+    `parts` has the functions of the context by name; each may be replaced.
+    """
+
+    def __init__(self, after: int = 0) -> None:
+        self.configuration: Any = (True, "highest", None)
+        self.settings = (Setting("clean"), Setting(None))
+        self.is_profiled = False
+        self.collected = 0
+        self.plans = 0
+        self.checks_deleted = False
+        self.wrong: list[Any] = []
+        self.parts: dict[str, Callable[..., Any]] = {
+            "aval": DirectArray.aval.fget,  # type: ignore[attr-defined]
+            "sharding": DirectArray.sharding.fget,  # type: ignore[attr-defined]
+            "committed": DirectArray.committed.fget,  # type: ignore[attr-defined]
+            "layout": DirectArray.layout.fget,  # type: ignore[attr-defined]
+            "is_deleted": DirectArray.is_deleted,
+            "configuration": lambda: self.configuration,
+            "setting": lambda setting: setting.value,
+            "is_profiled": lambda: self.is_profiled,
+            "collect": self.collect,
+            "consume": lambda results, handlers: [handler(results) for handler in handlers],
+            "plan": self.plan,
+        }
+        parts: list[Any] = [self._part(name) for name in self.parts]
+        parts.insert(list(self.parts).index("setting") + 1, self.settings)
+        self.context = core.DirectContext(DirectArray, *parts)
+        self.context.enabled = True
+        self.context.after = after
+
+    def _part(self, name: str) -> Callable[..., Any]:
+        return lambda *args: self.parts[name](*args)
+
+    def collect(self) -> None:
+        self.collected += 1
+
+    def key(self, arrays: Sequence[Any] = ()) -> Any:
+        """The key of a call; that of an array which is none of JAX's is its type."""
+        settings = tuple(setting.value for setting in self.settings)
+        return (self.configuration, settings), tuple(
+            x.key if type(x) is DirectArray else (x.key[0], (Sharding, "one"), type(x), None)
+            for x in arrays
+        )
+
+    def plan(self, source: Any, arrays: Any) -> Any:
+        assert type(arrays) is tuple
+        self.plans += 1
+        program = source.program(arrays)
+        flags = bytes(
+            is_read | x.aval.has_layouts << 1
+            for is_read, x in zip(program.reads, arrays, strict=True)
+        )
+        return (
+            program.execute,
+            program.handlers,
+            program.constants,
+            flags,
+            program.trace,
+            self.checks_deleted,
+        )
+
+    def jit(self, reads: Callable[[int], bool] = lambda i: True) -> Any:
+        """A Direct around a new DirectJit."""
+        jitted = DirectJit(self, reads)
+        return core.Direct(self.context, jitted, jitted)
+
+
+def way_of(direct: Any, *arrays: Any) -> str:
+    """Makes a call, checks its Output, and returns the way that it went."""
+    before = direct.counts
+    output = direct(*arrays)
+    way: str
+    way, *others = (k for k, n in direct.counts.items() for _ in range(n - before.get(k, 0)))
+    assert not others
+    jitted = direct.jitted
+    check_output(jitted, output, jitted.program(arrays), arrays)
+    return way
+
+
+def check_output(jitted: Any, output: Any, program: Program, arrays: Sequence[Any]) -> None:
+    assert type(output) is core.Output and jitted.backend.wrong == []
+    found, trace = core.output_flatten(output)
+    assert trace == program.trace
+    expected = program.compute(arrays)
+    for x, y in itertools.zip_longest(found, expected):
+        assert (x.value, x.key) == (y.value, y.key)
+
+
+def ways_of(direct: Any, *calls: Sequence[Any]) -> list[str]:
+    return [way_of(direct, *arrays) for arrays in calls]
+
+
+def another_at(address: int, make: Callable[[], Any]) -> Any:
+    """An object that has the address of one that has died, or None."""
+    kept = []
+    for _ in range(200):
+        made = make()
+        if id(made) == address:
+            return made
+        kept.append(made)
+    return None
