@@ -457,10 +457,11 @@ def test_random_programs(mode: str, seed: int) -> None:
             traces()
             seen: dict[int, int] = {}
             total = jnp.zeros(2)
-            for i, (path, v) in enumerate(nnx.iter_graph((args, kwargs))):
-                seen.setdefault(id(v), len(seen))
+            for path, v in nnx.iter_graph((args, kwargs)):
+                if isinstance(v, (nnx.Param, Node)):
+                    seen.setdefault(id(v), len(seen))
                 if isinstance(v, nnx.Param):
-                    v[...] = v * 0.5 + i
+                    v[...] = v * 0.5 + len(seen)
                     total += v * (len(path) + seen[id(v)])
             return total
 
