@@ -296,9 +296,9 @@ inspect_arguments(Call *call, const FjStructure *structure, const FjCapture *cap
     if (FJ_LIKELY(call->inspector == NULL)) {
         return structure == NULL || structure->num_identities == 0;
     }
-    int result = call->inspector->inspect(call->inspector, structure, call->arguments,
-                                          call->cache->signature->num_parameters, captures,
-                                          count);
+    int result =
+        call->inspector->inspect(call->inspector, structure, call->arguments,
+                                 call->cache->signature->num_parameters, captures, count);
     call->given_up = result == 0;
     return result <= 0 ? -1 : result == 1;
 }
@@ -329,9 +329,9 @@ match_arguments(Call *call)
         Py_INCREF(predicted);
         FjMatch matched = fj_match_arguments(predicted->structure, call->arguments, captures,
                                              &count, &call->arrays);
-        int fits = matched != FJ_MATCH_YES ? 0
-                                           : inspect_arguments(call, predicted->structure,
-                                                               captures, count);
+        int fits = matched != FJ_MATCH_YES
+                       ? 0
+                       : inspect_arguments(call, predicted->structure, captures, count);
         if (FJ_UNLIKELY(fits < 0)) {
             Py_DECREF(predicted);
             return -1;

@@ -167,7 +167,8 @@ meet_again(FjVariableWalk *w, PyObject *object)
         return -1;
     }
     if (number >= 0 && !w->graph) {
-        return hand_over(w, "a Variable or Module occurs twice in the arguments") < 0 ? -1 : -2;
+        return hand_over(w, "a Variable or Module occurs twice in the arguments") < 0 ? -1
+                                                                                      : -2;
     }
     for (const FjOpenPytree *open = w->open; number >= 0 && open != NULL;
          open = open->parent) {

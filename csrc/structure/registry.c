@@ -219,10 +219,15 @@ check_keyed(PyObject *keyed)
 static PyObject *
 registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {
-        "array_type",        "classify", "is_array", "flatten_one_level",
-        "flatten_with_keys", "missing",  "keyed",    "by_identity",
-        NULL};
+    static char *keywords[] = {"array_type",
+                               "classify",
+                               "is_array",
+                               "flatten_one_level",
+                               "flatten_with_keys",
+                               "missing",
+                               "keyed",
+                               "by_identity",
+                               NULL};
     PyObject *array_type, *classify, *is_array, *flatten_one_level, *flatten_with_keys,
         *missing, *keyed = NULL, *by_identity = NULL;
     if (PyTuple_GET_SIZE(args) > 0) {

@@ -264,9 +264,9 @@ struct FjStructure {
     PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
     int every_leaf;  /* made by fj_flatten_leaves, for which every leaf is an array */
     int has_bare;    /* there is a STATIC node with FJ_NODE_BARE */
-    int may_run_python;  /* there is a node whose match runs Python code: a STATIC that is
-                          * neither immutable nor BARE, a CUSTOM, an OBJECT whose fields are not
-                          * plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS */
+    int may_run_python;      /* there is a node whose match runs Python code: a STATIC that is
+                              * neither immutable nor BARE, a CUSTOM, an OBJECT whose fields are not
+                              * plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS */
     uint32_t num_identities; /* the number of nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* the number of REF nodes */
     FjRef *refs;             /* NULL if there are none */
@@ -287,7 +287,8 @@ fj_structure_info(const FjStructure *structure, const FjNode *node)
 static inline uint32_t
 fj_node_number(const FjNode *node)
 {
-    return (uint32_t)PyLong_AsUnsignedLong(node->aux); /* which add_ref in flatten.c has made */
+    return (uint32_t)PyLong_AsUnsignedLong(
+        node->aux); /* which add_ref in flatten.c has made */
 }
 
 /* Whether the value of a node with FJ_NODE_BARE is as it was.  Runs no Python code. */

@@ -548,8 +548,8 @@ add_ref(Walk *w, uint32_t number)
     }
     uint32_t count = structure->num_refs;
     if ((count & (count - 1)) == 0) { /* full: its capacity is a power of 2 */
-        FjRef *refs =
-            PyMem_Realloc(structure->refs, (count == 0 ? 1 : 2 * (size_t)count) * sizeof(FjRef));
+        FjRef *refs = PyMem_Realloc(structure->refs,
+                                    (count == 0 ? 1 : 2 * (size_t)count) * sizeof(FjRef));
         if (refs == NULL) {
             PyErr_NoMemory();
             return -1;
@@ -651,8 +651,9 @@ walk(Walk *w, PyObject *object)
         result = -1;
         if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle") ==
             0) {
-            result = kind->by_identity && w->numbered != NULL ? walk_numbered(w, object, kind)
-                                                              : walk_container(w, object, kind);
+            result = kind->by_identity && w->numbered != NULL
+                         ? walk_numbered(w, object, kind)
+                         : walk_container(w, object, kind);
             Py_LeaveRecursiveCall();
         }
     }
@@ -701,7 +702,8 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, PyObject *const *arg
 {
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf numbered;
-    Walk w = {.structure = fj_structure_new(registry), .arrays = arrays, .numbered = &numbered};
+    Walk w = {
+        .structure = fj_structure_new(registry), .arrays = arrays, .numbered = &numbered};
     if (w.structure == NULL) {
         return NULL;
     }

@@ -191,7 +191,6 @@ class GraphUpdates:
                 context.outer_index_outer_ref[i] = node
             return extract.from_tree(tree, merge_fn=_merge_fn, is_inner=False, ctxtag=self._tag)
 
-
     def count_leaves(self, nodes: Iterable[Any], tree: tuple[Any, ...]) -> int:
         """Returns how many leaves the Variables and Pytrees in a tree have, each counted once."""
         return len(jax.tree.leaves(self.split(nodes, only_nodes(tree))))

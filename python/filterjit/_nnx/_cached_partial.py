@@ -44,9 +44,10 @@ def _holds_only_variables(f: NNXJit, clones: tuple[Any, ...]) -> bool:
     """Whether all arrays in the clones of Modules are in Variables; upstream fails if not."""
     try:
         nodes = f._nodes(clones)
-    except ValueError:  # there is a cycle
+    except ValueError:  # a Module contains itself, or is flattened by functions in Python
         return False
-    return sum(map(compat.is_variable, nodes)) == f._body.updates.count_leaves(nodes, clones)
+    assert isinstance(f._body, GraphBody)
+    return f._body.updates.count_leaves(nodes, clones) == sum(map(compat.is_variable, nodes))
 
 
 def cached_partial(

@@ -311,9 +311,7 @@ def test_an_error_in_a_finalizer(monkeypatch: pytest.MonkeyPatch) -> None:
     _change_in_the_middle("finalizer", "raise", True, 1)
 
 
-def _change_in_the_middle(
-    where: str, action: str, is_warm: bool, at: int, graph: int = 0
-) -> None:
+def _change_in_the_middle(where: str, action: str, is_warm: bool, at: int, graph: int = 0) -> None:
     level = Guard()
 
     def fun(tree: Any, other: Any = None) -> None:
