@@ -42,6 +42,28 @@ X = jnp.ones(3)
 # the pages of docs/, CHANGELOG.md and CONTRIBUTING.md: a sentence may stand in any of them.
 README: dict[str, str] = {
     "modes and updates of Variables": "modules/test_nnx_jit.py::test_a_training_step",
+    "is one object in the body": (
+        "modules/test_nnx_jit_sharing.py::test_what_is_shared_decides_which_program_runs"
+    ),
+    "a call with other sharing has a program of its own": (
+        "core/call/test_variable_sharing.py::test_what_is_shared_is_a_part_of_the_structure"
+    ),
+    "With `graph=False`, Flax raises its error": (
+        "modules/test_nnx_jit_sharing.py::test_tree_mode_raises"
+    ),
+    "made once, that have the same Variables": (
+        "modules/test_nnx_cached_partial.py::test_what_may_change"
+    ),
+    "It shares its programs with `step`": (
+        "modules/test_nnx_cached_partial.py::test_programs_are_shared_with_the_function"
+    ),
+    "that changes the graph of a clone raises Flax's `ValueError`": (
+        "modules/test_nnx_cached_partial.py::test_a_call_that_changes_the_graph"
+    ),
+    "are seen by them, where Flax keeps the first": (
+        "modules/test_nnx_cached_partial.py::test_metadata_that_change_between_the_calls"
+    ),
+    "the partial is Flax's": "modules/test_nnx_cached_partial.py::test_other_first_arguments",
     "print the same losses to the bit": ("downstream/test_examples.py::test_programs_of_flax_nnx"),
     "are three programs": "parity/test_statics.py::test_five_variants",
     "Two calls share a program only if": (

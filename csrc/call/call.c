@@ -286,18 +286,21 @@ push_own_arrays(Call *call)
     return 0;
 }
 
-/* Asks the inspector.  0, or -1 if it has given the call up, or with its error. */
+/* Asks the inspector whether the arguments have this Structure, which they match; see
+ * FjInspector.  1, 0 if not, or -1 if it has given the call up, or with its error.  Without an
+ * inspector, nothing is known of objects that may be one. */
 static int
-inspect_arguments(Call *call, const FjCapture *captures, Py_ssize_t count)
+inspect_arguments(Call *call, const FjStructure *structure, const FjCapture *captures,
+                  Py_ssize_t count)
 {
     if (FJ_LIKELY(call->inspector == NULL)) {
-        return 0;
+        return structure == NULL || structure->num_identities == 0;
     }
     int result =
-        call->inspector->inspect(call->inspector, call->arguments,
+        call->inspector->inspect(call->inspector, structure, call->arguments,
                                  call->cache->signature->num_parameters, captures, count);
     call->given_up = result == 0;
-    return result > 0 ? 0 : -1;
+    return result <= 0 ? -1 : result == 1;
 }
 
 /* Finds the variant and collects the arrays of the arguments.  0, or -1 with an error, or if
@@ -308,6 +311,7 @@ match_arguments(Call *call)
     FjVariant *last = call->self->last, *predicted = NULL;
     const FjCapture *captures = NULL;
     Py_ssize_t count = 0;
+    int inspected = 0;
     if (call->captured != NULL && call->captured->variant != NULL) {
         /* The captured arguments have matched this variant's Structure, but no other's. */
         predicted = call->captured->variant;
@@ -325,11 +329,14 @@ match_arguments(Call *call)
         Py_INCREF(predicted);
         FjMatch matched = fj_match_arguments(predicted->structure, call->arguments, captures,
                                              &count, &call->arrays);
-        if (FJ_LIKELY(matched == FJ_MATCH_YES)) {
-            if (inspect_arguments(call, captures, count) < 0) {
-                Py_DECREF(predicted);
-                return -1;
-            }
+        int fits = matched != FJ_MATCH_YES
+                       ? 0
+                       : inspect_arguments(call, predicted->structure, captures, count);
+        if (FJ_UNLIKELY(fits < 0)) {
+            Py_DECREF(predicted);
+            return -1;
+        }
+        if (FJ_LIKELY(fits)) {
             if (predicted->structure->count >= FJ_MEMO_MIN_NODES && call->captured == NULL &&
                 !fj_memo_is_full(predicted->memo, count)) {
                 fj_memo_update(&predicted->memo, predicted->structure, call->arguments);
@@ -338,6 +345,8 @@ match_arguments(Call *call)
             return 0;
         }
         Py_DECREF(predicted);
+        inspected = matched == FJ_MATCH_YES;
+        fj_leafbuf_truncate(&call->arrays, PyTuple_GET_SIZE(call->self->arrays));
         if (matched == FJ_MATCH_ERROR) {
             /* An interrupt fails the call.  So does a RecursionError: if the __eq__ of a
              * static makes the same call without end, two attempts in each call would take
@@ -350,7 +359,7 @@ match_arguments(Call *call)
             PyErr_Clear();
         }
     }
-    if (inspect_arguments(call, NULL, 0) < 0) {
+    if (!inspected && inspect_arguments(call, NULL, NULL, 0) < 0) {
         return -1;
     }
     FjStructure *structure = find_variant(call, ON_MISS_INSERT);

@@ -26,10 +26,11 @@ PyObject *fj_call_captured(FjFilterJit *self, FjCapturedArgs *captured, PyObject
 typedef struct FjInspector FjInspector;
 struct FjInspector {
     /* (P) 1, 0 to give the call up, or -1 with an error.  `arguments` are `count` borrowed
-     * references, by parameter, or NULL.  `captures` are those that the memo has found, in
-     * order: no Python code has run since. */
-    int (*inspect)(FjInspector *self, PyObject *const *arguments, Py_ssize_t count,
-                   const FjCapture *captures, Py_ssize_t num_captures);
+     * references, by parameter, or NULL.  They match `structure`, but for what its REF nodes
+     * stand for, unless it is NULL: 2 if other objects are one, so that they do not match it.
+     * `captures` are those that the memo has found, in order: no Python code has run since. */
+    int (*inspect)(FjInspector *self, const FjStructure *structure, PyObject *const *arguments,
+                   Py_ssize_t count, const FjCapture *captures, Py_ssize_t num_captures);
 };
 
 /* Calls a FilterJit.  NULL without an error if the inspector gives the call up.  The caller

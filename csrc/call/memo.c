@@ -37,6 +37,9 @@
  *    child of an object with slots may be replaced by another array, as a training loop does
  *    with the value of a Variable: its address is not compared, but read again in each check.
  *
+ * 7. A REF (Sharing in structure.h) is not followed: its address is in its parent's block, and
+ *    what it refers to is compared by those who know which objects are one.
+ *
  * There is no snapshot of an argument that contains any other kind of node.  (A Module's block
  * holds all of its fields, and nothing else: see snapshot_attributes.)
  *
@@ -390,6 +393,8 @@ snapshot_of(Walk *w, const FjNode *node, PyObject *object)
         return object == node->aux && (node->flags & FJ_NODE_INERT);
     case FJ_NONE:
         return object == Py_None;
+    case FJ_REF:
+        return 1;
     case FJ_TUPLE:
         if (object == node->aux) {
             w->next = fj_structure_skip(w->structure, node);

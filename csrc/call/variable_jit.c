@@ -6,7 +6,7 @@
  *      trace of JAX, which must be that of the top level;
  *   2. calls the FilterJit, which returns (result, indices, values), and while it does so,
  *      when the arguments have been bound and matched, collects the Variables in them
- *      (variable_walk.c);
+ *      (variable_walk.c), and sees which occur again, which is a part of their structure;
  *   3. stores the values in the Variables with these indices.  Where a Variable holds a number
  *      or an array of NumPy, which upstream makes an array of JAX, `_settle` does so.
  *
@@ -121,8 +121,8 @@ typedef struct {
 
 /* Collects the Variables in the arguments: see FjInspector. */
 static int
-collect(FjInspector *inspector, PyObject *const *arguments, Py_ssize_t count,
-        const FjCapture *captures, Py_ssize_t num_captures)
+collect(FjInspector *inspector, const FjStructure *structure, PyObject *const *arguments,
+        Py_ssize_t count, const FjCapture *captures, Py_ssize_t num_captures)
 {
     Call *call = (Call *)inspector;
     FjVariableJit *self = call->self;
@@ -139,6 +139,9 @@ collect(FjInspector *inspector, PyObject *const *arguments, Py_ssize_t count,
         else if (arguments[i] != NULL) {
             result = fj_variable_walk(&walk, arguments[i]);
         }
+    }
+    if (result > 0 && structure != NULL && !fj_variable_walk_fits(&walk, structure)) {
+        result = 2;
     }
     PyObject *exception = result < 0 ? fj_compat_take_exception() : NULL;
     fj_variable_walk_end(&walk, &self->seen);
@@ -428,8 +431,9 @@ jit_nodes(PyObject *op, PyObject *tree)
 static PyMethodDef jit_methods[] = {
     {"_nodes", jit_nodes, METH_O,
      "_nodes($self, tree, /)\n--\n\n"
-     "Returns a list of the Variables and Pytrees in a tree, in the order of a call.\n\n"
-     "Raises ValueError if one occurs twice."},
+     "Returns a list of the Variables and Pytrees in a tree, each once, in the order of a\n"
+     "call.\n\n"
+     "Raises ValueError for a tree with which a call would be handed over."},
     {NULL, NULL, 0, NULL},
 };
 

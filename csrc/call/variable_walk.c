@@ -1,11 +1,13 @@
 /* Collects the Variables in the arguments of a call, and sees whether they can be updated.
  *
- * A Variable that occurs twice, a Pytree that does, or a leaf that upstream treats in another
- * way than the C core does, ends the walk: the caller hands the call over to upstream.
+ * A Pytree that contains itself, or a leaf that upstream treats in another way than the C core
+ * does, ends the walk: the caller hands the call over to upstream.  So does a Variable or
+ * Pytree that occurs again where upstream is not in graph mode.  In graph mode, the walk notes
+ * where one does, and which, as flatten.c does (Sharing in structure.h).
  *
- * That nothing occurs twice follows from the addresses alone.  So a walk compares the address
- * of each Variable and Pytree with that which the last walk met at this place.  Only if one
- * differs, it makes a hash table of the addresses.
+ * What occurs again follows from the addresses alone.  So a walk compares the address of each
+ * Variable and Pytree with that which the last walk met at this place.  Only if one differs,
+ * it makes a map of the addresses.
  *
  * An argument that the memo has a snapshot of is not walked if a walk has met the same objects
  * as the memo: that is so if no Python code has run between the check of the memo and the end
@@ -19,7 +21,6 @@
  */
 #include "call/variable_walk.h"
 
-#include "base/hash.h"
 #include "base/scratch.h"
 #include "structure/fields.h"
 
@@ -50,6 +51,7 @@ fj_seen_clear(FjSeenList *list)
     *list = (FjSeenList){.items = NULL};
     truncate_seen(&old, 0);
     PyMem_Free(old.items);
+    PyMem_Free(old.refs);
 }
 
 int
@@ -60,49 +62,6 @@ fj_seen_traverse(const FjSeenList *list, visitproc visit, void *arg)
         Py_VISIT(list->items[i].kind);
         Py_VISIT(list->items[i].state);
     }
-    return 0;
-}
-
-/* ---- the hash table ---- */
-
-/* Adds an address: 1, or 0 if it is there already.  There is room for it. */
-static int
-add_to_set(const PyObject **set, size_t mask, const PyObject *object)
-{
-    size_t i = (size_t)fj_hash_address(object) & mask;
-    while (set[i] != NULL) {
-        if (set[i] == object) {
-            return 0;
-        }
-        i = (i + 1) & mask;
-    }
-    set[i] = object;
-    return 1;
-}
-
-/* Makes room for one more address.  0, or -1 with MemoryError. */
-static int
-grow_set(FjVariableWalk *w)
-{
-    size_t count = (size_t)w->position;
-    if (w->set != NULL && (count + 1) * 2 <= w->mask + 1) {
-        return 0;
-    }
-    size_t size = 64;
-    while (size < (count + 1) * 4) {
-        size *= 2;
-    }
-    const PyObject **set = PyMem_Calloc(size, sizeof(PyObject *));
-    if (set == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (size_t i = 0; i < count; i++) {
-        add_to_set(set, size - 1, w->seen.items[i].object);
-    }
-    PyMem_Free(w->set);
-    w->set = set;
-    w->mask = size - 1;
     return 0;
 }
 
@@ -155,22 +114,83 @@ append_seen(FjSeenList *list)
     return 0;
 }
 
-/* Remembers a Variable or Pytree of this kind, and goes on to the next place.  1, 0 if it was
- * met before, or -1 with MemoryError. */
+/* Makes the map of what was met, if there is none.  0, or -1 with MemoryError. */
+static int
+start_numbers(FjVariableWalk *w)
+{
+    if (!w->same) {
+        return 0;
+    }
+    w->same = 0;
+    for (Py_ssize_t i = 0; i < w->position; i++) {
+        if (fj_address_map_add(&w->numbers, w->seen.items[i].object, (uint32_t)i) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Notes that an object occurs again.  0, or -1 with MemoryError. */
+static int
+note_ref(FjVariableWalk *w, uint32_t number)
+{
+    FjSeenList *list = &w->seen;
+    if (w->ref == list->ref_capacity) {
+        size_t capacity = w->ref == 0 ? 8 : (size_t)w->ref * 2;
+        FjRef *refs = PyMem_Realloc(list->refs, capacity * sizeof(FjRef));
+        if (refs == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        list->refs = refs;
+        list->ref_capacity = (uint32_t)capacity;
+    }
+    list->refs[w->ref++] = (FjRef){(uint32_t)w->position, number};
+    list->num_refs = w->ref;
+    return 0;
+}
+
+/* Whether a Variable or Pytree that is not `expected` was met before, and is one of which that
+ * may be so.  1, 0 if it is new, -1 with an error, or -2 if the call is handed over. */
+static int
+meet_again(FjVariableWalk *w, PyObject *object)
+{
+    Py_ssize_t number = -1;
+    if (w->same && w->ref < w->seen.num_refs &&
+        w->seen.refs[w->ref].before == (uint32_t)w->position &&
+        w->seen.items[w->seen.refs[w->ref].number].object == object) {
+        number = w->seen.refs[w->ref++].number; /* as in the last walk */
+    }
+    else if (start_numbers(w) < 0 ||
+             ((number = fj_address_map_find(&w->numbers, object)) >= 0 && w->graph &&
+              note_ref(w, (uint32_t)number) < 0)) {
+        return -1;
+    }
+    if (number >= 0 && !w->graph) {
+        return hand_over(w, "a Variable or Module occurs twice in the arguments") < 0 ? -1
+                                                                                      : -2;
+    }
+    for (const FjOpenPytree *open = w->open; number >= 0 && open != NULL;
+         open = open->parent) {
+        if (open->number == number) {
+            return hand_over(w, "a Module contains itself") < 0 ? -1 : -2;
+        }
+    }
+    return number >= 0;
+}
+
+/* Remembers a Variable or Pytree of this kind, which is new, and goes on to the next place.
+ * 1, or -1 with MemoryError. */
 static int
 see(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, PyObject *state, Py_ssize_t nodes,
     Py_ssize_t trace_state)
 {
-    int is_expected =
-        w->position < w->seen.count && w->seen.items[w->position].object == object;
-    if (!is_expected || !w->same) {
-        w->same = 0;
-        if (grow_set(w) < 0) {
-            return -1;
-        }
-        if (!add_to_set(w->set, w->mask, object)) {
-            return hand_over(w, "a Variable or Module occurs twice in the arguments");
-        }
+    if ((w->position == w->seen.count || w->seen.items[w->position].object != object) &&
+        start_numbers(w) < 0) {
+        return -1;
+    }
+    if (!w->same && fj_address_map_add(&w->numbers, object, (uint32_t)w->position) < 0) {
+        return -1;
     }
     if (w->position == w->seen.count && append_seen(&w->seen) < 0) {
         return -1;
@@ -269,7 +289,11 @@ walk_variable(FjVariableWalk *w, PyObject *variable, FjNodeKind *kind)
         return hand_over(w, "a Variable has no value");
     }
     FjSeen *seen = expected(w, variable);
-    int result = 1;
+    int result = FJ_LIKELY(seen != NULL && w->same) ? 0 : meet_again(w, variable);
+    if (result != 0) {
+        return result == -2 ? 0 : result;
+    }
+    result = 1;
     Py_INCREF(state);
     if (!w->lenient) {
         if (FJ_UNLIKELY(Py_TYPE(value) != w->registry->array_type)) {
@@ -354,6 +378,7 @@ walk_pytree_of(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, Py_ssize_t
     if (values == NULL) {
         return -1;
     }
+    Py_ssize_t number = w->position;
     int result = read_pytree(w, object, kind, values);
     if (result <= 0) {
         fj_scratch_free(values, room);
@@ -368,14 +393,15 @@ walk_pytree_of(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, Py_ssize_t
     else {
         result = see(w, object, kind, values[nodes], nodes, 0);
     }
+    FjOpenPytree here = {number, w->open};
     if (result > 0 && w->nodes != NULL && fj_leafbuf_push(w->nodes, object) < 0) {
         result = -1;
     }
-    w->in_pytree++;
+    w->open = &here;
     for (Py_ssize_t i = 0; i < kind->dynamic && result > 0; i++) {
         result = walk(w, values[i]);
     }
-    w->in_pytree--;
+    w->open = here.parent;
     for (Py_ssize_t i = 0; i < count; i++) {
         Py_DECREF(values[i]);
     }
@@ -387,8 +413,12 @@ static int
 walk_pytree(FjVariableWalk *w, PyObject *object, FjNodeKind *type_kind)
 {
     FjNodeKind *kind;
-    int result = -2;
     FjSeen *seen = expected(w, object);
+    int result = FJ_LIKELY(seen != NULL && w->same) ? 0 : meet_again(w, object);
+    if (result != 0) {
+        return result == -2 ? 0 : result;
+    }
+    result = -2;
     if (FJ_LIKELY(seen != NULL && seen->state != NULL && seen->kind != type_kind)) {
         kind = (FjNodeKind *)Py_NewRef((PyObject *)seen->kind);
         PyObject *state = Py_NewRef(seen->state);
@@ -529,7 +559,7 @@ walk_kind(FjVariableWalk *w, PyObject *object, FjNodeKind *kind)
     case FJ_ARRAY:
     case FJ_PER_INSTANCE:
     case FJ_STATIC:
-        return walk_leaf(w, object, w->in_pytree > 0);
+        return walk_leaf(w, object, w->open != NULL);
     default:
         return hand_over_type(w, "an argument is a pytree that is flattened in Python",
                               object);
@@ -559,11 +589,11 @@ fj_variable_walk_start(FjVariableWalk *w, FjSeenList *seen)
     w->seen = *seen;
     *seen = (FjSeenList){.items = NULL};
     w->position = 0;
+    w->ref = 0;
     w->same = 1;
     w->ran_python = w->counts_frames = 0;
-    w->in_pytree = 0;
-    w->set = NULL;
-    w->mask = 0;
+    w->open = NULL;
+    w->numbers = (FjAddressMap){.entries = NULL};
     w->reason = NULL;
     w->unsettled = 0;
 }
@@ -621,10 +651,13 @@ fj_variable_walk_captured(FjVariableWalk *w, const FjCapture *capture)
 {
     FjSeenCapture *known = find_capture(&w->seen, capture->number);
     Py_ssize_t first = w->position;
-    if (FJ_LIKELY(known->number != 0 && known->first == first && w->same && !w->ran_python)) {
+    uint32_t first_ref = w->ref;
+    if (FJ_LIKELY(known->number != 0 && known->first == first &&
+                  known->first_ref == first_ref && w->same && !w->ran_python)) {
         int result = push_seen(w, known);
         if (FJ_LIKELY(result > 0)) {
             w->position += known->count;
+            w->ref += known->num_refs;
         }
         if (result != 0) {
             return result;
@@ -632,21 +665,34 @@ fj_variable_walk_captured(FjVariableWalk *w, const FjCapture *capture)
     }
     int result = walk(w, capture->object);
     if (result > 0 && w->same && !w->ran_python) {
-        *known = (FjSeenCapture){capture->number, first, w->position - first};
+        *known = (FjSeenCapture){.number = capture->number,
+                                 .first = first,
+                                 .count = w->position - first,
+                                 .first_ref = first_ref,
+                                 .num_refs = w->ref - first_ref};
     }
     return result;
+}
+
+int
+fj_variable_walk_fits(const FjVariableWalk *w, const FjStructure *structure)
+{
+    return w->position == (Py_ssize_t)structure->num_identities &&
+           w->ref == structure->num_refs &&
+           (w->ref == 0 || memcmp(w->seen.refs, structure->refs, w->ref * sizeof(FjRef)) == 0);
 }
 
 void
 fj_variable_walk_end(FjVariableWalk *w, FjSeenList *seen)
 {
     fj_compat_leave_frames(w->counts_frames);
-    if (!w->same || w->position != w->seen.count) {
+    if (!w->same || w->position != w->seen.count || w->ref != w->seen.num_refs) {
         memset(w->seen.captures, 0, sizeof w->seen.captures);
+        w->seen.num_refs = w->ref;
         truncate_seen(&w->seen, w->position);
     }
     FjSeenList old = *seen; /* another call has run meanwhile, in a finalizer too */
     *seen = w->seen;
     fj_seen_clear(&old);
-    PyMem_Free(w->set);
+    fj_address_map_clear(&w->numbers);
 }

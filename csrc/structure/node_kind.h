@@ -40,7 +40,8 @@ typedef enum {
 
     /* Nodes of a Structure that no type has as its kind. */
     FJ_ARGUMENTS = FJ_KIND_COUNT, /* the root of a call: one child for each parameter */
-    FJ_MISSING                    /* an absent field, or an argument that was not given */
+    FJ_MISSING,                   /* an absent field, or an argument that was not given */
+    FJ_REF /* an object that stands at an earlier place of the arguments: see structure.h */
 } FjKindCode;
 
 /* How an FJ_OBJECT is built.  Python uses the names in the comments. */
@@ -60,6 +61,8 @@ struct FjNodeKind {
     PyObject_HEAD FjKindCode code;
     PyTypeObject *type; /* borrowed; valid while `weak` is alive */
     PyObject *weak;     /* weak reference to `type` */
+
+    int by_identity; /* the type is one of the Registry's `by_identity` */
 
     /* A callable, or NULL: where a value of the type is static, the result of the callable is
      * hashed and compared instead. */

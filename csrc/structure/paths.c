@@ -57,7 +57,8 @@ static int
 write_child(Writer *w, uint32_t index, uint32_t child, PyObject *path, PyObject *prefix)
 {
     const FjNode *node = &w->structure->nodes[w->at];
-    if (node->code == FJ_STATIC || node->code == FJ_MISSING || node->code == FJ_NONE) {
+    if (node->code == FJ_STATIC || node->code == FJ_MISSING || node->code == FJ_NONE ||
+        node->code == FJ_REF) {
         w->at++;
         return 0;
     }

@@ -64,6 +64,18 @@ fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
     return registry->recent;
 }
 
+/* Whether a type is one of `by_identity`, or a subclass of one. */
+static int
+is_by_identity(const FjRegistry *registry, PyTypeObject *type)
+{
+    PyObject *types = registry->by_identity;
+    int found = 0;
+    for (Py_ssize_t i = 0; types != NULL && i < PyTuple_GET_SIZE(types) && !found; i++) {
+        found = PyType_IsSubtype(type, (PyTypeObject *)PyTuple_GET_ITEM(types, i));
+    }
+    return found;
+}
+
 /* (P) Calls `classify`, and adds the kind to the table.  A new reference. */
 static FjNodeKind *
 classify_type(FjRegistry *registry, PyObject *object)
@@ -83,6 +95,7 @@ classify_type(FjRegistry *registry, PyObject *object)
         goto error;
     }
     Py_CLEAR(answer);
+    kind->by_identity = is_by_identity(registry, type);
     if (Py_TYPE(object) != type) { /* the caller would flatten it by the wrong kind */
         PyErr_SetString(PyExc_RuntimeError,
                         "an object changed its class while classify() was called for it");
@@ -174,6 +187,19 @@ forget_kind(PyObject *self_ref, PyObject *weak)
 
 static PyMethodDef forget_definition = {"forget_kind", forget_kind, METH_O, NULL};
 
+/* 0, or -1 with TypeError if an item of the tuple is no type. */
+static int
+check_types(PyObject *types)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types); i++) {
+        if (!PyType_Check(PyTuple_GET_ITEM(types, i))) {
+            PyErr_SetString(PyExc_TypeError, "by_identity must be types");
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* Checks that all items of the tuple `keyed` are pairs of a type and a key.  0, or -1 with
  * TypeError. */
 static int
@@ -193,20 +219,27 @@ check_keyed(PyObject *keyed)
 static PyObject *
 registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {
-        "array_type",        "classify", "is_array", "flatten_one_level",
-        "flatten_with_keys", "missing",  "keyed",    NULL};
+    static char *keywords[] = {"array_type",
+                               "classify",
+                               "is_array",
+                               "flatten_one_level",
+                               "flatten_with_keys",
+                               "missing",
+                               "keyed",
+                               "by_identity",
+                               NULL};
     PyObject *array_type, *classify, *is_array, *flatten_one_level, *flatten_with_keys,
-        *missing, *keyed = NULL;
+        *missing, *keyed = NULL, *by_identity = NULL;
     if (PyTuple_GET_SIZE(args) > 0) {
         PyErr_SetString(PyExc_TypeError, "Registry takes no positional arguments");
         return NULL;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOO|O!:Registry", keywords,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOO|O!O!:Registry", keywords,
                                      &PyType_Type, &array_type, &classify, &is_array,
                                      &flatten_one_level, &flatten_with_keys, &missing,
-                                     &PyTuple_Type, &keyed) ||
-        (keyed != NULL && check_keyed(keyed) < 0)) {
+                                     &PyTuple_Type, &keyed, &PyTuple_Type, &by_identity) ||
+        (keyed != NULL && check_keyed(keyed) < 0) ||
+        (by_identity != NULL && check_types(by_identity) < 0)) {
         return NULL;
     }
     FjRegistry *self = (FjRegistry *)type->tp_alloc(type, 0);
@@ -221,6 +254,7 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->flatten_with_keys = Py_NewRef(flatten_with_keys);
     self->missing = Py_NewRef(missing);
     self->keyed = Py_XNewRef(keyed);
+    self->by_identity = Py_XNewRef(by_identity);
     PyObject *self_ref = PyWeakref_NewRef((PyObject *)self, NULL);
     if (self_ref != NULL) {
         self->forget = PyCFunction_New(&forget_definition, self_ref);
@@ -245,6 +279,7 @@ registry_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->flatten_with_keys);
     Py_VISIT(self->missing);
     Py_VISIT(self->keyed);
+    Py_VISIT(self->by_identity);
     Py_VISIT(self->forget);
     return fj_table_traverse(&self->kinds, visit, arg);
 }
@@ -275,6 +310,7 @@ registry_dealloc(PyObject *op)
     Py_XDECREF(self->flatten_with_keys);
     Py_XDECREF(self->missing);
     Py_XDECREF(self->keyed);
+    Py_XDECREF(self->by_identity);
     Py_XDECREF(self->forget);
     type->tp_free(op);
     Py_DECREF(type);
@@ -328,7 +364,7 @@ static PyMemberDef registry_members[] = {
 PyDoc_STRVAR(
     registry_doc,
     "Registry(*, array_type, classify, is_array, flatten_one_level, flatten_with_keys, "
-    "missing, keyed=())\n"
+    "missing, keyed=(), by_identity=())\n"
     "--\n\n"
     "The kind of each type. `classify(type, instance)` is called once for each type and\n"
     "returns a tuple (name, key, details...). Where a value of the type is static, such as in "
@@ -358,7 +394,8 @@ PyDoc_STRVAR(
     "Details may be left out at the end, except those of a module or an object.\n"
     "`keyed` are pairs of a type and a callable: for static instances of the type, the "
     "result\n"
-    "of the callable is hashed and compared instead.");
+    "of the callable is hashed and compared instead. `by_identity` are types of containers:\n"
+    "an instance that occurs again in the arguments of a call is the same object there.");
 
 static PyType_Slot registry_slots[] = {
     {Py_tp_doc, (void *)registry_doc},

@@ -25,9 +25,11 @@ struct FjRegistry {
     PyObject *flatten_one_level; /* (FJ_CUSTOM instance) -> (children, aux data) */
     PyObject *flatten_with_keys; /* the same -> (children, aux data, unflatten, keys) */
 
-    PyObject *missing; /* a field with this value counts as absent */
-    PyObject *keyed;   /* tuple of pairs (type, key), or NULL: see statics.h */
-    PyObject *forget;  /* the callback of the weak references to types */
+    PyObject *missing;     /* a field with this value counts as absent */
+    PyObject *keyed;       /* tuple of pairs (type, key), or NULL: see statics.h */
+    PyObject *by_identity; /* tuple of the types whose instances occur once in the arguments of
+                            * a call, or NULL: see structure.h */
+    PyObject *forget;      /* the callback of the weak references to types */
     PyObject *weakrefs;
     unsigned long long num_snapshots; /* see memo.c */
 };

@@ -133,6 +133,8 @@ put_node(Repr *r)
         return put_value(r, node->aux);
     case FJ_NONE:
         return put(r, PyUnicode_FromString("None"));
+    case FJ_REF:
+        return put(r, fj_structure_ref_text(r->structure, node));
     case FJ_TUPLE:
         open = PyUnicode_FromString("(");
         close = node->arity == 1 ? ",)" : ")";

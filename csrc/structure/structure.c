@@ -24,6 +24,8 @@ fj_structure_new(FjRegistry *registry)
     self->nodes = NULL;
     self->info = NULL;
     self->count = self->capacity = self->open_nodes = 0;
+    self->num_identities = self->num_refs = 0;
+    self->refs = NULL;
     self->all_leaves = self->open_leaves = 0;
     self->static_leaves = NULL;
     self->paths = NULL;
@@ -99,6 +101,7 @@ fj_structure_value(const FjNode *node)
 {
     switch (node->code) {
     case FJ_STATIC:
+    case FJ_REF:
     case FJ_DICT:
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
@@ -454,6 +457,19 @@ fj_structure_path_text(PyObject *path)
     }
     Py_DECREF(path);
     return text;
+}
+
+PyObject *
+fj_structure_ref_text(FjStructure *self, const FjNode *ref)
+{
+    uint32_t number = fj_node_number(ref), index = 0;
+    for (; index < self->count; index++) {
+        const FjNode *node = &self->nodes[index];
+        if (node->code != FJ_STATIC && (node->flags & FJ_NODE_IDENTITY) && number-- == 0) {
+            break;
+        }
+    }
+    return fj_structure_path_text(fj_structure_path(self, index));
 }
 
 /* Adds the note "(what `path`)" to an exception, and sets the exception.  Steals both; `path`

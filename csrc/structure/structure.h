@@ -117,6 +117,32 @@
  *
  * The leaves w0, w1 and r are open: their values are given when a tree is built.  The hash and
  * the equality of a Structure include its static leaves.
+ *
+ * Sharing
+ * =======
+ * A Module or Variable of Flax NNX is one object wherever it occurs in the arguments of a
+ * call.  Types of which this is so are `by_identity` in the Registry.  Their instances are
+ * numbered in the order of their nodes, which have FJ_NODE_IDENTITY; where an instance occurs
+ * again, its node is a REF to this number, without children and without leaves.  A net that
+ * uses one embedding `e`, which holds the array t, at both ends,
+ *
+ *     net = Net(embed=e, layer=l, unembed=e)
+ *
+ * is three objects, the numbers of Net, e and l:
+ *
+ *     code      aux       number
+ *     ARGUMENTS
+ *      MODULE   Net       0
+ *       MODULE  Embed     1
+ *        ARRAY
+ *       MODULE  Layer     2
+ *        ARRAY
+ *       REF     1
+ *
+ * `refs` tells for each REF how many numbered nodes come before it, and its number: {3, 1}.
+ * With the number of numbered nodes, this says which objects are one.  match.c looks at none
+ * of it: a REF matches any object.  The walk of variable_walk.c finds the same list for the
+ * arguments, and the call compares the two.
  */
 #ifndef FJ_STRUCTURE_H
 #define FJ_STRUCTURE_H
@@ -136,6 +162,7 @@ enum {
     FJ_NODE_BARE = 4,     /* STATIC: not INERT, but the object in `aux` always equals itself as
                            * long as it is of the class in FjNodeInfo.type and bare (statics.h) */
     FJ_NODE_FIELD = 8,    /* STATIC: not a leaf, so it need not be hashable, see statics.h */
+    FJ_NODE_IDENTITY = 8, /* MODULE, OBJECT, CUSTOM: it has a number, see Sharing */
     FJ_NODE_LEAVES = 16,  /* TUPLE, LIST: all children are leaves, and have no nodes */
     FJ_NODE_SHALLOW = 32, /* no child has child nodes */
     FJ_NODE_PER_INSTANCE = 64, /* STATIC: a leaf of an FJ_PER_INSTANCE type, which was no array
@@ -148,6 +175,7 @@ enum {
  *   code                    aux                            FjNodeInfo.type  .hash
  *   ----                    ---                            ---------------  -----
  *   ARRAY, NONE, MISSING    -                              -                -
+ *   REF                     the number, an int             -                of the number
  *   STATIC                  the value                      - (BARE: class)  of the value
  *   TUPLE                   the tuple if it is constant    -                -
  *   LIST                    -                              -                -
@@ -213,6 +241,12 @@ fj_node_skips_key(const FjNode *node, uint32_t child)
  * after the last look that raises no error, of which the frame of a call takes 8 KiB. */
 #define FJ_STRUCTURE_DEEP 24
 
+/* A REF node: see Sharing. */
+typedef struct {
+    uint32_t before; /* the number of numbered nodes before it */
+    uint32_t number; /* of the object */
+} FjRef;
+
 /* A Structure does not change after flatten.c has made it and, where there is a filter,
  * fj_tree_make_static has set its static leaves.  Only cached results are added to it:
  * `hashed`, `hash`, `paths`, FjNodeInfo.hash and FjNodeInfo.cached. */
@@ -230,9 +264,12 @@ struct FjStructure {
     PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
     int every_leaf;  /* made by fj_flatten_leaves, for which every leaf is an array */
     int has_bare;    /* there is a STATIC node with FJ_NODE_BARE */
-    int may_run_python;  /* there is a node whose match runs Python code: a STATIC that is
-                          * neither immutable nor BARE, a CUSTOM, an OBJECT whose fields are not
-                          * plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS */
+    int may_run_python;      /* there is a node whose match runs Python code: a STATIC that is
+                              * neither immutable nor BARE, a CUSTOM, an OBJECT whose fields are not
+                              * plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS */
+    uint32_t num_identities; /* the number of nodes with FJ_NODE_IDENTITY */
+    uint32_t num_refs;       /* the number of REF nodes */
+    FjRef *refs;             /* NULL if there are none */
     uint32_t open_nodes; /* the number of nodes that have been appended and not yet closed */
     int hashed;          /* fj_structure_hash has succeeded */
     Py_hash_t hash;
@@ -244,6 +281,14 @@ static inline const FjNodeInfo *
 fj_structure_info(const FjStructure *structure, const FjNode *node)
 {
     return &structure->info[node - structure->nodes];
+}
+
+/* The number of a REF node. */
+static inline uint32_t
+fj_node_number(const FjNode *node)
+{
+    return (uint32_t)PyLong_AsUnsignedLong(
+        node->aux); /* which add_ref in flatten.c has made */
 }
 
 /* Whether the value of a node with FJ_NODE_BARE is as it was.  Runs no Python code. */
@@ -342,6 +387,9 @@ PyObject *fj_structure_path(FjStructure *structure, uint32_t index);
 
 /* (P) The path to a leaf, which is counted from 0 among all leaves: a new list. */
 PyObject *fj_structure_leaf_path(FjStructure *structure, Py_ssize_t leaf);
+
+/* (P) The path of the object that a REF node refers to, for users: a new str. */
+PyObject *fj_structure_ref_text(FjStructure *structure, const FjNode *node);
 
 /* (P) The text of a path for users, "`model.layers[2].activation`" or "the root": a new str,
  * or NULL with an error.  Steals `path`, a result of one of the two functions above; NULL is

@@ -50,6 +50,7 @@ structure_dealloc(PyObject *op)
         Py_XDECREF(self->static_leaves[i]);
     }
     PyMem_Free(self->static_leaves);
+    PyMem_Free(self->refs);
     PyMem_Free(self->nodes);
     Py_XDECREF(self->paths);
     Py_DECREF(self->registry);
@@ -245,9 +246,11 @@ done:
 
 /* The detail of a node for `_nodes`: a new reference. */
 static PyObject *
-node_detail(const FjNode *node)
+node_detail(FjStructure *self, const FjNode *node)
 {
     switch (node->code) {
+    case FJ_REF:
+        return fj_structure_ref_text(self, node);
     case FJ_STATIC:
     case FJ_DICT:
     case FJ_ORDERED_DICT:
@@ -279,9 +282,10 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
         const FjNodeInfo *info = &self->info[i];
         const char *kind = node->code == FJ_ARGUMENTS ? "arguments"
                            : node->code == FJ_MISSING ? "missing"
+                           : node->code == FJ_REF     ? "ref"
                                                       : fj_node_kind_names[node->code];
         PyObject *type = info->type == NULL ? Py_None : (PyObject *)info->type;
-        PyObject *detail = node_detail(node);
+        PyObject *detail = node_detail(self, node);
         PyObject *item = detail == NULL ? NULL
                                         : Py_BuildValue("(sIONn)", kind, node->arity, type,
                                                         detail, info->hash);

@@ -31,6 +31,10 @@ typedef struct {
     PyObject *makers[MAKERS]; /* borrowed from the kinds */
     PyObject *made[MAKERS];   /* owned */
     int num_makers;
+    /* If there are REF nodes: the objects that they may refer to, by number; NULL while one is
+     * being built. */
+    PyObject **numbered; /* owned, or NULL */
+    uint32_t next_number;
     /* For fj_build_part, where `arrays` are the leaves that have a node of their own: */
     const FjPart *part;       /* or NULL */
     PyObject *const *singles; /* the first of `arrays` */
@@ -488,12 +492,38 @@ build_by_code(Build *b, const FjNode *node)
 }
 
 static PyObject *
+build_node_of_its_own(Build *b, const FjNode *node)
+{
+    if (node->flags & FJ_NODE_SHALLOW) { /* has no grandchildren: no recursion */
+        return build_by_code(b, node);
+    }
+    if (Py_EnterRecursiveCall(" while building a pytree")) {
+        return NULL;
+    }
+    PyObject *result = build_by_code(b, node);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+/* Builds a node with FJ_NODE_IDENTITY, to which REF nodes may refer. */
+static PyObject *
+build_numbered(Build *b, const FjNode *node)
+{
+    uint32_t number = b->next_number++;
+    PyObject *result = build_node_of_its_own(b, node);
+    b->numbered[number] = Py_XNewRef(result);
+    return result;
+}
+
+static PyObject *
 build_container(Build *b)
 {
     const FjNode *node = b->next++;
     switch (node->code) {
     case FJ_NONE:
         return Py_NewRef(Py_None);
+    case FJ_REF:
+        return Py_NewRef(b->numbered[fj_node_number(node)]);
     case FJ_MISSING:
         return Py_NewRef(b->missing);
     case FJ_TUPLE:
@@ -505,15 +535,23 @@ build_container(Build *b)
     default:
         break;
     }
-    if (node->flags & FJ_NODE_SHALLOW) { /* has no grandchildren: no recursion */
-        return build_by_code(b, node);
+    return FJ_UNLIKELY(b->numbered != NULL) && (node->flags & FJ_NODE_IDENTITY)
+               ? build_numbered(b, node)
+               : build_node_of_its_own(b, node);
+}
+
+/* Frees what run_build has allocated. */
+static void
+end_build(Build *b)
+{
+    Py_XDECREF(b->no_arguments);
+    for (int i = 0; i < b->num_makers; i++) {
+        Py_DECREF(b->made[i]);
     }
-    if (Py_EnterRecursiveCall(" while building a pytree")) {
-        return NULL;
+    for (uint32_t i = 0; b->numbered != NULL && i < b->structure->num_identities; i++) {
+        Py_XDECREF(b->numbered[i]);
     }
-    PyObject *result = build_by_code(b, node);
-    Py_LeaveRecursiveCall();
-    return result;
+    PyMem_Free(b->numbered);
 }
 
 static PyObject *
@@ -529,11 +567,17 @@ run_build(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
                .part = part,
                .singles = arrays,
                .taken = 0};
-    PyObject *result = b.no_arguments == NULL ? NULL : build(&b);
-    Py_XDECREF(b.no_arguments);
-    for (int i = 0; i < b.num_makers; i++) {
-        Py_DECREF(b.made[i]);
+    PyObject *result = NULL;
+    if (structure->num_refs > 0) {
+        b.numbered = PyMem_Calloc(structure->num_identities, sizeof(PyObject *));
+        if (b.numbered == NULL) {
+            PyErr_NoMemory();
+        }
     }
+    if (b.no_arguments != NULL && (structure->num_refs == 0 || b.numbered != NULL)) {
+        result = build(&b);
+    }
+    end_build(&b);
     return result;
 }
 

@@ -12,6 +12,7 @@
  */
 #include "walk/flatten.h"
 
+#include "base/address_map.h"
 #include "base/scratch.h"
 #include "structure/fields.h"
 #include "structure/statics.h"
@@ -22,6 +23,10 @@ typedef struct {
     int every_leaf; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
     PyObject *is_leaf; /* borrowed, or NULL */
+    /* For the arguments of a call: the objects that have a number (Sharing in structure.h),
+     * which are held until the end of the walk, and their numbers. */
+    FjLeafBuf *numbered; /* or NULL */
+    FjAddressMap numbers;
 } Walk;
 
 static int walk(Walk *w, PyObject *object);
@@ -530,8 +535,53 @@ walk_described(Walk *w, PyObject *object, FjNodeKind *kind)
     return result;
 }
 
+/* Adds a REF to the object that has this number.  0, or -1 with an error. */
 static int
-walk_node(Walk *w, PyObject *object, FjNodeKind *kind)
+add_ref(Walk *w, uint32_t number)
+{
+    FjStructure *structure = w->structure;
+    PyObject *aux = PyLong_FromUnsignedLong(number);
+    FjNode *node = aux == NULL ? NULL : fj_structure_add(structure, FJ_REF, aux);
+    Py_XDECREF(aux);
+    if (node == NULL) {
+        return -1;
+    }
+    uint32_t count = structure->num_refs;
+    if ((count & (count - 1)) == 0) { /* full: its capacity is a power of 2 */
+        FjRef *refs = PyMem_Realloc(structure->refs,
+                                    (count == 0 ? 1 : 2 * (size_t)count) * sizeof(FjRef));
+        if (refs == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        structure->refs = refs;
+    }
+    structure->refs[structure->num_refs++] = (FjRef){structure->num_identities, number};
+    return 0;
+}
+
+static int walk_container(Walk *w, PyObject *object, FjNodeKind *kind);
+
+/* Walks an object of a `by_identity` type in the arguments of a call.  An object that contains
+ * itself has no number yet where it is met again, so the walk goes on until it is too deep. */
+static int
+walk_numbered(Walk *w, PyObject *object, FjNodeKind *kind)
+{
+    Py_ssize_t known = fj_address_map_find(&w->numbers, object);
+    if (known >= 0) {
+        return add_ref(w, (uint32_t)known);
+    }
+    uint32_t index = w->structure->count, number = w->structure->num_identities++;
+    if (walk_container(w, object, kind) < 0 || fj_leafbuf_push(w->numbered, object) < 0 ||
+        fj_address_map_add(&w->numbers, object, number) < 0) {
+        return -1;
+    }
+    w->structure->nodes[index].flags |= FJ_NODE_IDENTITY;
+    return 0;
+}
+
+static int
+walk_container(Walk *w, PyObject *object, FjNodeKind *kind)
 {
     int holds = kind->code == FJ_OBJECT ? holds_dicts(object, kind) : 0;
     if (holds < 0) {
@@ -601,7 +651,9 @@ walk(Walk *w, PyObject *object)
         result = -1;
         if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle") ==
             0) {
-            result = walk_node(w, object, kind);
+            result = kind->by_identity && w->numbered != NULL
+                         ? walk_numbered(w, object, kind)
+                         : walk_container(w, object, kind);
             Py_LeaveRecursiveCall();
         }
     }
@@ -648,10 +700,14 @@ FjStructure *
 fj_flatten_arguments(FjRegistry *registry, PyObject *names, PyObject *const *arguments,
                      FjLeafBuf *arrays)
 {
-    Walk w = {.structure = fj_structure_new(registry), .arrays = arrays};
+    PyObject *room[FJ_LEAFBUF_FEW];
+    FjLeafBuf numbered;
+    Walk w = {
+        .structure = fj_structure_new(registry), .arrays = arrays, .numbered = &numbered};
     if (w.structure == NULL) {
         return NULL;
     }
+    fj_leafbuf_init(&numbered, room, FJ_LEAFBUF_FEW);
     Py_ssize_t count = PyTuple_GET_SIZE(names);
     Py_ssize_t root = open_node(&w, FJ_ARGUMENTS, count, NULL, names);
     if (root < 0) {
@@ -665,10 +721,14 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, PyObject *const *arg
         }
     }
     fj_structure_close(w.structure, root);
+    fj_address_map_clear(&w.numbers);
+    fj_leafbuf_clear(&numbered); /* the arguments hold these objects too */
     fj_show((PyObject *)w.structure);
     return w.structure;
 
 error:
     Py_DECREF(w.structure);
+    fj_address_map_clear(&w.numbers);
+    fj_leafbuf_clear(&numbered);
     return NULL;
 }

@@ -18,6 +18,8 @@
  * match_all starts with the python_free walk unless the Structure has `may_run_python` set.
  * After NEEDS_PYTHON it starts over with the holds_references walk.
  *
+ * A REF (Sharing in structure.h) matches any object.
+ *
  * Invariant: unless the result is FJ_MATCH_YES, the buffer is truncated to its former size.
  */
 #include "walk/match.h"
@@ -518,6 +520,9 @@ match_deep(Match *m, const FjNode *node, PyObject *object)
 static int
 match_node_holding(Match *m, const FjNode *node, PyObject *object)
 {
+    if (node->code == FJ_REF) {
+        return FJ_MATCH_YES;
+    }
     if (Py_EnterRecursiveCall(" while matching a pytree")) {
         return FJ_MATCH_ERROR;
     }
@@ -546,6 +551,8 @@ match_node(Match *m, PyObject *object)
         return match_array(m, object);
     case FJ_STATIC:
         return match_value(m, node, node->aux, object, node->flags & FJ_NODE_FIELD);
+    case FJ_REF:
+        return FJ_MATCH_YES;
     default:
         break;
     }

@@ -45,6 +45,7 @@ class Registry:
         ],
         missing: Any,
         keyed: tuple[tuple[type, Callable[[Any], Any]], ...] = (),
+        by_identity: tuple[type, ...] = (),
     ) -> Registry: ...
     def kind(self, object: Any, /) -> str: ...
 

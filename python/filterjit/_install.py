@@ -5,8 +5,9 @@ Functions that Equinox's filter_jit has returned call a FilterJit of the same fu
 exist already, and those that libraries make later with a reference to Equinox's filter_jit that
 they took before (Diffrax does).
 
-Of Flax, ``flax.nnx.jit`` and ``flax.nnx.compat.jit`` become `filterjit.nnx.jit`. Functions that
-they returned before stay as they are.
+Of Flax, ``flax.nnx.jit`` and ``flax.nnx.compat.jit`` become `filterjit.nnx.jit`, and
+``cached_partial`` of both modules `filterjit.nnx.cached_partial`. Functions that they returned
+before stay as they are.
 
 `install` imports neither Equinox nor Flax. If the program has not imported one of them yet, an
 import hook makes the changes when it does. JAX is not imported either, so that the program can set
@@ -199,6 +200,11 @@ def _changes_of_flax() -> _Changes:
     if hasattr(compat, "jit"):
         jit = functools.partial(ours.jit, graph=True, graph_updates=True)
         changes.append((compat, "jit", jit))
+    if hasattr(nnx, "cached_partial"):
+        changes.append((nnx, "cached_partial", ours.cached_partial))
+    if hasattr(compat, "cached_partial"):
+        partial = functools.partial(ours.cached_partial, graph=True, graph_updates=True)
+        changes.append((compat, "cached_partial", partial))
     return changes
 
 
@@ -213,8 +219,8 @@ def is_installed() -> bool:
 
 @public
 def install(*, flax: bool = True) -> None:
-    """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit`, and ``flax.nnx.jit`` by
-    `filterjit.nnx.jit`, in the whole program.
+    """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit`, and ``flax.nnx.jit`` and
+    ``flax.nnx.cached_partial`` by those of `filterjit.nnx`, in the whole program.
 
     Functions that Equinox's filter_jit has returned before run on filterjit too; those that
     ``flax.nnx.jit`` has returned before stay as they are. If the program has not imported Equinox
@@ -224,7 +230,8 @@ def install(*, flax: bool = True) -> None:
     changes nothing there. With such a version of Flax, all calls are made by ``flax.nnx.jit``.
 
     Arguments:
-        flax: whether to replace ``flax.nnx.jit``, which is also ``flax.nnx.compat.jit``.
+        flax: whether to replace the functions of ``flax.nnx``, which are also in
+            ``flax.nnx.compat``.
 
     Examples:
         >>> install()

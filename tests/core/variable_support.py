@@ -139,7 +139,9 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     return core_support.classify(cls, x)
 
 
-make_registry = functools.partial(core_support.make_registry, classify=classify)
+make_registry = functools.partial(
+    core_support.make_registry, classify=classify, by_identity=(Var, Tree)
+)
 
 
 class Escape(Exception):
@@ -157,6 +159,7 @@ class VariableJit(core.VariableJit):  # type: ignore[misc, name-defined]
     """Notes the reasons for which calls were handed over, and what else C has called."""
 
     fun: Callable[..., Any]
+    graph: int
     handed_over: list[Any]
     finished: int
     settled: int
@@ -201,6 +204,7 @@ def make_variable_jit(
     inner = core.FilterJit(body, options, None, {})
     jit = cls(inner, options.registry, Var, Key, guards, Escape, graph)
     jit.fun, jit.handed_over, jit.finished, jit.settled = fun, [], 0, 0
+    jit.graph = graph
     owner = weakref.ref(jit)
     return jit
 
@@ -311,7 +315,7 @@ def outcome(jit: Any, *args: Any, **kwargs: Any) -> Any:
 def same_as_fresh(jit: Any, *args: Any, **kwargs: Any) -> Any:
     """Asserts that a call does what that of a new VariableJit does; returns its outcome."""
     found = outcome(jit, *args, **kwargs)
-    expected = outcome(make_variable_jit(jit.fun), *args, **kwargs)
+    expected = outcome(make_variable_jit(jit.fun, jit.graph), *args, **kwargs)
     assert found == expected
     return found
 

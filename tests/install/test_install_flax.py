@@ -24,14 +24,19 @@ def not_installed() -> Iterator[None]:
 
 
 def test_install_and_uninstall() -> None:
-    originals = nnx.jit, nnx.compat.jit
+    def all_of() -> tuple[Any, ...]:
+        return nnx.jit, nnx.compat.jit, nnx.cached_partial, nnx.compat.cached_partial
+
+    originals = all_of()
     filterjit.install()
     filterjit.install()
     assert nnx.jit is filterjit.nnx.jit
+    assert nnx.cached_partial is filterjit.nnx.cached_partial
+    assert not set(originals) & set(all_of())
     filterjit.uninstall()
-    assert (nnx.jit, nnx.compat.jit) == originals
+    assert all_of() == originals
     filterjit.uninstall()
-    assert (nnx.jit, nnx.compat.jit) == originals
+    assert all_of() == originals
 
 
 def test_without_flax() -> None:
@@ -78,6 +83,22 @@ def test_both_modes_of_graphs() -> None:
         assert nnx.jit(g)(m) == 2
         assert before(m) == 3
         assert not isinstance(before, filterjit.nnx.NNXJit)
+
+
+@pytest.mark.skipif(not compat.supported, reason="all calls are handed over")
+def test_cached_partial() -> None:
+    def f(m: Any, n: Any) -> Any:
+        m.count[...] += n
+        return m.count[...]
+
+    before = nnx.jit(f)
+    with filterjit.installed():
+        m = Counter()
+        jitted = nnx.jit(f)
+        for cached_partial in (nnx.cached_partial, nnx.compat.cached_partial):
+            assert cached_partial(jitted, m)(1) == m.count[...]
+            assert cached_partial(before, m)(1) == m.count[...]
+        assert m.count[...] == 4 and not jitted.handed_over
 
 
 PROGRAM = """

@@ -50,6 +50,15 @@ def test_without_a_name(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch)
     assert again.GUARDS == ()
 
 
+def test_without_cached_partial(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = compat.upstream_cached_partial
+    monkeypatch.delattr(importlib.import_module("flax.nnx.graphlib"), "cached_partial")
+    again = loaded_again()
+    assert again.supported and again.upstream_cached_partial is original
+    monkeypatch.delattr(nnx, "cached_partial")
+    assert loaded_again().supported and loaded_again().upstream_cached_partial is None
+
+
 METHODS = [*compat._OF_VARIABLES, *compat._OF_PYTREES, "_raw_value"]
 
 

@@ -15,6 +15,9 @@ from flax import nnx  # which `import flax.nnx` does not bind while it is being 
 from ._jax_compat import private, private_attribute
 
 upstream_jit: Callable[..., Any] = private("flax.nnx.transforms.compilation", "jit") or nnx.jit
+upstream_cached_partial: Any = private("flax.nnx.graphlib", "cached_partial") or getattr(
+    nnx, "cached_partial", None
+)
 Variable: Any = nnx.Variable
 Pytree: Any = getattr(nnx, "Pytree", nnx.Module)
 PRNG_KEY_TYPE: Any = private("jax._src.random.prng", "PRNGKeyArray") or private(
@@ -188,12 +191,51 @@ class GraphUpdates:
                 context.outer_index_outer_ref[i] = node
             return extract.from_tree(tree, merge_fn=_merge_fn, is_inner=False, ctxtag=self._tag)
 
+    def count_leaves(self, nodes: Iterable[Any], tree: tuple[Any, ...]) -> int:
+        """Returns how many leaves the Variables and Pytrees in a tree have, each counted once."""
+        return len(jax.tree.leaves(self.split(nodes, only_nodes(tree))))
+
+    def check_cached(self, nodes: Iterable[Any], before: Any, after: Any) -> None:
+        """Checks that the graphs of the arguments `before` are those of ``NodeStates``.
+
+        Raises:
+            ValueError: upstream's, if not.
+        """
+        nodes, leaves = list(nodes), jax.tree.leaves(after, is_leaf=is_node_states)
+        expected = jax.tree.leaves(self.split(nodes, only_nodes(before)), is_leaf=is_node_states)
+        for wanted, found in zip(expected, leaves, strict=True):
+            if wanted.graphdef != found.graphdef:
+                node = nodes[found.graphdef.nodes[0].outer_index]
+                raise ValueError(
+                    "The graph structure of a node added to cached_partial was mutated inside the "
+                    f"transformation, this is not allowed.\nNode: {node}\n"
+                    f"Ouput graphdef: {found.graphdef}\nExpected graphdef: {wanted.graphdef}"
+                )
+
 
 def _numbered(nodes: Iterable[Any]) -> Any:
     numbers = graphlib.RefMap()
     for i, node in enumerate(nodes):
         numbers[node] = i
     return numbers
+
+
+def cached_partial(
+    fun: Callable[..., Any], *args: Any, **modes: Any
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Returns upstream's ``cached_partial`` of a function, and the clones that it calls it with."""
+    clones: list[tuple[Any, ...]] = []
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if clones:
+            return fun(*args, **kwargs)
+        graphlib.GRAPH_CONTEXT.tmp_static_cache = None  # it is used: as in UpdateContextManager
+        clones.append(args)
+        return None
+
+    partial = upstream_cached_partial(call, *args, **modes)
+    partial()
+    return partial, clones[0]
 
 
 def only_nodes(tree: Any) -> Any:

@@ -62,6 +62,10 @@ class NNXJit(_core.VariableJit):
         self.handed_over[reason] += 1
         inner: Any = self._inner
         inner._parts()[0].record.handed_over = self.handed_over
+        return self._call_upstream(args, kwargs)
+
+    def _call_upstream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
         return self.upstream(*args, **kwargs)
 
     def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
@@ -197,8 +201,7 @@ def jit(
     `on_retrace`, `max_traces` and `maxsize` are those of `filterjit.filter_jit`.
 
     Calls that are not covered here are made by ``flax.nnx.jit``: with static arguments or
-    shardings, with a Variable or Module that occurs twice, under a trace. `handed_over` of the
-    function counts them.
+    shardings, under a trace. `handed_over` of the function counts them.
 
     Raises:
         ValueError: if `on_retrace`, `max_traces` or `maxsize` has a value that
@@ -241,6 +244,22 @@ def jit(
     return _make(fun, options, own)
 
 
+def new_jit(cls: Any, inner: _core.FilterJit, body: Body, upstream: Any) -> Any:
+    """Returns an `NNXJit` of class `cls`; `inner` calls what `body` traces."""
+    jitted = cls(
+        inner,
+        registry,
+        compat.VARIABLE_TYPE,
+        compat.PRNG_KEY_TYPE or type,
+        compat.GUARDS,
+        HandOver,
+        body.mode,
+    )
+    functools.update_wrapper(jitted, body.fun)
+    jitted.upstream, jitted._body = upstream, body
+    return jitted
+
+
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     upstream = compat.upstream_jit(fun, **options)
     function: Callable[..., Any] = getattr(upstream, "fun", fun)
@@ -274,19 +293,8 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         signature,
         attributes(traced),
     )
-    jitted: NNXJit = NNXJit(
-        inner,
-        registry,
-        compat.VARIABLE_TYPE,
-        compat.PRNG_KEY_TYPE or type,
-        compat.GUARDS,
-        HandOver,
-        graph + (graph and bool(options.get("graph_updates"))),
-    )
-    functools.update_wrapper(jitted, function)
-    jitted.upstream = upstream
+    jitted: NNXJit = new_jit(NNXJit, inner, body, upstream)
     jitted.handed_over = collections.Counter()
-    jitted._body = body
     body.own(jitted)
     if reason is not None:
         jitted._reason = reason

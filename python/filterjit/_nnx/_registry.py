@@ -1,11 +1,12 @@
-"""The registry of `filterjit.nnx`: the leaf rule is that of ``jax.jit``, numbers are traced."""
+"""The registry of `filterjit.nnx`: the leaf rule is that of ``jax.jit``, numbers are traced, and a
+Variable or Module that occurs twice in the arguments is one object."""
 
 from typing import Any
 
 import jax
 
 from .. import _core
-from .._base import _jax_compat
+from .._base import _jax_compat, _nnx_compat
 from .._trees import _registry
 
 _NUMBERS = frozenset({bool, int, float, complex})
@@ -27,4 +28,5 @@ registry: _core.Registry = _core.Registry(
     flatten_one_level=_registry.flatten_one_level,
     flatten_with_keys=_registry.flatten_with_keys,
     missing=_registry.registry.missing,
+    by_identity=(_nnx_compat.VARIABLE_TYPE, _nnx_compat.Pytree),
 )

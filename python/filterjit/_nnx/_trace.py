@@ -55,6 +55,7 @@ def _pack(indices: list[int]) -> bytes:
 class Body:
     """The function that is traced, for one of upstream's modes."""
 
+    mode: int  # of the VariableJit: 0 without graphs, 1 with them, 2 with updates of them
     owner: Callable[[], Any]  # a weak reference to the VariableJit
 
     def __init__(
@@ -130,7 +131,10 @@ class Body:
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         raise NotImplementedError
 
-    def finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def finish(
+        self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cached: int = 0
+    ) -> Any:
+        """Completes a call; the graphs of the first `cached` arguments must not have changed."""
         raise NotImplementedError
 
 
@@ -141,6 +145,7 @@ class GraphBody(Body):
         self, fun: Callable[..., Any], signature: inspect.Signature, donation: Donation
     ) -> None:
         super().__init__(fun, signature, donation)
+        self.mode = 2
         self.updates = compat.GraphUpdates()
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -166,9 +171,14 @@ class GraphBody(Body):
         self.check(out, new)
         return out, _pack(changed), new
 
-    def finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def finish(
+        self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cached: int = 0
+    ) -> Any:
         out, _, after = answer
-        return self.updates.merge(self.nodes(args, kwargs), (*after, out))[-1]
+        nodes = self.nodes(args, kwargs)
+        if cached:
+            self.updates.check_cached(nodes, args[:cached], after[0][:cached])
+        return self.updates.merge(nodes, (*after, out))[-1]
 
 
 def _leaves(tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any]:
@@ -206,7 +216,7 @@ class TreeBody(Body):
         graph: bool,
     ) -> None:
         super().__init__(fun, signature, donation)
-        self.graph = graph
+        self.graph, self.mode = graph, int(graph)
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         nodes = self.start(args, kwargs)
@@ -238,7 +248,9 @@ class TreeBody(Body):
         self.check(out, new)
         return out, _pack(indices), new
 
-    def finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def finish(
+        self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cached: int = 0
+    ) -> Any:
         out, _, (packed, updates) = answer
         variables = [node for node in self.nodes(args, kwargs) if compat.is_variable(node)]
         for (index,), update in zip(struct.iter_unpack("=I", packed), updates, strict=True):

@@ -20,6 +20,10 @@ _STATIC_REMEDY = (
     "Make it an array (`jnp.asarray`) if it changes often: each static value has its own program."
 )
 
+_SHARING_REMEDY = (
+    "Let the same places share an object on every call: which do is a part of the structure."
+)
+
 _PLACE_ONCE = (
     "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
     "first call: `filterjit.place(...)`."
@@ -85,6 +89,10 @@ class StructureComparison:
                 return []
             case "static":
                 self._compare_statics(was, now, path)
+                return []
+            case "ref":
+                if was.detail != now.detail:
+                    self._add_nodes("structure", path, was, now, _SHARING_REMEDY)
                 return []
             case "arguments":
                 return list(zip(was.children, now.children, was.keys(), strict=True))
@@ -160,6 +168,8 @@ class StructureComparison:
                 )
             else:
                 remedy = "Pass an array on every call, or on none."
+        elif "ref" in kinds:
+            kind, remedy = "structure", _SHARING_REMEDY
         elif "none" in kinds:
             kind = "structure"
             remedy = "Pass None on every call, or on none: None and a value differ in structure."

@@ -54,6 +54,8 @@ class Node:
                 return "None"
             case "missing":
                 return "not given"
+            case "ref":
+                return f"the same object as {self.detail}"
             case "tuple" | "list":
                 return f"a {self.kind} of {len(self.children)}"
         return f"a {class_name(self.type)}"

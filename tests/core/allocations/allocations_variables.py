@@ -40,12 +40,12 @@ class KeptVariables(Kept):
     """A VariableJit of a function that replaces the first two Variables; more than four arrays are
     too many for the callable of its variants, so most Variables hold a key."""
 
-    def __init__(self, answer: Any = None) -> None:
+    def __init__(self, answer: Any = None, graph: int = 0) -> None:
         super().__init__()
         self.options.registry = vs.make_registry()
         answer = ("result", vs.pack(0, 1), (NEW, NEW)) if answer is None else answer
         self.options.compile = lambda f, variant: Constant(variant, answer)  # type: ignore[method-assign]
-        self.jit = Jit(self.f, self.options.registry, vs.Var, vs.Key, (), vs.Escape, 0)
+        self.jit = Jit(self.f, self.options.registry, vs.Var, vs.Key, (), vs.Escape, graph)
 
     def update(self, *args: Any, expected: Any = "result") -> Scenario:
         variables = vs.variables_in(list(args))
@@ -134,6 +134,70 @@ def variables_that_occur_twice() -> Scenario:
     kept.jit(tree, X)
     expected = "a Variable or Module occurs twice in the arguments"
     return kept.update(tree, tree[0], expected=expected)
+
+
+def with_sharing() -> Any:
+    tree = small()
+    return [tree, {"b": tree[1]["a"][1], "a": [tree[0]], "c": tree[1]["b"]}]
+
+
+@scenario
+def first_call_with_sharing() -> Scenario:
+    return KeptVariables(graph=1).update(with_sharing(), X)
+
+
+@scenario
+def hit_with_sharing() -> Scenario:
+    kept, tree = KeptVariables(graph=1), with_sharing()
+    kept.jit(tree, X), kept.jit(tree, X)
+    return kept.update(tree, X)
+
+
+@scenario
+def hit_with_other_sharing() -> Scenario:
+    kept, tree = KeptVariables(graph=1), with_sharing()
+    kept.jit([small(), {"b": tree[1]["b"], "a": [vs.Var(X)], "c": vs.Param(Y)}], X)
+    kept.jit(with_sharing(), X)
+    return kept.update(tree, X)
+
+
+@scenario
+def hit_that_learns_a_memo_of_sharing() -> Scenario:
+    kept, trees = KeptVariables(graph=1), [vs.large(5), vs.large(5)]
+    trees[1].blocks[0], trees[0].rng = trees[0].blocks[1], trees[0].blocks[2].w
+    kept.jit(*trees)
+    return kept.update(*trees)
+
+
+@scenario
+def much_sharing() -> Scenario:
+    kept, variables = KeptVariables(graph=1), [vs.Var(X) for _ in range(40)]
+    return kept.update([variables, variables])
+
+
+@scenario
+def arguments_with_sharing() -> Scenario:
+    kept, tree = KeptVariables(graph=1), with_sharing()
+    kept.jit(tree, X)
+    (variant,) = kept.f._parts()[0].variants()
+    arrays = tuple([X] * variant.structure.num_leaves)
+
+    def check(found: Any) -> None:
+        tree, *_ = found[1]
+        expect(tree[0][0] is tree[1]["a"][0] and tree[0][1]["b"] is tree[1]["c"])
+
+    return (lambda: variant.arguments(arrays)), check
+
+
+@scenario
+def repr_and_nodes_with_sharing() -> Scenario:
+    kept, tree = KeptVariables(graph=1), with_sharing()
+    structure = kept.f._peek(tree, X)[1]
+
+    def call() -> Any:
+        return repr(structure), structure._nodes()
+
+    return call, lambda found: expect("`args" in found[0] or "`" in found[0])
 
 
 @scenario

@@ -200,6 +200,9 @@ ACTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "swap and call": _swap_and_call,
     "reason": lambda jit, tree: setattr(jit, "_reason", "given"),
     "collect": lambda jit, tree: gc.collect(),
+    "shared blocks": lambda jit, tree: tree.blocks.append(tree.blocks[0]),
+    "a shared variable": lambda jit, tree: setattr(tree, "rng", tree.blocks[2].w),
+    "a cycle": lambda jit, tree: tree.blocks[0].more.append(tree),
 }
 
 
@@ -300,6 +303,7 @@ def test_a_change_in_the_middle_of_a_call(where: str, action: str) -> None:
     for is_warm in (False, True):
         for at in (1, 2, 5):
             _change_in_the_middle(where, action, is_warm, at)
+        _change_in_the_middle(where, action, is_warm, 2, graph=1)
 
 
 def test_an_error_in_a_finalizer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +311,7 @@ def test_an_error_in_a_finalizer(monkeypatch: pytest.MonkeyPatch) -> None:
     _change_in_the_middle("finalizer", "raise", True, 1)
 
 
-def _change_in_the_middle(where: str, action: str, is_warm: bool, at: int) -> None:
+def _change_in_the_middle(where: str, action: str, is_warm: bool, at: int, graph: int = 0) -> None:
     level = Guard()
 
     def fun(tree: Any, other: Any = None) -> None:
@@ -315,9 +319,11 @@ def _change_in_the_middle(where: str, action: str, is_warm: bool, at: int) -> No
             jit.in_function()
         add_one([tree, other])
 
-    jit = make_variable_jit(fun, guards=((level, "value", None, "guard"),))
+    jit = make_variable_jit(fun, graph, guards=((level, "value", None, "guard"),))
     jit.level, jit.in_function = level, None
     tree, other, bystander = large(6), large(6), [Var(Array(1000)), Param(Array(1001))]
+    if graph:
+        _share(tree, other)
     if is_warm:
         warm(jit, tree, other)
     hook = Once(lambda: ACTIONS[action](jit, tree), at)
@@ -333,12 +339,21 @@ def _change_in_the_middle(where: str, action: str, is_warm: bool, at: int) -> No
     if jit._reason is not None:
         del jit._reason
     new, more = large(6), large(6)
+    if graph:
+        _share(new, more)
     for _ in range(3):
         same_as_fresh(jit, new, more)
     warm(jit, new, more)
     same_as_fresh(jit, new, more)
     same_as_fresh(jit, more, new)
     assert jit.handed_over == []
+
+
+def _share(tree: Any, other: Any) -> None:
+    tree.blocks[4] = tree.blocks[0]
+    tree.blocks[5].w = tree.blocks[1].w
+    other.blocks[2] = tree.blocks[1]
+    other.rng = tree.rng
 
 
 def test_random_changes_in_the_middle() -> None:

@@ -1,0 +1,84 @@
+"""`cached_partial`: a jitted function whose first arguments are kept."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .._base import _nnx_compat as compat
+from ._jit import NNXJit, new_jit
+from ._trace import GraphBody
+
+
+class CachedJit(NNXJit):
+    """An `NNXJit` that shares the programs of another one, and is called with upstream's clones of
+    the first arguments.
+
+    Attributes:
+        original: the other one, which the function that is traced needs.
+        count: the number of clones.
+        partial: upstream's own partial of the same clones, for calls that are handed over.
+    """
+
+    original: NNXJit
+    count: int
+    partial: Callable[..., Any]
+
+    def _call_upstream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        return self.partial(*args[self.count :], **kwargs)
+
+    def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
+        return self._body.finish(answer, args, kwargs, self.count)
+
+
+def _is_covered(f: Any) -> bool:
+    return (
+        compat.supported
+        and isinstance(f, NNXJit)
+        and isinstance(f._body, GraphBody)
+        and f._reason is None
+    )
+
+
+def _holds_only_variables(f: NNXJit, clones: tuple[Any, ...]) -> bool:
+    """Whether all arrays in the clones of Modules are in Variables; upstream fails if not."""
+    try:
+        nodes = f._nodes(clones)
+    except ValueError:  # a Module contains itself, or is flattened by functions in Python
+        return False
+    assert isinstance(f._body, GraphBody)
+    return f._body.updates.count_leaves(nodes, clones) == sum(map(compat.is_variable, nodes))
+
+
+def cached_partial(
+    f: Any, *cached_args: Any, graph: bool | None = None, graph_updates: bool | None = None
+) -> Any:
+    """Returns a partial of a jitted function that keeps its first arguments, as
+    ``flax.nnx.cached_partial`` does.
+
+    The Modules in `cached_args` are cloned once, with the same Variables: what a call changes in
+    these is seen by all, and what is changed in a Module itself afterwards is not seen by the
+    calls. A call that changes the graph of a clone raises ``ValueError``.
+
+    If `f` is no function of `filterjit.nnx.jit` in the default mode, or if it is one whose calls
+    are handed over, the partial is Flax's.
+
+    Examples:
+        >>> from flax import nnx
+        >>> count = nnx.Variable(jnp.zeros(()))
+        >>> add = filterjit.nnx.jit(lambda count, n: count.set_value(count + n))
+        >>> add_to_count = filterjit.nnx.cached_partial(add, count)
+        >>> add_to_count(2.0)
+        >>> count[...]
+        Array(2., dtype=float32, weak_type=True)
+    """
+    modes = {"graph": graph, "graph_updates": graph_updates}
+    if not _is_covered(f):
+        return compat.upstream_cached_partial(f, *cached_args, **modes)
+    partial, clones = compat.cached_partial(f.upstream, *cached_args, **modes)
+    if not _holds_only_variables(f, clones):
+        return compat.upstream_cached_partial(f, *cached_args, **modes)
+    jitted: CachedJit = new_jit(CachedJit, f._inner, f._body, f.upstream)
+    jitted.handed_over = f.handed_over
+    jitted.original, jitted.count, jitted.partial = f, len(clones), partial
+    return functools.update_wrapper(functools.partial(jitted, *clones), f, updated=())

@@ -1,0 +1,327 @@
+"""Calls of a VariableJit in graph mode, with Variables and Pytrees that occur more than once.
+
+What occurs again, and where, is a part of the structure: a call does what the function does without
+a jit, whatever calls were made before.
+"""
+
+import gc
+import random
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_support import Array, Maybe, Slots, core, make_jit
+from outcome_support import raised
+from variable_support import (
+    Key,
+    Large,
+    Options,
+    Param,
+    TraceState,
+    Tree,
+    Var,
+    block,
+    large,
+    looks,
+    make_registry,
+    make_variable_jit,
+    outcome,
+    put_values,
+    same_as_fresh,
+    values_of,
+    variables_in,
+    warm,
+)
+
+
+def shape_of(x: Any, seen: dict[int, int]) -> Any:
+    """The places in a tree that are the same Variable or Tree, as numbers."""
+    if isinstance(x, (Var, Tree)):
+        if id(x) in seen:
+            return seen[id(x)]
+        seen[id(x)] = len(seen)
+    if isinstance(x, (list, tuple)):
+        return [shape_of(y, seen) for y in x]
+    if isinstance(x, dict):
+        return {k: shape_of(x[k], seen) for k in sorted(x)}
+    if isinstance(x, Tree):
+        items = vars(x)
+        return {k: shape_of(items[k], seen) for k in sorted(items) if x._pytree__nodes.get(k)}
+    return None
+
+
+def tell(a: Any, b: Any = None, c: Any = None) -> Any:
+    """Updates each Variable by what it is shared with; returns what is shared."""
+    shape = shape_of([a, b, c], {})
+    for i, x in enumerate(variables_in([a, b, c])):
+        if type(x._raw_value) is Array and type(x._raw_value.value) is int:
+            x._raw_value = Array((x._raw_value.value * 31 + i) % 1009)
+    return str(shape)
+
+
+def tells(**options: Any) -> Any:
+    return make_variable_jit(tell, graph=1, **options)
+
+
+def same_as_eager(jit: Any, *args: Any) -> None:
+    variables = variables_in(list(args))
+    before = values_of(variables)
+    expected = looks(jit.fun(*args)), [looks(x) for x in values_of(variables)], []
+    put_values(variables, before)
+    assert outcome(jit, *args) == expected
+
+
+def patterns(x: Var, y: Var, t: Tree, u: Tree) -> list[tuple[Any, ...]]:
+    """Arguments of the same shape; `t` holds `x`."""
+    return [
+        ([x, y], [t, u], x),
+        ([x, x], [t, u], x),
+        ([x, x], [t, t], y),
+        ([x, y], [t, t], x),
+        ([y, x], [t, u], y),
+        ([y, y], [u, t], x),
+        ([y, y], [u, u], y),
+        ([Var(Array(7)), Var(Array(8))], [u, t], Var(Array(9))),
+        ([x, y], [u, t], y),
+    ]
+
+
+def test_what_is_shared_is_a_part_of_the_structure() -> None:
+    x, y = Var(Array(1)), Var(Array(2))
+    t, u = Tree(v=x, w=Var(Array(3))), Tree(v=Var(Array(4)), w=Var(Array(5)))
+    jit = tells()
+    source = random.Random(0)
+    given = patterns(x, y, t, u)
+    for args in given * 3:
+        same_as_eager(jit, *args)
+    for _ in range(100):
+        same_as_eager(jit, *source.choice(given))
+    compiled = jit._inner._options.count("compile")
+    assert compiled == len({str(shape_of(list(args), {})) for args in given})
+    u.v = x
+    for args in given * 2:
+        same_as_eager(jit, *args)
+    assert jit.handed_over == []
+
+
+def test_a_repetition_that_hides_another() -> None:
+    """As many objects occur again, but others: two that are one hold one each."""
+    a = Var(Array(1))
+
+    def pair() -> Tree:
+        return Tree(v=a, w=Var(Array(2)))
+
+    jit = tells()
+    one = pair()
+    for args in ((a, pair(), pair()), (a, one, one), (pair(), a, pair()), (one, a, one)) * 2:
+        same_as_eager(jit, *args)
+    b = [Tree(v=Var(Array(i))) for i in range(3)]
+    for args in ((b[0], b[1], b[0]), (b[0], b[1], b[1]), (b[0], b[0], b[1]), (b[0], b[0], b[0])):
+        for _ in range(2):
+            same_as_eager(jit, *args)
+
+
+def test_the_trace_sees_one_object() -> None:
+    t = Tree(v=Var(Array(1)), more=[Param(Array(2)), {"k": Tree(w=Var(Key(1)))}])
+    args = ([t, t.more], {"a": t.v, "b": t.more[1]["k"]}, (t, t.more[0]))
+    found: list[Any] = []
+
+    def keep(a: Any, b: Any, c: Any) -> None:
+        found.append((a, b, c))
+
+    jit = make_variable_jit(keep, graph=1)
+    jit(*args), jit(*args)
+    a, b, c = found[-1]
+    assert a[0] is c[0] and a[1] is not a[0].more
+    assert b["a"] is a[0].v and b["b"] is a[1][1]["k"] is a[0].more[1]["k"]
+    assert c[1] is a[1][0] and shape_of([a, b, c], {}) == shape_of(list(args), {})
+    assert jit._nodes(list(args)) == [t, t.more[0], t.more[1]["k"], t.more[1]["k"].w, t.v]
+
+
+def test_an_object_that_is_no_pytree_of_variables_is_copied() -> None:
+    x = Var(Array(1))
+    slots = Slots(x=x, y=Array(1), tag=1)
+    found: list[Any] = []
+    jit = make_variable_jit(lambda a, b: found.append((a, b)), graph=1)
+    jit(slots, [slots, x])
+    a, b = found[-1]
+    assert a is not b[0] and a.x is b[0].x is b[1]
+
+
+def holding_itself(make: Callable[[Any], Any]) -> Any:
+    t = Tree(v=Var(Array(1)))
+    t.child = make(t)
+    return t
+
+
+@pytest.mark.parametrize("make", [lambda t: t, lambda t: [t], lambda t: Tree(v=t.v, up=t)])
+def test_a_tree_that_contains_itself(make: Any) -> None:
+    t = holding_itself(make)
+    jit = make_variable_jit(lambda a, b=None: None, graph=1)
+    for args in ((t,), (Var(Array(1)), t), (t.v, t), (large(), t)) * 2:
+        jit(*args)
+    assert jit.handed_over == ["a Module contains itself"] * 8
+    assert raised(ValueError, jit._nodes, t)
+    raised(RecursionError, jit._inner._peek, t)
+    t.child = t.v
+    jit(t, t), jit(t, t)
+    assert len(jit.handed_over) == 8
+
+
+def test_other_modes_and_other_reasons() -> None:
+    x = Var(Array(1))
+    jit = make_variable_jit(tell, graph=0)
+    jit(x, x)
+    assert jit.handed_over == ["a Variable or Module occurs twice in the arguments"]
+    jit = tells()
+    for args in ((x, x, "text"), (Tree(a=x, b=Maybe(True)), x)):
+        jit(*args)
+    assert len(jit.handed_over) == 2
+    x._trace_state = TraceState(False)
+    jit(x, x)
+    assert jit.handed_over[2:] == ["a Variable is of another trace level"]
+
+
+def shared() -> tuple[Any, Any]:
+    """Two large trees with much in common."""
+    tree, other = large(), large()
+    tree.blocks[5].w = tree.blocks[2].w
+    tree.blocks[9] = tree.blocks[1]
+    other.blocks[3] = tree.blocks[4]
+    other.rng = tree.rng
+    other.table["a"] = tree.table["k"]
+    return tree, other
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "another block": lambda t, o: o.blocks.__setitem__(3, block(4)),
+    "one block less": lambda t, o: t.blocks.__setitem__(9, block(9)),
+    "one block more": lambda t, o: t.blocks.__setitem__(10, t.blocks[1]),
+    "another original": lambda t, o: t.blocks.__setitem__(1, block(1)),
+    "another of the same": lambda t, o: t.blocks.__setitem__(9, t.blocks[0]),
+    "variables": lambda t, o: setattr(t.blocks[5], "w", t.blocks[3].w),
+    "a variable of its own": lambda t, o: setattr(t.blocks[5], "w", Param(Array(1), axis="x")),
+    "between the trees": lambda t, o: setattr(o.blocks[0], "b", t.blocks[0].b),
+    "key": lambda t, o: setattr(o, "rng", Var(Key(0))),
+    "table": lambda t, o: o.table.update(a=o.table["k"]),
+    "order": lambda t, o: t.blocks.reverse(),
+    "all": lambda t, o: setattr(o, "blocks", t.blocks),
+    "state": lambda t, o: setattr(t.blocks[2].w, "_trace_state", TraceState()),
+    "value": lambda t, o: setattr(t.blocks[2].w, "_raw_value", Array("new")),
+    "class": lambda t, o: setattr(t.blocks[2].w, "__class__", Var),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_after_many_calls(change: str) -> None:
+    jit = tells()
+    tree, other = shared()
+    small = [tree.blocks[2].w, Var(Array(1))]
+    for args in ((tree, other), (other, tree), (tree, small, other), (tree, tree)):
+        warm(jit, *args)
+        same_as_eager(jit, *args)
+    jit.handed_over.clear()
+    warm(jit, tree, other)
+    CHANGES[change](tree, other)
+    for _ in range(3):
+        for args in ((tree, other), (other, tree), (tree, small, other), (tree, tree)):
+            same_as_fresh(jit, *args)
+            same_as_eager(jit, *args)
+    for _ in range(70):
+        outcome(jit, tree, other)
+    same_as_fresh(jit, tree, other)
+
+
+def test_a_memo_is_used() -> None:
+    jit = make_variable_jit(
+        lambda a, b: None, graph=1, traced=lambda a, b: (None, b"\0\0\0\0", (Array("new"),))
+    )
+    tree, other = shared()
+    warm(jit, tree, other)
+    state = TraceState()
+    tree.blocks[2].w._trace_state = state
+    for _ in range(3):
+        jit(tree, other)
+    assert state.asked == 1 and jit.handed_over == []
+    assert tree.blocks[0].b._raw_value.value == "new"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_sharing(seed: int) -> None:
+    source = random.Random(seed)
+    jit = tells()
+    pool: list[Any] = [Large(blocks=[block(i) for i in range(14)]) for _ in range(2)]
+    pool += [Tree(v=Var(Array(1)), w=Var(Array(2))), Var(Array(3)), Param(Array(4))]
+    for _ in range(80):
+        tree = source.choice(pool[:2])
+        blocks = [*pool[0].blocks, *pool[1].blocks, pool[2]]
+        act = source.randrange(5)
+        if act == 0:
+            tree.blocks[source.randrange(14)] = source.choice(blocks)
+        elif act == 1:
+            source.choice(tree.blocks).w = source.choice([pool[3], pool[4], pool[2].v])
+        elif act == 2:
+            tree.blocks[source.randrange(14)] = block(source.randrange(3))
+        args = [source.choice(pool) for _ in range(source.randrange(1, 4))]
+        for _ in range(source.choice((1, 1, 2, 70))):
+            outcome(jit, *args)
+        same_as_eager(jit, *args)
+
+
+# ---- Structures ----
+
+
+def structure_of(*args: Any) -> Any:
+    options = Options(make_registry())
+    return make_jit(tell, options)._peek(*args)[1]
+
+
+def test_structures() -> None:
+    x, y, t = Var(Array(1)), Var(Array(2)), Tree(v=Var(Array(3)))
+    options = Options(make_registry())
+    jit = make_jit(tell, options)
+
+    def structure(*args: Any) -> Any:
+        return jit._peek(*args)[1]
+
+    assert structure(x, y) == structure(y, x) != structure(x, x)
+    assert hash(structure(x, y, x)) == hash(structure(y, x, y))
+    assert structure(x, y, x) != structure(x, y, y)
+    assert structure(t, t.v) == structure(t, t.v) != structure(t, y)
+    found = structure([t, x], t.v, t)
+    assert found.num_leaves == 2 and found._span(1) == (2, 0)
+    assert "b=`a[0].v`, c=`a[0]`" in repr(found)
+    refs = [(arity, cls, text) for kind, arity, cls, text, _ in found._nodes() if kind == "ref"]
+    assert refs == [(0, None, "`a[0].v`"), (0, None, "`a[0]`")]
+
+
+def test_without_an_inspector_nothing_is_assumed() -> None:
+    """A FilterJit that is called by itself does not know which objects are one."""
+    options = Options(make_registry())
+    jit = make_jit(tell, options)
+    x, y = Var(Array(1)), Var(Array(2))
+    for args in ((x, y), (x, x), (y, x), (x, x, y), (x, y, y), (x, y, x)) * 2:
+        expected = str(shape_of([*args, None, None][:3], {}))
+        assert jit(*args) == expected
+
+
+def test_by_identity_are_types() -> None:
+    for wrong in ((1,), (Var, "text"), [Var]):
+        with pytest.raises(TypeError):
+            make_registry(by_identity=wrong)
+    assert core.Registry is type(make_registry())
+
+
+def test_nothing_leaks() -> None:
+    jit = tells()
+    tree, other = shared()
+    refs = [weakref.ref(x) for x in (tree, other, tree.blocks[1], tree.blocks[2].w)]
+    for _ in range(50):
+        jit(tree, other)
+        jit(other, tree)
+    holding_itself(lambda t: [t])
+    jit(tree, tree)
+    del tree, other
+    gc.collect()
+    assert [r() for r in refs] == [None] * 4
