@@ -89,7 +89,8 @@ STANDARD_LIBRARY = sys.stdlib_module_names - {"__main__"}
 
 
 def _treedef_contents(treedef: Any) -> Any:
-    return treedef.node_data(), tuple(_treedef_contents(child) for child in treedef.children())
+    children = treedef.children()
+    return treedef.node_data(), tuple(map(_treedef_contents, children)) if children else ()
 
 
 def _dtype_contents(dtype: np.dtype[Any]) -> Any:
@@ -424,17 +425,23 @@ def _is_like_generated(function: Any) -> bool:
     )
 
 
-def _generated_key(cls: Any, definer: Any) -> Key | None:
-    """Returns the key of a class whose ``__eq__``, which `definer` has, was generated from fields;
-    None for other classes."""
+def _generated_fields(cls: Any, definer: Any) -> list[tuple[str, bool]] | None:
+    """Returns the fields of a class whose ``__eq__``, which `definer` has, was generated from them,
+    and whether it compares them; None for other classes."""
     function = definer.__dict__["__eq__"]
     if "__dataclass_fields__" in definer.__dict__ and _is_like_generated(function):
-        fields = [(f.name, f.compare) for f in dataclasses.fields(cls)]
-    elif "__attrs_attrs__" in definer.__dict__ and str(
+        return [(f.name, f.compare) for f in dataclasses.fields(cls)]
+    if "__attrs_attrs__" in definer.__dict__ and str(
         getattr(getattr(function, "__code__", None), "co_filename", "")
     ).startswith("<attrs generated"):
-        fields = [(f.name, bool(f.eq)) for f in cls.__attrs_attrs__]
-    else:
+        return [(f.name, bool(f.eq)) for f in cls.__attrs_attrs__]
+    return None
+
+
+def _generated_key(cls: Any, definer: Any) -> Key | None:
+    """Returns the key of a class whose ``__eq__`` was generated; None for other classes."""
+    fields = _generated_fields(cls, definer)
+    if fields is None:
         return None
     compared = _fields([name for name, compare in fields if compare])
     if definer is cls:
@@ -552,3 +559,31 @@ def static_key(cls: Any) -> Key | None:
         if attributes is not None and package in STANDARD_LIBRARY:
             return _or_identity(_both(attributes, _OwnEquality))
     return key
+
+
+# ---- what cannot change ----
+
+
+def _is_builtin_dtype(x: np.dtype[Any]) -> bool:
+    # One of NumPy or of ml_dtypes, of which there is one object for all. `names` and `__setstate__`
+    # change dtypes that a program has made.
+    return bool(x.isbuiltin) and x.metadata is None
+
+
+def immutable_of(cls: type) -> Callable[[Any], bool] | None:
+    """Returns a function that tells whether nothing can change what a value of the type is equal
+    to; None if that is not known of any value."""
+    return _is_builtin_dtype if issubclass(cls, np.dtype) else None
+
+
+def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
+    """Returns the names of attributes such that two values of the type are equal if these are.
+
+    The C core then reads them itself, and calls the key only where they differ. Returns True if
+    nothing changes a value itself, but perhaps what is in its key; None if neither is known.
+    """
+    if cls in (types.MethodType, jtu.PyTreeDef):
+        return True
+    definer = _definer_of_eq(cls)
+    fields = _generated_fields(cls, definer) if definer is cls else None
+    return None if fields is None else tuple([name for name, compare in fields if compare])
