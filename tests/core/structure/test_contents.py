@@ -48,7 +48,7 @@ class Slotted:
 class Mixed(Slotted):
     """In slots, but not side by side, with a ``__dict__``."""
 
-    __slots__ = ("between", "c", "__dict__")
+    __slots__ = ("__dict__", "between", "c")
 
 
 class Shell:
@@ -167,13 +167,13 @@ def other_key(holder: Any, k: Any) -> None:
         (lambda: [1], lambda x: x.append(1)),
         (lambda: [1, 2], lambda x: x.reverse()),
         (lambda: [1], lambda x: x.clear()),
-        (lambda: [], lambda x: x.append(1)),
+        (list, lambda x: x.append(1)),
         (lambda: {"k": 1, "l": 2}, lambda x: set_key(x, True)),
         (lambda: {"k": 1, "l": 2}, lambda x: reorder(x, "k")),
         (lambda: {"k": 1}, lambda x: other_key(x, "k")),
         (lambda: {"k": 1}, lambda x: x.update(l=2)),
         (lambda: {1: 1, "k": 1}, lambda x: set_key(x, True)),
-        (lambda: {}, lambda x: x.update(k=1)),
+        (dict, lambda x: x.update(k=1)),
         (lambda: Named(1, 2), lambda x: setattr(x, "note", 1)),
     ],
 )
