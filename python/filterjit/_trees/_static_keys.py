@@ -7,7 +7,8 @@ but the ``==`` of many types is coarser than that: a dataclass with 1 equals one
 The C core (``structure/statics.c``) knows the exact rule for a few built-in types. For any other
 type it asks `static_key`, once. The *key* of a type is a function from a value to what is compared
 in its place: its contents, which the core compares by the same rule, down to the built-in types.
-The core takes them on each call, so it notices that they were changed in place.
+The core takes them on each call, or looks whether they are the same objects, so it notices that
+they were changed in place.
 
 The table, in the order in which the rules are tried:
 
@@ -40,8 +41,12 @@ any other type                               its ``__eq__`` and its hash
 A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value of the last
 group that raises in ``__hash__`` is compared by identity.
 
-A member of an enum, a class, a sharding, mesh or ufunc of JAX, and the mapping in which Flax says of
-attributes whether they are data, are *immutable*: such a value is not compared with itself again.
+A member of an enum, a class, a sharding, mesh or ufunc of JAX, a dtype of NumPy's own, and the
+mapping in which Flax says of attributes whether they are data, are *immutable*: such a value is not
+compared with itself again. Lists, dicts, dataclasses, attrs classes, bound methods and PyTreeDefs,
+and an ``nnx.GraphDef``, which consists of such values, have *contents* (``structure/contents.h``):
+the core sees by addresses that a value has not changed, and compares two values field by field. It
+takes the keys only where it does not see that they are equal.
 
 *Attributes* are the ``__dict__`` and the slots of an instance, without the results of
 ``functools.cached_property``. An instance has *other memory* if a base in C, which is not in the
@@ -586,4 +591,6 @@ def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
         return True
     definer = _definer_of_eq(cls)
     fields = _generated_fields(cls, definer) if definer is cls else None
-    return None if fields is None else tuple([name for name, compare in fields if compare])
+    if fields is None or any(type(name) is not str for name, _ in fields):
+        return None
+    return tuple([name for name, compare in fields if compare])
