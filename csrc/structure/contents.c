@@ -47,8 +47,7 @@ struct FjContents {
     Py_ssize_t num_groups, capacity;
     FjLeafBuf held;
     FjLeafBuf layouts; /* kinds with the fields of classes ... */
-    uint64_t versions; /* ... and the sum of their classes' versions, which only
-                        * grow */
+    uint64_t versions; /* ... and the sum of their classes' versions, which only grow */
     PyObject *room[2], *layouts_room[2];
 };
 
