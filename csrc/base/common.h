@@ -16,10 +16,12 @@
 #define FJ_LIKELY(x) __builtin_expect(!!(x), 1)
 #define FJ_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define FJ_NOINLINE __attribute__((noinline))
+#define FJ_PREFETCH(address) __builtin_prefetch(address)
 #else
 #define FJ_LIKELY(x) (x)
 #define FJ_UNLIKELY(x) (x)
 #define FJ_NOINLINE
+#define FJ_PREFETCH(address) ((void)0)
 #endif
 
 /* Checks that `result`, which the Python function `function` returned, is a tuple, as

@@ -28,7 +28,8 @@
  *    memo: the Structure holds the classes of its nodes, and Python holds its own types.
  * 5. A static leaf's address stands for its value.  A snapshot is only taken if each static
  *    leaf is the very object that the Structure holds, so it cannot die, and if it is inert
- *    (statics.h), so it cannot change, or bare: then a check looks whether it still is.  The
+ *    (statics.h), so it cannot change, or has contents (contents.h): then a check compares
+ *    them.  The
  *    same goes for None, and for a tuple of nothing but inert static values that the
  *    Structure holds as a whole.  The keys of a dict stand for themselves in the same way:
  *    each is the very object that the Structure holds, a str or an int.
@@ -64,7 +65,7 @@ typedef enum {
     IN_ITS_DICT, /* the __dict__ of an instance, which is its only item and the next container
                   */
     IN_SLOTS,    /* the slots of an object, which are no block */
-    IN_NOTHING,  /* a static that is bare (statics.h): it has no references */
+    IN_CONTENTS, /* a static with contents (contents.h), which the Structure has */
 } Place;
 
 typedef struct {
@@ -76,6 +77,7 @@ typedef struct {
     Place place;
     uint32_t array; /* of an object in slots whose only child is an array leaf, the number of
                      * this leaf + 1; otherwise 0 */
+    uint32_t node;  /* IN_CONTENTS: the index of the node */
 } Container;
 
 typedef struct {
@@ -154,15 +156,15 @@ difference_of_slots(const Snapshot *snapshot, const Container *container,
  * block of this size. */
 static inline uintptr_t
 difference_of(const Snapshot *snapshot, const Container *container, PyObject *const *expected,
-              FjRegistry *registry)
+              const FjStructure *structure)
 {
     PyObject *object = container->object;
     uintptr_t difference = 0;
     if (container->place == IN_SLOTS) {
         return difference_of_slots(snapshot, container, expected);
     }
-    if (container->place == IN_NOTHING) {
-        return !fj_static_is_bare(registry, object);
+    if (container->place == IN_CONTENTS) {
+        return !fj_structure_is_same(structure, &structure->nodes[container->node]);
     }
     if (container->place == IN_ITS_DICT) {
         FjFieldView view;
@@ -182,20 +184,20 @@ difference_of(const Snapshot *snapshot, const Container *container, PyObject *co
 }
 
 static int
-is_unchanged(const Snapshot *snapshot, FjRegistry *registry)
+is_unchanged(const Snapshot *snapshot, const FjStructure *structure)
 {
     PyObject *const *expected = snapshot->items;
     for (Py_ssize_t i = 0; i < snapshot->num_containers; i++) {
         const Container *container = &snapshot->containers[i];
         if (Py_TYPE(container->object) != container->type ||
             (container->kind != NULL && !keeps_all(container->kind, container->place)) ||
-            difference_of(snapshot, container, expected, registry) != 0) {
+            difference_of(snapshot, container, expected, structure) != 0) {
             return 0;
         }
         expected += container->size;
     }
     for (Py_ssize_t i = 0; i < snapshot->num_arrays; i++) {
-        if (!fj_registry_is_array_type(registry, Py_TYPE(snapshot->arrays[i]))) {
+        if (!fj_registry_is_array_type(structure->registry, Py_TYPE(snapshot->arrays[i]))) {
             return 0;
         }
     }
@@ -237,7 +239,7 @@ fj_memo_check(FjMemo *memo, FjStructure *structure, PyObject *const *arguments,
             snapshot->capture.object != arguments[snapshot->capture.parameter]) {
             continue;
         }
-        if (FJ_LIKELY(is_unchanged(snapshot, structure->registry))) {
+        if (FJ_LIKELY(is_unchanged(snapshot, structure))) {
             memo->captures[(*count)++] = snapshot->capture;
         }
         else { /* it has changed, or is another object at the same address */
@@ -377,6 +379,20 @@ snapshot_object(Walk *w, const FjNode *node, PyObject *object)
     return 1;
 }
 
+static int
+snapshot_static(Walk *w, const FjNode *node, PyObject *object)
+{
+    PyObject *value = fj_structure_value(node);
+    if (object == value && !(node->flags & FJ_NODE_INERT) &&
+        fj_structure_is_same(w->structure, node)) {
+        add_container(w->snapshot, object, IN_CONTENTS, no_items, 0);
+        w->snapshot->containers[w->snapshot->num_containers - 1].node =
+            (uint32_t)(node - w->structure->nodes);
+        return 1;
+    }
+    return object == value && (node->flags & FJ_NODE_INERT);
+}
+
 /* 1, or 0 if the object does not match the node or is not fit for a snapshot. */
 static int
 snapshot_of(Walk *w, const FjNode *node, PyObject *object)
@@ -386,11 +402,9 @@ snapshot_of(Walk *w, const FjNode *node, PyObject *object)
         w->snapshot->arrays[w->snapshot->num_arrays++] = object;
         return fj_registry_is_array_type(w->structure->registry, Py_TYPE(object));
     case FJ_STATIC:
-        if (object == node->aux && (node->flags & FJ_NODE_BARE)) {
-            add_container(w->snapshot, object, IN_NOTHING, no_items, 0);
-            return fj_structure_is_bare(w->structure, node);
-        }
-        return object == node->aux && (node->flags & FJ_NODE_INERT);
+        return snapshot_static(w, node, object);
+    case FJ_CUSTOM:
+        return (node->flags & FJ_NODE_ITSELF) && snapshot_static(w, node, object);
     case FJ_NONE:
         return object == Py_None;
     case FJ_REF:
@@ -468,8 +482,7 @@ take_snapshot(Snapshot *snapshot, FjStructure *structure, PyObject *object)
         int has_dict =
             node->code == FJ_DICT || node->code == FJ_MODULE || node->code == FJ_OBJECT;
         items += has_dict ? DICT_ITEM * node->arity + 1 : 0;
-        containers += (node->code == FJ_STATIC && (node->flags & FJ_NODE_BARE)) +
-                      (node->code > FJ_NONE) +
+        containers += (structure->info[i].contents != NULL) + (node->code > FJ_NONE) +
                       (node->code == FJ_MODULE || node->code == FJ_OBJECT);
         arrays += node->code == FJ_ARRAY;
     }
@@ -494,7 +507,7 @@ void
 fj_memo_update(FjMemo **memo_place, FjStructure *structure, PyObject *const *arguments)
 {
     FjMemo *memo = *memo_place;
-    if (structure->may_run_python) {
+    if (fj_structure_runs_python(structure)) {
         return;
     }
     if (memo == NULL) {

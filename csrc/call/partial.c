@@ -130,7 +130,7 @@ copy_and_capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
     if (structure != NULL) {
         copy = fj_build_tree(structure, arrays.items);
     }
-    if (copy != NULL && !structure->may_run_python && !structure->has_bare &&
+    if (copy != NULL && !fj_structure_runs_python(structure) &&
         !fj_build_calls_classes(structure) && parameter >= 0) {
         PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
         if (tuple == NULL || PyList_Append(self->arrays, tuple) < 0) {

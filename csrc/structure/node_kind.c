@@ -34,6 +34,7 @@ kind_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->weak);
     Py_VISIT(self->key);
     Py_VISIT(self->immutable);
+    Py_VISIT(self->contents);
     Py_VISIT(self->names);
     Py_VISIT(self->keys);
     Py_VISIT(self->makers);
@@ -50,6 +51,7 @@ kind_clear(PyObject *op)
     Py_CLEAR(self->weak);
     Py_CLEAR(self->key);
     Py_CLEAR(self->immutable);
+    Py_CLEAR(self->contents);
     Py_CLEAR(self->flatten);
     Py_CLEAR(self->describe);
     Py_CLEAR(self->layouts);
@@ -219,6 +221,20 @@ read_build(FjNodeKind *kind, const char *mode, PyObject *makers, PyObject **name
     return *names == NULL || kind->makers == NULL ? -1 : 0;
 }
 
+/* Allocates what is known of each name of an object.  0, or -1 with MemoryError. */
+static int
+allocate_offsets(FjNodeKind *kind)
+{
+    size_t total = (size_t)PyTuple_GET_SIZE(kind->names) + 1;
+    kind->offsets = PyMem_Calloc(total, sizeof(*kind->offsets));
+    kind->held = PyMem_Calloc(total, sizeof(*kind->held));
+    if (kind->offsets == NULL || kind->held == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
+
 /* Reads the details of an object: (dynamic, static, keys, held, mode, makers).  0, or -1 with
  * an error. */
 static int
@@ -246,11 +262,7 @@ read_object(FjNodeKind *kind, PyObject *answer)
         PyErr_SetString(PyExc_ValueError, "a partial has two dynamic fields and a static one");
         return -1;
     }
-    size_t total = (size_t)PyTuple_GET_SIZE(kind->names) + 1;
-    kind->offsets = PyMem_Calloc(total, sizeof(*kind->offsets));
-    kind->held = PyMem_Calloc(total, sizeof(*kind->held));
-    if (kind->offsets == NULL || kind->held == NULL) {
-        PyErr_NoMemory();
+    if (allocate_offsets(kind) < 0) {
         return -1;
     }
     for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
@@ -262,6 +274,44 @@ read_object(FjNodeKind *kind, PyObject *answer)
     }
     kind->init_version = fj_fields_are_plain(kind) ? kind->plain_version : 0;
     return 0;
+}
+
+/* Reads what classify() says of the type's values: a key or None, or (key, immutable), or
+ * (key, immutable, contents), which are None, names or True.  0, or -1 with an error. */
+static int
+read_key(FjNodeKind *kind, PyObject *key)
+{
+    PyObject *immutable = Py_None, *names = Py_None;
+    if (PyTuple_Check(key) &&
+        !PyArg_ParseTuple(key,
+                          "OO|O;a key is a callable, (callable, immutable) or (callable, "
+                          "immutable, contents)",
+                          &key, &immutable, &names)) {
+        return -1;
+    }
+    kind->key = key == Py_None ? NULL : Py_NewRef(key);
+    kind->immutable = immutable == Py_None ? NULL : Py_NewRef(immutable);
+    kind->key_is_contents = names == Py_True && kind->key != NULL;
+    if (names == Py_None || names == Py_True) {
+        return 0;
+    }
+    if (!PyTuple_Check(names)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "the contents must be None, True, or a tuple of names");
+        return -1;
+    }
+    PyObject *empty = PyTuple_New(0);
+    FjNodeKind *contents = empty == NULL ? NULL : fj_node_kind_new(Py_TYPE(kind), kind->type);
+    PyObject *groups[3] = {empty, names, empty};
+    if (contents != NULL) {
+        contents->code = FJ_OBJECT;
+        if (set_names(contents, groups) < 0 || allocate_offsets(contents) < 0) {
+            Py_CLEAR(contents);
+        }
+    }
+    Py_XDECREF(empty);
+    kind->contents = contents;
+    return contents == NULL ? -1 : 0;
 }
 
 int
@@ -284,15 +334,9 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
     }
     kind->code = (FjKindCode)code;
     PyObject *key = PyTuple_GET_SIZE(answer) > 1 ? PyTuple_GET_ITEM(answer, 1) : Py_None;
-    if (PyTuple_Check(key)) {
-        PyObject *immutable;
-        if (!PyArg_ParseTuple(key, "OO;a key is a callable or (callable, immutable)", &key,
-                              &immutable)) {
-            return -1;
-        }
-        kind->immutable = Py_NewRef(immutable);
+    if (read_key(kind, key) < 0) {
+        return -1;
     }
-    kind->key = key == Py_None ? NULL : Py_NewRef(key);
     PyObject *detail = PyTuple_GET_SIZE(answer) > 2 ? PyTuple_GET_ITEM(answer, 2) : NULL;
     switch (code) {
     case FJ_MODULE:
@@ -304,7 +348,9 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
         return kind->fill_directly < 0 ? -1 : 0;
     case FJ_CUSTOM:
         kind->flatten = detail == Py_None ? NULL : Py_XNewRef(detail);
-        return 0;
+        kind->is_itself =
+            PyTuple_GET_SIZE(answer) > 3 ? PyObject_IsTrue(PyTuple_GET_ITEM(answer, 3)) : 0;
+        return kind->is_itself < 0 ? -1 : 0;
     case FJ_DESCRIBED:
         if (detail == NULL) {
             PyErr_SetString(PyExc_TypeError, "a described type is (name, key, describe)");

@@ -70,6 +70,11 @@ struct FjNodeKind {
     /* Whether nothing changes what such a value is equal to: NULL if that is not so, True, or
      * a callable that says so of a value. */
     PyObject *immutable;
+    /* An FJ_OBJECT kind of the same type, or NULL: two values of the type are equal if these
+     * fields of theirs are.  See contents.h. */
+    FjNodeKind *contents;
+    /* Nothing changes such a value itself, which consists of what `key` returns. */
+    int key_is_contents;
 
     /* FJ_NAMEDTUPLE: instances are built by filling in a tuple, without calling the class. */
     int fill_directly;
@@ -112,6 +117,8 @@ struct FjNodeKind {
 
     PyObject *flatten;  /* FJ_CUSTOM: the function (object) -> (children, aux data) that the
                          * type is registered with, or NULL */
+    int is_itself;      /* FJ_CUSTOM: this function returns no children and the object itself,
+                         * and building a node returns it */
     PyObject *describe; /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
     PyObject *layouts;  /* FJ_DESCRIBED: a dict from what `describe` returned to a NodeKind */
 };

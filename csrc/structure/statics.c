@@ -18,74 +18,7 @@
 #include "structure/statics.h"
 
 #include "base/hash.h"
-#include "structure/registry.h"
-
-/* How the values of a type are compared.  Values with the rules up to COMPLEX are inert. */
-typedef enum {
-    BY_IDENTITY,
-    BY_VALUE, /* by ==, which is exact for two values of the type */
-    FLOAT,
-    COMPLEX,
-    TUPLE,
-    SET, /* sets and frozensets */
-    LIST,
-    DICT,
-    BY_TYPE /* by the key of the type, or by the value's own __eq__ and __hash__ */
-} Rule;
-
-/* The key of a type in FjRegistry.keyed, borrowed, or NULL. */
-static PyObject *
-registered_key(const FjRegistry *registry, const PyTypeObject *type)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(registry->keyed); i++) {
-        PyObject *pair = PyTuple_GET_ITEM(registry->keyed, i);
-        if (PyTuple_GET_ITEM(pair, 0) == (const PyObject *)type) {
-            return PyTuple_GET_ITEM(pair, 1);
-        }
-    }
-    return NULL;
-}
-
-/* Whether a type inherits the __eq__ and __hash__ of `base`. */
-static inline int
-compares_like(const PyTypeObject *type, const PyTypeObject *base)
-{
-    return type->tp_richcompare == base->tp_richcompare && type->tp_hash == base->tp_hash;
-}
-
-/* Whether a type is `base`, or a subclass that adds neither an __eq__ nor attributes.  One
- * that cannot be subclassed is written in C and may hold more than its size tells, as a struct
- * sequence does before 3.13: time.struct_time is a tuple of nine items with two more behind
- * them. */
-static inline int
-is_like(const PyTypeObject *type, const PyTypeObject *base)
-{
-    return compares_like(type, base) && type->tp_dictoffset == base->tp_dictoffset &&
-           type->tp_basicsize == base->tp_basicsize &&
-           (type == base || (type->tp_flags & Py_TPFLAGS_BASETYPE));
-}
-
-static inline Rule
-rule_of(const FjRegistry *registry, PyTypeObject *type)
-{
-    if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
-        type == &PyBytes_Type || type == Py_TYPE(Py_None)) {
-        return BY_VALUE;
-    }
-    if (FJ_UNLIKELY(registry->keyed != NULL) && registered_key(registry, type) != NULL) {
-        return BY_TYPE;
-    }
-    return compares_like(type, &PyBaseObject_Type) ? BY_IDENTITY
-           : is_like(type, &PyFloat_Type)          ? FLOAT
-           : is_like(type, &PyComplex_Type)        ? COMPLEX
-           : is_like(type, &PyTuple_Type)          ? TUPLE
-           : type == registry->state->frozen       ? TUPLE
-           : is_like(type, &PyFrozenSet_Type)      ? SET
-           : type == &PyList_Type                  ? LIST
-           : type == &PyDict_Type                  ? DICT
-           : type == &PySet_Type                   ? SET
-                                                   : BY_TYPE;
-}
+#include "structure/static_rule.h"
 
 /* Whether all items of a tuple are inert.  A tuple in a tuple counts as not inert: it is rare,
  * and following it would need a recursion check, which can raise. */
@@ -93,7 +26,8 @@ static int
 has_inert_items(FjRegistry *registry, PyObject *tuple)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
-        if (rule_of(registry, Py_TYPE(PyTuple_GET_ITEM(tuple, i))) > COMPLEX) {
+        if (!fj_static_rule_is_inert(
+                fj_static_rule(registry, Py_TYPE(PyTuple_GET_ITEM(tuple, i))))) {
             return 0;
         }
     }
@@ -103,13 +37,13 @@ has_inert_items(FjRegistry *registry, PyObject *tuple)
 int
 fj_static_is_inert(FjRegistry *registry, PyObject *value)
 {
-    switch (rule_of(registry, Py_TYPE(value))) {
-    case BY_IDENTITY:
-    case BY_VALUE:
-    case FLOAT:
-    case COMPLEX:
+    switch (fj_static_rule(registry, Py_TYPE(value))) {
+    case FJ_BY_IDENTITY:
+    case FJ_BY_VALUE:
+    case FJ_FLOAT_BITS:
+    case FJ_COMPLEX_BITS:
         return 1;
-    case TUPLE:
+    case FJ_TUPLE_ITEMS:
         return has_inert_items(registry, value);
     default:
         return 0;
@@ -121,8 +55,8 @@ fj_static_is_bare(FjRegistry *registry, PyObject *value)
 {
     const PyTypeObject *type = Py_TYPE(value);
     /* A subclass of tuple cannot have slots: all that it can add is a __dict__. */
-    if (!PyTuple_Check(value) || !compares_like(type, &PyTuple_Type) ||
-        (registry->keyed != NULL && registered_key(registry, type) != NULL)) {
+    if (!PyTuple_Check(value) || !fj_static_compares_like(type, &PyTuple_Type) ||
+        fj_static_registered_key(registry, type) != NULL) {
         return 0;
     }
     PyObject **dict = _PyObject_GetDictPtr(value);
@@ -136,7 +70,8 @@ fj_static_is_immutable(FjRegistry *registry, PyObject *value)
     if (fj_static_is_inert(registry, value)) {
         return 1;
     }
-    if (rule_of(registry, Py_TYPE(value)) != BY_TYPE) {
+    if (fj_static_rule(registry, Py_TYPE(value)) != FJ_BY_TYPE ||
+        fj_static_registered_key(registry, Py_TYPE(value)) != NULL) {
         return 0;
     }
     FjNodeKind *kind = fj_registry_kind(registry, value);
@@ -227,9 +162,8 @@ fj_static_identity(FjState *state, PyObject *value)
     return frozen;
 }
 
-/* Whether fj_static_identity made a Frozen.  The object is its second item. */
-static int
-is_identity(const FjRegistry *registry, PyObject *frozen)
+int
+fj_static_is_identity(const FjRegistry *registry, PyObject *frozen)
 {
     return PyTuple_GET_ITEM(frozen, 0) == (PyObject *)registry->state->frozen;
 }
@@ -275,7 +209,7 @@ static PyObject *freeze(FjRegistry *registry, PyObject *value, int field,
 static int
 key_function(FjRegistry *registry, PyObject *value, PyObject **key)
 {
-    *key = registry->keyed == NULL ? NULL : registered_key(registry, Py_TYPE(value));
+    *key = fj_static_registered_key(registry, Py_TYPE(value));
     Py_XINCREF(*key);
     if (*key == NULL) {
         FjNodeKind *kind = fj_registry_kind(registry, value);
@@ -326,7 +260,7 @@ freeze_unknown_field(FjState *state, PyObject *value)
     return fj_static_identity(state, value);
 }
 
-/* fj_static_freeze for values with the rule BY_TYPE. */
+/* fj_static_freeze for values with the rule FJ_BY_TYPE. */
 static PyObject *
 freeze_by_type(FjRegistry *registry, PyObject *value, int field, const Ancestors *ancestors)
 {
@@ -350,18 +284,19 @@ freeze_by_type(FjRegistry *registry, PyObject *value, int field, const Ancestors
 /* The elements of a container, or the pairs of key and value of a dict: a new tuple, since
  * code that runs while an element is frozen may change the container. */
 static PyObject *
-contents(PyObject *value, Rule rule)
+contents(PyObject *value, FjStaticRule rule)
 {
-    if (rule == TUPLE) {
+    if (rule == FJ_TUPLE_ITEMS) {
         return Py_NewRef(value);
     }
-    if (rule == SET && !PyAnySet_CheckExact(value)) { /* whatever its `__iter__` says */
+    if (rule == FJ_SET_ITEMS &&
+        !PyAnySet_CheckExact(value)) { /* whatever its `__iter__` says */
         PyObject *iterator = PyFrozenSet_Type.tp_iter(value);
         PyObject *items = iterator == NULL ? NULL : fj_tuple_of(iterator);
         Py_XDECREF(iterator);
         return items;
     }
-    if (rule != DICT) {
+    if (rule != FJ_DICT_ITEMS) {
         return fj_tuple_of(value);
     }
     PyObject *items = PyDict_Items(value);
@@ -373,7 +308,7 @@ contents(PyObject *value, Rule rule)
 /* fj_static_freeze for containers.  Returns `value` itself if it is immutable and no element
  * needs to be copied. */
 static PyObject *
-freeze_elements(FjRegistry *registry, PyObject *value, Rule rule, int field,
+freeze_elements(FjRegistry *registry, PyObject *value, FjStaticRule rule, int field,
                 const Ancestors *ancestors)
 {
     PyObject *type = (PyObject *)Py_TYPE(value);
@@ -381,7 +316,7 @@ freeze_elements(FjRegistry *registry, PyObject *value, Rule rule, int field,
     if (items == NULL) {
         return NULL;
     }
-    int mutable = rule == LIST || rule == DICT || PySet_CheckExact(value);
+    int mutable = rule == FJ_LIST_ITEMS || rule == FJ_DICT_ITEMS || PySet_CheckExact(value);
     Py_ssize_t count = PyTuple_GET_SIZE(items);
     PyObject *frozen =
         mutable ? fj_hide(new_frozen(registry->state, type, count)) : Py_NewRef(value);
@@ -416,11 +351,11 @@ freeze_elements(FjRegistry *registry, PyObject *value, Rule rule, int field,
 static PyObject *
 freeze(FjRegistry *registry, PyObject *value, int field, const Ancestors *ancestors)
 {
-    Rule rule = rule_of(registry, Py_TYPE(value));
-    if (rule <= COMPLEX || Py_TYPE(value) == registry->state->frozen) {
+    FjStaticRule rule = fj_static_rule(registry, Py_TYPE(value));
+    if (fj_static_rule_is_inert(rule) || Py_TYPE(value) == registry->state->frozen) {
         return Py_NewRef(value);
     }
-    if (!field && (rule == LIST || rule == DICT || has_no_hash(value))) {
+    if (!field && (rule == FJ_LIST_ITEMS || rule == FJ_DICT_ITEMS || has_no_hash(value))) {
         (void)PyObject_Hash(value); /* raises */
         return NULL;
     }
@@ -432,8 +367,9 @@ freeze(FjRegistry *registry, PyObject *value, int field, const Ancestors *ancest
         return NULL;
     }
     const Ancestors here = {value, ancestors};
-    PyObject *frozen = rule == BY_TYPE ? freeze_by_type(registry, value, field, &here)
-                                       : freeze_elements(registry, value, rule, field, &here);
+    PyObject *frozen = rule == FJ_BY_TYPE
+                           ? freeze_by_type(registry, value, field, &here)
+                           : freeze_elements(registry, value, rule, field, &here);
     Py_LeaveRecursiveCall();
     return frozen;
 }
@@ -481,7 +417,7 @@ hash_items(FjRegistry *registry, PyObject *items, Py_ssize_t first, int ordered,
 static int
 hash_frozen(FjRegistry *registry, PyObject *frozen, Py_uhash_t *hash)
 {
-    if (is_identity(registry, frozen)) {
+    if (fj_static_is_identity(registry, frozen)) {
         *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(frozen, 1)));
         return 0;
     }
@@ -491,13 +427,13 @@ hash_frozen(FjRegistry *registry, PyObject *frozen, Py_uhash_t *hash)
 
 /* For a tuple or frozenset that is its own frozen copy. */
 static int
-hash_elements(FjRegistry *registry, PyObject *value, Rule rule, Py_uhash_t *hash)
+hash_elements(FjRegistry *registry, PyObject *value, FjStaticRule rule, Py_uhash_t *hash)
 {
     PyObject *items = contents(value, rule);
     if (items == NULL) {
         return -1;
     }
-    int result = hash_items(registry, items, 0, rule == TUPLE, hash);
+    int result = hash_items(registry, items, 0, rule == FJ_TUPLE_ITEMS, hash);
     Py_DECREF(items);
     return result;
 }
@@ -511,7 +447,7 @@ hash_by_type(PyObject *value, Py_uhash_t *hash)
 }
 
 static int
-hash_compound(FjRegistry *registry, PyObject *value, Rule rule, Py_uhash_t *hash)
+hash_compound(FjRegistry *registry, PyObject *value, FjStaticRule rule, Py_uhash_t *hash)
 {
     if (Py_EnterRecursiveCall(" while hashing a static value")) {
         return -1;
@@ -528,19 +464,19 @@ fj_static_hash(FjRegistry *registry, PyObject *value, Py_hash_t *result)
 {
     PyTypeObject *type = Py_TYPE(value);
     Py_uhash_t hash = fj_hash_mix(0, fj_hash_address(type));
-    Rule rule = rule_of(registry, type);
+    FjStaticRule rule = fj_static_rule(registry, type);
     *result = 0;
     switch (rule) {
-    case FLOAT:
+    case FJ_FLOAT_BITS:
         hash = hash_double(hash, PyFloat_AS_DOUBLE(value));
         break;
-    case COMPLEX: {
+    case FJ_COMPLEX_BITS: {
         Py_complex number = ((PyComplexObject *)value)->cval;
         hash = hash_double(hash_double(hash, number.real), number.imag);
         break;
     }
-    case TUPLE:
-    case SET:
+    case FJ_TUPLE_ITEMS:
+    case FJ_SET_ITEMS:
         if (hash_compound(registry, value, rule, &hash) < 0) {
             return -1;
         }
@@ -648,20 +584,21 @@ equal_sequences(FjRegistry *registry, PyObject *a, PyObject *b, Py_ssize_t first
 
 /* Whether two tuples, two frozensets or two Frozen are equal. */
 static int
-equal_elements(FjRegistry *registry, PyObject *a, PyObject *b, Rule rule)
+equal_elements(FjRegistry *registry, PyObject *a, PyObject *b, FjStaticRule rule)
 {
     int frozen = Py_TYPE(a) == registry->state->frozen;
     if (frozen && PyTuple_GET_ITEM(a, 0) != PyTuple_GET_ITEM(b, 0)) {
         return 0;
     }
-    if (frozen && is_identity(registry, a)) {
-        return is_identity(registry, b) && PyTuple_GET_ITEM(a, 1) == PyTuple_GET_ITEM(b, 1);
+    if (frozen && fj_static_is_identity(registry, a)) {
+        return fj_static_is_identity(registry, b) &&
+               PyTuple_GET_ITEM(a, 1) == PyTuple_GET_ITEM(b, 1);
     }
     PyObject *x = contents(a, rule);
     PyObject *y = x == NULL ? NULL : contents(b, rule); /* may run Python code */
     int result = y == NULL ? -1 : PyTuple_GET_SIZE(x) == PyTuple_GET_SIZE(y);
     if (result > 0) {
-        result = rule == SET || (frozen && is_set(a))
+        result = rule == FJ_SET_ITEMS || (frozen && is_set(a))
                      ? equal_sets(registry, x, y, frozen)
                      : equal_sequences(registry, x, y, frozen);
     }
@@ -671,7 +608,7 @@ equal_elements(FjRegistry *registry, PyObject *a, PyObject *b, Rule rule)
 }
 
 static int
-equal_compound(FjRegistry *registry, PyObject *a, PyObject *b, Rule rule)
+equal_compound(FjRegistry *registry, PyObject *a, PyObject *b, FjStaticRule rule)
 {
     if (Py_EnterRecursiveCall(" while comparing static values")) {
         return -1;
@@ -691,36 +628,22 @@ fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b)
     if (type != Py_TYPE(b)) {
         return 0;
     }
-    Rule rule = rule_of(registry, type);
+    FjStaticRule rule = fj_static_rule(registry, type);
     switch (rule) {
-    case BY_IDENTITY:
+    case FJ_BY_IDENTITY:
         return 0;
-    case FLOAT:
+    case FJ_FLOAT_BITS:
         return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
-    case COMPLEX: {
+    case FJ_COMPLEX_BITS: {
         Py_complex x = ((PyComplexObject *)a)->cval, y = ((PyComplexObject *)b)->cval;
         return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
     }
-    case TUPLE:
-    case SET:
+    case FJ_TUPLE_ITEMS:
+    case FJ_SET_ITEMS:
         return equal_compound(registry, a, b, rule);
-    case BY_VALUE:
+    case FJ_BY_VALUE:
         return PyObject_RichCompareBool(a, b, Py_EQ);
     default:
         return fj_take_truth(PyObject_RichCompare(a, b, Py_EQ));
     }
-}
-
-int
-fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
-{
-    if (a == b) {
-        return 1;
-    }
-    PyObject *x = fj_static_freeze(registry, a, 1);
-    PyObject *y = x == NULL ? NULL : fj_static_freeze(registry, b, 1);
-    int same = y == NULL ? -1 : fj_static_equal(registry, x, y);
-    Py_XDECREF(x);
-    Py_XDECREF(y);
-    return same;
 }

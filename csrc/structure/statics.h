@@ -55,6 +55,9 @@ PyObject *fj_static_freeze(FjRegistry *registry, PyObject *value, int field);
 /* A new frozen value that is equal only to another one made from the same object. */
 PyObject *fj_static_identity(FjState *state, PyObject *value);
 
+/* Whether fj_static_identity made a Frozen.  The object is its second item. */
+int fj_static_is_identity(const FjRegistry *registry, PyObject *frozen);
+
 /* (P) The hash of a frozen value.  0, or -1 with an error. */
 int fj_static_hash(FjRegistry *registry, PyObject *frozen, Py_hash_t *hash);
 
@@ -62,9 +65,5 @@ int fj_static_hash(FjRegistry *registry, PyObject *frozen, Py_hash_t *hash);
  * their hashes too if they may have been frozen at different times: an object with an __eq__
  * of its own may be in both, and may have changed in between. */
 int fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b);
-
-/* (P) Whether two values, both of which count as fields, are equal now: 1, 0, or -1 with an
- * error. */
-int fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b);
 
 #endif

@@ -29,7 +29,8 @@ fj_structure_new(FjRegistry *registry)
     self->all_leaves = self->open_leaves = 0;
     self->static_leaves = NULL;
     self->paths = NULL;
-    self->every_leaf = self->has_bare = self->may_run_python = self->hashed = 0;
+    self->every_leaf = self->may_run_python = self->hashed = 0;
+    self->untaken = 0;
     self->hash = 0;
     self->weakrefs = NULL;
     return self;
@@ -251,6 +252,50 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value,
     }
     Py_XDECREF(was);
     return is_still_static(self, node, same);
+}
+
+/* Contents that are taken once more are those of a value that other equal objects were put in.
+ * Where that goes on, they are not worth it. */
+#define MOST_TAKINGS 8
+
+/* Whether the node counts among FjStructure.untaken as long as it has no contents. */
+static int
+is_counted(const FjNode *node)
+{
+    return !(node->flags & FJ_NODE_INERT) &&
+           (node->code == FJ_STATIC || (node->flags & FJ_NODE_ITSELF));
+}
+
+int
+fj_structure_take_contents(FjStructure *self, const FjNode *node)
+{
+    FjNodeInfo *info = &self->info[node - self->nodes];
+    PyObject *value = fj_structure_value(node);
+    if (!self->hashed || info->takings >= MOST_TAKINGS || cached_copy(self, node) == NULL ||
+        (node->flags & FJ_NODE_PER_INSTANCE)) {
+        return 0;
+    }
+    FjContents *contents;
+    info->takings++;
+    if (fj_contents_take(self->registry, value, &contents) < 0) {
+        return -1;
+    }
+    if (contents == NULL) {
+        info->takings = MOST_TAKINGS;
+        return 0;
+    }
+    /* Taking them may have run Python code, and so may this. */
+    int same = is_unchanged(self, node, cached_copy(self, node));
+    if (same > 0 && fj_contents_are_same(contents)) {
+        FjContents *before = info->contents;
+        info->contents = contents;
+        self->untaken -= before == NULL && is_counted(node);
+        contents = before;
+    }
+    PyObject *exception = fj_compat_take_exception(); /* none is set while objects are freed */
+    fj_contents_free(contents);
+    fj_compat_give_exception(exception);
+    return same < 0 ? -1 : 0;
 }
 
 /* (P) Whether the values of the nodes `i` are equal.  1, 0, or -1 with an error.

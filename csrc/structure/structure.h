@@ -59,7 +59,7 @@
  * 13  ARRAY         0                                                  14
  * 14  MISSING       0                                                  15
  *
- *     count = 15, all_leaves = open_leaves = 4, static_leaves = NULL, may_run_python = 1
+ *     count = 15, all_leaves = open_leaves = 4, static_leaves = NULL, untaken = 1
  *
  * Order.  A node comes before its children, and the whole subtree of a child comes before the
  * next child.  flatten.c, match.c and build.c walk a tree in this order, so they go through
@@ -78,7 +78,9 @@
  * fj_structure_hash, which fills in the column `hash`, freezes it: `cached` is a copy of the
  * contents at that moment, and the hash is the hash of that copy.  Later comparisons use the
  * copy.  The keys of a dict and the aux data of a CUSTOM node are treated in the same way.
- * may_run_python is set because comparing lists may run the __eq__ of their items.
+ * `untaken` counts it because comparing lists may run the __eq__ of their items.  The first
+ * match that finds the list equal takes its contents (contents.h), which are compared from
+ * then on, by addresses; 8 and 4 are INERT.
  *
  * Constant tuples.  The tuple (2, 3) holds nothing but inert statics, so it can never change.
  * Its node keeps the tuple itself in `aux`: where match.c meets this very object, it skips the
@@ -148,6 +150,7 @@
 #define FJ_STRUCTURE_H
 
 #include "base/common.h"
+#include "structure/contents.h"
 #include "structure/registry.h"
 #include "structure/statics.h"
 
@@ -159,8 +162,7 @@ enum {
                            * int, so that comparing it with another such key runs no code */
     FJ_NODE_WRAPPER = 4,  /* MODULE: it counts as a wrapper (fj_fields_is_wrapper), whose
                            * attributes are children, after the fields */
-    FJ_NODE_BARE = 4,     /* STATIC: not INERT, but the object in `aux` always equals itself as
-                           * long as it is of the class in FjNodeInfo.type and bare (statics.h) */
+    FJ_NODE_ITSELF = 4,   /* CUSTOM: it has no children, and its aux data is the node itself */
     FJ_NODE_FIELD = 8,    /* STATIC: not a leaf, so it need not be hashable, see statics.h */
     FJ_NODE_IDENTITY = 8, /* MODULE, OBJECT, CUSTOM: it has a number, see Sharing */
     FJ_NODE_LEAVES = 16,  /* TUPLE, LIST: all children are leaves, and have no nodes */
@@ -176,7 +178,7 @@ enum {
  *   ----                    ---                            ---------------  -----
  *   ARRAY, NONE, MISSING    -                              -                -
  *   REF                     the number, an int             -                of the number
- *   STATIC                  the value                      - (BARE: class)  of the value
+ *   STATIC                  the value                      -                of the value
  *   TUPLE                   the tuple if it is constant    -                -
  *   LIST                    -                              -                -
  *   DICT, ORDERED_DICT,
@@ -213,9 +215,14 @@ typedef struct {
      *   fj_structure_value returns (statics.h), if freezing it made a copy. */
     PyObject *cached;
 
+    /* STATIC, CUSTOM: the contents (contents.h) of the value that fj_structure_value returns,
+     * while they are those that were hashed; NULL if none have been taken. */
+    FjContents *contents;
+
     Py_hash_t hash;       /* see FjNode; 0 until the Structure has been hashed */
     uint32_t subtree_end; /* the index of the first node after the subtree; 0 until the node
                            * has been closed (fj_structure_close) */
+    uint8_t takings;      /* how often the contents have been taken */
 } FjNodeInfo;
 
 /* The kind of a NAMEDTUPLE, MODULE or OBJECT node; borrowed. */
@@ -249,7 +256,7 @@ typedef struct {
 
 /* A Structure does not change after flatten.c has made it and, where there is a filter,
  * fj_tree_make_static has set its static leaves.  Only cached results are added to it:
- * `hashed`, `hash`, `paths`, FjNodeInfo.hash and FjNodeInfo.cached. */
+ * `hashed`, `hash`, `paths`, `untaken`, FjNodeInfo.hash, .cached, .contents and .takings. */
 struct FjStructure {
     PyObject_HEAD FjRegistry *registry; /* owned */
     FjNode *nodes;
@@ -263,10 +270,12 @@ struct FjStructure {
     PyObject **static_leaves;
     PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
     int every_leaf;  /* made by fj_flatten_leaves, for which every leaf is an array */
-    int has_bare;    /* there is a STATIC node with FJ_NODE_BARE */
-    int may_run_python;      /* there is a node whose match runs Python code: a STATIC that is
-                              * neither immutable nor BARE, a CUSTOM, an OBJECT whose fields are not
-                              * plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS */
+    int may_run_python; /* there is a node whose match always runs Python code: a STATIC with
+                         * PER_INSTANCE, a CUSTOM without ITSELF, an OBJECT whose fields are
+                         * not plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS
+                         */
+    uint32_t untaken;   /* the number of nodes whose match runs Python code because their
+                         * value, which is not INERT, has no contents yet */
     uint32_t num_identities; /* the number of nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* the number of REF nodes */
     FjRef *refs;             /* NULL if there are none */
@@ -291,12 +300,20 @@ fj_node_number(const FjNode *node)
         node->aux); /* which add_ref in flatten.c has made */
 }
 
-/* Whether the value of a node with FJ_NODE_BARE is as it was.  Runs no Python code. */
+/* Whether matching a tree with the Structure certainly runs Python code. */
 static inline int
-fj_structure_is_bare(const FjStructure *structure, const FjNode *node)
+fj_structure_runs_python(const FjStructure *structure)
 {
-    return Py_TYPE(node->aux) == fj_structure_info(structure, node)->type &&
-           fj_static_is_bare(structure->registry, node->aux);
+    return structure->may_run_python || structure->untaken > 0;
+}
+
+/* Whether the value of a node has contents, and they are as they were when it was hashed.
+ * Runs no Python code. */
+static inline int
+fj_structure_is_same(const FjStructure *structure, const FjNode *node)
+{
+    const FjContents *contents = fj_structure_info(structure, node)->contents;
+    return contents != NULL && fj_contents_are_same(contents);
 }
 
 /* The first node after the subtree of `node`. */
@@ -376,6 +393,10 @@ PyObject *fj_structure_value(const FjNode *node);
  * now.  1, 0, or -1 with an error. */
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value,
                      PyObject *frozen);
+
+/* (P) Takes the contents of the node's value, if that has contents and still equals what was
+ * hashed, so that fj_structure_is_same says so from now on.  0, or -1 with an error. */
+int fj_structure_take_contents(FjStructure *structure, const FjNode *node);
 
 /* (P) The key of a child of the node at `index`: a str for a name (a parameter or a field),
  * (key,) for an item, None where a path leaves the step out.  A new reference. */

@@ -30,6 +30,10 @@ structure_traverse(PyObject *op, visitproc visit, void *arg)
         Py_VISIT(self->info[i].type);
         Py_VISIT(self->info[i].cached);
         Py_VISIT(self->nodes[i].aux);
+        int result = fj_contents_traverse(self->info[i].contents, visit, arg);
+        if (result != 0) {
+            return result;
+        }
     }
     return 0;
 }
@@ -45,6 +49,7 @@ structure_dealloc(PyObject *op)
         Py_XDECREF(self->info[i].type);
         Py_XDECREF(self->info[i].cached);
         Py_XDECREF(self->nodes[i].aux);
+        fj_contents_free(self->info[i].contents);
     }
     for (Py_ssize_t i = 0; self->static_leaves != NULL && i < self->all_leaves; i++) {
         Py_XDECREF(self->static_leaves[i]);

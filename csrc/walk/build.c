@@ -526,6 +526,11 @@ build_container(Build *b)
         return Py_NewRef(b->numbered[fj_node_number(node)]);
     case FJ_MISSING:
         return Py_NewRef(b->missing);
+    case FJ_CUSTOM:
+        if (node->flags & FJ_NODE_ITSELF) {
+            return Py_NewRef(fj_structure_value(node));
+        }
+        break;
     case FJ_TUPLE:
         if (node->aux != NULL) { /* a tuple that can never change, shared by all trees */
             b->next = fj_structure_skip(b->structure, node);
@@ -613,7 +618,8 @@ fj_build_calls_classes(const FjStructure *structure)
     for (uint32_t i = 0; i < structure->count; i++) {
         const FjNode *node = &structure->nodes[i];
         FjNodeKind *kind = fj_node_kind(node);
-        if (node->code == FJ_CUSTOM || (node->code == FJ_NAMEDTUPLE && !kind->fill_directly) ||
+        if ((node->code == FJ_CUSTOM && !(node->flags & FJ_NODE_ITSELF)) ||
+            (node->code == FJ_NAMEDTUPLE && !kind->fill_directly) ||
             (node->code == FJ_OBJECT && kind->build != FJ_BUILD_PARTIAL && !is_filled(kind))) {
             return 1;
         }

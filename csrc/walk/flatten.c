@@ -59,22 +59,15 @@ add_nothing(Walk *w, FjKindCode code)
 static FJ_NOINLINE int
 add_mutable_static(Walk *w, PyObject *object, int flag)
 {
-    int immutable = 0, bare = 0;
-    if (flag != FJ_NODE_PER_INSTANCE) {
-        immutable = fj_static_is_immutable(registry_of(w), object);
-        bare = !immutable && fj_static_is_bare(registry_of(w), object);
-    }
+    int is_asked = flag == FJ_NODE_PER_INSTANCE;
+    int immutable = is_asked ? 0 : fj_static_is_immutable(registry_of(w), object);
     FjNode *node = immutable < 0 ? NULL : fj_structure_add(w->structure, FJ_STATIC, object);
     if (node == NULL) {
         return -1;
     }
-    node->flags =
-        (uint8_t)(flag | (immutable ? FJ_NODE_INERT : 0) | (bare ? FJ_NODE_BARE : 0));
-    if (bare) {
-        fj_structure_set_type(w->structure, Py_TYPE(object));
-        w->structure->has_bare = 1;
-    }
-    w->structure->may_run_python |= !immutable && !bare;
+    node->flags = (uint8_t)(flag | (immutable ? FJ_NODE_INERT : 0));
+    w->structure->may_run_python |= is_asked;
+    w->structure->untaken += !is_asked && !immutable;
     return 0;
 }
 
@@ -469,7 +462,7 @@ are_keys(PyObject *keys, Py_ssize_t count)
 }
 
 static int
-walk_custom(Walk *w, PyObject *object)
+walk_custom(Walk *w, PyObject *object, const FjNodeKind *kind)
 {
     int result = -1;
     PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *details = NULL;
@@ -498,12 +491,15 @@ walk_custom(Walk *w, PyObject *object)
     if (index < 0) {
         goto done;
     }
-    w->structure->may_run_python = 1;
     int immutable = fj_static_is_immutable(registry_of(w), aux);
     if (immutable < 0) {
         goto done;
     }
-    w->structure->nodes[index].flags |= immutable ? FJ_NODE_INERT : 0;
+    int is_itself = kind->is_itself && aux == object && PyTuple_GET_SIZE(children) == 0;
+    w->structure->nodes[index].flags |=
+        (uint8_t)((immutable ? FJ_NODE_INERT : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
+    w->structure->may_run_python |= !is_itself;
+    w->structure->untaken += is_itself && !immutable;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
         if (walk(w, PyTuple_GET_ITEM(children, i)) < 0) {
             goto done;
@@ -525,7 +521,7 @@ walk_described(Walk *w, PyObject *object, FjNodeKind *kind)
         return -1;
     }
     if (described == NULL) {
-        return walk_custom(w, object);
+        return walk_custom(w, object, kind);
     }
     int is_other = fj_fields_is_wrapper(object, described); /* has more or fewer attributes */
     int result = is_other < 0 ? -1
@@ -601,11 +597,11 @@ walk_container(Walk *w, PyObject *object, FjNodeKind *kind)
     case FJ_MODULE:
         return walk_module(w, object, kind);
     case FJ_OBJECT:
-        return holds ? walk_object(w, object, kind) : walk_custom(w, object);
+        return holds ? walk_object(w, object, kind) : walk_custom(w, object, kind);
     case FJ_DESCRIBED:
         return walk_described(w, object, kind);
     default:
-        return walk_custom(w, object);
+        return walk_custom(w, object, kind);
     }
 }
 

@@ -4,7 +4,8 @@
  * array when it meets it, and stops at the first difference.  There are two kinds of walk:
  *
  * python_free       The walk runs no Python code: every static (a leaf or field that is not an
- *                   array) is inert (statics.h), and every container is read directly.  So
+ *                   array) is inert (statics.h) or has contents (contents.h), and every
+ *                   container is read directly.  So
  *                   nothing can change or be freed during the walk, and borrowed references
  *                   are safe.  For the common containers nothing is allocated as long as the
  *                   buffer is large enough.  An object that cannot be compared without Python
@@ -15,7 +16,7 @@
  *                   the functions of custom nodes, and getattr for objects.  So it holds a
  * reference to each object that it looks at, and checks sizes again after each child.
  *
- * match_all starts with the python_free walk unless the Structure has `may_run_python` set.
+ * match_all starts with the python_free walk unless fj_structure_runs_python.
  * After NEEDS_PYTHON it starts over with the holds_references walk.
  *
  * A REF (Sharing in structure.h) matches any object.
@@ -70,15 +71,33 @@ match_array(Match *m, PyObject *object)
     return is_array;
 }
 
+/* Whether the node's own value is as it was when it was hashed, and the object is this value
+ * or equal to it, seen without freezing either.  FJ_MATCH_NO if that cannot be seen. */
+static int
+match_contents(Match *m, const FjNode *node, PyObject *object)
+{
+    PyObject *expected = fj_structure_value(node);
+    if (!fj_structure_is_same(m->structure, node)) {
+        return FJ_MATCH_NO;
+    }
+    if (object == expected) {
+        return FJ_MATCH_YES;
+    }
+    int same = fj_contents_equal(m->registry, expected, object, !m->holds_references);
+    /* Python code that has run may have changed the node's value. */
+    return same > 0 && !fj_structure_is_same(m->structure, node) ? FJ_MATCH_NO : same;
+}
+
 /* A static or aux data that is not inert may have changed in place, even if it is the same
- * object, so its frozen copy is compared with the Structure's.  A value with an __eq__ of its
- * own is its own frozen copy: a changed hash shows that it has changed. */
+ * object.  If its contents do not show that it has not, so its frozen copy is compared with
+ * the Structure's.  A value with an __eq__ of its own is its own frozen copy: a changed hash
+ * shows that it has changed. */
 static int
 match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
 {
-    if (node->code == FJ_STATIC && (node->flags & FJ_NODE_BARE) && object == node->aux &&
-        fj_structure_is_bare(m->structure, node)) {
-        return FJ_MATCH_YES;
+    int same = match_contents(m, node, object);
+    if (same != FJ_MATCH_NO) {
+        return same;
     }
     if (!m->holds_references) {
         return NEEDS_PYTHON;
@@ -91,7 +110,8 @@ match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
                      ? fj_structure_has(m->structure, node, object, frozen)
                      : FJ_MATCH_NO;
     Py_XDECREF(frozen);
-    return result;
+    return result > 0 && fj_structure_take_contents(m->structure, node) < 0 ? FJ_MATCH_ERROR
+                                                                            : result;
 }
 
 /* A static of an FJ_PER_INSTANCE type may have become an array, even if it is the same object.
@@ -499,6 +519,9 @@ match_container(Match *m, const FjNode *node, PyObject *object)
     case FJ_OBJECT:
         return match_object(m, node, object);
     case FJ_CUSTOM:
+        if (node->flags & FJ_NODE_ITSELF) {
+            return match_value(m, node, fj_structure_value(node), object, 1);
+        }
         return m->holds_references ? match_custom(m, node, object) : NEEDS_PYTHON;
     default:
         return match_dict(m, node, object);
@@ -599,7 +622,7 @@ match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
                .registry = structure->registry,
                .arrays = arrays,
                .next = first,
-               .holds_references = structure->may_run_python};
+               .holds_references = fj_structure_runs_python(structure)};
     for (;;) {
         int result = FJ_MATCH_YES;
         if (fj_compat_enter_frames(m.holds_references) < 0) {

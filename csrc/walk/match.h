@@ -25,7 +25,7 @@ typedef struct {
 /* Pushes the arrays of the arguments (or of the tree) and returns FJ_MATCH_YES if they have
  * exactly this Structure, which must have been hashed; otherwise leaves `arrays` unchanged.
  * The caller holds the objects and the Structure.  Runs Python code only if the Structure has
- * `may_run_python` set, or if the python_free walk of match.c cannot compare an object.
+ * fj_structure_runs_python, or if the python_free walk of match.c cannot compare an object.
  *
  * `captures` are `count` arguments that were found to have the Structure of their parameter.
  * If an argument is still the captured object, its arrays are pushed and it is not walked.  A

@@ -134,6 +134,12 @@ def hashable_mapping() -> Callable[[Mapping[Any, Any]], Any] | None:
     return found if isinstance(found, type) else None
 
 
+def contents(cls: type) -> tuple[str, ...] | None:
+    """Returns the names of the attributes that a value of the class consists of, if it is
+    `hashable_mapping`; None for other classes."""
+    return ("_mapping",) if cls is hashable_mapping() else None
+
+
 def immutable(cls: type) -> Callable[[Any], bool] | None:
     """Returns a function that tells whether nothing can change a value of the class; None if it is
     of another class than `hashable_mapping`.
@@ -144,9 +150,18 @@ def immutable(cls: type) -> Callable[[Any], bool] | None:
     return _owns_its_dict if cls is hashable_mapping() else None
 
 
+_INERT = frozenset({bool, int, str, type(None)})
+
+
 def _owns_its_dict(x: Any) -> bool:
-    """Whether nothing but the mapping refers to the dict that it keeps its items in."""
-    return type(x._mapping) is dict and _references(x) == _references(_Owner())
+    """Whether nothing but the mapping refers to the dict that it keeps its items in, and these
+    cannot change."""
+    return (
+        type(x._mapping) is dict
+        and _references(x) == _references(_Owner())
+        and _INERT.issuperset(map(type, x._mapping))
+        and _INERT.issuperset(map(type, x._mapping.values()))
+    )
 
 
 def _references(x: Any) -> int:

@@ -125,6 +125,26 @@ def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
     return unflatten if callable(unflatten) else None
 
 
+class _RegisteredStatic:
+    """A class that is registered by ``jax.tree_util.register_static``."""
+
+
+jax.tree_util.register_static(_RegisteredStatic)
+
+
+def is_registered_static(cls: type) -> bool:
+    """Whether a class was registered by ``jax.tree_util.register_static``: the functions are those
+    of JAX, which know nothing of the class.
+
+    Fallback: False, and the function is called for each instance.
+    """
+    functions = [
+        [getattr(f, "__code__", None) for f in (registered_flatten(c), registered_unflatten(c))]
+        for c in (cls, _RegisteredStatic)
+    ]
+    return None not in functions[0] and functions[0] == functions[1]
+
+
 def equinox() -> ModuleType | None:
     """Returns the module ``equinox`` if the program has imported it, otherwise None."""
     return sys.modules.get("equinox")

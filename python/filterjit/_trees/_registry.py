@@ -14,7 +14,7 @@ import jax.tree_util as jtu
 
 from .. import _core
 from .._base import _flax_compat, _jax_compat, _other_compat
-from ._static_keys import static_key
+from ._static_keys import immutable_of, static_contents, static_key
 
 _BUILTIN: dict[type, str] = {
     type(None): "none",
@@ -259,13 +259,14 @@ def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
 
 
 def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
-    """Returns that a class is flattened by the function that it is registered with."""
+    """Returns that a class is flattened by the function that it is registered with, and whether
+    that is the one of ``jax.tree_util.register_static``."""
     flatten = _jax_compat.registered_flatten(cls)
     if flatten is not None:
         parts: Any = flatten(x)
         if not (isinstance(parts, tuple) and _same_objects(parts[0], flatten_one_level(x)[0])):
             flatten = None
-    return "custom", _key_of(cls), flatten
+    return "custom", _key_of(cls), flatten, _jax_compat.is_registered_static(cls)
 
 
 def _key_of(cls: type) -> Any:
@@ -273,8 +274,12 @@ def _key_of(cls: type) -> Any:
     key = static_key(cls)
     if key is _core.identity or cls in _jax_compat.IMMUTABLE_TYPES:
         return key, True
-    immutable = _flax_compat.immutable(cls)
-    return key if immutable is None else (key, immutable)
+    contents = _flax_compat.contents(cls)
+    return (
+        key,
+        immutable_of(cls) or _flax_compat.immutable(cls),
+        static_contents(cls) if contents is None else contents,
+    )
 
 
 def _is_made_by_namedtuple(cls: Any) -> bool:

@@ -7,7 +7,8 @@ but the ``==`` of many types is coarser than that: a dataclass with 1 equals one
 The C core (``structure/statics.c``) knows the exact rule for a few built-in types. For any other
 type it asks `static_key`, once. The *key* of a type is a function from a value to what is compared
 in its place: its contents, which the core compares by the same rule, down to the built-in types.
-The core takes them on each call, so it notices that they were changed in place.
+The core takes them on each call, or looks whether they are the same objects, so it notices that
+they were changed in place.
 
 The table, in the order in which the rules are tried:
 
@@ -40,8 +41,12 @@ any other type                               its ``__eq__`` and its hash
 A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value of the last
 group that raises in ``__hash__`` is compared by identity.
 
-A member of an enum, a class, a sharding, mesh or ufunc of JAX, and the mapping in which Flax says of
-attributes whether they are data, are *immutable*: such a value is not compared with itself again.
+A member of an enum, a class, a sharding, mesh or ufunc of JAX, a dtype of NumPy's own, and the
+mapping in which Flax says of attributes whether they are data, are *immutable*: such a value is not
+compared with itself again. Lists, dicts, dataclasses, attrs classes, bound methods and PyTreeDefs,
+and an ``nnx.GraphDef``, which consists of such values, have *contents* (``structure/contents.h``):
+the core sees by addresses that a value has not changed, and compares two values field by field. It
+takes the keys only where it does not see that they are equal.
 
 *Attributes* are the ``__dict__`` and the slots of an instance, without the results of
 ``functools.cached_property``. An instance has *other memory* if a base in C, which is not in the
@@ -89,7 +94,8 @@ STANDARD_LIBRARY = sys.stdlib_module_names - {"__main__"}
 
 
 def _treedef_contents(treedef: Any) -> Any:
-    return treedef.node_data(), tuple(_treedef_contents(child) for child in treedef.children())
+    children = treedef.children()
+    return treedef.node_data(), tuple(map(_treedef_contents, children)) if children else ()
 
 
 def _dtype_contents(dtype: np.dtype[Any]) -> Any:
@@ -424,17 +430,23 @@ def _is_like_generated(function: Any) -> bool:
     )
 
 
-def _generated_key(cls: Any, definer: Any) -> Key | None:
-    """Returns the key of a class whose ``__eq__``, which `definer` has, was generated from fields;
-    None for other classes."""
+def _generated_fields(cls: Any, definer: Any) -> list[tuple[str, bool]] | None:
+    """Returns the fields of a class whose ``__eq__``, which `definer` has, was generated from them,
+    and whether it compares them; None for other classes."""
     function = definer.__dict__["__eq__"]
     if "__dataclass_fields__" in definer.__dict__ and _is_like_generated(function):
-        fields = [(f.name, f.compare) for f in dataclasses.fields(cls)]
-    elif "__attrs_attrs__" in definer.__dict__ and str(
+        return [(f.name, f.compare) for f in dataclasses.fields(cls)]
+    if "__attrs_attrs__" in definer.__dict__ and str(
         getattr(getattr(function, "__code__", None), "co_filename", "")
     ).startswith("<attrs generated"):
-        fields = [(f.name, bool(f.eq)) for f in cls.__attrs_attrs__]
-    else:
+        return [(f.name, bool(f.eq)) for f in cls.__attrs_attrs__]
+    return None
+
+
+def _generated_key(cls: Any, definer: Any) -> Key | None:
+    """Returns the key of a class whose ``__eq__`` was generated; None for other classes."""
+    fields = _generated_fields(cls, definer)
+    if fields is None:
         return None
     compared = _fields([name for name, compare in fields if compare])
     if definer is cls:
@@ -552,3 +564,33 @@ def static_key(cls: Any) -> Key | None:
         if attributes is not None and package in STANDARD_LIBRARY:
             return _or_identity(_both(attributes, _OwnEquality))
     return key
+
+
+# ---- what cannot change ----
+
+
+def _is_builtin_dtype(x: np.dtype[Any]) -> bool:
+    # One of NumPy or of ml_dtypes, of which there is one object for all. `names` and `__setstate__`
+    # change dtypes that a program has made.
+    return bool(x.isbuiltin) and x.metadata is None
+
+
+def immutable_of(cls: type) -> Callable[[Any], bool] | None:
+    """Returns a function that tells whether nothing can change what a value of the type is equal
+    to; None if that is not known of any value."""
+    return _is_builtin_dtype if issubclass(cls, np.dtype) else None
+
+
+def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
+    """Returns the names of attributes such that two values of the type are equal if these are.
+
+    The C core then reads them itself, and calls the key only where they differ. Returns True if
+    nothing changes a value itself, but perhaps what is in its key; None if neither is known.
+    """
+    if cls in (types.MethodType, jtu.PyTreeDef):
+        return True
+    definer = _definer_of_eq(cls)
+    fields = _generated_fields(cls, definer) if definer is cls else None
+    if fields is None or any(type(name) is not str for name, _ in fields):
+        return None
+    return tuple([name for name, compare in fields if compare])

@@ -14,11 +14,13 @@ from allocations_support import (
     STATIC,
     TREES,
     Box,
+    Contained,
     Elements,
     Key,
     Scenario,
     X,
     Y,
+    classify_with_contents,
     equals,
     expect,
     make_registry,
@@ -181,6 +183,23 @@ def keyed_types() -> Scenario:
     a, b = (core.flatten(registry, [Value(1), Linear(size=Value([2]))])[1] for _ in "ab")
     expected = hash(b)
     return lambda: (hash(a), a == b), lambda found: expect(found == (expected, True))
+
+
+@scenario
+def contents() -> Scenario:
+    registry = make_registry(classify=classify_with_contents)
+    value, other = (
+        [Contained(len, (1, [print])), {"k": Contained(2**70, None)}, Contained(1, 2)] for _ in "ab"
+    )
+    tree, equal = Linear(weight=X, size=value), Linear(weight=X, size=other)
+
+    def call() -> Any:
+        structure = core.flatten(registry, tree)[1]
+        hash(structure)
+        # The first match takes the contents.
+        return [testing.match(structure, x) for x in (tree, tree, equal)]
+
+    return call, equals([(X,), (X,), (X,)])
 
 
 @scenario

@@ -1,0 +1,697 @@
+/* The contents of static values; contents.h says what they are.
+ *
+ * Contents are an array of Groups, one for each object that can change, and an array of the
+ * references in these objects, one group after the other.
+ *
+ * Taking contents asks the registry for the kinds of types, which may call `classify` and the
+ * `immutable` of a kind.  The references of an object are copied before that runs, and the
+ * walk goes on with the copies; so whoever takes contents compares the value after that with
+ * what it is to be.  fj_contents_equal calls the keys and the __eq__ of values that have no
+ * contents, unless it is to be python_free.  It holds what it looks at, and checks sizes again
+ * after each item.  No other function runs Python code, but for finalizers.
+ */
+#include "structure/contents.h"
+
+#include "base/hash.h"
+#include "base/leafbuf.h"
+#include "base/table.h"
+#include "structure/fields.h"
+#include "structure/static_rule.h"
+#include "structure/statics.h"
+
+/* Where an object keeps its references. */
+typedef enum {
+    IN_LIST,
+    IN_DICT,
+    IN_SLOTS,   /* the attributes of FjNodeKind.contents, in slots side by side */
+    IN_FIELDS,  /* the same, anywhere else */
+    IN_NOTHING, /* the object is bare (statics.h) */
+} Place;
+
+/* Kept small: a check reads all groups. */
+typedef struct {
+    PyTypeObject *type; /* owned */
+    PyObject *object;   /* owned */
+    uint32_t size;      /* the number of references */
+    uint32_t layout;    /* IN_SLOTS, IN_FIELDS: the index of the kind in `layouts` */
+    uint32_t offset;    /* IN_SLOTS: where the first slot is in the object */
+    uint8_t place;      /* a Place */
+} Group;
+
+/* How many groups ahead of it a check fetches an object into the processor's cache. */
+#define AHEAD 8
+
+struct FjContents {
+    FjRegistry *registry; /* owned */
+    Group *groups;
+    Py_ssize_t num_groups, capacity;
+    FjLeafBuf held;
+    FjLeafBuf layouts; /* kinds with the fields of classes ... */
+    uint64_t versions; /* ... and the sum of their classes' versions, which only grow */
+    PyObject *room[2], *layouts_room[2];
+};
+
+/* ---- fields ---- */
+
+/* The kind of a type, borrowed; NULL if `classify` has not been called for it, or the registry
+ * has another key for it.  Runs no Python code. */
+static inline FjNodeKind *
+kind_of(FjRegistry *registry, PyTypeObject *type)
+{
+    return fj_static_registered_key(registry, type) != NULL
+               ? NULL
+               : fj_registry_cached_kind(registry, type);
+}
+
+/* The key of a value; a new reference, or NULL with an error. */
+static PyObject *
+key_of(const FjNodeKind *kind, PyObject *value)
+{
+    PyObject *function = Py_NewRef(kind->key);
+    PyObject *key = PyObject_CallOneArg(function, value);
+    Py_DECREF(function);
+    return key;
+}
+
+/* Whether the fields of `object` can be read in the place where they are stored, by
+ * fj_fields_peek_object. */
+static inline int
+view_fields(PyObject *object, const FjNodeKind *layout, FjFieldView *view)
+{
+    if (fj_fields_view_object(object, layout, view) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    return view->python_free || fj_compat_dict_is_unicode(view->dict);
+}
+
+/* Field `i` of an object: a new reference; NULL without an error if it is not where it is
+ * stored.  Runs no Python code. */
+static PyObject *
+read_field(PyObject *object, FjNodeKind *layout, Py_ssize_t i)
+{
+    FjFieldView view;
+    if (Py_TYPE(object) != layout->type || !fj_fields_are_plain(layout) ||
+        !view_fields(object, layout, &view)) {
+        return NULL;
+    }
+    return Py_XNewRef(fj_fields_peek_object(object, &view, layout, i));
+}
+
+/* ---- whether contents are the same ---- */
+
+/* It stops at the first difference, so that the compiler makes no vectors of the few slots
+ * that most objects have. */
+static inline int
+has_same_slots(PyObject *const *slots, PyObject *const *expected, Py_ssize_t size)
+{
+    for (Py_ssize_t i = 0; i < size; i++) {
+        if (slots[i] != expected[i]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static inline int
+has_same_fields(PyObject *object, FjNodeKind *layout, PyObject *const *expected)
+{
+    FjFieldView view;
+    Py_ssize_t count = fj_node_kind_fields(layout);
+    if (!view_fields(object, layout, &view)) {
+        return 0;
+    }
+    if (view.values != NULL && fj_fields_in_order(layout) && layout->in_dict == count) {
+        return has_same_slots(view.values, expected, count);
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (fj_fields_peek_object(object, &view, layout, i) != expected[i]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static inline int
+has_same_items(PyObject *list, PyObject *const *expected, Py_ssize_t size)
+{
+    return PyList_GET_SIZE(list) == size &&
+           (size == 0 || memcmp(((PyListObject *)list)->ob_item, expected,
+                                (size_t)size * sizeof(PyObject *)) == 0);
+}
+
+static int
+has_same_pairs(PyObject *dict, PyObject *const *expected, Py_ssize_t size)
+{
+    PyObject *key, *value;
+    Py_ssize_t position = 0, i = 0;
+    if (PyDict_GET_SIZE(dict) * 2 != size) {
+        return 0;
+    }
+    while (i < size && fj_compat_dict_next(dict, &position, &key, &value) &&
+           key == expected[i] && value == expected[i + 1]) {
+        i += 2;
+    }
+    return i == size;
+}
+
+/* Whether the object of a group still holds the references that were taken. */
+static inline int
+has_same_references(const FjContents *self, const Group *group, PyObject *const *expected)
+{
+    PyObject *object = group->object;
+    if (FJ_LIKELY(group->place == IN_SLOTS)) {
+        return has_same_slots((PyObject *const *)((char *)object + group->offset), expected,
+                              group->size);
+    }
+    switch (group->place) {
+    case IN_FIELDS:
+        return has_same_fields(object, (FjNodeKind *)self->layouts.items[group->layout],
+                               expected);
+    case IN_LIST:
+        return has_same_items(object, expected, group->size);
+    case IN_DICT:
+        return has_same_pairs(object, expected, group->size);
+    default:
+        return fj_static_is_bare(self->registry, object);
+    }
+}
+
+/* Whether the classes with fields are as they were, so that getattr still reads these. */
+static inline int
+has_same_classes(const FjContents *self)
+{
+    uint64_t versions = 0;
+    for (Py_ssize_t i = 0; i < self->layouts.count; i++) {
+        FjNodeKind *layout = (FjNodeKind *)self->layouts.items[i];
+        if (!fj_fields_are_plain(layout)) {
+            return 0;
+        }
+        versions += layout->plain_version;
+    }
+    return versions == self->versions;
+}
+
+int
+fj_contents_are_same(const FjContents *self)
+{
+    PyObject *const *expected = self->held.items;
+    const Group *end = self->groups + self->num_groups;
+    if (!has_same_classes(self)) {
+        return 0;
+    }
+    for (const Group *group = self->groups; group < end; group++) {
+        FJ_PREFETCH(group + AHEAD < end ? group[AHEAD].object : NULL);
+        if (FJ_UNLIKELY(Py_TYPE(group->object) != group->type ||
+                        !has_same_references(self, group, expected))) {
+            return 0;
+        }
+        expected += group->size;
+    }
+    return 1;
+}
+
+/* ---- taking contents ---- */
+
+typedef struct {
+    FjContents *contents;
+    FjTable seen; /* the containers that have been taken, by address */
+} Take;
+
+static int take(Take *t, PyObject *value);
+
+static int
+is_object(PyObject *value, const void *probe)
+{
+    return value == (const PyObject *)probe;
+}
+
+/* Starts the group of an object.  The references are pushed after it.  0, or -1 with an error.
+ */
+static int
+add_group(FjContents *self, PyObject *object, Place place, Py_ssize_t size)
+{
+    if (size > UINT32_MAX) {
+        return 0;
+    }
+    if (self->num_groups == self->capacity) {
+        Py_ssize_t capacity = self->capacity == 0 ? 8 : self->capacity * 2;
+        Group *groups = PyMem_Realloc(self->groups, (size_t)capacity * sizeof(Group));
+        if (groups == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        self->groups = groups;
+        self->capacity = capacity;
+    }
+    if (fj_leafbuf_reserve(&self->held, size) < 0) {
+        return -1;
+    }
+    self->groups[self->num_groups++] =
+        (Group){.type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object)),
+                .object = Py_NewRef(object),
+                .size = (uint32_t)size,
+                .place = (uint8_t)place};
+    return 1;
+}
+
+/* Takes `count` objects of which there are references in `held`, from `first` on.  1, 0 if one
+ * of them has no contents, or -1 with an error. */
+static int
+take_held(Take *t, Py_ssize_t first, Py_ssize_t count)
+{
+    int result = 1;
+    for (Py_ssize_t i = first; i < first + count && result > 0; i++) {
+        result = take(t, t->contents->held.items[i]); /* the array moves when it grows */
+    }
+    return result;
+}
+
+static int
+take_tuple(Take *t, PyObject *tuple)
+{
+    int result = 1;
+    if (Py_TYPE(tuple) == t->contents->registry->state->frozen) {
+        return fj_static_is_identity(t->contents->registry, tuple);
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple) && result > 0; i++) {
+        result = take(t, PyTuple_GET_ITEM(tuple, i));
+    }
+    return result;
+}
+
+static int
+take_frozenset(Take *t, PyObject *set)
+{
+    if (!PyFrozenSet_CheckExact(set)) {
+        return 0;
+    }
+    PyObject *items = fj_tuple_of(set);
+    int result = items == NULL ? -1 : take_tuple(t, items);
+    Py_XDECREF(items);
+    return result;
+}
+
+static int
+take_list(Take *t, PyObject *list)
+{
+    FjContents *self = t->contents;
+    Py_ssize_t size = PyList_GET_SIZE(list);
+    int result = add_group(self, list, IN_LIST, size);
+    if (result <= 0) {
+        return result;
+    }
+    Py_ssize_t first = self->held.count;
+    return fj_leafbuf_extend(&self->held, ((PyListObject *)list)->ob_item, size) < 0
+               ? -1
+               : take_held(t, first, size);
+}
+
+static int
+take_dict(Take *t, PyObject *dict)
+{
+    FjContents *self = t->contents;
+    PyObject *key, *value;
+    Py_ssize_t size = PyDict_GET_SIZE(dict) * 2, position = 0;
+    int result = add_group(self, dict, IN_DICT, size);
+    if (result <= 0) {
+        return result;
+    }
+    Py_ssize_t first = self->held.count;
+    while (fj_compat_dict_next(dict, &position, &key, &value)) {
+        if (fj_leafbuf_push(&self->held, key) < 0 || fj_leafbuf_push(&self->held, value) < 0) {
+            return -1;
+        }
+    }
+    return take_held(t, first, size);
+}
+
+/* Keeps a reference to a layout: its index in `layouts`, or -1 with an error. */
+static Py_ssize_t
+hold_layout(FjContents *self, FjNodeKind *layout)
+{
+    for (Py_ssize_t i = 0; i < self->layouts.count; i++) {
+        if (self->layouts.items[i] == (PyObject *)layout) {
+            return i;
+        }
+    }
+    self->versions += layout->plain_version;
+    return fj_leafbuf_push(&self->layouts, (PyObject *)layout) < 0 ? -1
+                                                                   : self->layouts.count - 1;
+}
+
+/* Whether all fields are in slots, one after the other. */
+static int
+are_side_by_side(const FjNodeKind *layout)
+{
+    Py_ssize_t count = fj_node_kind_fields(layout);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (layout->offsets[i] == 0 ||
+            layout->offsets[i] != layout->offsets[0] + i * (Py_ssize_t)sizeof(PyObject *)) {
+            return 0;
+        }
+    }
+    return count > 0;
+}
+
+static int
+take_fields(Take *t, PyObject *object, FjNodeKind *layout)
+{
+    FjContents *self = t->contents;
+    FjFieldView view;
+    Py_ssize_t size = fj_node_kind_fields(layout);
+    if (Py_TYPE(object) != layout->type || !fj_fields_are_plain(layout) ||
+        layout->plain_version == 0 || !view_fields(object, layout, &view)) {
+        return 0;
+    }
+    Place place = are_side_by_side(layout) ? IN_SLOTS : IN_FIELDS;
+    Py_ssize_t index = hold_layout(self, layout);
+    int result = index < 0 ? -1 : add_group(self, object, place, size);
+    if (result <= 0) {
+        return result;
+    }
+    Group *group = &self->groups[self->num_groups - 1];
+    group->layout = (uint32_t)index;
+    group->offset = place == IN_SLOTS ? (uint32_t)layout->offsets[0] : 0;
+    Py_ssize_t first = self->held.count;
+    for (Py_ssize_t i = 0; i < size; i++) {
+        PyObject *value = fj_fields_peek_object(object, &view, layout, i);
+        if (value == NULL || fj_leafbuf_push(&self->held, value) < 0) {
+            return value == NULL ? 0 : -1;
+        }
+    }
+    return take_held(t, first, size);
+}
+
+/* Takes the contents of the key of a value that cannot change itself; steals the key, where
+ * NULL is an error that is passed on. */
+static int
+take_key(Take *t, PyObject *key)
+{
+    int result = key == NULL ? -1 : take(t, key);
+    Py_XDECREF(key);
+    return result;
+}
+
+static int
+take_by_type(Take *t, PyObject *value)
+{
+    FjContents *self = t->contents;
+    FjRegistry *registry = self->registry;
+    if (fj_static_registered_key(registry, Py_TYPE(value)) != NULL) {
+        return 0;
+    }
+    int immutable = fj_static_is_immutable(registry, value);
+    if (immutable != 0) {
+        return immutable;
+    }
+    if (fj_static_is_bare(registry, value)) {
+        return add_group(self, value, IN_NOTHING, 0) < 0 ? -1 : take_tuple(t, value);
+    }
+    FjNodeKind *kind = kind_of(registry, Py_TYPE(value));
+    if (kind == NULL || (kind->contents == NULL && !kind->key_is_contents)) {
+        return 0;
+    }
+    Py_INCREF(kind);
+    int result = kind->contents != NULL ? take_fields(t, value, kind->contents)
+                                        : take_key(t, key_of(kind, value));
+    Py_DECREF(kind);
+    return result;
+}
+
+/* Takes the contents of a container that has not been taken yet. */
+static int
+take_container(Take *t, PyObject *value, FjStaticRule rule)
+{
+    switch (rule) {
+    case FJ_TUPLE_ITEMS:
+        return take_tuple(t, value);
+    case FJ_SET_ITEMS:
+        return take_frozenset(t, value);
+    case FJ_LIST_ITEMS:
+        return take_list(t, value);
+    case FJ_DICT_ITEMS:
+        return take_dict(t, value);
+    default:
+        return take_by_type(t, value);
+    }
+}
+
+/* 1, 0 if the value has no contents, or -1 with an error.  The caller holds the value. */
+static int
+take(Take *t, PyObject *value)
+{
+    FjStaticRule rule = fj_static_rule(t->contents->registry, Py_TYPE(value));
+    if (fj_static_rule_is_inert(rule)) {
+        return 1;
+    }
+    Py_hash_t hash = (Py_hash_t)fj_hash_address(value);
+    PyObject *found;
+    int seen = fj_table_find(&t->seen, hash, is_object, value, &found);
+    if (seen != 0) {
+        Py_XDECREF(seen > 0 ? found : NULL);
+        return seen;
+    }
+    if (fj_table_add(&t->seen, hash, value) < 0) {
+        return -1;
+    }
+    if (Py_EnterRecursiveCall(" while looking at a static value")) {
+        PyErr_Clear();
+        return 0;
+    }
+    int result = take_container(t, value, rule);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+int
+fj_contents_take(FjRegistry *registry, PyObject *value, FjContents **contents)
+{
+    *contents = NULL;
+    FjContents *self = PyMem_Calloc(1, sizeof(FjContents));
+    if (self == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
+    fj_leafbuf_init(&self->held, self->room, 2);
+    fj_leafbuf_init(&self->layouts, self->layouts_room, 2);
+    Take t = {.contents = self};
+    int result = take(&t, value);
+    PyObject *exception = fj_compat_take_exception(); /* none is set while objects are freed */
+    fj_table_clear(&t.seen);
+    if (result > 0) {
+        *contents = self;
+        return 0;
+    }
+    fj_contents_free(self);
+    fj_compat_give_exception(exception);
+    return result;
+}
+
+void
+fj_contents_free(FjContents *self)
+{
+    if (self != NULL) {
+        for (Py_ssize_t i = 0; i < self->num_groups; i++) {
+            Py_DECREF(self->groups[i].type);
+            Py_DECREF(self->groups[i].object);
+        }
+        fj_leafbuf_clear(&self->held);
+        fj_leafbuf_clear(&self->layouts);
+        PyMem_Free(self->groups);
+        Py_DECREF(self->registry);
+        PyMem_Free(self);
+    }
+}
+
+int
+fj_contents_traverse(const FjContents *self, visitproc visit, void *arg)
+{
+    for (Py_ssize_t i = 0; self != NULL && i < self->num_groups; i++) {
+        Py_VISIT(self->groups[i].type);
+        Py_VISIT(self->groups[i].object);
+    }
+    for (Py_ssize_t i = 0; self != NULL && i < self->held.count; i++) {
+        Py_VISIT(self->held.items[i]);
+    }
+    for (Py_ssize_t i = 0; self != NULL && i < self->layouts.count; i++) {
+        Py_VISIT(self->layouts.items[i]);
+    }
+    if (self != NULL) {
+        Py_VISIT(self->registry);
+    }
+    return 0;
+}
+
+/* ---- equality ---- */
+
+/* (P) Whether the frozen copies of two values are equal.  1, 0, or -1 with an error. */
+static int
+equal_frozen(FjRegistry *registry, PyObject *a, PyObject *b)
+{
+    PyObject *x = fj_static_freeze(registry, a, 1);
+    PyObject *y = x == NULL ? NULL : fj_static_freeze(registry, b, 1);
+    int same = y == NULL ? -1 : fj_static_equal(registry, x, y);
+    Py_XDECREF(x);
+    Py_XDECREF(y);
+    return same;
+}
+
+/* fj_contents_equal for items, of which the references are stolen.  NULL is not equal to
+ * anything. */
+static int
+equal_stolen(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
+{
+    int same = a == NULL || b == NULL ? 0 : fj_contents_equal(registry, a, b, python_free);
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    return same;
+}
+
+static int
+equal_tuples(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
+{
+    int same = PyTuple_GET_SIZE(a) == PyTuple_GET_SIZE(b);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a) && same > 0; i++) {
+        same = fj_contents_equal(registry, PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i),
+                                 python_free);
+    }
+    return same;
+}
+
+static int
+equal_lists(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
+{
+    int same = PyList_GET_SIZE(a) == PyList_GET_SIZE(b);
+    for (Py_ssize_t i = 0; same > 0 && i < PyList_GET_SIZE(a); i++) {
+        same = PyList_GET_SIZE(a) != PyList_GET_SIZE(b)
+                   ? 0
+                   : equal_stolen(registry, Py_NewRef(PyList_GET_ITEM(a, i)),
+                                  Py_NewRef(PyList_GET_ITEM(b, i)), python_free);
+    }
+    return same > 0 ? PyList_GET_SIZE(a) == PyList_GET_SIZE(b) : same;
+}
+
+static int
+equal_dicts(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
+{
+    PyObject *key, *value, *other_key, *other;
+    Py_ssize_t size = PyDict_GET_SIZE(a), at = 0, other_at = 0;
+    int same = PyDict_GET_SIZE(b) == size;
+    for (Py_ssize_t i = 0; i < size && same > 0; i++) {
+        if (PyDict_GET_SIZE(a) != size || PyDict_GET_SIZE(b) != size ||
+            !fj_compat_dict_next(a, &at, &key, &value) ||
+            !fj_compat_dict_next(b, &other_at, &other_key, &other)) {
+            return 0;
+        }
+        Py_INCREF(value);
+        Py_INCREF(other);
+        same = equal_stolen(registry, Py_NewRef(key), Py_NewRef(other_key), python_free);
+        if (same > 0) {
+            same = fj_contents_equal(registry, value, other, python_free);
+        }
+        Py_DECREF(value);
+        Py_DECREF(other);
+    }
+    return same > 0 ? PyDict_GET_SIZE(a) == size && PyDict_GET_SIZE(b) == size : same;
+}
+
+/* Whether all fields are equal; 0 also where one cannot be read. */
+static int
+equal_fields(FjRegistry *registry, PyObject *a, PyObject *b, FjNodeKind *layout,
+             int python_free)
+{
+    int same = 1;
+    for (Py_ssize_t i = 0; i < fj_node_kind_fields(layout) && same > 0; i++) {
+        same = equal_stolen(registry, read_field(a, layout, i), read_field(b, layout, i),
+                            python_free);
+    }
+    return same > 0 ? Py_TYPE(a) == layout->type && fj_fields_are_plain(layout) : same;
+}
+
+/* Whether the key of `b` equals `key`, which is stolen; NULL is an error that is passed on. */
+static int
+equal_keys(FjRegistry *registry, PyObject *key, const FjNodeKind *kind, PyObject *b)
+{
+    PyObject *other = key == NULL ? NULL : key_of(kind, b);
+    if (other == NULL) {
+        Py_XDECREF(key);
+        return -1;
+    }
+    return equal_stolen(registry, key, other, 0);
+}
+
+static int
+equal_by_type(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
+{
+    int same;
+    FjNodeKind *kind = kind_of(registry, Py_TYPE(a));
+    if (kind == NULL || (kind->contents == NULL && !kind->key_is_contents)) {
+        return python_free ? 0 : equal_frozen(registry, a, b);
+    }
+    Py_INCREF(kind);
+    if (kind->contents != NULL) {
+        same = equal_fields(registry, a, b, kind->contents, python_free);
+    }
+    else {
+        same = python_free ? 0 : equal_keys(registry, key_of(kind, a), kind, b);
+    }
+    Py_DECREF(kind);
+    return same;
+}
+
+/* fj_contents_equal for two objects of one type, which are not inert. */
+static int
+equal_containers(FjRegistry *registry, PyObject *a, PyObject *b, FjStaticRule rule,
+                 int python_free)
+{
+    switch (rule) {
+    case FJ_TUPLE_ITEMS:
+        if (Py_TYPE(a) == registry->state->frozen) {
+            return fj_static_is_identity(registry, a) && fj_static_equal(registry, a, b);
+        }
+        return equal_tuples(registry, a, b, python_free);
+    case FJ_LIST_ITEMS:
+        return equal_lists(registry, a, b, python_free);
+    case FJ_DICT_ITEMS:
+        return equal_dicts(registry, a, b, python_free);
+    case FJ_SET_ITEMS:
+        return python_free ? 0 : equal_frozen(registry, a, b);
+    default:
+        return equal_by_type(registry, a, b, python_free);
+    }
+}
+
+int
+fj_contents_equal(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
+{
+    PyTypeObject *type = Py_TYPE(a);
+    if (a == b) {
+        return 1;
+    }
+    if (type != Py_TYPE(b)) {
+        return 0;
+    }
+    FjStaticRule rule = fj_static_rule(registry, type);
+    if (fj_static_rule_is_inert(rule)) {
+        return fj_static_equal(registry, a, b);
+    }
+    if (Py_EnterRecursiveCall(" while comparing static values")) {
+        PyErr_Clear(); /* freezing the values raises it again, if they are too deep for that */
+        return 0;
+    }
+    int same = equal_containers(registry, a, b, rule, python_free);
+    Py_LeaveRecursiveCall();
+    return same;
+}
+
+int
+fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
+{
+    if (a == b) {
+        return 1;
+    }
+    int same = fj_contents_equal(registry, a, b, 0);
+    return same != 0 ? same : equal_frozen(registry, a, b);
+}

@@ -1,0 +1,368 @@
+"""Statics whose contents are compared by address: what changes in them is noticed."""
+
+import collections
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_support import (
+    Array,
+    Box,
+    Keyed,
+    Linear,
+    Value,
+    classify,
+    core,
+    make_registry,
+    testing,
+)
+from statics_support import MyStr
+
+
+class Pair:
+    """Compared by `a` and `b`."""
+
+    def __init__(self, a: Any, b: Any = None) -> None:
+        self.a, self.b = a, b
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pair) and bool(self.a == other.a and self.b == other.b)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class Slotted:
+    """The same, in slots."""
+
+    __slots__ = ("a", "b")
+
+    def __init__(self, a: Any, b: Any = None) -> None:
+        self.a, self.b = a, b
+
+    __eq__, __hash__ = Pair.__eq__, Pair.__hash__
+
+
+class Mixed(Slotted):
+    """In slots, but not side by side, with a ``__dict__``."""
+
+    __slots__ = ("__dict__", "between", "c")
+
+
+class Shell:
+    """Cannot change, but what is in its key can."""
+
+    def __init__(self, inside: Any, hook: Callable[[], Any] | None = None) -> None:
+        self.inside, self.hook = inside, hook
+
+    __eq__, __hash__ = Pair.__eq__, Pair.__hash__
+
+
+calls: list[Any] = []
+
+
+def key(x: Any) -> Any:
+    calls.append(x)
+    return x.a, x.b
+
+
+def shell_key(x: Any) -> Any:
+    if x.hook is not None:
+        x.hook()
+    return x.inside
+
+
+class Named(collections.namedtuple("Named", "a b")):
+    """Has a ``__dict__``."""
+
+
+def classify_pairs(cls: type, x: Any) -> Any:
+    if issubclass(cls, (Pair, Slotted)):
+        return "static", (key, None, ("a", "b"))
+    if cls is Shell:
+        return "static", (shell_key, None, True)
+    if cls is Keyed:
+        return "static", (lambda x: x.key, lambda x: x.key == "immutable")
+    if cls is Named:
+        return "static", lambda x: (tuple(x), sorted(vars(x).items()))
+    return classify(cls, x)
+
+
+@pytest.fixture
+def registry() -> Any:
+    return make_registry(classify=classify_pairs)
+
+
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "static field": lambda value: Linear(weight=X, size=value),
+    "aux data": lambda value: Box([X], aux=value),
+    "many": lambda value: [Linear(weight=X, size=value) for _ in range(20)],
+}
+X = Array()
+
+
+@pytest.fixture(params=PLACES.values(), ids=PLACES)
+def place(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def matches(structure: Any, tree: Any) -> bool:
+    return testing.match(structure, tree) is not None
+
+
+def seen(registry: Any, tree: Any) -> Any:
+    """The Structure of a tree, which has matched it, so that contents have been taken."""
+    structure = core.flatten(registry, tree)[1]
+    hash(structure)
+    for _ in range(3):
+        assert matches(structure, tree)
+    return structure
+
+
+@pytest.mark.parametrize("make", [Pair, Slotted, Mixed, lambda *x: [*x], lambda *x: Shell([*x])])
+def test_no_key_is_asked_for(registry: Any, make: Any) -> None:
+    tree = Linear(size=make((1, make("text")), [make(2.0), {"k": make(None)}]))
+    structure = seen(registry, tree)
+    calls.clear()
+    assert matches(structure, tree)
+    again = Linear(size=make((1, make("".join("text"))), [make(2.0), {"k": make(None)}]))
+    assert matches(structure, again)
+    assert calls == []
+
+
+def set_item(holder: Any, item: Any) -> None:
+    holder[0] = item
+
+
+def set_key(holder: Any, value: Any) -> None:
+    holder["k"] = value
+
+
+def reorder(holder: Any, last: Any) -> None:
+    holder["k"] = holder.pop("k")
+
+
+def other_key(holder: Any, k: Any) -> None:
+    holder["l"] = holder.pop("k")
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (1, (x,)), lambda x: Pair(1, [x])])
+@pytest.mark.parametrize(
+    "make, change",
+    [
+        (lambda: Pair(1), lambda x: setattr(x, "a", True)),
+        (lambda: Pair(1), lambda x: setattr(x, "b", 0)),
+        (lambda: Pair(0.0), lambda x: setattr(x, "a", -0.0)),
+        (lambda: Pair("a"), lambda x: setattr(x, "a", MyStr("a"))),
+        (lambda: Pair(1), lambda x: x.__dict__.update(a=2)),
+        (lambda: Pair(1), lambda x: setattr(x, "__dict__", {"a": 2, "b": None})),
+        (lambda: Slotted(1), lambda x: setattr(x, "a", True)),
+        (lambda: Slotted(1), lambda x: setattr(x, "b", 0)),
+        (lambda: Mixed(1), lambda x: setattr(x, "b", 0)),
+        (lambda: Shell([1]), lambda x: x.inside.append(1)),
+        (lambda: Shell(Pair([1])), lambda x: x.inside.a.append(1)),
+        (lambda: [1], lambda x: set_item(x, True)),
+        (lambda: [1], lambda x: x.append(1)),
+        (lambda: [1, 2], lambda x: x.reverse()),
+        (lambda: [1], lambda x: x.clear()),
+        (list, lambda x: x.append(1)),
+        (lambda: {"k": 1, "l": 2}, lambda x: set_key(x, True)),
+        (lambda: {"k": 1, "l": 2}, lambda x: reorder(x, "k")),
+        (lambda: {"k": 1}, lambda x: other_key(x, "k")),
+        (lambda: {"k": 1}, lambda x: x.update(l=2)),
+        (lambda: {1: 1, "k": 1}, lambda x: set_key(x, True)),
+        (dict, lambda x: x.update(k=1)),
+        (lambda: Named(1, 2), lambda x: setattr(x, "note", 1)),
+    ],
+)
+def test_changes_in_place(registry: Any, place: Any, make: Any, change: Any, wrap: Any) -> None:
+    value = make()
+    tree, equal, different = place(wrap(value)), place(wrap(make())), make()
+    change(different)
+    structure = seen(registry, tree)
+    assert matches(structure, equal)
+    assert not matches(structure, place(wrap(different)))
+    change(value)
+    for _ in range(2):
+        assert not matches(structure, tree)
+        # The tree would be traced with the changed value.
+        assert not matches(structure, equal)
+
+
+@pytest.mark.parametrize("make", [Pair, Slotted, Mixed])
+def test_values_that_change_back(registry: Any, make: Any) -> None:
+    value = make(1000, [1])
+    tree = Linear(size=value)
+    structure = seen(registry, tree)
+    for round in range(20):
+        value.a = 2
+        assert not matches(structure, tree)
+        value.a = int("1000")  # another object: the contents are taken once more
+        assert matches(structure, tree), round
+        value.b.append(2)
+        assert not matches(structure, tree)
+        value.b.pop()
+        assert matches(structure, tree)
+
+
+@pytest.mark.parametrize("base", [Pair, Slotted])
+def test_classes_that_change(registry: Any, base: Any) -> None:
+    class Own(base):  # type: ignore[misc]
+        pass
+
+    class Other(base):  # type: ignore[misc]
+        pass
+
+    value, own, other = Own([1]), Own([1]), Other([1])
+    tree = Linear(size=value)
+    structure = seen(registry, tree)
+    assert matches(structure, Linear(size=own)) and not matches(structure, Linear(size=other))
+    value.__class__ = Other
+    assert not matches(structure, tree) and not matches(structure, Linear(size=own))
+    value.__class__ = Own
+    assert matches(structure, tree) and matches(structure, Linear(size=own))
+    Own.a = property(lambda self: 5)
+    assert not matches(structure, tree) and not matches(structure, Linear(size=own))
+    del Own.a
+    assert matches(structure, tree) and matches(structure, Linear(size=own))
+    Own.__getattribute__ = lambda self, name: 5
+    assert not matches(structure, tree) and not matches(structure, Linear(size=own))
+
+
+def test_slots_that_move(registry: Any) -> None:
+    class Own:
+        __slots__ = ("a", "b")
+        __eq__, __hash__ = Pair.__eq__, Pair.__hash__
+
+    def classify_own(cls: type, x: Any) -> Any:
+        return ("static", (key, None, ("a", "b"))) if cls is Own else classify(cls, x)
+
+    value: Any = Own()
+    value.a, value.b = 1, 2
+    structure = seen(make_registry(classify=classify_own), Linear(size=value))
+    Own.a, Own.b = Own.b, Own.a  # type: ignore[misc,attr-defined]
+    assert not matches(structure, Linear(size=value))
+    Own.a, Own.b = Own.b, Own.a  # type: ignore[misc,attr-defined]
+    assert matches(structure, Linear(size=value))
+
+
+@pytest.mark.parametrize("make", [Pair, Slotted])
+def test_attributes_that_are_deleted(registry: Any, make: Any) -> None:
+    value = make(1)
+    structure = seen(registry, Linear(size=value))
+    del value.a
+    with pytest.raises(AttributeError):  # of the key
+        matches(structure, Linear(size=value))
+
+
+@pytest.mark.parametrize(
+    "inside, change",
+    [
+        ({1}, lambda x: x.add(2)),
+        (Value(1), lambda x: setattr(x, "value", 2)),
+        (Keyed([1]), lambda x: x.key.append(1)),
+        (frozenset([Keyed(1)]), lambda x: setattr(next(iter(x)), "key", 2)),
+    ],
+)
+def test_values_without_contents(registry: Any, inside: Any, change: Any) -> None:
+    """They are frozen each time, and so is what holds them."""
+    tree = Linear(size=Pair([inside]))
+    structure = seen(registry, tree)
+    change(inside)
+    assert not matches(structure, tree)
+
+
+def test_values_that_are_sometimes_immutable(registry: Any) -> None:
+    tree = Linear(size=[Keyed("immutable"), Keyed([1])])
+    structure = seen(registry, tree)
+    assert matches(structure, Linear(size=[Keyed("immutable"), Keyed([1])]))
+    tree.size[1].key.append(2)
+    assert not matches(structure, tree)
+
+
+def test_values_that_hold_themselves(registry: Any) -> None:
+    def make() -> Any:
+        value: list[Any] = [Pair(1)]
+        value.append({"k": value})
+        return value
+
+    value = make()
+    structure = seen(registry, Linear(size=value))
+    assert matches(structure, Linear(size=make()))
+    value[1]["k"] = [Pair(1)]
+    assert not matches(structure, Linear(size=value))
+
+
+def test_shared_parts_are_taken_once(registry: Any) -> None:
+    value: Any = [1]
+    for _ in range(12):
+        value = [value, value]
+    structure = seen(registry, Linear(size=value))
+    inner = value
+    for _ in range(12):
+        inner = inner[1]
+    inner[0] = True
+    assert not matches(structure, Linear(size=value))
+
+
+def test_deep_values(registry: Any) -> None:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    structure = core.flatten(registry, Linear(size=value))[1]
+    with pytest.raises(RecursionError):
+        hash(structure)
+    structure = seen(registry, Linear(size=[[]]))
+    with pytest.raises(RecursionError):
+        matches(structure, Linear(size=value))
+
+
+def test_code_that_runs_while_contents_are_compared(registry: Any) -> None:
+    own: list[Any] = [Shell([1]), [2]]
+    other: list[Any] = [Shell([1]), [2]]
+    structure = seen(registry, Linear(size=own))
+    for change in (lambda x: x.append(3), lambda x: x[1].append(3)):
+        other[0].hook = lambda: (change(own), change(other))  # noqa: B023
+        assert not matches(structure, Linear(size=other))
+        other[0].hook = None
+        own[1:], other[1:] = [[2]], [[2]]
+        assert matches(structure, Linear(size=other))
+    other[0].hook = lambda: other.clear()
+    assert not matches(structure, Linear(size=other))
+
+
+def test_contents_are_freed(registry: Any) -> None:
+    class Own(Pair):
+        pass
+
+    value = Own([Own(1)])
+    value.a.append(value)
+    tree = Linear(size=value)
+    structure = seen(registry, tree)
+    ref, of_class = weakref.ref(value), weakref.ref(Own)
+    value.a.clear()
+    assert not matches(structure, tree)
+    del value, tree, Own
+    calls.clear()
+    gc.collect()
+    assert ref() is not None
+    del structure
+    gc.collect()
+    assert ref() is None and of_class() is None
+
+
+def test_the_other_registry_keys_a_part() -> None:
+    """A type that the registry has another key for has no contents by its kind."""
+    registry = make_registry(classify=classify_pairs, keyed=((Slotted, lambda x: x.a),))
+    structure = seen(registry, Linear(size=[Slotted(1, 2)]))
+    assert matches(structure, Linear(size=[Slotted(1, 3)]))
+    assert not matches(structure, Linear(size=[Slotted(True, 2)]))
+
+
+@pytest.mark.parametrize("bad", [(key, None, 1), (key, None, ["a"]), (key, None, (1,))])
+def test_bad_contents(bad: Any) -> None:
+    registry = make_registry(classify=lambda cls, x: ("static", bad))
+    with pytest.raises(TypeError):
+        core.flatten(registry, Value(1))
