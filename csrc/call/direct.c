@@ -195,7 +195,7 @@ find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ss
     }
     weigh_effort(self, &effort, way, nargs);
     for (Py_ssize_t i = 0; i < nargs; i++) {
-        if (Py_TYPE(args[i]) != (PyTypeObject *)context->parts[FJ_ARRAY_TYPE]) {
+        if (!fj_direct_takes(context, args[i])) {
             return FJ_WAY_type;
         }
     }

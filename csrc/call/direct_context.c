@@ -12,6 +12,7 @@ context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if ((kwargs != NULL && PyDict_GET_SIZE(kwargs) > 0) ||
         PyTuple_GET_SIZE(args) != FJ_NUM_PARTS ||
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_ARRAY_TYPE)) ||
+        !PyType_Check(PyTuple_GET_ITEM(args, FJ_KEY_TYPE)) ||
         !PyTuple_Check(PyTuple_GET_ITEM(args, FJ_SETTINGS))) {
         PyErr_Format(PyExc_TypeError,
                      "DirectContext takes %d objects, as direct_context.h lists them",

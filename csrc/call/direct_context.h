@@ -16,6 +16,9 @@ enum {
     FJ_GET_COMMITTED, /* array -> bool */
     FJ_GET_LAYOUT,    /* array -> its layout */
     FJ_IS_DELETED,    /* array -> bool */
+    FJ_KEY_TYPE,      /* the type of typed random keys, which wrap an array */
+    FJ_GET_DATA,      /* keys -> the array */
+    FJ_GET_IMPL,      /* keys -> what they are keys of, to be compared by identity */
     FJ_CONFIGURATION, /* () -> tuple of values, to be compared by identity */
     FJ_GET_SETTING,   /* setting -> its value, to be compared by identity */
     FJ_SETTINGS,      /* tuple: settings that are not in the configuration */

@@ -2,7 +2,8 @@
  *
  * What must agree is what jax.jit's own key has: the configuration, and for each array, also
  * for one that the program does not read, its type, aval, sharding, whether it is committed,
- * and its layout.  Avals are interned, so they are compared by identity.  Shardings are
+ * and its layout.  Typed random keys are the array in them, and what they are keys of.  Avals
+ * are interned, so they are compared by identity.  Shardings are
  * compared by identity, then by equality, and the object that was equal is remembered.
  *
  * An executable does not check its arguments: with an array of another dtype or layout, but
@@ -34,6 +35,7 @@
     for (Py_ssize_t i_ = 0; (entry)->arguments != NULL && i_ < (entry)->num_arguments;        \
          i_++) {                                                                              \
         FjDirectArgument *argument_ = &(entry)->arguments[i_];                                \
+        WHAT(argument_->impl);                                                                \
         WHAT(argument_->aval);                                                                \
         WHAT(argument_->sharding);                                                            \
         WHAT(argument_->equal);                                                               \
@@ -66,19 +68,42 @@ fj_direct_entry_release(FjDirectEntry *entry)
 
 /* ---- making an entry ---- */
 
-/* (P) Stores what is true of an array.  0, or -1 with an error. */
+/* (P) The array of an argument: itself, or that in random keys; NULL with an error. */
+static PyObject *
+array_of(const FjDirectContext *context, PyObject *argument)
+{
+    return (PyObject *)Py_TYPE(argument) == context->parts[FJ_ARRAY_TYPE]
+               ? Py_NewRef(argument)
+               : fj_direct_ask(context, FJ_GET_DATA, argument);
+}
+
+/* (P) Stores what one of the getters returns for an array.  0, or -1 with an error. */
 static int
-describe(const FjDirectContext *context, FjDirectArgument *argument, PyObject *array)
+store(PyObject **place, const FjDirectContext *context, int part, PyObject *array)
+{
+    *place = fj_direct_ask(context, part, array);
+    return *place == NULL ? -1 : 0;
+}
+
+/* (P) Stores what is true of an argument.  0, or -1 with an error. */
+static int
+describe(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value)
 {
     argument->result = -1;
-    return (argument->aval = fj_direct_ask(context, FJ_GET_AVAL, array)) == NULL ||
-                   (argument->sharding = fj_direct_ask(context, FJ_GET_SHARDING, array)) ==
-                       NULL ||
-                   (argument->committed = fj_direct_ask(context, FJ_GET_COMMITTED, array)) ==
-                       NULL ||
-                   (argument->layout = fj_direct_ask(context, FJ_GET_LAYOUT, array)) == NULL
-               ? -1
-               : 0;
+    PyObject *array = array_of(context, value);
+    if (array == NULL ||
+        (array != value && store(&argument->impl, context, FJ_GET_IMPL, value) < 0)) {
+        Py_XDECREF(array);
+        return -1;
+    }
+    int result = store(&argument->aval, context, FJ_GET_AVAL, array) < 0 ||
+                         store(&argument->sharding, context, FJ_GET_SHARDING, array) < 0 ||
+                         store(&argument->committed, context, FJ_GET_COMMITTED, array) < 0 ||
+                         store(&argument->layout, context, FJ_GET_LAYOUT, array) < 0
+                     ? -1
+                     : 0;
+    Py_DECREF(array);
+    return result;
 }
 
 FjDirectEntry *
@@ -123,7 +148,7 @@ int
 fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
 {
     PyObject *execute, *handlers, *constants, *flags;
-    Py_ssize_t trace, num_read = 0;
+    Py_ssize_t trace, num_read = 0, num_keys = 0;
     int checks_deleted;
     if (!fj_expect_tuple(plan, "plan") ||
         !PyArg_ParseTuple(plan, "OO!O!Snp", &execute, &PyList_Type, &handlers, &PyTuple_Type,
@@ -150,9 +175,11 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
         entry->arguments[i].is_read = PyBytes_AS_STRING(flags)[i] & 1;
         num_read += entry->arguments[i].is_read;
+        num_keys += entry->arguments[i].is_read && entry->arguments[i].impl != NULL;
     }
     entry->num_results = num_results;
     entry->num_read = num_read;
+    entry->num_keys = num_keys;
     entry->checks_deleted = checks_deleted;
     entry->handlers = Py_NewRef(handlers);
     entry->constants = Py_NewRef(constants);
@@ -196,13 +223,12 @@ sharding_equals(FjDirectArgument *argument, PyObject *sharding)
     return equal;
 }
 
-/* (P) Checks an array that is not known.  FJ_WAY_direct, another way, or -1 with an error that
- * is no Exception.  Adds to `*compared` if it compares shardings by equality. */
+/* (P) Checks an array, which the caller holds: see check. */
 static int
-check(const FjDirectContext *context, FjDirectArgument *argument, PyObject *array,
-      Py_ssize_t *compared)
+check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject *array,
+            Py_ssize_t *compared)
 {
-    if (Py_TYPE(array) != (PyTypeObject *)context->parts[FJ_ARRAY_TYPE]) {
+    if ((PyObject *)Py_TYPE(array) != context->parts[FJ_ARRAY_TYPE]) {
         return FJ_WAY_type;
     }
     /* The array holds what is compared by identity. */
@@ -240,6 +266,32 @@ check(const FjDirectContext *context, FjDirectArgument *argument, PyObject *arra
         }
     }
     return FJ_WAY_direct;
+}
+
+/* (P) Checks an argument that is not known.  FJ_WAY_direct, another way, or -1 with an error
+ * that is no Exception.  Adds to `*compared` if it compares shardings by equality. */
+static int
+check(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value,
+      Py_ssize_t *compared)
+{
+    if (FJ_LIKELY(argument->impl == NULL)) {
+        return check_array(context, argument, value, compared);
+    }
+    if ((PyObject *)Py_TYPE(value) != context->parts[FJ_KEY_TYPE]) {
+        return FJ_WAY_type;
+    }
+    PyObject *impl = fj_direct_ask(context, FJ_GET_IMPL, value);
+    Py_XDECREF(impl); /* the keys hold it */
+    if (impl != argument->impl) {
+        return fj_direct_differs(FJ_WAY_aval);
+    }
+    PyObject *array = fj_direct_ask(context, FJ_GET_DATA, value);
+    if (array == NULL) {
+        return fj_direct_differs(FJ_WAY_type);
+    }
+    int way = check_array(context, argument, array, compared);
+    Py_DECREF(array);
+    return way;
 }
 
 /* Makes an array known to an argument.  Without memory for the reference, it is not. */
@@ -351,7 +403,11 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
         entry->lessons--;
     }
     for (Py_ssize_t i = 0; entry->checks_deleted && i < nargs; i++) {
-        if (fj_take_truth(fj_direct_ask(context, FJ_IS_DELETED, args[i])) != 0) {
+        PyObject *array = array_of(context, args[i]);
+        int deleted =
+            array == NULL ? -1 : fj_take_truth(fj_direct_ask(context, FJ_IS_DELETED, array));
+        Py_XDECREF(array);
+        if (deleted != 0) {
             return fj_direct_differs(FJ_WAY_deleted);
         }
     }
@@ -395,6 +451,29 @@ remember_results(const FjDirectContext *context, FjDirectEntry *entry, PyObject 
     return 0;
 }
 
+/* (P) Replaces random keys among the inputs of a program by the arrays in them.  0, or -1 with
+ * an error. */
+static int
+unwrap_keys(const FjDirectEntry *entry, const FjDirectContext *context, PyObject *const *args,
+            PyObject *inputs)
+{
+    Py_ssize_t at = PyTuple_GET_SIZE(entry->constants);
+    for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
+        const FjDirectArgument *argument = &entry->arguments[i];
+        if (argument->is_read && argument->impl != NULL) {
+            PyObject *array = fj_direct_ask(context, FJ_GET_DATA, args[i]);
+            if (array == NULL) {
+                return -1;
+            }
+            PyObject *keys = PyTuple_GET_ITEM(inputs, at);
+            PyTuple_SET_ITEM(inputs, at, array);
+            Py_DECREF(keys); /* the caller holds them */
+        }
+        at += argument->is_read;
+    }
+    return 0;
+}
+
 PyObject *
 fj_direct_entry_run(FjDirectEntry *entry, const FjDirectContext *context,
                     PyObject *const *args, int *began)
@@ -412,6 +491,10 @@ fj_direct_entry_run(FjDirectEntry *entry, const FjDirectContext *context,
         if (entry->arguments[i].is_read) {
             PyTuple_SET_ITEM(inputs, count++, Py_NewRef(args[i]));
         }
+    }
+    if (entry->num_keys > 0 && unwrap_keys(entry, context, args, inputs) < 0) {
+        Py_DECREF(inputs);
+        return NULL;
     }
     PyObject *results = PyObject_Vectorcall(entry->execute, &inputs, 1, NULL);
     Py_DECREF(inputs);

@@ -15,7 +15,7 @@
     WAY(waiting)       /* there is no entry yet */                                            \
     WAY(profiler)      /* a profiler wants to hear of the call */                             \
     WAY(configuration) /* JAX's configuration is another */                                   \
-    WAY(type)          /* an argument is no array of JAX's, as NumPy's and tracers */         \
+    WAY(type)          /* an argument is no array of JAX's, as NumPy's and tracers are */     \
     WAY(aval)          /* an array has another shape, dtype or weak type */                   \
     WAY(sharding)      /* an array is elsewhere, or was put there in another way */           \
     WAY(layout)        /* an array lies in memory in another order */                         \
@@ -29,8 +29,9 @@ typedef enum {
 #undef FJ_WAY_MEMBER
 } FjWay;
 
-/* What is expected of one argument. */
+/* What is expected of one argument, or of the array in it if it is typed random keys. */
 typedef struct {
+    PyObject *impl; /* of the keys; NULL for an array */
     PyObject *aval;
     PyObject *sharding;
     PyObject *equal;     /* the last other sharding that was equal, or NULL */
@@ -57,7 +58,8 @@ typedef struct {
     PyObject *execute;   /* tuple of arrays -> results; NULL until there is a plan */
     PyObject *handlers;  /* list */
     PyObject *constants; /* tuple: arrays that are passed before the arguments */
-    Py_ssize_t num_read; /* how many arguments the program reads */
+    Py_ssize_t num_read; /* how many arguments the program reads, */
+    Py_ssize_t num_keys; /* and how many of these are random keys */
     int checks_deleted;  /* a failed run must not be counted by other processes */
     /* Which arguments are results of the call before is learned in the first calls. */
     int lessons;
@@ -65,6 +67,14 @@ typedef struct {
     const void **results; /* addresses of the last results */
     Py_ssize_t num_results;
 } FjDirectEntry;
+
+/* Whether an argument is an array or typed random keys. */
+static inline int
+fj_direct_takes(const FjDirectContext *context, PyObject *argument)
+{
+    PyObject *type = (PyObject *)Py_TYPE(argument);
+    return type == context->parts[FJ_ARRAY_TYPE] || type == context->parts[FJ_KEY_TYPE];
+}
 
 /* (P) An entry, without a plan, for calls that are like this one; NULL with an error. */
 FjDirectEntry *fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,

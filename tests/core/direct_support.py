@@ -127,6 +127,23 @@ class DirectArray:
         return self._aval.name, sharding, self._committed, layout
 
 
+class DirectKeys:
+    """Typed random keys of JAX's, which wrap an array."""
+
+    __slots__ = ("__weakref__", "_data", "_impl")
+
+    def __init__(self, data: DirectArray, impl: Any = "threefry") -> None:
+        self._data, self._impl = data, impl
+
+    @property
+    def data(self) -> DirectArray:
+        return self._data
+
+    @property
+    def impl(self) -> Any:
+        return self._impl
+
+
 class SubArray(DirectArray):
     """Is no array of JAX's, as a tracer is not."""
 
@@ -256,6 +273,8 @@ class Backend:
             "committed": DirectArray.committed.fget,  # type: ignore[attr-defined]
             "layout": DirectArray.layout.fget,  # type: ignore[attr-defined]
             "is_deleted": DirectArray.is_deleted,
+            "data": DirectKeys.data.fget,  # type: ignore[attr-defined]
+            "impl": DirectKeys.impl.fget,  # type: ignore[attr-defined]
             "configuration": lambda: self.configuration,
             "setting": lambda setting: setting.value,
             "is_profiled": lambda: self.is_profiled,
@@ -265,6 +284,7 @@ class Backend:
         }
         parts: list[Any] = [self._part(name) for name in self.parts]
         parts.insert(list(self.parts).index("setting") + 1, self.settings)
+        parts.insert(list(self.parts).index("data"), DirectKeys)
         self.context = core.DirectContext(DirectArray, *parts)
         self.context.enabled = True
         self.context.after = after

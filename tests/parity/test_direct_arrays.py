@@ -390,14 +390,51 @@ def test_results_are_deleted_or_donated() -> None:
 
 
 def test_keys() -> None:
-    """A key among the arguments leaves the call to ``jax.jit``; one in the result does not."""
+    """Typed keys are arguments and results as arrays are."""
     taking = Beside(lambda key, x: jax.random.normal(key, x.shape))
     giving = Beside(lambda x: (jax.random.wrap_key_data(x), x))
+    unread = Beside(lambda key, x: x + 1)
     for i in range(6):
         taking(jax.random.key(i), X)
         giving(jnp.array([i, 1], "uint32"))
-    assert counts(taking.ours)["type"] == 6
-    assert giving.direct, refusals(giving.ours)
+        unread(jax.random.key(i), X)
+    for b in (taking, giving, unread):
+        assert b.direct, refusals(b.ours)
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_keys_that_are_easily_confused(read: bool) -> None:
+    """Keys of another implementation, of another shape, and their data."""
+    b = Beside((lambda k, x: (k, x)) if read else (lambda k, x: (x, jnp.ones(k.shape))))
+    keys = [
+        jax.random.key(0), jax.random.key(0, impl="rbg"), jax.random.split(jax.random.key(0), 2),
+        jax.random.key_data(jax.random.key(0)), jax.random.key(0, impl="unsafe_rbg"),
+        jax.device_put(jax.random.key(0), jax.devices()[0]),
+    ]  # fmt: skip
+    for _ in range(3):
+        for key in keys:
+            for _ in range(3):
+                b(key, X)
+    assert b.direct, refusals(b.ours)
+
+
+def test_keys_that_are_fed_back_and_deleted() -> None:
+    def step(key: Any, x: Any) -> Any:
+        key, other = jax.random.split(key)
+        return key, x + jax.random.normal(other, x.shape)
+
+    ours, theirs = filterjit.filter_jit(step), jax.jit(step)
+    a = b = (jax.random.key(3), X)
+    for _ in range(20):
+        a, b = ours(*a), theirs(*b)
+        assert (jax.random.key_data(a[0]) == jax.random.key_data(b[0])).all()
+        assert (a[1] == b[1]).all()
+    assert counts(ours)["direct"] > 15
+    jax.random.key_data(a[0])
+    a[0]._base_array.delete()
+    for f in (ours, theirs):
+        with pytest.raises(RuntimeError, match="deleted"):
+            f(*a)
 
 
 def test_float0() -> None:

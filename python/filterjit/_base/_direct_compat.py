@@ -4,12 +4,13 @@ Fallback: without any of them, or where one is not what it was, calls are not di
 returns None, or `plan_of` says why.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-from ._jax_compat import ARRAY_IMPL, private, private_attribute
+from ._jax_compat import ARRAY_IMPL, KEY_TYPE, private, private_attribute
 
 
 def context_parts() -> tuple[Any, ...] | None:
@@ -30,6 +31,8 @@ def context_parts() -> tuple[Any, ...] | None:
     profiled = private("jaxlib._profiler", "TraceMe", "is_enabled")
     collect = private("jaxlib._jax", "collect_garbage")
     consume = private("jaxlib._jax", "ExecuteResults", "consume_with_handlers")
+    key_type = KEY_TYPE or type(None)  # no argument is None
+    keys = key_type, operator.attrgetter("_base_array"), operator.attrgetter("_impl")
     functions = (*getters, deleted, configuration, value, profiled, collect, consume)
     if not all(map(callable, functions)) or not all(_is_setting(value, x) for x in settings):
         return None
@@ -37,7 +40,7 @@ def context_parts() -> tuple[Any, ...] | None:
     if names is None or not {"jax_disable_jit", "jax_enable_x64"} <= set(names()):
         return None
     return (
-        ARRAY_IMPL, *getters, deleted, configuration, value, settings, profiled, collect, consume,
+        ARRAY_IMPL, *getters, deleted, *keys, configuration, value, settings, profiled, collect, consume,
     )  # fmt: skip
 
 
@@ -62,7 +65,7 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     """Returns the plan of a call, or why there is none.
 
     `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them. See
-    ``entry_new`` in csrc/call/direct.c for what is in a plan.
+    ``fj_direct_entry_set_plan`` in csrc/call/direct_entry.h for what is in a plan.
     """
     if not private("jax._src.core", "trace_state_clean")():
         return "the call is being traced"
@@ -98,18 +101,22 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     read = [len(constants) + i in run.kept_var_idx for i in range(len(arrays))]
     if not all(i in run.kept_var_idx for i in range(len(constants))) or len(shardings) != sum(read):
         return "the program's arguments are not known"
-    devices = run.xla_executable.local_devices()
-    for x, sharding in zip(
-        (x for x, r in zip(arrays, read, strict=True) if r), shardings, strict=True
-    ):
-        if not _is_in_place(x, sharding):
+    data = [x if type(x) is ARRAY_IMPL else x._base_array for x in arrays]
+    physical = private("jax._src.sharding_impls", "physical_sharding")
+    avals = executable.in_avals[len(constants) :]
+    for x, y, sharding, aval in zip(
+        *([z for z, r in zip(of, read, strict=True) if r] for of in (arrays, data)), shardings, avals,
+        strict=True,
+    ):  # fmt: skip
+        if not _is_in_place(y, sharding if x is y else physical(aval, sharding)):
             return "JAX moves an argument to other devices at each call"
     node = tree.node_data()
     if node is None or node[0] is not output_type or type(node[1]) is not int:
         return "the program's result is not known"
-    has_layouts = devices[0].platform not in ("cpu", "gpu", "cuda", "rocm")
+    platform = run.xla_executable.local_devices()[0].platform
+    has_layouts = platform not in ("cpu", "gpu", "cuda", "rocm")
     flags = bytes(
-        r | (has_layouts or x.ndim > 1) << 1 for x, r in zip(arrays, read, strict=True)
+        r | (has_layouts or x.ndim > 1) << 1 for x, r in zip(data, read, strict=True)
     )  # an array of rank 1 has one layout where nothing is tiled
     return (
         run.xla_executable.execute_sharded, list(run.out_handler.handlers), tuple(constants),

@@ -40,6 +40,13 @@ ARRAY_TYPES: tuple[type, ...] = (np.ndarray, np.generic, jax.Array, *filter(None
 ARRAY_IMPL: type = private("jax._src.array", "ArrayImpl") or np.ndarray
 
 
+# The type of typed random keys (``jax.random.key``), which wrap an array. Fallback: None, and calls
+# with them are not direct, and those of `filterjit.nnx.jit` are handed over.
+KEY_TYPE: type | None = private("jax._src.random.prng", "PRNGKeyArray") or private(
+    "jax._src.prng", "PRNGKeyArray"
+)
+
+
 # Types of statics that JAX never changes: a value always equals itself. Fallback: without those that
 # a version lacks, whose values are then compared by their ``==`` on each call.
 IMMUTABLE_TYPES: frozenset[type] = frozenset(

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 from flax import nnx  # which `import flax.nnx` does not bind while it is being imported
 
+from . import _jax_compat
 from ._jax_compat import private, private_attribute
 
 upstream_jit: Callable[..., Any] = private("flax.nnx.transforms.compilation", "jit") or nnx.jit
@@ -20,9 +21,6 @@ upstream_cached_partial: Any = private("flax.nnx.graphlib", "cached_partial") or
 )
 Variable: Any = nnx.Variable
 Pytree: Any = getattr(nnx, "Pytree", nnx.Module)
-PRNG_KEY_TYPE: Any = private("jax._src.random.prng", "PRNGKeyArray") or private(
-    "jax._src.prng", "PRNGKeyArray"
-)
 
 extract: Any = private("flax.nnx.extract")
 graphlib: Any = private("flax.nnx.graphlib")
@@ -86,7 +84,7 @@ VARIABLE_TYPE: type = Variable if _is_slotted else _NoVariable
 supported: bool = (
     TOP_LEVEL is not None
     and _is_slotted
-    and PRNG_KEY_TYPE is not None
+    and _jax_compat.KEY_TYPE is not None
     and _split_fn is not None
     and _merge_fn is not None
     and {"graph", "graph_updates"} <= set(inspect.signature(upstream_jit).parameters)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .. import _core
+from .._base import _jax_compat
 from .._base import _nnx_compat as compat
 from .._base._checks import NOT_GIVEN, positive_int
 from .._call._caches import MAXSIZE
@@ -250,7 +251,7 @@ def new_jit(cls: Any, inner: _core.FilterJit, body: Body, upstream: Any) -> Any:
         inner,
         registry,
         compat.VARIABLE_TYPE,
-        compat.PRNG_KEY_TYPE or type,
+        _jax_compat.KEY_TYPE or type,
         compat.GUARDS,
         HandOver,
         body.mode,

@@ -52,6 +52,7 @@ def jitted(a: Any, b: Any) -> Any:
 # The value of an array is its aval, its text its sharding: a new object each time it is asked for.
 PARTS = (
     *(Array, operator.attrgetter("value"), repr, callable, type, callable),
+    *(list, operator.itemgetter(0), type),  # lists stand for keys
     *(configuration, type, (X, Y), nothing, nothing),
 )
 SHARED += [

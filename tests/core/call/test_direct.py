@@ -21,6 +21,7 @@ from direct_support import (
     Backend,
     DeletedError,
     DirectArray,
+    DirectKeys,
     Layout,
     OtherSharding,
     Sharding,
@@ -71,23 +72,23 @@ def backend() -> Backend:
 
 class TestContext:
     def test_defaults(self, backend: Backend) -> None:
-        parts = [DirectArray, *[len] * 7, (), *[len] * 4]
+        parts = [DirectArray, *[len] * 5, DirectKeys, *[len] * 4, (), *[len] * 4]
         context = core.DirectContext(*parts)
         assert (context.enabled, context.after) == (0, 0)
         context.enabled, context.after = 1, 7
         assert (context.enabled, context.after) == (1, 7)
         assert context.forget() is None
 
-    @pytest.mark.parametrize("change", [{0: 1}, {8: []}, {8: None}])
+    @pytest.mark.parametrize("change", [{0: 1}, {6: 1}, {11: []}, {11: None}])
     def test_bad_parts(self, change: Any) -> None:
-        parts: list[Any] = [DirectArray, *[len] * 7, (), *[len] * 4]
+        parts: list[Any] = [DirectArray, *[len] * 5, DirectKeys, *[len] * 4, (), *[len] * 4]
         for i, part in change.items():
             parts[i] = part
-        with pytest.raises(TypeError, match="takes 13 objects"):
+        with pytest.raises(TypeError, match="takes 16 objects"):
             core.DirectContext(*parts)
 
     def test_bad_arguments(self) -> None:
-        parts: list[Any] = [DirectArray, *[len] * 7, (), *[len] * 4]
+        parts: list[Any] = [DirectArray, *[len] * 5, DirectKeys, *[len] * 4, (), *[len] * 4]
         for wrong in ((), parts[:-1], [*parts, len]):
             with pytest.raises(TypeError):
                 core.DirectContext(*wrong)
@@ -1065,6 +1066,55 @@ class TestKnownArrays:
             assert direct(y) and direct.counts["sharding"] >= 1
             assert backend.wrong == []
 
+    def test_keys(self, backend: Backend) -> None:
+        """Of keys, the array in them is checked, and what they are keys of."""
+        data, impl = DirectArray(3), "rbg"
+        keys, x = DirectKeys(data, impl), DirectArray(5)
+        inputs: list[Any] = []
+
+        def jitted(*arrays: Any) -> Any:
+            return core.output_unflatten(4, arrays)
+
+        def plan(source: Any, arrays: Any) -> Any:
+            run = lambda given: inputs.append(given) or given
+            handlers = [lambda found: found[0], lambda found: found[-1]]
+            return run, handlers, (data,), b"\3\1", 4, False
+
+        backend.parts["plan"] = plan
+        direct = core.Direct(backend.context, jitted, None)
+        for _ in range(4):
+            direct(keys, x)
+        assert direct.counts == {"waiting": 1, "direct": 3}
+        assert all(a is b is data and y is x for a, b, y in inputs)  # the first is the constant
+        direct(DirectKeys(DirectArray(7), impl), x)
+        assert direct.counts["direct"] == 4 and inputs[-1][1].value == 7
+        for other, way in (
+            (DirectKeys(data, "threefry"), "aval"),
+            (DirectKeys(DirectArray(3, "f32[4]"), impl), "aval"),
+            (DirectKeys(DirectArray(3, sharding=TWO), impl), "sharding"),
+            (DirectKeys(DirectArray(3, committed=False), impl), "sharding"),
+            (DirectKeys(SubArray(3), impl), "type"),
+            (data, "type"),
+        ):
+            before = direct.counts.get(way, 0)
+            direct(other, x)
+            assert direct.counts[way] == before + 1, other
+        before = direct.counts["type"]
+        direct(keys, DirectKeys(x))
+        assert direct.counts["type"] == before + 1
+
+    def test_keys_are_freed(self, backend: Backend) -> None:
+        keys = DirectKeys(DirectArray(3))
+        direct = core.Direct(backend.context, lambda x: core.output_unflatten(0, ()), None)
+        run = lambda given: given
+        backend.parts["plan"] = lambda source, arrays: (run, [], (), b"\3", 0, False)
+        for _ in range(4):
+            direct(keys)
+        assert direct.counts == {"waiting": 1, "direct": 3}
+        refs = weakref.ref(keys), weakref.ref(keys.data)
+        del keys
+        assert [ref() for ref in refs] == [None, None]
+
     def test_arrays_without_weak_references(self) -> None:
         """They are checked in each call."""
 
@@ -1077,7 +1127,7 @@ class TestKnownArrays:
         aval = operator.attrgetter("aval")
         same = lambda *args: True
         context = core.DirectContext(
-            Plain, aval, *[same] * 4, lambda: (), same, (), lambda: 0, lambda: 0,
+            Plain, aval, *[same] * 4, DirectKeys, same, same, lambda: (), same, (), lambda: 0, lambda: 0,
             lambda results, handlers: [results],
             lambda source, arrays: (lambda inputs: 5, [1], (), b"\1", 3, False),
         )  # fmt: skip

@@ -23,6 +23,8 @@ class Direct:
             "committed": lambda x: True,
             "layout": lambda x: ROWS,
             "is_deleted": lambda x: False,
+            "data": lambda x: x,
+            "impl": lambda x: None,
             "configuration": lambda: (None, True),
             "setting": lambda setting: setting,
             "is_profiled": lambda: False,
@@ -35,6 +37,7 @@ class Direct:
         names = list(self.parts)[:-2]
         parts: list[Any] = [self.function(name) for name in names]
         parts.insert(names.index("setting") + 1, ("setting", "other"))
+        parts.insert(names.index("data"), type(None))
         self.context = core.DirectContext(Array, *parts)
         self.context.enabled = 1
         compile = w.options.compile
