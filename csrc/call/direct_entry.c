@@ -2,9 +2,9 @@
  *
  * What must agree is what jax.jit's own key has: the configuration, and for each array, also
  * for one that the program does not read, its type, aval, sharding, whether it is committed,
- * and its layout.  Typed random keys are the array in them, and what they are keys of.  Avals
- * are interned, so they are compared by identity.  Shardings are
- * compared by identity, then by equality, and the object that was equal is remembered.
+ * and its layout; of typed random keys, that of the array in them, and what they are keys of.
+ * Avals are interned, so they are compared by identity.  Shardings are compared by identity,
+ * then by equality, and the object that was equal is remembered.
  *
  * An executable does not check its arguments: with an array of another dtype or layout, but
  * the same size, it computes nonsense.  So an array is used unchecked only if it is *known*:
