@@ -264,6 +264,8 @@ README: dict[str, str] = {
 }
 SECURITY: dict[str, str] = {
     "a list inside of a `HashableMapping`": "modules/test_static_graphdefs.py::test_mappings",
+    "**Direct calls** against a stand-in": "core/call/test_direct_random.py::test_random_calls",
+    "differ in the same tests with and without direct calls": ".ci/jax_tests",
     "whose subclass has an `__iter__`": (
         "parity/test_static_types.py::test_one_program_for_each_value"
     ),
