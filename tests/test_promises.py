@@ -255,6 +255,7 @@ README: dict[str, str] = {
     "In the same run": "python benchmarks/dispatch.py",
     "The same for jax.jit": "python benchmarks/dispatch.py",
     "both filterjit": "python benchmarks/dispatch.py",
+    "Programs that others wrote run unchanged and print the same": ".ci/programs",
     "always others with other shardings": "python benchmarks/dispatch.py",
     "on the same pytree of arrays": "python benchmarks/dispatch.py",
     "`filterjit.install()` does the same": ("install/test_install.py::test_install_and_uninstall"),
