@@ -101,7 +101,7 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     read = [len(constants) + i in run.kept_var_idx for i in range(len(arrays))]
     if not all(i in run.kept_var_idx for i in range(len(constants))) or len(shardings) != sum(read):
         return "the program's arguments are not known"
-    data = [x if type(x) is ARRAY_IMPL else x._base_array for x in arrays]
+    data: list[Any] = [x if type(x) is ARRAY_IMPL else x._base_array for x in arrays]
     physical = private("jax._src.sharding_impls", "physical_sharding")
     avals = executable.in_avals[len(constants) :]
     for x, y, sharding, aval in zip(
