@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ def grow(jit: str, statics: int, maxsize: int) -> None:
     if jit == "filterjit":
         import filterjit
 
+        warnings.simplefilter("ignore", filterjit.RetraceWarning)  # what is measured is just that
         make = filterjit.filter_jit(maxsize=maxsize)
     else:
         import equinox
