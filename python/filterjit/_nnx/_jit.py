@@ -12,12 +12,13 @@ from .._base import _jax_compat
 from .._base import _nnx_compat as compat
 from .._base._checks import NOT_GIVEN, positive_int
 from .._call._caches import MAXSIZE
-from .._jit._options import attributes, make_retrace_options
+from .._call._settings import Settings
+from .._jit._options import attributes
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
 from .._observe._report_output import Report
 from .._observe._retraces import OnRetrace, check_on_retrace
-from ._options import NNXOptions
+from ._hooks import NNXHooks
 from ._registry import registry
 from ._trace import NOT_TRACED, Body, Donation, GraphBody, HandOver, TreeBody
 
@@ -277,8 +278,8 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         body = TreeBody(function, signature, donation, graph)
     traced = body.function()
     functools.update_wrapper(traced, function, updated=())
-    jitkwargs = {
-        name: options[name]
+    jitkwargs = tuple(
+        (name, options[name])
         for name, default in (
             ("keep_unused", False),
             ("device", None),
@@ -286,11 +287,10 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
             ("inline", False),
         )
         if options[name] != default
-    }
-    retraces = make_retrace_options(own["on_retrace"], own["max_traces"])
+    )
     inner = _core.FilterJit(
         traced,
-        NNXOptions(donation, jitkwargs, retraces, own["maxsize"]),
+        NNXHooks(donation, Settings(**own, jitkwargs=jitkwargs)),
         signature,
         attributes(traced),
     )
