@@ -79,7 +79,7 @@ def _contents(
     constants: list[tuple[Json, bytes]] = []
     if portable:
         program, blob, header["platforms"] = _export(prepared, platforms)
-    elif _records.record_of(variant).spent.from_disk:
+    elif _records.record_of(variant).cost.from_disk:
         raise Unsupported(
             "JAX loaded it from its persistent compilation cache, and XLA cannot serialize such "
             "an executable again. Set `jax_enable_compilation_cache` to False first, or pass "

@@ -20,7 +20,7 @@ from .._observe._report_output import Report
 from .._observe._retraces import OnRetrace, check_on_retrace
 from ._hooks import NNXHooks
 from ._registry import registry
-from ._trace import NOT_TRACED, Body, Donation, GraphBody, HandOver, TreeBody
+from ._trace import NOT_TRACED, Donation, GraphFunction, HandOver, TracedFunction, TreeFunction
 
 _ANY = inspect.signature(lambda *args, **kwargs: None)
 
@@ -35,7 +35,7 @@ class NNXJit(_core.VariableJit):
 
     upstream: Any
     handed_over: collections.Counter[str]
-    _body: Body
+    _traced: TracedFunction
 
     def __getattr__(self, name: str) -> Any:
         if name in ("upstream", "__wrapped__"):
@@ -71,7 +71,7 @@ class NNXJit(_core.VariableJit):
         return self.upstream(*args, **kwargs)
 
     def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
-        return self._body.finish(answer, args, kwargs)
+        return self._traced.finish(answer, args, kwargs)
 
     def _settle(
         self, variables: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -246,8 +246,8 @@ def jit(
     return _make(fun, options, own)
 
 
-def new_jit(cls: Any, inner: _core.FilterJit, body: Body, upstream: Any) -> Any:
-    """Returns an `NNXJit` of class `cls`; `inner` calls what `body` traces."""
+def new_jit(cls: Any, inner: _core.FilterJit, traced: TracedFunction, upstream: Any) -> Any:
+    """Returns an `NNXJit` of class `cls`; `inner` calls what `traced` traces."""
     jitted = cls(
         inner,
         registry,
@@ -255,10 +255,10 @@ def new_jit(cls: Any, inner: _core.FilterJit, body: Body, upstream: Any) -> Any:
         _jax_compat.KEY_TYPE or type,
         compat.GUARDS,
         HandOver,
-        body.mode,
+        traced.mode,
     )
-    functools.update_wrapper(jitted, body.fun)
-    jitted.upstream, jitted._body = upstream, body
+    functools.update_wrapper(jitted, traced.fun)
+    jitted.upstream, jitted._traced = upstream, traced
     return jitted
 
 
@@ -271,13 +271,13 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     donation = donation or Donation(frozenset(), frozenset())
     signature = _signature(function, options)
     graph = bool(options.get("graph"))
-    body: Body
+    traced: TracedFunction
     if graph and options.get("graph_updates"):
-        body = GraphBody(function, signature, donation)
+        traced = GraphFunction(function, signature, donation)
     else:
-        body = TreeBody(function, signature, donation, graph)
-    traced = body.function()
-    functools.update_wrapper(traced, function, updated=())
+        traced = TreeFunction(function, signature, donation, graph)
+    target = traced.function()
+    functools.update_wrapper(target, function, updated=())
     jitkwargs = tuple(
         (name, options[name])
         for name, default in (
@@ -289,14 +289,14 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         if options[name] != default
     )
     inner = _core.FilterJit(
-        traced,
+        target,
         NNXHooks(donation, Settings(**own, jitkwargs=jitkwargs)),
         signature,
-        attributes(traced),
+        attributes(target),
     )
-    jitted: NNXJit = new_jit(NNXJit, inner, body, upstream)
+    jitted: NNXJit = new_jit(NNXJit, inner, traced, upstream)
     jitted.handed_over = collections.Counter()
-    body.own(jitted)
+    traced.own(jitted)
     if reason is not None:
         jitted._reason = reason
     return jitted

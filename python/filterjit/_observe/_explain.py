@@ -124,7 +124,7 @@ def _name_of(cache: _core.Cache) -> str:
 
 def _was_traced(cache: _core.Cache) -> bool:
     """Whether a trace of the function came to its end, before the one that may be under way."""
-    return cache.record.spent.traces > 0
+    return cache.record.cost.traces > 0
 
 
 def _explain_first_trace(cache: _core.Cache, fun: Any) -> Cause:
