@@ -13,7 +13,7 @@ from flax import nnx
 
 import filterjit.nnx
 from filterjit._base import _nnx_compat as compat
-from modules.nnx_support import MODES, compare, outcome
+from support.nnx import MODES, compare, outcome
 
 pytestmark = pytest.mark.skipif(
     not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"

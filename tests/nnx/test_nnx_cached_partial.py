@@ -13,7 +13,7 @@ from flax import nnx
 import filterjit.nnx
 from filterjit._base import _nnx_compat as compat
 from filterjit._nnx._cached_partial import CachedJit
-from modules.nnx_support import describe, outcome
+from support.nnx import describe, outcome
 
 pytestmark = pytest.mark.skipif(
     not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"

@@ -1,4 +1,4 @@
-"""Several processes that run one program together; `processes.py` says what each does."""
+"""Several processes that run one program together; `distributed.py` says what each does."""
 
 import socket
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 import filterjit
 from support.processes import ROOT, environment, run
 
-SCRIPT = Path(__file__).with_name("processes.py")
+SCRIPT = Path(__file__).with_name("distributed.py")
 
 
 def free_port() -> int:

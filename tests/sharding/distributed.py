@@ -1,4 +1,4 @@
-"""Runs in several processes with two devices each: ``processes.py PORT INDEX COUNT CHECK [FOLDER]``."""
+"""Runs in several processes with two devices each: ``distributed.py PORT INDEX COUNT CHECK [FOLDER]``."""
 
 import os
 import sys
