@@ -207,3 +207,24 @@ def test_arrays_and_statics_that_change_are_noticed_by_each_call() -> None:
     m.w[:] = 2.0
     for x in (X, jnp.arange(4), X):
         assert p(x).tolist() == [6, 7, 8, 9]
+
+
+def test_a_partial_is_not_walked_on_each_call() -> None:
+    """Custom nodes are, since Python code flattens them."""
+
+    class Node:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+    def flatten(node: Node) -> Any:
+        counted.append(1)
+        return (node.x,), None
+
+    jtu.register_pytree_node(Node, flatten, lambda _, children: Node(*children))
+    counted: list[int] = []
+    f = filterjit.filter_jit(lambda model, x: x)
+    p = f.partial(Node(X))
+    p(X)
+    counted.clear()
+    p(X)
+    assert len(counted) == 1
