@@ -11,6 +11,7 @@ import pytest
 # The support modules are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "hostile"))
+sys.path.insert(0, str(Path(__file__).parent / "catalogue"))
 
 import core_support
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import core_support as cs
 from core_support import Array, Linear
-from matrix_support import (
+from places import (
     NOTHING,
     PLACES,
     World,

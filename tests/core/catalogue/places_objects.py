@@ -5,7 +5,7 @@ from typing import Any
 
 import core_support as cs
 from core_support import Array, Described, Frozen, Object, Pair, Slots, core
-from matrix_support import World, loud_eq, place, renewed, static
+from places import World, loud_eq, place, renewed, static
 
 
 def stored(name: str, w: World, on_set: bool = False) -> property:

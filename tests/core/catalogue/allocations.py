@@ -1,13 +1,10 @@
-"""Makes each allocation of the core fail once: ``python allocations.py [NAME ...]``.
+"""Makes each allocation of each operation fail once: ``python allocations.py [NAME ...]``.
 
-Each scenario makes its objects and returns a call and a check of the result.  The call is made
-with its first allocation failing, then with its second, until none is left to fail.  Each time it
-must raise MemoryError or succeed, leak nothing, and return the right result the next time.
+The call of an operation is made with its first allocation failing, then with its second, until
+none is left to fail. Each time it must raise MemoryError or succeed, leak nothing, and return the
+right result the next time.
 
-The scenarios run in a process of their own, where nothing else allocates and which may crash.
-CPython itself leaks if an allocation fails in `list(tuple)`, for the cell of a closure or for
-`*args`, loses an exception if one fails for its text, and 3.12 crashes if one fails for a
-function.  The Python code of the scenarios avoids these.
+The operations run in a process of their own, where nothing else allocates and which may crash.
 """
 
 from __future__ import annotations
@@ -18,28 +15,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-# Each registers its scenarios.  Trees come first, as more allocations fail in calls after them.
-# isort: split
-import allocations_trees  # noqa: F401
-
-# isort: split
-import allocations_calls  # noqa: F401
-
-# isort: split
-import allocations_variables  # noqa: F401
-
-# isort: split
-import allocations_direct  # noqa: F401
-from allocations_support import SCENARIOS, SHARED, Scenario
+from catalogue import ONLY_REPEATED, OPERATIONS
 from core_support import testing
+from growth import growth
+from operations import Operation
 
-MOST = 3000  # allocations in a scenario
+MOST = 3000  # allocations in an operation
 PROBES = 200  # allocations after the call, of which one fails if none did in the call
 
-# CPython caches the names by which attributes of types were looked up.
-forget_names = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
 # The error of CPython where it loses the exception that a Python function raises.
 LOST = ("error return without exception set",)
 # Comparing two sets makes a list of a tuple, which CPython 3.11 leaks.  3.13 leaks the attributes
@@ -62,14 +48,9 @@ if sys.version_info >= (3, 13):
                 "deep",
             )
         }
-NAMES = ["blocks", *(f"references to {x!r}"[:60] for x in SHARED)]
 
 
-def references() -> list[int]:
-    return [sys.getrefcount(x) for x in SHARED]
-
-
-def attempt(make: Callable[[], Scenario], n: int | None) -> tuple[bool, bool]:
+def attempt(make: Callable[[], Operation], n: int | None) -> tuple[bool, bool]:
     """Calls with the n-th allocation failing.  Returns whether it failed, and whether the call
     raised."""
     call, check = make()
@@ -96,29 +77,9 @@ def attempt(make: Callable[[], Scenario], n: int | None) -> tuple[bool, bool]:
     return failed or len(probes) == PROBES, failed
 
 
-def leaked(make: Callable[[], Scenario], n: int) -> list[str]:
-    """Names what grows each time.  Free lists and the like, which fill up once, do not count."""
-    growth: dict[str, int] = {}
-    for times in (2, 4, 8, 8):
-        forget_names()
-        gc.collect()
-        before = references()
-        blocks = sys.getallocatedblocks()
-        for _ in range(times):
-            attempt(make, n)
-        forget_names()
-        gc.collect()
-        blocks = sys.getallocatedblocks() - blocks
-        changes = [blocks, *(b - a for a, b in zip(before, references(), strict=True))]
-        growth = {k: by // times for k, by in zip(NAMES, changes, strict=True) if by >= times}
-        if not growth:
-            break
-    return [f"{what} by {by}" for what, by in growth.items()]
-
-
 def run(name: str) -> tuple[int, int, list[str]]:
     """Returns how many allocations failed, how many of them raised, and what went wrong."""
-    make = SCENARIOS[name]
+    make = OPERATIONS[name]
     raises, wrong = 0, []
     gc.collect()
     gc.freeze()
@@ -133,7 +94,10 @@ def run(name: str) -> tuple[int, int, list[str]]:
                 return n, raises, wrong
             raises += did_raise
             if name not in LEAKED:
-                wrong += [f"{name}, allocation {n}: left {what}" for what in leaked(make, n)]
+                wrong += [
+                    f"{name}, allocation {n}: left {what}"
+                    for what in growth(lambda n=n: attempt(make, n))
+                ]
         except BaseException as e:
             if (n >= 0 and str(e) in LOST) or str(e).startswith("<function "):
                 continue
@@ -151,7 +115,7 @@ def run(name: str) -> tuple[int, int, list[str]]:
 
 def main(names: list[str]) -> int:
     total = [0, 0, 0]
-    for name in names or SCENARIOS:
+    for name in names or [name for name in OPERATIONS if name not in ONLY_REPEATED]:
         failed, raises, wrong = run(name)
         print(f"{name}: {failed} failed, {raises} raised", *wrong, sep="\n    ", flush=True)
         total = [total[0] + failed, total[1] + raises, total[2] + len(wrong)]

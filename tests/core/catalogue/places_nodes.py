@@ -5,7 +5,7 @@ from typing import Any
 
 import core_support as cs
 from core_support import Array, Linear, Point, Record, Value
-from matrix_support import NOTHING, Wide, World, loud_eq, place, renewed, static, static_type
+from places import NOTHING, Wide, World, loud_eq, place, renewed, static, static_type
 
 
 @place()

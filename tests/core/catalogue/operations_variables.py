@@ -1,4 +1,4 @@
-"""Scenarios of allocations.py with a VariableJit."""
+"""Operations  with a VariableJit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import weakref
 from typing import Any
 
 import variable_support as vs
-from allocations_calls import Kept
-from allocations_support import SHARED, Scenario, X, Y, expect, scenario
 from core_support import Array, core
+from operations import SHARED, Operation, X, Y, expect, operation
+from operations_calls import Kept
 
 NEW = Array("new")
 STATE = vs.TraceState()
@@ -47,7 +47,7 @@ class KeptVariables(Kept):
         self.options.compile = lambda f, variant: Constant(variant, answer)  # type: ignore[method-assign]
         self.jit = Jit(self.f, self.options.registry, vs.Var, vs.Key, (), vs.Escape, graph)
 
-    def update(self, *args: Any, expected: Any = "result") -> Scenario:
+    def update(self, *args: Any, expected: Any = "result") -> Operation:
         variables = vs.variables_in(list(args))
 
         def call() -> Any:
@@ -80,56 +80,56 @@ def small() -> Any:
     return [vs.Var(X), {"b": vs.Param(Y), "a": (vs.Var(X), Block(x=vs.Var(Y), tag=1))}]
 
 
-@scenario
-def first_call_with_variables() -> Scenario:
+@operation
+def first_call_with_variables() -> Operation:
     return KeptVariables().update(small(), X)
 
 
-@scenario
-def hit_with_variables() -> Scenario:
+@operation
+def hit_with_variables() -> Operation:
     kept, tree = KeptVariables(), small()
     kept.jit(tree, X), kept.jit(tree, X)
     return kept.update(tree, X)
 
 
-@scenario
-def hit_with_other_variables() -> Scenario:
+@operation
+def hit_with_other_variables() -> Operation:
     kept, tree = KeptVariables(), small()
     kept.jit(small(), X), kept.jit(tree, X)
     return kept.update(small(), X)
 
 
-@scenario
-def hit_with_a_new_state() -> Scenario:
+@operation
+def hit_with_a_new_state() -> Operation:
     kept, tree = KeptVariables(), small()
     kept.jit(tree, X), kept.jit(tree, X)
     tree[1]["b"]._trace_state = STATE
     return kept.update(tree, X)
 
 
-@scenario
-def hit_that_learns_a_memo_of_variables() -> Scenario:
+@operation
+def hit_that_learns_a_memo_of_variables() -> Operation:
     kept, trees = KeptVariables(), [vs.large(5), vs.large(5)]
     kept.jit(*trees)
     return kept.update(*trees)
 
 
-@scenario
-def hit_with_a_memo_of_variables() -> Scenario:
+@operation
+def hit_with_a_memo_of_variables() -> Operation:
     kept, trees = KeptVariables(), [vs.large(5), vs.large(5)]
     for _ in range(6):
         kept.jit(*trees)
     return kept.update(*trees)
 
 
-@scenario
-def many_variables() -> Scenario:
+@operation
+def many_variables() -> Operation:
     kept = KeptVariables()
     return kept.update([vs.Var(X) for _ in range(300)])
 
 
-@scenario
-def variables_that_occur_twice() -> Scenario:
+@operation
+def variables_that_occur_twice() -> Operation:
     kept, tree = KeptVariables(), small()
     kept.jit(tree, X)
     expected = "a Variable or Module occurs twice in the arguments"
@@ -141,42 +141,42 @@ def with_sharing() -> Any:
     return [tree, {"b": tree[1]["a"][1], "a": [tree[0]], "c": tree[1]["b"]}]
 
 
-@scenario
-def first_call_with_sharing() -> Scenario:
+@operation
+def first_call_with_sharing() -> Operation:
     return KeptVariables(graph=1).update(with_sharing(), X)
 
 
-@scenario
-def hit_with_sharing() -> Scenario:
+@operation
+def hit_with_sharing() -> Operation:
     kept, tree = KeptVariables(graph=1), with_sharing()
     kept.jit(tree, X), kept.jit(tree, X)
     return kept.update(tree, X)
 
 
-@scenario
-def hit_with_other_sharing() -> Scenario:
+@operation
+def hit_with_other_sharing() -> Operation:
     kept, tree = KeptVariables(graph=1), with_sharing()
     kept.jit([small(), {"b": tree[1]["b"], "a": [vs.Var(X)], "c": vs.Param(Y)}], X)
     kept.jit(with_sharing(), X)
     return kept.update(tree, X)
 
 
-@scenario
-def hit_that_learns_a_memo_of_sharing() -> Scenario:
+@operation
+def hit_that_learns_a_memo_of_sharing() -> Operation:
     kept, trees = KeptVariables(graph=1), [vs.large(5), vs.large(5)]
     trees[1].blocks[0], trees[0].rng = trees[0].blocks[1], trees[0].blocks[2].w
     kept.jit(*trees)
     return kept.update(*trees)
 
 
-@scenario
-def much_sharing() -> Scenario:
+@operation
+def much_sharing() -> Operation:
     kept, variables = KeptVariables(graph=1), [vs.Var(X) for _ in range(40)]
     return kept.update([variables, variables])
 
 
-@scenario
-def arguments_with_sharing() -> Scenario:
+@operation
+def arguments_with_sharing() -> Operation:
     kept, tree = KeptVariables(graph=1), with_sharing()
     kept.jit(tree, X)
     (variant,) = kept.f._parts()[0].variants()
@@ -189,8 +189,8 @@ def arguments_with_sharing() -> Scenario:
     return (lambda: variant.arguments(arrays)), check
 
 
-@scenario
-def repr_and_nodes_with_sharing() -> Scenario:
+@operation
+def repr_and_nodes_with_sharing() -> Operation:
     kept, tree = KeptVariables(graph=1), with_sharing()
     structure = kept.f._peek(tree, X)[1]
 
@@ -200,28 +200,28 @@ def repr_and_nodes_with_sharing() -> Scenario:
     return call, lambda found: expect("`args" in found[0] or "`" in found[0])
 
 
-@scenario
-def handed_over_by_type() -> Scenario:
+@operation
+def handed_over_by_type() -> Operation:
     kept, tree = KeptVariables(), small()
     expected = "an argument has a leaf that is no array and no number: `str`"
     return kept.update(tree, "text", expected=expected)
 
 
-@scenario
-def finished_in_python() -> Scenario:
+@operation
+def finished_in_python() -> Operation:
     kept, tree = KeptVariables(("result", None, ())), small()
     kept.jit(tree)
     return kept.update(tree, expected="finished")
 
 
-@scenario
-def nodes_of_variables() -> Scenario:
+@operation
+def nodes_of_variables() -> Operation:
     kept, tree = KeptVariables(), small()
     return (lambda: kept.jit._nodes(tree)), lambda found: expect(len(found) == 5)
 
 
-@scenario
-def new_variable_jits() -> Scenario:
+@operation
+def new_variable_jits() -> Operation:
     kept = KeptVariables()
 
     def call() -> Any:

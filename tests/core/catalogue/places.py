@@ -139,3 +139,32 @@ def renewed(w: World, make: Callable[[], Any]) -> Any:
     """Makes a trap now, and another for each call."""
     w.remake = make
     return make()
+
+
+def make_world(
+    name: str,
+    action: Callable[[World], Any],
+    at: int = 1,
+    phase: str = "first",
+    container: type = list,
+) -> World:
+    """A World whose trap, in the place of that name, is armed for the next call.
+
+    That call is the `first` one, comes `again` after two others, or comes after one of an`other`
+    variant.
+    """
+    w = World(action, at, container)
+    w.trap = PLACES[name](w)
+    w.fill()
+    if w.run is None:
+        assert w.f is not None  # made before the trap is armed
+    if phase != "first":
+        w.call()
+    if phase == "again":
+        w.renew()
+        w.call()
+    if phase == "other":
+        w.ordinary_call()
+    w.renew()
+    w.armed = True
+    return w

@@ -1,4 +1,13 @@
-"""Objects, checks and trees of the scenarios of allocations.py."""
+"""The registry of the operations, and the objects and checks that they share.
+
+An operation uses the core in one way: it makes its objects, and returns a call and a check of the
+call's result. The call can be made again and again. allocations.py makes each of its allocations
+fail, and leaks.py repeats it.
+
+CPython itself leaks if an allocation fails in `list(tuple)`, for the cell of a closure or for
+`*args`, loses an exception if one fails for its text, and 3.12 crashes if one fails for a
+function. The Python code of the operations avoids these.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +20,21 @@ from core_support import Array, Linear, OtherArray, Point, Record, Value, core, 
 from trees_support import TREES as ALL_TREES
 from trees_support import one_of_each
 
-# A call, and a check of its result.
-Scenario = tuple[Callable[[], Any], Callable[[Any], None]]
-SCENARIOS: dict[str, Callable[[], Scenario]] = {}
+Operation = tuple[Callable[[], Any], Callable[[Any], None]]
+Make = Callable[[], Operation]
+OPERATIONS: dict[str, Make] = {}
+# Those with too many allocations to let each fail, or in which CPython crashes if one fails.
+ONLY_REPEATED: set[str] = set()
 
 
-def scenario(make: Callable[[], Scenario]) -> Callable[[], Scenario]:
-    """Registers a function that makes a scenario."""
-    SCENARIOS[make.__name__] = make
+def operation(make: Make) -> Make:
+    OPERATIONS[make.__name__] = make
     return make
+
+
+def repeated_operation(make: Make) -> Make:
+    ONLY_REPEATED.add(make.__name__)
+    return operation(make)
 
 
 def expect(condition: Any) -> None:
@@ -32,7 +47,7 @@ def equals(expected: Any) -> Callable[[Any], None]:
     return lambda found: expect(same(found, expected))
 
 
-# All scenarios share these objects, so that their reference counts show a leak.
+# All operations share these objects, so that their reference counts show a leak.
 X, Y, OTHER, STATIC, KEYED = Array("x"), Array("y"), OtherArray(), Value(3), cs.Keyed((1,))
 HOLE = Value("hole")
 SHARED: list[Any] = [

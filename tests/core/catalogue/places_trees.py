@@ -5,7 +5,7 @@ from typing import Any
 
 import core_support as cs
 from core_support import Array, Linear, Point, core
-from matrix_support import PLACES, World, loud_eq, static
+from places import PLACES, World, loud_eq, static
 
 
 def tree_function(

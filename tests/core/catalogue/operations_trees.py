@@ -1,4 +1,4 @@
-"""Scenarios of allocations.py with trees and Structures."""
+"""Operations  with trees and Structures."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
-from allocations_support import (
+from core_support import Linear, OtherArray, Point, Value, core, same, testing
+from operations import (
     HOLE,
     KEYED,
-    SCENARIOS,
+    OPERATIONS,
     STATIC,
     TREES,
     Box,
     Contained,
     Elements,
     Key,
-    Scenario,
+    Operation,
     X,
     Y,
     classify_with_contents,
@@ -25,9 +26,9 @@ from allocations_support import (
     expect,
     make_registry,
     mixed,
-    scenario,
+    operation,
+    repeated_operation,
 )
-from core_support import Linear, OtherArray, Point, Value, core, same, testing
 from outcome_support import fail, raised
 
 
@@ -36,7 +37,7 @@ def first(a: Any, b: Any) -> Any:
 
 
 def each_kind(name: str, make: Callable[[], Any]) -> None:
-    def flatten() -> Scenario:
+    def flatten() -> Operation:
         registry, tree = make_registry(), make()
 
         def check(found: Any) -> None:
@@ -44,23 +45,23 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
 
         return lambda: core.flatten(registry, tree), check
 
-    def build() -> Scenario:
+    def build() -> Operation:
         registry, tree = make_registry(), make()
         arrays, structure = core.flatten(registry, tree)
         return lambda: structure.unflatten(arrays), equals(tree)
 
-    def hashing() -> Scenario:
+    def hashing() -> Operation:
         registry = make_registry()
         structure, other = (core.flatten(registry, make())[1] for _ in "ab")
         return lambda: hash(structure), lambda found: expect(found == hash(other))
 
-    def equality() -> Scenario:
+    def equality() -> Operation:
         registry, tree = make_registry(), make()
         a, b = (core.flatten(registry, tree)[1] for _ in "ab")
         hash(a)
         return lambda: a == b, lambda found: expect(found is True)
 
-    def match() -> Scenario:
+    def match() -> Operation:
         registry, tree = make_registry(), make()
         arrays, structure = core.flatten(registry, tree)
         hash(structure)
@@ -69,7 +70,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
             arrays = core.flatten(registry, again)[0]
         return lambda: testing.match(structure, again), equals(arrays)
 
-    def described() -> Scenario:
+    def described() -> Operation:
         registry, tree = make_registry(), make()
         structure = core.flatten(registry, tree)[1]
 
@@ -80,21 +81,21 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
         # A repr that an allocation fails can make the next one show {...}.
         return call, lambda found: expect(found[:2] == expected or "..." in found[0])
 
-    def leaves() -> Scenario:
+    def leaves() -> Operation:
         registry, tree = make_registry(), make()
         expected = list(core.tree_flatten(registry, tree, True, None)[0])
         return lambda: core.tree_leaves(registry, tree, None), equals(expected)
 
-    def mapped() -> Scenario:
+    def mapped() -> Operation:
         registry, tree = make_registry(), make()
         return lambda: core.tree_map(registry, first, (tree, tree), None), equals(tree)
 
-    def flatten_up_to() -> Scenario:
+    def flatten_up_to() -> Operation:
         registry, tree = make_registry(), make()
         leaves, structure = core.tree_flatten(registry, tree, True, None)
         return lambda: structure.flatten_up_to(tree), equals(leaves)
 
-    def paths() -> Scenario:
+    def paths() -> Operation:
         registry, tree = make_registry(), make()
         structure = core.tree_flatten(registry, tree, ("arrays",), None)[1]
         fresh = core.tree_flatten(registry, tree, ("arrays",), None)[1].paths
@@ -104,7 +105,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
 
         return call, lambda found: expect(found[1] == fresh and len(found[0]) >= len(fresh))
 
-    def filtered() -> Scenario:
+    def filtered() -> Operation:
         registry, tree = make_registry(), make()
 
         def call() -> Any:
@@ -116,7 +117,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
 
         return call, check
 
-    def parts() -> Scenario:
+    def parts() -> Operation:
         registry, tree = make_registry(), make()
         leaves, structure = core.tree_flatten(registry, tree, ("arrays",), None)
 
@@ -125,7 +126,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
 
         return lambda: core.from_parts(registry, HOLE, *structure._parts(HOLE)), check
 
-    def partition() -> Scenario:
+    def partition() -> Operation:
         registry, tree = make_registry(), make()
 
         def call() -> Any:
@@ -134,7 +135,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
 
         return call, equals(tree)
 
-    def dicts() -> Scenario:
+    def dicts() -> Operation:
         registry, tree = make_registry(), make()
 
         def call() -> Any:
@@ -158,35 +159,47 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
         ),
         *(filtered, parts, partition, dicts),
     ):
-        SCENARIOS[f"{kind.__name__}_{name}"] = kind
+        OPERATIONS[f"{kind.__name__}_{name}"] = kind
 
 
 for _name, _make in TREES.items():
     each_kind(_name, _make)
 
 
-@scenario
-def same_static() -> Scenario:
+@operation
+def match_of_others() -> Operation:
+    registry, one, other = make_registry(), mixed(), mixed()
+    other["s"] = [*other["s"][:-1], 3]
+    structure = core.flatten(registry, one)[1]
+
+    def call() -> Any:
+        return [testing.match(structure, tree) for tree in (other, one["m"], 3)]
+
+    return call, equals([None] * 3)
+
+
+@operation
+def same_static() -> Operation:
     registry = make_registry()
     a, b = ([1, {"k": {2, (3, STATIC)}}, Elements([1, 2]), KEYED, 2**70] for _ in "ab")
     return lambda: core.same_static(registry, a, b), lambda found: expect(found is True)
 
 
-@scenario
-def identity() -> Scenario:
+@operation
+def identity() -> Operation:
     return lambda: core.identity(X), lambda found: expect(hash(found) is not None)
 
 
-@scenario
-def keyed_types() -> Scenario:
+@operation
+def keyed_types() -> Operation:
     registry = make_registry(keyed=((Value, lambda v: [v.value, {1: 2}]),))
     a, b = (core.flatten(registry, [Value(1), Linear(size=Value([2]))])[1] for _ in "ab")
     expected = hash(b)
     return lambda: (hash(a), a == b), lambda found: expect(found == (expected, True))
 
 
-@scenario
-def contents() -> Scenario:
+@operation
+def contents() -> Operation:
     registry = make_registry(classify=classify_with_contents)
     value, other = (
         [Contained(len, (1, [print])), {"k": Contained(2**70, None)}, Contained(1, 2)] for _ in "ab"
@@ -203,8 +216,8 @@ def contents() -> Scenario:
     return call, equals([(X,), (X,), (X,)])
 
 
-@scenario
-def registries() -> Scenario:
+@operation
+def registries() -> Operation:
     def call() -> Any:
         registry = make_registry()
         return [registry.kind(x) for x in (X, 1, [], Linear(), Point(1, 2), Box(()), STATIC)]
@@ -212,8 +225,8 @@ def registries() -> Scenario:
     return call, equals(["array", "static", "list", "module", "namedtuple", "custom", "static"])
 
 
-@scenario
-def types_that_come_and_go() -> Scenario:
+@operation
+def types_that_come_and_go() -> Operation:
     registry = make_registry()
 
     def call() -> Any:
@@ -223,14 +236,76 @@ def types_that_come_and_go() -> Scenario:
     return call, equals(["module"] * 9)
 
 
-@scenario
-def errors_with_paths() -> Scenario:
+@repeated_operation
+def trees_of_a_type_that_goes() -> Operation:
+    registry = make_registry()
+
+    def call() -> Any:
+        cls: Any = type("Brief", (Linear,), {})
+        arrays, structure = core.flatten(registry, [cls(weight=X, size=1)])
+        return arrays, testing.match(structure, [cls(weight=Y, size=1)]), structure.unflatten([Y])
+
+    return call, lambda found: expect(found[0] == (X,) and found[1] == (Y,))
+
+
+@repeated_operation
+def structures_in_cycles() -> Operation:
+    registry = make_registry()
+
+    def call() -> Any:
+        owner: Any = Value(1)
+        owner.structure = core.tree_flatten(registry, [X, owner], ("arrays",), None)[1]
+        owner.fields = core.tree_flatten(registry, Linear(weight=X, size=owner), True, None)[1]
+        owner.paths = owner.structure.paths
+
+    return call, equals(None)
+
+
+def cyclic_list() -> list[Any]:
+    loop: list[Any] = [X]
+    loop.append(loop)
+    return loop
+
+
+@repeated_operation
+def trees_without_end() -> Operation:
+    registry, loop = make_registry(), cyclic_list()
+
+    def call() -> Any:
+        raised(RecursionError, core.flatten, registry, loop)
+        raised(RecursionError, core.tree_leaves, registry, loop, None)
+        raised(RecursionError, core.tree_map, registry, id, (loop, loop), None)
+        raised(RecursionError, core.tree_flatten, registry, 1, ("tree", loop, id), None)
+
+    return call, equals(None)
+
+
+@repeated_operation
+def many_leaves() -> Operation:
+    registry = make_registry()
+    tree = [[X, STATIC] * 600, {"k": (X,) * 1500}, [(X,)] * 100]
+
+    def call() -> Any:
+        leaves, structure = core.tree_flatten(registry, tree, ("arrays",), None)
+        structure.unflatten(leaves)
+        structure.combine(dict(zip(structure.paths, leaves, strict=True)))
+        parts = core.partition(registry, tree, (("arrays",),), None, None)
+        core.combine(registry, parts, None, True)
+        return core.tree_map(registry, max, (tree, structure.unflatten(leaves)), id)
+
+    return call, equals(tree)
+
+
+@operation
+def errors_with_paths() -> Operation:
     """The error names no path where there is no memory for it."""
     registry = make_registry()
     tree = [X, {"k": (X, cs.Hostile(on_hash=fail))}]
     structure = core.flatten(registry, tree)[1]
     with_statics = core.tree_flatten(registry, tree, ("arrays",), None)[1]
     keys, box = {1: X, "a": X}, Box((X,), hook=fail)
+    unhashable = core.flatten(registry, [X, {"k": cs.Unhashable()}])[1]
+    details_of_nothing = make_registry(classify=lambda cls, x: ())
 
     def call() -> Any:
         return (
@@ -239,6 +314,9 @@ def errors_with_paths() -> Scenario:
             raised(TypeError, core.flatten, registry, [keys]),
             raised(TypeError, core.tree_leaves, registry, [keys], None),
             raised(ZeroDivisionError, core.tree_paths, registry, {"a": box}, None),
+            raised(TypeError, hash, unhashable),
+            raised(TypeError, core.flatten, details_of_nothing, 1),
+            raised(ValueError, structure.unflatten, [X]),
         )
 
     def check(found: Any) -> None:
@@ -247,8 +325,8 @@ def errors_with_paths() -> Scenario:
     return call, check
 
 
-@scenario
-def trees_that_differ() -> Scenario:
+@operation
+def trees_that_differ() -> Operation:
     registry = make_registry()
 
     class Loud:
@@ -286,13 +364,15 @@ def trees_that_differ() -> Scenario:
     def call() -> Any:
         for structure, (_, b) in zip(structures, cases, strict=True):
             raised(ValueError, structure.flatten_up_to, b)
+        raised(ValueError, core.combine, registry, cases[0], None, 0)
+        raised(TypeError, core.tree_map, registry, max, [one], None)
         return raised(ValueError, core.tree_map, registry, max, cases[0], None)
 
     return call, lambda found: expect("differs from tree 1 at `['a'][1]`" in str(found))
 
 
-@scenario
-def groups_that_do_not_fit() -> Scenario:
+@operation
+def groups_that_do_not_fit() -> Operation:
     registry = make_registry()
     tree = {Key(k): X for k in "abcdefghijklmn"}
 
@@ -309,6 +389,8 @@ def groups_that_do_not_fit() -> Scenario:
             raised(ValueError, structure.unflatten, [X]),
             raised(ValueError, core.partition_dict, registry, doubled, True, (), None),
             raised(ValueError, core.combine, registry, (tree, tree), None, True),
+            raised(ValueError, core.from_parts, registry, HOLE, [X, X], [X]),
+            raised(ValueError, core.from_parts, registry, HOLE, [X], X),
         )
 
     def check(found: Any) -> None:
@@ -318,8 +400,8 @@ def groups_that_do_not_fit() -> Scenario:
     return call, check
 
 
-@scenario
-def combine_without_paths() -> Scenario:
+@operation
+def combine_without_paths() -> Operation:
     """Python code writes the paths, after memory for an error has been allocated."""
     registry = make_registry()
     tree = {Key("a"): X, Key("b"): Y}
@@ -329,8 +411,8 @@ def combine_without_paths() -> Scenario:
     return lambda: structure.combine(groups), lambda found: expect(found == swapped)
 
 
-@scenario
-def filters() -> Scenario:
+@operation
+def filters() -> Operation:
     registry, tree = make_registry(), mixed()
     glob = ("glob", lambda text: text in ("weight", "0", "d"))
     expressions: tuple[Any, ...] = (
@@ -354,17 +436,26 @@ def filters() -> Scenario:
     return call, equals(tree)
 
 
-@scenario
-def filters_that_fail() -> Scenario:
+@operation
+def filters_that_fail() -> Operation:
     registry, tree = make_registry(), mixed()
+    expressions = dict.fromkeys(tree, "filter")
     bad: list[tuple[type[BaseException], Any]] = [
         (TypeError, ("leaf", lambda leaf: None)),
         (ValueError, ("unheard of",)),
         (ValueError, ("path", (("name", "m"),))),
+        (ValueError, ("or", False, None)),
         (ValueError, ("path", (("any",), ("slice", 0, 1, 0)))),
+        (TypeError, ("path", (("slice", 0, 1, 1), ("index", "a")))),
         (ValueError, ("path", (("any",),) * 63)),
+        (ZeroDivisionError, ("path", (("glob", fail),))),
+        (ZeroDivisionError, ("path", (("any",), ("slice", None, None, None), ("glob", fail)))),
         (ValueError, ("tree", {"m": True}, lambda f: f)),
+        (ZeroDivisionError, ("tree", expressions, fail)),
+        (ZeroDivisionError, ("tree", expressions, lambda f: ("leaf", fail))),
+        (ValueError, ("tree", expressions, lambda f: [f])),
         (ZeroDivisionError, ("or", False, ("not", ("array", fail)))),
+        (ZeroDivisionError, ("leaf", fail)),
     ]
 
     def call() -> Any:
@@ -378,16 +469,16 @@ def filters_that_fail() -> Scenario:
     )
 
 
-@scenario
-def wide_maps() -> Scenario:
+@operation
+def wide_maps() -> Operation:
     registry = make_registry()
     trees = ([X, [Y] * 70, (1,)],) * 12
     last = lambda *row: row[-1]
     return lambda: core.tree_map(registry, last, trees, None), equals(trees[0])
 
 
-@scenario
-def is_leaf() -> Scenario:
+@operation
+def is_leaf() -> Operation:
     registry, tree = make_registry(), mixed()
     predicate = lambda x: isinstance(x, (list, Point))
 

@@ -1,4 +1,4 @@
-"""Scenarios of allocations.py with a FilterJit."""
+"""Operations  with a FilterJit."""
 
 from __future__ import annotations
 
@@ -7,31 +7,45 @@ import weakref
 from typing import Any
 
 import core_support as cs
-from allocations_support import (
+from core_support import Array, Linear, Value, core, same, testing
+from operations import (
     MANY,
-    SCENARIOS,
+    OPERATIONS,
     STATIC,
     TREES,
-    Scenario,
+    Operation,
     X,
     Y,
     equals,
     expect,
     make_registry,
-    scenario,
+    operation,
 )
-from core_support import Array, Linear, Value, core, testing
 from outcome_support import fail, raised
 
 
-@scenario
-def signatures() -> Scenario:
+@operation
+def signatures() -> Operation:
     def call() -> Any:
         signature = core.Signature(("a", "b", "rest", "k", "more"), 0, 2, True, True, b"\1\0\0\1\0")
         return testing.bind(signature, 1, 2, 3, 4, k=5, z=6, w=7)
 
     expected = {"a": 1, "b": 2, "rest": (3, 4), "k": 5, "more": {"z": 6, "w": 7}}
     return call, equals(expected)
+
+
+@operation
+def arguments_that_do_not_fit() -> Operation:
+    signature = core.Signature(("a", "b", "rest", "k", "more"), 1, 1, True, True, b"\0\1\0\0\0")
+    name = "".join(["un", "interned"])
+
+    def call() -> Any:
+        raised(ValueError, core.Signature, (name,), 0, 5, False, False, b"\0")
+        raised(TypeError, core.Signature, (name, 1), 0, 2, False, False, b"\0\0")
+        twice = testing.bind(signature, X, X, b=X, a=X)
+        return [twice, testing.bind(signature, **{name: X}), testing.bind(signature)]
+
+    return call, lambda found: expect(found[1] is None and found[2] is None)
 
 
 class Jitted:
@@ -62,7 +76,12 @@ class Options(cs.Options):
     """Options that do not run Python code for signatures."""
 
     fails: Any = "a static that makes the function fail"
+    calls: Any = ()
     works: Any = None  # what `call_again` puts in the place of a call that has failed
+
+    def _note(self, hook: str, *args: Any) -> None:
+        if hook in self.on:
+            self.on[hook](*args)
 
     def prepare(self, f: Any) -> Any:
         self._note("prepare", f)
@@ -105,7 +124,7 @@ class Kept:
     def variants(self) -> set[Any]:
         return set(self.f._parts()[0].variants())
 
-    def scenario(self, *args: Any, more: int = 0, **kwargs: Any) -> Scenario:
+    def operation(self, *args: Any, more: int = 0, **kwargs: Any) -> Operation:
         """A call with these arguments, which may add `more` variants and removes none."""
         before = self.variants()
         some = (*args[:2], self.nothing, self.nothing)[:2]
@@ -122,73 +141,73 @@ class Kept:
         return functools.partial(self.f, *args, **kwargs), verify
 
 
-@scenario
-def first_call() -> Scenario:
+@operation
+def first_call() -> Operation:
     m = Linear(weight=X, bias=[Y], size=3)
-    return Kept().scenario(m, X, 1, k=[Y, 1], z="a", more=1)
+    return Kept().operation(m, X, 1, k=[Y, 1], z="a", more=1)
 
 
-@scenario
-def misses() -> Scenario:
+@operation
+def misses() -> Operation:
     kept = Kept()
     kept.f(X, 1)
-    return kept.scenario(X, "other", [Value(1)], k=2, more=1)
+    return kept.operation(X, "other", [Value(1)], k=2, more=1)
 
 
-@scenario
-def hit_of_a_python_free_walk() -> Scenario:
+@operation
+def hit_of_a_python_free_walk() -> Operation:
     kept = Kept()
     m = Linear(weight=X, bias=[Y], size=3)
     kept.f(m, X, 1, "a", k=Y, z=(1, 2))
-    return kept.scenario(m, X, 1, "a", k=Y, z=(1, 2))
+    return kept.operation(m, X, 1, "a", k=Y, z=(1, 2))
 
 
 for _name, _make in TREES.items():
     # More arrays than Jitted takes.
     if _name not in ("maybe", "many", "wide_module", "wide_object", "wide_slots"):
 
-        def hit(name: str = _name) -> Scenario:
+        def hit(name: str = _name) -> Operation:
             kept = Kept()
             kept.f(TREES[name](), k=STATIC)
-            return kept.scenario(TREES[name](), k=Value(3))
+            return kept.operation(TREES[name](), k=Value(3))
 
-        SCENARIOS[f"hit_that_holds_references_{_name}"] = hit
+        OPERATIONS[f"hit_that_holds_references_{_name}"] = hit
 
 
 def large() -> Any:
     return [Linear(weight=None, bias=(i, "a"), size=i) for i in range(30)] + [X]
 
 
-@scenario
-def hit_that_learns_a_memo() -> Scenario:
+@operation
+def hit_that_learns_a_memo() -> Operation:
     kept = Kept()
     model = large()
     kept.f(model)
     kept.f(model)
-    return kept.scenario(model)
+    return kept.operation(model)
 
 
-@scenario
-def hit_with_a_memo() -> Scenario:
+@operation
+def hit_with_a_memo() -> Operation:
     kept = Kept()
     model = large()
     for _ in range(5):
         kept.f(model)
-    return kept.scenario(model)
+    return kept.operation(model)
 
 
-@scenario
-def hit_after_a_memo_was_wrong() -> Scenario:
+@operation
+def hit_after_a_memo_was_wrong() -> Operation:
     kept = Kept()
     model = large()
     for _ in range(5):
         kept.f(model)
     model[3].bias = (3, "a")
-    return kept.scenario(model)
+    return kept.operation(model)
 
 
-@scenario
-def look_up_of_many_arrays() -> Scenario:
+@operation
+def look_up_of_many_arrays() -> Operation:
     kept = Kept()
     arrays = [X] * 1200
     structure = kept.f._lookup(arrays)[0].structure
@@ -199,20 +218,30 @@ def look_up_of_many_arrays() -> Scenario:
     return functools.partial(kept.f._lookup, arrays), check
 
 
-@scenario
-def look_up_among_variants() -> Scenario:
+@operation
+def calls_of_several_variants() -> Operation:
+    """Each call is predicted wrongly, and looked up."""
     kept = Kept()
-    for n in (1, True, "a", Value(2), 2.5):
+    statics = [1, True, "a", Value(2), 2.5]
+    for n in statics:
         kept.f(X, n)
-    return kept.scenario(X, 1)
+    before = kept.variants()
+
+    def call() -> Any:
+        return [kept.f(X, n)[1] for n in statics]
+
+    def check(found: Any) -> None:
+        expect(same(found, statics) and kept.variants() == before)
+
+    return call, check
 
 
-@scenario
-def traces_again() -> Scenario:
+@operation
+def traces_again() -> Operation:
     kept = Kept()
     for value in (1, 2.5):
         kept.f(Array(value))
-    return kept.scenario(Array("text"))
+    return kept.operation(Array("text"))
 
 
 class Fails:
@@ -222,17 +251,17 @@ class Fails:
         raise ZeroDivisionError
 
 
-@scenario
-def call_again() -> Scenario:
+@operation
+def call_again() -> Operation:
     kept = Kept()
     kept.f(X, Y, 1)
     (variant,) = kept.variants()
     kept.options.works, variant.call = variant.call, Fails()
-    return kept.scenario(X, Y, 1)
+    return kept.operation(X, Y, 1)
 
 
-@scenario
-def call_again_that_refuses() -> Scenario:
+@operation
+def call_again_that_refuses() -> Operation:
     kept = Kept()
     kept.f(X, Y, 1)
     (variant,) = kept.variants()
@@ -244,22 +273,22 @@ def call_again_that_refuses() -> Scenario:
     return call, expect
 
 
-@scenario
-def cache_growth() -> Scenario:
+@operation
+def cache_growth() -> Operation:
     kept = Kept()
     for n in range(5):
         kept.f(X, n)
-    return kept.scenario(X, 5, more=1)
+    return kept.operation(X, 5, more=1)
 
 
-@scenario
-def eviction() -> Scenario:
+@operation
+def eviction() -> Operation:
     """A call that fails before its trace ends evicts no variant."""
     kept = Kept(maxsize=5)
     for n in range(5):
         kept.f(X, n)
     before = kept.variants()
-    call, _ = kept.scenario(X, "new")
+    call, _ = kept.operation(X, "new")
 
     def attempt() -> Any:
         try:
@@ -276,8 +305,8 @@ def eviction() -> Scenario:
     return attempt, check
 
 
-@scenario
-def raise_binding_error() -> Scenario:
+@operation
+def raise_binding_error() -> Operation:
     kept = Kept()
     kept.f(X)
 
@@ -287,8 +316,8 @@ def raise_binding_error() -> Scenario:
     return call, equals(["they do not fit"] * 2)
 
 
-@scenario
-def many_parameters() -> Scenario:
+@operation
+def many_parameters() -> Operation:
     names = tuple(f"a{i}" for i in range(20))
     options = Options(make_registry())
     structure = core.flatten(options.registry, len)[1]
@@ -303,8 +332,8 @@ def many_parameters() -> Scenario:
     return lambda: f(X, a19=Y), check
 
 
-@scenario
-def function_that_fails() -> Scenario:
+@operation
+def function_that_fails() -> Operation:
     kept = Kept()
     kept.f(X, 1)
     before = kept.variants()
@@ -315,8 +344,8 @@ def function_that_fails() -> Scenario:
     return lambda: raised(ZeroDivisionError, kept.f, X, kept.options.fails), check
 
 
-@scenario
-def static_that_fails() -> Scenario:
+@operation
+def static_that_fails() -> Operation:
     kept = Kept()
     kept.f(X, cs.Hostile())
     on_hash, on_eq = cs.Hostile(on_hash=fail), cs.Hostile(on_eq=fail)
@@ -327,8 +356,8 @@ def static_that_fails() -> Scenario:
     return call, lambda found: expect(len(found) == 2)
 
 
-@scenario
-def programs_that_may_raise() -> Scenario:
+@operation
+def programs_that_may_raise() -> Operation:
     kept = Kept()
     kept.options.may_raise = True
     kept.options.on["before_raising_call"] = lambda variant: (
@@ -336,11 +365,11 @@ def programs_that_may_raise() -> Scenario:
         variant.defer(list),
     )
     kept.f(X)
-    return kept.scenario(X)
+    return kept.operation(X)
 
 
-@scenario
-def functions_with_arrays() -> Scenario:
+@operation
+def functions_with_arrays() -> Operation:
     options = Options(make_registry())
     f = cs.make_jit(Linear(weight=X, size=1), options)
     f(Y)
@@ -353,8 +382,8 @@ def functions_with_arrays() -> Scenario:
     return call, equals([Y, X, "<filter_jit of", False, (X, Y)])
 
 
-@scenario
-def wrappers() -> Scenario:
+@operation
+def wrappers() -> Operation:
     kept = Kept()
 
     def call() -> Any:
@@ -365,8 +394,8 @@ def wrappers() -> Scenario:
     return call, equals([True, True, "f", True, (len,)])
 
 
-@scenario
-def lookups() -> Scenario:
+@operation
+def lookups() -> Operation:
     kept = Kept()
     kept.f(X, 1)
 
@@ -379,8 +408,8 @@ def lookups() -> Scenario:
     return call, equals([True, (X,), None, (X, Y), 6, 1])
 
 
-@scenario
-def variants() -> Scenario:
+@operation
+def variants() -> Operation:
     kept = Kept()
     kept.f([X])
     variant = kept.f._lookup([X])[0]
@@ -396,8 +425,36 @@ def variants() -> Scenario:
     return call, equals([True, [X], 5, (X,), [Y, 1], 1])
 
 
-@scenario
-def caches() -> Scenario:
+@operation
+def wrappers_in_cycles() -> Operation:
+    kept = Kept()
+
+    def call() -> Any:
+        f = core.FilterJit(function, kept.options, None, {})
+        f(X)
+        f.me = f
+        return f._lookup(X)[1]
+
+    return call, equals((X,))
+
+
+@operation
+def variants_that_are_misused() -> Operation:
+    kept = Kept()
+    kept.f(X)
+    variant = kept.f._lookup(X)[0]
+
+    def call() -> Any:
+        raised(RuntimeError, variant.result, core.output_unflatten(77, ()))
+        raised(ValueError, variant.arguments, (X, X, X))
+        raised(ZeroDivisionError, variant.finish, [STATIC], fail)
+        return raised(TypeError, core.rebuild, 1, 2)
+
+    return call, expect
+
+
+@operation
+def caches() -> Operation:
     kept = Kept()
     kept.f(X)
     cache = kept.f._parts()[0]
@@ -421,8 +478,8 @@ def thing() -> tuple[Any, Kept]:
     return one, kept
 
 
-@scenario
-def bound_methods() -> Scenario:
+@operation
+def bound_methods() -> Operation:
     one, _ = thing()
     # A bound method is called with and without room for the instance before the arguments.
     return (
@@ -431,8 +488,8 @@ def bound_methods() -> Scenario:
     )
 
 
-@scenario
-def methods_found_by_getattribute() -> Scenario:
+@operation
+def methods_found_by_getattribute() -> Operation:
     class Asked(Linear):
         def __getattribute__(self, name: str) -> Any:
             return super().__getattribute__(name)
@@ -455,8 +512,8 @@ def methods_found_by_getattribute() -> Scenario:
     return call, equals(([True] * 3, 1))
 
 
-@scenario
-def attributes_of_bound_methods() -> Scenario:
+@operation
+def attributes_of_bound_methods() -> Operation:
     one, kept = thing()
     kept.options.lower = lambda f, one, *args: args  # type: ignore[method-assign, assignment]
 
@@ -473,14 +530,16 @@ def attributes_of_bound_methods() -> Scenario:
             core.BoundFilterJit(kept.f, one) == m,
             twin.method == m,
             m == type(one)(weight=Y, size=1).method,
+            m == type(one)(weight={1}, size=1).method,
+            type(raised(AttributeError, getattr, m, "nothing")) is AttributeError,
         ]
 
     twin = type(one)(weight=X, size=1)
-    return call, equals([True, True, True, (Y,), True, True, True, True, True, False])
+    return call, equals([True, True, True, (Y,), True, True, True, True, True, False, False, True])
 
 
-@scenario
-def partials() -> Scenario:
+@operation
+def partials() -> Operation:
     kept = Kept()
     given = Linear(weight=X, size=[1])
 
@@ -491,8 +550,20 @@ def partials() -> Scenario:
     return call, equals(([[X, 1], given, (Y,), 1, {"z": X}], "<partial"))
 
 
-@scenario
-def what_is_read_of_partials() -> Scenario:
+@operation
+def partials_that_do_not_fit() -> Operation:
+    kept = Kept()
+    p = kept.f.partial([X, 1], k={"a": Y})
+    unhashable = kept.f.partial([cs.Unhashable()])
+
+    def call() -> Any:
+        return [str(raised(TypeError, p, b=1, a=2)), str(raised(TypeError, unhashable, 1))]
+
+    return call, lambda found: expect(found[0] == "they do not fit" and found[1])
+
+
+@operation
+def what_is_read_of_partials() -> Operation:
     p = core.PartialFilterJit(Kept().f, ([X, 1], X), {"k": {"a": Y}, "z": [2]})
 
     def call() -> Any:
@@ -501,8 +572,8 @@ def what_is_read_of_partials() -> Scenario:
     return call, equals((([X, 1], X), {"k": {"a": Y}, "z": [2]}, (p.args, p.keywords)))
 
 
-@scenario
-def hits_of_partials() -> Scenario:
+@operation
+def hits_of_partials() -> Operation:
     kept = Kept()
     p = kept.f.partial([X, 1], k={"a": Y})
     p(Y), p(Y, z=X), p(*MANY, k=1)

@@ -1,8 +1,7 @@
 """Each place where Python code can run, times each action that it may take there.
 
 Nothing may crash.  The call raises the exception of the action or returns the right result, the
-cache stays consistent, and the next ordinary calls are right.  matrix_support.py defines places
-and actions.
+cache stays consistent, and the next ordinary calls are right.
 """
 
 import gc
@@ -11,14 +10,10 @@ import sys
 from typing import Any
 
 import core_support as cs
-import matrix_calls  # noqa: F401, each registers its places
-import matrix_direct  # noqa: F401
-import matrix_nodes  # noqa: F401
-import matrix_objects  # noqa: F401
-import matrix_trees  # noqa: F401
 import pytest
-from matrix_actions import ACTIONS, HARMLESS
-from matrix_support import PLACES, UNRAISABLE, ActionError, Interrupt, World
+from actions import ACTIONS, HARMLESS
+from catalogue import PLACES
+from places import UNRAISABLE, ActionError, Interrupt, World, make_world
 
 
 def consistent(w: World) -> None:
@@ -39,20 +34,7 @@ def right(w: World, result: Any) -> bool:
 
 def trap_acts(name: str, action: str, at: int, phase: str, container: type) -> bool:
     """Makes a call with a trap and checks its outcome.  Returns whether the trap acted."""
-    w = World(ACTIONS[action], at, container)
-    w.trap = PLACES[name](w)
-    w.fill()
-    if w.run is None:
-        assert w.f is not None  # made before the trap is armed
-    if phase != "first":
-        w.call()
-    if phase == "again":
-        w.renew()
-        w.call()
-    if phase == "other":
-        w.ordinary_call()
-    w.renew()
-    w.armed, result = True, None
+    w, result = make_world(name, ACTIONS[action], at, phase, container), None
     try:
         try:
             result = w.call()

@@ -9,7 +9,7 @@ from typing import Any
 
 from core_support import Array, core
 from direct_support import ONE, ROWS, Layout, Sharding
-from matrix_support import World, place
+from places import World, place
 
 
 class Direct:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from core_support import Array, core
-from matrix_support import NOTHING, ActionError, Interrupt, Wide, World, echo
+from places import NOTHING, ActionError, Interrupt, Wide, World, echo
 
 ACTIONS: dict[str, Callable[[World], Any]] = {}
 HARMLESS = set()

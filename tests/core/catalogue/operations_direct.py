@@ -1,4 +1,4 @@
-"""Scenarios of allocations.py with a Direct.
+"""Operations  with a Direct.
 
 A call whose arrays cannot be looked at, or of which nothing can be noted, is passed on.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from allocations_support import SHARED, Scenario, X, Y, expect, scenario
-from core_support import Array, core
+from core_support import Array, Value, core
+from operations import SHARED, Operation, X, Y, equals, expect, operation
+from outcome_support import raised
 
 CONFIGURATION = ("configuration", X)
 CONSTANTS = (Y,)
@@ -67,7 +68,7 @@ def new_direct(consume: Any = consume) -> Any:
     return core.Direct(context, jitted, None)
 
 
-def calls(direct: Any, *args: Any) -> Scenario:
+def calls(direct: Any, *args: Any) -> Operation:
     def call() -> Any:
         return direct(*args)
 
@@ -78,42 +79,42 @@ def is_right(output: Any) -> None:
     expect(output.arrays[0] is X and output.arrays[1] is Y and output.trace == 3)
 
 
-@scenario
-def direct_call_that_is_noted() -> Scenario:
+@operation
+def direct_call_that_is_noted() -> Operation:
     return calls(new_direct(), X, Y)
 
 
-@scenario
-def direct_call_that_is_planned() -> Scenario:
+@operation
+def direct_call_that_is_planned() -> Operation:
     direct = new_direct()
     direct(X, Y)
     return calls(direct, X, Y)
 
 
-@scenario
-def direct_call_that_is_refused() -> Scenario:
+@operation
+def direct_call_that_is_refused() -> Operation:
     direct = new_direct()
     direct(X, X)
     return calls(direct, X, X)
 
 
-@scenario
-def direct_call() -> Scenario:
+@operation
+def direct_call() -> Operation:
     direct = new_direct()
     direct(X, Y), direct(X, Y)
     return calls(direct, X, Y)
 
 
-@scenario
-def direct_call_with_known_arrays() -> Scenario:
+@operation
+def direct_call_with_known_arrays() -> Operation:
     direct = new_direct()
     for _ in range(5):
         direct(X, Y)
     return calls(direct, X, Y)
 
 
-@scenario
-def direct_call_with_fresh_arrays() -> Scenario:
+@operation
+def direct_call_with_fresh_arrays() -> Operation:
     direct = new_direct()
     direct(X, Y), direct(X, Y)
 
@@ -123,8 +124,8 @@ def direct_call_with_fresh_arrays() -> Scenario:
     return call, is_right
 
 
-@scenario
-def direct_call_with_results() -> Scenario:
+@operation
+def direct_call_with_results() -> Operation:
     """The result X was the first argument of the last call."""
     direct = new_direct()
     for _ in range(3):
@@ -133,8 +134,8 @@ def direct_call_with_results() -> Scenario:
     return calls(direct, X, Y)
 
 
-@scenario
-def direct_call_whose_results_are_iterated() -> Scenario:
+@operation
+def direct_call_whose_results_are_iterated() -> Operation:
     direct = new_direct(consume_lists)
     direct(X, Y), direct(X, Y)
     return calls(direct, X, Y)
@@ -156,8 +157,8 @@ def plan_many(source: Any, arrays: Any) -> Any:
 MANY_FLAGS = b"\1" * 30
 
 
-@scenario
-def direct_call_with_many_arrays() -> Scenario:
+@operation
+def direct_call_with_many_arrays() -> Operation:
     """Python keeps no tuples of that length for the next one."""
     context = core.DirectContext(*PARTS, consume, plan_many)
     context.enabled = 1
@@ -172,8 +173,8 @@ def direct_call_with_many_arrays() -> Scenario:
     return call, is_right
 
 
-@scenario
-def direct_call_of_another_kind() -> Scenario:
+@operation
+def direct_call_of_another_kind() -> Operation:
     direct = new_direct()
     for kind in KINDS:
         for _ in range(3):
@@ -181,8 +182,8 @@ def direct_call_of_another_kind() -> Scenario:
     return calls(direct, X, Y)
 
 
-@scenario
-def direct_calls_that_evict() -> Scenario:
+@operation
+def direct_calls_that_evict() -> Operation:
     direct = new_direct()
 
     def call() -> Any:
@@ -194,8 +195,8 @@ def direct_calls_that_evict() -> Scenario:
     return call, is_right
 
 
-@scenario
-def direct_call_after_forgetting() -> Scenario:
+@operation
+def direct_call_after_forgetting() -> Operation:
     context = core.DirectContext(*PARTS, consume, plan)
     context.enabled = 1
     direct = core.Direct(context, jitted, None)
@@ -208,12 +209,24 @@ def direct_call_after_forgetting() -> Scenario:
     return call, is_right
 
 
-@scenario
-def new_directs() -> Scenario:
+@operation
+def directs_in_cycles() -> Operation:
+    def call() -> Any:
+        holder: Any = Value(1)
+        holder.direct = core.Direct(core.DirectContext(*PARTS, consume, plan), jitted, holder)
+
+    return call, equals(None)
+
+
+@operation
+def new_directs() -> Operation:
     def call() -> Any:
         direct = new_direct()
         direct(X, Y), direct(X, Y)
-        return direct.counts, direct.jitted, direct.refusal
+        found = direct.counts, direct.jitted, direct.refusal
+        raised(AttributeError, getattr, direct, "nothing")
+        raised(TypeError, core.Direct, None), raised(TypeError, core.DirectContext, 1)
+        return found
 
     def check(found: Any) -> None:
         counts, inner, refusal = found
