@@ -33,7 +33,7 @@ LOST = ("error return without exception set",)
 LEAKED = {"match_sets", "hit_that_holds_references_sets"}
 if sys.version_info >= (3, 13):
     LEAKED |= {"parts_descriptor_module", "partition_descriptor_module", "bound_methods"}
-    LEAKED |= {"parts_described", "partition_described"}
+    LEAKED |= {"parts_Described", "partition_Described"}
     if not testing.reads_instance_values:  # so that instances that are read get a dict
         LEAKED |= {"filters", "attributes_of_bound_methods"} | {
             f"{walk}_{name}"
@@ -41,10 +41,13 @@ if sys.version_info >= (3, 13):
             for name in (
                 "module",
                 "dataclass",
-                "pair",
-                "called",
-                "frozen",
-                "frozen_numbers",
+                "Pair",
+                "Called",
+                "Frozen",
+                "Frozen of numbers",
+                "Frozen of nothing",
+                "HeldMixed",
+                "InitDataclass",
                 "deep",
             )
         }

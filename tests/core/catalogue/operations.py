@@ -136,12 +136,13 @@ def mixed() -> Any:
 
 _OWN = ("custom", "custom_empty")  # trees_support has them with a Box that makes a list
 _BY_IDENTITY = ("maybe_array", "maybe_static", "list_of_leaves", "other_array")
+_WIDE = tuple(f"Wide {n}{slots}" for n in (29, 30, 31) for slots in ("", " slots"))
 
 TREES: dict[str, Callable[[], Any]] = {
     **{
         name: functools.partial(make, X, Y, OTHER)
         for name, make in ALL_TREES.items()
-        if name not in _OWN + _BY_IDENTITY
+        if name not in _OWN + _BY_IDENTITY + _WIDE
     },
     "box": lambda: Box((X, 3), aux=("a", Value(1))),
     "statics": lambda: [STATIC, KEYED, 2**70, -(2**70), 1.5, 2j, frozenset([1, (2, 3)]), "text"],

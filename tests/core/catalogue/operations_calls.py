@@ -164,7 +164,7 @@ def hit_of_a_python_free_walk() -> Operation:
 
 for _name, _make in TREES.items():
     # More arrays than Jitted takes.
-    if _name not in ("maybe", "many", "wide_module", "wide_object", "wide_slots"):
+    if _name not in ("maybe", "many", "wide_module", "Wide 40", "Wide 40 slots"):
 
         def hit(name: str = _name) -> Operation:
             kept = Kept()
