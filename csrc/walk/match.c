@@ -19,9 +19,14 @@
  * match_all starts with the python_free walk unless fj_structure_runs_python.
  * After NEEDS_PYTHON it starts over with the holds_references walk.
  *
- * A REF (Sharing in structure.h) matches any object.
+ * A large argument that has been the same object for some calls is recorded while the
+ * python_free walk goes through it (known.h), and is not walked as long as it is unchanged.
  *
- * Invariant: unless the result is FJ_MATCH_YES, the buffer is truncated to its former size.
+ * A numbered object (Sharing in structure.h) is pushed as well, before its children.  A REF
+ * matches the object of its number, and no two numbered objects may be one.
+ *
+ * Invariant: unless the result is FJ_MATCH_YES, the buffers are truncated to their former
+ * sizes.
  */
 #include "walk/match.h"
 
@@ -36,11 +41,23 @@ typedef struct {
     FjStructure *structure;
     FjRegistry *registry;
     FjLeafBuf *arrays;
+    FjLeafBuf *objects;         /* the numbered ones; or NULL if there are none */
+    FjKnownArgument *recording; /* the record that is being made on a python_free walk, or NULL
+                                 */
+    Py_ssize_t first_array;     /* the number of arrays before those of this argument */
     const FjNode *next;
     int holds_references;
 } Match;
 
 static int match_node(Match *m, PyObject *object);
+
+/* Calls a function of known.h if the argument is being recorded. */
+#define RECORD(m, call)                                                                       \
+    do {                                                                                      \
+        if (FJ_UNLIKELY((m)->recording != NULL)) {                                            \
+            call;                                                                             \
+        }                                                                                     \
+    } while (0)
 
 /* ---- leaves ---- */
 
@@ -81,8 +98,11 @@ match_contents(Match *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_NO;
     }
     if (object == expected) {
+        RECORD(m, fj_known_add_contents(m->recording, object,
+                                        (uint32_t)(node - m->structure->nodes)));
         return FJ_MATCH_YES;
     }
+    RECORD(m, fj_known_fail(m->recording));
     int same = fj_contents_equal(m->registry, expected, object, !m->holds_references);
     /* Python code that has run may have changed the node's value. */
     return same > 0 && !fj_structure_is_same(m->structure, node) ? FJ_MATCH_NO : same;
@@ -145,6 +165,7 @@ match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, 
     /* FJ_NODE_INERT is not enough here: the class may have been given an __eq__ since the flag
      * was set. */
     if (fj_static_is_inert(m->registry, expected)) {
+        RECORD(m, fj_known_fail(m->recording)); /* the address stands for another value */
         return fj_static_equal(m->registry, expected, object);
     }
     return match_mutable_static(m, node, object, field);
@@ -164,6 +185,7 @@ match_child(Match *m, PyObject *object)
 {
     if (FJ_UNLIKELY(m->next->code == FJ_MISSING)) {
         m->next++;
+        RECORD(m, fj_known_fail(m->recording));
         return match_missing(m, object);
     }
     return object == NULL ? FJ_MATCH_NO : match_node(m, object);
@@ -225,6 +247,7 @@ match_tuple(Match *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_NO;
     }
     if (FJ_LIKELY(!m->holds_references)) {
+        RECORD(m, fj_known_add_items(m->recording, object));
         return match_items(m, ((PyTupleObject *)object)->ob_item, node->arity);
     }
     int result = FJ_MATCH_YES;
@@ -238,6 +261,7 @@ static int
 match_list(Match *m, const FjNode *node, PyObject *object)
 {
     if (FJ_LIKELY(!m->holds_references)) {
+        RECORD(m, fj_known_add_items(m->recording, object));
         return PyList_GET_SIZE(object) == (Py_ssize_t)node->arity
                    ? match_items(m, ((PyListObject *)object)->ob_item, node->arity)
                    : FJ_MATCH_NO;
@@ -323,6 +347,9 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
     if (PyDict_GET_SIZE(object) != size) {
         return FJ_MATCH_NO;
     }
+    RECORD(m, node->code == FJ_DICT
+                  ? fj_known_add_dict(m->recording, node->aux, (uint32_t)size, object)
+                  : fj_known_fail(m->recording));
     int result = FJ_MATCH_YES;
     if (m->holds_references && !has_str_keys) {
         result = match_keys(m, node, object);
@@ -414,6 +441,7 @@ match_module(Match *m, const FjNode *node, PyObject *object)
                     !!(node->flags & FJ_NODE_WRAPPER))) {
         return FJ_MATCH_NO;
     }
+    RECORD(m, fj_known_add_fields(m->recording, node, object, &view));
     if (FJ_UNLIKELY(view.values == NULL)) {
         return match_module_dict(m, node, &view);
     }
@@ -439,6 +467,17 @@ match_object_holding(Match *m, const FjNode *node, PyObject *object)
     return result;
 }
 
+static void
+record_object(Match *m, const FjNode *node, PyObject *object, const FjFieldView *view)
+{
+    if (fj_node_kind(node)->in_dict > 0) {
+        fj_known_add_fields(m->recording, node, object, view);
+        return;
+    }
+    fj_known_add_slots(m->recording, node, object,
+                       m->next->code == FJ_ARRAY ? m->arrays->count - m->first_array : -1);
+}
+
 /* On a python_free walk, a field that is not where it is stored is left to getattr. */
 static int
 match_object(Match *m, const FjNode *node, PyObject *object)
@@ -457,6 +496,7 @@ match_object(Match *m, const FjNode *node, PyObject *object)
     if (!view.python_free && !fj_compat_dict_is_unicode(view.dict)) {
         return NEEDS_PYTHON;
     }
+    RECORD(m, record_object(m, node, object, &view));
     int result = FJ_MATCH_YES;
     if (view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == node->arity) {
         for (uint32_t i = 0; i < node->arity; i++) {
@@ -495,6 +535,10 @@ match_custom(Match *m, const FjNode *node, PyObject *object)
 static int
 match_container(Match *m, const FjNode *node, PyObject *object)
 {
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY) &&
+        fj_leafbuf_push(m->objects, object) < 0) {
+        return FJ_MATCH_ERROR;
+    }
     switch (node->code) {
     case FJ_TUPLE:
         if (object == node->aux) { /* it cannot have changed */
@@ -540,11 +584,20 @@ match_deep(Match *m, const FjNode *node, PyObject *object)
     return result;
 }
 
+/* The object of this number comes before the REF. */
+static int
+match_ref(Match *m, const FjNode *node, PyObject *object)
+{
+    uint32_t number = fj_node_number(node);
+    RECORD(m, fj_known_add_ref(m->recording, object, number));
+    return m->objects->items[number] == object;
+}
+
 static int
 match_node_holding(Match *m, const FjNode *node, PyObject *object)
 {
     if (node->code == FJ_REF) {
-        return FJ_MATCH_YES;
+        return match_ref(m, node, object);
     }
     if (Py_EnterRecursiveCall(" while matching a pytree")) {
         return FJ_MATCH_ERROR;
@@ -575,7 +628,7 @@ match_node(Match *m, PyObject *object)
     case FJ_STATIC:
         return match_value(m, node, node->aux, object, node->flags & FJ_NODE_FIELD);
     case FJ_REF:
-        return FJ_MATCH_YES;
+        return match_ref(m, node, object);
     default:
         break;
     }
@@ -583,79 +636,109 @@ match_node(Match *m, PyObject *object)
                                                    : match_container(m, node, object);
 }
 
+/* Matches a large argument, and records it if that is worth it. */
 static int
-push_captured(Match *m, const FjCapture *capture)
+match_large(Match *m, PyObject *object, FjKnownArgument *argument)
 {
-    for (Py_ssize_t i = 0; i < capture->count; i++) {
-        if (fj_leafbuf_push(m->arrays, capture->arrays[i]) < 0) {
-            return FJ_MATCH_ERROR;
-        }
+    Py_ssize_t first_object = m->objects == NULL ? 0 : m->objects->count;
+    if (FJ_LIKELY(fj_known_check(argument, m->structure, object))) {
+        m->next = fj_structure_skip(m->structure, m->next);
+        return fj_known_push(argument, m->arrays, m->objects);
     }
-    m->next = fj_structure_skip(m->structure, m->next);
-    return FJ_MATCH_YES;
+    if (!fj_known_start(argument, object)) {
+        return match_node(m, object);
+    }
+    m->recording = argument;
+    m->first_array = m->arrays->count;
+    int result = match_node(m, object);
+    m->recording = NULL;
+    fj_known_end(argument, result == FJ_MATCH_YES, object, m->arrays->items + m->first_array,
+                 m->arrays->count - m->first_array,
+                 m->objects == NULL ? NULL : m->objects->items + first_object,
+                 m->objects == NULL ? 0 : m->objects->count - first_object);
+    return result;
 }
 
 static int
-match_argument(Match *m, PyObject *object, Py_ssize_t parameter, const FjCapture *captures,
-               Py_ssize_t count)
+match_argument(Match *m, PyObject *object, FjKnownArgument *argument)
 {
     /* Not match_child, which takes registry->missing for absent: a caller may pass it. */
     if (m->next->code == FJ_MISSING) {
         m->next++;
         return object == NULL;
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (captures[i].parameter == parameter && captures[i].object == object) {
-            return push_captured(m, &captures[i]);
-        }
+    return object == NULL     ? FJ_MATCH_NO
+           : argument != NULL ? match_large(m, object, argument)
+                              : match_node(m, object);
+}
+
+/* One walk of all arguments. */
+static int
+match_each(Match *m, PyObject *const *objects, Py_ssize_t count, FjKnownArguments *known)
+{
+    int result = FJ_MATCH_YES;
+    if (fj_compat_enter_frames(m->holds_references) < 0) {
+        return FJ_MATCH_ERROR;
     }
-    return object == NULL ? FJ_MATCH_NO : match_node(m, object);
+    for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+        result = match_argument(m, objects[i], known == NULL ? NULL : fj_known_find(known, i));
+    }
+    fj_compat_leave_frames(m->holds_references);
+    if (result == FJ_MATCH_YES && m->structure->num_identities > 0) {
+        result = fj_known_are_distinct(known, m->objects->items, m->objects->count);
+    }
+    return result;
 }
 
 static FjMatch
-match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
-          const FjNode *first, const FjCapture *captures, Py_ssize_t *captured,
-          FjLeafBuf *arrays)
+match_all(Match *m, PyObject *const *objects, Py_ssize_t count, FjKnownArguments *known)
 {
-    Py_ssize_t before = arrays->count;
-    Match m = {.structure = structure,
-               .registry = structure->registry,
-               .arrays = arrays,
-               .next = first,
-               .holds_references = fj_structure_runs_python(structure)};
+    Py_ssize_t before = m->arrays->count;
+    const FjNode *first = m->next;
+    m->holds_references = fj_structure_runs_python(m->structure);
     for (;;) {
-        int result = FJ_MATCH_YES;
-        if (fj_compat_enter_frames(m.holds_references) < 0) {
-            return FJ_MATCH_ERROR;
-        }
-        for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
-            result = match_argument(&m, objects[i], i, captures, *captured);
-        }
-        fj_compat_leave_frames(m.holds_references);
+        /* What was learned before Python code runs is nothing to rely on. */
+        int result = match_each(m, objects, count, m->holds_references ? NULL : known);
         if (FJ_LIKELY(result == FJ_MATCH_YES)) {
             return FJ_MATCH_YES;
         }
-        fj_leafbuf_truncate(arrays, before);
+        fj_leafbuf_truncate(m->arrays, before);
+        if (m->objects != NULL) {
+            fj_leafbuf_truncate(m->objects, 0);
+        }
         if (result != NEEDS_PYTHON) {
             return (FjMatch)result;
         }
-        m.next = first;
-        m.holds_references = 1;
-        *captured = 0; /* Python code may change the captured arguments during the walk */
+        m->next = first;
+        m->holds_references = 1;
     }
 }
 
 FjMatch
-fj_match_arguments(FjStructure *structure, PyObject *const *arguments,
-                   const FjCapture *captures, Py_ssize_t *count, FjLeafBuf *arrays)
+fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
+                   PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects)
 {
-    return match_all(structure, arguments, structure->nodes[0].arity, structure->nodes + 1,
-                     captures, count, arrays);
+    Match m = {.structure = structure,
+               .registry = structure->registry,
+               .arrays = arrays,
+               .objects = objects,
+               .next = structure->nodes + 1};
+    if (*known == NULL) {
+        *known = fj_known_new(structure);
+    }
+    if (structure->num_identities > 0 &&
+        fj_leafbuf_reserve(objects, (Py_ssize_t)structure->num_identities) < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    return match_all(&m, arguments, structure->nodes[0].arity, *known);
 }
 
 FjMatch
 fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
 {
-    Py_ssize_t captured = 0;
-    return match_all(structure, &tree, 1, structure->nodes, NULL, &captured, arrays);
+    Match m = {.structure = structure,
+               .registry = structure->registry,
+               .arrays = arrays,
+               .next = structure->nodes};
+    return match_all(&m, &tree, 1, NULL);
 }
