@@ -47,6 +47,7 @@
 #include "walk/known.h"
 
 #include "base/address_map.h"
+#include "structure/fields.h"
 
 #define LONGEST_STREAK 64
 #define FAR 1000    /* how many entries of a dict are searched for a key */
@@ -405,15 +406,14 @@ fj_known_fail(FjKnownArgument *argument)
     argument->failed = 1;
 }
 
-/* Adds a container with the addresses in its block; NULL if there is no memory. */
+/* Adds a container with the addresses in its block; NULL if there is none, or no memory. */
 static Container *
 add(FjKnownArgument *argument, PyObject *object, Place place, PyObject *const *items,
     Py_ssize_t size)
 {
-    Container *container =
-        argument->failed || items == NULL || !append_addresses(&argument->items, items, size)
-            ? NULL
-            : append(&argument->containers, 1, sizeof(Container));
+    Container *container = items == NULL || !append_addresses(&argument->items, items, size)
+                               ? NULL
+                               : append(&argument->containers, 1, sizeof(Container));
     if (container == NULL) {
         argument->failed = 1;
         return NULL;
@@ -423,10 +423,9 @@ add(FjKnownArgument *argument, PyObject *object, Place place, PyObject *const *i
     return container;
 }
 
-void
-fj_known_add_items(FjKnownArgument *argument, PyObject *object)
+static void
+add_items(FjKnownArgument *argument, PyObject *object, Place place)
 {
-    Place place = PyList_Check(object) ? IN_LIST : IN_TUPLE;
     Py_ssize_t size;
     PyObject *const *items = block_of(object, place, &size);
     add(argument, object, place, items, size);
@@ -447,8 +446,9 @@ has_keys(PyObject *dict, PyObject *keys, uint32_t count)
     return 1;
 }
 
-void
-fj_known_add_dict(FjKnownArgument *argument, PyObject *keys, uint32_t count, PyObject *dict)
+/* Adds a dict with these keys. */
+static void
+add_dict(FjKnownArgument *argument, PyObject *keys, uint32_t count, PyObject *dict)
 {
     Py_ssize_t size = 0;
     PyObject *const *entries = NULL;
@@ -463,65 +463,138 @@ fj_known_add_dict(FjKnownArgument *argument, PyObject *keys, uint32_t count, PyO
     add(argument, dict, place, entries, size);
 }
 
-/* A block has all fields, and nothing else, if there are as many attributes as fields, and
- * each field stands among as many values. */
-void
-fj_known_add_fields(FjKnownArgument *argument, const FjNode *node, PyObject *object,
-                    const FjFieldView *view)
+/* Whether all fields stand among the first `used` values.  If there are as many attributes as
+ * fields, the values have nothing else. */
+static int
+has_all(const FjFieldView *view, FjNodeKind *kind)
+{
+    for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
+        if (fj_fields_peek(view, kind, i) == NULL || kind->places[i] >= view->used) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Adds a Module, or an object whose fields are in its __dict__. */
+static void
+add_fields(FjKnownArgument *argument, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
-    int is_object = node->code == FJ_OBJECT, has_dict = view->values == NULL;
-    argument->failed |= (node->flags & FJ_NODE_WRAPPER) && !is_object;
-    argument->failed |= view->used != (Py_ssize_t)node->arity;
-    argument->failed |= is_object && !keeps_all(kind, IN_VALUES);
-    argument->failed |= has_dict && view->dict == NULL;
-    for (uint32_t i = 0; !has_dict && i < node->arity; i++) {
-        argument->failed |=
-            fj_fields_peek(view, kind, i) == NULL || kind->places[i] >= view->used;
+    FjFieldView view;
+    Container *container = NULL;
+    if (fj_fields_view(object, &view) < 0) {
+        PyErr_Clear();
     }
-    Container *container = has_dict
-                               ? add(argument, object, IN_ITS_DICT, &view->dict, 1)
-                               : add(argument, object, IN_VALUES, view->values, view->used);
-    if (container != NULL && is_object) {
-        container->kind = kind;
+    else if (view.used != fj_node_kind_fields(kind) || view.used != node->arity) {
+        /* It is a wrapper, or has other attributes. */
     }
-    if (container != NULL && has_dict) {
-        fj_known_add_dict(argument, kind->names, node->arity, view->dict);
+    else if (view.values != NULL && has_all(&view, kind)) {
+        container = add(argument, object, IN_VALUES, view.values, view.used);
+    }
+    else if (view.values == NULL && view.dict != NULL) {
+        container = add(argument, object, IN_ITS_DICT, &view.dict, 1);
+        add_dict(argument, kind->names, node->arity, view.dict);
+    }
+    if (container == NULL) {
+        argument->failed = 1;
+    }
+    else if (node->code == FJ_OBJECT) {
+        /* The dict that was added after it has moved it, if the vector has grown. */
+        Container *all = argument->containers.items;
+        all[argument->containers.count - (view.values == NULL ? 2 : 1)].kind = kind;
     }
 }
 
-void
-fj_known_add_slots(FjKnownArgument *argument, const FjNode *node, PyObject *object,
-                   Py_ssize_t array)
+/* Adds an object whose fields are in slots. */
+static void
+add_slots(FjKnownArgument *argument, const FjNode *node, PyObject *object,
+          Py_ssize_t num_arrays)
 {
     FjNodeKind *kind = fj_node_kind(node);
-    PyObject **items = NULL;
-    Container *container = NULL;
-    if (!argument->failed && keeps_all(kind, IN_SLOTS)) {
-        container = append(&argument->containers, 1, sizeof(Container));
-        items = append(&argument->items, node->arity, sizeof(PyObject *));
-    }
-    if (container == NULL || (items == NULL && node->arity > 0)) {
+    PyObject *room[FJ_FIELDS_INLINE];
+    if (node->arity > FJ_FIELDS_INLINE) {
         argument->failed = 1;
         return;
     }
-    *container = (Container){.object = object,
-                             .type = Py_TYPE(object),
-                             .kind = kind,
-                             .size = node->arity,
-                             .place = IN_SLOTS,
-                             .array = kind->dynamic == 1 ? (uint32_t)(array + 1) : 0};
     for (uint32_t i = 0; i < node->arity; i++) {
-        items[i] = *(PyObject **)((char *)object + kind->offsets[i]);
+        room[i] = *(PyObject **)((char *)object + kind->offsets[i]);
+        argument->failed |= room[i] == NULL;
+    }
+    Container *container = add(argument, object, IN_SLOTS, room, node->arity);
+    if (container != NULL) {
+        container->kind = kind;
+        if (kind->dynamic == 1 && node[1].code == FJ_ARRAY) {
+            container->array = (uint32_t)num_arrays + 1;
+        }
+    }
+}
+
+static void
+add_object(FjKnownArgument *argument, const FjNode *node, PyObject *object,
+           Py_ssize_t num_arrays)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    if (keeps_all(kind, IN_SLOTS)) {
+        add_slots(argument, node, object, num_arrays);
+    }
+    else if (keeps_all(kind, IN_VALUES)) {
+        add_fields(argument, node, object);
+    }
+    else {
+        argument->failed = 1;
     }
 }
 
 void
-fj_known_add_contents(FjKnownArgument *argument, PyObject *object, uint32_t node)
+fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
+             PyObject *object, Py_ssize_t num_arrays)
 {
-    Container *container = add(argument, object, IN_CONTENTS, no_items, 0);
+    const PyTypeObject *type = fj_structure_info(structure, node)->type;
+    if (argument->failed || (type != NULL && Py_TYPE(object) != type)) {
+        argument->failed = 1;
+        return;
+    }
+    switch (node->code) {
+    case FJ_LIST:
+        PyList_CheckExact(object) ? add_items(argument, object, IN_LIST)
+                                  : fj_known_fail(argument);
+        break;
+    case FJ_TUPLE: /* one that never changes is known by its address */
+        if (object != node->aux) {
+            PyTuple_CheckExact(object) ? add_items(argument, object, IN_TUPLE)
+                                       : fj_known_fail(argument);
+        }
+        break;
+    case FJ_NAMEDTUPLE:
+        add_items(argument, object, IN_TUPLE);
+        break;
+    case FJ_MODULE:
+        add_fields(argument, node, object);
+        break;
+    case FJ_OBJECT:
+        add_object(argument, node, object, num_arrays);
+        break;
+    case FJ_DICT:
+        add_dict(argument, node->aux, node->arity, object);
+        break;
+    case FJ_CUSTOM: /* a static: see fj_known_add_contents */
+        argument->failed = !(node->flags & FJ_NODE_ITSELF);
+        break;
+    default:
+        argument->failed = 1;
+    }
+}
+
+void
+fj_known_add_contents(FjKnownArgument *argument, const FjStructure *structure,
+                      const FjNode *node)
+{
+    Container *container =
+        argument->failed ? NULL
+                         : add(argument, fj_structure_value(node), IN_CONTENTS, no_items, 0);
     if (container != NULL) {
-        container->node = node;
+        container->node = (uint32_t)(node - structure->nodes);
     }
 }
 

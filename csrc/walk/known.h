@@ -9,7 +9,6 @@
 
 #include "base/common.h"
 #include "base/leafbuf.h"
-#include "structure/fields.h"
 #include "structure/structure.h"
 
 /* Of one argument: its containers, its arrays and its numbered objects. */
@@ -60,24 +59,14 @@ void fj_known_end(FjKnownArgument *argument, int matched, PyObject *object,
 /* The walk has met something of which there is no record. */
 void fj_known_fail(FjKnownArgument *argument);
 
-/* Adds a list or a tuple. */
-void fj_known_add_items(FjKnownArgument *argument, PyObject *object);
+/* Adds a container, which may not match the node.  `num_arrays` is the number of the
+ * argument's arrays before it. */
+void fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
+                  PyObject *object, Py_ssize_t num_arrays);
 
-/* Adds a dict with these keys. */
-void fj_known_add_dict(FjKnownArgument *argument, PyObject *keys, uint32_t count,
-                       PyObject *dict);
-
-/* Adds a Module, or an object whose fields are in its __dict__. */
-void fj_known_add_fields(FjKnownArgument *argument, const FjNode *node, PyObject *object,
-                         const FjFieldView *view);
-
-/* Adds an object whose fields are in slots.  `array` is the number of its only child among the
- * arrays of the argument if that is an array, else -1. */
-void fj_known_add_slots(FjKnownArgument *argument, const FjNode *node, PyObject *object,
-                        Py_ssize_t array);
-
-/* Adds a static with contents, which is that of the node with this index. */
-void fj_known_add_contents(FjKnownArgument *argument, PyObject *object, uint32_t node);
+/* Adds the value of the node, which has contents. */
+void fj_known_add_contents(FjKnownArgument *argument, const FjStructure *structure,
+                           const FjNode *node);
 
 /* Adds an object that occurs again, with its number. */
 void fj_known_add_ref(FjKnownArgument *argument, PyObject *object, uint32_t number);

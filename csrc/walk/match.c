@@ -51,13 +51,14 @@ typedef struct {
 
 static int match_node(Match *m, PyObject *object);
 
-/* Calls a function of known.h if the argument is being recorded. */
-#define RECORD(m, call)                                                                       \
-    do {                                                                                      \
-        if (FJ_UNLIKELY((m)->recording != NULL)) {                                            \
-            call;                                                                             \
-        }                                                                                     \
-    } while (0)
+/* Is called where an address does not stand for what it has matched. */
+static inline void
+fail_record(Match *m)
+{
+    if (m->recording != NULL) {
+        fj_known_fail(m->recording);
+    }
+}
 
 /* ---- leaves ---- */
 
@@ -98,11 +99,12 @@ match_contents(Match *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_NO;
     }
     if (object == expected) {
-        RECORD(m, fj_known_add_contents(m->recording, object,
-                                        (uint32_t)(node - m->structure->nodes)));
+        if (m->recording != NULL) {
+            fj_known_add_contents(m->recording, m->structure, node);
+        }
         return FJ_MATCH_YES;
     }
-    RECORD(m, fj_known_fail(m->recording));
+    fail_record(m);
     int same = fj_contents_equal(m->registry, expected, object, !m->holds_references);
     /* Python code that has run may have changed the node's value. */
     return same > 0 && !fj_structure_is_same(m->structure, node) ? FJ_MATCH_NO : same;
@@ -112,7 +114,7 @@ match_contents(Match *m, const FjNode *node, PyObject *object)
  * object.  If its contents do not show that it has not, so its frozen copy is compared with
  * the Structure's.  A value with an __eq__ of its own is its own frozen copy: a changed hash
  * shows that it has changed. */
-static int
+static FJ_NOINLINE int
 match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
 {
     int same = match_contents(m, node, object);
@@ -149,6 +151,14 @@ match_per_instance(Match *m, const FjNode *node, PyObject *object)
     return match_mutable_static(m, node, object, 0);
 }
 
+/* Matches two inert statics, which are not one object. */
+static FJ_NOINLINE int
+match_inert(Match *m, PyObject *expected, PyObject *object)
+{
+    fail_record(m);
+    return fj_static_equal(m->registry, expected, object);
+}
+
 /* Matches a static or the aux data of a custom node with the node's own, `expected`. */
 static inline int
 match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, int field)
@@ -165,17 +175,17 @@ match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, 
     /* FJ_NODE_INERT is not enough here: the class may have been given an __eq__ since the flag
      * was set. */
     if (fj_static_is_inert(m->registry, expected)) {
-        RECORD(m, fj_known_fail(m->recording)); /* the address stands for another value */
-        return fj_static_equal(m->registry, expected, object);
+        return match_inert(m, expected, object);
     }
     return match_mutable_static(m, node, object, field);
 }
 
 /* ---- containers ---- */
 
-static int
+static FJ_NOINLINE int
 match_missing(Match *m, PyObject *object)
 {
+    fail_record(m);
     return object == NULL || object == m->registry->missing;
 }
 
@@ -185,7 +195,6 @@ match_child(Match *m, PyObject *object)
 {
     if (FJ_UNLIKELY(m->next->code == FJ_MISSING)) {
         m->next++;
-        RECORD(m, fj_known_fail(m->recording));
         return match_missing(m, object);
     }
     return object == NULL ? FJ_MATCH_NO : match_node(m, object);
@@ -247,7 +256,6 @@ match_tuple(Match *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_NO;
     }
     if (FJ_LIKELY(!m->holds_references)) {
-        RECORD(m, fj_known_add_items(m->recording, object));
         return match_items(m, ((PyTupleObject *)object)->ob_item, node->arity);
     }
     int result = FJ_MATCH_YES;
@@ -261,7 +269,6 @@ static int
 match_list(Match *m, const FjNode *node, PyObject *object)
 {
     if (FJ_LIKELY(!m->holds_references)) {
-        RECORD(m, fj_known_add_items(m->recording, object));
         return PyList_GET_SIZE(object) == (Py_ssize_t)node->arity
                    ? match_items(m, ((PyListObject *)object)->ob_item, node->arity)
                    : FJ_MATCH_NO;
@@ -347,9 +354,6 @@ match_dict(Match *m, const FjNode *node, PyObject *object)
     if (PyDict_GET_SIZE(object) != size) {
         return FJ_MATCH_NO;
     }
-    RECORD(m, node->code == FJ_DICT
-                  ? fj_known_add_dict(m->recording, node->aux, (uint32_t)size, object)
-                  : fj_known_fail(m->recording));
     int result = FJ_MATCH_YES;
     if (m->holds_references && !has_str_keys) {
         result = match_keys(m, node, object);
@@ -441,7 +445,6 @@ match_module(Match *m, const FjNode *node, PyObject *object)
                     !!(node->flags & FJ_NODE_WRAPPER))) {
         return FJ_MATCH_NO;
     }
-    RECORD(m, fj_known_add_fields(m->recording, node, object, &view));
     if (FJ_UNLIKELY(view.values == NULL)) {
         return match_module_dict(m, node, &view);
     }
@@ -467,17 +470,6 @@ match_object_holding(Match *m, const FjNode *node, PyObject *object)
     return result;
 }
 
-static void
-record_object(Match *m, const FjNode *node, PyObject *object, const FjFieldView *view)
-{
-    if (fj_node_kind(node)->in_dict > 0) {
-        fj_known_add_fields(m->recording, node, object, view);
-        return;
-    }
-    fj_known_add_slots(m->recording, node, object,
-                       m->next->code == FJ_ARRAY ? m->arrays->count - m->first_array : -1);
-}
-
 /* On a python_free walk, a field that is not where it is stored is left to getattr. */
 static int
 match_object(Match *m, const FjNode *node, PyObject *object)
@@ -496,7 +488,6 @@ match_object(Match *m, const FjNode *node, PyObject *object)
     if (!view.python_free && !fj_compat_dict_is_unicode(view.dict)) {
         return NEEDS_PYTHON;
     }
-    RECORD(m, record_object(m, node, object, &view));
     int result = FJ_MATCH_YES;
     if (view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == node->arity) {
         for (uint32_t i = 0; i < node->arity; i++) {
@@ -532,11 +523,23 @@ match_custom(Match *m, const FjNode *node, PyObject *object)
 
 /* ---- the walk ---- */
 
+/* Pushes a numbered object, and adds a container to the record that is being made.  0, or -1
+ * with MemoryError. */
+static FJ_NOINLINE int
+note_container(Match *m, const FjNode *node, PyObject *object)
+{
+    if (m->recording != NULL) {
+        fj_known_add(m->recording, m->structure, node, object,
+                     m->arrays->count - m->first_array);
+    }
+    return node->flags & FJ_NODE_IDENTITY ? fj_leafbuf_push(m->objects, object) : 0;
+}
+
 static int
 match_container(Match *m, const FjNode *node, PyObject *object)
 {
-    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY) &&
-        fj_leafbuf_push(m->objects, object) < 0) {
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY || m->recording != NULL) &&
+        note_container(m, node, object) < 0) {
         return FJ_MATCH_ERROR;
     }
     switch (node->code) {
@@ -585,11 +588,13 @@ match_deep(Match *m, const FjNode *node, PyObject *object)
 }
 
 /* The object of this number comes before the REF. */
-static int
+static FJ_NOINLINE int
 match_ref(Match *m, const FjNode *node, PyObject *object)
 {
     uint32_t number = fj_node_number(node);
-    RECORD(m, fj_known_add_ref(m->recording, object, number));
+    if (m->recording != NULL) {
+        fj_known_add_ref(m->recording, object, number);
+    }
     return m->objects->items[number] == object;
 }
 
@@ -637,7 +642,7 @@ match_node(Match *m, PyObject *object)
 }
 
 /* Matches a large argument, and records it if that is worth it. */
-static int
+static FJ_NOINLINE int
 match_large(Match *m, PyObject *object, FjKnownArgument *argument)
 {
     Py_ssize_t first_object = m->objects == NULL ? 0 : m->objects->count;
