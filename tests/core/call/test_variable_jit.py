@@ -229,7 +229,7 @@ def test_graph_mode() -> None:
         assert jit.settled == settled and jit.handed_over == []
 
 
-def test_a_memo_and_a_value_that_is_to_be_settled() -> None:
+def test_a_record_and_a_value_that_is_to_be_settled() -> None:
     jit = make_variable_jit(lambda tree: None, graph=2)
     tree = large()
     warm(jit, tree)
