@@ -1,7 +1,6 @@
 """Changes of the graph in ``nnx.jit``, on Flax's and on `filterjit.nnx.jit`."""
 
 import gc
-import random
 import threading
 import weakref
 from typing import Any
@@ -279,57 +278,6 @@ def test_between_calls() -> None:
 
     for mode in ("graph", "graph without updates"):
         compare(program, mode)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ALL)
-@pytest.mark.parametrize("seed", range(6))
-def test_random_programs(mode: str, seed: int) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        choose = random.Random(seed)
-
-        def make(depth: int, shared: list[Any]) -> Any:
-            m: Any = Node(float(choose.randrange(5)))
-            for i in range(choose.randrange(3)):
-                if shared and choose.random() < 0.1:
-                    setattr(m, f"v{i}", choose.choice(shared))
-                else:
-                    kind = choose.choice([nnx.Param, nnx.BatchStat, nnx.Cache])
-                    setattr(m, f"v{i}", kind(jnp.full((2,), float(i))))
-                    shared.append(getattr(m, f"v{i}"))
-            if choose.random() < 0.3:
-                m.dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(choose.randrange(9)))
-            for i in range(choose.randrange(3) if depth else 0):
-                setattr(m, f"child{i}", make(depth - 1, shared))
-            return m
-
-        models = [make(2, []) for _ in range(3)]
-        plan = choose.randrange(1 << 30)
-
-        @jit
-        def f(*models: Any) -> Any:
-            traces()
-            pick = random.Random(plan)
-            total = jnp.zeros(2)
-            for m in models:
-                for _, x in nnx.iter_graph(m):
-                    if isinstance(x, nnx.Dropout):
-                        total += x(jnp.ones(2))
-                    elif isinstance(x, nnx.Variable) and not isinstance(x, nnx.RngState):
-                        if pick.random() < 0.4:
-                            x[...] += pick.randrange(4) + total
-                        elif pick.random() < 0.3:
-                            total += x[...]
-            return total
-
-        for _ in range(4):
-            chosen = choose.sample(models, choose.randrange(1, 4))
-            if choose.random() < 0.1:
-                chosen.append(chosen[0])
-            yield outcome(f, *chosen)
-            yield models
-
-    compare(program, mode, handed_over=None)
 
 
 def test_threads() -> None:
