@@ -87,7 +87,7 @@ struct FjNodeKind {
     Py_ssize_t statics;
     Py_ssize_t others;
 
-    /* The key of each field in a path, in the form that fj_structure_key returns; NULL if the
+    /* The key of each field in a path, in the form that fj_children_key returns; NULL if the
      * keys are the names. */
     PyObject *keys;
 

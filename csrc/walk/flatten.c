@@ -65,7 +65,7 @@ add_mutable_static(Walk *w, PyObject *object, int flag)
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint8_t)(flag | (immutable ? FJ_NODE_INERT : 0));
+    node->flags = (uint16_t)(flag | (immutable ? FJ_NODE_INERT : 0));
     w->structure->may_run_python |= is_asked;
     w->structure->untaken += !is_asked && !immutable;
     return 0;
@@ -84,7 +84,7 @@ add_static(Walk *w, PyObject *object, int flag)
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint8_t)(flag | FJ_NODE_INERT);
+    node->flags = (uint16_t)(flag | FJ_NODE_INERT);
     return 0;
 }
 
@@ -443,7 +443,7 @@ walk_object(Walk *w, PyObject *object, FjNodeKind *kind)
     return 0;
 }
 
-/* Whether `keys` are the keys of `count` children, in the form that fj_structure_key returns.
+/* Whether `keys` are the keys of `count` children, in the form that fj_children_key returns.
  */
 static int
 are_keys(PyObject *keys, Py_ssize_t count)
@@ -497,7 +497,7 @@ walk_custom(Walk *w, PyObject *object, const FjNodeKind *kind)
     }
     int is_itself = kind->is_itself && aux == object && PyTuple_GET_SIZE(children) == 0;
     w->structure->nodes[index].flags |=
-        (uint8_t)((immutable ? FJ_NODE_INERT : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
+        (uint16_t)((immutable ? FJ_NODE_INERT : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
     w->structure->may_run_python |= !is_itself;
     w->structure->untaken += is_itself && !immutable;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {

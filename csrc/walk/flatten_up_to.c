@@ -13,6 +13,7 @@
 #include "walk/flatten_up_to.h"
 
 #include "structure/fields.h"
+#include "structure/paths.h"
 
 typedef struct {
     FjStructure *structure;
@@ -66,7 +67,7 @@ raise_difference(FlattenUpTo *u, const FjNode *node, PyObject *found, PyObject *
     uint32_t index = (uint32_t)(node - u->structure->nodes);
     PyObject *where = found == NULL || expected == NULL
                           ? NULL
-                          : fj_structure_path_text(fj_structure_path(u->structure, index));
+                          : fj_path_text(fj_path_of_node(u->structure, index));
     if (where != NULL) {
         PyErr_Format(PyExc_ValueError, "%s differs from %s at %U: it has %U, where %s has %U",
                      u->name, u->model, where, found, u->model, expected);

@@ -102,14 +102,7 @@ match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
     if (!m->holds_references) {
         return NEEDS_PYTHON;
     }
-    Py_hash_t hash;
-    PyObject *frozen = fj_static_freeze(m->registry, object, field);
-    int result = frozen == NULL || fj_static_hash(m->registry, frozen, &hash) < 0
-                     ? FJ_MATCH_ERROR
-                 : hash == fj_structure_info(m->structure, node)->hash
-                     ? fj_structure_has(m->structure, node, object, frozen)
-                     : FJ_MATCH_NO;
-    Py_XDECREF(frozen);
+    int result = fj_structure_has(m->structure, node, object, field);
     return result > 0 && fj_structure_take_contents(m->structure, node) < 0 ? FJ_MATCH_ERROR
                                                                             : result;
 }
@@ -260,7 +253,7 @@ static int
 match_keys(Match *m, const FjNode *node, PyObject *object)
 {
     int result = FJ_MATCH_ERROR;
-    PyObject *tuple = NULL, *frozen = NULL;
+    PyObject *tuple = NULL;
     PyObject *keys = PySequence_List(object);
     if (keys == NULL) {
         return FJ_MATCH_ERROR;
@@ -271,11 +264,9 @@ match_keys(Match *m, const FjNode *node, PyObject *object)
             result = FJ_MATCH_NO;
         }
     }
-    else if ((tuple = PyList_AsTuple(keys)) != NULL &&
-             (frozen = fj_static_freeze(m->registry, tuple, 1)) != NULL) {
-        result = fj_structure_has(m->structure, node, tuple, frozen);
+    else if ((tuple = PyList_AsTuple(keys)) != NULL) {
+        result = fj_structure_has(m->structure, node, tuple, 1);
     }
-    Py_XDECREF(frozen);
     Py_XDECREF(tuple);
     Py_DECREF(keys);
     return result;
