@@ -250,7 +250,7 @@ walk_leaf(FjVariableWalk *w, PyObject *leaf, int inside)
     if (kind == NULL) {
         return -1;
     }
-    FjKindCode code = kind->code;
+    FjKindCode code = fj_registry_code(w->registry, kind);
     Py_DECREF(kind);
     if (code == FJ_PER_INSTANCE) {
         return hand_over(w, "an argument is a tracer");
@@ -341,7 +341,7 @@ read_pytree(FjVariableWalk *w, PyObject *object, FjNodeKind *kind, PyObject **va
         return -1;
     }
     w->ran_python |= !view.python_free;
-    if (fj_fields_get_all(object, kind, count, w->registry->missing, values) < 0) {
+    if (fj_fields_get_all(object, kind, count, fj_registry_missing(w->registry), values) < 0) {
         return -1;
     }
     int complete = 1;

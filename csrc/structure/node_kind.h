@@ -62,8 +62,6 @@ struct FjNodeKind {
     PyTypeObject *type; /* borrowed; valid while `weak` is alive */
     PyObject *weak;     /* weak reference to `type` */
 
-    int by_identity; /* the type is one of the Registry's `by_identity` */
-
     /* A callable, or NULL: where a value of the type is static, the result of the callable is
      * hashed and compared instead. */
     PyObject *key;

@@ -64,8 +64,9 @@ run_arrays(FilterRun *r, const uint8_t *asked, uint8_t *taken)
         if (kind == NULL) {
             return -1;
         }
-        int answer = kind->code == FJ_PER_INSTANCE ? fj_registry_is_array(registry, leaf)
-                                                   : kind->code == FJ_ARRAY;
+        int answer = kind->code == FJ_PER_INSTANCE
+                         ? fj_registry_is_array(registry, leaf)
+                         : fj_registry_code(registry, kind) == FJ_ARRAY;
         last = kind->code == FJ_PER_INSTANCE ? NULL : kind->type;
         last_answer = answer;
         Py_DECREF(kind);

@@ -367,8 +367,8 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
         return -1;
     }
     Py_ssize_t index = open_node(w, FJ_MODULE, count, Py_TYPE(object), (PyObject *)kind);
-    if (index < 0 ||
-        fj_fields_get_all(object, kind, count, registry_of(w)->missing, values) < 0) {
+    if (index < 0 || fj_fields_get_all(object, kind, count,
+                                       fj_registry_missing(registry_of(w)), values) < 0) {
         goto done;
     }
     w->structure->nodes[index].flags |= wrapper ? FJ_NODE_WRAPPER : 0;
@@ -466,7 +466,7 @@ walk_custom(Walk *w, PyObject *object, const FjNodeKind *kind)
 {
     int result = -1;
     PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *details = NULL;
-    PyObject *parts = PyObject_CallOneArg(registry_of(w)->flatten_with_keys, object);
+    PyObject *parts = PyObject_CallOneArg(registry_of(w)->types->flatten_with_keys, object);
     if (parts == NULL) {
         add_error_context_here(w, object, "flatten");
         return -1;
@@ -618,15 +618,16 @@ walk(Walk *w, PyObject *object)
     /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
     FjNodeKind *kind = fj_registry_cached_kind(registry_of(w), Py_TYPE(object));
     if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
-        return kind->code == FJ_ARRAY || w->every_leaf ? add_array(w, object)
-                                                       : add_static(w, object, 0);
+        return w->every_leaf || fj_registry_code(registry_of(w), kind) == FJ_ARRAY
+                   ? add_array(w, object)
+                   : add_static(w, object, 0);
     }
     kind = fj_registry_kind(registry_of(w), object);
     if (kind == NULL) {
         return -1;
     }
     int result;
-    switch (kind->code) {
+    switch (fj_registry_code(registry_of(w), kind)) {
     case FJ_ARRAY:
         result = add_array(w, object);
         break;
@@ -647,9 +648,10 @@ walk(Walk *w, PyObject *object)
         result = -1;
         if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle") ==
             0) {
-            result = kind->by_identity && w->numbered != NULL
-                         ? walk_numbered(w, object, kind)
-                         : walk_container(w, object, kind);
+            result =
+                w->numbered != NULL && fj_registry_is_by_identity(registry_of(w), kind->type)
+                    ? walk_numbered(w, object, kind)
+                    : walk_container(w, object, kind);
             Py_LeaveRecursiveCall();
         }
     }

@@ -262,7 +262,8 @@ walk_fields(FlattenUpTo *u, const FjNode *node, PyObject *object)
                 return -1;
             }
         }
-        else if (fj_fields_get(object, kind, i, u->structure->registry->missing, &value) < 0) {
+        else if (fj_fields_get(object, kind, i, fj_registry_missing(u->structure->registry),
+                               &value) < 0) {
             return -1;
         }
         int result = node->code == FJ_OBJECT && kind->held[i]

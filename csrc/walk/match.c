@@ -61,9 +61,9 @@ match_array(Match *m, PyObject *object)
     if (kind == NULL) {
         return FJ_MATCH_ERROR;
     }
-    int is_array = kind->code == FJ_ARRAY          ? 1
-                   : kind->code == FJ_PER_INSTANCE ? fj_registry_is_array(m->registry, object)
-                                                   : 0;
+    FjKindCode code = fj_registry_code(m->registry, kind);
+    int is_array =
+        code == FJ_PER_INSTANCE ? fj_registry_is_array(m->registry, object) : code == FJ_ARRAY;
     Py_DECREF(kind);
     if (is_array > 0 && fj_leafbuf_push(m->arrays, object) < 0) {
         return FJ_MATCH_ERROR;
@@ -148,7 +148,7 @@ match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, 
 static int
 match_missing(Match *m, PyObject *object)
 {
-    return object == NULL || object == m->registry->missing;
+    return object == NULL || object == fj_registry_missing(m->registry);
 }
 
 /* Matches a child, which is NULL if it is absent. */
@@ -355,7 +355,8 @@ match_module_holding(Match *m, const FjNode *node, PyObject *object)
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         PyObject *value = NULL;
-        if (fj_fields_get(object, fj_node_kind(node), i, m->registry->missing, &value) < 0) {
+        if (fj_fields_get(object, fj_node_kind(node), i, fj_registry_missing(m->registry),
+                          &value) < 0) {
             return FJ_MATCH_ERROR;
         }
         result = match_child(m, value);

@@ -44,6 +44,11 @@ class Registry:
             [Any], tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[Any, ...]]
         ],
         missing: Any,
+    ) -> Registry: ...
+    def with_policy(
+        self,
+        *,
+        traced: tuple[type, ...] = (),
         keyed: tuple[tuple[type, Callable[[Any], Any]], ...] = (),
         by_identity: tuple[type, ...] = (),
     ) -> Registry: ...

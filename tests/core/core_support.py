@@ -362,6 +362,9 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     return ("array",) if issubclass(cls, Array) else ("static", None)
 
 
+POLICY = {"traced", "keyed", "by_identity"}  # arguments of `Registry.with_policy`
+
+
 def make_registry(**changes: Any) -> Any:
     parts: dict[str, Any] = {
         "array_type": Array,
@@ -371,7 +374,9 @@ def make_registry(**changes: Any) -> Any:
         "flatten_with_keys": flatten_with_keys,
         "missing": missing,
     }
-    return core.Registry(**{**parts, **changes})
+    policy = {name: changes.pop(name) for name in POLICY & changes.keys()}
+    made = core.Registry(**{**parts, **changes})
+    return made.with_policy(**policy) if policy else made
 
 
 # ---- a stand-in for jax.jit, and the Python side of a call ----
