@@ -12,9 +12,8 @@
  */
 #include "structure/contents.h"
 
-#include "base/hash.h"
+#include "base/address_map.h"
 #include "base/leafbuf.h"
-#include "base/table.h"
 #include "structure/fields.h"
 #include "structure/static_rule.h"
 #include "structure/statics.h"
@@ -215,16 +214,11 @@ fj_contents_are_same(const FjContents *self)
 
 typedef struct {
     FjContents *contents;
-    FjTable seen; /* the containers that have been taken, by address */
+    FjAddressMap seen; /* the containers that have been taken */
+    FjLeafBuf containers; /* a reference to each of them */
 } Take;
 
 static int take(Take *t, PyObject *value);
-
-static int
-is_object(PyObject *value, const void *probe)
-{
-    return value == (const PyObject *)probe;
-}
 
 /* Starts the group of an object.  The references are pushed after it.  0, or -1 with an error.
  */
@@ -445,14 +439,11 @@ take(Take *t, PyObject *value)
     if (fj_static_rule_is_inert(rule)) {
         return 1;
     }
-    Py_hash_t hash = (Py_hash_t)fj_hash_address(value);
-    PyObject *found;
-    int seen = fj_table_find(&t->seen, hash, is_object, value, &found);
-    if (seen != 0) {
-        Py_XDECREF(seen > 0 ? found : NULL);
-        return seen;
+    if (fj_address_map_find(&t->seen, value) >= 0) {
+        return 1;
     }
-    if (fj_table_add(&t->seen, hash, value) < 0) {
+    if (fj_address_map_add(&t->seen, value, 0) < 0 ||
+        fj_leafbuf_push(&t->containers, value) < 0) {
         return -1;
     }
     if (Py_EnterRecursiveCall(" while looking at a static value")) {
@@ -476,10 +467,13 @@ fj_contents_take(FjRegistry *registry, PyObject *value, FjContents **contents)
     self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
     fj_leafbuf_init(&self->held, self->room, 2);
     fj_leafbuf_init(&self->layouts, self->layouts_room, 2);
+    PyObject *room[FJ_LEAFBUF_FEW];
     Take t = {.contents = self};
+    fj_leafbuf_init(&t.containers, room, FJ_LEAFBUF_FEW);
     int result = take(&t, value);
     PyObject *exception = fj_compat_take_exception(); /* none is set while objects are freed */
-    fj_table_clear(&t.seen);
+    fj_address_map_clear(&t.seen);
+    fj_leafbuf_clear(&t.containers);
     if (result > 0) {
         *contents = self;
         return 0;

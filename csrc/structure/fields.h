@@ -12,7 +12,7 @@
 #define FJ_FIELDS_H
 
 #include "base/common.h"
-#include "structure/registry.h"
+#include "structure/node_kind.h"
 
 /* The largest number of keys that CPython lets the instances of a type share. */
 #define FJ_FIELDS_INLINE 30
@@ -143,6 +143,13 @@ fj_fields_peek_object(PyObject *object, const FjFieldView *view, FjNodeKind *kin
 
 /* (P) getattr of field `i` of an FJ_OBJECT: a new reference, or NULL with an error. */
 PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);
+
+/* Notes the class of an FJ_OBJECT as it is when it is classified. */
+static inline void
+fj_fields_note_class(FjNodeKind *kind)
+{
+    kind->init_version = fj_fields_are_plain(kind) ? kind->plain_version : 0;
+}
 
 /* Whether the class of an FJ_BUILD_INIT object is as it was when it was classified, so that
  * its call does nothing but set the fields. */

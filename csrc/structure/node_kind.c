@@ -5,8 +5,6 @@
  */
 #include "structure/node_kind.h"
 
-#include "structure/fields.h"
-
 #define MOST_LAYOUTS 1000 /* of a described type, before they are forgotten */
 
 const char *const fj_node_kind_names[FJ_KIND_COUNT] = {
@@ -272,7 +270,6 @@ read_object(FjNodeKind *kind, PyObject *answer)
         }
         kind->held[i] = (uint8_t)is_held;
     }
-    kind->init_version = fj_fields_are_plain(kind) ? kind->plain_version : 0;
     return 0;
 }
 

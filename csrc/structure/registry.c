@@ -13,6 +13,7 @@
 #include <structmember.h>
 
 #include "base/hash.h"
+#include "structure/fields.h"
 
 static Py_hash_t
 hash_type(const PyTypeObject *type)
@@ -95,6 +96,9 @@ classify_type(FjRegistry *registry, PyObject *object)
         goto error;
     }
     Py_CLEAR(answer);
+    if (kind->code == FJ_OBJECT) {
+        fj_fields_note_class(kind);
+    }
     if (Py_TYPE(object) != type) { /* the caller would flatten it by the wrong kind */
         PyErr_SetString(PyExc_RuntimeError,
                         "an object changed its class while classify() was called for it");
