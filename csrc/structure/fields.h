@@ -141,6 +141,18 @@ fj_fields_peek_object(PyObject *object, const FjFieldView *view, FjNodeKind *kin
                                 : fj_fields_peek(view, kind, i);
 }
 
+/* Whether the fields of an object, which are plain, can be read where they are stored, by
+ * fj_fields_peek_object, without Python code. */
+static inline int
+fj_fields_view_stored(PyObject *object, const FjNodeKind *layout, FjFieldView *view)
+{
+    if (fj_fields_view_object(object, layout, view) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    return view->python_free || fj_compat_dict_is_unicode(view->dict);
+}
+
 /* (P) getattr of field `i` of an FJ_OBJECT: a new reference, or NULL with an error. */
 PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);
 

@@ -6,14 +6,13 @@
  * only for those that the first does not take.
  *
  * Python code can run in predicates, in `expression_of`, in `classify` and `is_array`, and
- * where flatten.c, flatten_up_to.c and pattern.c say.  It may change the tree.  The leaves are
+ * where flatten.c and pattern.c say.  It may change the tree.  The leaves are
  * safe, since the caller holds them; only a tree of filters looks at the tree again, and it
  * checks that the tree still has the same leaves.
  */
 #include "tree/filter.h"
 
 #include "walk/flatten.h"
-#include "walk/flatten_up_to.h"
 #include "tree/pattern.h"
 
 /* The tree or subtree that expressions are evaluated for.  All pointers are borrowed. */

@@ -2,7 +2,7 @@
  *
  * Python code can run in the __hash__, __eq__, __repr__ and __str__ of static values (all
  * leaves and fields that are not arrays) and of keys, in the iterator of the leaves that
- * `unflatten` is given, where build.c, flatten_up_to.c, paths.c and partition.c say, and where
+ * `unflatten` is given, where flatten.c, build.c, paths.c and partition.c say, and where
  * references are dropped.
  */
 #include "tree/structure_type.h"
@@ -14,7 +14,7 @@
 #include "structure/repr.h"
 #include "structure/structure.h"
 #include "walk/build.h"
-#include "walk/flatten_up_to.h"
+#include "walk/flatten.h"
 #include "tree/partition.h"
 #include "tree/tree_functions.h"
 

@@ -1,14 +1,14 @@
 /* The walk of a cache miss, and of all tree functions: flattens a tree of any structure.
  *
  * It asks the registry for the kind of each type that it meets, and writes the nodes of a new
- * Structure.
+ * Structure.  fj_flatten_up_to compares them with those of a prefix (prefix.h).
  *
  * Python code can run anywhere in this file: `classify` and `is_array` for a type or an
  * instance that is met, the caller's `is_leaf`, comparisons of dict keys that are sorted,
- * `flatten_with_keys` of custom nodes, `describe`, getattr for objects, and finalizers.  So
- * the walk holds a strong reference to each object while it walks it, and checks sizes again
- * after each child.  It refers to nodes by their index, since the array of nodes moves when it
- * grows.
+ * the functions of custom nodes, what prefix.c says, `describe`, getattr for objects, and
+ * finalizers.  So the walk holds a strong reference to each object while it walks it, and
+ * checks sizes again after each child.  It refers to nodes by their index, since the array of
+ * nodes moves when it grows.
  */
 #include "walk/flatten.h"
 
@@ -16,6 +16,7 @@
 #include "base/scratch.h"
 #include "structure/fields.h"
 #include "structure/statics.h"
+#include "walk/prefix.h"
 
 typedef struct {
     FjStructure *structure;
@@ -23,6 +24,8 @@ typedef struct {
     int every_leaf; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
     PyObject *is_leaf; /* borrowed, or NULL */
+    FjPrefix *prefix;  /* for fj_flatten_up_to, or NULL: only its leaves are leaves.  The nodes
+                        * of the Structure are those of containers, without their children */
     /* For the arguments of a call: the objects that have a number (Sharing in structure.h),
      * which are held until the end of the walk, and their numbers. */
     FjLeafBuf *numbered; /* or NULL */
@@ -52,6 +55,9 @@ add_array(Walk *w, PyObject *object)
 static int
 add_nothing(Walk *w, FjKindCode code)
 {
+    if (FJ_UNLIKELY(w->prefix != NULL)) {
+        return fj_prefix_pass_nothing(w->prefix, code);
+    }
     return fj_structure_add(w->structure, code, NULL) == NULL ? -1 : 0;
 }
 
@@ -76,6 +82,9 @@ add_mutable_static(Walk *w, PyObject *object, int flag)
 static int
 add_static(Walk *w, PyObject *object, int flag)
 {
+    if (FJ_UNLIKELY(w->prefix != NULL)) {
+        return fj_prefix_pass_static(w->prefix, object);
+    }
     if (FJ_UNLIKELY(flag == FJ_NODE_PER_INSTANCE ||
                     !fj_static_is_inert(registry_of(w), object))) {
         return add_mutable_static(w, object, flag);
@@ -93,6 +102,10 @@ add_static(Walk *w, PyObject *object, int flag)
 static Py_ssize_t
 open_node(Walk *w, FjKindCode code, Py_ssize_t children, PyTypeObject *type, PyObject *aux)
 {
+    if (FJ_UNLIKELY(w->prefix != NULL) &&
+        fj_prefix_open(w->prefix, code, children, type, aux) < 0) {
+        return -1;
+    }
     return fj_structure_append(w->structure, code, children, type, aux);
 }
 
@@ -128,14 +141,19 @@ is_constant(const FjStructure *structure, uint32_t index)
     return 1;
 }
 
-/* Pushes all `items` if the registry has classified their types, and each item is a leaf, so
- * that they need no nodes.  Runs no Python code.  1 if it has pushed them, 0 if not, or -1
- * with an error. */
+/* Pushes all `items` if the prefix has leaves in their places, or if the registry has
+ * classified their types, and each item is a leaf, so that they need no nodes.  Runs no Python
+ * code.  1 if it has pushed them, 0 if not, or -1 with an error. */
 static int
 add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
 {
     const PyTypeObject *last = NULL;
     Py_ssize_t before = w->arrays->count;
+    if (w->prefix != NULL) {
+        return fj_prefix_has_leaves(w->prefix)
+                   ? (fj_leafbuf_extend(w->arrays, items, count) < 0 ? -1 : 1)
+                   : 0;
+    }
     if (w->is_leaf != NULL || count == 0) {
         return 0;
     }
@@ -190,7 +208,7 @@ remove_leaf_nodes(Walk *w, Py_ssize_t index)
 static void
 close_sequence(Walk *w, Py_ssize_t index)
 {
-    if (w->every_leaf) {
+    if (w->every_leaf && w->prefix == NULL) {
         remove_leaf_nodes(w, index);
     }
     fj_structure_close(w->structure, index);
@@ -306,7 +324,8 @@ walk_dict(Walk *w, FjKindCode code, PyObject *dict, int is_static)
 {
     int result = -1;
     PyObject *factory = NULL;
-    PyObject *keys = dict_keys(w, code, dict);
+    PyObject *keys =
+        w->prefix != NULL ? fj_prefix_keys(w->prefix, dict) : dict_keys(w, code, dict);
     if (keys == NULL) {
         return -1;
     }
@@ -461,9 +480,29 @@ are_keys(PyObject *keys, Py_ssize_t count)
     return 1;
 }
 
+/* walk_custom for fj_flatten_up_to, which needs no keys. */
+static int
+walk_custom_up_to(Walk *w, PyObject *object)
+{
+    PyObject *children, *aux;
+    PyObject *parts = fj_registry_flatten(registry_of(w), object, &children, &aux);
+    PyObject *items = parts == NULL ? NULL : fj_tuple_of(children);
+    int result =
+        items == NULL ? -1 : fj_prefix_open_custom(w->prefix, PyTuple_GET_SIZE(items), aux);
+    for (Py_ssize_t i = 0; result == 0 && i < PyTuple_GET_SIZE(items); i++) {
+        result = walk(w, PyTuple_GET_ITEM(items, i));
+    }
+    Py_XDECREF(items);
+    Py_XDECREF(parts);
+    return result;
+}
+
 static int
 walk_custom(Walk *w, PyObject *object, const FjNodeKind *kind)
 {
+    if (w->prefix != NULL) {
+        return walk_custom_up_to(w, object);
+    }
     int result = -1;
     PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *details = NULL;
     PyObject *parts = PyObject_CallOneArg(registry_of(w)->types->flatten_with_keys, object);
@@ -609,6 +648,12 @@ walk_container(Walk *w, PyObject *object, FjNodeKind *kind)
 static int
 walk(Walk *w, PyObject *object)
 {
+    if (FJ_UNLIKELY(w->prefix != NULL)) {
+        int is_leaf = fj_prefix_meet(w->prefix, object);
+        if (is_leaf != 0) {
+            return is_leaf < 0 ? -1 : fj_leafbuf_push(w->arrays, object);
+        }
+    }
     if (w->is_leaf != NULL) {
         int is_leaf = fj_take_truth(PyObject_CallOneArg(w->is_leaf, object));
         if (is_leaf != 0) {
@@ -692,6 +737,21 @@ fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int n
         w.structure->every_leaf = 1;
     }
     return walk_tree(&w, tree);
+}
+
+int
+fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const char *model,
+                 FjLeafBuf *leaves)
+{
+    FjPrefix prefix = {
+        .structure = structure, .next = structure->nodes, .name = name, .model = model};
+    Walk w = {.structure = fj_structure_new(structure->registry),
+              .arrays = leaves,
+              .every_leaf = 1,
+              .prefix = &prefix};
+    int result = walk_tree(&w, tree) == NULL ? -1 : 0;
+    Py_XDECREF(w.structure);
+    return result;
 }
 
 FjStructure *
