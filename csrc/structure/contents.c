@@ -4,17 +4,14 @@
  * references in these objects, one group after the other.
  *
  * Taking contents asks the registry for the kinds of types, which may call `classify` and the
- * `immutable` of a kind.  The references of an object are copied before that runs, and the
- * walk goes on with the copies; so whoever takes contents compares the value after that with
- * what it is to be.  fj_contents_equal calls the keys and the __eq__ of values that have no
- * contents, unless it is to be python_free.  It holds what it looks at, and checks sizes again
- * after each item.  No other function runs Python code, but for finalizers.
+ * `immutable` of a kind, and calls keys.  The references of an object are copied before that
+ * runs, and the walk goes on with the copies; so whoever takes contents compares the value
+ * after that with what it is to be.  No other function runs Python code, but for finalizers.
  */
 #include "structure/contents.h"
 
-#include "base/hash.h"
+#include "base/address_map.h"
 #include "base/leafbuf.h"
-#include "base/table.h"
 #include "structure/fields.h"
 #include "structure/static_rule.h"
 #include "structure/statics.h"
@@ -51,53 +48,6 @@ struct FjContents {
     PyObject *room[2], *layouts_room[2];
 };
 
-/* ---- fields ---- */
-
-/* The kind of a type, borrowed; NULL if `classify` has not been called for it, or the registry
- * has another key for it.  Runs no Python code. */
-static inline FjNodeKind *
-kind_of(FjRegistry *registry, PyTypeObject *type)
-{
-    return fj_static_registered_key(registry, type) != NULL
-               ? NULL
-               : fj_registry_cached_kind(registry, type);
-}
-
-/* The key of a value; a new reference, or NULL with an error. */
-static PyObject *
-key_of(const FjNodeKind *kind, PyObject *value)
-{
-    PyObject *function = Py_NewRef(kind->key);
-    PyObject *key = PyObject_CallOneArg(function, value);
-    Py_DECREF(function);
-    return key;
-}
-
-/* Whether the fields of `object` can be read in the place where they are stored, by
- * fj_fields_peek_object. */
-static inline int
-view_fields(PyObject *object, const FjNodeKind *layout, FjFieldView *view)
-{
-    if (fj_fields_view_object(object, layout, view) < 0) {
-        PyErr_Clear();
-        return 0;
-    }
-    return view->python_free || fj_compat_dict_is_unicode(view->dict);
-}
-
-/* Field `i` of an object: a new reference; NULL without an error if it is not where it is
- * stored.  Runs no Python code. */
-static PyObject *
-read_field(PyObject *object, FjNodeKind *layout, Py_ssize_t i)
-{
-    FjFieldView view;
-    if (Py_TYPE(object) != layout->type || !fj_fields_are_plain(layout) ||
-        !view_fields(object, layout, &view)) {
-        return NULL;
-    }
-    return Py_XNewRef(fj_fields_peek_object(object, &view, layout, i));
-}
-
 /* ---- whether contents are the same ---- */
 
 /* It stops at the first difference, so that the compiler makes no vectors of the few slots
@@ -118,7 +68,7 @@ has_same_fields(PyObject *object, FjNodeKind *layout, PyObject *const *expected)
 {
     FjFieldView view;
     Py_ssize_t count = fj_node_kind_fields(layout);
-    if (!view_fields(object, layout, &view)) {
+    if (!fj_fields_view_stored(object, layout, &view)) {
         return 0;
     }
     if (view.values != NULL && fj_fields_in_order(layout) && layout->in_dict == count) {
@@ -215,16 +165,11 @@ fj_contents_are_same(const FjContents *self)
 
 typedef struct {
     FjContents *contents;
-    FjTable seen; /* the containers that have been taken, by address */
+    FjAddressMap seen;    /* the containers that have been taken */
+    FjLeafBuf containers; /* a reference to each of them */
 } Take;
 
 static int take(Take *t, PyObject *value);
-
-static int
-is_object(PyObject *value, const void *probe)
-{
-    return value == (const PyObject *)probe;
-}
 
 /* Starts the group of an object.  The references are pushed after it.  0, or -1 with an error.
  */
@@ -361,7 +306,7 @@ take_fields(Take *t, PyObject *object, FjNodeKind *layout)
     FjFieldView view;
     Py_ssize_t size = fj_node_kind_fields(layout);
     if (Py_TYPE(object) != layout->type || !fj_fields_are_plain(layout) ||
-        layout->plain_version == 0 || !view_fields(object, layout, &view)) {
+        layout->plain_version == 0 || !fj_fields_view_stored(object, layout, &view)) {
         return 0;
     }
     Place place = are_side_by_side(layout) ? IN_SLOTS : IN_FIELDS;
@@ -408,13 +353,13 @@ take_by_type(Take *t, PyObject *value)
     if (fj_static_is_bare(registry, value)) {
         return add_group(self, value, IN_NOTHING, 0) < 0 ? -1 : take_tuple(t, value);
     }
-    FjNodeKind *kind = kind_of(registry, Py_TYPE(value));
+    FjNodeKind *kind = fj_static_kind(registry, Py_TYPE(value));
     if (kind == NULL || (kind->contents == NULL && !kind->key_is_contents)) {
         return 0;
     }
     Py_INCREF(kind);
     int result = kind->contents != NULL ? take_fields(t, value, kind->contents)
-                                        : take_key(t, key_of(kind, value));
+                                        : take_key(t, fj_static_key(kind, value));
     Py_DECREF(kind);
     return result;
 }
@@ -445,14 +390,11 @@ take(Take *t, PyObject *value)
     if (fj_static_rule_is_inert(rule)) {
         return 1;
     }
-    Py_hash_t hash = (Py_hash_t)fj_hash_address(value);
-    PyObject *found;
-    int seen = fj_table_find(&t->seen, hash, is_object, value, &found);
-    if (seen != 0) {
-        Py_XDECREF(seen > 0 ? found : NULL);
-        return seen;
+    if (fj_address_map_find(&t->seen, value) >= 0) {
+        return 1;
     }
-    if (fj_table_add(&t->seen, hash, value) < 0) {
+    if (fj_address_map_add(&t->seen, value, 0) < 0 ||
+        fj_leafbuf_push(&t->containers, value) < 0) {
         return -1;
     }
     if (Py_EnterRecursiveCall(" while looking at a static value")) {
@@ -476,10 +418,13 @@ fj_contents_take(FjRegistry *registry, PyObject *value, FjContents **contents)
     self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
     fj_leafbuf_init(&self->held, self->room, 2);
     fj_leafbuf_init(&self->layouts, self->layouts_room, 2);
+    PyObject *room[FJ_LEAFBUF_FEW];
     Take t = {.contents = self};
+    fj_leafbuf_init(&t.containers, room, FJ_LEAFBUF_FEW);
     int result = take(&t, value);
     PyObject *exception = fj_compat_take_exception(); /* none is set while objects are freed */
-    fj_table_clear(&t.seen);
+    fj_address_map_clear(&t.seen);
+    fj_leafbuf_clear(&t.containers);
     if (result > 0) {
         *contents = self;
         return 0;
@@ -522,176 +467,4 @@ fj_contents_traverse(const FjContents *self, visitproc visit, void *arg)
         Py_VISIT(self->registry);
     }
     return 0;
-}
-
-/* ---- equality ---- */
-
-/* (P) Whether the frozen copies of two values are equal.  1, 0, or -1 with an error. */
-static int
-equal_frozen(FjRegistry *registry, PyObject *a, PyObject *b)
-{
-    PyObject *x = fj_static_freeze(registry, a, 1);
-    PyObject *y = x == NULL ? NULL : fj_static_freeze(registry, b, 1);
-    int same = y == NULL ? -1 : fj_static_equal(registry, x, y);
-    Py_XDECREF(x);
-    Py_XDECREF(y);
-    return same;
-}
-
-/* fj_contents_equal for items, of which the references are stolen.  NULL is not equal to
- * anything. */
-static int
-equal_stolen(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
-{
-    int same = a == NULL || b == NULL ? 0 : fj_contents_equal(registry, a, b, python_free);
-    Py_XDECREF(a);
-    Py_XDECREF(b);
-    return same;
-}
-
-static int
-equal_tuples(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
-{
-    int same = PyTuple_GET_SIZE(a) == PyTuple_GET_SIZE(b);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a) && same > 0; i++) {
-        same = fj_contents_equal(registry, PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i),
-                                 python_free);
-    }
-    return same;
-}
-
-static int
-equal_lists(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
-{
-    int same = PyList_GET_SIZE(a) == PyList_GET_SIZE(b);
-    for (Py_ssize_t i = 0; same > 0 && i < PyList_GET_SIZE(a); i++) {
-        same = PyList_GET_SIZE(a) != PyList_GET_SIZE(b)
-                   ? 0
-                   : equal_stolen(registry, Py_NewRef(PyList_GET_ITEM(a, i)),
-                                  Py_NewRef(PyList_GET_ITEM(b, i)), python_free);
-    }
-    return same > 0 ? PyList_GET_SIZE(a) == PyList_GET_SIZE(b) : same;
-}
-
-static int
-equal_dicts(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
-{
-    PyObject *key, *value, *other_key, *other;
-    Py_ssize_t size = PyDict_GET_SIZE(a), at = 0, other_at = 0;
-    int same = PyDict_GET_SIZE(b) == size;
-    for (Py_ssize_t i = 0; i < size && same > 0; i++) {
-        if (PyDict_GET_SIZE(a) != size || PyDict_GET_SIZE(b) != size ||
-            !fj_compat_dict_next(a, &at, &key, &value) ||
-            !fj_compat_dict_next(b, &other_at, &other_key, &other)) {
-            return 0;
-        }
-        Py_INCREF(value);
-        Py_INCREF(other);
-        same = equal_stolen(registry, Py_NewRef(key), Py_NewRef(other_key), python_free);
-        if (same > 0) {
-            same = fj_contents_equal(registry, value, other, python_free);
-        }
-        Py_DECREF(value);
-        Py_DECREF(other);
-    }
-    return same > 0 ? PyDict_GET_SIZE(a) == size && PyDict_GET_SIZE(b) == size : same;
-}
-
-/* Whether all fields are equal; 0 also where one cannot be read. */
-static int
-equal_fields(FjRegistry *registry, PyObject *a, PyObject *b, FjNodeKind *layout,
-             int python_free)
-{
-    int same = 1;
-    for (Py_ssize_t i = 0; i < fj_node_kind_fields(layout) && same > 0; i++) {
-        same = equal_stolen(registry, read_field(a, layout, i), read_field(b, layout, i),
-                            python_free);
-    }
-    return same > 0 ? Py_TYPE(a) == layout->type && fj_fields_are_plain(layout) : same;
-}
-
-/* Whether the key of `b` equals `key`, which is stolen; NULL is an error that is passed on. */
-static int
-equal_keys(FjRegistry *registry, PyObject *key, const FjNodeKind *kind, PyObject *b)
-{
-    PyObject *other = key == NULL ? NULL : key_of(kind, b);
-    if (other == NULL) {
-        Py_XDECREF(key);
-        return -1;
-    }
-    return equal_stolen(registry, key, other, 0);
-}
-
-static int
-equal_by_type(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
-{
-    int same;
-    FjNodeKind *kind = kind_of(registry, Py_TYPE(a));
-    if (kind == NULL || (kind->contents == NULL && !kind->key_is_contents)) {
-        return python_free ? 0 : equal_frozen(registry, a, b);
-    }
-    Py_INCREF(kind);
-    if (kind->contents != NULL) {
-        same = equal_fields(registry, a, b, kind->contents, python_free);
-    }
-    else {
-        same = python_free ? 0 : equal_keys(registry, key_of(kind, a), kind, b);
-    }
-    Py_DECREF(kind);
-    return same;
-}
-
-/* fj_contents_equal for two objects of one type, which are not inert. */
-static int
-equal_containers(FjRegistry *registry, PyObject *a, PyObject *b, FjStaticRule rule,
-                 int python_free)
-{
-    switch (rule) {
-    case FJ_TUPLE_ITEMS:
-        if (Py_TYPE(a) == registry->state->frozen) {
-            return fj_static_is_identity(registry, a) && fj_static_equal(registry, a, b);
-        }
-        return equal_tuples(registry, a, b, python_free);
-    case FJ_LIST_ITEMS:
-        return equal_lists(registry, a, b, python_free);
-    case FJ_DICT_ITEMS:
-        return equal_dicts(registry, a, b, python_free);
-    case FJ_SET_ITEMS:
-        return python_free ? 0 : equal_frozen(registry, a, b);
-    default:
-        return equal_by_type(registry, a, b, python_free);
-    }
-}
-
-int
-fj_contents_equal(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
-{
-    PyTypeObject *type = Py_TYPE(a);
-    if (a == b) {
-        return 1;
-    }
-    if (type != Py_TYPE(b)) {
-        return 0;
-    }
-    FjStaticRule rule = fj_static_rule(registry, type);
-    if (fj_static_rule_is_inert(rule)) {
-        return fj_static_equal(registry, a, b);
-    }
-    if (Py_EnterRecursiveCall(" while comparing static values")) {
-        PyErr_Clear(); /* freezing the values raises it again, if they are too deep for that */
-        return 0;
-    }
-    int same = equal_containers(registry, a, b, rule, python_free);
-    Py_LeaveRecursiveCall();
-    return same;
-}
-
-int
-fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
-{
-    if (a == b) {
-        return 1;
-    }
-    int same = fj_contents_equal(registry, a, b, 0);
-    return same != 0 ? same : equal_frozen(registry, a, b);
 }

@@ -12,7 +12,7 @@
 #define FJ_FIELDS_H
 
 #include "base/common.h"
-#include "structure/registry.h"
+#include "structure/node_kind.h"
 
 /* The largest number of keys that CPython lets the instances of a type share. */
 #define FJ_FIELDS_INLINE 30
@@ -141,8 +141,27 @@ fj_fields_peek_object(PyObject *object, const FjFieldView *view, FjNodeKind *kin
                                 : fj_fields_peek(view, kind, i);
 }
 
+/* Whether the fields of an object, which are plain, can be read where they are stored, by
+ * fj_fields_peek_object, without Python code. */
+static inline int
+fj_fields_view_stored(PyObject *object, const FjNodeKind *layout, FjFieldView *view)
+{
+    if (fj_fields_view_object(object, layout, view) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    return view->python_free || fj_compat_dict_is_unicode(view->dict);
+}
+
 /* (P) getattr of field `i` of an FJ_OBJECT: a new reference, or NULL with an error. */
 PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);
+
+/* Notes the class of an FJ_OBJECT as it is when it is classified. */
+static inline void
+fj_fields_note_class(FjNodeKind *kind)
+{
+    kind->init_version = fj_fields_are_plain(kind) ? kind->plain_version : 0;
+}
 
 /* Whether the class of an FJ_BUILD_INIT object is as it was when it was classified, so that
  * its call does nothing but set the fields. */

@@ -62,8 +62,6 @@ struct FjNodeKind {
     PyTypeObject *type; /* borrowed; valid while `weak` is alive */
     PyObject *weak;     /* weak reference to `type` */
 
-    int by_identity; /* the type is one of the Registry's `by_identity` */
-
     /* A callable, or NULL: where a value of the type is static, the result of the callable is
      * hashed and compared instead. */
     PyObject *key;
@@ -79,7 +77,8 @@ struct FjNodeKind {
     /* FJ_NAMEDTUPLE: instances are built by filling in a tuple, without calling the class. */
     int fill_directly;
 
-    /* FJ_MODULE, FJ_OBJECT: the interned names of the dynamic fields, then of the static
+    /* FJ_NAMEDTUPLE: the interned names of the items, or NULL if they have none.
+     * FJ_MODULE, FJ_OBJECT: the interned names of the dynamic fields, then of the static
      * fields, then of the attributes that an instance may have besides (a Module that is a
      * wrapper) or is given when it is built (an object); and the number of each. */
     PyObject *names;
@@ -87,7 +86,7 @@ struct FjNodeKind {
     Py_ssize_t statics;
     Py_ssize_t others;
 
-    /* The key of each field in a path, in the form that fj_structure_key returns; NULL if the
+    /* The key of each field in a path, in the form that fj_children_key returns; NULL if the
      * keys are the names. */
     PyObject *keys;
 

@@ -13,6 +13,7 @@
 #include <structmember.h>
 
 #include "base/hash.h"
+#include "structure/fields.h"
 
 static Py_hash_t
 hash_type(const PyTypeObject *type)
@@ -53,6 +54,7 @@ FjNodeKind *
 fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
 {
     PyObject *kind;
+    registry = registry->types;
     if (registry->recent != NULL && is_kind_of(registry->recent, type)) {
         return registry->recent;
     }
@@ -64,9 +66,8 @@ fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
     return registry->recent;
 }
 
-/* Whether a type is one of `by_identity`, or a subclass of one. */
-static int
-is_by_identity(const FjRegistry *registry, PyTypeObject *type)
+int
+fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type)
 {
     PyObject *types = registry->by_identity;
     int found = 0;
@@ -95,7 +96,9 @@ classify_type(FjRegistry *registry, PyObject *object)
         goto error;
     }
     Py_CLEAR(answer);
-    kind->by_identity = is_by_identity(registry, type);
+    if (kind->code == FJ_OBJECT) {
+        fj_fields_note_class(kind);
+    }
     if (Py_TYPE(object) != type) { /* the caller would flatten it by the wrong kind */
         PyErr_SetString(PyExc_RuntimeError,
                         "an object changed its class while classify() was called for it");
@@ -135,7 +138,7 @@ fj_registry_kind(FjRegistry *registry, PyObject *object)
 {
     FjNodeKind *kind = fj_registry_cached_kind(registry, Py_TYPE(object));
     return kind != NULL ? (FjNodeKind *)Py_NewRef((PyObject *)kind)
-                        : classify_type(registry, object);
+                        : classify_type(registry->types, object);
 }
 
 PyObject *
@@ -143,8 +146,9 @@ fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
                     PyObject **aux)
 {
     FjNodeKind *kind = fj_registry_cached_kind(registry, Py_TYPE(object));
-    PyObject *function =
-        kind != NULL && kind->flatten != NULL ? kind->flatten : registry->flatten_one_level;
+    PyObject *function = kind != NULL && kind->flatten != NULL
+                             ? kind->flatten
+                             : registry->types->flatten_one_level;
     Py_INCREF(function);
     PyObject *parts = PyObject_CallOneArg(function, object);
     Py_DECREF(function);
@@ -160,7 +164,7 @@ fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
 int
 fj_registry_is_array(FjRegistry *registry, PyObject *object)
 {
-    return fj_take_truth(PyObject_CallOneArg(registry->is_array, object));
+    return fj_take_truth(PyObject_CallOneArg(registry->types->is_array, object));
 }
 
 /* (P) The callback of the weak references: removes the kind of a type that has died. */
@@ -187,25 +191,25 @@ forget_kind(PyObject *self_ref, PyObject *weak)
 
 static PyMethodDef forget_definition = {"forget_kind", forget_kind, METH_O, NULL};
 
-/* 0, or -1 with TypeError if an item of the tuple is no type. */
+/* 0, or -1 with TypeError if an item of the tuple, which may be NULL, is no type. */
 static int
 check_types(PyObject *types)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types); i++) {
+    for (Py_ssize_t i = 0; types != NULL && i < PyTuple_GET_SIZE(types); i++) {
         if (!PyType_Check(PyTuple_GET_ITEM(types, i))) {
-            PyErr_SetString(PyExc_TypeError, "by_identity must be types");
+            PyErr_SetString(PyExc_TypeError, "`traced` and `by_identity` must be types");
             return -1;
         }
     }
     return 0;
 }
 
-/* Checks that all items of the tuple `keyed` are pairs of a type and a key.  0, or -1 with
- * TypeError. */
+/* Checks that all items of the tuple `keyed`, which may be NULL, are pairs of a type and a
+ * key. 0, or -1 with TypeError. */
 static int
 check_keyed(PyObject *keyed)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keyed); i++) {
+    for (Py_ssize_t i = 0; keyed != NULL && i < PyTuple_GET_SIZE(keyed); i++) {
         PyObject *pair = PyTuple_GET_ITEM(keyed, i);
         if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 ||
             !PyType_Check(PyTuple_GET_ITEM(pair, 0))) {
@@ -219,33 +223,25 @@ check_keyed(PyObject *keyed)
 static PyObject *
 registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"array_type",
-                               "classify",
-                               "is_array",
-                               "flatten_one_level",
-                               "flatten_with_keys",
-                               "missing",
-                               "keyed",
-                               "by_identity",
-                               NULL};
+    static char *keywords[] = {
+        "array_type",        "classify", "is_array", "flatten_one_level",
+        "flatten_with_keys", "missing",  NULL};
     PyObject *array_type, *classify, *is_array, *flatten_one_level, *flatten_with_keys,
-        *missing, *keyed = NULL, *by_identity = NULL;
+        *missing;
     if (PyTuple_GET_SIZE(args) > 0) {
         PyErr_SetString(PyExc_TypeError, "Registry takes no positional arguments");
         return NULL;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOO|O!O!:Registry", keywords,
-                                     &PyType_Type, &array_type, &classify, &is_array,
-                                     &flatten_one_level, &flatten_with_keys, &missing,
-                                     &PyTuple_Type, &keyed, &PyTuple_Type, &by_identity) ||
-        (keyed != NULL && check_keyed(keyed) < 0) ||
-        (by_identity != NULL && check_types(by_identity) < 0)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOO:Registry", keywords, &PyType_Type,
+                                     &array_type, &classify, &is_array, &flatten_one_level,
+                                     &flatten_with_keys, &missing)) {
         return NULL;
     }
     FjRegistry *self = (FjRegistry *)type->tp_alloc(type, 0);
     if (self == NULL) {
         return NULL;
     }
+    self->types = self;
     self->state = fj_state_of(type);
     self->array_type = (PyTypeObject *)Py_NewRef(array_type);
     self->classify = Py_NewRef(classify);
@@ -253,8 +249,6 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->flatten_one_level = Py_NewRef(flatten_one_level);
     self->flatten_with_keys = Py_NewRef(flatten_with_keys);
     self->missing = Py_NewRef(missing);
-    self->keyed = Py_XNewRef(keyed);
-    self->by_identity = Py_XNewRef(by_identity);
     PyObject *self_ref = PyWeakref_NewRef((PyObject *)self, NULL);
     if (self_ref != NULL) {
         self->forget = PyCFunction_New(&forget_definition, self_ref);
@@ -267,12 +261,40 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
+static PyObject *
+registry_with_policy(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"traced", "keyed", "by_identity", NULL};
+    FjRegistry *types = ((FjRegistry *)op)->types;
+    PyObject *traced = NULL, *keyed = NULL, *by_identity = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$O!O!O!:with_policy", keywords,
+                                     &PyTuple_Type, &traced, &PyTuple_Type, &keyed,
+                                     &PyTuple_Type, &by_identity) ||
+        check_types(traced) < 0 || check_keyed(keyed) < 0 || check_types(by_identity) < 0) {
+        return NULL;
+    }
+    FjRegistry *self = (FjRegistry *)Py_TYPE(op)->tp_alloc(Py_TYPE(op), 0);
+    if (self != NULL) {
+        self->types = (FjRegistry *)Py_NewRef((PyObject *)types);
+        self->state = types->state;
+        self->array_type = (PyTypeObject *)Py_NewRef((PyObject *)types->array_type);
+        self->traced = Py_XNewRef(traced);
+        self->keyed = Py_XNewRef(keyed);
+        self->by_identity = Py_XNewRef(by_identity);
+    }
+    return (PyObject *)self;
+}
+
 static int
 registry_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjRegistry *self = (FjRegistry *)op;
     Py_VISIT(Py_TYPE(op));
+    if (self->types != self) {
+        Py_VISIT(self->types);
+    }
     Py_VISIT(self->array_type);
+    Py_VISIT(self->traced);
     Py_VISIT(self->classify);
     Py_VISIT(self->is_array);
     Py_VISIT(self->flatten_one_level);
@@ -303,7 +325,11 @@ registry_dealloc(PyObject *op)
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     registry_clear(op);
+    if (self->types != self) {
+        Py_XDECREF(self->types);
+    }
     Py_XDECREF(self->array_type);
+    Py_XDECREF(self->traced);
     Py_XDECREF(self->classify);
     Py_XDECREF(self->is_array);
     Py_XDECREF(self->flatten_one_level);
@@ -323,20 +349,31 @@ registry_kind(PyObject *op, PyObject *object)
     if (kind == NULL) {
         return NULL;
     }
-    const char *name = fj_node_kind_names[kind->code];
+    const char *name = fj_node_kind_names[fj_registry_code((FjRegistry *)op, kind)];
     Py_DECREF(kind);
     return PyUnicode_FromString(name);
 }
 
 static PyMethodDef registry_methods[] = {
     {"kind", registry_kind, METH_O, "kind(object) -> the name of its type's kind"},
+    {"with_policy", (PyCFunction)(void (*)(void))registry_with_policy,
+     METH_VARARGS | METH_KEYWORDS,
+     "with_policy($self, /, *, traced=(), keyed=(), by_identity=())\n--\n\n"
+     "Returns a Registry that shares the kinds of this one, and has this policy.\n\n"
+     "`traced` are types of leaves that are traced like arrays; `classify` says that they "
+     "are\n"
+     "static. `keyed` are pairs of a type and a callable: for static instances of the type,\n"
+     "the result of the callable is hashed and compared instead. `by_identity` are types of\n"
+     "containers: an instance that occurs again in the arguments of a call is the same "
+     "object\n"
+     "there."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyObject *
 registry_get_missing(PyObject *op, void *Py_UNUSED(closure))
 {
-    return Py_NewRef(((FjRegistry *)op)->missing);
+    return Py_NewRef(fj_registry_missing((FjRegistry *)op));
 }
 
 static int
@@ -346,7 +383,7 @@ registry_set_missing(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
         PyErr_SetString(PyExc_AttributeError, "`missing` cannot be deleted");
         return -1;
     }
-    Py_XSETREF(((FjRegistry *)op)->missing, Py_NewRef(value));
+    Py_XSETREF(((FjRegistry *)op)->types->missing, Py_NewRef(value));
     return 0;
 }
 
@@ -364,7 +401,7 @@ static PyMemberDef registry_members[] = {
 PyDoc_STRVAR(
     registry_doc,
     "Registry(*, array_type, classify, is_array, flatten_one_level, flatten_with_keys, "
-    "missing, keyed=(), by_identity=())\n"
+    "missing)\n"
     "--\n\n"
     "The kind of each type. `classify(type, instance)` is called once for each type and\n"
     "returns a tuple (name, key, details...). Where a value of the type is static, such as in "
@@ -389,16 +426,12 @@ PyDoc_STRVAR(
     "                without arguments, which is called once a tree\n"
     "    described   describe: a function that returns (dynamic, static, keys) for an\n"
     "                instance, or None if it is flattened by its registered functions\n"
-    "    namedtuple  whether it is filled directly\n"
+    "    namedtuple  whether it is filled directly; the names of its items\n"
     "    custom      the function (object) -> (children, aux data) that the type is\n"
     "                registered with, or None: flatten_one_level is called; whether it\n"
     "                returns no children and the object itself\n"
     "\n"
-    "Details may be left out at the end, except those of a module or an object.\n"
-    "`keyed` are pairs of a type and a callable: for static instances of the type, the "
-    "result\n"
-    "of the callable is hashed and compared instead. `by_identity` are types of containers:\n"
-    "an instance that occurs again in the arguments of a call is the same object there.");
+    "Details may be left out at the end, except those of a module or an object.");
 
 static PyType_Slot registry_slots[] = {
     {Py_tp_doc, (void *)registry_doc},

@@ -1,9 +1,12 @@
 /* The repr is written in one pass over the nodes.
  *
- * Python code can run in the reprs of keys and static values, in the `__name__` of classes and
- * in the `_fields` of named tuples.  It cannot change the Structure.
+ * Python code can run in the reprs of keys and static values, and in the `__name__` of
+ * classes. It cannot change the Structure.
  */
 #include "structure/repr.h"
+
+#include "structure/children.h"
+#include "structure/paths.h"
 
 #define MAX_CHILDREN 10   /* written for one node */
 #define MAX_NODES 120     /* written in all */
@@ -12,12 +15,11 @@
 typedef struct {
     FjStructure *structure;
     PyObject *pieces; /* list of str */
-    uint32_t at;      /* the index of the next node */
     Py_ssize_t leaf;  /* the number of leaves before it */
     int written;      /* the number of nodes written */
 } Repr;
 
-static int put_node(Repr *r);
+static int put_node(Repr *r, uint32_t index);
 
 /* Appends `text`, which is stolen; NULL is an error that is passed on. */
 static int
@@ -45,23 +47,18 @@ put_leaf(Repr *r)
     return value != NULL ? put_value(r, value) : put(r, PyUnicode_FromString("*"));
 }
 
-/* Writes `name=` or `key: `; nothing for an item of a sequence or of a custom node. */
+/* Whether the repr of a node shows the keys of its children. */
 static int
-put_key(Repr *r, uint32_t index, uint32_t child)
+shows_keys(const FjNode *node)
 {
-    switch (r->structure->nodes[index].code) {
-    case FJ_MODULE:
-    case FJ_OBJECT:
-    case FJ_NAMEDTUPLE:
-    case FJ_ARGUMENTS:
-    case FJ_DICT:
-    case FJ_ORDERED_DICT:
-    case FJ_DEFAULT_DICT:
-        break;
-    default:
-        return 0;
-    }
-    PyObject *key = fj_structure_key(r->structure, index, child);
+    return node->code != FJ_TUPLE && node->code != FJ_LIST && node->code != FJ_CUSTOM;
+}
+
+/* Writes `name=` or `key: `; nothing where a path leaves the step out. */
+static int
+put_key(Repr *r, const FjChildren *c)
+{
+    PyObject *key = fj_children_key(c);
     if (key == NULL) {
         return -1;
     }
@@ -73,55 +70,47 @@ put_key(Repr *r, uint32_t index, uint32_t child)
     return put(r, text);
 }
 
-/* Skips nodes up to `end`, counting leaves. */
-static void
-skip_to(Repr *r, uint32_t end)
-{
-    for (; r->at < end; r->at++) {
-        r->leaf += fj_node_leaves(&r->structure->nodes[r->at]);
-    }
-}
-
-/* Skips the children from `child` on, and writes how many they are. */
+/* Skips the children from `c` on, counting leaves, and writes how many they are. */
 static int
-put_omitted(Repr *r, uint32_t index, uint32_t child)
+put_omitted(Repr *r, const FjChildren *c)
 {
-    const FjNode *node = &r->structure->nodes[index];
-    skip_to(r, r->structure->info[index].subtree_end);
-    if (node->flags & FJ_NODE_LEAVES) {
-        r->leaf += node->arity - child;
+    const FjStructure *structure = r->structure;
+    uint32_t left = structure->nodes[c->parent].arity - c->number;
+    r->leaf += fj_children_is_leaf(c) ? left : 0;
+    for (uint32_t i = c->at; i < structure->info[c->parent].subtree_end; i++) {
+        r->leaf += fj_node_leaves(&structure->nodes[i]);
     }
-    return put(r, PyUnicode_FromFormat("%s... %u more", child == 0 ? "" : ", ",
-                                       (unsigned)(node->arity - child)));
+    return put(
+        r, PyUnicode_FromFormat("%s... %u more", c->number == 0 ? "" : ", ", (unsigned)left));
 }
 
 static int
 put_children(Repr *r, uint32_t index)
 {
-    const FjNode *node = &r->structure->nodes[index];
-    int first = 1;
-    for (uint32_t child = 0; child < node->arity; child++) {
-        int bare = (node->flags & FJ_NODE_LEAVES) != 0;
-        if (child == MAX_CHILDREN || r->written > MAX_NODES) {
-            return put_omitted(r, index, child);
+    const FjNode *nodes = r->structure->nodes;
+    const char *separator = "";
+    for (FjChildren c = fj_children_of(r->structure, index); fj_children_has(&c);
+         fj_children_next(&c)) {
+        int is_leaf = fj_children_is_leaf(&c);
+        if (c.number == MAX_CHILDREN || r->written > MAX_NODES) {
+            return put_omitted(r, &c);
         }
-        if (!bare && r->structure->nodes[r->at].code == FJ_MISSING) {
-            r->at++;
+        if (!is_leaf && nodes[c.at].code == FJ_MISSING) {
             continue;
         }
-        if ((!first && put(r, PyUnicode_FromString(", ")) < 0) ||
-            put_key(r, index, child) < 0 || (bare ? put_leaf(r) : put_node(r)) < 0) {
+        if (put(r, PyUnicode_FromString(separator)) < 0 ||
+            (shows_keys(&nodes[index]) && put_key(r, &c) < 0) ||
+            (is_leaf ? put_leaf(r) : put_node(r, c.at)) < 0) {
             return -1;
         }
-        first = 0;
+        separator = ", ";
     }
     return 0;
 }
 
 static int
-put_node(Repr *r)
+put_node(Repr *r, uint32_t index)
 {
-    uint32_t index = r->at++;
     const FjNode *node = &r->structure->nodes[index];
     const char *close = ")";
     PyObject *open = NULL;
@@ -134,7 +123,7 @@ put_node(Repr *r)
     case FJ_NONE:
         return put(r, PyUnicode_FromString("None"));
     case FJ_REF:
-        return put(r, fj_structure_ref_text(r->structure, node));
+        return put(r, fj_path_text_of_ref(r->structure, node));
     case FJ_TUPLE:
         open = PyUnicode_FromString("(");
         close = node->arity == 1 ? ",)" : ")";
@@ -175,7 +164,7 @@ fj_structure_repr(PyObject *structure)
     Repr r = {.structure = (FjStructure *)structure, .pieces = PyList_New(0)};
     PyObject *nothing = PyUnicode_FromString("");
     if (r.pieces != NULL && nothing != NULL &&
-        put(&r, PyUnicode_FromString("Structure(")) == 0 && put_node(&r) == 0 &&
+        put(&r, PyUnicode_FromString("Structure(")) == 0 && put_node(&r, 0) == 0 &&
         put(&r, PyUnicode_FromString(")")) == 0) {
         text = PyUnicode_Join(nothing, r.pieces);
     }

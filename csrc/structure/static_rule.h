@@ -1,5 +1,6 @@
-/* How the static values of a type are compared: statics.h has the rules.  Nothing in this file
- * runs Python code. */
+/* How the static values of a type are compared: statics.h has the rules.
+ *
+ * Functions marked (P) may run Python code. */
 #ifndef FJ_STATIC_RULE_H
 #define FJ_STATIC_RULE_H
 
@@ -81,5 +82,30 @@ fj_static_rule_is_inert(FjStaticRule rule)
 {
     return rule <= FJ_COMPLEX_BITS;
 }
+
+/* The kind of a type, borrowed; NULL if `classify` has not been called for it, or the registry
+ * has another key for it.  Runs no Python code. */
+static inline FjNodeKind *
+fj_static_kind(FjRegistry *registry, PyTypeObject *type)
+{
+    return fj_static_registered_key(registry, type) != NULL
+               ? NULL
+               : fj_registry_cached_kind(registry, type);
+}
+
+/* (P) The key of a value; a new reference, or NULL with an error. */
+static inline PyObject *
+fj_static_key(const FjNodeKind *kind, PyObject *value)
+{
+    PyObject *function = Py_NewRef(kind->key);
+    PyObject *key = PyObject_CallOneArg(function, value);
+    Py_DECREF(function);
+    return key;
+}
+
+/* (P) The elements of a container, or the pairs of key and value of a dict: a new tuple, since
+ * code that runs while an element is looked at may change the container.  NULL with an error.
+ */
+PyObject *fj_static_elements(PyObject *value, FjStaticRule rule);
 
 #endif

@@ -1,4 +1,4 @@
-/* Appending nodes to Structures, hashing and comparing Structures, and paths to their nodes.
+/* Appending nodes to Structures, hashing and comparing Structures, and the paths in errors.
  *
  * Python code can run where static values are hashed and compared (their __hash__ and __eq__,
  * and `is_array` for instances of FJ_PER_INSTANCE types), where a path is computed or written,
@@ -8,6 +8,7 @@
 #include "structure/structure.h"
 
 #include "base/hash.h"
+#include "structure/paths.h"
 #include "structure/statics.h"
 
 /* The attribute of an exception that fj_structure_add_error_context sets. */
@@ -54,12 +55,6 @@ fj_structure_grow(FjStructure *self)
     memmove(self->info, nodes + self->capacity, self->count * sizeof(FjNodeInfo));
     self->capacity = capacity;
     return 0;
-}
-
-void
-fj_structure_set_type(FjStructure *self, PyTypeObject *type)
-{
-    self->info[self->count - 1].type = (PyTypeObject *)Py_NewRef((PyObject *)type);
 }
 
 Py_ssize_t
@@ -237,14 +232,11 @@ is_still_static(const FjStructure *self, const FjNode *node, int same)
     return is_array < 0 ? -1 : !is_array;
 }
 
-int
-fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value,
-                 PyObject *frozen)
+/* (P) Whether a value, of which `frozen` is the frozen copy, equals the node's value as it was
+ * and as it is.  1, 0, or -1 with an error. */
+static int
+has_frozen(const FjStructure *self, const FjNode *node, PyObject *value, PyObject *frozen)
 {
-    if (self->hashed && cached_copy(self, node) == NULL) {
-        return is_still_static(
-            self, node, fj_static_equal(self->registry, fj_structure_value(node), frozen));
-    }
     PyObject *was = frozen_value(self, node);
     int same = was == NULL ? -1 : fj_static_equal(self->registry, was, frozen);
     if (same > 0 && value != fj_structure_value(node)) {
@@ -252,6 +244,23 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value,
     }
     Py_XDECREF(was);
     return is_still_static(self, node, same);
+}
+
+int
+fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value, int field)
+{
+    PyObject *expected = fj_structure_value(node);
+    if (fj_static_is_inert(self->registry, expected)) {
+        return is_still_static(self, node, fj_static_equal(self->registry, expected, value));
+    }
+    Py_hash_t hash;
+    PyObject *frozen = fj_static_freeze(self->registry, value, field);
+    int same = frozen == NULL || fj_static_hash(self->registry, frozen, &hash) < 0 ? -1
+               : hash == fj_structure_info(self, node)->hash
+                   ? has_frozen(self, node, value, frozen)
+                   : 0;
+    Py_XDECREF(frozen);
+    return same;
 }
 
 /* Contents that are taken once more are those of a value that other equal objects were put in.
@@ -298,34 +307,46 @@ fj_structure_take_contents(FjStructure *self, const FjNode *node)
     return same < 0 ? -1 : 0;
 }
 
-/* (P) Whether the values of the nodes `i` are equal.  1, 0, or -1 with an error.
+/* (P) Whether the values of two nodes are equal, if they have one.  1, 0, or -1 with an error.
  *
  * If both Structures are hashed, the hashes are compared too.  One object with an __eq__ of
  * its own may be in both Structures and may have changed between the two hashings; it still
  * equals itself. */
 static int
-equal_values(FjStructure *a, FjStructure *b, uint32_t i)
+equal_values(const FjStructure *a, const FjNode *x, const FjStructure *b, const FjNode *y)
 {
-    const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
     PyObject *value = fj_structure_value(y);
     if (value == NULL) {
         return 1;
     }
     if (a->hashed && b->hashed) {
-        if (a->info[i].hash != b->info[i].hash) {
+        if (fj_structure_info(a, x)->hash != fj_structure_info(b, y)->hash) {
             return 0;
         }
         if (cached_copy(a, x) == NULL && cached_copy(b, y) == NULL) {
-            return fj_structure_has(a, x, value, value);
+            return is_still_static(a, x,
+                                   fj_static_equal(a->registry, fj_structure_value(x), value));
         }
     }
     PyObject *frozen = frozen_value(b, y);
-    int same = frozen == NULL ? -1 : fj_structure_has(a, x, value, frozen);
+    int same = frozen == NULL ? -1 : has_frozen(a, x, value, frozen);
     if (same > 0 && value != fj_structure_value(x)) {
         same = is_unchanged(b, y, frozen);
     }
     Py_XDECREF(frozen);
     return same;
+}
+
+int
+fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure *b, uint32_t j)
+{
+    const FjNode *x = &a->nodes[i], *y = &b->nodes[j];
+    if (x->code != y->code || x->arity != y->arity || a->info[i].type != b->info[j].type ||
+        ((x->flags ^ y->flags) & (FJ_NODE_WRAPPER | FJ_NODE_LEAVES)) ||
+        (x->code == FJ_MODULE && x->aux != y->aux)) {
+        return 0;
+    }
+    return equal_values(a, x, b, y);
 }
 
 /* (P) Whether the static leaves are equal.  1, 0, or -1 with an error. */
@@ -364,13 +385,7 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
         return 0;
     }
     for (uint32_t i = 0; i < a->count; i++) {
-        const FjNode *x = &a->nodes[i], *y = &b->nodes[i];
-        if (x->code != y->code || x->arity != y->arity || a->info[i].type != b->info[i].type ||
-            ((x->flags ^ y->flags) & (FJ_NODE_WRAPPER | FJ_NODE_LEAVES)) ||
-            (x->code == FJ_MODULE && x->aux != y->aux)) {
-            return 0;
-        }
-        int same = equal_values(a, b, i);
+        int same = fj_structure_equal_nodes(a, i, b, i);
         if (same <= 0) {
             if (same < 0) {
                 fj_structure_add_error_context(b, i, "compare");
@@ -381,135 +396,7 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
     return a->static_leaves == NULL ? 1 : equal_static_leaves(a, b);
 }
 
-/* ---- paths ---- */
-
-/* The key of an item of a sequence: (position,), a new reference. */
-static PyObject *
-position_key(Py_ssize_t position)
-{
-    return Py_BuildValue("(n)", position);
-}
-
-/* Appends `key`, which is stolen, to the list `*path`, unless it is None.  With an error,
- * `*path` is set to NULL; `key` may be NULL with an error. */
-static void
-extend_path(PyObject **path, PyObject *key)
-{
-    if (key == Py_None) {
-        Py_DECREF(key);
-    }
-    else if (fj_list_take(*path, key) < 0) {
-        Py_CLEAR(*path);
-    }
-}
-
-PyObject *
-fj_structure_key(const FjStructure *self, uint32_t index, uint32_t child)
-{
-    const FjNode *node = &self->nodes[index];
-    PyObject *item = NULL;
-    switch (node->code) {
-    case FJ_DEFAULT_DICT:
-        if (child == 0) {
-            return PyUnicode_FromString("default_factory");
-        }
-        child--;
-        item = PyTuple_GET_ITEM(node->aux, child);
-        break;
-    case FJ_DICT:
-    case FJ_ORDERED_DICT:
-        item = PyTuple_GET_ITEM(node->aux, child);
-        break;
-    case FJ_ARGUMENTS:
-        return Py_NewRef(PyTuple_GET_ITEM(node->aux, child));
-    case FJ_MODULE:
-    case FJ_OBJECT: {
-        const FjNodeKind *kind = fj_node_kind(node);
-        PyObject *keys = kind->keys != NULL ? kind->keys : kind->names;
-        return Py_NewRef(PyTuple_GET_ITEM(keys, child));
-    }
-    case FJ_NAMEDTUPLE: {
-        PyObject *fields =
-            PyObject_GetAttrString((PyObject *)self->info[index].type, "_fields");
-        PyObject *field = fields == NULL ? NULL : PySequence_GetItem(fields, child);
-        PyObject *name = field == NULL ? NULL : PyObject_Str(field);
-        Py_XDECREF(fields);
-        Py_XDECREF(field);
-        return name;
-    }
-    case FJ_CUSTOM:
-        return Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node->aux, 2), child));
-    default:
-        return position_key(child);
-    }
-    return PyTuple_Pack(1, item);
-}
-
-PyObject *
-fj_structure_path(FjStructure *self, uint32_t target)
-{
-    PyObject *path = PyList_New(0);
-    uint32_t at = 0;
-    while (path != NULL && at != target) {
-        uint32_t child = 0;
-        uint32_t start = at + 1;
-        /* A child that is not closed has subtree_end 0; the target is below it. */
-        while (self->info[start].subtree_end != 0 && self->info[start].subtree_end <= target) {
-            start = self->info[start].subtree_end;
-            child++;
-        }
-        extend_path(&path, fj_structure_key(self, at, child));
-        at = start;
-    }
-    return path;
-}
-
-PyObject *
-fj_structure_leaf_path(FjStructure *self, Py_ssize_t leaf)
-{
-    uint32_t i = 0;
-    for (; i < self->count; i++) {
-        Py_ssize_t here = fj_node_leaves(&self->nodes[i]);
-        if (leaf < here) {
-            break;
-        }
-        leaf -= here;
-    }
-    PyObject *path = fj_structure_path(self, i);
-    if (path != NULL && self->nodes[i].code != FJ_ARRAY) {
-        extend_path(&path, position_key(leaf));
-    }
-    return path;
-}
-
-PyObject *
-fj_structure_path_text(PyObject *path)
-{
-    if (path == NULL) {
-        return NULL;
-    }
-    int is_root = PyList_GET_SIZE(path) == 0;
-    PyObject *text = PyUnicode_FromString(is_root ? "the root" : "`");
-    for (Py_ssize_t i = 0; text != NULL && i < PyList_GET_SIZE(path); i++) {
-        PyObject *key = PyList_GET_ITEM(path, i);
-        PyObject *longer = PyTuple_Check(key) && PyTuple_GET_SIZE(key) == 1
-                               ? PyUnicode_FromFormat("%U[%R]", text, PyTuple_GET_ITEM(key, 0))
-                               : PyUnicode_FromFormat(i > 0 ? "%U.%S" : "%U%S", text, key);
-        Py_SETREF(text, longer);
-    }
-    if (text != NULL && !is_root) {
-        Py_SETREF(text, PyUnicode_FromFormat("%U`", text));
-    }
-    Py_DECREF(path);
-    return text;
-}
-
-PyObject *
-fj_structure_ref_text(FjStructure *self, const FjNode *ref)
-{
-    uint32_t index = self->identities[fj_node_number(ref)];
-    return fj_structure_path_text(fj_structure_path(self, index));
-}
+/* ---- errors ---- */
 
 /* Adds the note "(what `path`)" to an exception, and sets the exception.  Steals both; `path`
  * may be NULL with an error. */
@@ -517,7 +404,7 @@ static void
 set_with_note(PyObject *exception, const char *what, PyObject *path)
 {
     const char *at = path != NULL && PyList_GET_SIZE(path) == 0 ? "at " : "";
-    PyObject *text = fj_structure_path_text(path);
+    PyObject *text = fj_path_text(path);
     PyObject *note = text == NULL ? NULL : PyUnicode_FromFormat("(%s %s%U)", what, at, text);
     PyObject *done =
         note == NULL ? NULL : PyObject_CallMethod(exception, "add_note", "O", note);
@@ -535,7 +422,7 @@ fj_structure_note_leaf(const char *what, FjStructure *structure, Py_ssize_t leaf
 {
     /* Computing the path may run Python code, for which no exception may be set. */
     PyObject *exception = fj_compat_take_exception();
-    set_with_note(exception, what, fj_structure_leaf_path(structure, leaf));
+    set_with_note(exception, what, fj_path_of_leaf(structure, leaf));
 }
 
 void
@@ -579,7 +466,7 @@ fj_structure_add_error_context(FjStructure *self, uint32_t index, const char *op
         fj_compat_give_exception(exception);
         return;
     }
-    PyObject *path = fj_structure_path(self, index);
+    PyObject *path = fj_path_of_node(self, index);
     PyObject *value = self->nodes[index].aux != NULL ? self->nodes[index].aux : Py_None;
     PyObject *context = path == NULL ? NULL : Py_BuildValue("(sNO)", operation, path, value);
     if (context == NULL || PyObject_SetAttrString(exception, ERROR_CONTEXT, context) < 0) {

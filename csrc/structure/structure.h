@@ -154,20 +154,19 @@
 
 /* The flags of a node. */
 enum {
-    FJ_NODE_INERT = 1, /* STATIC, CUSTOM: the value is immutable, see statics.h */
-    FJ_NODE_PLAIN_KEYS =
-        2,                /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str or an
-                           * int, so that comparing it with another such key runs no code */
-    FJ_NODE_WRAPPER = 4,  /* MODULE: it counts as a wrapper (fj_fields_is_wrapper), whose
-                           * attributes are children, after the fields */
-    FJ_NODE_ITSELF = 4,   /* CUSTOM: it has no children, and its aux data is the node itself */
-    FJ_NODE_FIELD = 8,    /* STATIC: not a leaf, so it need not be hashable, see statics.h */
-    FJ_NODE_IDENTITY = 8, /* MODULE, OBJECT, CUSTOM: it has a number, see Sharing */
-    FJ_NODE_LEAVES = 16,  /* TUPLE, LIST: all children are leaves, and have no nodes */
-    FJ_NODE_SHALLOW = 32, /* no child has child nodes */
+    FJ_NODE_INERT = 1,      /* STATIC, CUSTOM: the value is immutable, see statics.h */
+    FJ_NODE_PLAIN_KEYS = 2, /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str or
+                             * an int, so comparing it with another such key runs no code */
+    FJ_NODE_WRAPPER = 4,    /* MODULE: it counts as a wrapper (fj_fields_is_wrapper), whose
+                             * attributes are children, after the fields */
+    FJ_NODE_FIELD = 8,      /* STATIC: not a leaf, so it need not be hashable, see statics.h */
+    FJ_NODE_LEAVES = 16,    /* TUPLE, LIST: all children are leaves, and have no nodes */
+    FJ_NODE_SHALLOW = 32,   /* no child has child nodes */
     FJ_NODE_PER_INSTANCE = 64, /* STATIC: a leaf of an FJ_PER_INSTANCE type, which was no array
                                 * when it was flattened, but may become one; never INERT */
-    FJ_NODE_DEEP = 128         /* its depth is a multiple of FJ_STRUCTURE_DEEP */
+    FJ_NODE_DEEP = 128,        /* its depth is a multiple of FJ_STRUCTURE_DEEP */
+    FJ_NODE_ITSELF = 256, /* CUSTOM: it has no children, and its aux data is the node itself */
+    FJ_NODE_IDENTITY = 512, /* MODULE, OBJECT, CUSTOM: it has a number, see Sharing */
 };
 
 /* A node, which is kept as small as possible: every call reads all nodes of a large tree.
@@ -186,7 +185,7 @@ enum {
  *   CUSTOM                  (aux data, unflatten, keys)    the class        of the aux data
  *   ARGUMENTS               tuple of parameter names       -                -
  *
- * The keys of a CUSTOM node are a tuple with one key for each child, see fj_structure_key.
+ * The keys of a CUSTOM node are a tuple with one key for each child, see fj_children_key.
  *
  * The children of a DEFAULT_DICT are its default_factory, as a STATIC with FJ_NODE_FIELD, and
  * then its values.  The children of a MODULE or OBJECT are its dynamic fields, then its static
@@ -196,7 +195,7 @@ enum {
  * all values of the dict. */
 typedef struct {
     uint8_t code; /* an FjKindCode */
-    uint8_t flags;
+    uint16_t flags;
     uint32_t arity; /* the number of children */
     PyObject *aux;  /* owned, or NULL */
 } FjNode;
@@ -223,22 +222,18 @@ typedef struct {
     uint8_t takings;      /* how often the contents have been taken */
 } FjNodeInfo;
 
+/* Whether the aux of a node is its NodeKind. */
+static inline int
+fj_node_has_kind(const FjNode *node)
+{
+    return node->code >= FJ_NAMEDTUPLE && node->code <= FJ_OBJECT;
+}
+
 /* The kind of a NAMEDTUPLE, MODULE or OBJECT node; borrowed. */
 static inline FjNodeKind *
 fj_node_kind(const FjNode *node)
 {
     return (FjNodeKind *)node->aux;
-}
-
-/* Whether a path leaves out the step from the node to a child: from an object to its held
- * dict, for example.  The key of such a child is None. */
-static inline int
-fj_node_skips_key(const FjNode *node, uint32_t child)
-{
-    return (node->code == FJ_MODULE || node->code == FJ_OBJECT) &&
-           fj_node_kind(node)->keys != NULL &&
-           child < fj_node_kind_fields(fj_node_kind(node)) &&
-           PyTuple_GET_ITEM(fj_node_kind(node)->keys, child) == Py_None;
 }
 
 /* A walk that does not call Py_EnterRecursiveCall at each node calls it at the nodes of each
@@ -362,9 +357,6 @@ fj_structure_add(FjStructure *structure, FjKindCode code, PyObject *aux)
     return node;
 }
 
-/* Sets the class of the node that was added last. */
-void fj_structure_set_type(FjStructure *structure, PyTypeObject *type);
-
 /* Appends a node whose children are appended after it, with new references to `type` and
  * `aux`, which may be NULL.  Returns the index of the node, or -1 with an error. */
 Py_ssize_t fj_structure_append(FjStructure *structure, FjKindCode code, Py_ssize_t arity,
@@ -382,39 +374,27 @@ int fj_structure_hash(FjStructure *structure);
  * to which the path has been added. */
 int fj_structure_equal(FjStructure *a, FjStructure *b);
 
+/* (P) Whether the node `i` of one Structure and the node `j` of another, each without its
+ * children, are equal: two Structures are if all their nodes are.  The values of nodes are
+ * compared as they were when the Structure was hashed, and must still be equal.  1, 0, or -1
+ * with an error. */
+int fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure *b,
+                             uint32_t j);
+
 /* The part of a node that is compared by the rule for static values: the value of a STATIC,
  * the keys of a dict, the aux data of a CUSTOM node.  Borrowed; NULL for other nodes. */
 PyObject *fj_structure_value(const FjNode *node);
 
-/* (P) Whether `value` equals the node's value as it was when the Structure was hashed, and the
- * node's value, which the next trace will use, has not changed since.  `frozen` is the frozen
- * copy of `value`.  In a Structure that is not hashed, the two values are compared as they are
- * now.  1, 0, or -1 with an error. */
+/* (P) Whether `value` equals the node's value as it was when the Structure was hashed, which
+ * it must have been, and the node's value, which the next trace will use, has not changed
+ * since. `field` says whether `value` counts as a field (statics.h).  1, 0, or -1 with an
+ * error. */
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value,
-                     PyObject *frozen);
+                     int field);
 
 /* (P) Takes the contents of the node's value, if that has contents and still equals what was
  * hashed, so that fj_structure_is_same says so from now on.  0, or -1 with an error. */
 int fj_structure_take_contents(FjStructure *structure, const FjNode *node);
-
-/* (P) The key of a child of the node at `index`: a str for a name (a parameter or a field),
- * (key,) for an item, None where a path leaves the step out.  A new reference. */
-PyObject *fj_structure_key(const FjStructure *structure, uint32_t index, uint32_t child);
-
-/* (P) The path to a node: a new list of the keys from the root.  The Structure may still have
- * nodes that are not closed. */
-PyObject *fj_structure_path(FjStructure *structure, uint32_t index);
-
-/* (P) The path to a leaf, which is counted from 0 among all leaves: a new list. */
-PyObject *fj_structure_leaf_path(FjStructure *structure, Py_ssize_t leaf);
-
-/* (P) The path of the object that a REF node refers to, for users: a new str. */
-PyObject *fj_structure_ref_text(FjStructure *structure, const FjNode *node);
-
-/* (P) The text of a path for users, "`model.layers[2].activation`" or "the root": a new str,
- * or NULL with an error.  Steals `path`, a result of one of the two functions above; NULL is
- * an error that is passed on. */
-PyObject *fj_structure_path_text(PyObject *path);
 
 /* (P) Sets the attribute `__filterjit_error_context__` of the exception that is set to
  * (operation, path of the node, its aux or None), from which add_path in _base/_errors.py

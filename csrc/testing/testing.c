@@ -248,7 +248,7 @@ testing_num_types(PyObject *Py_UNUSED(module), PyObject *registry)
 {
     return expect_type(registry, "filterjit._core.Registry") < 0
                ? NULL
-               : PyLong_FromSize_t(((FjRegistry *)registry)->kinds.live);
+               : PyLong_FromSize_t(((FjRegistry *)registry)->types->kinds.live);
 }
 
 /* bind(signature, /, *args, **kwargs) -> dict or None */

@@ -6,14 +6,13 @@
  * only for those that the first does not take.
  *
  * Python code can run in predicates, in `expression_of`, in `classify` and `is_array`, and
- * where flatten.c, flatten_up_to.c and pattern.c say.  It may change the tree.  The leaves are
+ * where flatten.c and pattern.c say.  It may change the tree.  The leaves are
  * safe, since the caller holds them; only a tree of filters looks at the tree again, and it
  * checks that the tree still has the same leaves.
  */
 #include "tree/filter.h"
 
 #include "walk/flatten.h"
-#include "walk/flatten_up_to.h"
 #include "tree/pattern.h"
 
 /* The tree or subtree that expressions are evaluated for.  All pointers are borrowed. */
@@ -64,8 +63,9 @@ run_arrays(FilterRun *r, const uint8_t *asked, uint8_t *taken)
         if (kind == NULL) {
             return -1;
         }
-        int answer = kind->code == FJ_PER_INSTANCE ? fj_registry_is_array(registry, leaf)
-                                                   : kind->code == FJ_ARRAY;
+        int answer = kind->code == FJ_PER_INSTANCE
+                         ? fj_registry_is_array(registry, leaf)
+                         : fj_registry_code(registry, kind) == FJ_ARRAY;
         last = kind->code == FJ_PER_INSTANCE ? NULL : kind->type;
         last_answer = answer;
         Py_DECREF(kind);

@@ -73,7 +73,7 @@ static int
 raise_leaf_in_two_trees(FjStructure *structure, Py_ssize_t leaf, Py_ssize_t first,
                         Py_ssize_t second)
 {
-    PyObject *path = fj_structure_path_text(fj_structure_leaf_path(structure, leaf));
+    PyObject *path = fj_path_text(fj_path_of_leaf(structure, leaf));
     if (path != NULL) {
         PyErr_Format(PyExc_ValueError, "%U is in tree %zd and in tree %zd", path, first + 1,
                      second + 1);

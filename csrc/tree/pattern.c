@@ -5,11 +5,13 @@
  * from the key between them.  So each key is looked at once for all leaves below it, the keys
  * below a node with an empty set are not looked at, and nothing is stored between calls.
  *
- * Python code can run in `matches` of a glob, in the __str__ of a dict's keys, in the
- * `_fields` of a named tuple, and in the repr of a key or a component in an error message. The
- * Structure cannot change meanwhile.
+ * Python code can run in `matches` of a glob, in the __str__ of a dict's keys, and in the repr
+ * of a key or a component in an error message. The Structure cannot change meanwhile.
  */
 #include "tree/pattern.h"
+
+#include "structure/children.h"
+#include "structure/paths.h"
 
 #define MAX_COMPONENTS 62
 
@@ -28,7 +30,6 @@ typedef struct {
     FjStructure *structure;
     Component components[MAX_COMPONENTS];
     int count;
-    uint32_t at; /* index of the next node */
     uint8_t *taken;
     Py_ssize_t leaf;     /* index of the next leaf */
     int has_match;       /* whether a leaf has matched */
@@ -217,17 +218,24 @@ is_sequence(const FjNode *node)
     return node->code == FJ_TUPLE || node->code == FJ_LIST;
 }
 
-/* Sets `*below` to the states of child `child` of the node at `index`, which has the states
- * `set`.  0, or -1 with an error. */
+/* Sets `*below` to the states of a child of a node that has the states `set`.  0, or -1 with
+ * an error. */
 static int
-find_states_below(Match *m, uint32_t index, uint32_t child, uint64_t set, uint64_t *below)
+find_states_below(Match *m, const FjChildren *c, uint64_t set, uint64_t *below)
 {
-    const FjNode *node = &m->structure->nodes[index];
+    const FjNode *node = &m->structure->nodes[c->parent];
     PyObject *key = NULL;
     int result = 0;
-    if (fj_node_skips_key(node, child)) {
-        *below = set;
-        return 0;
+    if (!is_sequence(node)) {
+        key = fj_children_key(c);
+        if (key == NULL) {
+            return -1;
+        }
+        if (key == Py_None) {
+            Py_DECREF(key);
+            *below = set;
+            return 0;
+        }
     }
     *below = 0;
     for (int i = 0; result >= 0 && i < m->count; i++) {
@@ -243,10 +251,7 @@ find_states_below(Match *m, uint32_t index, uint32_t child, uint64_t set, uint64
             result = 1;
         }
         else if (is_sequence(node)) {
-            result = matches_position(component, child, node->arity);
-        }
-        else if (key == NULL && (key = fj_structure_key(m->structure, index, child)) == NULL) {
-            result = -1;
+            result = matches_position(component, c->number, node->arity);
         }
         else {
             result =
@@ -269,9 +274,8 @@ match_leaf(Match *m, uint64_t set)
 }
 
 static int
-match_node(Match *m, uint64_t set)
+match_node(Match *m, uint32_t index, uint64_t set)
 {
-    uint32_t index = m->at++;
     const FjNode *node = &m->structure->nodes[index];
     if (node->code == FJ_ARRAY) {
         match_leaf(m, set);
@@ -284,16 +288,17 @@ match_node(Match *m, uint64_t set)
         return -1;
     }
     int result = 0;
-    for (uint32_t child = 0; result == 0 && child < node->arity; child++) {
+    for (FjChildren c = fj_children_of(m->structure, index);
+         result == 0 && fj_children_has(&c); fj_children_next(&c)) {
         uint64_t below = 0;
         if (set != 0) {
-            result = find_states_below(m, index, child, set, &below);
+            result = find_states_below(m, &c, set, &below);
         }
-        if (result == 0 && node->flags & FJ_NODE_LEAVES) {
+        if (result == 0 && fj_children_is_leaf(&c)) {
             match_leaf(m, below);
         }
         else if (result == 0) {
-            result = match_node(m, below);
+            result = match_node(m, c.at, below);
         }
     }
     Py_LeaveRecursiveCall();
@@ -304,8 +309,7 @@ match_node(Match *m, uint64_t set)
 static void
 raise_inner_node_matches(Match *m)
 {
-    PyObject *path =
-        fj_structure_path_text(fj_structure_path(m->structure, m->inner_node - 1));
+    PyObject *path = fj_path_text(fj_path_of_node(m->structure, m->inner_node - 1));
     if (path != NULL) {
         PyErr_Format(PyExc_ValueError,
                      "a path pattern takes no leaf, only %U, which is an inner node: "
@@ -331,7 +335,7 @@ fj_pattern_match(FjStructure *structure, PyObject *components, uint8_t *taken)
         }
         m.count++;
     }
-    result = match_node(&m, add_states_after_deep(&m, 1));
+    result = match_node(&m, 0, add_states_after_deep(&m, 1));
     int is_deep = m.count > 0 && m.components[m.count - 1].operation == DEEP;
     if (result == 0 && !m.has_match && m.inner_node != 0 && !is_deep) {
         raise_inner_node_matches(&m);

@@ -2,18 +2,19 @@
  *
  * Python code can run in the __hash__, __eq__, __repr__ and __str__ of static values (all
  * leaves and fields that are not arrays) and of keys, in the iterator of the leaves that
- * `unflatten` is given, where build.c, flatten_up_to.c, paths.c and partition.c say, and where
+ * `unflatten` is given, where flatten.c, build.c, paths.c and partition.c say, and where
  * references are dropped.
  */
 #include "tree/structure_type.h"
 
 #include <structmember.h>
 
+#include "structure/children.h"
 #include "structure/paths.h"
 #include "structure/repr.h"
 #include "structure/structure.h"
 #include "walk/build.h"
-#include "walk/flatten_up_to.h"
+#include "walk/flatten.h"
 #include "tree/partition.h"
 #include "tree/tree_functions.h"
 
@@ -113,9 +114,11 @@ find_node(FjStructure *self, PyObject *path)
             PyErr_SetString(PyExc_IndexError, "no such child");
             return -1;
         }
-        for (at++; child > 0; child--) {
-            at = self->info[at].subtree_end;
+        FjChildren c = fj_children_of(self, at);
+        while (c.number < child) {
+            fj_children_next(&c);
         }
+        at = c.at;
     }
     return at;
 }
@@ -172,7 +175,7 @@ structure_array_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
     PyObject *paths = check_every_leaf(self, 0) < 0 ? NULL : PyList_New(0);
     for (uint32_t i = 0; paths != NULL && i < self->count; i++) {
         if (self->nodes[i].code == FJ_ARRAY) {
-            if (fj_list_take(paths, fj_structure_path(self, i)) < 0) {
+            if (fj_list_take(paths, fj_path_of_node(self, i)) < 0) {
                 Py_CLEAR(paths);
             }
         }
@@ -253,52 +256,92 @@ done:
 static PyObject *
 node_detail(FjStructure *self, const FjNode *node)
 {
+    if (fj_node_has_kind(node) && fj_node_kind(node)->names != NULL) {
+        return PyTuple_GetSlice(fj_node_kind(node)->names, 0, node->arity);
+    }
     switch (node->code) {
     case FJ_REF:
-        return fj_structure_ref_text(self, node);
-    case FJ_STATIC:
-    case FJ_DICT:
-    case FJ_ORDERED_DICT:
-    case FJ_DEFAULT_DICT:
+        return fj_path_text_of_ref(self, node);
     case FJ_ARGUMENTS:
         return Py_NewRef(node->aux);
-    case FJ_CUSTOM:
-        return PyTuple_Pack(2, PyTuple_GET_ITEM(node->aux, 0), PyTuple_GET_ITEM(node->aux, 2));
-    case FJ_MODULE:
-    case FJ_OBJECT: {
-        const FjNodeKind *kind = fj_node_kind(node);
-        PyObject *names = PyTuple_GetSlice(kind->names, 0, node->arity);
-        return names == NULL
-                   ? NULL
-                   : Py_BuildValue("(NO)", names, kind->keys == NULL ? names : kind->keys);
+    default: {
+        PyObject *value = fj_structure_value(node);
+        return Py_NewRef(value == NULL ? Py_None : value);
     }
-    default:
-        return Py_NewRef(Py_None);
     }
+}
+
+/* The node at `index`, which has the key `key`, for `_nodes`: a new tuple. */
+static PyObject *
+node_tuple(FjStructure *self, uint32_t index, PyObject *key)
+{
+    const FjNode *node = &self->nodes[index];
+    const char *kind = node->code == FJ_ARGUMENTS ? "arguments"
+                       : node->code == FJ_MISSING ? "missing"
+                       : node->code == FJ_REF     ? "ref"
+                                                  : fj_node_kind_names[node->code];
+    PyObject *type = (PyObject *)self->info[index].type;
+    PyObject *detail = node_detail(self, node);
+    return detail == NULL ? NULL
+                          : Py_BuildValue("(sIONO)", kind, node->arity,
+                                          type == NULL ? Py_None : type, detail, key);
+}
+
+/* Stores the keys of the children of a node in `keys`, a list with an item for each node.  0,
+ * or -1 with an error. */
+static int
+store_keys(FjStructure *self, uint32_t index, PyObject *keys)
+{
+    int result = 0;
+    if (self->nodes[index].flags & FJ_NODE_LEAVES) {
+        return 0;
+    }
+    for (FjChildren c = fj_children_of(self, index); result == 0 && fj_children_has(&c);
+         fj_children_next(&c)) {
+        PyObject *key = fj_children_key(&c);
+        result = key == NULL ? -1 : PyList_SetItem(keys, c.at, key);
+    }
+    return result;
 }
 
 static PyObject *
 structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjStructure *self = (FjStructure *)op;
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < self->count; i++) {
-        const FjNode *node = &self->nodes[i];
-        const FjNodeInfo *info = &self->info[i];
-        const char *kind = node->code == FJ_ARGUMENTS ? "arguments"
-                           : node->code == FJ_MISSING ? "missing"
-                           : node->code == FJ_REF     ? "ref"
-                                                      : fj_node_kind_names[node->code];
-        PyObject *type = info->type == NULL ? Py_None : (PyObject *)info->type;
-        PyObject *detail = node_detail(self, node);
-        PyObject *item = detail == NULL ? NULL
-                                        : Py_BuildValue("(sIONn)", kind, node->arity, type,
-                                                        detail, info->hash);
-        if (fj_list_take(list, item) < 0) {
+    PyObject *list = PyList_New(0), *keys = PyList_New(0);
+    for (uint32_t i = 0; keys != NULL && i < self->count; i++) {
+        if (PyList_Append(keys, Py_None) < 0) {
+            Py_CLEAR(keys);
+        }
+    }
+    for (uint32_t i = 0; list != NULL && keys != NULL && i < self->count; i++) {
+        if (fj_list_take(list, node_tuple(self, i, PyList_GET_ITEM(keys, i))) < 0 ||
+            store_keys(self, i, keys) < 0) {
             Py_CLEAR(list);
         }
     }
+    if (keys == NULL) {
+        Py_CLEAR(list);
+    }
+    Py_XDECREF(keys);
     return list;
+}
+
+/* _equal_nodes(index, other, other_index) -> bool */
+static PyObject *
+structure_equal_nodes(PyObject *op, PyObject *args)
+{
+    FjStructure *self = (FjStructure *)op, *other;
+    unsigned int i, j;
+    if (!PyArg_ParseTuple(args, "IO!I:_equal_nodes", &i, Py_TYPE(op), &other, &j)) {
+        return NULL;
+    }
+    if (i >= self->count || j >= other->count) {
+        PyErr_SetString(PyExc_IndexError, "no such node");
+        return NULL;
+    }
+    int same = fj_structure_equal_nodes(self, i, other, j);
+    return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
 static PyObject *
@@ -419,12 +462,21 @@ PyDoc_STRVAR(
     "_nodes($self, /)\n"
     "--\n"
     "\n"
-    "Returns a list of (kind, arity, type, detail, hash), one for each node.\n"
+    "Returns a list of (kind, arity, type, detail, key), one for each node.\n"
     "\n"
     "Each node comes before its children. The type may be None. The detail is the\n"
-    "value of a static; the keys of a dict; the names of the children of a Module, a\n"
-    "dataclass or a call; (aux data, keys) of a custom node; else None. The hash is\n"
-    "that of the static, keys or aux data once the structure has been hashed.");
+    "value of a static; the keys of a dict; the aux data of a custom node; the names of\n"
+    "the children of a named tuple, a Module, an object or a call; the path of a ref's "
+    "object, as\n"
+    "text; else None. The key is that of the step from the parent: a str for a name,\n"
+    "(key,) for an item, None at the root and where a path leaves the step out.");
+
+PyDoc_STRVAR(structure_equal_nodes_doc,
+             "_equal_nodes($self, index, other, other_index, /)\n"
+             "--\n"
+             "\n"
+             "Returns whether a node equals a node of another structure, by the rule for\n"
+             "structures. Nodes are counted as in `_nodes`; their children are not compared.");
 
 PyDoc_STRVAR(structure_parts_doc,
              "_parts($self, hole, /)\n"
@@ -443,6 +495,7 @@ static PyMethodDef structure_methods[] = {
     {"_span", structure_span, METH_VARARGS, structure_span_doc},
     {"_array_paths", structure_array_paths, METH_NOARGS, structure_array_paths_doc},
     {"_nodes", structure_nodes, METH_NOARGS, structure_nodes_doc},
+    {"_equal_nodes", structure_equal_nodes, METH_VARARGS, structure_equal_nodes_doc},
     {"_parts", structure_parts, METH_O, structure_parts_doc},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},

@@ -4,7 +4,7 @@
  * user's function that changes the tree meanwhile has no effect on the result.
  *
  * Python code can run in the user's functions, filters and `is_leaf`, where flatten.c,
- * flatten_up_to.c, filter.c, paths.c and build.c say, and where references are dropped.
+ * filter.c, paths.c and build.c say, and where references are dropped.
  */
 #include "tree/tree_functions.h"
 
@@ -12,7 +12,6 @@
 #include "structure/paths.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
-#include "walk/flatten_up_to.h"
 #include "tree/filter.h"
 
 /* Flattens the tree, or the trees, of a call and pushes the leaves: the Structure, or NULL

@@ -1,14 +1,14 @@
 /* The walk of a cache miss, and of all tree functions: flattens a tree of any structure.
  *
  * It asks the registry for the kind of each type that it meets, and writes the nodes of a new
- * Structure.
+ * Structure.  fj_flatten_up_to compares them with those of a prefix (prefix.h).
  *
  * Python code can run anywhere in this file: `classify` and `is_array` for a type or an
  * instance that is met, the caller's `is_leaf`, comparisons of dict keys that are sorted,
- * `flatten_with_keys` of custom nodes, `describe`, getattr for objects, and finalizers.  So
- * the walk holds a strong reference to each object while it walks it, and checks sizes again
- * after each child.  It refers to nodes by their index, since the array of nodes moves when it
- * grows.
+ * the functions of custom nodes, what prefix.c says, `describe`, getattr for objects, and
+ * finalizers.  So the walk holds a strong reference to each object while it walks it, and
+ * checks sizes again after each child.  It refers to nodes by their index, since the array of
+ * nodes moves when it grows.
  */
 #include "walk/flatten.h"
 
@@ -16,13 +16,17 @@
 #include "base/scratch.h"
 #include "structure/fields.h"
 #include "structure/statics.h"
+#include "walk/prefix.h"
 
 typedef struct {
     FjStructure *structure;
     FjLeafBuf *arrays;
     int every_leaf; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
+    int may_stop;      /* there is an `is_leaf` or a `prefix` */
     PyObject *is_leaf; /* borrowed, or NULL */
+    FjPrefix *prefix;  /* for fj_flatten_up_to, or NULL: only its leaves are leaves.  The nodes
+                        * of the Structure are those of containers, without their children */
     /* For the arguments of a call: the objects that have a number (Sharing in structure.h), in
      * order, and their numbers. */
     FjLeafBuf *objects; /* or NULL */
@@ -52,6 +56,9 @@ add_array(Walk *w, PyObject *object)
 static int
 add_nothing(Walk *w, FjKindCode code)
 {
+    if (FJ_UNLIKELY(w->prefix != NULL)) {
+        return fj_prefix_pass_nothing(w->prefix, code);
+    }
     return fj_structure_add(w->structure, code, NULL) == NULL ? -1 : 0;
 }
 
@@ -65,7 +72,7 @@ add_mutable_static(Walk *w, PyObject *object, int flag)
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint8_t)(flag | (immutable ? FJ_NODE_INERT : 0));
+    node->flags = (uint16_t)(flag | (immutable ? FJ_NODE_INERT : 0));
     w->structure->may_run_python |= is_asked;
     w->structure->untaken += !is_asked && !immutable;
     return 0;
@@ -84,8 +91,16 @@ add_static(Walk *w, PyObject *object, int flag)
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint8_t)(flag | FJ_NODE_INERT);
+    node->flags = (uint16_t)(flag | FJ_NODE_INERT);
     return 0;
+}
+
+/* Adds the value of a static field. */
+static int
+add_field(Walk *w, PyObject *value)
+{
+    return FJ_UNLIKELY(w->prefix != NULL) ? fj_prefix_pass_static(w->prefix, value)
+                                          : add_field(w, value);
 }
 
 /* Appends a node whose children are walked next; fj_structure_close ends it.  Its index, or -1
@@ -93,6 +108,10 @@ add_static(Walk *w, PyObject *object, int flag)
 static Py_ssize_t
 open_node(Walk *w, FjKindCode code, Py_ssize_t children, PyTypeObject *type, PyObject *aux)
 {
+    if (FJ_UNLIKELY(w->prefix != NULL) &&
+        fj_prefix_open(w->prefix, code, children, type, aux) < 0) {
+        return -1;
+    }
     return fj_structure_append(w->structure, code, children, type, aux);
 }
 
@@ -128,14 +147,19 @@ is_constant(const FjStructure *structure, uint32_t index)
     return 1;
 }
 
-/* Pushes all `items` if the registry has classified their types, and each item is a leaf, so
- * that they need no nodes.  Runs no Python code.  1 if it has pushed them, 0 if not, or -1
- * with an error. */
+/* Pushes all `items` if the prefix has leaves in their places, or if the registry has
+ * classified their types, and each item is a leaf, so that they need no nodes.  Runs no Python
+ * code.  1 if it has pushed them, 0 if not, or -1 with an error. */
 static int
 add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
 {
     const PyTypeObject *last = NULL;
     Py_ssize_t before = w->arrays->count;
+    if (w->prefix != NULL) {
+        return fj_prefix_has_leaves(w->prefix)
+                   ? (fj_leafbuf_extend(w->arrays, items, count) < 0 ? -1 : 1)
+                   : 0;
+    }
     if (w->is_leaf != NULL || count == 0) {
         return 0;
     }
@@ -190,7 +214,7 @@ remove_leaf_nodes(Walk *w, Py_ssize_t index)
 static void
 close_sequence(Walk *w, Py_ssize_t index)
 {
-    if (w->every_leaf) {
+    if (w->every_leaf && w->prefix == NULL) {
         remove_leaf_nodes(w, index);
     }
     fj_structure_close(w->structure, index);
@@ -292,7 +316,7 @@ walk_dict_values(Walk *w, PyObject *dict, PyObject *keys, int is_static)
             return -1;
         }
         Py_INCREF(value);
-        int result = is_static ? add_static(w, value, FJ_NODE_FIELD) : walk(w, value);
+        int result = is_static ? add_field(w, value) : walk(w, value);
         Py_DECREF(value);
         if (result < 0) {
             return -1;
@@ -306,7 +330,8 @@ walk_dict(Walk *w, FjKindCode code, PyObject *dict, int is_static)
 {
     int result = -1;
     PyObject *factory = NULL;
-    PyObject *keys = dict_keys(w, code, dict);
+    PyObject *keys =
+        w->prefix != NULL ? fj_prefix_keys(w->prefix, dict) : dict_keys(w, code, dict);
     if (keys == NULL) {
         return -1;
     }
@@ -329,7 +354,7 @@ walk_dict(Walk *w, FjKindCode code, PyObject *dict, int is_static)
     }
     if (has_factory) {
         factory = PyObject_GetAttrString(dict, "default_factory");
-        if (factory == NULL || add_static(w, factory, FJ_NODE_FIELD) < 0) {
+        if (factory == NULL || add_field(w, factory) < 0) {
             goto done;
         }
     }
@@ -367,8 +392,8 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
         return -1;
     }
     Py_ssize_t index = open_node(w, FJ_MODULE, count, Py_TYPE(object), (PyObject *)kind);
-    if (index < 0 ||
-        fj_fields_get_all(object, kind, count, registry_of(w)->missing, values) < 0) {
+    if (index < 0 || fj_fields_get_all(object, kind, count,
+                                       fj_registry_missing(registry_of(w)), values) < 0) {
         goto done;
     }
     w->structure->nodes[index].flags |= wrapper ? FJ_NODE_WRAPPER : 0;
@@ -443,7 +468,7 @@ walk_object(Walk *w, PyObject *object, FjNodeKind *kind)
     return 0;
 }
 
-/* Whether `keys` are the keys of `count` children, in the form that fj_structure_key returns.
+/* Whether `keys` are the keys of `count` children, in the form that fj_children_key returns.
  */
 static int
 are_keys(PyObject *keys, Py_ssize_t count)
@@ -461,12 +486,32 @@ are_keys(PyObject *keys, Py_ssize_t count)
     return 1;
 }
 
+/* walk_custom for fj_flatten_up_to, which needs no keys. */
+static int
+walk_custom_up_to(Walk *w, PyObject *object)
+{
+    PyObject *children, *aux;
+    PyObject *parts = fj_registry_flatten(registry_of(w), object, &children, &aux);
+    PyObject *items = parts == NULL ? NULL : fj_tuple_of(children);
+    int result =
+        items == NULL ? -1 : fj_prefix_open_custom(w->prefix, PyTuple_GET_SIZE(items), aux);
+    for (Py_ssize_t i = 0; result == 0 && i < PyTuple_GET_SIZE(items); i++) {
+        result = walk(w, PyTuple_GET_ITEM(items, i));
+    }
+    Py_XDECREF(items);
+    Py_XDECREF(parts);
+    return result;
+}
+
 static int
 walk_custom(Walk *w, PyObject *object, const FjNodeKind *kind)
 {
+    if (w->prefix != NULL) {
+        return walk_custom_up_to(w, object);
+    }
     int result = -1;
     PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *details = NULL;
-    PyObject *parts = PyObject_CallOneArg(registry_of(w)->flatten_with_keys, object);
+    PyObject *parts = PyObject_CallOneArg(registry_of(w)->types->flatten_with_keys, object);
     if (parts == NULL) {
         add_error_context_here(w, object, "flatten");
         return -1;
@@ -497,7 +542,7 @@ walk_custom(Walk *w, PyObject *object, const FjNodeKind *kind)
     }
     int is_itself = kind->is_itself && aux == object && PyTuple_GET_SIZE(children) == 0;
     w->structure->nodes[index].flags |=
-        (uint8_t)((immutable ? FJ_NODE_INERT : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
+        (uint16_t)((immutable ? FJ_NODE_INERT : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
     w->structure->may_run_python |= !is_itself;
     w->structure->untaken += is_itself && !immutable;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
@@ -594,28 +639,43 @@ walk_container(Walk *w, PyObject *object, FjNodeKind *kind)
     }
 }
 
+/* Adds an object that `is_leaf` or the prefix takes for a leaf.  1, 0 if it is none, or -1
+ * with an error. */
+static FJ_NOINLINE int
+stop_at_leaf(Walk *w, PyObject *object)
+{
+    int is_leaf = w->prefix != NULL ? fj_prefix_meet(w->prefix, object)
+                                    : fj_take_truth(PyObject_CallOneArg(w->is_leaf, object));
+    if (is_leaf <= 0) {
+        return is_leaf;
+    }
+    int result = w->prefix != NULL ? fj_leafbuf_push(w->arrays, object) : add_array(w, object);
+    return result < 0 ? -1 : 1;
+}
+
 /* The caller holds `object`. */
 static int
 walk(Walk *w, PyObject *object)
 {
-    if (w->is_leaf != NULL) {
-        int is_leaf = fj_take_truth(PyObject_CallOneArg(w->is_leaf, object));
-        if (is_leaf != 0) {
-            return is_leaf < 0 ? -1 : add_array(w, object);
+    if (FJ_UNLIKELY(w->may_stop)) {
+        int stopped = stop_at_leaf(w, object);
+        if (stopped != 0) {
+            return stopped < 0 ? -1 : 0;
         }
     }
     /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
     FjNodeKind *kind = fj_registry_cached_kind(registry_of(w), Py_TYPE(object));
     if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
-        return kind->code == FJ_ARRAY || w->every_leaf ? add_array(w, object)
-                                                       : add_static(w, object, 0);
+        return w->every_leaf || fj_registry_code(registry_of(w), kind) == FJ_ARRAY
+                   ? add_array(w, object)
+                   : add_static(w, object, 0);
     }
     kind = fj_registry_kind(registry_of(w), object);
     if (kind == NULL) {
         return -1;
     }
     int result;
-    switch (kind->code) {
+    switch (fj_registry_code(registry_of(w), kind)) {
     case FJ_ARRAY:
         result = add_array(w, object);
         break;
@@ -636,8 +696,10 @@ walk(Walk *w, PyObject *object)
         result = -1;
         if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle") ==
             0) {
-            result = kind->by_identity && w->objects != NULL ? walk_numbered(w, object, kind)
-                                                             : walk_container(w, object, kind);
+            result =
+                w->objects != NULL && fj_registry_is_by_identity(registry_of(w), kind->type)
+                    ? walk_numbered(w, object, kind)
+                    : walk_container(w, object, kind);
             Py_LeaveRecursiveCall();
         }
     }
@@ -673,11 +735,28 @@ fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int n
               .arrays = leaves,
               .every_leaf = 1,
               .none_is_leaf = none_is_leaf,
+              .may_stop = is_leaf != NULL,
               .is_leaf = is_leaf};
     if (w.structure != NULL) {
         w.structure->every_leaf = 1;
     }
     return walk_tree(&w, tree);
+}
+
+int
+fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const char *model,
+                 FjLeafBuf *leaves)
+{
+    FjPrefix prefix = {
+        .structure = structure, .next = structure->nodes, .name = name, .model = model};
+    Walk w = {.structure = fj_structure_new(structure->registry),
+              .arrays = leaves,
+              .every_leaf = 1,
+              .may_stop = 1,
+              .prefix = &prefix};
+    int result = walk_tree(&w, tree) == NULL ? -1 : 0;
+    Py_XDECREF(w.structure);
+    return result;
 }
 
 /* Notes which nodes have a number.  0, or -1 with MemoryError. */

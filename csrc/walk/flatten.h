@@ -27,4 +27,11 @@ FjStructure *fj_flatten_arguments(FjRegistry *registry, PyObject *names,
 FjStructure *fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf,
                                int none_is_leaf, FjLeafBuf *leaves);
 
+/* Flattens a tree up to the leaves of a Structure that fj_flatten_leaves returned and that is
+ * a prefix of it: pushes the subtree of `tree` that is in the place of each leaf.  0, or -1
+ * with an error: a ValueError with the path if the Structure is no prefix of the tree, whose
+ * message calls the tree `name` and the Structure `model`. */
+int fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name,
+                     const char *model, FjLeafBuf *leaves);
+
 #endif

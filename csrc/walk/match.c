@@ -79,9 +79,9 @@ match_array(Match *m, PyObject *object)
     if (kind == NULL) {
         return FJ_MATCH_ERROR;
     }
-    int is_array = kind->code == FJ_ARRAY          ? 1
-                   : kind->code == FJ_PER_INSTANCE ? fj_registry_is_array(m->registry, object)
-                                                   : 0;
+    FjKindCode code = fj_registry_code(m->registry, kind);
+    int is_array =
+        code == FJ_PER_INSTANCE ? fj_registry_is_array(m->registry, object) : code == FJ_ARRAY;
     Py_DECREF(kind);
     if (is_array > 0 && fj_leafbuf_push(m->arrays, object) < 0) {
         return FJ_MATCH_ERROR;
@@ -124,14 +124,7 @@ match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
     if (!m->holds_references) {
         return NEEDS_PYTHON;
     }
-    Py_hash_t hash;
-    PyObject *frozen = fj_static_freeze(m->registry, object, field);
-    int result = frozen == NULL || fj_static_hash(m->registry, frozen, &hash) < 0
-                     ? FJ_MATCH_ERROR
-                 : hash == fj_structure_info(m->structure, node)->hash
-                     ? fj_structure_has(m->structure, node, object, frozen)
-                     : FJ_MATCH_NO;
-    Py_XDECREF(frozen);
+    int result = fj_structure_has(m->structure, node, object, field);
     return result > 0 && fj_structure_take_contents(m->structure, node) < 0 ? FJ_MATCH_ERROR
                                                                             : result;
 }
@@ -186,7 +179,7 @@ static FJ_NOINLINE int
 match_missing(Match *m, PyObject *object)
 {
     fail_record(m);
-    return object == NULL || object == m->registry->missing;
+    return object == NULL || object == fj_registry_missing(m->registry);
 }
 
 /* Matches a child, which is NULL if it is absent. */
@@ -291,7 +284,7 @@ static int
 match_keys(Match *m, const FjNode *node, PyObject *object)
 {
     int result = FJ_MATCH_ERROR;
-    PyObject *tuple = NULL, *frozen = NULL;
+    PyObject *tuple = NULL;
     PyObject *keys = PySequence_List(object);
     if (keys == NULL) {
         return FJ_MATCH_ERROR;
@@ -302,11 +295,9 @@ match_keys(Match *m, const FjNode *node, PyObject *object)
             result = FJ_MATCH_NO;
         }
     }
-    else if ((tuple = PyList_AsTuple(keys)) != NULL &&
-             (frozen = fj_static_freeze(m->registry, tuple, 1)) != NULL) {
-        result = fj_structure_has(m->structure, node, tuple, frozen);
+    else if ((tuple = PyList_AsTuple(keys)) != NULL) {
+        result = fj_structure_has(m->structure, node, tuple, 1);
     }
-    Py_XDECREF(frozen);
     Py_XDECREF(tuple);
     Py_DECREF(keys);
     return result;
@@ -395,7 +386,8 @@ match_module_holding(Match *m, const FjNode *node, PyObject *object)
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         PyObject *value = NULL;
-        if (fj_fields_get(object, fj_node_kind(node), i, m->registry->missing, &value) < 0) {
+        if (fj_fields_get(object, fj_node_kind(node), i, fj_registry_missing(m->registry),
+                          &value) < 0) {
             return FJ_MATCH_ERROR;
         }
         result = match_child(m, value);

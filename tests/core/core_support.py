@@ -374,12 +374,15 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     if issubclass(cls, Box):
         return ("custom",)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return "namedtuple", None, cls is not LoudPoint
+        return "namedtuple", None, cls is not LoudPoint, cls._fields
     if issubclass(cls, Maybe):
         return ("per_instance",)
     if issubclass(cls, Keyed):
         return "static", _key_of
     return ("array",) if issubclass(cls, Array) else ("static", None)
+
+
+POLICY = {"traced", "keyed", "by_identity"}  # arguments of `Registry.with_policy`
 
 
 def make_registry(**changes: Any) -> Any:
@@ -391,7 +394,9 @@ def make_registry(**changes: Any) -> Any:
         "flatten_with_keys": flatten_with_keys,
         "missing": missing,
     }
-    return core.Registry(**{**parts, **changes})
+    policy = {name: changes.pop(name) for name in POLICY & changes.keys()}
+    made = core.Registry(**{**parts, **changes})
+    return made.with_policy(**policy) if policy else made
 
 
 # ---- a stand-in for jax.jit, and the Python side of a call ----

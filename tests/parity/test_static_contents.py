@@ -367,3 +367,25 @@ def test_a_static_that_was_dropped_is_freed() -> None:
     del thing, value, f
     gc.collect()
     assert ref() is None
+
+
+class Summed(tuple[int, ...]):
+    @functools.cached_property
+    def total(self) -> int:
+        return sum(self)
+
+
+def test_a_filled_cached_property_of_a_tuple() -> None:
+    """It is not compared: prediction, look-up and `explain` take the value for the same, whether
+    the property was filled before a call or in it."""
+    f = make_jit(lambda x, static: x * static.total)
+    filled = Summed((1, 2))
+    assert filled.total == 3
+    for static in (Summed((1, 2)), filled, Summed((1, 2))):
+        assert f(1.0, static) == f(1.0, filled) == 3.0
+        assert f.explain(1.0, static).hit and f.explain(1.0, filled).hit
+    assert traces(f) == 1
+    assert f(1.0, Summed((1, 3))) == 4.0
+    changed = Summed((1, 2))
+    changed.label = 1  # type: ignore[attr-defined]
+    assert not f.explain(1.0, changed).hit

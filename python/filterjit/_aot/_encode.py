@@ -25,7 +25,7 @@ from .. import _core
 from .._base import _flax_compat, _jax_compat, _other_compat
 from .._base._errors import format_path, short
 from .._base._unwrap import unwrap_chain
-from .._observe import _nodes
+from .._trees import _nodes
 
 Json = Any
 _PYTHON = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
@@ -438,9 +438,9 @@ def _encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
         case "namedtuple":
             return _encode_reference(node.type)
         case "module" | "object":
-            return [_encode_reference(node.type), list(node.detail[0])]
+            return [_encode_reference(node.type), list(node.detail)]
         case "custom":
-            return [_encode_reference(node.type), _encode_static(registry, node.detail[0])]
+            return [_encode_reference(node.type), _encode_static(registry, node.detail)]
         case kind:
             raise Unsupported(f"a node of kind {kind}")
 

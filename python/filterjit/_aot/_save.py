@@ -13,8 +13,10 @@ import numpy as np
 from .. import __version__, _core
 from .._base import _jax_compat
 from .._base._errors import format_path
-from .._observe import _nodes, _records
+from .._observe import _records
 from .._observe._records import Aval
+from .._observe._words import describe_node
+from .._trees._nodes import walk
 from . import _encode, _executable, _file
 from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported
@@ -109,9 +111,9 @@ def _describe_arguments(prepared: PreparedCall) -> list[list[str]]:
     """Returns pairs of a path and a description of the array or static value, for `SavedInfo`."""
     found: list[list[str]] = []
     avals = [Aval.of(x) for x in prepared.arrays[len(prepared.function_arrays) :]]
-    for node, path in _nodes.walk(prepared.variant.structure):
+    for node, path in walk(prepared.variant.structure):
         if not node.children and node.kind != "arguments":
-            found.append([format_path(path), node.describe(avals)])
+            found.append([format_path(path), describe_node(node, avals)])
     return found
 
 

@@ -30,8 +30,8 @@ import numpy as np
 from .. import _core
 from .._base import _errors, _jax_compat
 from .._base._errors import ProcessMismatchError
-from .._observe._nodes import walk
 from .._observe._records import Aval
+from .._trees._nodes import walk
 
 TIMEOUT = float(os.environ.get("FILTERJIT_PROCESSES_TIMEOUT", "300"))
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")

@@ -17,16 +17,7 @@ def is_traced(x: Any) -> bool:
     return type(x) in _NUMBERS or isinstance(x, (*_jax_compat.ARRAY_TYPES, jax.core.Tracer))
 
 
-def _classify(cls: type, x: Any) -> tuple[Any, ...]:
-    return ("array", None) if cls in _NUMBERS else _registry.classify(cls, x)
-
-
-registry: _core.Registry = _core.Registry(
-    array_type=_jax_compat.ARRAY_IMPL,
-    classify=_classify,
-    is_array=_registry.is_array,
-    flatten_one_level=_registry.flatten_one_level,
-    flatten_with_keys=_registry.flatten_with_keys,
-    missing=_registry.registry.missing,
+registry: _core.Registry = _registry.registry.with_policy(
+    traced=tuple(_NUMBERS),
     by_identity=(_nnx_compat.VARIABLE_TYPE, _nnx_compat.Pytree),
 )

@@ -9,16 +9,18 @@ from .. import _core
 from .._base._errors import format_path
 from .._base._unwrap import unwrap_chain
 from .._trees import _registry
+from .._trees._nodes import Node, tree_of
 from .._trees._shardings import same_spec
 from . import _records
 from ._causes import Cause, in_order
-from ._nodes import Node, longer, tree_of
 from ._records import Aval, TraceRecord
-from ._words import class_name, describe, shorten, source_of
+from ._words import class_name, describe, describe_node, shorten, source_of
 
 _STATIC_REMEDY = (
     "Make it an array (`jnp.asarray`) if it changes often: each static value has its own program."
 )
+
+_EQUALITY_REMEDY = "Let `__eq__` give the same answer each time."
 
 _SHARING_REMEDY = (
     "Let the same places share an object on every call: which do is a part of the structure."
@@ -53,8 +55,10 @@ class StructureComparison:
         todo: list[tuple[Node, Node, list[Any]]] = [(was, now, [])]
         while todo:
             was, now, path = todo.pop()
-            children = self._compare_nodes(was, now, path)
-            todo.extend(reversed([(x, y, longer(path, key)) for x, y, key in children]))
+            children = list(zip(was.children, now.children, strict=False))
+            if not was.equals(now):
+                children = self._compare_nodes(was, now, path)
+            todo.extend((x, y, y.path_below(path)) for x, y in reversed(children))
 
     def distance(self) -> int:
         """Returns how different the two structures are. A node of another container or class weighs
@@ -65,90 +69,78 @@ class StructureComparison:
     def causes_in_order(self) -> list[Cause]:
         """Returns the differences, the most important first; never an empty list.
 
-        Two structures without a visible difference are unequal because the ``__eq__`` of a static
-        value says so.
+        Two structures that are equal now were unequal in the call because the ``__eq__`` of a static
+        value said so.
         """
-        hidden = Cause("static", "", "not shown", "not shown", _STATIC_REMEDY)
+        hidden = Cause("static", "", "unequal in the call", "equal now", _EQUALITY_REMEDY)
         return in_order(self.causes or [hidden])
 
     def _add(self, kind: str, path: list[Any], was: str, now: str, remedy: str = "") -> None:
         self.causes.append(Cause(kind, format_path(path), was, now, remedy))
 
     def _add_nodes(self, kind: str, path: list[Any], was: Node, now: Node, remedy: str) -> None:
-        words = was.describe(self.avals_was), now.describe(self.avals_now)
+        words = describe_node(was, self.avals_was), describe_node(now, self.avals_now)
         self._add(kind, path, *words, remedy)
 
-    def _compare_nodes(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node, Any]]:
-        """Adds the differences of two nodes themselves. Returns the pairs of children to compare,
-        with the key of each pair."""
+    def _compare_nodes(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
+        """Adds the difference of two nodes that are not equal themselves. Returns the pairs of
+        children to compare."""
         if was.kind != now.kind:
             self._add_other_kind(was, now, path)
             return []
-        match was.kind:
-            case "array" | "none" | "missing":
-                return []
-            case "static":
-                self._compare_statics(was, now, path)
-                return []
-            case "ref":
-                if was.detail != now.detail:
-                    self._add_nodes("structure", path, was, now, _SHARING_REMEDY)
-                return []
-            case "arguments":
-                return list(zip(was.children, now.children, was.keys(), strict=True))
+        if was.kind == "static":
+            self._compare_statics(was, now, path)
+            return []
+        if was.kind == "ref":
+            self._add_nodes("structure", path, was, now, _SHARING_REMEDY)
+            return []
         if was.type is not now.type:
             self._add_other_class(was, now, path)
             return []
         if was.kind in ("dict", "ordered_dict", "default_dict"):
             return self._compare_dicts(was, now, path)
-        if was.kind == "module" and was.detail[0] != now.detail[0]:
+        if was.kind == "module":
             return self._compare_attributes(was, now, path)
         if len(was.children) != len(now.children):
             remedy = "Keep its length the same, or put its items into one array."
             self._add_nodes("structure", path, was, now, remedy)
             return []
-        if was.kind == "custom" and not self._same(was.detail[0], now.detail[0]):
-            aux_data = shorten(was.detail[0]), shorten(now.detail[0])
-            self._add("static", path, f"aux data {aux_data[0]}", aux_data[1], _STATIC_REMEDY)
-            return []
-        return list(zip(was.children, now.children, was.keys(), strict=True))
+        if self._is_changed(was.detail, now.detail):
+            self._add_changed(path, f"aux data {shorten(now.detail)}")
+        else:
+            words = f"aux data {shorten(was.detail)}", shorten(now.detail)
+            self._add("static", path, *words, _STATIC_REMEDY)
+        return list(zip(was.children, now.children, strict=True))
 
-    def _same(self, x: Any, y: Any) -> bool:
+    def _is_changed(self, x: Any, y: Any) -> bool:
+        """Whether two values, which differ as they were when they were looked up, are equal now:
+        one of them was changed in place."""
         try:
-            return _core.same_static(self.registry, x, y)
+            return x is y or _core.same_static(self.registry, x, y)
         except Exception:
             return False
 
-    def _compare_dicts(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node, Any]]:
-        first = len(was.children) - len(was.detail)  # 1 for a defaultdict: its factory comes first
-        items_was = dict(zip(was.detail, was.children[first:], strict=True))
-        items_now = dict(zip(now.detail, now.children[first:], strict=True))
-        changes = _other_keys(items_was, items_now)
+    def _compare_dicts(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
+        items_was = {child.key: child for child in was.children}
+        items_now = {child.key: child for child in now.children}
+        changes = _other_keys([*was.detail], [*now.detail])
         remedy = "Give the dict the same keys on every call."
-        if not changes and not self._same(was.detail, now.detail):
+        if not changes:
             changes = f"one in the order {_list_keys(now.detail)}"
             remedy = "Give the dict the same keys in the same order on every call."
-        if changes:
-            words = f"a dict of {_list_keys(was.detail)}"
-            self._add("structure", path, words, changes, remedy)
-        pairs: list[tuple[Node, Node, Any]] = list(
-            zip(was.children[:first], now.children[:first], ["default_factory"], strict=False)
-        )
-        common = (key for key in items_now if key in items_was)
-        return pairs + [(items_was[key], items_now[key], (key,)) for key in common]
+        words = f"a dict of {_list_keys(was.detail)}"
+        self._add("structure", path, words, changes, remedy)
+        return [(items_was[key], child) for key, child in items_now.items() if key in items_was]
 
-    def _compare_attributes(
-        self, was: Node, now: Node, path: list[Any]
-    ) -> list[tuple[Node, Node, Any]]:
+    def _compare_attributes(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
         """Compares instances of a class that have other attributes, or others that are static."""
-        items_was = dict(zip(was.detail[0], was.children, strict=True))
-        items_now = dict(zip(now.detail[0], now.children, strict=True))
-        changes = _other_keys(items_was, items_now) or "one of which other attributes are static"
+        items_was = dict(zip(was.detail, was.children, strict=True))
+        items_now = dict(zip(now.detail, now.children, strict=True))
+        changes = _other_keys([*was.detail], [*now.detail])
+        changes = changes or "one of which other attributes are static"
         remedy = "Give the object the same attributes on every call, and change none from static."
-        self._add("structure", path, was.describe(None), changes, remedy)
-        keys = dict(zip(now.detail[0], now.keys(), strict=True))
-        common = (name for name in items_now if name in items_was)
-        return [(items_was[name], items_now[name], keys[name]) for name in common]
+        self._add("structure", path, describe_node(was, None), changes, remedy)
+        return [(items_was[name], child) for name, child in items_now.items() if name in items_was]
 
     def _add_other_kind(self, was: Node, now: Node, path: list[Any]) -> None:
         kinds = {was.kind, now.kind}
@@ -194,22 +186,23 @@ class StructureComparison:
 
     def _compare_statics(self, was: Node, now: Node, path: list[Any]) -> None:
         x, y = was.detail, now.detail
-        if x is y and (was.hash == now.hash or was.hash == 0 or now.hash == 0):
-            return
-        if x is y:
-            remedy = (
-                "Create a new object instead of changing this one, or make it an array if it changes "
-                "often."
-            )
-            self._add("changed in place", path, "its value at that time", describe(y), remedy)
+        if self._is_changed(x, y):
+            self._add_changed(path, describe(y))
         elif type(x) is not type(y):
             numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
             remedy = "Pass the same type on every call" + (
                 ", or an array (`jnp.asarray`), whose value may change." if numbers else "."
             )
             self._add_nodes("type", path, was, now, remedy)
-        elif not self._same(x, y):
+        else:
             self._add_other_value(x, y, path)
+
+    def _add_changed(self, path: list[Any], now: str) -> None:
+        remedy = (
+            "Create a new object instead of changing this one, or make it an array if it changes "
+            "often."
+        )
+        self._add("changed in place", path, "its value at that time", now, remedy)
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
         place = _where_recreated(x, y)
@@ -241,7 +234,7 @@ class StructureComparison:
         self._add(kind, path, was, now, remedy)
 
 
-def _other_keys(was: dict[Any, Any], now: dict[Any, Any]) -> str:
+def _other_keys(was: list[Any], now: list[Any]) -> str:
     """Returns in words which keys `now` has more or fewer than `was`; "" if there are none."""
     removed = [key for key in was if key not in now]
     added = [key for key in now if key not in was]

@@ -14,10 +14,10 @@ import jax
 
 from .. import _core
 from .._base._errors import array_paths
+from .._trees._nodes import tree_of
 from . import _records
 from ._causes import Cause, Explanation
 from ._compare import StructureComparison, compare_placements, compare_traces
-from ._nodes import tree_of
 from ._placement import placement_of
 from ._records import Aval, TraceRecord
 from ._words import describe, source_of

@@ -11,8 +11,8 @@ from typing import Any
 
 from .. import _core
 from .._base._errors import format_path
+from .._trees._nodes import tree_of
 from ._compare import StructureComparison
-from ._nodes import tree_of
 
 _MANY = 20  # misses in a row
 

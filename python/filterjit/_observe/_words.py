@@ -3,9 +3,11 @@
 import functools
 import os
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from .._base._errors import short
+from .._trees._nodes import Node
 
 shorten = functools.partial(short, most=60)
 """The repr of any value, cut off after 60 characters."""
@@ -52,3 +54,23 @@ def show_bytes(count: int) -> str:
 
 def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def describe_node(node: Node, avals: Sequence[Any] | None) -> str:
+    """Returns a node in words; `avals` are those of all arrays, or None."""
+    match node.kind:
+        case "array":
+            if not avals or node.array >= len(avals):
+                return "an array"
+            return f"an array {avals[node.array]}"
+        case "static":
+            return describe(node.detail)
+        case "none":
+            return "None"
+        case "missing":
+            return "not given"
+        case "ref":
+            return f"the same object as {node.detail}"
+        case "tuple" | "list":
+            return f"a {node.kind} of {len(node.children)}"
+    return f"a {class_name(node.type)}"

@@ -46,7 +46,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .. import _core
-from .._base import _jax_compat
 from . import _function_facts as _facts
 from . import _registry
 from ._static_keys import OWN_ATTRIBUTES, dict_of
@@ -385,18 +384,6 @@ def _same(x: Any, y: Any) -> bool:
         return False
 
 
-def _classify(cls: type, x: Any) -> tuple[Any, ...]:
-    answer = _registry.classify(cls, x)
-    registry.missing = _registry.registry.missing
-    return answer
-
-
-registry: _core.Registry = _core.Registry(
-    array_type=_jax_compat.ARRAY_IMPL,
-    classify=_classify,
-    is_array=_registry.is_array,
-    flatten_one_level=_registry.flatten_one_level,
-    flatten_with_keys=_registry.flatten_with_keys,
-    missing=_registry.registry.missing,
-    keyed=tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial)),
+registry: _core.Registry = _registry.registry.with_policy(
+    keyed=tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial))
 )

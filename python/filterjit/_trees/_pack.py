@@ -10,9 +10,8 @@ runs at once. Traced arrays have no placement, and go by dtype.
 
 import dataclasses
 import functools
-import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +22,7 @@ from .. import _core
 from .._base import _jax_compat
 from .._base._errors import format_path, short
 from .._base._package import public
+from ._nodes import Node, walk
 from ._pack_layout import (
     Group,
     Layout,
@@ -434,47 +434,31 @@ def _name(structure: _core.Structure, leaf: int) -> str:
 _HOLE = np.zeros(())
 
 
-def _nodes_of(structure: _core.Structure) -> list[Any]:
-    """Returns the nodes of a structure, its static leaves among them."""
+def _whole(structure: _core.Structure) -> _core.Structure:
+    """Returns the structure whose nodes have the static leaves among them."""
     tree = structure.unflatten([_HOLE] * structure.num_leaves)
-    return _core.flatten(registry, tree)[1]._nodes()
+    return _core.flatten(registry, tree)[1]
 
 
 def _structure_difference(was: _core.Structure, now: _core.Structure) -> str | None:
     """Returns where two Structures differ first; None if they only did when they were made."""
-    old, new = _nodes_of(was), _nodes_of(now)
-    for path, a, b in zip(_paths(iter(old)), old, new, strict=False):
-        same_kind = a[:3] == b[:3]
-        if not same_kind or not _core.same_static(registry, a[3], b[3]):
+    for (a, path), (b, _) in zip(walk(_whole(was)), walk(_whole(now)), strict=False):
+        if not a.equals(b):
             where = f"`{format_path(path)}`" if path else "the tree itself"
             return f"{where} was {_show(a)}, is {_show(b)}"
     return None
 
 
-def _paths(nodes: Iterator[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    kind, arity, _, detail, _ = next(nodes)
-    yield path
-    keys: Any = ((i,) for i in itertools.count())
-    if kind in ("module", "object"):
-        keys = itertools.chain(detail[1], detail[0][len(detail[1]) :])
-    elif kind in ("dict", "ordered_dict", "default_dict"):
-        first = [] if kind != "default_dict" else ["default_factory"]
-        keys = itertools.chain(first, ((key,) for key in detail))
-    elif kind == "custom":
-        keys = iter(detail[1])
-    for key, _ in zip(keys, range(arity), strict=False):
-        yield from _paths(nodes, path if key is None else (*path, key))
-
-
-def _show(node: Any) -> str:
-    kind, arity, cls, detail, _ = node
-    if kind == "array":
-        return "an array"
-    if kind == "static":
-        return f"{short(detail)} of type `{type(detail).__qualname__}`"
-    if kind in ("dict", "ordered_dict", "default_dict"):
-        return f"a dict with the keys {short(list(detail))}"
-    name = kind if cls is None else cls.__qualname__
-    return f"a `{name}` of {arity} children" + (
-        f" and {short(detail[0])}" if kind == "custom" and detail[0] is not None else ""
+def _show(node: Node) -> str:
+    match node.kind:
+        case "array":
+            return "an array"
+        case "static":
+            return f"{short(node.detail)} of type `{type(node.detail).__qualname__}`"
+        case "dict" | "ordered_dict" | "default_dict":
+            return f"a dict with the keys {short(list(node.detail))}"
+    name = node.kind if node.type is None else node.type.__qualname__
+    aux = node.kind == "custom" and node.detail is not None
+    return f"a `{name}` of {len(node.children)} children" + (
+        f" and {short(node.detail)}" if aux else ""
     )

@@ -360,7 +360,5 @@ def is_immutable(x: Any) -> bool:
 
 def _varying_in(structure: Structure) -> Iterable[Any]:
     for kind, _, _, detail, _ in structure._nodes():
-        if kind == "static" and not is_immutable(detail):
+        if kind in ("static", "custom") and not is_immutable(detail):
             yield detail
-        elif kind == "custom" and not is_immutable(detail[0]):
-            yield detail[0]

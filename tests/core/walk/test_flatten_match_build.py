@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import gc
 import sys
 import weakref
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from core_support import (
     Point,
     Record,
     Value,
+    classify,
     core,
     identical,
     make_jit,
@@ -309,6 +311,43 @@ def test_registry_arguments() -> None:
     assert registry.missing is missing
     assert registry.kind(Linear()) == "module"
     assert registry.kind(Maybe(True)) == "per_instance"
+
+
+def test_policies_share_kinds() -> None:
+    asked: list[type] = []
+
+    def ask(cls: type, x: Any) -> Any:
+        asked.append(cls)
+        return classify(cls, x)
+
+    registry = make_registry(classify=ask)
+    numbers = registry.with_policy(traced=(int, float))
+    tree = [1, 2.0, True, "a", Array(), Linear()]
+    for _ in range(2):
+        counts = [len(core.flatten(r, tree)[0]) for r in (registry, numbers, registry)]
+        assert counts == [1, 3, 1]
+    assert len(asked) == len(set(asked))
+    assert (registry.kind(1), numbers.kind(1), numbers.kind(True)) == ("static", "array", "static")
+    _, structure = core.flatten(numbers, tree)
+    array = tree[4]
+    assert testing.match(structure, [3, 4.0, True, "a", array, tree[5]]) == (3, 4.0, array)
+    assert testing.match(structure, [3, 4.0, False, "a", array, tree[5]]) is None
+    assert core.flatten(registry, tree)[1] != structure
+    numbers.missing = None
+    assert registry.missing is None and registry.with_policy().missing is None
+    with pytest.raises(TypeError):
+        registry.with_policy(traced=(1,))
+
+
+def test_a_policy_holds_no_types() -> None:
+    registry = make_registry().with_policy(traced=(int,))
+    for _ in range(2):
+        cls = type("Local", (Linear,), {})
+        core.flatten(registry, [cls(), 1])
+        known, ref = testing.num_types(registry), weakref.ref(cls)
+        del cls
+        gc.collect()
+        assert ref() is None and testing.num_types(registry) == known - 1
 
 
 @pytest.mark.parametrize("own_eq", [False, True])

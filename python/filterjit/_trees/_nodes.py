@@ -1,0 +1,69 @@
+"""The nodes of a Structure as a tree of Python objects.
+
+A Structure is a treedef together with its static leaves. The C core stores its nodes as a flat
+array; explanations, saved files and packed trees need them with their children and paths.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from .. import _core
+
+
+@dataclasses.dataclass
+class Node:
+    """One node with its children. `kind`, `type`, `detail` and `key` are as ``Structure._nodes``
+    returns them."""
+
+    structure: _core.Structure
+    index: int  # among all nodes of the structure
+    kind: str
+    type: Any
+    detail: Any
+    key: Any
+    children: list["Node"]
+    array: int = -1  # the index of an array leaf among all arrays; -1 for other nodes
+
+    def equals(self, other: "Node") -> bool:
+        """Whether two nodes are equal, without their children: the structures are if all their
+        nodes are. False if an ``__eq__`` raises."""
+        try:
+            return self.structure._equal_nodes(self.index, other.structure, other.index)
+        except Exception:
+            return False
+
+    def path_below(self, path: list[Any]) -> list[Any]:
+        """Returns the path of the node, given that of its parent."""
+        return path if self.key is None else [*path, self.key]
+
+
+def tree_of(structure: _core.Structure, first_array: int = 0) -> Node:
+    """Returns the root node of a structure, whose arrays are numbered from `first_array` on."""
+    root: Node | None = None
+    open_nodes: list[tuple[Node, int]] = []  # each with the number of children still to come
+    array = first_array
+    for index, (kind, arity, cls, detail, key) in enumerate(structure._nodes()):
+        node = Node(structure, index, kind, cls, detail, key, [])
+        if kind == "array":
+            node.array, array = array, array + 1
+        if open_nodes:
+            parent, left = open_nodes.pop()
+            parent.children.append(node)
+            if left > 1:
+                open_nodes.append((parent, left - 1))
+        else:
+            root = node
+        if arity:
+            open_nodes.append((node, arity))
+    assert root is not None
+    return root
+
+
+def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
+    """Yields each node with its path, parents before their children."""
+    todo: list[tuple[Node, list[Any]]] = [(tree_of(structure), [])]
+    while todo:
+        node, path = todo.pop()
+        yield node, path
+        todo.extend((child, child.path_below(path)) for child in reversed(node.children))
