@@ -27,10 +27,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml
+
+# Tests that PYTEST_ARGS names run alone.
+NAMED := $(filter tests/%,$(PYTEST_ARGS))
 
 .PHONY: demo demo-distributed test test-slow test-core lint docs bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
 
@@ -43,15 +46,20 @@ demo-distributed: $(VENV)/.installed
 
 # The core's tests recurse until Python stops them: they have processes of their own.
 test: $(VENV)/.installed
+ifeq ($(NAMED),)
 	$(PYTEST) -m "not slow" tests/core $(PYTEST_ARGS)
 	$(PYTEST) -m "not slow" --ignore tests/core $(PYTEST_ARGS)
+else
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+endif
 
 test-slow: $(VENV)/.installed
 	$(PYTEST) -m slow tests/core $(PYTEST_ARGS)
 	$(PYTEST) -m slow --ignore tests/core $(PYTEST_ARGS)
 
 test-core:
-	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 tests/core $(PYTEST_ARGS)
+	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 \
+		$(if $(NAMED),,-m "not slow" tests/core) $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m filterjit bench $(BENCH_ARGS)

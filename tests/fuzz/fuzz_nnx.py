@@ -14,7 +14,7 @@ from flax import nnx
 
 import filterjit.nnx
 from filterjit._base import _nnx_compat as compat
-from modules.nnx_support import MODES, Traces, describe, outcome
+from support.nnx import MODES, Traces, describe, outcome
 
 _KINDS = (nnx.Param, nnx.BatchStat, nnx.Cache)
 _CALLS = 15

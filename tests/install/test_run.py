@@ -506,3 +506,40 @@ def test_a_program_without_children_does_not_import_multiprocessing(tmp_path: Pa
         "import sys; print([name for name in sys.modules if 'multiprocessing' in name])"
     )
     assert run_installed("plain.py", cwd=tmp_path).stdout == "[]\n"
+
+
+CHILDREN = """
+import multiprocessing, subprocess, sys
+{at_module_level}
+QUESTION = "import equinox, filterjit; print(equinox.filter_jit is filterjit.filter_jit, flush=True)"
+
+def child():
+    exec(QUESTION)
+
+if __name__ == "__main__":
+    {in_main}
+    child()
+    process = multiprocessing.get_context("spawn").Process(target=child)
+    process.start()
+    process.join()
+    subprocess.run([sys.executable, "-c", QUESTION], check=True)
+"""
+INSTALL = "import filterjit; filterjit.install()"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("at_module_level", "in_main", "command", "said"),
+    [
+        (INSTALL, "pass", [], ["True", "True", "False"]),
+        ("", INSTALL, [], ["True", "False", "False"]),
+        ("", "pass", ["-m", "filterjit", "run"], ["True", "True", "False"]),
+    ],
+    ids=["module level", "main", "run"],
+)
+def test_install_reaches_children_that_import_the_main_module(
+    at_module_level: str, in_main: str, command: list[str], said: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CHILDREN.format(at_module_level=at_module_level, in_main=in_main))
+    assert run(*command, script, timeout=240).stdout.split() == said

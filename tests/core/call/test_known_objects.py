@@ -22,18 +22,15 @@ from core_support import (
     Value,
     Variable,
     core,
-    make_jit,
-)
-from object_support import (
-    MAKE,
-    HeldMixed,
-    Mixed,
-    attributes,
-    equivalent,
     layout,
+    make_jit,
     make_registry,
+    same,
 )
+from node_support import HeldMixed, Mixed
+from object_support import attributes
 from outcome_support import attempt
+from trees_support import OBJECTS as MAKERS
 
 COPIES = 24  # so that the argument has more nodes than FJ_KNOWN_MIN_NODES
 
@@ -46,7 +43,7 @@ def remember(f: Any, tree: Any) -> None:
     """Calls often enough for a record, whatever happened before."""
     for _ in range(140):
         f(tree)
-    assert equivalent(f(tree), tree)
+    assert same(f(tree), tree)
 
 
 def model(make: Callable[[int], Any]) -> Any:
@@ -74,7 +71,7 @@ def is_seen(f: Any, tree: Any, change: Callable[[], Any]) -> None:
         if isinstance(flat, Exception):
             assert type(found) is type(flat), found
         else:
-            assert equivalent(found, tree), change
+            assert same(found, tree), change
     if not isinstance(flat, Exception):
         remember(f, tree)
 
@@ -210,8 +207,8 @@ def test_a_large_dict_in_another_order(count: int) -> None:
 
 OBJECTS = [
     name
-    for name in MAKE
-    if name not in ("Partial", "Nothing", "Frozen of nothing", "InitSlots")  # cannot be changed
+    for name in MAKERS
+    if name not in ("Part", "Nothing", "Frozen of nothing", "InitSlots")  # cannot be changed
 ]
 VALUES: dict[str, Callable[[], Any]] = {
     "array": Array,
@@ -230,7 +227,7 @@ VALUES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_a_new_value_of_each_attribute(name: str) -> None:
-    f, tree, one = made(lambda i: MAKE[name](Array(i), Array(-i), "tag"))
+    f, tree, one = made(lambda i: MAKERS[name](Array(i), Array(-i), "tag"))
     while isinstance(one, (list, tuple)):
         one = one[0]
     for attribute in attributes(one)[:5]:
@@ -240,17 +237,18 @@ def test_a_new_value_of_each_attribute(name: str) -> None:
             before = getattr(one, attribute)
             object.__setattr__(one, attribute, make())
             for _ in range(3):
-                assert equivalent(f(tree), tree)
+                assert same(f(tree), tree)
             object.__setattr__(one, attribute, before)
-            for _ in range(70):
+            f = jit()  # which needs a shorter streak than one whose memo has failed
+            for _ in range(10):
                 found = f(tree)
-            assert equivalent(found, tree)
+            assert same(found, tree)
 
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_an_attribute_that_is_deleted(name: str) -> None:
     for default in (False, True):
-        f, tree, one = made(lambda i: MAKE[name](Array(i), Array(-i), "tag"))
+        f, tree, one = made(lambda i: MAKERS[name](Array(i), Array(-i), "tag"))
         while isinstance(one, (list, tuple)):
             one = one[0]
         if isinstance(one, Described):
@@ -465,7 +463,7 @@ def test_described_types() -> None:
 
 @pytest.mark.parametrize("name", [*DICTS, *OBJECTS])
 def test_addresses_that_come_back(name: str) -> None:
-    make: Any = DICTS.get(name) or (lambda i: MAKE[name](Array(i), Array(-i), "tag"))
+    make: Any = DICTS.get(name) or (lambda i: MAKERS[name](Array(i), Array(-i), "tag"))
     f = jit()
     seen: set[int] = set()
     again = 0
@@ -477,12 +475,12 @@ def test_addresses_that_come_back(name: str) -> None:
         seen.add(id(tree))
         for _ in range(66):
             result = f(tree)
-        assert equivalent(result, tree)
+        assert same(result, tree)
         # The same containers with others in them, at the addresses of those that die.
         for j in (3, 5, 3):
             tree[j] = None
             tree[j] = make(-j)
-            assert equivalent(f(tree), tree)
+            assert same(f(tree), tree)
         del tree, result, others
         if again == 5:
             break
@@ -493,7 +491,7 @@ def test_random_changes() -> None:
     source = random.Random(2)
     makers: list[Callable[[], Any]] = [
         *(lambda make=make: make(source.randrange(3)) for make in DICTS.values()),  # type: ignore[misc]
-        *(lambda name=name: MAKE[name](Array(), Array(), "tag") for name in OBJECTS),  # type: ignore[misc]
+        *(lambda name=name: MAKERS[name](Array(), Array(), "tag") for name in OBJECTS),  # type: ignore[misc]
         lambda: HeldMixed(items={}, x=Array(), meta={"k": (1, "a")}, tag="tag"),
         lambda: Linear(weight=Array(), bias={"k": Frozen({"a": Array()})}, size=1, activation=2),
         lambda: Mixed(x=Slots(x=1, y=None, tag=1), y=Array(), tag=1),
@@ -508,12 +506,13 @@ def test_random_changes() -> None:
                 one[source.choice(list(one))] = source.choice((Array(), 1, None))
             elif isinstance(one, Object) and attributes(one):
                 attempt(setattr, one, source.choice(attributes(one)), Array())
+            flat = attempt(core.flatten, f._options.registry, tree)
             for _ in range(source.choice((1, 2, 6, 66))):
-                flat, found = attempt(core.flatten, f._options.registry, tree), attempt(f, tree)
-                if isinstance(flat, Exception):
-                    assert type(found) is type(flat)
-                else:
-                    assert equivalent(found, tree)
+                found = attempt(f, tree)
+            if isinstance(flat, Exception):
+                assert type(found) is type(flat)
+            else:
+                assert same(found, tree)
 
 
 # ---- an object in slots whose only child is an array ----
@@ -528,7 +527,7 @@ def test_the_array_of_an_object_is_replaced() -> None:
     for i in range(200):
         one.value = Array(f"new {i}")
         shared.value = OtherArray(i) if i % 50 == 0 else Array(i)
-        assert equivalent(f(tree), tree)
+        assert same(f(tree), tree)
     for value in (OtherArray(), None, 1, "text", [Array()], (Array(), 1), Variable(Array())):
         is_seen(f, tree, lambda: setattr(one, "value", value))  # noqa: B023
         is_seen(f, tree, lambda: setattr(one, "value", Array()))
@@ -542,7 +541,7 @@ def test_the_array_of_an_object_is_replaced() -> None:
 def test_arrays_and_other_changes_of_objects() -> None:
     source = random.Random(3)
     f, tree, _ = made(lambda i: Variable(Array(i), kind=i % 3))
-    for _ in range(300):
+    for _ in range(150):
         for one in source.sample(rows_of(tree), 3):
             one.value = source.choice((Array, Array, Array, OtherArray, lambda: None))()
         if source.random() < 0.1:
@@ -550,4 +549,5 @@ def test_arrays_and_other_changes_of_objects() -> None:
         if source.random() < 0.1:
             tree["rows"][2], tree["rows"][3] = tree["rows"][3], tree["rows"][2]
         for _ in range(source.choice((1, 2, 66))):
-            assert equivalent(f(tree), tree)
+            found = f(tree)
+        assert same(found, tree)

@@ -367,7 +367,7 @@ def test_random_changes_in_the_middle() -> None:
             if name not in ("raise", "reason", "another thread"):
                 ACTIONS[name](jit, trees[source.randrange(2)])
 
-    for _ in range(300):
+    for _ in range(150):
         try:
             for tree in trees:
                 for x in variables_in(tree)[:: source.choice((1, 3, 7))]:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Object, Options, Pair, core, identical, make_jit, testing
-from object_support import NAMES, SPACES, check_walks, equivalent, new_class
+from core_support import Array, Object, Options, Pair, core, identical, make_jit, same, testing
+from object_support import NAMES, SPACES, check_walks, new_class
 from outcome_support import attempt
 
 # ---- changes of the class ----
@@ -260,7 +260,7 @@ def test_an_instance_that_changes(registry: Any, space: str, change: Any, defaul
         check_walks(registry, structure, tree)
         found = attempt(f, tree)
         if not isinstance(attempt(core.flatten, registry, tree), Exception):
-            assert equivalent(found, tree)
+            assert same(found, tree)
     SPACES_OF.clear()
 
 
