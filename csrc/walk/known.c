@@ -494,15 +494,14 @@ add_fields(FjKnownArgument *argument, const FjNode *node, PyObject *object)
     }
     else if (view.values == NULL && view.dict != NULL) {
         container = add(argument, object, IN_ITS_DICT, &view.dict, 1);
-        add_dict(argument, kind->names, node->arity, view.dict);
     }
     if (container == NULL) {
         argument->failed = 1;
+        return;
     }
-    else if (node->code == FJ_OBJECT) {
-        /* The dict that was added after it has moved it, if the vector has grown. */
-        Container *all = argument->containers.items;
-        all[argument->containers.count - (view.values == NULL ? 2 : 1)].kind = kind;
+    container->kind = node->code == FJ_OBJECT ? kind : NULL;
+    if (view.values == NULL) {
+        add_dict(argument, kind->names, node->arity, view.dict);
     }
 }
 

@@ -57,8 +57,7 @@ def is_seen(jit: Any, tree: Any, change: Callable[[], Any]) -> None:
     assert found == same_as_fresh(jit, tree)
 
 
-def test_a_record_is_used() -> None:
-    """Otherwise this file tests nothing: an argument that is remembered is not walked."""
+def test_a_state_is_asked_once() -> None:
     jit = make_variable_jit(lambda tree: None, traced=lambda tree: (None, b"", ()))
     tree = large()
     warm(jit, tree)

@@ -234,7 +234,7 @@ def test_a_change_after_many_calls(change: str) -> None:
     same_as_fresh(jit, tree, other)
 
 
-def test_a_record_is_used() -> None:
+def test_a_state_is_asked_once() -> None:
     jit = make_variable_jit(
         lambda a, b: None, graph=1, traced=lambda a, b: (None, b"\0\0\0\0", (Array("new"),))
     )
