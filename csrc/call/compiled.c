@@ -24,8 +24,7 @@ typedef struct {
 static PyObject *
 compiled_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    return fj_call_captured(((FjCompiled *)op)->function, NULL, args,
-                            PyVectorcall_NARGS(nargsf), kwnames);
+    return fj_call((PyObject *)((FjCompiled *)op)->function, args, nargsf, kwnames);
 }
 
 static PyObject *

@@ -324,11 +324,10 @@ const FjHookMethodDef fj_filter_jit_hooks[] = {
      "    compiled 2 of 2 in ..."},
     {"partial", "partial", FJ_HOOK_OF_OPTIONS, 1, "($self, /, *args, **kwargs)",
      "Returns the function with these arguments given once.\n\n"
-     "They are flattened now and, where no Python code is needed to compare them, not on\n"
-     "each call. Their containers are copied, now and whenever `args` and `keywords` are\n"
-     "read, so changes to containers have no effect. NumPy arrays and static values are not\n"
-     "copied: a change of one is noticed by the next call, as in any call. Raises ValueError\n"
-     "for arguments that the function donates.\n\n"
+     "Their containers are copied, now and whenever `args` and `keywords` are read, so\n"
+     "changes to containers have no effect. NumPy arrays and static values are not copied: a\n"
+     "change of one is noticed by the next call, as in any call. Raises ValueError for\n"
+     "arguments that the function donates.\n\n"
      "Examples:\n"
      "    >>> f = filter_jit(lambda model, x: model['w'] * x)\n"
      "    >>> g = f.partial({'w': jnp.ones(2)})\n"

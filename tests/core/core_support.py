@@ -456,7 +456,7 @@ class Jitted:
 
 
 class Options:
-    """The Python side of a call: what ``filterjit._call._options.Options`` is, without JAX.
+    """The Python side of a call: what ``filterjit._call._hooks.FunctionHooks`` is, without JAX.
 
     `calls` has the names of the hooks that were called.  `on` maps the name of a hook to a
     function that the hook calls first, with its arguments; it may raise.
@@ -464,6 +464,7 @@ class Options:
 
     def __init__(self, registry: Any, maxsize: int = 4096) -> None:
         self.registry, self.maxsize = registry, maxsize
+        self.settings = None
         self.calls: list[str] = []
         self.on: dict[str, Callable[..., Any]] = {}
         self.may_raise: bool | None = False

@@ -38,6 +38,7 @@ from fuzz_pretend import PretendOptions
 import filterjit
 from filterjit import _core
 from filterjit._call import _signature
+from filterjit._call._settings import Settings
 
 
 class Boom(Exception):
@@ -122,7 +123,7 @@ class Machine:
         own: Any = (),
     ) -> None:
         if self.pretend:
-            options = PretendOptions(donate, {}, None, functions, model.maxsize)
+            options = PretendOptions(Settings(donate, functions, model.maxsize))
             signature = _signature.inspect_signature(fun)
             f = _core.FilterJit(fun, options, signature, {})
         else:

@@ -174,7 +174,7 @@ def _sequence(make: Callable[[Any, list[Any]], Any]) -> tuple[Split, Build]:
 
 
 def _options(f: Any) -> Any:
-    return f._options.donate, f._options.functions
+    return f._options.settings.donate, f._options.settings.functions
 
 
 KINDS: dict[type, Kind] = {

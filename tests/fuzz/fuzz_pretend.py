@@ -39,9 +39,6 @@ class Pretend:
 class PretendOptions(_options.Options):
     """filterjit's options, with `Pretend` in the place of ``jax.jit``."""
 
-    def _key(self, structure: Any) -> Any:
-        return super()._key(structure), "pretend"
-
     def compile(self, f: Any, variant: Any) -> Any:
         jitted = super().compile(f, variant)
         return Pretend(jitted.__wrapped__)  # type: ignore[attr-defined]

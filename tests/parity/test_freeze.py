@@ -201,7 +201,7 @@ def test_shardings_are_refused() -> None:
         with pytest.raises(ValueError, match="`freeze` takes no function with in_shardings"):
             f.freeze(X)
     f = filter_jit(lambda x, y: x * y, same_on_all_processes=True)
-    assert f.freeze(X)._options.same_on_all_processes
+    assert f.freeze(X)._options.settings.same_on_all_processes
 
 
 def test_methods() -> None:

@@ -15,8 +15,9 @@ import numpy as np
 from .. import _core
 from .._base import _jax_compat
 from .._call import _running, _signature
-from .._call._options import CallOptions
-from .._call._shardings import ShardedCall
+from .._call._hooks import FunctionHooks
+from .._call._settings import Settings
+from .._call._sharded_call import ShardedCall
 from .._observe import _program, _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval
@@ -85,8 +86,7 @@ class PreparedCall:
         f: the jitted function.
         variant: the variant of the arguments.
         arrays: an array or a spec for each array of the call; those in the function itself first.
-        functions: filter_jit's option `functions`.
-        quiet: whether to silence JAX's warning about donated buffers.
+        settings: how the function is jitted; of a loaded one, what is known of it.
     """
 
     name: str
@@ -94,8 +94,7 @@ class PreparedCall:
     f: _core.FilterJit
     variant: _core.Variant
     arrays: tuple[Any, ...]
-    functions: str = "identity"
-    quiet: bool = False
+    settings: Settings
 
     @property
     def cache(self) -> _core.Cache:
@@ -113,20 +112,20 @@ class PreparedCall:
     def contents(self, closed: Any) -> _program.Contents:
         """Returns what the program contains, for reports."""
         options = self.f._options
-        assert isinstance(options, CallOptions)
+        assert isinstance(options, FunctionHooks)
         return options.contents(closed)
 
     @property
     def frozen(self) -> tuple[int, int]:
         """The number of arrays that `freeze` made constants, and their size in bytes."""
         options = self.f._options
-        assert isinstance(options, CallOptions)
+        assert isinstance(options, FunctionHooks)
         return options.frozen
 
     def traceable(self) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take `arrays`."""
         options = self.f._options
-        assert isinstance(options, CallOptions)
+        assert isinstance(options, FunctionHooks)
         return options.traceable(self.variant)
 
     def jitted(self) -> Any:
@@ -162,7 +161,7 @@ class PreparedCall:
         # interrupt although the work has succeeded.
         try:
             recorder.work(cache.record, variant)
-            if self.quiet:
+            if self.settings.is_quiet:
                 _running.ignore_donation(variant)
             yield
             variant.run_deferred(deferred_before)
@@ -176,7 +175,7 @@ class PreparedCall:
 def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedCall:
     """Prepares a call of `f`; compiles a variant if the cache has none for these arguments."""
     fun, options = f.__wrapped__, f._options
-    assert isinstance(options, CallOptions)
+    assert isinstance(options, FunctionHooks)
     with_placeholders = _with_placeholders(_registry.registry, fun)
     if with_placeholders is not fun:  # shares its cache with a function that holds arrays
         f = _core.FilterJit(with_placeholders, options, f._given_signature, dict(f.__dict__))
@@ -185,4 +184,4 @@ def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
     name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))
     signature = f._given_signature or inspect.signature(fun)
-    return PreparedCall(name, signature, f, variant, specs, options.functions, options.quiet)
+    return PreparedCall(name, signature, f, variant, specs, options.settings)

@@ -17,7 +17,7 @@ from .._base import _errors
 from .._observe import _compare
 from .._observe._recorder import recorder
 from . import _save
-from ._compiled_options import CompiledOptions, mismatch
+from ._compiled_hooks import CompiledHooks, mismatch
 from ._prepared import PreparedCall, prepare
 
 _P = ParamSpec("_P")
@@ -121,16 +121,16 @@ class Lowered(_Stage, Generic[_P, _T]):
         with prepared.working():
             compiled = self.stage.compile(compiler_options=compiler_options, **options)
         cache, variant = prepared.cache, prepared.variant
-        compiled_options = CompiledOptions(
-            prepared.registry,
+        hooks = CompiledHooks(
+            prepared.settings,
             prepared.name,
             prepared.signature,
             compiled,
             self._may_raise,
             _errors.jit_id_of(variant),
         )
-        f = compiled_options.make_filter_jit(cache.function, prepared.function_arrays)
-        compiled_options.insert_variant(f, variant.structure, variant.outputs)
+        f = hooks.make_filter_jit(cache.function, prepared.function_arrays)
+        hooks.insert_variant(f, variant.structure, variant.outputs)
         return _core.Compiled(f, CompiledDetails(compiled, prepared))
 
 

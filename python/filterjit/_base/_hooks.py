@@ -6,7 +6,7 @@ exception set, and holds no lock while a hook runs: a hook may run any Python co
 of the same FilterJit. If a hook raises, the call or method that needed it fails with the same
 exception, unless the hook's docstring says otherwise.
 
-`_call._options.CallOptions` and `_aot._compiled_options.CompiledOptions` implement `CallHooks`;
+`_call._hooks.FunctionHooks` and `_aot._compiled_hooks.CompiledHooks` implement `CallHooks`;
 `_jit._options.Options` implements `MethodHooks` too.
 """
 
@@ -26,6 +26,9 @@ class CallHooks(Protocol):
     An exception of a hook other than `prepare`, `became_method` and `translate_error` goes
     through `translate_error`, as all exceptions of a call do.
     """
+
+    settings: Any
+    """How the function is jitted, a `_call._settings.Settings`. The C core does not read it."""
 
     registry: _core.Registry
     """The registry that classifies the arguments. Python code reads it; the C core does not."""

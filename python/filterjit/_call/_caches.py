@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._unwrap import layers
+from .._base._unwrap import unwrap_chain
 
 MAXSIZE = 4096
 """How many variants a cache holds at most, by default: as many as JAX's own cache of compiled
@@ -46,7 +46,7 @@ class FunctionCaches:
 
 def _way_down(fun: Any) -> Iterator[Any]:
     """Yields `fun` and the callables that it wraps, down to a Python function or a leaf."""
-    for inner in layers(fun, "__func__", "__wrapped__", "func"):
+    for inner in unwrap_chain(fun, "__func__", "__wrapped__", "func"):
         yield inner
         if type(inner) is types.FunctionType:
             return
@@ -133,7 +133,7 @@ def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
 
 def names_of(fun: Any) -> tuple[str, str]:
     """Returns the ``__name__`` and ``__qualname__`` of the function below wrappers and partials."""
-    for inner in layers(fun, "__wrapped__", "func"):
+    for inner in unwrap_chain(fun, "__wrapped__", "func"):
         is_partial = hasattr(inner, "func") and hasattr(inner, "keywords")
         if not hasattr(inner, "__wrapped__") and not is_partial:
             break

@@ -5,7 +5,7 @@ arguments. A trace rebuilds these from their Structure, with the arrays themselv
 JAX makes them constants of the program, as it does for a closure. A call passes the other arguments
 only, and is an ordinary call of a FilterJit.
 
-The Cache belongs to the `FrozenOptions` of one call of `freeze`, and is stored nowhere else, so the
+The Cache belongs to the `FrozenHooks` of one call of `freeze`, and is stored nowhere else, so the
 programs are freed with the function. JAX's caches hold the flat function of a variant weakly, and
 nothing else that leads to the arrays.
 
@@ -123,7 +123,7 @@ class Constants:
         self.arrays = tuple(arrays)
         self.name, self.qualname = names_of(f.__wrapped__)
         inner = f._options
-        self.inner = inner.constants if isinstance(inner, FrozenOptions) else None
+        self.inner = inner.constants if isinstance(inner, FrozenHooks) else None
         self.is_comparable = True
 
     def all(self) -> list[Any]:
@@ -206,7 +206,7 @@ class Frozen:
         return f"<frozen {constants.qualname}: {arrays}, {show_bytes(size)}>"
 
 
-class FrozenOptions(Options):
+class FrozenHooks(Options):
     """How a frozen function is jitted: as the function it was made of, with its own programs.
 
     Attributes:
@@ -216,16 +216,9 @@ class FrozenOptions(Options):
     """
 
     def __init__(self, constants: Constants, max_bytes: float | None, first: str | None) -> None:
-        options = constants.f._options
-        assert isinstance(options, Options)
-        super().__init__(
-            options.donate,
-            options.jitkwargs,
-            options.retraces,
-            options.functions,
-            options.maxsize,
-            same_on_all_processes=options.same_on_all_processes,
-        )
+        inner = constants.f._options
+        assert isinstance(inner, Options)
+        super().__init__(inner.settings)
         self.constants = constants
         self.max_bytes = max_bytes
         self.frozen = constants.size()
@@ -242,12 +235,12 @@ class FrozenOptions(Options):
         self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         """Raises ValueError also where the first argument, which is not donated, was given before."""
-        if self._first is None or not self.donate.endswith("-except-first"):
+        if self._first is None or not self.settings.spares_first:
             super().check_given(f, method, args, kwargs)
         elif args or kwargs.keys() - {self._first}:
             raise ValueError(
                 f"an argument of `{method}` would be donated by the first call, and be deleted "
-                f"before the second: this function was jitted with donate={self.donate!r}."
+                f"before the second: this function was jitted with donate={self.settings.donate!r}."
             )
 
     def reduce(self, f: _core.FilterJit, /) -> str | tuple[Any, ...]:
@@ -269,7 +262,9 @@ class FrozenOptions(Options):
             signature = _signature.core_signature(None, self.constants.signature)
             attributes = dict(f.__dict__)
             attributes["__qualname__"] = f"{self.constants.qualname} (frozen)"
-            cache = _core.Cache(self.registry, structure, signature, self, self.maxsize, attributes)
+            cache = _core.Cache(
+                self.registry, structure, signature, self, self.settings.maxsize, attributes
+            )
             recorder.register(cache, self.constants.name, function_of(self.constants.f.__wrapped__))
             self._cache = weakref.ref(cache)
         return cache, tuple(arrays)
@@ -312,7 +307,7 @@ class FrozenOptions(Options):
         """Donates what the function does, and never the arrays that were given to `freeze`."""
         own = variant.function.num_leaves
         total = own + variant.structure.num_leaves
-        if self._first is None or not self.donate.endswith("-except-first"):
+        if self._first is None or not self.settings.spares_first:
             return tuple(i for i in super()._donated(variant, signature) if i >= own)
         excepted = range(0)
         if self._first in signature.names:  # the call gave it again
@@ -333,7 +328,7 @@ def freeze(
             f"`freeze(..., max_bytes=...)` must be None or a number of at least 0, not "
             f"{max_bytes!r}."
         )
-    if options.shardings is not None:
+    if options.settings.shardings is not None:
         raise ValueError(
             "`freeze` takes no function with in_shardings, out_shardings or mesh. Place the "
             "arguments with `filterjit.place`, and freeze a function without these options."
@@ -341,10 +336,10 @@ def freeze(
     whole = f._given_signature or inspect.signature(f.__wrapped__)
     whole.bind_partial(*args, **kwargs)  # raises TypeError
     options.check_given(f, "freeze", args, kwargs)
-    if options.donate != "none" and f._parts()[1] and not isinstance(options, FrozenOptions):
+    if options.settings.donate != "none" and f._parts()[1] and not isinstance(options, FrozenHooks):
         raise ValueError(
             f"the arrays in the function itself would be donated by the first call of what `freeze` "
-            f"returns: this function was jitted with donate={options.donate!r}."
+            f"returns: this function was jitted with donate={options.settings.donate!r}."
         )
     given = _Given.to(f, args, kwargs)
     try:
@@ -373,14 +368,14 @@ def freeze(
     frozen = Constants(f, signature, structure, paths, constants)
     again = _core.flatten(registry, frozen.given(frozen.with_kept(kept)))[1]
     frozen.is_comparable = again == structure
-    frozen_options = FrozenOptions(frozen, max_bytes, _first_given(f, args, kwargs))
+    frozen_options = FrozenHooks(frozen, max_bytes, _first_given(f, args, kwargs))
     return _core.FilterJit(Frozen(frozen, kept), frozen_options, signature, dict(f.__dict__))
 
 
 def _freeze_again(
     f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: float | None
 ) -> _core.FilterJit:
-    """Returns the function for which `FrozenOptions.reduce` returned these arguments."""
+    """Returns the function for which `FrozenHooks.reduce` returned these arguments."""
     return freeze(f, args, kwargs, math.inf if max_bytes is None else max_bytes)
 
 
@@ -407,7 +402,7 @@ def _first_given(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, An
     """
     signature = f._parts()[0].signature
     options = f._options
-    if isinstance(options, FrozenOptions) and options._first is not None:
+    if isinstance(options, FrozenHooks) and options._first is not None:
         return options._first
     if args:
         return ""

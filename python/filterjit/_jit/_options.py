@@ -11,18 +11,18 @@ from .. import _core
 from .._aot import _stages, _warm_up
 from .._base import _jax_compat
 from .._base._hooks import MethodHooks
-from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, function_of
-from .._call._options import CallOptions
-from .._call._shardings import Shardings
+from .._call._caches import CACHES_ATTRIBUTE, function_of
+from .._call._hooks import FunctionHooks
+from .._call._settings import Settings
 from .._call._signature import inspect_signature
-from .._observe import _causes, _explain, _functions, _report, _report_output, _retraces
+from .._observe import _causes, _explain, _functions, _report, _report_output
 
 _jax_compat.hide_from_tracebacks(__file__)
 
 DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
 
 
-class Options(CallOptions, MethodHooks):
+class Options(FunctionHooks, MethodHooks):
     """How a function is jitted, and the hooks of its calls and methods.
 
     The C core forwards the methods of a FilterJit `f` to the methods below; see `MethodHooks`.
@@ -38,17 +38,17 @@ class Options(CallOptions, MethodHooks):
         self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         """Raises ValueError if `f` donates one of the arguments that were given to a method."""
-        if self.donate == "none":
+        if self.settings.donate == "none":
             return
         given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
-        if self.donate.endswith("-except-first"):
+        if self.settings.spares_first:
             signature = f._parts()[0].signature
             first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
             given = given[1:] if args else [x for x in given if x not in first]
         if given:
             raise ValueError(
                 f"{given[0]} of `{method}` would be donated by the first call, and be deleted "
-                f"before the second: this function was jitted with donate={self.donate!r}."
+                f"before the second: this function was jitted with donate={self.settings.donate!r}."
             )
 
     def freeze(
@@ -81,9 +81,9 @@ class Options(CallOptions, MethodHooks):
     def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
         def wanted(variant: _core.Variant, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
             signature = f._parts()[0].signature
-            if self.shardings is None:
+            if self.settings.shardings is None:
                 return (None,) * len(arrays)
-            return self.shardings.specs_of_inputs(variant, signature, arrays)
+            return self.settings.shardings.specs_of_inputs(variant, signature, arrays)
 
         return _explain.explain(f, function_of(f.__wrapped__), args, kwargs, wanted)
 
@@ -108,60 +108,24 @@ class Options(CallOptions, MethodHooks):
             found = getattr(found, name, None)
         if found is f:
             return f.__qualname__  # type: ignore[no-any-return]
-        options = {"donate": self.donate, "functions": self.functions, "maxsize": self.maxsize}
-        if (given := self.shardings) is not None:
-            options["shardings"] = (given.inputs, given.outputs, given.mesh)
-        options["same_on_all_processes"] = self.same_on_all_processes
-        return _rebuild, (f.__wrapped__, self.jitkwargs, options | vars(self.retraces))
+        return _rebuild, (f.__wrapped__, self.settings)
 
 
-_DEFAULT_OPTIONS = {donate: Options(donate, {}) for donate in DONATE}
-"""The options of functions that are given no other option than `donate`; they share one object."""
+_DEFAULT_OPTIONS = {Settings(donate): Options(Settings(donate)) for donate in DONATE}
+"""The options of functions that are given nothing else than `donate`; they share one object."""
 
 
 def make_filter_jit(
-    fun: Any,
-    donate: str,
-    jitkwargs: Mapping[str, Any],
-    signature: inspect.Signature | None,
-    retraces: _retraces.RetraceOptions | None = None,
-    functions: str = "identity",
-    maxsize: int = MAXSIZE,
-    shardings: Shardings | None = None,
-    same_on_all_processes: bool | None = None,
+    fun: Any, settings: Settings, signature: inspect.Signature | None
 ) -> _core.FilterJit:
-    """Returns a FilterJit of checked options; `signature` is the result of `inspect_signature`."""
-    given = retraces, functions, maxsize, shardings, same_on_all_processes
-    if not jitkwargs and given == (None, "identity", MAXSIZE, None, None):
-        options = _DEFAULT_OPTIONS[donate]
-    else:
-        options = Options(donate, jitkwargs, *given)
-    return _core.FilterJit(fun, options, signature, attributes(fun))
+    """Returns a FilterJit; `signature` is the result of `inspect_signature`."""
+    options = None if settings.jitkwargs else _DEFAULT_OPTIONS.get(settings)
+    return _core.FilterJit(fun, options or Options(settings), signature, attributes(fun))
 
 
-def make_retrace_options(
-    on_retrace: _retraces.OnRetrace, max_traces: int | None
-) -> _retraces.RetraceOptions | None:
-    """Returns None if nothing is to be done when a function is traced again."""
-    if on_retrace is None and max_traces is None:
-        return None
-    return _retraces.RetraceOptions(on_retrace, max_traces)
-
-
-def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _core.FilterJit:
+def _rebuild(fun: Any, settings: Settings) -> _core.FilterJit:
     """Returns the FilterJit for which `Options.reduce` returned these arguments."""
-    retraces = make_retrace_options(options["on_retrace"], options["max_traces"])
-    return make_filter_jit(
-        fun,
-        options["donate"],
-        jitkwargs,
-        inspect_signature(fun),
-        retraces,
-        options["functions"],
-        options["maxsize"],
-        Shardings(*options["shardings"]) if "shardings" in options else None,
-        options.get("same_on_all_processes"),
-    )
+    return make_filter_jit(fun, settings, inspect_signature(fun))
 
 
 def attributes(fun: Any) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _name_of(cache: _core.Cache) -> str:
 
 def _was_traced(cache: _core.Cache) -> bool:
     """Whether a trace of the function came to its end, before the one that may be under way."""
-    return cache.record.spent.traces > 0
+    return cache.record.cost.traces > 0
 
 
 def _explain_first_trace(cache: _core.Cache, fun: Any) -> Cause:
@@ -141,7 +141,9 @@ def _explain_first_trace(cache: _core.Cache, fun: Any) -> Cause:
         remedy = (
             "Use the same options: functions jitted with different options do not share programs."
         )
-        return Cause("options", "", str(others[0].options), str(cache.options), remedy)
+        return Cause(
+            "options", "", str(others[0].options.settings), str(cache.options.settings), remedy
+        )
     if others:
         remedy = (
             f"Apply `filter_jit` once, outside the loop: the function of {source_of(fun)} is defined "

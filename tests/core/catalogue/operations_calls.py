@@ -179,7 +179,7 @@ def large() -> Any:
 
 
 @operation
-def hit_that_learns_a_memo() -> Operation:
+def hit_that_learns_a_record() -> Operation:
     kept = Kept()
     model = large()
     kept.f(model)
@@ -188,7 +188,7 @@ def hit_that_learns_a_memo() -> Operation:
 
 
 @operation
-def hit_with_a_memo() -> Operation:
+def hit_with_a_record() -> Operation:
     kept = Kept()
     model = large()
     for _ in range(5):
@@ -197,7 +197,7 @@ def hit_with_a_memo() -> Operation:
 
 
 @operation
-def hit_after_a_memo_was_wrong() -> Operation:
+def hit_after_a_record_was_wrong() -> Operation:
     kept = Kept()
     model = large()
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""`CallOptions`: what the C core asks for on the path of a call, above all on a miss.
+"""`FunctionHooks`: what the C core asks for on the path of a call, above all on a miss.
 
 A miss creates a variant: a ``jax.jit`` of a flat function, which takes the arrays of the arguments
 and returns those of the result. The static values (all that is not an array) belong to the
@@ -6,23 +6,23 @@ variant.
 """
 
 import contextlib
-import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from .. import _core
 from .._base import _errors, _jax_compat
 from .._base._hooks import CallHooks
-from .._observe import _explain, _program, _records, _retraces
+from .._observe import _explain, _program, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _direct, _processes, _running, _signature
 from ._caches import MAXSIZE, caches_of, function_of, names_of
-from ._shardings import Entry, ShardedCall, Shardings
+from ._flat_function import FlatFunction
+from ._settings import Settings
+from ._sharded_call import ShardedCall
 
 _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
@@ -48,62 +48,23 @@ def _tracing_for(
     return contextlib.nullcontext
 
 
-class CallOptions(_running.RunningHooks, CallHooks):
-    """How a function is jitted, and the hooks of its calls; see `CallHooks`.
+class FunctionHooks(_running.RunningHooks, CallHooks):
+    """The hooks of a jitted function; see `CallHooks`.
 
     Attributes:
-        donate, functions, maxsize: as in `filter_jit`.
-        jitkwargs: passed on to ``jax.jit``.
-        retraces: what to do when the function is traced again.
+        settings: how the function is jitted.
         registry: classifies the arguments. The function itself is always classified by
             ``_registry.registry``.
-        shardings: the options for shardings, or None.
-        same_on_all_processes: whether to compare each new trace with other processes; None where
-            it has `shardings`.
-        quiet: whether to silence JAX's warning about donated buffers that it could not use.
+        tracing: returns the context manager around each trace of a variant.
     """
 
-    def __init__(
-        self,
-        donate: str,
-        jitkwargs: Mapping[str, Any],
-        retraces: _retraces.RetraceOptions | None = None,
-        functions: str = "identity",
-        maxsize: int = MAXSIZE,
-        shardings: Shardings | None = None,
-        same_on_all_processes: bool | None = None,
-    ) -> None:
-        self.donate = donate
-        self.maxsize = maxsize
-        self.functions = functions
-        self.retraces = retraces or _retraces.RetraceOptions()
-        self.jitkwargs = dict(jitkwargs)
-        self.shardings = shardings
-        self.same_on_all_processes = same_on_all_processes
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self._sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = (
             weakref.WeakKeyDictionary()
         )
-        self.registry = registry_for(functions)
-        self._tracing = _tracing_for(functions)
-        self.quiet = donate in ("all", "all-except-first")
-        if jitkwargs:
-            jax.jit(lambda: None, **jitkwargs)  # raises now if it does not know one of them
-
-    def __str__(self) -> str:
-        functions = None if self.functions == "identity" else self.functions
-        maxsize = None if self.maxsize == MAXSIZE else self.maxsize
-        given = {"donate": self.donate, "functions": functions, "maxsize": maxsize}
-        given |= {**vars(self.retraces), **self.jitkwargs}
-        shown = [f"{name}={value!r}" for name, value in given.items() if value is not None]
-        return ", ".join(shown + [repr(self.shardings)] * (self.shardings is not None))
-
-    def _key(self, structure: _core.Structure) -> Any:
-        """Returns the key of a cache among those of one function."""
-        jitkwargs = tuple(sorted(self.jitkwargs.items()))
-        return (
-            structure, self.donate, self.functions, self.retraces, self.maxsize, jitkwargs,
-            self.shardings, self.same_on_all_processes,
-        )  # fmt: skip
+        self.registry = registry_for(settings.functions)
+        self.tracing = _tracing_for(settings.functions)
 
     frozen: tuple[int, int] = (0, 0)
     """The number of arrays that `freeze` made constants, and their size in bytes."""
@@ -130,17 +91,17 @@ class CallOptions(_running.RunningHooks, CallHooks):
         # Two wrappers of one function can differ in their parameters, as its `__signature__`, its
         # defaults or its code may have been set in between.
         parameters = _signature.parameters_of(fun, f._given_signature)
-        key = self._key(structure), parameters
+        key = type(self), structure, self.settings, parameters
         try:
             cache = None if caches is None else caches.get(key)
         except TypeError:  # one of the jitkwargs is not hashable: the cache is not shared
             caches = cache = None
         if cache is None:
             signature = _core.Signature(*parameters)
-            if self.shardings is not None:
-                self.shardings.check_names(signature)
+            if self.settings.shardings is not None:
+                self.settings.shardings.check_names(signature)
             cache = _core.Cache(
-                self.registry, structure, signature, self, self.maxsize, dict(f.__dict__)
+                self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
             recorder.register(cache, names_of(fun)[0], fun)
             _explain.register(function_of(fun), cache)
@@ -165,90 +126,29 @@ class CallOptions(_running.RunningHooks, CallHooks):
         type.__setattr__(owner, "__getattribute__", _core.Getattribute(owner, original))
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
-        """Returns ``jax.jit`` of a flat function, from arrays to an Output.
-
-        The flat function holds the variant and the cache weakly: JAX's caches may hold the flat
-        function, and must not keep the user's objects alive.
-        """
-        cache, _ = f._parts()
-        signature = cache.signature
-        name, qualname = names_of(f.__wrapped__)
-        variant_ref = weakref.ref(variant)
-        jit_id = os.urandom(16)
-        record = cache.record
-        registry = self.registry
-        cache_ref = weakref.ref(cache)
-
-        def trace(arrays: tuple[Any, ...], entry: Entry | None) -> _core.Output:
-            __tracebackhide__ = True
-            __equinox_jit_id__ = jit_id  # noqa: F841 (eqx.error_if looks for it in the frames)
-            variant = variant_ref()
-            assert variant is not None
-            if entry is not None:
-                entry.before_trace(arrays)
-            self._compare_processes(
-                qualname, variant, arrays, () if entry is None else entry.inputs
-            )
-            # Whether the new program can raise is known only after its first run.
-            self.before_raising_call(variant)
-            if self.quiet:
-                _running.ignore_donation(variant)
-            with (
-                _records.tracing(variant, arrays) as traced,
-                recorder.tracing(record, variant),
-                self._tracing(variant),
-            ):
-                traced.wanted = () if entry is None else entry.inputs
-                fun, arguments = variant.arguments(arrays)
-                cache = cache_ref()
-                if cache is not None:
-                    self.retraces.before_trace(cache, function_of(fun), variant, traced)
-                out = _signature.call_with_arguments(fun, signature, arguments, registry)
-                output = variant.finish(out, lambda: jnp.array(0))
-                if entry is not None:
-                    entry.after_trace(out, output, arrays)
-                return output
-
-        def make_flat(entry: Entry | None) -> Callable[..., _core.Output]:
-            def flat(*arrays: Any) -> _core.Output:
-                __tracebackhide__ = True
-                _direct.before_trace()
-                return trace(arrays, entry)
-
-            flat.__name__, flat.__qualname__ = name, qualname
-            flat.__dict__["jit_id"] = jit_id
-            return flat
-
+        """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
+        signature = f._parts()[0].signature
+        flat = FlatFunction(self, f, variant)
         donated = self._donated(variant, signature)
-        call: Callable[..., _core.Output]
-        if self.shardings is None:
-            jitted = jax.jit(make_flat(None), donate_argnums=donated, **self.jitkwargs)
-            call = _direct.wrap(jitted)
-        else:
-            warns = self.donate.startswith("warn")
-            call = self._sharded[variant] = ShardedCall(
-                self.shardings,
-                variant,
-                signature,
-                donated,
-                warns,
-                self.jitkwargs,
-                make_flat,
-                jit_id,
-                qualname,
-            )
+        settings = self.settings
+        if settings.shardings is None:
+            jitted = jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
+            direct: Callable[..., _core.Output] = _direct.wrap(jitted)
+            return direct
+        call = ShardedCall(variant, signature, donated, settings, flat)
+        self._sharded[variant] = call
         return call
 
-    def _compare_processes(
+    def compare_processes(
         self, name: str, variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any]
     ) -> None:
         """Compares a program that is about to be traced with those of other processes."""
-        compares = self.same_on_all_processes
-        if (self.shardings is None if compares is None else not compares) or (
+        compares = self.settings.same_on_all_processes
+        if (self.settings.shardings is None if compares is None else not compares) or (
             jax.process_count() == 1
         ):
             return
-        given = None if self.shardings is None else self.shardings.mesh
+        given = None if self.settings.shardings is None else self.settings.shardings.mesh
         mesh = given or _jax_compat.concrete_mesh()
         processes = _processes.participants(mesh, specs)
         if compares and not processes:
@@ -273,9 +173,11 @@ class CallOptions(_running.RunningHooks, CallHooks):
         itself come first."""
         own = variant.function.num_leaves
         total = own + variant.structure.num_leaves
-        if self.donate == "none":
+        if self.settings.donate == "none":
             return ()
-        if self.donate in ("all", "warn") or not (signature.positional or signature.varargs == 0):
+        if self.settings.donate in ("all", "warn") or not (
+            signature.positional or signature.varargs == 0
+        ):
             return tuple(range(total))
         path = (0,) if signature.positional else (0, 0)
         try:

@@ -1,31 +1,25 @@
 """How a function of `filterjit.nnx.jit` is jitted, and the hooks of its calls."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from .. import _core
 from .._call import _signature
+from .._call._settings import Settings
 from .._jit._options import Options
-from .._observe._retraces import RetraceOptions
 from ._registry import registry
 from ._trace import Donation
 
 
-class NNXOptions(Options):
+class NNXHooks(Options):
     """The hooks of the FilterJit in an `NNXJit`.
 
     Errors are raised as they are, and no
     call waits for the device, as in ``nnx.jit``.
     """
 
-    def __init__(
-        self,
-        donation: Donation,
-        jitkwargs: Mapping[str, Any],
-        retraces: RetraceOptions | None,
-        maxsize: int,
-    ) -> None:
-        super().__init__("none", jitkwargs, retraces, maxsize=maxsize)
+    def __init__(self, donation: Donation, settings: Settings) -> None:
+        super().__init__(settings)
         self.donation = donation
         self.registry = registry
 

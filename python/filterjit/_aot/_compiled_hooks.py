@@ -11,6 +11,8 @@ from .._base import _errors, _jax_compat
 from .._base._errors import MismatchError
 from .._base._hooks import CallHooks
 from .._call import _direct, _running, _signature
+from .._call._hooks import registry_for
+from .._call._settings import Settings
 from .._observe import _causes, _compare
 from .._observe._causes import Cause
 from .._observe._records import Aval
@@ -29,14 +31,14 @@ def mismatch(name: str, done: str, causes: Sequence[Cause], remedy: str) -> Mism
     return MismatchError("\n".join([*lines, remedy]))
 
 
-class CompiledOptions(_running.RunningHooks, CallHooks):
+class CompiledHooks(_running.RunningHooks, CallHooks):
     """The hooks of a compiled function, which raise where a call would need another variant.
 
     A compiled function is a FilterJit whose Cache holds one variant, so calling it takes the same
     path as any call of a jitted function (csrc/call/compiled.c).
 
     Arguments:
-        registry: classifies the arguments.
+        settings: how the function is jitted; of a loaded one, what is known of it.
         name: of the function, for messages.
         signature: of the function.
         stage: the ``jax.stages.Compiled``.
@@ -46,14 +48,15 @@ class CompiledOptions(_running.RunningHooks, CallHooks):
 
     def __init__(
         self,
-        registry: _core.Registry,
+        settings: Settings,
         name: str,
         signature: inspect.Signature,
         stage: Any,
         may_raise: bool = False,
         jit_id: bytes = b"",
     ) -> None:
-        self.registry = registry
+        self.settings = settings
+        self.registry = registry_for(settings.functions)
         self.name = name
         self.signature = signature
         self.stage = stage
