@@ -1,5 +1,6 @@
 """``python -m filterjit run``: the program behaves as without it, as far as can be seen from outside."""
 
+import itertools
 import os
 import py_compile
 import re
@@ -371,8 +372,14 @@ sys.exit(2)""",
 }
 
 
-@pytest.mark.parametrize("how", ["script", "module", "stdin"])
-@pytest.mark.parametrize("name", ENDS)
+# Those that have a line or a name of the program in what they print.
+NAMED = ("exception", "excepthook", "input", "main", "annotations", "order", "warning")
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [*((name, "script") for name in ENDS), *itertools.product(NAMED, ("module", "stdin"))],
+)
 def test_how_the_program_ends(name: str, how: str, tmp_path: Path) -> None:
     source = f"import atexit, os, sys, threading, traceback\nENDS = 1\n{ENDS[name]}\n"
     (tmp_path / "ends.py").write_text(source)
