@@ -1,19 +1,18 @@
 /* The keys of the children of each kind of node.
  *
- * Python code can run in the `_fields` of a named tuple.
+ * Nothing in this file runs Python code.
  */
 #include "structure/children.h"
 
-/* (P) The name of a field of a named tuple; a new reference, or NULL with an error. */
+/* The keys that the kind of a node has for its children, borrowed; NULL if it has none. */
 static PyObject *
-namedtuple_key(PyTypeObject *type, uint32_t number)
+keys_of(const FjNode *node)
 {
-    PyObject *fields = PyObject_GetAttrString((PyObject *)type, "_fields");
-    PyObject *field = fields == NULL ? NULL : PySequence_GetItem(fields, number);
-    PyObject *name = field == NULL ? NULL : PyObject_Str(field);
-    Py_XDECREF(fields);
-    Py_XDECREF(field);
-    return name;
+    if (!fj_node_has_kind(node)) {
+        return NULL;
+    }
+    const FjNodeKind *kind = fj_node_kind(node);
+    return kind->keys != NULL ? kind->keys : kind->names;
 }
 
 PyObject *
@@ -32,17 +31,13 @@ fj_children_key(const FjChildren *c)
         return PyTuple_Pack(1, PyTuple_GET_ITEM(node->aux, number));
     case FJ_ARGUMENTS:
         return Py_NewRef(PyTuple_GET_ITEM(node->aux, number));
-    case FJ_MODULE:
-    case FJ_OBJECT: {
-        const FjNodeKind *kind = fj_node_kind(node);
-        PyObject *keys = kind->keys != NULL ? kind->keys : kind->names;
-        return Py_NewRef(PyTuple_GET_ITEM(keys, number));
-    }
-    case FJ_NAMEDTUPLE:
-        return namedtuple_key(c->structure->info[c->parent].type, number);
     case FJ_CUSTOM:
         return Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node->aux, 2), number));
-    default:
-        return Py_BuildValue("(n)", (Py_ssize_t)number);
+    default: {
+        PyObject *keys = keys_of(node);
+        return keys != NULL && number < (size_t)PyTuple_GET_SIZE(keys)
+                   ? Py_NewRef(PyTuple_GET_ITEM(keys, number))
+                   : Py_BuildValue("(n)", (Py_ssize_t)number);
+    }
     }
 }

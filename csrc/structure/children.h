@@ -5,7 +5,7 @@
  *         ... structure->nodes[c.at], fj_children_key(&c) ...
  *     }
  *
- * Functions marked (P) may run Python code.
+ * Nothing in this file runs Python code.
  */
 #ifndef FJ_CHILDREN_H
 #define FJ_CHILDREN_H
@@ -51,7 +51,7 @@ fj_children_next(FjChildren *c)
     }
 }
 
-/* (P) The key of the child: a str for a name (a parameter or a field), (key,) for an item,
+/* The key of the child: a str for a name (a parameter or a field), (key,) for an item,
  * None where a path leaves the step out, as from an object to its held dict.  A new reference,
  * or NULL with an error. */
 PyObject *fj_children_key(const FjChildren *c);

@@ -273,6 +273,22 @@ read_object(FjNodeKind *kind, PyObject *answer)
     return 0;
 }
 
+/* Reads the details of a named tuple: (fill directly, names), which may be left out.  0, or -1
+ * with an error. */
+static int
+read_namedtuple(FjNodeKind *kind, PyObject *answer)
+{
+    PyObject *key, *names = NULL;
+    if (!PyArg_ParseTuple(
+            answer,
+            "s|OpO!;a named tuple is (name, key, whether it is filled directly, names)",
+            &(const char *){NULL}, &key, &kind->fill_directly, &PyTuple_Type, &names)) {
+        return -1;
+    }
+    kind->names = names == NULL ? NULL : join_names(&names, 1);
+    return names != NULL && kind->names == NULL ? -1 : 0;
+}
+
 /* Reads what classify() says of the type's values: a key or None, or (key, immutable), or
  * (key, immutable, contents), which are None, names or True.  0, or -1 with an error. */
 static int
@@ -341,8 +357,7 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
     case FJ_OBJECT:
         return read_object(kind, answer);
     case FJ_NAMEDTUPLE:
-        kind->fill_directly = detail == NULL ? 0 : PyObject_IsTrue(detail);
-        return kind->fill_directly < 0 ? -1 : 0;
+        return read_namedtuple(kind, answer);
     case FJ_CUSTOM:
         kind->flatten = detail == Py_None ? NULL : Py_XNewRef(detail);
         kind->is_itself =

@@ -77,7 +77,8 @@ struct FjNodeKind {
     /* FJ_NAMEDTUPLE: instances are built by filling in a tuple, without calling the class. */
     int fill_directly;
 
-    /* FJ_MODULE, FJ_OBJECT: the interned names of the dynamic fields, then of the static
+    /* FJ_NAMEDTUPLE: the interned names of the items, or NULL if they have none.
+     * FJ_MODULE, FJ_OBJECT: the interned names of the dynamic fields, then of the static
      * fields, then of the attributes that an instance may have besides (a Module that is a
      * wrapper) or is given when it is built (an object); and the number of each. */
     PyObject *names;

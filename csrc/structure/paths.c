@@ -1,7 +1,7 @@
 /* Paths to the nodes and leaves of a Structure.
  *
- * Python code can run in the __str__ and __repr__ of the keys of dicts and of custom nodes,
- * and in the `_fields` of a named tuple.  It cannot change the Structure.
+ * Python code can run in the __str__ and __repr__ of the keys of dicts and of custom nodes. It
+ * cannot change the Structure.
  */
 #include "structure/paths.h"
 

@@ -426,7 +426,7 @@ PyDoc_STRVAR(
     "                without arguments, which is called once a tree\n"
     "    described   describe: a function that returns (dynamic, static, keys) for an\n"
     "                instance, or None if it is flattened by its registered functions\n"
-    "    namedtuple  whether it is filled directly\n"
+    "    namedtuple  whether it is filled directly; the names of its items\n"
     "    custom      the function (object) -> (children, aux data) that the type is\n"
     "                registered with, or None: flatten_one_level is called; whether it\n"
     "                returns no children and the object itself\n"

@@ -58,12 +58,12 @@ FjNodeKind *fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type);
 PyObject *fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
                               PyObject **aux);
 
-/* Whether an exact type is in one of the Registry's tuples, which may be NULL. */
+/* Whether the policy traces leaves of this exact type, which are static by their kind. */
 static inline int
-fj_registry_lists(PyObject *types, const PyTypeObject *type)
+fj_registry_traces(const FjRegistry *registry, const PyTypeObject *type)
 {
-    for (Py_ssize_t i = 0; types != NULL && i < PyTuple_GET_SIZE(types); i++) {
-        if (PyTuple_GET_ITEM(types, i) == (const PyObject *)type) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(registry->traced); i++) {
+        if (PyTuple_GET_ITEM(registry->traced, i) == (const PyObject *)type) {
             return 1;
         }
     }
@@ -74,8 +74,8 @@ fj_registry_lists(PyObject *types, const PyTypeObject *type)
 static inline FjKindCode
 fj_registry_code(const FjRegistry *registry, const FjNodeKind *kind)
 {
-    return FJ_UNLIKELY(kind->code == FJ_STATIC &&
-                       fj_registry_lists(registry->traced, kind->type))
+    return FJ_UNLIKELY(registry->traced != NULL) && kind->code == FJ_STATIC &&
+                   fj_registry_traces(registry, kind->type)
                ? FJ_ARRAY
                : kind->code;
 }

@@ -1,7 +1,7 @@
 /* The repr is written in one pass over the nodes.
  *
- * Python code can run in the reprs of keys and static values, in the `__name__` of classes and
- * in the `_fields` of named tuples.  It cannot change the Structure.
+ * Python code can run in the reprs of keys and static values, and in the `__name__` of
+ * classes. It cannot change the Structure.
  */
 #include "structure/repr.h"
 
@@ -51,18 +51,7 @@ put_leaf(Repr *r)
 static int
 shows_keys(const FjNode *node)
 {
-    switch (node->code) {
-    case FJ_MODULE:
-    case FJ_OBJECT:
-    case FJ_NAMEDTUPLE:
-    case FJ_ARGUMENTS:
-    case FJ_DICT:
-    case FJ_ORDERED_DICT:
-    case FJ_DEFAULT_DICT:
-        return 1;
-    default:
-        return 0;
-    }
+    return node->code != FJ_TUPLE && node->code != FJ_LIST && node->code != FJ_CUSTOM;
 }
 
 /* Writes `name=` or `key: `; nothing where a path leaves the step out. */

@@ -319,9 +319,14 @@ equal_values(const FjStructure *a, const FjNode *x, const FjStructure *b, const 
     if (value == NULL) {
         return 1;
     }
-    if (a->hashed && b->hashed &&
-        fj_structure_info(a, x)->hash != fj_structure_info(b, y)->hash) {
-        return 0;
+    if (a->hashed && b->hashed) {
+        if (fj_structure_info(a, x)->hash != fj_structure_info(b, y)->hash) {
+            return 0;
+        }
+        if (cached_copy(a, x) == NULL && cached_copy(b, y) == NULL) {
+            return is_still_static(a, x,
+                                   fj_static_equal(a->registry, fj_structure_value(x), value));
+        }
     }
     PyObject *frozen = frozen_value(b, y);
     int same = frozen == NULL ? -1 : has_frozen(a, x, value, frozen);

@@ -224,6 +224,13 @@ typedef struct {
     uint8_t takings;      /* how often the contents have been taken */
 } FjNodeInfo;
 
+/* Whether the aux of a node is its NodeKind. */
+static inline int
+fj_node_has_kind(const FjNode *node)
+{
+    return node->code >= FJ_NAMEDTUPLE && node->code <= FJ_OBJECT;
+}
+
 /* The kind of a NAMEDTUPLE, MODULE or OBJECT node; borrowed. */
 static inline FjNodeKind *
 fj_node_kind(const FjNode *node)

@@ -5,9 +5,8 @@
  * from the key between them.  So each key is looked at once for all leaves below it, the keys
  * below a node with an empty set are not looked at, and nothing is stored between calls.
  *
- * Python code can run in `matches` of a glob, in the __str__ of a dict's keys, in the
- * `_fields` of a named tuple, and in the repr of a key or a component in an error message. The
- * Structure cannot change meanwhile.
+ * Python code can run in `matches` of a glob, in the __str__ of a dict's keys, and in the repr
+ * of a key or a component in an error message. The Structure cannot change meanwhile.
  */
 #include "tree/pattern.h"
 

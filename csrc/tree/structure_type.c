@@ -256,14 +256,14 @@ done:
 static PyObject *
 node_detail(FjStructure *self, const FjNode *node)
 {
+    if (fj_node_has_kind(node) && fj_node_kind(node)->names != NULL) {
+        return PyTuple_GetSlice(fj_node_kind(node)->names, 0, node->arity);
+    }
     switch (node->code) {
     case FJ_REF:
         return fj_path_text_of_ref(self, node);
     case FJ_ARGUMENTS:
         return Py_NewRef(node->aux);
-    case FJ_MODULE:
-    case FJ_OBJECT:
-        return PyTuple_GetSlice(fj_node_kind(node)->names, 0, node->arity);
     default: {
         PyObject *value = fj_structure_value(node);
         return Py_NewRef(value == NULL ? Py_None : value);
@@ -466,7 +466,8 @@ PyDoc_STRVAR(
     "\n"
     "Each node comes before its children. The type may be None. The detail is the\n"
     "value of a static; the keys of a dict; the aux data of a custom node; the names of\n"
-    "the children of a Module, an object or a call; the path of a ref's object, as\n"
+    "the children of a named tuple, a Module, an object or a call; the path of a ref's "
+    "object, as\n"
     "text; else None. The key is that of the step from the parent: a str for a name,\n"
     "(key,) for an item, None at the root and where a path leaves the step out.");
 

@@ -23,6 +23,7 @@ typedef struct {
     FjLeafBuf *arrays;
     int every_leaf; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
+    int may_stop;      /* there is an `is_leaf` or a `prefix` */
     PyObject *is_leaf; /* borrowed, or NULL */
     FjPrefix *prefix;  /* for fj_flatten_up_to, or NULL: only its leaves are leaves.  The nodes
                         * of the Structure are those of containers, without their children */
@@ -82,9 +83,6 @@ add_mutable_static(Walk *w, PyObject *object, int flag)
 static int
 add_static(Walk *w, PyObject *object, int flag)
 {
-    if (FJ_UNLIKELY(w->prefix != NULL)) {
-        return fj_prefix_pass_static(w->prefix, object);
-    }
     if (FJ_UNLIKELY(flag == FJ_NODE_PER_INSTANCE ||
                     !fj_static_is_inert(registry_of(w), object))) {
         return add_mutable_static(w, object, flag);
@@ -95,6 +93,14 @@ add_static(Walk *w, PyObject *object, int flag)
     }
     node->flags = (uint16_t)(flag | FJ_NODE_INERT);
     return 0;
+}
+
+/* Adds the value of a static field. */
+static int
+add_field(Walk *w, PyObject *value)
+{
+    return FJ_UNLIKELY(w->prefix != NULL) ? fj_prefix_pass_static(w->prefix, value)
+                                          : add_static(w, value, FJ_NODE_FIELD);
 }
 
 /* Appends a node whose children are walked next; fj_structure_close ends it.  Its index, or -1
@@ -310,7 +316,7 @@ walk_dict_values(Walk *w, PyObject *dict, PyObject *keys, int is_static)
             return -1;
         }
         Py_INCREF(value);
-        int result = is_static ? add_static(w, value, FJ_NODE_FIELD) : walk(w, value);
+        int result = is_static ? add_field(w, value) : walk(w, value);
         Py_DECREF(value);
         if (result < 0) {
             return -1;
@@ -348,7 +354,7 @@ walk_dict(Walk *w, FjKindCode code, PyObject *dict, int is_static)
     }
     if (has_factory) {
         factory = PyObject_GetAttrString(dict, "default_factory");
-        if (factory == NULL || add_static(w, factory, FJ_NODE_FIELD) < 0) {
+        if (factory == NULL || add_field(w, factory) < 0) {
             goto done;
         }
     }
@@ -368,7 +374,7 @@ walk_field(Walk *w, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
 {
     return value == NULL       ? add_nothing(w, FJ_MISSING)
            : i < kind->dynamic ? walk(w, value)
-                               : add_static(w, value, FJ_NODE_FIELD);
+                               : add_field(w, value);
 }
 
 static int
@@ -644,20 +650,28 @@ walk_container(Walk *w, PyObject *object, FjNodeKind *kind)
     }
 }
 
+/* Adds an object that `is_leaf` or the prefix takes for a leaf.  1, 0 if it is none, or -1
+ * with an error. */
+static FJ_NOINLINE int
+stop_at_leaf(Walk *w, PyObject *object)
+{
+    int is_leaf = w->prefix != NULL ? fj_prefix_meet(w->prefix, object)
+                                    : fj_take_truth(PyObject_CallOneArg(w->is_leaf, object));
+    if (is_leaf <= 0) {
+        return is_leaf;
+    }
+    int result = w->prefix != NULL ? fj_leafbuf_push(w->arrays, object) : add_array(w, object);
+    return result < 0 ? -1 : 1;
+}
+
 /* The caller holds `object`. */
 static int
 walk(Walk *w, PyObject *object)
 {
-    if (FJ_UNLIKELY(w->prefix != NULL)) {
-        int is_leaf = fj_prefix_meet(w->prefix, object);
-        if (is_leaf != 0) {
-            return is_leaf < 0 ? -1 : fj_leafbuf_push(w->arrays, object);
-        }
-    }
-    if (w->is_leaf != NULL) {
-        int is_leaf = fj_take_truth(PyObject_CallOneArg(w->is_leaf, object));
-        if (is_leaf != 0) {
-            return is_leaf < 0 ? -1 : add_array(w, object);
+    if (FJ_UNLIKELY(w->may_stop)) {
+        int stopped = stop_at_leaf(w, object);
+        if (stopped != 0) {
+            return stopped < 0 ? -1 : 0;
         }
     }
     /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
@@ -732,6 +746,7 @@ fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int n
               .arrays = leaves,
               .every_leaf = 1,
               .none_is_leaf = none_is_leaf,
+              .may_stop = is_leaf != NULL,
               .is_leaf = is_leaf};
     if (w.structure != NULL) {
         w.structure->every_leaf = 1;
@@ -748,6 +763,7 @@ fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const
     Walk w = {.structure = fj_structure_new(structure->registry),
               .arrays = leaves,
               .every_leaf = 1,
+              .may_stop = 1,
               .prefix = &prefix};
     int result = walk_tree(&w, tree) == NULL ? -1 : 0;
     Py_XDECREF(w.structure);

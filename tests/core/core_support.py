@@ -354,7 +354,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     if issubclass(cls, Box):
         return ("custom",)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return "namedtuple", None, cls is not LoudPoint
+        return "namedtuple", None, cls is not LoudPoint, cls._fields
     if issubclass(cls, Maybe):
         return ("per_instance",)
     if issubclass(cls, Keyed):

@@ -1,5 +1,11 @@
 """The registry of the node types of JAX and Equinox, which the C core asks once for each type.
 
+`classify` says what a type is, whoever asks. Which leaves are traced is a policy: here arrays of
+JAX and NumPy. A registry of another policy shares these kinds, as one for the leaves of ``jax.jit``
+would::
+
+    registry.with_policy(traced=(bool, int, float, complex))
+
 It also registers with JAX the types of the C core that are pytrees.
 """
 
@@ -295,6 +301,11 @@ def _is_made_by_namedtuple(cls: Any) -> bool:
     )
 
 
+def _item_names(cls: Any) -> tuple[str, ...]:
+    names = cls._fields
+    return names if type(names) is tuple and set(map(type, names)) <= {str} else ()
+
+
 def classify(cls: type, x: Any) -> tuple[Any, ...]:
     """Returns the node kind of a type, and how the C core flattens it, given an instance.
 
@@ -314,7 +325,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
         if native is not None:
             return native
         if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
-            return "namedtuple", static_key(cls), _is_made_by_namedtuple(cls)
+            return "namedtuple", static_key(cls), _is_made_by_namedtuple(cls), _item_names(cls)
         return _classify_custom(cls, x)
     # Some tracers are arrays and others of the same type are not. `isinstance` believes a type
     # that defines `__class__`, which may have another value for each instance.

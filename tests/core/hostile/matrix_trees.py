@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
-from core_support import Array, Linear, Point, core
+from core_support import Array, Linear, core
 from matrix_support import PLACES, World, loud_eq, static
 
 
@@ -35,16 +35,6 @@ def loud_key(w: World) -> Any:
 
 def loud_repr(w: World) -> Any:
     return static(__repr__=lambda self: w.answer("loud"), __eq__=lambda self, other: False)
-
-
-def loud_fields(w: World) -> Any:
-    class Fields:
-        def __get__(self, instance: Any, owner: Any) -> Any:
-            return w.answer(("x", "y"))
-
-    cls = type("Loud", (Point,), {"_fields": Fields(), "__slots__": ()})
-    w.registry(classify=lambda c, x: ("namedtuple", None, True) if c is cls else cs.classify(c, x))
-    return cls(w.y, 1)
 
 
 def loud_name(w: World) -> Any:
@@ -104,7 +94,6 @@ tree_function("repr of a static", lambda w, r, t: repr(structure_of(r, t)), loud
 tree_function("name of a class", lambda w, r, t: repr(structure_of(r, t)), loud_name)
 tree_function("str of a key", lambda w, r, t: core.tree_paths(r, t, None), loud_key)
 tree_function("str of a key that is given", lambda w, r, t: structure_of(r, t).paths, loud_key)
-tree_function("fields of a named tuple", lambda w, r, t: core.tree_paths(r, t, None), loud_fields)
 tree_function("reprs of statics that differ", other_statics)
 tree_function("reprs of aux data that differ", other_aux)
 tree_function("repr of an unknown path", unknown_groups)
