@@ -383,14 +383,14 @@ static int
 snapshot_static(Walk *w, const FjNode *node, PyObject *object)
 {
     PyObject *value = fj_structure_value(node);
-    if (object == value && !(node->flags & FJ_NODE_INERT) &&
+    if (object == value && !(node->flags & FJ_NODE_SELF_EQUAL) &&
         fj_structure_is_same(w->structure, node)) {
         add_container(w->snapshot, object, IN_CONTENTS, no_items, 0);
         w->snapshot->containers[w->snapshot->num_containers - 1].node =
             (uint32_t)(node - w->structure->nodes);
         return 1;
     }
-    return object == value && (node->flags & FJ_NODE_INERT);
+    return object == value && (node->flags & FJ_NODE_SELF_EQUAL);
 }
 
 /* 1, or 0 if the object does not match the node or is not fit for a snapshot. */

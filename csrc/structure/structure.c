@@ -271,7 +271,7 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value, i
 static int
 is_counted(const FjNode *node)
 {
-    return !(node->flags & FJ_NODE_INERT) &&
+    return !(node->flags & FJ_NODE_SELF_EQUAL) &&
            (node->code == FJ_STATIC || (node->flags & FJ_NODE_ITSELF));
 }
 

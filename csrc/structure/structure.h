@@ -156,7 +156,7 @@
 
 /* The flags of a node. */
 enum {
-    FJ_NODE_INERT = 1,      /* STATIC, CUSTOM: the value is immutable, see statics.h */
+    FJ_NODE_SELF_EQUAL = 1, /* STATIC, CUSTOM: the value is immutable, see statics.h */
     FJ_NODE_PLAIN_KEYS = 2, /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str or
                              * an int, so comparing it with another such key runs no code */
     FJ_NODE_WRAPPER = 4,    /* MODULE: it counts as a wrapper (fj_fields_is_wrapper), whose

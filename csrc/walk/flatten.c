@@ -72,7 +72,7 @@ add_mutable_static(Walk *w, PyObject *object, int flag)
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint16_t)(flag | (immutable ? FJ_NODE_INERT : 0));
+    node->flags = (uint16_t)(flag | (immutable ? FJ_NODE_SELF_EQUAL : 0));
     w->structure->may_run_python |= is_asked;
     w->structure->untaken += !is_asked && !immutable;
     return 0;
@@ -91,7 +91,7 @@ add_static(Walk *w, PyObject *object, int flag)
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint16_t)(flag | FJ_NODE_INERT);
+    node->flags = (uint16_t)(flag | FJ_NODE_SELF_EQUAL);
     return 0;
 }
 
@@ -139,7 +139,7 @@ is_constant(const FjStructure *structure, uint32_t index)
     for (uint32_t i = index + 1; i < end; i = structure->info[i].subtree_end) {
         const FjNode *child = &structure->nodes[i];
         if (!(child->code == FJ_NONE ||
-              (child->code == FJ_STATIC && child->flags & FJ_NODE_INERT) ||
+              (child->code == FJ_STATIC && child->flags & FJ_NODE_SELF_EQUAL) ||
               (child->code == FJ_TUPLE && child->aux != NULL))) {
             return 0;
         }
@@ -542,7 +542,7 @@ walk_custom(Walk *w, PyObject *object, const FjNodeKind *kind)
     }
     int is_itself = kind->is_itself && aux == object && PyTuple_GET_SIZE(children) == 0;
     w->structure->nodes[index].flags |=
-        (uint16_t)((immutable ? FJ_NODE_INERT : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
+        (uint16_t)((immutable ? FJ_NODE_SELF_EQUAL : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
     w->structure->may_run_python |= !is_itself;
     w->structure->untaken += is_itself && !immutable;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {

@@ -126,7 +126,7 @@ match_per_instance(Match *m, const FjNode *node, PyObject *object)
 static inline int
 match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, int field)
 {
-    if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_INERT)) {
+    if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_SELF_EQUAL)) {
         return FJ_MATCH_YES;
     }
     if (Py_TYPE(object) != Py_TYPE(expected)) {
@@ -135,8 +135,8 @@ match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, 
     if (FJ_UNLIKELY(node->flags & FJ_NODE_PER_INSTANCE)) {
         return match_per_instance(m, node, object);
     }
-    /* FJ_NODE_INERT is not enough here: the class may have been given an __eq__ since the flag
-     * was set. */
+    /* FJ_NODE_SELF_EQUAL is not enough here: the class may have been given an __eq__ since the
+     * flag was set. */
     if (fj_static_is_inert(m->registry, expected)) {
         return fj_static_equal(m->registry, expected, object);
     }
@@ -167,7 +167,7 @@ static inline int
 match_item(Match *m, PyObject *object)
 {
     const FjNode *node = m->next;
-    if (object == node->aux && (node->flags & FJ_NODE_INERT)) {
+    if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
         m->next++;
         return FJ_MATCH_YES;
     }
@@ -189,7 +189,7 @@ match_items(Match *m, PyObject *const *items, uint32_t count)
     PyTypeObject *array_type = m->registry->array_type;
     for (uint32_t i = 0; i < count; i++) {
         PyObject *object = items[i];
-        if (object == node->aux && (node->flags & FJ_NODE_INERT)) {
+        if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
             node++;
         }
         else if (node->code == FJ_ARRAY && object != NULL && Py_TYPE(object) == array_type) {
