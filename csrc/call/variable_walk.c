@@ -252,7 +252,7 @@ walk_leaf(FjVariableWalk *w, PyObject *leaf, int inside)
     }
     FjKindCode code = fj_registry_code(w->registry, kind);
     Py_DECREF(kind);
-    if (code == FJ_PER_INSTANCE) {
+    if (code == FJ_MAYBE_ARRAY) {
         return hand_over(w, "an argument is a tracer");
     }
     if (code != FJ_ARRAY) {
@@ -557,7 +557,7 @@ walk_kind(FjVariableWalk *w, PyObject *object, FjNodeKind *kind)
     case FJ_DESCRIBED:
         return walk_pytree(w, object, kind);
     case FJ_ARRAY:
-    case FJ_PER_INSTANCE:
+    case FJ_MAYBE_ARRAY:
     case FJ_STATIC:
         return walk_leaf(w, object, w->open != NULL);
     default:

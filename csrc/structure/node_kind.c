@@ -9,7 +9,7 @@
 
 const char *const fj_node_kind_names[FJ_KIND_COUNT] = {
     [FJ_ARRAY] = "array",
-    [FJ_PER_INSTANCE] = "per_instance",
+    [FJ_MAYBE_ARRAY] = "maybe_array",
     [FJ_STATIC] = "static",
     [FJ_NONE] = "none",
     [FJ_TUPLE] = "tuple",

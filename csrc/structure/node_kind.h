@@ -13,9 +13,9 @@
  * NOLINTNEXTLINE(cert-int09-c): FJ_KIND_COUNT is a count, and FJ_ARGUMENTS has its number. */
 typedef enum {
     /* Leaves. */
-    FJ_ARRAY,        /* traced */
-    FJ_PER_INSTANCE, /* an array or a static, depending on the instance: tracers */
-    FJ_STATIC,       /* not traced */
+    FJ_ARRAY,       /* traced */
+    FJ_MAYBE_ARRAY, /* an array or a static, depending on the instance: tracers */
+    FJ_STATIC,      /* not traced */
 
     /* Containers that the core flattens and builds itself. */
     FJ_NONE, /* None, which has no children */

@@ -66,7 +66,7 @@ add_nothing(Walk *w, FjKindCode code)
 static FJ_NOINLINE int
 add_mutable_static(Walk *w, PyObject *object, int flag)
 {
-    int is_asked = flag == FJ_NODE_PER_INSTANCE;
+    int is_asked = flag == FJ_NODE_MAYBE_ARRAY;
     int immutable = is_asked ? 0 : fj_static_is_immutable(registry_of(w), object);
     FjNode *node = immutable < 0 ? NULL : fj_structure_add(w->structure, FJ_STATIC, object);
     if (node == NULL) {
@@ -79,11 +79,11 @@ add_mutable_static(Walk *w, PyObject *object, int flag)
 }
 
 /* Adds a static: a value that is not an array.  `flag` is FJ_NODE_FIELD for a static field,
- * FJ_NODE_PER_INSTANCE for a leaf of such a type, or 0 for another leaf. */
+ * FJ_NODE_MAYBE_ARRAY for a leaf of such a type, or 0 for another leaf. */
 static int
 add_static(Walk *w, PyObject *object, int flag)
 {
-    if (FJ_UNLIKELY(flag == FJ_NODE_PER_INSTANCE ||
+    if (FJ_UNLIKELY(flag == FJ_NODE_MAYBE_ARRAY ||
                     !fj_static_is_inert(registry_of(w), object))) {
         return add_mutable_static(w, object, flag);
     }
@@ -168,7 +168,7 @@ add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
         if (FJ_UNLIKELY(type != last)) {
             FjNodeKind *kind = fj_registry_cached_kind(registry_of(w), type);
             if (kind == NULL || !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC ||
-                                  kind->code == FJ_PER_INSTANCE ||
+                                  kind->code == FJ_MAYBE_ARRAY ||
                                   (kind->code == FJ_NONE && w->none_is_leaf))) {
                 /* The tree holds the items too, so that dropping them runs no Python code. */
                 fj_leafbuf_truncate(w->arrays, before);
@@ -696,11 +696,11 @@ walk(Walk *w, PyObject *object)
     case FJ_NONE:
         result = w->none_is_leaf ? add_array(w, object) : add_nothing(w, FJ_NONE);
         break;
-    case FJ_PER_INSTANCE:
+    case FJ_MAYBE_ARRAY:
         result = w->every_leaf ? 1 : fj_registry_is_array(registry_of(w), object);
         if (result >= 0) {
             result =
-                result ? add_array(w, object) : add_static(w, object, FJ_NODE_PER_INSTANCE);
+                result ? add_array(w, object) : add_static(w, object, FJ_NODE_MAYBE_ARRAY);
         }
         break;
     default:

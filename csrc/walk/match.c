@@ -51,7 +51,7 @@ match_array(Match *m, PyObject *object)
         return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
     }
     FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
-    if (kind != NULL && kind->code != FJ_PER_INSTANCE) {
+    if (kind != NULL && kind->code != FJ_MAYBE_ARRAY) {
         return FJ_MATCH_NO;
     }
     if (!m->holds_references) {
@@ -63,7 +63,7 @@ match_array(Match *m, PyObject *object)
     }
     FjKindCode code = fj_registry_code(m->registry, kind);
     int is_array =
-        code == FJ_PER_INSTANCE ? fj_registry_is_array(m->registry, object) : code == FJ_ARRAY;
+        code == FJ_MAYBE_ARRAY ? fj_registry_is_array(m->registry, object) : code == FJ_ARRAY;
     Py_DECREF(kind);
     if (is_array > 0 && fj_leafbuf_push(m->arrays, object) < 0) {
         return FJ_MATCH_ERROR;
@@ -107,10 +107,10 @@ match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
                                                                             : result;
 }
 
-/* A static of an FJ_PER_INSTANCE type may have become an array, even if it is the same object.
+/* A static of an FJ_MAYBE_ARRAY type may have become an array, even if it is the same object.
  */
 static int
-match_per_instance(Match *m, const FjNode *node, PyObject *object)
+match_maybe_array(Match *m, const FjNode *node, PyObject *object)
 {
     if (!m->holds_references) {
         return NEEDS_PYTHON;
@@ -132,8 +132,8 @@ match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, 
     if (Py_TYPE(object) != Py_TYPE(expected)) {
         return FJ_MATCH_NO;
     }
-    if (FJ_UNLIKELY(node->flags & FJ_NODE_PER_INSTANCE)) {
-        return match_per_instance(m, node, object);
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_MAYBE_ARRAY)) {
+        return match_maybe_array(m, node, object);
     }
     /* FJ_NODE_SELF_EQUAL is not enough here: the class may have been given an __eq__ since the
      * flag was set. */

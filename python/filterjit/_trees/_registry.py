@@ -331,7 +331,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     # that defines `__class__`, which may have another value for each instance.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
     if issubclass(cls, jax.core.Tracer) or own_class:
-        return ("per_instance",)
+        return ("maybe_array",)
     return "array" if is_array(x) else "static", _key_of(cls)
 
 
