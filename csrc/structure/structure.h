@@ -105,7 +105,7 @@
  *  6  STATIC        0 FIELD             [8, 4]                          7
  *  7  STATIC        0 INERT, FIELD      "net"                           8
  *
- *     count = 8, all_leaves = open_leaves = 6, static_leaves = NULL, every_leaf = 1
+ *     count = 8, all_leaves = open_leaves = 6, static_leaves = NULL, is_tree_structure = 1
  *
  * LEAVES.  A tuple or list that has at least one child, and only leaves as children, is a
  * single node: its leaves have no nodes of their own.  So a list of 100,000 leaves is one
@@ -264,7 +264,7 @@ struct FjStructure {
      * leaf.  Or NULL if all leaves are open. */
     PyObject **static_leaves;
     PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
-    int every_leaf;  /* made by fj_flatten_leaves, for which every leaf is an array */
+    int is_tree_structure; /* made by fj_flatten_leaves, for which every leaf is an array */
     int may_run_python; /* there is a node whose match always runs Python code: a STATIC with
                          * MAYBE_ARRAY, a CUSTOM without ITSELF, an OBJECT whose fields are
                          * not plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS

@@ -21,7 +21,7 @@
 typedef struct {
     FjStructure *structure;
     FjLeafBuf *arrays;
-    int every_leaf; /* every leaf counts as an array: fj_flatten_leaves */
+    int is_tree_structure; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
     int may_stop;      /* there is an `is_leaf` or a `prefix` */
     PyObject *is_leaf; /* borrowed, or NULL */
@@ -214,7 +214,7 @@ remove_leaf_nodes(Walk *w, Py_ssize_t index)
 static void
 close_sequence(Walk *w, Py_ssize_t index)
 {
-    if (w->every_leaf && w->prefix == NULL) {
+    if (w->is_tree_structure && w->prefix == NULL) {
         remove_leaf_nodes(w, index);
     }
     fj_structure_close(w->structure, index);
@@ -230,7 +230,7 @@ walk_tuple(Walk *w, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
     if (index < 0) {
         return -1;
     }
-    if (w->every_leaf && code == FJ_TUPLE) {
+    if (w->is_tree_structure && code == FJ_TUPLE) {
         int all_leaves = add_leaves(w, ((PyTupleObject *)tuple)->ob_item, size);
         if (all_leaves != 0) {
             w->structure->nodes[index].flags |= FJ_NODE_LEAVES;
@@ -262,7 +262,8 @@ walk_list(Walk *w, PyObject *list)
     if (index < 0) {
         return -1;
     }
-    int all_leaves = w->every_leaf ? add_leaves(w, ((PyListObject *)list)->ob_item, size) : 0;
+    int all_leaves =
+        w->is_tree_structure ? add_leaves(w, ((PyListObject *)list)->ob_item, size) : 0;
     if (all_leaves != 0) {
         w->structure->nodes[index].flags |= FJ_NODE_LEAVES;
         fj_structure_close(w->structure, index);
@@ -677,7 +678,7 @@ walk(Walk *w, PyObject *object)
     /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
     FjNodeKind *kind = fj_registry_cached_kind(registry_of(w), Py_TYPE(object));
     if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
-        return w->every_leaf || fj_registry_code(registry_of(w), kind) == FJ_ARRAY
+        return w->is_tree_structure || fj_registry_code(registry_of(w), kind) == FJ_ARRAY
                    ? add_array(w, object)
                    : add_static(w, object, 0);
     }
@@ -691,13 +692,13 @@ walk(Walk *w, PyObject *object)
         result = add_array(w, object);
         break;
     case FJ_STATIC:
-        result = w->every_leaf ? add_array(w, object) : add_static(w, object, 0);
+        result = w->is_tree_structure ? add_array(w, object) : add_static(w, object, 0);
         break;
     case FJ_NONE:
         result = w->none_is_leaf ? add_array(w, object) : add_nothing(w, FJ_NONE);
         break;
     case FJ_MAYBE_ARRAY:
-        result = w->every_leaf ? 1 : fj_registry_is_array(registry_of(w), object);
+        result = w->is_tree_structure ? 1 : fj_registry_is_array(registry_of(w), object);
         if (result >= 0) {
             result =
                 result ? add_array(w, object) : add_static(w, object, FJ_NODE_MAYBE_ARRAY);
@@ -744,12 +745,12 @@ fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int n
 {
     Walk w = {.structure = fj_structure_new(registry),
               .arrays = leaves,
-              .every_leaf = 1,
+              .is_tree_structure = 1,
               .none_is_leaf = none_is_leaf,
               .may_stop = is_leaf != NULL,
               .is_leaf = is_leaf};
     if (w.structure != NULL) {
-        w.structure->every_leaf = 1;
+        w.structure->is_tree_structure = 1;
     }
     return walk_tree(&w, tree);
 }
@@ -762,7 +763,7 @@ fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const
         .structure = structure, .next = structure->nodes, .name = name, .model = model};
     Walk w = {.structure = fj_structure_new(structure->registry),
               .arrays = leaves,
-              .every_leaf = 1,
+              .is_tree_structure = 1,
               .may_stop = 1,
               .prefix = &prefix};
     int result = walk_tree(&w, tree) == NULL ? -1 : 0;
