@@ -277,7 +277,7 @@ is_valid(FjVariableWalk *w, PyObject *state)
 static int
 walk_variable(FjVariableWalk *w, PyObject *variable, FjNodeKind *kind)
 {
-    if (!fj_fields_are_plain(kind) || kind->dynamic != 1 || kind->others != 1 ||
+    if (!fj_fields_are_plain(kind) || kind->dynamic != 1 || kind->extra_names != 1 ||
         kind->offsets[0] != w->raw_value ||
         kind->offsets[kind->dynamic + kind->statics] <= 0) {
         return hand_over_type(w, "a Variable has attributes of another kind", variable);

@@ -144,7 +144,7 @@ set_names(FjNodeKind *kind, PyObject *const *groups)
     }
     kind->dynamic = PyTuple_GET_SIZE(groups[0]);
     kind->statics = PyTuple_GET_SIZE(groups[1]);
-    kind->others = PyTuple_GET_SIZE(groups[2]);
+    kind->extra_names = PyTuple_GET_SIZE(groups[2]);
     Py_ssize_t total = PyTuple_GET_SIZE(kind->names);
     kind->places = PyMem_New(Py_ssize_t, total + 1);
     if (kind->places == NULL) {

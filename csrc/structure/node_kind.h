@@ -84,7 +84,7 @@ struct FjNodeKind {
     PyObject *names;
     Py_ssize_t dynamic;
     Py_ssize_t statics;
-    Py_ssize_t others;
+    Py_ssize_t extra_names;
 
     /* The key of each field in a path, in the form that fj_children_key returns; NULL if the
      * keys are the names. */
@@ -104,7 +104,7 @@ struct FjNodeKind {
     /* FJ_OBJECT: */
     FjBuildMode build;
     PyObject *makers;           /* a tuple of callables without arguments, one for each of the
-                                 * `others`, whose results are shared by a tree */
+                                 * `extra_names`, whose results are shared by a tree */
     uint8_t *held;              /* of each field, whether its value is a dict whose items stand
                                  * in its place, as a node of its own */
     Py_ssize_t *offsets;        /* of each name, where its slot is in the instance; 0 if the

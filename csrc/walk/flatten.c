@@ -387,7 +387,7 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
     if (wrapper < 0) {
         return -1;
     }
-    Py_ssize_t count = fj_node_kind_fields(kind) + (wrapper ? kind->others : 0);
+    Py_ssize_t count = fj_node_kind_fields(kind) + (wrapper ? kind->extra_names : 0);
     PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
     if (values == NULL) {
         return -1;
