@@ -103,7 +103,7 @@ struct FjNodeKind {
 
     /* FJ_OBJECT: */
     FjBuildMode build;
-    PyObject *makers;           /* a tuple of callables without arguments, one for each of the
+    PyObject *factories;        /* a tuple of callables without arguments, one for each of the
                                  * `extra_names`, whose results are shared by a tree */
     uint8_t *held;              /* of each field, whether its value is a dict whose items stand
                                  * in its place, as a node of its own */

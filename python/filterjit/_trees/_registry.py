@@ -232,7 +232,7 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
     children, aux, unflatten, _ = flatten_with_keys(x)
     rebuilt = unflatten(aux, children)
     found = _attributes(rebuilt)
-    names = values.keys() | layout.makers.keys()
+    names = values.keys() | layout.factories.keys()
     if not (
         _same_objects(children, expected)
         and type(rebuilt) is cls
@@ -248,7 +248,7 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
         layout.keys,
         layout.held,
         layout.mode,
-        dict(layout.makers),
+        dict(layout.factories),
     )
 
 
