@@ -124,7 +124,7 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     const FjStructure *structure = (FjStructure *)function;
-    if (structure->every_leaf || structure->nodes[0].code == FJ_ARGUMENTS) {
+    if (structure->is_tree_structure || structure->nodes[0].code == FJ_ARGUMENTS) {
         PyErr_SetString(PyExc_ValueError,
                         "`function` must be a Structure that flatten() returned");
         return NULL;

@@ -54,7 +54,7 @@ check_variable(const FjVariableRules *rules, const FjNode *node, PyObject *varia
 {
     FjNodeKind *kind = fj_node_kind(node);
     if (!PyType_IsSubtype(Py_TYPE(variable), rules->variable_type) ||
-        !fj_fields_are_plain(kind) || kind->dynamic != 1 || kind->others != 1 ||
+        !fj_fields_are_plain(kind) || kind->dynamic != 1 || kind->extra_names != 1 ||
         kind->offsets[0] != rules->raw_value || state_offset(kind) <= 0) {
         return hand_over_type(reason, "a Variable has attributes of another kind",
                               Py_TYPE(variable));
@@ -78,7 +78,7 @@ fj_variables_check_structure(const FjVariableRules *rules, const FjStructure *st
         PyTypeObject *type = structure->info[i].type;
         int has_number = fj_node_has_number(node);
         if (node->code == FJ_STATIC && !(node->flags & FJ_NODE_FIELD) && !lenient) {
-            result = check_leaf_type(Py_TYPE(node->aux), node->flags & FJ_NODE_PER_INSTANCE,
+            result = check_leaf_type(Py_TYPE(node->aux), node->flags & FJ_NODE_MAYBE_ARRAY,
                                      reason);
         }
         else if (node->code == FJ_CUSTOM || (node->code == FJ_MODULE && !has_number)) {
@@ -110,7 +110,7 @@ static int
 check_leaf(const FjVariableRules *rules, PyTypeObject *type, int inside, PyObject **reason)
 {
     const FjNodeKind *kind = fj_registry_cached_kind(rules->registry, type);
-    if (kind == NULL || kind->code == FJ_PER_INSTANCE) {
+    if (kind == NULL || kind->code == FJ_MAYBE_ARRAY) {
         return check_leaf_type(type, 1, reason);
     }
     /* Upstream makes it an array of JAX, or leaves it static. */

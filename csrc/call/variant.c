@@ -64,7 +64,7 @@ fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
     PyTypeObject *type = self->structure->registry->state->structure;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
         FjStructure *structure = (FjStructure *)PyTuple_GET_ITEM(outputs, i);
-        if (Py_TYPE(structure) != type || structure->every_leaf ||
+        if (Py_TYPE(structure) != type || structure->is_tree_structure ||
             structure->nodes[0].code == FJ_ARGUMENTS) {
             PyErr_SetString(PyExc_TypeError,
                             "`outputs` must be a tuple of Structures that flatten() returned");

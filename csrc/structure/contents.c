@@ -22,7 +22,7 @@ typedef enum {
     IN_DICT,
     IN_SLOTS,   /* the attributes of FjNodeKind.contents, in slots side by side */
     IN_FIELDS,  /* the same, anywhere else */
-    IN_NOTHING, /* the object is bare (statics.h) */
+    EMPTY_DICT, /* the object is bare (statics.h) */
 } Place;
 
 /* Kept small: a check reads all groups. */
@@ -123,7 +123,7 @@ has_same_references(const FjContents *self, const Group *group, PyObject *const 
     case IN_DICT:
         return has_same_pairs(object, expected, group->size);
     default:
-        return fj_static_is_bare(self->registry, object);
+        return fj_static_has_empty_dict(self->registry, object);
     }
 }
 
@@ -350,8 +350,8 @@ take_by_type(Take *t, PyObject *value)
     if (immutable != 0) {
         return immutable;
     }
-    if (fj_static_is_bare(registry, value)) {
-        return add_group(self, value, IN_NOTHING, 0) < 0 ? -1 : take_tuple(t, value);
+    if (fj_static_has_empty_dict(registry, value)) {
+        return add_group(self, value, EMPTY_DICT, 0) < 0 ? -1 : take_tuple(t, value);
     }
     FjNodeKind *kind = fj_static_kind(registry, Py_TYPE(value));
     if (kind == NULL || (kind->contents == NULL && !kind->key_is_contents)) {

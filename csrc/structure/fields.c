@@ -220,7 +220,7 @@ stores_directly(FjNodeKind *kind, PyTypeObject *type)
     }
     kind->direct_version = 0;
     Py_ssize_t count =
-        fj_node_kind_fields(kind) + (kind->code == FJ_OBJECT ? kind->others : 0);
+        fj_node_kind_fields(kind) + (kind->code == FJ_OBJECT ? kind->extra_names : 0);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *found =
             _PyType_Lookup(type, PyTuple_GET_ITEM(kind->names, i)); /* borrowed */

@@ -9,7 +9,7 @@
 
 const char *const fj_node_kind_names[FJ_KIND_COUNT] = {
     [FJ_ARRAY] = "array",
-    [FJ_PER_INSTANCE] = "per_instance",
+    [FJ_MAYBE_ARRAY] = "maybe_array",
     [FJ_STATIC] = "static",
     [FJ_NONE] = "none",
     [FJ_TUPLE] = "tuple",
@@ -35,7 +35,7 @@ kind_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->contents);
     Py_VISIT(self->names);
     Py_VISIT(self->keys);
-    Py_VISIT(self->makers);
+    Py_VISIT(self->factories);
     Py_VISIT(self->flatten);
     Py_VISIT(self->describe);
     Py_VISIT(self->layouts);
@@ -67,7 +67,7 @@ kind_dealloc(PyObject *op)
     kind_clear(op);
     Py_CLEAR(self->names);
     Py_CLEAR(self->keys);
-    Py_CLEAR(self->makers);
+    Py_CLEAR(self->factories);
     PyMem_Free(self->places);
     PyMem_Free(self->offsets);
     PyMem_Free(self->held);
@@ -144,7 +144,7 @@ set_names(FjNodeKind *kind, PyObject *const *groups)
     }
     kind->dynamic = PyTuple_GET_SIZE(groups[0]);
     kind->statics = PyTuple_GET_SIZE(groups[1]);
-    kind->others = PyTuple_GET_SIZE(groups[2]);
+    kind->extra_names = PyTuple_GET_SIZE(groups[2]);
     Py_ssize_t total = PyTuple_GET_SIZE(kind->names);
     kind->places = PyMem_New(Py_ssize_t, total + 1);
     if (kind->places == NULL) {
@@ -194,10 +194,10 @@ read_module(FjNodeKind *kind, PyObject *answer)
                : -1;
 }
 
-/* Reads how an object is built: (mode, dict from a name to its maker).  `*names` becomes a new
- * tuple of the names.  0, or -1 with an error. */
+/* Reads how an object is built: (mode, dict from a name to its factory).  `*names` becomes a
+ * new tuple of the names.  0, or -1 with an error. */
 static int
-read_build(FjNodeKind *kind, const char *mode, PyObject *makers, PyObject **names)
+read_build(FjNodeKind *kind, const char *mode, PyObject *factories, PyObject **names)
 {
     static const char *const modes[] = {[FJ_BUILD_CALL] = "call",
                                         [FJ_BUILD_INIT] = "init",
@@ -207,16 +207,16 @@ read_build(FjNodeKind *kind, const char *mode, PyObject *makers, PyObject **name
     while (code <= FJ_BUILD_PARTIAL && strcmp(mode, modes[code]) != 0) {
         code++;
     }
-    if (code > FJ_BUILD_PARTIAL || (code != FJ_BUILD_FILL && PyDict_GET_SIZE(makers) > 0)) {
+    if (code > FJ_BUILD_PARTIAL || (code != FJ_BUILD_FILL && PyDict_GET_SIZE(factories) > 0)) {
         PyErr_Format(PyExc_ValueError, "an object cannot be built by '%s'", mode);
         return -1;
     }
     kind->build = (FjBuildMode)code;
-    *names = fj_tuple_of(makers);
-    PyObject *values = PyDict_Values(makers);
-    kind->makers = values == NULL ? NULL : PyList_AsTuple(values);
+    *names = fj_tuple_of(factories);
+    PyObject *values = PyDict_Values(factories);
+    kind->factories = values == NULL ? NULL : PyList_AsTuple(values);
     Py_XDECREF(values);
-    return *names == NULL || kind->makers == NULL ? -1 : 0;
+    return *names == NULL || kind->factories == NULL ? -1 : 0;
 }
 
 /* Allocates what is known of each name of an object.  0, or -1 with MemoryError. */
@@ -225,30 +225,30 @@ allocate_offsets(FjNodeKind *kind)
 {
     size_t total = (size_t)PyTuple_GET_SIZE(kind->names) + 1;
     kind->offsets = PyMem_Calloc(total, sizeof(*kind->offsets));
-    kind->held = PyMem_Calloc(total, sizeof(*kind->held));
-    if (kind->offsets == NULL || kind->held == NULL) {
+    kind->dict_fields = PyMem_Calloc(total, sizeof(*kind->dict_fields));
+    if (kind->offsets == NULL || kind->dict_fields == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     return 0;
 }
 
-/* Reads the details of an object: (dynamic, static, keys, held, mode, makers).  0, or -1 with
- * an error. */
+/* Reads the details of an object: (dynamic, static, keys, dict_fields, mode, factories).  0,
+ * or -1 with an error. */
 static int
 read_object(FjNodeKind *kind, PyObject *answer)
 {
-    PyObject *groups[3] = {NULL}, *key, *keys, *held, *makers;
+    PyObject *groups[3] = {NULL}, *key, *keys, *dict_fields, *factories;
     const char *mode;
-    if (!PyArg_ParseTuple(answer,
-                          "sOO!O!OO!sO!;an object is (name, key, dynamic, static, keys, held, "
-                          "mode, makers)",
-                          &(const char *){NULL}, &key, &PyTuple_Type, &groups[0],
-                          &PyTuple_Type, &groups[1], &keys, &PyTuple_Type, &held, &mode,
-                          &PyDict_Type, &makers)) {
+    if (!PyArg_ParseTuple(
+            answer,
+            "sOO!O!OO!sO!;an object is (name, key, dynamic, static, keys, dict_fields, "
+            "mode, factories)",
+            &(const char *){NULL}, &key, &PyTuple_Type, &groups[0], &PyTuple_Type, &groups[1],
+            &keys, &PyTuple_Type, &dict_fields, &mode, &PyDict_Type, &factories)) {
         return -1;
     }
-    int result = read_build(kind, mode, makers, &groups[2]);
+    int result = read_build(kind, mode, factories, &groups[2]);
     if (result == 0) {
         result = set_names(kind, groups);
     }
@@ -264,11 +264,11 @@ read_object(FjNodeKind *kind, PyObject *answer)
         return -1;
     }
     for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
-        int is_held = PySequence_Contains(held, PyTuple_GET_ITEM(kind->names, i));
-        if (is_held < 0) {
+        int is_dict_field = PySequence_Contains(dict_fields, PyTuple_GET_ITEM(kind->names, i));
+        if (is_dict_field < 0) {
             return -1;
         }
-        kind->held[i] = (uint8_t)is_held;
+        kind->dict_fields[i] = (uint8_t)is_dict_field;
     }
     return 0;
 }

@@ -13,9 +13,9 @@
  * NOLINTNEXTLINE(cert-int09-c): FJ_KIND_COUNT is a count, and FJ_ARGUMENTS has its number. */
 typedef enum {
     /* Leaves. */
-    FJ_ARRAY,        /* traced */
-    FJ_PER_INSTANCE, /* an array or a static, depending on the instance: tracers */
-    FJ_STATIC,       /* not traced */
+    FJ_ARRAY,       /* traced */
+    FJ_MAYBE_ARRAY, /* an array or a static, depending on the instance: tracers */
+    FJ_STATIC,      /* not traced */
 
     /* Containers that the core flattens and builds itself. */
     FJ_NONE, /* None, which has no children */
@@ -84,7 +84,7 @@ struct FjNodeKind {
     PyObject *names;
     Py_ssize_t dynamic;
     Py_ssize_t statics;
-    Py_ssize_t others;
+    Py_ssize_t extra_names;
 
     /* The key of each field in a path, in the form that fj_children_key returns; NULL if the
      * keys are the names. */
@@ -103,9 +103,9 @@ struct FjNodeKind {
 
     /* FJ_OBJECT: */
     FjBuildMode build;
-    PyObject *makers;           /* a tuple of callables without arguments, one for each of the
-                                 * `others`, whose results are shared by a tree */
-    uint8_t *held;              /* of each field, whether its value is a dict whose items stand
+    PyObject *factories;        /* a tuple of callables without arguments, one for each of the
+                                 * `extra_names`, whose results are shared by a tree */
+    uint8_t *dict_fields;       /* of each field, whether its value is a dict whose items stand
                                  * in its place, as a node of its own */
     Py_ssize_t *offsets;        /* of each name, where its slot is in the instance; 0 if the
                                  * attribute is in the __dict__ */

@@ -33,7 +33,7 @@ struct FjRegistry {
     FjTable kinds;               /* from a type to its NodeKind */
     FjNodeKind *recent;          /* borrowed from `kinds`: the kind found last, or NULL */
     PyObject *classify;          /* (type, instance) -> (name of the kind, details...) */
-    PyObject *is_array;          /* (instance of an FJ_PER_INSTANCE type) -> bool */
+    PyObject *is_array;          /* (instance of an FJ_MAYBE_ARRAY type) -> bool */
     PyObject *flatten_one_level; /* (FJ_CUSTOM instance) -> (children, aux data) */
     PyObject *flatten_with_keys; /* the same -> (children, aux data, unflatten, keys) */
     PyObject *missing;           /* a field with this value counts as absent */
@@ -101,7 +101,7 @@ fj_registry_missing(const FjRegistry *registry)
     return registry->types->missing;
 }
 
-/* (P) Whether an instance of an FJ_PER_INSTANCE type is an array: 1, 0, -1 with an error. */
+/* (P) Whether an instance of an FJ_MAYBE_ARRAY type is an array: 1, 0, -1 with an error. */
 int fj_registry_is_array(FjRegistry *registry, PyObject *object);
 
 #endif

@@ -40,7 +40,7 @@ fj_static_is_inert(FjRegistry *registry, PyObject *value)
 }
 
 int
-fj_static_is_bare(FjRegistry *registry, PyObject *value)
+fj_static_has_empty_dict(FjRegistry *registry, PyObject *value)
 {
     const PyTypeObject *type = Py_TYPE(value);
     /* A subclass of tuple cannot have slots: all that it can add is a __dict__. */

@@ -45,7 +45,7 @@ int fj_static_is_immutable(FjRegistry *registry, PyObject *value);
 
 /* Whether `value` would be inert if its __dict__, which is empty, could not change: an
  * instance of a named tuple's subclass, for example.  1 or 0.  Runs no Python code. */
-int fj_static_is_bare(FjRegistry *registry, PyObject *value);
+int fj_static_has_empty_dict(FjRegistry *registry, PyObject *value);
 
 /* (P) The frozen copy of `value`, or `value` itself if it is frozen already; a new reference.
  * NULL with an error, which is a TypeError if `value` is not hashable and `field`, whether it

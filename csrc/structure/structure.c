@@ -1,7 +1,7 @@
 /* Appending nodes to Structures, hashing and comparing Structures, and the paths in errors.
  *
  * Python code can run where static values are hashed and compared (their __hash__ and __eq__,
- * and `is_array` for instances of FJ_PER_INSTANCE types), where a path is computed or written,
+ * and `is_array` for instances of FJ_MAYBE_ARRAY types), where a path is computed or written,
  * and where references are dropped.  It cannot change the nodes, so indices of nodes and
  * pointers to them stay valid.
  */
@@ -30,7 +30,7 @@ fj_structure_new(FjRegistry *registry)
     self->all_leaves = self->open_leaves = 0;
     self->static_leaves = NULL;
     self->paths = NULL;
-    self->every_leaf = self->may_run_python = self->hashed = 0;
+    self->is_tree_structure = self->may_run_python = self->hashed = 0;
     self->untaken = 0;
     self->hash = 0;
     self->weakrefs = NULL;
@@ -225,7 +225,7 @@ is_unchanged(const FjStructure *self, const FjNode *node, PyObject *was)
 static int
 is_still_static(const FjStructure *self, const FjNode *node, int same)
 {
-    if (FJ_LIKELY(same <= 0 || !(node->flags & FJ_NODE_PER_INSTANCE))) {
+    if (FJ_LIKELY(same <= 0 || !(node->flags & FJ_NODE_MAYBE_ARRAY))) {
         return same;
     }
     int is_array = fj_registry_is_array(self->registry, fj_structure_value(node));
@@ -271,7 +271,7 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value, i
 static int
 is_counted(const FjNode *node)
 {
-    return !(node->flags & FJ_NODE_INERT) &&
+    return !(node->flags & FJ_NODE_SELF_EQUAL) &&
            (node->code == FJ_STATIC || (node->flags & FJ_NODE_ITSELF));
 }
 
@@ -281,7 +281,7 @@ fj_structure_take_contents(FjStructure *self, const FjNode *node)
     FjNodeInfo *info = &self->info[node - self->nodes];
     PyObject *value = fj_structure_value(node);
     if (!self->hashed || info->takings >= MOST_TAKINGS || cached_copy(self, node) == NULL ||
-        (node->flags & FJ_NODE_PER_INSTANCE)) {
+        (node->flags & FJ_NODE_MAYBE_ARRAY)) {
         return 0;
     }
     FjContents *contents;

@@ -105,7 +105,7 @@
  *  6  STATIC        0 FIELD             [8, 4]                          7
  *  7  STATIC        0 INERT, FIELD      "net"                           8
  *
- *     count = 8, all_leaves = open_leaves = 6, static_leaves = NULL, every_leaf = 1
+ *     count = 8, all_leaves = open_leaves = 6, static_leaves = NULL, is_tree_structure = 1
  *
  * LEAVES.  A tuple or list that has at least one child, and only leaves as children, is a
  * single node: its leaves have no nodes of their own.  So a list of 100,000 leaves is one
@@ -154,7 +154,7 @@
 
 /* The flags of a node. */
 enum {
-    FJ_NODE_INERT = 1,      /* STATIC, CUSTOM: the value is immutable, see statics.h */
+    FJ_NODE_SELF_EQUAL = 1, /* STATIC, CUSTOM: the value is immutable, see statics.h */
     FJ_NODE_PLAIN_KEYS = 2, /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str or
                              * an int, so comparing it with another such key runs no code */
     FJ_NODE_WRAPPER = 4,    /* MODULE: it counts as a wrapper (fj_fields_is_wrapper), whose
@@ -162,9 +162,9 @@ enum {
     FJ_NODE_FIELD = 8,      /* STATIC: not a leaf, so it need not be hashable, see statics.h */
     FJ_NODE_LEAVES = 16,    /* TUPLE, LIST: all children are leaves, and have no nodes */
     FJ_NODE_SHALLOW = 32,   /* no child has child nodes */
-    FJ_NODE_PER_INSTANCE = 64, /* STATIC: a leaf of an FJ_PER_INSTANCE type, which was no array
-                                * when it was flattened, but may become one; never INERT */
-    FJ_NODE_DEEP = 128,        /* its depth is a multiple of FJ_STRUCTURE_DEEP */
+    FJ_NODE_MAYBE_ARRAY = 64, /* STATIC: a leaf of an FJ_MAYBE_ARRAY type, which was no array
+                               * when it was flattened, but may become one; never INERT */
+    FJ_NODE_DEEP = 128,       /* its depth is a multiple of FJ_STRUCTURE_DEEP */
     FJ_NODE_ITSELF = 256, /* CUSTOM: it has no children, and its aux data is the node itself */
     FJ_NODE_IDENTITY = 512, /* MODULE, OBJECT, CUSTOM: it has a number, see Sharing */
 };
@@ -256,9 +256,9 @@ struct FjStructure {
      * leaf.  Or NULL if all leaves are open. */
     PyObject **static_leaves;
     PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
-    int every_leaf;  /* made by fj_flatten_leaves, for which every leaf is an array */
+    int is_tree_structure; /* made by fj_flatten_leaves, for which every leaf is an array */
     int may_run_python; /* there is a node whose match always runs Python code: a STATIC with
-                         * PER_INSTANCE, a CUSTOM without ITSELF, an OBJECT whose fields are
+                         * MAYBE_ARRAY, a CUSTOM without ITSELF, an OBJECT whose fields are
                          * not plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS
                          */
     uint32_t untaken;   /* the number of nodes whose match runs Python code because their

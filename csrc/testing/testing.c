@@ -210,7 +210,7 @@ testing_match(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     }
     FjStructure *structure = (FjStructure *)op;
-    if (structure->every_leaf) {
+    if (structure->is_tree_structure) {
         PyErr_SetString(PyExc_ValueError,
                         "match() takes only Structures that flatten() returned");
         return NULL;

@@ -63,10 +63,10 @@ run_arrays(FilterRun *r, const uint8_t *asked, uint8_t *taken)
         if (kind == NULL) {
             return -1;
         }
-        int answer = kind->code == FJ_PER_INSTANCE
+        int answer = kind->code == FJ_MAYBE_ARRAY
                          ? fj_registry_is_array(registry, leaf)
                          : fj_registry_code(registry, kind) == FJ_ARRAY;
-        last = kind->code == FJ_PER_INSTANCE ? NULL : kind->type;
+        last = kind->code == FJ_MAYBE_ARRAY ? NULL : kind->type;
         last_answer = answer;
         Py_DECREF(kind);
         if (answer < 0) {

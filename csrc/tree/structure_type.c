@@ -69,7 +69,7 @@ structure_dealloc(PyObject *op)
 static void
 note_path(const FjStructure *self)
 {
-    if (self->every_leaf) {
+    if (self->is_tree_structure) {
         fj_structure_note_error_context();
     }
 }
@@ -123,13 +123,13 @@ find_node(FjStructure *self, PyObject *path)
     return at;
 }
 
-/* 0, or -1 with a ValueError if `self->every_leaf` is not `every_leaf`: fj_flatten_leaves sets
- * it, and the Structures of jitted calls have it unset. */
+/* 0, or -1 with a ValueError if `self->is_tree_structure` is not `is_tree_structure`:
+ * fj_flatten_leaves sets it, and the Structures of jitted calls have it unset. */
 static int
-check_every_leaf(const FjStructure *self, int every_leaf)
+check_is_tree_structure(const FjStructure *self, int is_tree_structure)
 {
-    if (self->every_leaf != every_leaf) {
-        PyErr_SetString(PyExc_ValueError, every_leaf
+    if (self->is_tree_structure != is_tree_structure) {
+        PyErr_SetString(PyExc_ValueError, is_tree_structure
                                               ? "this structure is one of a jitted call"
                                               : "this structure is not one of a jitted call");
         return -1;
@@ -154,7 +154,7 @@ static PyObject *
 structure_span(PyObject *op, PyObject *path)
 {
     FjStructure *self = (FjStructure *)op;
-    Py_ssize_t at = check_every_leaf(self, 0) < 0 ? -1 : find_node(self, path);
+    Py_ssize_t at = check_is_tree_structure(self, 0) < 0 ? -1 : find_node(self, path);
     if (at < 0) {
         return NULL;
     }
@@ -172,7 +172,7 @@ static PyObject *
 structure_array_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjStructure *self = (FjStructure *)op;
-    PyObject *paths = check_every_leaf(self, 0) < 0 ? NULL : PyList_New(0);
+    PyObject *paths = check_is_tree_structure(self, 0) < 0 ? NULL : PyList_New(0);
     for (uint32_t i = 0; paths != NULL && i < self->count; i++) {
         if (self->nodes[i].code == FJ_ARRAY) {
             if (fj_list_take(paths, fj_path_of_node(self, i)) < 0) {
@@ -210,7 +210,7 @@ structure_flatten_up_to(PyObject *op, PyObject *tree)
     PyObject *list = NULL;
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    if (check_every_leaf(self, 1) < 0) {
+    if (check_is_tree_structure(self, 1) < 0) {
         return NULL;
     }
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
@@ -227,7 +227,7 @@ structure_parts(PyObject *op, PyObject *hole)
     FjStructure *self = (FjStructure *)op;
     PyObject *statics = NULL, *skeleton = NULL, *result = NULL;
     PyObject **holes = NULL;
-    if (check_every_leaf(self, 1) < 0) {
+    if (check_is_tree_structure(self, 1) < 0) {
         return NULL;
     }
     holes = PyMem_New(PyObject *, (size_t)self->all_leaves + 1);

@@ -2,12 +2,11 @@
  *
  * Python code can run where a node is built by a call: `unflatten` of custom nodes, the class
  * of an object or of a named tuple with a __new__ of its own, defaultdict and OrderedDict (and
- * its __setitem__), the makers of an object's other attributes, and a descriptor in the place
- * of a field.
- * Such code, and other threads meanwhile, can find the parts of a tree that is being built in
- * gc.get_objects().  So a part is complete when the garbage collector sees it: its children
- * are built first, or it is hidden until it has them all (fj_hide).  Only dicts, which are
- * valid at any time, can be seen before they have all values.
+ * its __setitem__), the factories of an object's other attributes, and a descriptor in the
+ * place of a field. Such code, and other threads meanwhile, can find the parts of a tree that
+ * is being built in gc.get_objects().  So a part is complete when the garbage collector sees
+ * it: its children are built first, or it is hidden until it has them all (fj_hide).  Only
+ * dicts, which are valid at any time, can be seen before they have all values.
  *
  * Modules are created without __init__, by object.__new__ and object.__setattr__, as Equinox
  * does in its own unflatten.
@@ -17,8 +16,8 @@
 #include "base/scratch.h"
 #include "structure/fields.h"
 
-#define FEW 8    /* children that have room on the stack */
-#define MAKERS 4 /* makers whose results have room in a Build */
+#define FEW 8       /* children that have room on the stack */
+#define FACTORIES 4 /* factories whose results have room in a Build */
 
 typedef struct {
     FjStructure *structure;
@@ -27,10 +26,10 @@ typedef struct {
     PyObject *registry;
     PyObject *missing;
     PyObject *no_arguments; /* the empty tuple */
-    /* The results of makers (FjNodeKind.makers), which a tree shares. */
-    PyObject *makers[MAKERS]; /* borrowed from the kinds */
-    PyObject *made[MAKERS];   /* owned */
-    int num_makers;
+    /* The results of factories (FjNodeKind.factories), which a tree shares. */
+    PyObject *factories[FACTORIES]; /* borrowed from the kinds */
+    PyObject *made[FACTORIES];      /* owned */
+    int num_factories;
     /* If there are REF nodes: the objects that they may refer to, by number; NULL while one is
      * being built. */
     PyObject **numbered; /* owned, or NULL */
@@ -350,32 +349,32 @@ build_module(Build *b, const FjNode *node)
     return object;
 }
 
-/* (P) What `maker` makes for this tree: a new reference, or NULL with an error. */
+/* (P) What `factory` makes for this tree: a new reference, or NULL with an error. */
 static PyObject *
-make_once(Build *b, PyObject *maker)
+make_once(Build *b, PyObject *factory)
 {
-    for (int i = 0; i < b->num_makers; i++) {
-        if (b->makers[i] == maker) {
+    for (int i = 0; i < b->num_factories; i++) {
+        if (b->factories[i] == factory) {
             return Py_NewRef(b->made[i]);
         }
     }
-    PyObject *made = PyObject_CallNoArgs(maker);
-    if (made != NULL && b->num_makers < MAKERS) {
-        b->makers[b->num_makers] = maker;
-        b->made[b->num_makers++] = Py_NewRef(made);
+    PyObject *made = PyObject_CallNoArgs(factory);
+    if (made != NULL && b->num_factories < FACTORIES) {
+        b->factories[b->num_factories] = factory;
+        b->made[b->num_factories++] = Py_NewRef(made);
     }
     return made;
 }
 
-/* (P) Sets the fields, and what their makers make for the other attributes, in a new instance;
- * steals the `fields` first `values`, which has room for all. */
+/* (P) Sets the fields, and what their factories make for the other attributes, in a new
+ * instance; steals the `fields` first `values`, which has room for all. */
 static PyObject *
 fill_object(Build *b, FjNodeKind *kind, PyObject **values, uint32_t fields)
 {
     uint32_t count = fields;
     PyObject *object = NULL;
     for (; count < (uint32_t)PyTuple_GET_SIZE(kind->names); count++) {
-        values[count] = make_once(b, PyTuple_GET_ITEM(kind->makers, count - fields));
+        values[count] = make_once(b, PyTuple_GET_ITEM(kind->factories, count - fields));
         if (values[count] == NULL) {
             break;
         }
@@ -554,7 +553,7 @@ static void
 end_build(Build *b)
 {
     Py_XDECREF(b->no_arguments);
-    for (int i = 0; i < b->num_makers; i++) {
+    for (int i = 0; i < b->num_factories; i++) {
         Py_DECREF(b->made[i]);
     }
     for (uint32_t i = 0; b->numbered != NULL && i < b->structure->num_identities; i++) {

@@ -21,7 +21,7 @@
 typedef struct {
     FjStructure *structure;
     FjLeafBuf *arrays;
-    int every_leaf; /* every leaf counts as an array: fj_flatten_leaves */
+    int is_tree_structure; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
     int may_stop;      /* there is an `is_leaf` or a `prefix` */
     PyObject *is_leaf; /* borrowed, or NULL */
@@ -66,24 +66,24 @@ add_nothing(Walk *w, FjKindCode code)
 static FJ_NOINLINE int
 add_mutable_static(Walk *w, PyObject *object, int flag)
 {
-    int is_asked = flag == FJ_NODE_PER_INSTANCE;
+    int is_asked = flag == FJ_NODE_MAYBE_ARRAY;
     int immutable = is_asked ? 0 : fj_static_is_immutable(registry_of(w), object);
     FjNode *node = immutable < 0 ? NULL : fj_structure_add(w->structure, FJ_STATIC, object);
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint16_t)(flag | (immutable ? FJ_NODE_INERT : 0));
+    node->flags = (uint16_t)(flag | (immutable ? FJ_NODE_SELF_EQUAL : 0));
     w->structure->may_run_python |= is_asked;
     w->structure->untaken += !is_asked && !immutable;
     return 0;
 }
 
 /* Adds a static: a value that is not an array.  `flag` is FJ_NODE_FIELD for a static field,
- * FJ_NODE_PER_INSTANCE for a leaf of such a type, or 0 for another leaf. */
+ * FJ_NODE_MAYBE_ARRAY for a leaf of such a type, or 0 for another leaf. */
 static int
 add_static(Walk *w, PyObject *object, int flag)
 {
-    if (FJ_UNLIKELY(flag == FJ_NODE_PER_INSTANCE ||
+    if (FJ_UNLIKELY(flag == FJ_NODE_MAYBE_ARRAY ||
                     !fj_static_is_inert(registry_of(w), object))) {
         return add_mutable_static(w, object, flag);
     }
@@ -91,7 +91,7 @@ add_static(Walk *w, PyObject *object, int flag)
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint16_t)(flag | FJ_NODE_INERT);
+    node->flags = (uint16_t)(flag | FJ_NODE_SELF_EQUAL);
     return 0;
 }
 
@@ -100,7 +100,7 @@ static int
 add_field(Walk *w, PyObject *value)
 {
     return FJ_UNLIKELY(w->prefix != NULL) ? fj_prefix_pass_static(w->prefix, value)
-                                          : add_field(w, value);
+                                          : add_static(w, value, FJ_NODE_FIELD);
 }
 
 /* Appends a node whose children are walked next; fj_structure_close ends it.  Its index, or -1
@@ -139,7 +139,7 @@ is_constant(const FjStructure *structure, uint32_t index)
     for (uint32_t i = index + 1; i < end; i = structure->info[i].subtree_end) {
         const FjNode *child = &structure->nodes[i];
         if (!(child->code == FJ_NONE ||
-              (child->code == FJ_STATIC && child->flags & FJ_NODE_INERT) ||
+              (child->code == FJ_STATIC && child->flags & FJ_NODE_SELF_EQUAL) ||
               (child->code == FJ_TUPLE && child->aux != NULL))) {
             return 0;
         }
@@ -168,7 +168,7 @@ add_leaves(Walk *w, PyObject *const *items, Py_ssize_t count)
         if (FJ_UNLIKELY(type != last)) {
             FjNodeKind *kind = fj_registry_cached_kind(registry_of(w), type);
             if (kind == NULL || !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC ||
-                                  kind->code == FJ_PER_INSTANCE ||
+                                  kind->code == FJ_MAYBE_ARRAY ||
                                   (kind->code == FJ_NONE && w->none_is_leaf))) {
                 /* The tree holds the items too, so that dropping them runs no Python code. */
                 fj_leafbuf_truncate(w->arrays, before);
@@ -214,7 +214,7 @@ remove_leaf_nodes(Walk *w, Py_ssize_t index)
 static void
 close_sequence(Walk *w, Py_ssize_t index)
 {
-    if (w->every_leaf && w->prefix == NULL) {
+    if (w->is_tree_structure && w->prefix == NULL) {
         remove_leaf_nodes(w, index);
     }
     fj_structure_close(w->structure, index);
@@ -230,7 +230,7 @@ walk_tuple(Walk *w, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
     if (index < 0) {
         return -1;
     }
-    if (w->every_leaf && code == FJ_TUPLE) {
+    if (w->is_tree_structure && code == FJ_TUPLE) {
         int all_leaves = add_leaves(w, ((PyTupleObject *)tuple)->ob_item, size);
         if (all_leaves != 0) {
             w->structure->nodes[index].flags |= FJ_NODE_LEAVES;
@@ -262,7 +262,8 @@ walk_list(Walk *w, PyObject *list)
     if (index < 0) {
         return -1;
     }
-    int all_leaves = w->every_leaf ? add_leaves(w, ((PyListObject *)list)->ob_item, size) : 0;
+    int all_leaves =
+        w->is_tree_structure ? add_leaves(w, ((PyListObject *)list)->ob_item, size) : 0;
     if (all_leaves != 0) {
         w->structure->nodes[index].flags |= FJ_NODE_LEAVES;
         fj_structure_close(w->structure, index);
@@ -374,7 +375,7 @@ walk_field(Walk *w, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
 {
     return value == NULL       ? add_nothing(w, FJ_MISSING)
            : i < kind->dynamic ? walk(w, value)
-                               : add_static(w, value, FJ_NODE_FIELD);
+                               : add_field(w, value);
 }
 
 static int
@@ -386,7 +387,7 @@ walk_module(Walk *w, PyObject *object, FjNodeKind *kind)
     if (wrapper < 0) {
         return -1;
     }
-    Py_ssize_t count = fj_node_kind_fields(kind) + (wrapper ? kind->others : 0);
+    Py_ssize_t count = fj_node_kind_fields(kind) + (wrapper ? kind->extra_names : 0);
     PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
     if (values == NULL) {
         return -1;
@@ -427,7 +428,7 @@ static int
 holds_dicts(PyObject *object, FjNodeKind *kind)
 {
     for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
-        if (kind->held[i]) {
+        if (kind->dict_fields[i]) {
             PyObject *value = fj_fields_getattr(object, kind, i);
             int is_dict = value != NULL && PyDict_CheckExact(value);
             Py_XDECREF(value);
@@ -451,7 +452,7 @@ walk_object(Walk *w, PyObject *object, FjNodeKind *kind)
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *value = fj_fields_getattr(object, kind, i);
         int result = -1;
-        if (value != NULL && kind->held[i]) {
+        if (value != NULL && kind->dict_fields[i]) {
             result = PyDict_CheckExact(value)
                          ? walk_dict(w, FJ_DICT, value, i >= kind->dynamic)
                          : raise_changed(object);
@@ -542,7 +543,7 @@ walk_custom(Walk *w, PyObject *object, const FjNodeKind *kind)
     }
     int is_itself = kind->is_itself && aux == object && PyTuple_GET_SIZE(children) == 0;
     w->structure->nodes[index].flags |=
-        (uint16_t)((immutable ? FJ_NODE_INERT : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
+        (uint16_t)((immutable ? FJ_NODE_SELF_EQUAL : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
     w->structure->may_run_python |= !is_itself;
     w->structure->untaken += is_itself && !immutable;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
@@ -666,7 +667,7 @@ walk(Walk *w, PyObject *object)
     /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
     FjNodeKind *kind = fj_registry_cached_kind(registry_of(w), Py_TYPE(object));
     if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
-        return w->every_leaf || fj_registry_code(registry_of(w), kind) == FJ_ARRAY
+        return w->is_tree_structure || fj_registry_code(registry_of(w), kind) == FJ_ARRAY
                    ? add_array(w, object)
                    : add_static(w, object, 0);
     }
@@ -680,16 +681,16 @@ walk(Walk *w, PyObject *object)
         result = add_array(w, object);
         break;
     case FJ_STATIC:
-        result = w->every_leaf ? add_array(w, object) : add_static(w, object, 0);
+        result = w->is_tree_structure ? add_array(w, object) : add_static(w, object, 0);
         break;
     case FJ_NONE:
         result = w->none_is_leaf ? add_array(w, object) : add_nothing(w, FJ_NONE);
         break;
-    case FJ_PER_INSTANCE:
-        result = w->every_leaf ? 1 : fj_registry_is_array(registry_of(w), object);
+    case FJ_MAYBE_ARRAY:
+        result = w->is_tree_structure ? 1 : fj_registry_is_array(registry_of(w), object);
         if (result >= 0) {
             result =
-                result ? add_array(w, object) : add_static(w, object, FJ_NODE_PER_INSTANCE);
+                result ? add_array(w, object) : add_static(w, object, FJ_NODE_MAYBE_ARRAY);
         }
         break;
     default:
@@ -733,12 +734,12 @@ fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int n
 {
     Walk w = {.structure = fj_structure_new(registry),
               .arrays = leaves,
-              .every_leaf = 1,
+              .is_tree_structure = 1,
               .none_is_leaf = none_is_leaf,
               .may_stop = is_leaf != NULL,
               .is_leaf = is_leaf};
     if (w.structure != NULL) {
-        w.structure->every_leaf = 1;
+        w.structure->is_tree_structure = 1;
     }
     return walk_tree(&w, tree);
 }
@@ -751,7 +752,7 @@ fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const
         .structure = structure, .next = structure->nodes, .name = name, .model = model};
     Walk w = {.structure = fj_structure_new(structure->registry),
               .arrays = leaves,
-              .every_leaf = 1,
+              .is_tree_structure = 1,
               .may_stop = 1,
               .prefix = &prefix};
     int result = walk_tree(&w, tree) == NULL ? -1 : 0;

@@ -69,7 +69,7 @@ match_array(Match *m, PyObject *object)
         return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
     }
     FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
-    if (kind != NULL && kind->code != FJ_PER_INSTANCE) {
+    if (kind != NULL && kind->code != FJ_MAYBE_ARRAY) {
         return FJ_MATCH_NO;
     }
     if (!m->holds_references) {
@@ -81,7 +81,7 @@ match_array(Match *m, PyObject *object)
     }
     FjKindCode code = fj_registry_code(m->registry, kind);
     int is_array =
-        code == FJ_PER_INSTANCE ? fj_registry_is_array(m->registry, object) : code == FJ_ARRAY;
+        code == FJ_MAYBE_ARRAY ? fj_registry_is_array(m->registry, object) : code == FJ_ARRAY;
     Py_DECREF(kind);
     if (is_array > 0 && fj_leafbuf_push(m->arrays, object) < 0) {
         return FJ_MATCH_ERROR;
@@ -129,10 +129,10 @@ match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
                                                                             : result;
 }
 
-/* A static of an FJ_PER_INSTANCE type may have become an array, even if it is the same object.
+/* A static of an FJ_MAYBE_ARRAY type may have become an array, even if it is the same object.
  */
 static int
-match_per_instance(Match *m, const FjNode *node, PyObject *object)
+match_maybe_array(Match *m, const FjNode *node, PyObject *object)
 {
     if (!m->holds_references) {
         return NEEDS_PYTHON;
@@ -156,17 +156,17 @@ match_inert(Match *m, PyObject *expected, PyObject *object)
 static inline int
 match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, int field)
 {
-    if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_INERT)) {
+    if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_SELF_EQUAL)) {
         return FJ_MATCH_YES;
     }
     if (Py_TYPE(object) != Py_TYPE(expected)) {
         return FJ_MATCH_NO;
     }
-    if (FJ_UNLIKELY(node->flags & FJ_NODE_PER_INSTANCE)) {
-        return match_per_instance(m, node, object);
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_MAYBE_ARRAY)) {
+        return match_maybe_array(m, node, object);
     }
-    /* FJ_NODE_INERT is not enough here: the class may have been given an __eq__ since the flag
-     * was set. */
+    /* FJ_NODE_SELF_EQUAL is not enough here: the class may have been given an __eq__ since the
+     * flag was set. */
     if (fj_static_is_inert(m->registry, expected)) {
         return match_inert(m, expected, object);
     }
@@ -198,7 +198,7 @@ static inline int
 match_item(Match *m, PyObject *object)
 {
     const FjNode *node = m->next;
-    if (object == node->aux && (node->flags & FJ_NODE_INERT)) {
+    if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
         m->next++;
         return FJ_MATCH_YES;
     }
@@ -220,7 +220,7 @@ match_items(Match *m, PyObject *const *items, uint32_t count)
     PyTypeObject *array_type = m->registry->array_type;
     for (uint32_t i = 0; i < count; i++) {
         PyObject *object = items[i];
-        if (object == node->aux && (node->flags & FJ_NODE_INERT)) {
+        if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
             node++;
         }
         else if (node->code == FJ_ARRAY && object != NULL && Py_TYPE(object) == array_type) {

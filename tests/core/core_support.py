@@ -376,7 +376,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return "namedtuple", None, cls is not LoudPoint, cls._fields
     if issubclass(cls, Maybe):
-        return ("per_instance",)
+        return ("maybe_array",)
     if issubclass(cls, Keyed):
         return "static", _key_of
     return ("array",) if issubclass(cls, Array) else ("static", None)

@@ -308,7 +308,7 @@ def _new_node(cls: Any, fields: dict[Any, Any]) -> Any:
     elif layout.mode == "partial":
         return cls(fields["func"], *fields["args"], **fields["keywords"])
     else:
-        fields |= {name: make() for name, make in layout.makers.items()}
+        fields |= {name: make() for name, make in layout.factories.items()}
     x: Any = object.__new__(cls)
     for name, value in fields.items():
         if isinstance(inspect.getattr_static(cls, name, None), property):

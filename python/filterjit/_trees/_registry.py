@@ -223,16 +223,16 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
     if layout is None:
         return None
     values = {name: getattr(x, name) for name in layout.dynamic + layout.static}
-    if any(type(values[name]) is not dict for name in layout.held):
+    if any(type(values[name]) is not dict for name in layout.dict_fields):
         return None
     expected: list[Any] = []
     for name in layout.dynamic:
         value = values[name]
-        expected += [value[k] for k in sorted(value)] if name in layout.held else [value]
+        expected += [value[k] for k in sorted(value)] if name in layout.dict_fields else [value]
     children, aux, unflatten, _ = flatten_with_keys(x)
     rebuilt = unflatten(aux, children)
     found = _attributes(rebuilt)
-    names = values.keys() | layout.makers.keys()
+    names = values.keys() | layout.factories.keys()
     if not (
         _same_objects(children, expected)
         and type(rebuilt) is cls
@@ -246,9 +246,9 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
         layout.dynamic,
         layout.static,
         layout.keys,
-        layout.held,
+        layout.dict_fields,
         layout.mode,
-        dict(layout.makers),
+        dict(layout.factories),
     )
 
 
@@ -331,7 +331,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     # that defines `__class__`, which may have another value for each instance.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
     if issubclass(cls, jax.core.Tracer) or own_class:
-        return ("per_instance",)
+        return ("maybe_array",)
     return "array" if is_array(x) else "static", _key_of(cls)
 
 

@@ -310,7 +310,7 @@ def test_registry_arguments() -> None:
     registry = make_registry()
     assert registry.missing is missing
     assert registry.kind(Linear()) == "module"
-    assert registry.kind(Maybe(True)) == "per_instance"
+    assert registry.kind(Maybe(True)) == "maybe_array"
 
 
 def test_policies_share_kinds() -> None:
