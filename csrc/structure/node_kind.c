@@ -70,7 +70,7 @@ kind_dealloc(PyObject *op)
     Py_CLEAR(self->factories);
     PyMem_Free(self->places);
     PyMem_Free(self->offsets);
-    PyMem_Free(self->held);
+    PyMem_Free(self->dict_fields);
     type->tp_free(op);
     Py_DECREF(type);
 }
