@@ -179,7 +179,7 @@ def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     assert isinstance(options, CallOptions)
     with_placeholders = _with_placeholders(_registry.registry, fun)
     if with_placeholders is not fun:  # shares its cache with a function that holds arrays
-        f = _core.FilterJit(with_placeholders, options, f._given_signature, dict(f.__dict__))
+        f = type(f)(with_placeholders, options, f._given_signature, dict(f.__dict__))
     args, kwargs = _with_placeholders(options.registry, (args, kwargs))
     variant, arrays = f._lookup(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)

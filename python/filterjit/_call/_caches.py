@@ -102,7 +102,7 @@ def owner_of(fun: Any) -> Any:
     for inner in _way_down(fun):
         # Two bound methods of Python are equal if their instances are the same object.
         is_method = type(inner) is types.MethodType or (
-            type(inner) is _core.BoundFilterJit and _equals_only_itself(inner.__self__)
+            isinstance(inner, _core.BoundMethod) and _equals_only_itself(inner.__self__)
         )
         if is_method and _attributes(inner.__self__) is not None:
             return inner.__self__

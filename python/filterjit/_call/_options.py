@@ -150,20 +150,6 @@ class CallOptions(_running.RunningHooks, CallHooks):
                     caches.pop(old, None)
         return cache, arrays
 
-    def became_method(self, f: _core.FilterJit, owner: type, /) -> None:
-        """Gives a subclass of equinox.Module a ``__getattribute__`` in C.
-
-        Modules look methods up in Python, which costs a tenth of a call
-        (csrc/call/getattribute.c). Other classes stay as they are.
-        """
-        original = _jax_compat.module_getattribute()
-        inherited: Any = getattr(owner, "__getattribute__", None)
-        if isinstance(inherited, _core.Getattribute):  # a base class has one already
-            inherited = inherited.__wrapped__
-        if original is None or inherited is not original or "__getattribute__" in vars(owner):
-            return
-        type.__setattr__(owner, "__getattribute__", _core.Getattribute(owner, original))
-
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns ``jax.jit`` of a flat function, from arrays to an Output.
 

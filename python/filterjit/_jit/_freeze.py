@@ -25,7 +25,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,8 @@ from .._trees._registry import registry
 from ._options import Options
 
 _jax_compat.hide_from_tracebacks(__file__)
+
+_F = TypeVar("_F", bound=_core.FilterJit)
 
 LARGE = 1 << 18
 """Bytes: larger arrays are not worth freezing; see benchmarks/README.md."""
@@ -232,12 +234,6 @@ class FrozenOptions(Options):
         self._first = first
         self._cache: Any = lambda: None
 
-    def freeze(
-        self, f: _core.FilterJit, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
-    ) -> _core.FilterJit:
-        """Freezes further arguments; what `max_bytes` has left arguments, it leaves."""
-        return freeze(f, args, kwargs, self.max_bytes if max_bytes is None else max_bytes)
-
     def check_given(
         self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
@@ -250,11 +246,8 @@ class FrozenOptions(Options):
                 f"before the second: this function was jitted with donate={self.donate!r}."
             )
 
-    def reduce(self, f: _core.FilterJit, /) -> str | tuple[Any, ...]:
-        """Pickles the function and the arguments that were given to `freeze`."""
-        found = super().reduce(f)
-        if isinstance(found, str):
-            return found
+    def reduce(self, f: _core.FilterJit, /) -> tuple[Any, ...]:
+        """Returns the function and the arguments that were given to `freeze`, for pickles."""
         constants = self.constants
         given = constants.given(constants.with_kept(f._parts()[1]))
         return _freeze_again, (constants.f, given.args, given.kwargs, self.max_bytes)
@@ -321,12 +314,15 @@ class FrozenOptions(Options):
         return tuple(i for i in range(own, total) if i not in excepted)
 
 
-def freeze(
-    f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: float | None
-) -> _core.FilterJit:
-    """Returns `f` with these arguments frozen, as the docstring of ``FilterJit.freeze`` says."""
+def freeze(f: _F, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: float | None) -> _F:
+    """Returns `f` with these arguments frozen, as the docstring of ``FilterJit.freeze`` says.
+
+    What `max_bytes` has left arguments of a frozen function, it leaves.
+    """
     options = f._options
     assert isinstance(options, Options)
+    if max_bytes is None and isinstance(options, FrozenOptions):
+        max_bytes = options.max_bytes
     number = isinstance(max_bytes, (int, float)) and not isinstance(max_bytes, bool)
     if max_bytes is not None and not (number and max_bytes >= 0):
         raise ValueError(
@@ -374,12 +370,12 @@ def freeze(
     again = _core.flatten(registry, frozen.given(frozen.with_kept(kept)))[1]
     frozen.is_comparable = again == structure
     frozen_options = FrozenOptions(frozen, max_bytes, _first_given(f, args, kwargs))
-    return _core.FilterJit(Frozen(frozen, kept), frozen_options, signature, dict(f.__dict__))
+    return type(f)(Frozen(frozen, kept), frozen_options, signature, dict(f.__dict__))
 
 
 def _freeze_again(
-    f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: float | None
-) -> _core.FilterJit:
+    f: _F, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: float | None
+) -> _F:
     """Returns the function for which `FrozenOptions.reduce` returned these arguments."""
     return freeze(f, args, kwargs, math.inf if max_bytes is None else max_bytes)
 

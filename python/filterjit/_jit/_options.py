@@ -1,38 +1,23 @@
-"""`Options`: how a function is jitted, with the methods of a jitted function."""
+"""`Options`: how a function is jitted."""
 
 import functools
-import inspect
-import sys
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import _core
-from .._aot import _stages, _warm_up
 from .._base import _jax_compat
-from .._base._hooks import MethodHooks
-from .._call._caches import CACHES_ATTRIBUTE, MAXSIZE, function_of
+from .._call._caches import CACHES_ATTRIBUTE
 from .._call._options import CallOptions
-from .._call._shardings import Shardings
-from .._call._signature import inspect_signature
-from .._observe import _causes, _explain, _functions, _report, _report_output, _retraces
+from .._observe import _retraces
 
 _jax_compat.hide_from_tracebacks(__file__)
 
 DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
 
 
-class Options(CallOptions, MethodHooks):
-    """How a function is jitted, and the hooks of its calls and methods.
-
-    The C core forwards the methods of a FilterJit `f` to the methods below; see `MethodHooks`.
-    """
-
-    def partial(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit:
-        """Returns `f` with some arguments given; these must not be arrays that it donates."""
-        partial = _core.PartialFilterJit(f, args, kwargs)
-        self.check_given(f, "partial", args, kwargs)
-        return partial
+class Options(CallOptions):
+    """How a function is jitted, and the hooks of its calls."""
 
     def check_given(
         self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -51,92 +36,14 @@ class Options(CallOptions, MethodHooks):
                 f"before the second: this function was jitted with donate={self.donate!r}."
             )
 
-    def freeze(
-        self, f: _core.FilterJit, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
-    ) -> _core.FilterJit:
-        """Returns `f` with some arguments given, whose arrays are constants."""
-        from . import _freeze
-
-        return _freeze.freeze(f, args, kwargs, max_bytes)
-
-    def trace(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Traced[..., Any]:
-        return _stages.trace(f, args, kwargs)
-
-    def lower(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _stages.Lowered[..., Any]:
-        return _stages.trace(f, args, kwargs).lower()
-
-    def eval_shape(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> Any:
-        return _stages.eval_shape(f, args, kwargs)
-
-    def warm_up(
-        self,
-        f: _core.FilterJit | _core.BoundFilterJit,
-        /,
-        signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
-        *,
-        threads: int | None = None,
-    ) -> _warm_up.WarmUp:
-        return _warm_up.warm_up(f, signatures, threads=threads)
-
-    def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
-        def wanted(variant: _core.Variant, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-            signature = f._parts()[0].signature
-            if self.shardings is None:
-                return (None,) * len(arrays)
-            return self.shardings.specs_of_inputs(variant, signature, arrays)
-
-        return _explain.explain(f, function_of(f.__wrapped__), args, kwargs, wanted)
-
-    def report(self, f: _core.FilterJit, /) -> _report_output.Report:
-        return _report.report_of(f._parts()[0])
-
-    def cache_info(self, f: _core.FilterJit, /) -> _report.CacheInfo:
-        return _report.cache_info(f._parts()[0])
-
-    def clear_cache(self, f: _core.FilterJit, /) -> None:
-        _functions.clear(f._parts()[0])
-
-    def variants(self, f: _core.FilterJit, /) -> list[_core.Variant]:
-        return f._parts()[0].variants()
-
-    def reduce(self, f: _core.FilterJit, /) -> str | tuple[Any, ...]:
-        """Pickles `f` by its name if that leads to `f`, as functions are pickled, else by what it
-        wraps."""
-        module = sys.modules.get(getattr(f, "__module__", None) or "")
-        found: Any = module
-        for name in getattr(f, "__qualname__", "").split("."):
-            found = getattr(found, name, None)
-        if found is f:
-            return f.__qualname__  # type: ignore[no-any-return]
+    def given(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the options that were given to `filter_jit`, for pickles: those of ``jax.jit``,
+        and the others."""
         options = {"donate": self.donate, "functions": self.functions, "maxsize": self.maxsize}
         if (given := self.shardings) is not None:
             options["shardings"] = (given.inputs, given.outputs, given.mesh)
         options["same_on_all_processes"] = self.same_on_all_processes
-        return _rebuild, (f.__wrapped__, self.jitkwargs, options | vars(self.retraces))
-
-
-_DEFAULT_OPTIONS = {donate: Options(donate, {}) for donate in DONATE}
-"""The options of functions that are given no other option than `donate`; they share one object."""
-
-
-def make_filter_jit(
-    fun: Any,
-    donate: str,
-    jitkwargs: Mapping[str, Any],
-    signature: inspect.Signature | None,
-    retraces: _retraces.RetraceOptions | None = None,
-    functions: str = "identity",
-    maxsize: int = MAXSIZE,
-    shardings: Shardings | None = None,
-    same_on_all_processes: bool | None = None,
-) -> _core.FilterJit:
-    """Returns a FilterJit of checked options; `signature` is the result of `inspect_signature`."""
-    given = retraces, functions, maxsize, shardings, same_on_all_processes
-    if not jitkwargs and given == (None, "identity", MAXSIZE, None, None):
-        options = _DEFAULT_OPTIONS[donate]
-    else:
-        options = Options(donate, jitkwargs, *given)
-    return _core.FilterJit(fun, options, signature, attributes(fun))
+        return self.jitkwargs, options | vars(self.retraces)
 
 
 def make_retrace_options(
@@ -146,22 +53,6 @@ def make_retrace_options(
     if on_retrace is None and max_traces is None:
         return None
     return _retraces.RetraceOptions(on_retrace, max_traces)
-
-
-def _rebuild(fun: Any, jitkwargs: dict[str, Any], options: dict[str, Any]) -> _core.FilterJit:
-    """Returns the FilterJit for which `Options.reduce` returned these arguments."""
-    retraces = make_retrace_options(options["on_retrace"], options["max_traces"])
-    return make_filter_jit(
-        fun,
-        options["donate"],
-        jitkwargs,
-        inspect_signature(fun),
-        retraces,
-        options["functions"],
-        options["maxsize"],
-        Shardings(*options["shardings"]) if "shardings" in options else None,
-        options.get("same_on_all_processes"),
-    )
 
 
 def attributes(fun: Any) -> dict[str, Any]:

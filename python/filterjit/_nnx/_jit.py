@@ -12,6 +12,7 @@ from .._base import _jax_compat
 from .._base import _nnx_compat as compat
 from .._base._checks import NOT_GIVEN, positive_int
 from .._call._caches import MAXSIZE
+from .._jit._filter_jit import FilterJit
 from .._jit._options import attributes, make_retrace_options
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
@@ -288,7 +289,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         if options[name] != default
     }
     retraces = make_retrace_options(own["on_retrace"], own["max_traces"])
-    inner = _core.FilterJit(
+    inner = FilterJit(
         traced,
         NNXOptions(donation, jitkwargs, retraces, own["maxsize"]),
         signature,

@@ -401,7 +401,7 @@ def test_weak_references(registry: Any) -> None:
         f,
         f._parts()[0],
         f._lookup(Array())[0],
-        core.BoundFilterJit(f, 1),
+        core.BoundMethod(f, 1),
     ]
     refs = [weakref.ref(t) for t in things]
     assert all(r() is t for r, t in zip(refs, things, strict=True))

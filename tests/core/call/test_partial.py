@@ -217,7 +217,6 @@ def test_a_static_that_changes_is_noticed_by_each_call() -> None:
 
 def test_copies_and_pickles() -> None:
     f = make_jit(everything)
-    f._options.reduce = lambda f: "f"  # a deep copy of a function is the function
     p = core.PartialFilterJit(f, ([1, 2],), {"k": {"a": 3}})
     for q in (copy.copy(p), copy.deepcopy(p)):
         assert type(q) is core.PartialFilterJit

@@ -275,7 +275,7 @@ def test_a_function_with_open_leaves() -> None:
             cache = core.Cache(registry, structure, signature, options, 9, {})
         except (TypeError, ValueError):
             sys.exit()
-        assert core.rebuild(cache, arrays).__wrapped__[1] is x
+        assert core.FilterJit._rebuild(cache, arrays).__wrapped__[1] is x
     """)
 
 
