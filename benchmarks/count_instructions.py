@@ -223,7 +223,7 @@ def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
         jit = _jit(lambda tree: tree, array)
         # Before the first call there is no variant to match.
         yield ("flatten",), name, functools.partial(jit._lookup, tree)
-        # Two trees alternate, so that there is no memo of either.
+        # Two trees alternate, so that there is no record of either.
         trees = itertools.cycle([tree, jit(tree)])
         yield ("match", "build", "call"), name, lambda jit=jit, trees=trees: jit(next(trees))
         again = _jit(lambda tree: tree, array)

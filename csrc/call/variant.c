@@ -366,7 +366,7 @@ variant_dealloc(PyObject *op)
     }
     PyMem_Free(self->traces);
     PyMem_Free(self->deferred);
-    fj_memo_free(self->memo);
+    fj_known_free(self->known);
     Py_XDECREF(self->function);
     Py_XDECREF(self->structure);
     type->tp_free(op);

@@ -21,7 +21,7 @@
 
 #include "base/common.h"
 #include "structure/structure.h"
-#include "call/memo.h"
+#include "walk/known.h"
 
 /* Whether a program can raise while it runs: then a call waits for it. */
 typedef enum {
@@ -53,7 +53,7 @@ typedef struct {
     PyObject_HEAD FjStructure *function; /* Structure of the function itself */
     FjStructure *structure;              /* Structure of the arguments */
     PyObject *call;                      /* NULL until compiled */
-    FjMemo *memo;                        /* of its large arguments, or NULL */
+    FjKnownArguments *known;             /* of earlier arguments, or NULL */
     FjTrace *traces;                     /* only ever appended to */
     Py_ssize_t num_traces;
     Py_ssize_t traces_capacity;

@@ -31,7 +31,6 @@ struct FjRegistry {
                             * a call, or NULL: see structure.h */
     PyObject *forget;      /* the callback of the weak references to types */
     PyObject *weakrefs;
-    unsigned long long num_snapshots; /* see memo.c */
 };
 
 extern PyType_Spec fj_registry_spec;

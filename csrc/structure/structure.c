@@ -25,7 +25,7 @@ fj_structure_new(FjRegistry *registry)
     self->info = NULL;
     self->count = self->capacity = self->open_nodes = 0;
     self->num_identities = self->num_refs = 0;
-    self->refs = NULL;
+    self->identities = NULL;
     self->all_leaves = self->open_leaves = 0;
     self->static_leaves = NULL;
     self->paths = NULL;
@@ -507,13 +507,7 @@ fj_structure_path_text(PyObject *path)
 PyObject *
 fj_structure_ref_text(FjStructure *self, const FjNode *ref)
 {
-    uint32_t number = fj_node_number(ref), index = 0;
-    for (; index < self->count; index++) {
-        const FjNode *node = &self->nodes[index];
-        if (node->code != FJ_STATIC && (node->flags & FJ_NODE_IDENTITY) && number-- == 0) {
-            break;
-        }
-    }
+    uint32_t index = self->identities[fj_node_number(ref)];
     return fj_structure_path_text(fj_structure_path(self, index));
 }
 

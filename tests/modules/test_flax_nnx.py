@@ -177,7 +177,7 @@ def test_metadata_that_changes(name: str, where: str) -> None:
         for change in [None, *changes]:
             if change is not None:
                 change(v)
-            for _ in range(4):  # enough for the memo
+            for _ in range(4):  # enough for the record
                 yield tree
 
     check_exact(trees)

@@ -31,7 +31,7 @@ class Node(nnx.Module):
 
 
 class MLP(nnx.Module):
-    """Large enough for a memo, from six layers on."""
+    """Large enough for a record, from six layers on."""
 
     def __init__(self, layers: int = 8, seed: int = 0) -> None:
         rngs = nnx.Rngs(seed)
@@ -142,7 +142,7 @@ def test_tied_weights(mode: str) -> None:
             model.first.layers[2].kernel[...] -= 0.1
             return loss, jax.tree.leaves(grads)
 
-        for i in range(70):  # so that a memo is used
+        for i in range(70):  # so that a record is used
             yield step(model, x)
             yield model
             if i % 30 == 29:
@@ -204,7 +204,7 @@ def test_what_is_shared_decides_which_program_runs(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", GRAPH)
 def test_sharing_that_changes_in_a_large_model(mode: str) -> None:
-    """The memo and what is remembered of the Variables hide no change."""
+    """The record and what is remembered of the Variables hide no change."""
 
     def program(jit: Any, traces: Any) -> Any:
         m, n = MLP(seed=1), MLP(seed=2)

@@ -178,11 +178,10 @@ class FilterJit(_core.FilterJit[_P, _T]):
     def partial(self, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit[_T]:
         """Returns the function with these arguments given once.
 
-        They are flattened now and, where no Python code is needed to compare them, not on
-        each call. Their containers are copied, now and whenever `args` and `keywords` are
-        read, so changes to containers have no effect. NumPy arrays and static values are not
-        copied: a change of one is noticed by the next call, as in any call. Raises ValueError
-        for arguments that the function donates.
+        Their containers are copied, now and whenever `args` and `keywords` are read, so changes
+        to containers have no effect. NumPy arrays and static values are not copied: a change of
+        one is noticed by the next call, as in any call. Raises ValueError for arguments that the
+        function donates.
 
         Examples:
             >>> f = filter_jit(lambda model, x: model['w'] * x)

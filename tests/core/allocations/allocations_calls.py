@@ -160,7 +160,7 @@ def large() -> Any:
 
 
 @scenario
-def hit_that_learns_a_memo() -> Scenario:
+def hit_that_learns_a_record() -> Scenario:
     kept = Kept()
     model = large()
     kept.f(model)
@@ -169,7 +169,7 @@ def hit_that_learns_a_memo() -> Scenario:
 
 
 @scenario
-def hit_with_a_memo() -> Scenario:
+def hit_with_a_record() -> Scenario:
     kept = Kept()
     model = large()
     for _ in range(5):
@@ -178,7 +178,7 @@ def hit_with_a_memo() -> Scenario:
 
 
 @scenario
-def hit_after_a_memo_was_wrong() -> Scenario:
+def hit_after_a_record_was_wrong() -> Scenario:
     kept = Kept()
     model = large()
     for _ in range(5):

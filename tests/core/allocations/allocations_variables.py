@@ -108,14 +108,14 @@ def hit_with_a_new_state() -> Scenario:
 
 
 @scenario
-def hit_that_learns_a_memo_of_variables() -> Scenario:
+def hit_that_learns_a_record_of_variables() -> Scenario:
     kept, trees = KeptVariables(), [vs.large(5), vs.large(5)]
     kept.jit(*trees)
     return kept.update(*trees)
 
 
 @scenario
-def hit_with_a_memo_of_variables() -> Scenario:
+def hit_with_a_record_of_variables() -> Scenario:
     kept, trees = KeptVariables(), [vs.large(5), vs.large(5)]
     for _ in range(6):
         kept.jit(*trees)
@@ -162,7 +162,7 @@ def hit_with_other_sharing() -> Scenario:
 
 
 @scenario
-def hit_that_learns_a_memo_of_sharing() -> Scenario:
+def hit_that_learns_a_record_of_sharing() -> Scenario:
     kept, trees = KeptVariables(graph=1), [vs.large(5), vs.large(5)]
     trees[1].blocks[0], trees[0].rng = trees[0].blocks[1], trees[0].blocks[2].w
     kept.jit(*trees)

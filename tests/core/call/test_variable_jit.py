@@ -192,7 +192,7 @@ def test_what_occurs_twice_after_many_calls() -> None:
         (lambda: Maybe(True), "an argument is a tracer"),
         (lambda: Box([]), "an argument is a pytree that is flattened in Python: `Box`"),
         (lambda: Linear(), "an argument is a pytree that is flattened in Python: `Linear`"),
-        (lambda: without("_raw_value"), "a Variable has no value"),
+        (lambda: without("_raw_value"), "the arguments cannot be walked"),
         (lambda: without("_trace_state"), "a Variable has no value"),
         (lambda: type("V", (Var,), {})(Array(1)), None),
         (lambda: Tree(x=OtherArray(1)), None),
@@ -229,7 +229,7 @@ def test_graph_mode() -> None:
         assert jit.settled == settled and jit.handed_over == []
 
 
-def test_a_memo_and_a_value_that_is_to_be_settled() -> None:
+def test_a_record_and_a_value_that_is_to_be_settled() -> None:
     jit = make_variable_jit(lambda tree: None, graph=2)
     tree = large()
     warm(jit, tree)
@@ -423,7 +423,7 @@ def test_nodes() -> None:
     assert jit._nodes([1, "a", Maybe(True), Var(1), Var(Array(1), TraceState(False))])
     assert str(raised(ValueError, jit._nodes, [one, one])) == TWICE[0]
     assert raised(ValueError, jit._nodes, Box([]))
-    assert raised(ValueError, jit._nodes, without("_raw_value"))
+    assert raised(AttributeError, jit._nodes, without("_raw_value"))
     jit(tree)  # is not disturbed
     assert jit.handed_over == []
 

@@ -163,7 +163,8 @@ def test_a_tree_that_contains_itself(make: Any) -> None:
         jit(*args)
     assert jit.handed_over == ["a Module contains itself"] * 8
     assert raised(ValueError, jit._nodes, t)
-    raised(RecursionError, jit._inner._peek, t)
+    assert "a=" in repr(jit._inner._peek(t)[1])
+    raised(RecursionError, jit._inner, t)  # no tree can be built from its Structure
     t.child = t.v
     jit(t, t), jit(t, t)
     assert len(jit.handed_over) == 8
@@ -233,7 +234,7 @@ def test_a_change_after_many_calls(change: str) -> None:
     same_as_fresh(jit, tree, other)
 
 
-def test_a_memo_is_used() -> None:
+def test_a_record_is_used() -> None:
     jit = make_variable_jit(
         lambda a, b: None, graph=1, traced=lambda a, b: (None, b"\0\0\0\0", (Array("new"),))
     )
@@ -296,7 +297,7 @@ def test_structures() -> None:
     assert refs == [(0, None, "`a[0].v`"), (0, None, "`a[0]`")]
 
 
-def test_without_an_inspector_nothing_is_assumed() -> None:
+def test_without_a_hook_nothing_is_assumed() -> None:
     """A FilterJit that is called by itself does not know which objects are one."""
     options = Options(make_registry())
     jit = make_jit(tell, options)

@@ -43,7 +43,7 @@ def nothing_is_returned(*args: Any) -> tuple[None, bytes, tuple[()]]:
 
 
 def test_captures_that_another_call_replaces() -> None:
-    """A call in the middle of a walk fills the same memo, with an argument that dies."""
+    """A call in the middle of a walk fills the same record, with an argument that dies."""
 
     def fun(a: Any, small: Any, b: Any, c: Any) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The memo of arguments with dicts, objects and described types, as test_memo.py has it for others.
+"""The record of arguments with dicts, objects and described types, as test_known.py has it for others.
 
 What is changed between two calls is seen by the next one, in each kind of container.
 """
@@ -35,7 +35,7 @@ from object_support import (
 )
 from outcome_support import attempt
 
-COPIES = 24  # so that the argument has more nodes than FJ_MEMO_MIN_NODES
+COPIES = 24  # so that the argument has more nodes than FJ_KNOWN_MIN_NODES
 
 
 def jit() -> Any:
@@ -43,14 +43,14 @@ def jit() -> Any:
 
 
 def remember(f: Any, tree: Any) -> None:
-    """Calls often enough for a memo, whatever happened before."""
+    """Calls often enough for a record, whatever happened before."""
     for _ in range(140):
         f(tree)
     assert equivalent(f(tree), tree)
 
 
 def model(make: Callable[[int], Any]) -> Any:
-    """Many instances, in the containers that a memo knows."""
+    """Many instances, in the containers that a record knows."""
     rows = [make(i) for i in range(COPIES)]
     return {"rows": rows[:8], "more": (rows[8:16], None, ("a", 1)), "p": Point(rows[16:], Array())}
 
@@ -66,7 +66,7 @@ def made(make: Callable[[int], Any]) -> tuple[Any, Any, Any]:
 
 
 def is_seen(f: Any, tree: Any, change: Callable[[], Any]) -> None:
-    """Whether the next calls are right, and those after a new memo."""
+    """Whether the next calls are right, and those after a new record."""
     change()
     for _ in range(3):
         flat = attempt(core.flatten, f._options.registry, tree)
@@ -423,7 +423,7 @@ def test_an_object_that_is_a_tuple() -> None:
 
 
 def test_a_dict_of_a_subclass_that_looks_like_the_copy() -> None:
-    """Its own attributes are what the snapshot has of its items."""
+    """Its own attributes are what the record has of its items."""
 
     class D(dict):  # type: ignore[type-arg]
         pass
@@ -520,7 +520,7 @@ def test_random_changes() -> None:
 
 
 def test_the_array_of_an_object_is_replaced() -> None:
-    """The memo stays, and gives the array that is there now."""
+    """The record stays, and gives the array that is there now."""
     f, tree, one = made(lambda i: Variable(Array(i), kind="same"))
     shared = rows_of(tree)[3]
     tree["rows"][4] = shared  # an object that occurs twice

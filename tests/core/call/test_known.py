@@ -1,4 +1,4 @@
-"""The memo of a large argument never hides a difference that a walk would see.
+"""The record of a large argument never hides a difference that a walk would see.
 
 The result of each call is compared with the current tree.  `same` compares exact types, statics
 by the core's rule, and arrays by identity.
@@ -32,7 +32,7 @@ def leaf(i: int) -> Linear:
 
 
 def model() -> Any:
-    """A model large enough for a memo: Modules in lists, tuples, named tuples and Modules.
+    """A model large enough for a record: Modules in lists, tuples, named tuples and Modules.
 
     All statics are inert; otherwise the core walks the model each time.
     """
@@ -41,7 +41,7 @@ def model() -> Any:
 
 
 def remember(f: Any, tree: Any) -> None:
-    """Calls often enough for a memo, whatever happened before."""
+    """Calls often enough for a record, whatever happened before."""
     for _ in range(200):
         assert f(tree, 0)[1] == 0
     assert same(f(tree, 0)[0], tree)

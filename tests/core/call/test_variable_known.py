@@ -48,7 +48,7 @@ def made() -> tuple[Any, Any]:
 
 
 def is_seen(jit: Any, tree: Any, change: Callable[[], Any]) -> None:
-    """Whether the next calls are right, and those after a new memo."""
+    """Whether the next calls are right, and those after a new record."""
     change()
     for _ in range(3):
         same_as_fresh(jit, tree)
@@ -57,7 +57,7 @@ def is_seen(jit: Any, tree: Any, change: Callable[[], Any]) -> None:
     assert found == same_as_fresh(jit, tree)
 
 
-def test_a_memo_is_used() -> None:
+def test_a_record_is_used() -> None:
     """Otherwise this file tests nothing: an argument that is remembered is not walked."""
     jit = make_variable_jit(lambda tree: None, traced=lambda tree: (None, b"", ()))
     tree = large()
@@ -204,7 +204,7 @@ def four(a: Any, b: Any, c: Any = None, d: Any = None, e: Any = None) -> Any:
 
 
 def test_several_large_arguments() -> None:
-    for count in (2, 4, 5):  # a memo holds four
+    for count in (2, 4, 5):  # a record holds four
         trees = [large(i + 12) for i in range(count)]
         jit = make_variable_jit(four)
         warm(jit, *trees)
