@@ -12,7 +12,7 @@
  *   build  The callable returns an Output (variant.h), from which the user's tree is built
  *          (build.c).
  *
- * The work that is not on this path is done in Python, by methods of `options` that are called
+ * The work that is not on this path is done in Python, by methods of `hooks` that are called
  * by name, the hooks:
  *
  *   prepare              before the first call of a FilterJit
@@ -31,7 +31,7 @@
  *
  * Python code can run in each step: see the files named above.  The call step can run any
  * code, including a call of this same FilterJit.  So a call owns a reference to the variant
- * and one to the cache, and after the first two steps it only reads `options` from `self`,
+ * and one to the cache, and after the first two steps it only reads `hooks` from `self`,
  * which never changes, and replaces `*last`.
  */
 #include "call/call.h"
@@ -68,18 +68,18 @@ state_of(const Call *call)
     return call->cache->registry->state;
 }
 
-/* Calls options.hook(argument).  0, or -1 with the error that it raised. */
+/* Calls hooks.hook(argument).  0, or -1 with the error that it raised. */
 static int
 call_hook(Call *call, PyObject *hook, PyObject *argument)
 {
-    PyObject *answer = PyObject_CallMethodOneArg(call->self->options, hook, argument);
+    PyObject *answer = PyObject_CallMethodOneArg(call->self->hooks, hook, argument);
     Py_XDECREF(answer);
     return answer == NULL ? -1 : 0;
 }
 
 /* ---- errors ---- */
 
-/* Lets Python replace the exception that is set: options.translate_error(self, exception,
+/* Lets Python replace the exception that is set: hooks.translate_error(self, exception,
  * variant or None, arrays) -> exception.  The hook is only asked about an Exception, not about
  * KeyboardInterrupt and the like.  If it raises an Exception itself, or returns something
  * else, the original exception stays; if it is interrupted, the interrupt replaces the
@@ -97,7 +97,7 @@ translate_error(Call *call)
         arrays == NULL
             ? NULL
             : PyObject_CallMethodObjArgs(
-                  call->self->options, state_of(call)->str_translate_error, call->self,
+                  call->self->hooks, state_of(call)->str_translate_error, call->self,
                   exception, call->variant == NULL ? Py_None : (PyObject *)call->variant,
                   arrays, NULL);
     Py_XDECREF(arrays);
@@ -116,7 +116,7 @@ translate_error(Call *call)
 }
 
 /* Sets the TypeError of arguments that do not fit the signature:
- * options.raise_binding_error(self, args, kwargs). */
+ * hooks.raise_binding_error(self, args, kwargs). */
 static void
 raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
                     PyObject *kwnames)
@@ -126,7 +126,7 @@ raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
         return;
     }
     PyObject *result = PyObject_CallMethodObjArgs(
-        self->options, fj_state_of(Py_TYPE(self))->str_raise_binding_error, self, positional,
+        self->hooks, fj_state_of(Py_TYPE(self))->str_raise_binding_error, self, positional,
         keywords, NULL);
     if (result != NULL) { /* the hook should have raised */
         PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
@@ -150,7 +150,7 @@ fj_call_prepare(FjFilterJit *self)
         return -1;
     }
     PyObject *answer =
-        PyObject_CallMethodOneArg(self->options, state->str_prepare, (PyObject *)self);
+        PyObject_CallMethodOneArg(self->hooks, state->str_prepare, (PyObject *)self);
     Py_LeaveRecursiveCall();
     if (answer == NULL) {
         return -1;
@@ -204,7 +204,7 @@ typedef enum {
     ON_MISS_INSERT   /* compiles one and inserts it into the cache */
 } OnMiss;
 
-/* Compiles a variant for a Structure that the cache does not have: options.compile(self,
+/* Compiles a variant for a Structure that the cache does not have: hooks.compile(self,
  * variant) -> callable.  A new reference, or NULL with an error. */
 static FjVariant *
 compile_variant(Call *call, FjStructure *structure, int insert)
@@ -216,7 +216,7 @@ compile_variant(Call *call, FjStructure *structure, int insert)
         return NULL;
     }
     variant->call = PyObject_CallMethodObjArgs(
-        call->self->options, state_of(call)->str_compile, call->self, variant, NULL);
+        call->self->hooks, state_of(call)->str_compile, call->self, variant, NULL);
     /* If another thread has inserted an equal variant meanwhile, the call uses that one. */
     int found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
     if (found == 0 && (!insert || fj_cache_add(cache, variant) == 0)) {
@@ -381,7 +381,7 @@ match_arguments(Call *call)
 /* ---- build ---- */
 
 /* Asks whether the program of a new trace can raise while it runs:
- * options.inspect_new_trace(variant, arrays, arrays of the output) -> bool, or None if it
+ * hooks.inspect_new_trace(variant, arrays, arrays of the output) -> bool, or None if it
  * cannot tell yet.  0, or -1 with an error. */
 static int
 inspect_new_trace(Call *call, FjOutput *output)
@@ -390,7 +390,7 @@ inspect_new_trace(Call *call, FjOutput *output)
     PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
     PyObject *answer = arrays == NULL
                            ? NULL
-                           : PyObject_CallMethodObjArgs(call->self->options,
+                           : PyObject_CallMethodObjArgs(call->self->hooks,
                                                         state_of(call)->str_inspect_new_trace,
                                                         variant, arrays, output->arrays, NULL);
     Py_XDECREF(arrays);
@@ -520,7 +520,7 @@ call_variant(Call *call, FjVariant *variant)
 }
 
 /* After a call has failed: if Python has set the `call` of the variant, lets it set another
- * one for the arrays of this call, and calls that.  options.call_again(variant, exception,
+ * one for the arrays of this call, and calls that.  hooks.call_again(variant, exception,
  * arrays) -> bool: if it answers False, the exception that is set stays. */
 static FJ_NOINLINE PyObject *
 call_variant_again(Call *call)
@@ -536,7 +536,7 @@ call_variant_again(Call *call)
     PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
     int again = arrays == NULL ? -1
                                : fj_take_truth(PyObject_CallMethodObjArgs(
-                                     call->self->options, state_of(call)->str_call_again,
+                                     call->self->hooks, state_of(call)->str_call_again,
                                      call->variant, exception, arrays, NULL));
     Py_XDECREF(arrays);
     if (again == 0) {
@@ -594,7 +594,7 @@ done:
 /* ---- the call path ---- */
 
 /* Initializes `call`, except for `arguments`: call bind_arguments next.  0, or -1 with the
- * error of options.prepare and nothing to be released. */
+ * error of hooks.prepare and nothing to be released. */
 static int
 start_call(Call *call, FjFilterJit *self)
 {

@@ -302,17 +302,10 @@ jit_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"inner",  "registry", "variable_type", "key_type",
                                "guards", "escape",   "graph",         NULL};
-    PyObject *module;
-    PyTypeObject *owner = type; /* or a base, if that is a subclass */
-    while ((module = PyType_GetModule(owner)) == NULL && owner->tp_base != NULL) {
-        PyErr_Clear();
-        owner = owner->tp_base;
-    }
-    FjState *state = module == NULL ? NULL : PyModule_GetState(module);
+    FjState *state = fj_state_of(type);
     PyObject *inner, *registry, *variable_type, *key_type, *guards, *escape;
     int graph;
-    if (state == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!O!Oi:VariableJit", keywords,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!O!Oi:VariableJit", keywords,
                                      state->filter_jit, &inner, state->registry, &registry,
                                      &PyType_Type, &variable_type, &PyType_Type, &key_type,
                                      &PyTuple_Type, &guards, &escape, &graph) ||

@@ -78,8 +78,8 @@ fj_variables_check_structure(const FjVariableRules *rules, const FjStructure *st
         PyTypeObject *type = structure->info[i].type;
         int has_number = fj_node_has_number(node);
         if (node->code == FJ_STATIC && !(node->flags & FJ_NODE_FIELD) && !lenient) {
-            result = check_leaf_type(Py_TYPE(node->aux), node->flags & FJ_NODE_MAYBE_ARRAY,
-                                     reason);
+            result =
+                check_leaf_type(Py_TYPE(node->aux), node->flags & FJ_NODE_MAYBE_ARRAY, reason);
         }
         else if (node->code == FJ_CUSTOM || (node->code == FJ_MODULE && !has_number)) {
             result = hand_over_type(

@@ -191,8 +191,8 @@ enum {
  * then its values.  The children of a MODULE or OBJECT are its dynamic fields, then its static
  * fields and, with FJ_NODE_WRAPPER, the attributes of a wrapper, all of these as STATIC with
  * FJ_NODE_FIELD.  A field or attribute of a MODULE that is not set is a MISSING child.  A
- * field of an OBJECT that is held (FjNodeKind.dict_fields) is a DICT; if the field is static, so are
- * all values of the dict. */
+ * field of an OBJECT that is held (FjNodeKind.dict_fields) is a DICT; if the field is static,
+ * so are all values of the dict. */
 typedef struct {
     uint8_t code; /* an FjKindCode */
     uint16_t flags;

@@ -64,8 +64,8 @@ def registry() -> Any:
 
 
 @pytest.fixture
-def options(registry: Any) -> core_support.Options:
-    return core_support.Options(registry)
+def options(registry: Any) -> core_support.Hooks:
+    return core_support.Hooks(registry)
 
 
 @pytest.fixture(scope="session")

@@ -460,7 +460,7 @@ class Jitted:
         return core.output_unflatten(trace, out)
 
 
-class Options:
+class Hooks:
     """The Python side of a call: what ``filterjit._call._hooks.FunctionHooks`` is, without JAX.
 
     `calls` has the names of the hooks that were called.  `on` maps the name of a hook to a
@@ -539,39 +539,32 @@ class Options:
     def wait(self, outputs: Any) -> None:
         self._note("wait", outputs)
 
-    def lower(self, f: Any, /, *args: Any, **kwargs: Any) -> Any:
-        self._note("lower", f, args, kwargs)
-        return f, args, kwargs
-
-    def partial(self, f: Any, /, *args: Any, **kwargs: Any) -> Any:
-        self._note("partial", f, args, kwargs)
-        return core.PartialFilterJit(f, args, kwargs)
-
-    def became_method(self, f: Any, owner: type) -> None:
-        self._note("became_method", f, owner)
-
-    def reduce(self, f: Any) -> Any:
-        self._note("reduce", f)
-        return _rebuilt, (f.__wrapped__,)
-
 
 if TYPE_CHECKING:
     # mypy checks the stand-in against the protocol of the hooks.
     from filterjit._base._hooks import CallHooks
 
-    _hooks: type[CallHooks] = Options
+    _hooks: type[CallHooks] = Hooks
 
 
-def _rebuilt(fun: Any) -> Any:
-    return fun
+class Jit(core.FilterJit):  # type: ignore[misc]
+    """What `filterjit.FilterJit` is, without JAX."""
+
+    __slots__ = ()
+
+    def partial(self, /, *args: Any, **kwargs: Any) -> Any:
+        return core.PartialFilterJit(self, args, kwargs)
+
+    def __reduce__(self) -> str:
+        return "found by its name"
 
 
 def make_jit(
-    fun: Any, options: Options | None = None, attributes: dict[str, Any] | None = None
+    fun: Any, options: Hooks | None = None, attributes: dict[str, Any] | None = None
 ) -> Any:
-    """A FilterJit of `fun`; ``f._options`` has its hooks."""
-    options = Options(make_registry()) if options is None else options
-    return core.FilterJit(fun, options, None, {} if attributes is None else attributes)
+    """A FilterJit of `fun`; ``f._hooks`` has its hooks."""
+    options = Hooks(make_registry()) if options is None else options
+    return Jit(fun, options, None, {} if attributes is None else attributes)
 
 
 def variants(f: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import core_support
-from core_support import Array, Maybe, Object, Options, core
+from core_support import Array, Hooks, Maybe, Object, core
 
 
 class Key(Array):
@@ -184,12 +184,12 @@ def make_variable_jit(
     fun: Callable[..., Any],
     graph: int = 0,
     guards: tuple[Any, ...] = (),
-    options: Options | None = None,
+    options: Hooks | None = None,
     traced: Callable[..., Any] | None = None,
     cls: Any = VariableJit,
 ) -> Any:
     """A VariableJit of `fun`; `traced` returns (result, indices, values) in its place."""
-    options = Options(make_registry()) if options is None else options
+    options = Hooks(make_registry()) if options is None else options
     owner: Any = None
 
     def update(*args: Any, **kwargs: Any) -> Any:

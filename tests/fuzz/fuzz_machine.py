@@ -36,7 +36,6 @@ from fuzz_oracle import (
 from fuzz_pretend import PretendOptions
 
 import filterjit
-from filterjit import _core
 from filterjit._call import _signature
 from filterjit._call._settings import Settings
 
@@ -125,7 +124,7 @@ class Machine:
         if self.pretend:
             options = PretendOptions(Settings(donate, functions, model.maxsize))
             signature = _signature.inspect_signature(fun)
-            f = _core.FilterJit(fun, options, signature, {})
+            f = filterjit.FilterJit(fun, options, signature, {})
         else:
             f = filterjit.filter_jit(
                 fun,

@@ -13,7 +13,7 @@ import numpy as np
 from fuzz_oracle import aval
 
 from filterjit import _core
-from filterjit._jit import _options
+from filterjit._call._hooks import FunctionHooks
 
 
 class Pretend:
@@ -36,7 +36,7 @@ class Pretend:
         return _core.output_unflatten(trace, tuple(result))
 
 
-class PretendOptions(_options.Options):
+class PretendOptions(FunctionHooks):
     """filterjit's options, with `Pretend` in the place of ``jax.jit``."""
 
     def compile(self, f: Any, variant: Any) -> Any:

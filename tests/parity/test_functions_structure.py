@@ -494,9 +494,9 @@ def test_decorator_methods_and_copies() -> None:
         assert comparable(Model(scaled(2.0))(X)) == comparable(X * 2.0)
     assert traces.count == 1
     f = filterjit.filter_jit(scaled, functions="structure")
-    assert copy.copy(f)._options.settings.functions == "structure"  # type: ignore[attr-defined]
+    assert copy.copy(f)._hooks.settings.functions == "structure"  # type: ignore[attr-defined]
     again = pickle.loads(pickle.dumps(filterjit.filter_jit(os.getcwd, functions="structure")))
-    assert again._options.settings.functions == "structure"
+    assert again._hooks.settings.functions == "structure"
 
 
 @pytest.mark.parametrize("bad", ["", "Structure", None, True, "both"])

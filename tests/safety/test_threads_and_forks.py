@@ -408,7 +408,7 @@ else:
     x = Array()
     for n in (1, 2, 1, 1):
         assert f(x, n) == (n, x)
-    assert f._options.count("compile") == 2
+    assert f._hooks.count("compile") == 2
 """
     done = run_code(
         f"""

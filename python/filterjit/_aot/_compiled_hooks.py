@@ -35,7 +35,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
     """The hooks of a compiled function, which raise where a call would need another variant.
 
     A compiled function is a FilterJit whose Cache holds one variant, so calling it takes the same
-    path as any call of a jitted function (csrc/call/compiled.c).
+    path as any call of a jitted function (csrc/call/call.c).
 
     Arguments:
         settings: how the function is jitted; of a loaded one, what is known of it.
@@ -72,7 +72,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         """
         signature = _signature.core_signature(None, self.signature)
         cache = _core.Cache(self.registry, function, signature, self, 1, {})
-        return _core.rebuild(cache, arrays)
+        return _core.FilterJit._rebuild(cache, arrays)
 
     def insert_variant(
         self,
@@ -95,9 +95,6 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
         """Is never called: `make_filter_jit` gives `f` its cache."""
         raise AssertionError("a compiled function has its cache from the start")
-
-    def became_method(self, f: _core.FilterJit, owner: type, /) -> None:
-        """Does nothing: a compiled function is not a descriptor."""
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Raises MismatchError: the structure or the static values of the arguments differ."""

@@ -19,7 +19,7 @@ from ._encode import Json, Unsupported
 from ._executable import Devices
 from ._prepared import PreparedCall, unbind
 from ._save import NEEDS_FLATBUFFERS, export_module
-from ._stages import CompiledDetails
+from ._stages import Compiled, CompiledDetails
 
 _Parameter = inspect.Parameter
 
@@ -29,7 +29,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     devices: jax.sharding.Mesh | Sequence[jax.Device] | None = None,
-) -> _core.Compiled:
+) -> Compiled:
     """Loads a compiled function that ``compiled.save`` wrote.
 
     The functions and classes that its static values name are looked up in the modules that the
@@ -165,9 +165,7 @@ def _count(devices: int) -> str:
     return f"{devices} device{'s' * (devices != 1)}"
 
 
-def _load(
-    header: dict[str, Json], blobs: list[bytes], devices: Devices, placed: bool
-) -> _core.Compiled:
+def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed: bool) -> Compiled:
     """Returns the function of a file; `placed` is whether the user has given `devices`."""
     settings = Settings(functions=header["functions"])
     registry = registry_for(settings.functions)
@@ -218,7 +216,7 @@ def _load(
         raise ValueError("the number of arrays")
     specs = tuple(map(_jax_compat.spec_of, avals, shardings))
     prepared = PreparedCall(name, signature, f, variant, specs, settings)
-    return _core.Compiled(f, CompiledDetails(stage, prepared))
+    return Compiled(f, CompiledDetails(stage, prepared))
 
 
 def _decode_array(header: Json, blob: bytes, sharding: Any) -> jax.Array:

@@ -102,7 +102,7 @@ class PreparedCall:
 
     @property
     def registry(self) -> _core.Registry:
-        return self.cache.options.registry
+        return self.cache.hooks.registry
 
     @property
     def function_arrays(self) -> tuple[Any, ...]:
@@ -111,22 +111,22 @@ class PreparedCall:
 
     def contents(self, closed: Any) -> _program.Contents:
         """Returns what the program contains, for reports."""
-        options = self.f._options
-        assert isinstance(options, FunctionHooks)
-        return options.contents(closed)
+        hooks = self.f._hooks
+        assert isinstance(hooks, FunctionHooks)
+        return hooks.contents(closed)
 
     @property
     def frozen(self) -> tuple[int, int]:
         """The number of arrays that `freeze` made constants, and their size in bytes."""
-        options = self.f._options
-        assert isinstance(options, FunctionHooks)
-        return options.frozen
+        hooks = self.f._hooks
+        assert isinstance(hooks, FunctionHooks)
+        return hooks.frozen
 
     def traceable(self) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take `arrays`."""
-        options = self.f._options
-        assert isinstance(options, FunctionHooks)
-        return options.traceable(self.variant)
+        hooks = self.f._hooks
+        assert isinstance(hooks, FunctionHooks)
+        return hooks.traceable(self.variant)
 
     def jitted(self) -> Any:
         """Returns the ``jax.jit`` that a call of `arrays` calls."""
@@ -174,14 +174,14 @@ class PreparedCall:
 
 def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedCall:
     """Prepares a call of `f`; compiles a variant if the cache has none for these arguments."""
-    fun, options = f.__wrapped__, f._options
-    assert isinstance(options, FunctionHooks)
+    fun, hooks = f.__wrapped__, f._hooks
+    assert isinstance(hooks, FunctionHooks)
     with_placeholders = _with_placeholders(_registry.registry, fun)
     if with_placeholders is not fun:  # shares its cache with a function that holds arrays
-        f = _core.FilterJit(with_placeholders, options, f._given_signature, dict(f.__dict__))
-    args, kwargs = _with_placeholders(options.registry, (args, kwargs))
+        f = type(f)(with_placeholders, hooks, f._given_signature, dict(f.__dict__))
+    args, kwargs = _with_placeholders(hooks.registry, (args, kwargs))
     variant, arrays = f._lookup(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
     name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))
     signature = f._given_signature or inspect.signature(fun)
-    return PreparedCall(name, signature, f, variant, specs, options.settings)
+    return PreparedCall(name, signature, f, variant, specs, hooks.settings)

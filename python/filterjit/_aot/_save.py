@@ -42,7 +42,7 @@ def save(
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
     if isinstance(platforms, str):
         raise TypeError(f"`save(..., platforms=...)` must be a sequence, such as ({platforms!r},).")
-    if isinstance(prepared.cache.options, CompiledHooks):
+    if isinstance(prepared.cache.hooks, CompiledHooks):
         raise ValueError(f"`{prepared.name}` was loaded from a file; copy that file.")
     try:
         header, blobs = _contents(prepared, stage, portable, platforms)

@@ -7,7 +7,7 @@ variant.
 
 import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -73,6 +73,23 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Returns what a program contains, for reports."""
         return _program.contents(closed)
 
+    def check_given(
+        self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Raises ValueError if `f` donates one of the arguments that were given to a method."""
+        if self.settings.donate == "none":
+            return
+        given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
+        if self.settings.spares_first:
+            signature = f._parts()[0].signature
+            first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
+            given = given[1:] if args else [x for x in given if x not in first]
+        if given:
+            raise ValueError(
+                f"{given[0]} of `{method}` would be donated by the first call, and be deleted "
+                f"before the second: this function was jitted with donate={self.settings.donate!r}."
+            )
+
     # ---- called by the C core ----
 
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
@@ -110,20 +127,6 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
                     caches.pop(old, None)
         return cache, arrays
-
-    def became_method(self, f: _core.FilterJit, owner: type, /) -> None:
-        """Gives a subclass of equinox.Module a ``__getattribute__`` in C.
-
-        Modules look methods up in Python, which costs a tenth of a call
-        (csrc/call/getattribute.c). Other classes stay as they are.
-        """
-        original = _jax_compat.module_getattribute()
-        inherited: Any = getattr(owner, "__getattribute__", None)
-        if isinstance(inherited, _core.Getattribute):  # a base class has one already
-            inherited = inherited.__wrapped__
-        if original is None or inherited is not original or "__getattribute__" in vars(owner):
-            return
-        type.__setattr__(owner, "__getattribute__", _core.Getattribute(owner, original))
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""

@@ -9,6 +9,8 @@ from .._observe._retraces import OnRetrace
 from ._caches import MAXSIZE
 from ._shardings import Shardings
 
+DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:

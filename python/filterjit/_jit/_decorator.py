@@ -4,15 +4,14 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from .. import _core
 from .._base._checks import NOT_GIVEN, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
-from .._call._settings import Settings
+from .._call._settings import DONATE, Settings
 from .._call._shardings import Shardings
 from .._call._signature import inspect_signature
 from .._observe._retraces import OnRetrace, check_on_retrace
-from ._options import DONATE, make_filter_jit
+from ._filter_jit import FilterJit, make_filter_jit
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -31,7 +30,7 @@ class _JitOptions(TypedDict, total=False):
 
 
 class _Decorator(Protocol):
-    def __call__(self, fun: Callable[_P, _T], /) -> "_core.FilterJit[_P, _T]": ...
+    def __call__(self, fun: Callable[_P, _T], /) -> FilterJit[_P, _T]: ...
 
 
 _FUNCTIONS = ("identity", "structure")
@@ -72,7 +71,7 @@ def filter_jit(
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
     **jitkwargs: Unpack[_JitOptions],
-) -> "_core.FilterJit[_P, _T]": ...
+) -> FilterJit[_P, _T]: ...
 
 
 @public

@@ -5,13 +5,13 @@ from typing import Any
 
 from .. import _core
 from .._call import _signature
+from .._call._hooks import FunctionHooks
 from .._call._settings import Settings
-from .._jit._options import Options
 from ._registry import registry
 from ._trace import Donation
 
 
-class NNXHooks(Options):
+class NNXHooks(FunctionHooks):
     """The hooks of the FilterJit in an `NNXJit`.
 
     Errors are raised as they are, and no

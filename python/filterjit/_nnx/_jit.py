@@ -11,9 +11,9 @@ from .. import _core
 from .._base import _jax_compat
 from .._base import _nnx_compat as compat
 from .._base._checks import NOT_GIVEN, positive_int
-from .._call._caches import MAXSIZE
+from .._call._caches import MAXSIZE, attributes_of
 from .._call._settings import Settings
-from .._jit._options import attributes
+from .._jit._filter_jit import FilterJit
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
 from .._observe._report_output import Report
@@ -288,11 +288,11 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         )
         if options[name] != default
     )
-    inner = _core.FilterJit(
+    inner = FilterJit(
         target,
         NNXHooks(donation, Settings(**own, jitkwargs=jitkwargs)),
         signature,
-        attributes(target),
+        attributes_of(target),
     )
     jitted: NNXJit = new_jit(NNXJit, inner, traced, upstream)
     jitted.handed_over = collections.Counter()

@@ -142,7 +142,7 @@ def _explain_first_trace(cache: _core.Cache, fun: Any) -> Cause:
             "Use the same options: functions jitted with different options do not share programs."
         )
         return Cause(
-            "options", "", str(others[0].options.settings), str(cache.options.settings), remedy
+            "options", "", str(others[0].hooks.settings), str(cache.hooks.settings), remedy
         )
     if others:
         remedy = (
@@ -167,7 +167,7 @@ def _compare_with_closest(
     for variant in variants[:_MOST_VARIANTS]:
         traces = _records.record_of(variant).traces
         avals_was = traces[-1].avals if traces else None
-        comparison = StructureComparison(cache.options.registry, avals_was, avals)
+        comparison = StructureComparison(cache.hooks.registry, avals_was, avals)
         comparison.compare(tree_of(variant.structure, first_array), node)
         comparisons.append(comparison)
     return min(comparisons, key=StructureComparison.distance).causes_in_order()

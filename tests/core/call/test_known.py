@@ -246,7 +246,7 @@ def test_a_list_of_statics() -> None:
     remember(f, tree)
     tree[500] = "".join(["50", "0"])
     remember(f, tree)
-    arrays, structure = core.flatten(f._options.registry, tree)
+    arrays, structure = core.flatten(f._hooks.registry, tree)
     assert arrays == () and testing.num_nodes(structure) == 1001
 
 

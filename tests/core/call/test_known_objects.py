@@ -12,9 +12,9 @@ from core_support import (
     Array,
     Described,
     Frozen,
+    Hooks,
     Linear,
     Object,
-    Options,
     OtherArray,
     Pair,
     Point,
@@ -36,7 +36,7 @@ COPIES = 24  # so that the argument has more nodes than FJ_KNOWN_MIN_NODES
 
 
 def jit() -> Any:
-    return make_jit(lambda tree: tree, Options(make_registry()))
+    return make_jit(lambda tree: tree, Hooks(make_registry()))
 
 
 def remember(f: Any, tree: Any) -> None:
@@ -66,7 +66,7 @@ def is_seen(f: Any, tree: Any, change: Callable[[], Any]) -> None:
     """Whether the next calls are right, and those after a new record."""
     change()
     for _ in range(3):
-        flat = attempt(core.flatten, f._options.registry, tree)
+        flat = attempt(core.flatten, f._hooks.registry, tree)
         found = attempt(f, tree)
         if isinstance(flat, Exception):
             assert type(found) is type(flat), found
@@ -506,7 +506,7 @@ def test_random_changes() -> None:
                 one[source.choice(list(one))] = source.choice((Array(), 1, None))
             elif isinstance(one, Object) and attributes(one):
                 attempt(setattr, one, source.choice(attributes(one)), Array())
-            flat = attempt(core.flatten, f._options.registry, tree)
+            flat = attempt(core.flatten, f._hooks.registry, tree)
             for _ in range(source.choice((1, 2, 6, 66))):
                 found = attempt(f, tree)
             if isinstance(flat, Exception):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Linear, Maybe, Options, OtherArray, Slots, core, make_jit
+from core_support import Array, Box, Hooks, Linear, Maybe, OtherArray, Slots, core, make_jit
 from outcome_support import raised
 from process_support import output_of
 from variable_support import (
@@ -90,7 +90,7 @@ def test_the_order_is_by_parameter(args: str, kwargs: str) -> None:
         in_order = [bound.get(x) for x in "abc"] + given[0][3:] + [bound.get("d")]
         in_order += [bound[x] for x in sorted(bound) if x not in "abcd"]
         assert numbers(variables_in(in_order)) == list(range(len(variables_in(in_order))))
-    assert jit.handed_over == [] and jit._inner._options.count("compile") == 1
+    assert jit.handed_over == [] and jit._inner._hooks.count("compile") == 1
 
 
 def test_dicts_are_in_sorted_order() -> None:
@@ -104,7 +104,7 @@ def test_dicts_are_in_sorted_order() -> None:
         tree = {k: values[k] for k in order}
         jit(tree)
         assert numbers([tree["a"], tree["b"][1], tree["b"][2], tree["c"]]) == [0, 1, 2, 3]
-    assert jit.handed_over == [] and jit._inner._options.count("compile") == 1
+    assert jit.handed_over == [] and jit._inner._hooks.count("compile") == 1
 
 
 def test_other_containers() -> None:
@@ -355,7 +355,7 @@ def test_a_value_that_is_no_array_is_stored() -> None:
 
 
 def test_the_constructor() -> None:
-    options = Options(make_registry())
+    options = Hooks(make_registry())
     inner = make_jit(step, options)
     good: tuple[Any, ...] = (inner, options.registry, Var, Key, (), Escape, 0)
     assert core.VariableJit(*good)._inner is inner
@@ -405,7 +405,7 @@ def test_subclasses() -> None:
 
 
 def test_without_the_methods_of_a_subclass() -> None:
-    options = Options(make_registry())
+    options = Hooks(make_registry())
     inner = make_jit(lambda x: (None, None, None), options)
     jit = core.VariableJit(inner, options.registry, Var, Key, (), Escape, 0)
     raised(AttributeError, jit, Var(Array(1)))  # _finish

@@ -99,7 +99,7 @@ def clears_and_fills_the_cache(w: World) -> Any:
 @action(harmless=True)
 def deletes_the_function(w: World) -> Any:
     w.jits.clear()
-    w.options.caches.clear()
+    w.hooks.caches.clear()
     gc.collect()
     return NOTHING
 

@@ -52,8 +52,8 @@ class Jitted:
     """The callable of a variant.  It returns the arguments, with `nothing` in the place of those
     that were not given, and is traced for each type of the first array's value."""
 
-    def __init__(self, options: Options, f: Any, variant: Any) -> None:
-        self.options, self.variant = options, weakref.ref(variant)
+    def __init__(self, options: Hooks, f: Any, variant: Any) -> None:
+        self.hooks, self.variant = options, weakref.ref(variant)
         self.own, self.count = len(f._parts()[1]), variant.structure.num_leaves
         self.traces: dict[Any, int] = {}
 
@@ -66,14 +66,14 @@ class Jitted:
         if key not in self.traces:
             variant = self.variant()
             arguments = variant.arguments(arrays)[1]
-            if arguments[1] is self.options.fails:
+            if arguments[1] is self.hooks.fails:
                 raise ZeroDivisionError
             out, self.traces[key] = core.output_flatten(variant.finish(arguments, Array))
         return core.output_unflatten(self.traces[key], out or (X,))
 
 
-class Options(cs.Options):
-    """Options that do not run Python code for signatures."""
+class Hooks(cs.Hooks):
+    """Hooks that do not run Python code for signatures."""
 
     fails: Any = "a static that makes the function fail"
     calls: Any = ()
@@ -117,9 +117,9 @@ class Kept:
     """A FilterJit that has been called before, and the variants in its cache."""
 
     def __init__(self, **options: Any) -> None:
-        self.options = Options(make_registry(), **options)
-        self.f = cs.make_jit(function, self.options)
-        self.nothing = self.options.registry
+        self.hooks = Hooks(make_registry(), **options)
+        self.f = cs.make_jit(function, self.hooks)
+        self.nothing = self.hooks.registry
 
     def variants(self) -> set[Any]:
         return set(self.f._parts()[0].variants())
@@ -256,7 +256,7 @@ def call_again() -> Operation:
     kept = Kept()
     kept.f(X, Y, 1)
     (variant,) = kept.variants()
-    kept.options.works, variant.call = variant.call, Fails()
+    kept.hooks.works, variant.call = variant.call, Fails()
     return kept.operation(X, Y, 1)
 
 
@@ -319,11 +319,11 @@ def raise_binding_error() -> Operation:
 @operation
 def many_parameters() -> Operation:
     names = tuple(f"a{i}" for i in range(20))
-    options = Options(make_registry())
+    options = Hooks(make_registry())
     structure = core.flatten(options.registry, len)[1]
     signature = core.Signature(names, 0, 20, False, False, bytes(20))
     cache = core.Cache(options.registry, structure, signature, options, 4, {})
-    f = core.rebuild(cache, ())
+    f = core.FilterJit._rebuild(cache, ())
     f(X, a19=Y)
 
     def check(found: Any) -> None:
@@ -341,7 +341,7 @@ def function_that_fails() -> Operation:
     def check(found: Any) -> None:
         expect(kept.variants() == before)
 
-    return lambda: raised(ZeroDivisionError, kept.f, X, kept.options.fails), check
+    return lambda: raised(ZeroDivisionError, kept.f, X, kept.hooks.fails), check
 
 
 @operation
@@ -359,8 +359,8 @@ def static_that_fails() -> Operation:
 @operation
 def programs_that_may_raise() -> Operation:
     kept = Kept()
-    kept.options.may_raise = True
-    kept.options.on["before_raising_call"] = lambda variant: (
+    kept.hooks.may_raise = True
+    kept.hooks.on["before_raising_call"] = lambda variant: (
         variant.defer(int),
         variant.defer(list),
     )
@@ -370,13 +370,13 @@ def programs_that_may_raise() -> Operation:
 
 @operation
 def functions_with_arrays() -> Operation:
-    options = Options(make_registry())
+    options = Hooks(make_registry())
     f = cs.make_jit(Linear(weight=X, size=1), options)
     f(Y)
     cache, arrays = f._parts()
 
     def call() -> Any:
-        g = core.rebuild(cache, arrays)
+        g = core.FilterJit._rebuild(cache, arrays)
         return [g(Y)[0], g.__wrapped__.weight, repr(g)[:14], g == f, g._lookup(Y)[1]]
 
     return call, equals([Y, X, "<filter_jit of", False, (X, Y)])
@@ -387,11 +387,11 @@ def wrappers() -> Operation:
     kept = Kept()
 
     def call() -> Any:
-        f = core.FilterJit(len, kept.options, None, {"__name__": "f"})
-        g = core.rebuild(*f._parts())
-        return [f == g, hash(f) == hash(g), f.__name__, bool(repr(g)), f.__reduce__()[1]]
+        f = core.FilterJit(len, kept.hooks, None, {"__name__": "f"})
+        g = core.FilterJit._rebuild(*f._parts())
+        return [f == g, hash(f) == hash(g), f.__name__, bool(repr(g)), g._flatten()[0]]
 
-    return call, equals([True, True, "f", True, (len,)])
+    return call, equals([True, True, "f", True, ()])
 
 
 @operation
@@ -430,7 +430,7 @@ def wrappers_in_cycles() -> Operation:
     kept = Kept()
 
     def call() -> Any:
-        f = core.FilterJit(function, kept.options, None, {})
+        f = core.FilterJit(function, kept.hooks, None, {})
         f(X)
         f.me = f
         return f._lookup(X)[1]
@@ -460,7 +460,7 @@ def caches() -> Operation:
     cache = kept.f._parts()[0]
 
     def call() -> Any:
-        made = core.Cache(kept.options.registry, cache.function, SIGNATURE, 1, 2, {})
+        made = core.Cache(kept.hooks.registry, cache.function, SIGNATURE, 1, 2, {})
         return made.variants(), made.maxsize, len(cache.variants())
 
     return call, equals(([], 2, 1))
@@ -515,19 +515,15 @@ def methods_found_by_getattribute() -> Operation:
 @operation
 def attributes_of_bound_methods() -> Operation:
     one, kept = thing()
-    kept.options.lower = lambda f, one, *args: args  # type: ignore[method-assign, assignment]
 
     def call() -> Any:
         m = one.method
         return [
             m == one.method,
-            bool(repr(m)),
             hash(m) == hash(one.method),
-            m.lower(Y),
             m.__doc__ is m.__func__.__doc__,
-            m.__reduce__()[1][1] is one,
-            m.__wrapped__.__self__ is one,
-            core.BoundFilterJit(kept.f, one) == m,
+            m.__self__ is one,
+            core.BoundMethod(kept.f, one) == m,
             twin.method == m,
             m == type(one)(weight=Y, size=1).method,
             m == type(one)(weight={1}, size=1).method,
@@ -535,7 +531,7 @@ def attributes_of_bound_methods() -> Operation:
         ]
 
     twin = type(one)(weight=X, size=1)
-    return call, equals([True, True, True, (Y,), True, True, True, True, True, False, False, True])
+    return call, equals([True, True, True, True, True, True, False, False, True])
 
 
 @operation

@@ -42,10 +42,10 @@ class KeptVariables(Kept):
 
     def __init__(self, answer: Any = None, graph: int = 0) -> None:
         super().__init__()
-        self.options.registry = vs.make_registry()
+        self.hooks.registry = vs.make_registry()
         answer = ("result", vs.pack(0, 1), (NEW, NEW)) if answer is None else answer
-        self.options.compile = lambda f, variant: Constant(variant, answer)  # type: ignore[method-assign]
-        self.jit = Jit(self.f, self.options.registry, vs.Var, vs.Key, (), vs.Escape, graph)
+        self.hooks.compile = lambda f, variant: Constant(variant, answer)  # type: ignore[method-assign]
+        self.jit = Jit(self.f, self.hooks.registry, vs.Var, vs.Key, (), vs.Escape, graph)
 
     def update(self, *args: Any, expected: Any = "result") -> Operation:
         variables = vs.variables_in(list(args))
@@ -225,6 +225,6 @@ def new_variable_jits() -> Operation:
     kept = KeptVariables()
 
     def call() -> Any:
-        return Jit(kept.f, kept.options.registry, vs.Var, vs.Key, (), vs.Escape, 0)._inner
+        return Jit(kept.f, kept.hooks.registry, vs.Var, vs.Key, (), vs.Escape, 0)._inner
 
     return call, lambda found: expect(found is kept.f)

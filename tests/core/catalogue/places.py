@@ -31,7 +31,7 @@ class World:
 
     def __init__(self, action: Callable[["World"], Any], at: int, container: type = list) -> None:
         self.action, self.at, self.met, self.armed, self.acted = action, at, 0, False, False
-        self.options = cs.Options(cs.make_registry(), maxsize=6)
+        self.hooks = cs.Hooks(cs.make_registry(), maxsize=6)
         self.container: Any = container()
         self.trap: Any = None
         self.remake: Callable[[], Any] | None = None  # makes a fresh trap for each call
@@ -42,7 +42,7 @@ class World:
         self.inside = 0
 
     def registry(self, **changes: Any) -> None:
-        self.options = cs.Options(cs.make_registry(**changes), maxsize=6)
+        self.hooks = cs.Hooks(cs.make_registry(**changes), maxsize=6)
 
     def hook(self, *args: Any) -> Any:
         """Returns the answer that the place is to give; NOTHING stands for the right one."""
@@ -90,7 +90,7 @@ class World:
     @property
     def f(self) -> Any:
         if not self.jits:
-            self.jits.append(cs.make_jit(echo, self.options))
+            self.jits.append(cs.make_jit(echo, self.hooks))
         return self.jits[-1]
 
 

@@ -48,7 +48,7 @@ def finalizer_of_an_old_variant(w: World) -> Any:
         def __del__(self) -> None:
             w.hook()
 
-    w.options.on["inspect_new_trace"] = lambda variant, arrays, outputs: setattr(
+    w.hooks.on["inspect_new_trace"] = lambda variant, arrays, outputs: setattr(
         variant, "record", Mortal()
     )
     w.run = lambda tree: [w.f(tree), [w.ordinary_call(n) for n in range(8)]][0]
@@ -57,14 +57,14 @@ def finalizer_of_an_old_variant(w: World) -> Any:
 
 def hook_of_options(name: str) -> None:
     def make(w: World) -> Any:
-        original = getattr(w.options, name)
+        original = getattr(w.hooks, name)
 
         def hook(*args: Any) -> Any:
             given = w.hook()
             return original(*args) if given is NOTHING else given
 
-        setattr(w.options, name, hook)
-        w.options.may_raise = True
+        setattr(w.hooks, name, hook)
+        w.hooks.may_raise = True
         if name in ("translate_error", "raise_binding_error"):
             w.run = lambda tree: failing_call(w, tree, name)
         return None
@@ -76,7 +76,7 @@ def failing_call(w: World, tree: Any, name: str) -> Any:
     try:
         if name == "raise_binding_error":
             if not w.jits:
-                w.jits.append(cs.make_jit(lambda tree: tree, w.options))
+                w.jits.append(cs.make_jit(lambda tree: tree, w.hooks))
             w.jits[-1](tree, tree)
         else:
             w.f([tree, cs.Unhashable()])
@@ -99,32 +99,32 @@ for _name in (
 
 @place()
 def the_function_itself(w: World) -> Any:
-    w.jits.append(cs.make_jit(lambda tree: w.answer(tree), w.options))
+    w.jits.append(cs.make_jit(lambda tree: w.answer(tree), w.hooks))
     return None
 
 
 @place()
 def the_callable_of_a_variant(w: World) -> Any:
-    original = w.options.compile
+    original = w.hooks.compile
 
     def compile(f: Any, variant: Any) -> Any:
         call = original(f, variant)
         return lambda *arrays: w.answer(call(*arrays))
 
-    w.options.compile = compile  # type: ignore[method-assign]
+    w.hooks.compile = compile  # type: ignore[method-assign]
     return None
 
 
 @place(unraisable=True)
 def deferred_work(w: World) -> Any:
-    w.options.may_raise = True
-    w.options.on["before_raising_call"] = lambda variant: variant.defer(w.hook)
+    w.hooks.may_raise = True
+    w.hooks.on["before_raising_call"] = lambda variant: variant.defer(w.hook)
     return None
 
 
 @place()
 def marker_of_a_result_without_arrays(w: World) -> Any:
-    f = cs.make_jit(echo, w.options)
+    f = cs.make_jit(echo, w.hooks)
 
     def run(tree: Any) -> Any:
         variant, _ = f._lookup(tree)
@@ -164,7 +164,7 @@ def keywords_of_a_partial(w: World) -> Any:
 @place()
 def instance_of_a_bound_method(w: World) -> Any:
     class Thing(Linear):
-        method = cs.make_jit(lambda self, tree: tree, w.options)
+        method = cs.make_jit(lambda self, tree: tree, w.hooks)
 
     thing = Thing(weight=w.y, size=static(__hash__=lambda self: w.answer(1)))
     w.run = lambda tree: thing.method(tree)

@@ -40,13 +40,13 @@ class Direct:
         parts.insert(names.index("data"), type(None))
         self.context = core.DirectContext(Array, *parts)
         self.context.enabled = 1
-        compile = w.options.compile
+        compile = w.hooks.compile
 
         def make(f: Any, variant: Any) -> Any:
             jitted = compile(f, variant)
             return core.Direct(self.context, self.function("jitted", jitted), jitted)
 
-        w.options.compile = make  # type: ignore[method-assign]
+        w.hooks.compile = make  # type: ignore[method-assign]
 
     def function(self, name: str, jitted: Any = None) -> Callable[..., Any]:
         if name == "jitted":

@@ -109,7 +109,7 @@ def init_that_was_plain(w: World) -> Any:
         Pair.__init__(self, **values)
 
     changed = Changed(x=w.y, y=[Array()], tag=1)
-    assert w.options.registry.kind(changed) == "object"
+    assert w.hooks.registry.kind(changed) == "object"
     Changed.__init__ = init  # type: ignore[assignment, method-assign]
     return changed
 
@@ -268,7 +268,7 @@ def mapping_of_a_partial(w: World) -> Any:
 
     def run(tree: Any) -> Any:
         replaced = core.tree_map(
-            w.options.registry,
+            w.hooks.registry,
             lambda x: Keywords() if type(x) is dict else x,
             (part,),
             lambda x: type(x) is dict,

@@ -14,7 +14,7 @@ def tree_function(
     """Registers a place: `run` has the trap, or `trap` makes it for the tree."""
 
     def make(w: World) -> Any:
-        w.run = lambda tree: run(w, w.options.registry, tree)
+        w.run = lambda tree: run(w, w.hooks.registry, tree)
         return None if trap is None else trap(w)
 
     PLACES[name] = make

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from core_support import (
     Array,
+    Hooks,
     Object,
-    Options,
     Value,
     core,
     identical,
@@ -79,7 +79,7 @@ def test_deep_matches(registry: Any, name: str, depth: int) -> None:
         assert identical(testing.match(structure, [each, 1]), arrays)
         assert testing.match(structure, [each, 2]) is None
     assert testing.match(structure, [deeper, 1]) is None
-    f = make_jit(lambda tree: tree, Options(make_registry()))
+    f = make_jit(lambda tree: tree, Hooks(make_registry()))
     for each in (tree, other, tree, deeper, other, *[tree] * 70):
         found = f(each)
         assert identical(core.flatten(registry, found)[0], core.flatten(registry, each)[0])

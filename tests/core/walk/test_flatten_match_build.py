@@ -392,7 +392,7 @@ def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
         lambda: core.output_unflatten(1),
         lambda: core.output_unflatten("a", ()),
         lambda: core.output_unflatten(1, 3),
-        lambda: core.rebuild(1, 2),
+        lambda: core.FilterJit._rebuild(1, 2),
     ):
         with pytest.raises(TypeError):
             call()
