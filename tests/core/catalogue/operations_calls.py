@@ -448,7 +448,7 @@ def variants_that_are_misused() -> Operation:
         raised(RuntimeError, variant.result, core.output_unflatten(77, ()))
         raised(ValueError, variant.arguments, (X, X, X))
         raised(ZeroDivisionError, variant.finish, [STATIC], fail)
-        return raised(TypeError, core.rebuild, 1, 2)
+        return raised(TypeError, core.FilterJit._rebuild, 1, 2)
 
     return call, expect
 
