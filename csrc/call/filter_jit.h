@@ -4,7 +4,7 @@
 
 #include "base/common.h"
 #include "call/cache.h"
-#include "call/variant.h"
+#include "call/output.h"
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;

@@ -35,7 +35,7 @@ from . import _direct
 from ._flat_function import FlatFunction
 from ._settings import Settings
 
-_ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/variant.h
+_ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/output.h
 
 _MOST_KEYS = 4096
 
