@@ -70,7 +70,7 @@ kind_dealloc(PyObject *op)
     Py_CLEAR(self->factories);
     PyMem_Free(self->places);
     PyMem_Free(self->offsets);
-    PyMem_Free(self->held);
+    PyMem_Free(self->dict_fields);
     type->tp_free(op);
     Py_DECREF(type);
 }
@@ -225,27 +225,27 @@ allocate_offsets(FjNodeKind *kind)
 {
     size_t total = (size_t)PyTuple_GET_SIZE(kind->names) + 1;
     kind->offsets = PyMem_Calloc(total, sizeof(*kind->offsets));
-    kind->held = PyMem_Calloc(total, sizeof(*kind->held));
-    if (kind->offsets == NULL || kind->held == NULL) {
+    kind->dict_fields = PyMem_Calloc(total, sizeof(*kind->dict_fields));
+    if (kind->offsets == NULL || kind->dict_fields == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     return 0;
 }
 
-/* Reads the details of an object: (dynamic, static, keys, held, mode, factories).  0, or -1
- * with an error. */
+/* Reads the details of an object: (dynamic, static, keys, dict_fields, mode, factories).  0,
+ * or -1 with an error. */
 static int
 read_object(FjNodeKind *kind, PyObject *answer)
 {
-    PyObject *groups[3] = {NULL}, *key, *keys, *held, *factories;
+    PyObject *groups[3] = {NULL}, *key, *keys, *dict_fields, *factories;
     const char *mode;
-    if (!PyArg_ParseTuple(answer,
-                          "sOO!O!OO!sO!;an object is (name, key, dynamic, static, keys, held, "
-                          "mode, factories)",
-                          &(const char *){NULL}, &key, &PyTuple_Type, &groups[0],
-                          &PyTuple_Type, &groups[1], &keys, &PyTuple_Type, &held, &mode,
-                          &PyDict_Type, &factories)) {
+    if (!PyArg_ParseTuple(
+            answer,
+            "sOO!O!OO!sO!;an object is (name, key, dynamic, static, keys, dict_fields, "
+            "mode, factories)",
+            &(const char *){NULL}, &key, &PyTuple_Type, &groups[0], &PyTuple_Type, &groups[1],
+            &keys, &PyTuple_Type, &dict_fields, &mode, &PyDict_Type, &factories)) {
         return -1;
     }
     int result = read_build(kind, mode, factories, &groups[2]);
@@ -264,11 +264,11 @@ read_object(FjNodeKind *kind, PyObject *answer)
         return -1;
     }
     for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
-        int is_held = PySequence_Contains(held, PyTuple_GET_ITEM(kind->names, i));
-        if (is_held < 0) {
+        int is_dict_field = PySequence_Contains(dict_fields, PyTuple_GET_ITEM(kind->names, i));
+        if (is_dict_field < 0) {
             return -1;
         }
-        kind->held[i] = (uint8_t)is_held;
+        kind->dict_fields[i] = (uint8_t)is_dict_field;
     }
     return 0;
 }

@@ -105,7 +105,7 @@ struct FjNodeKind {
     FjBuildMode build;
     PyObject *factories;        /* a tuple of callables without arguments, one for each of the
                                  * `extra_names`, whose results are shared by a tree */
-    uint8_t *held;              /* of each field, whether its value is a dict whose items stand
+    uint8_t *dict_fields;       /* of each field, whether its value is a dict whose items stand
                                  * in its place, as a node of its own */
     Py_ssize_t *offsets;        /* of each name, where its slot is in the instance; 0 if the
                                  * attribute is in the __dict__ */

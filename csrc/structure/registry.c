@@ -417,7 +417,7 @@ PyDoc_STRVAR(
     "\n"
     "    module      dynamic, static, wrapper: the names of its dynamic fields, its static\n"
     "                fields and the attributes that a wrapper has besides\n"
-    "    object      dynamic, static, keys, held, mode, factories: the names of the "
+    "    object      dynamic, static, keys, dict_fields, mode, factories: the names of the "
     "attributes\n"
     "                that are children or static; a key for each, or None: a str for an\n"
     "                attribute, (key,) for an item, None where a path leaves it out; the\n"

@@ -422,13 +422,13 @@ raise_changed(PyObject *object)
     return -1;
 }
 
-/* Whether the values of the held fields are dicts, as they are in all instances that were made
+/* Whether the values of the dict fields are dicts, as they are in all instances that were made
  * as their class intends.  1, 0, or -1 with an error. */
 static int
 holds_dicts(PyObject *object, FjNodeKind *kind)
 {
     for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
-        if (kind->held[i]) {
+        if (kind->dict_fields[i]) {
             PyObject *value = fj_fields_getattr(object, kind, i);
             int is_dict = value != NULL && PyDict_CheckExact(value);
             Py_XDECREF(value);
@@ -452,7 +452,7 @@ walk_object(Walk *w, PyObject *object, FjNodeKind *kind)
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *value = fj_fields_getattr(object, kind, i);
         int result = -1;
-        if (value != NULL && kind->held[i]) {
+        if (value != NULL && kind->dict_fields[i]) {
             result = PyDict_CheckExact(value)
                          ? walk_dict(w, FJ_DICT, value, i >= kind->dynamic)
                          : raise_changed(object);

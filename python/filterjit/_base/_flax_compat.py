@@ -33,7 +33,7 @@ class Layout:
     dynamic: tuple[str, ...]
     static: tuple[str, ...]
     keys: tuple[str | tuple[Any] | None, ...]
-    held: tuple[str, ...] = ()
+    dict_fields: tuple[str, ...] = ()
     mode: str = "fill"
     factories: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)
 
@@ -48,10 +48,10 @@ def layout(cls: type) -> Layout | None:
     if cls is jtu.Partial and cls.__base__ is functools.partial:
         return Layout(("args", "keywords"), ("func",), ((0,), (1,), "func"), mode="partial")
     if cls is loaded("flax.core.frozen_dict", "FrozenDict"):
-        return Layout(("_dict",), (), (None,), held=("_dict",), factories={"_hash": _none})
+        return Layout(("_dict",), (), (None,), dict_fields=("_dict",), factories={"_hash": _none})
     state = loaded("flax.nnx.statelib", "State")
     if isinstance(state, type) and issubclass(cls, state) and _has_own(cls, state, "__init__"):
-        return Layout(("_mapping",), (), (None,), held=("_mapping",))
+        return Layout(("_mapping",), (), (None,), dict_fields=("_mapping",))
     trace_state = loaded("flax.nnx.tracers", "TraceState")
     if trace_state is None:
         return None
@@ -62,7 +62,9 @@ def layout(cls: type) -> Layout | None:
         if registered_flatten(cls) is flatten is not None and _has_own(cls, variable, "_new"):
             metadata = "_var_metadata"
             keys = (None, "metadata")
-            return Layout(("_raw_value",), (metadata,), keys, held=(metadata,), factories=factories)
+            return Layout(
+                ("_raw_value",), (metadata,), keys, dict_fields=(metadata,), factories=factories
+            )
         return None
     if cls is loaded("flax.nnx.pytreelib", "PytreeState"):
         names = ("_initializing", "_is_setup")

@@ -223,12 +223,12 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
     if layout is None:
         return None
     values = {name: getattr(x, name) for name in layout.dynamic + layout.static}
-    if any(type(values[name]) is not dict for name in layout.held):
+    if any(type(values[name]) is not dict for name in layout.dict_fields):
         return None
     expected: list[Any] = []
     for name in layout.dynamic:
         value = values[name]
-        expected += [value[k] for k in sorted(value)] if name in layout.held else [value]
+        expected += [value[k] for k in sorted(value)] if name in layout.dict_fields else [value]
     children, aux, unflatten, _ = flatten_with_keys(x)
     rebuilt = unflatten(aux, children)
     found = _attributes(rebuilt)
@@ -246,7 +246,7 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
         layout.dynamic,
         layout.static,
         layout.keys,
-        layout.held,
+        layout.dict_fields,
         layout.mode,
         dict(layout.factories),
     )
