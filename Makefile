@@ -7,7 +7,8 @@
 # and for those who work on it:
 #
 #   make test-slow the tests that `make test` leaves out
-#   make test-core the tests of the C core, which need neither JAX nor Equinox: under a minute
+#   make test-core the tests of the C core, which need neither JAX nor Equinox: a minute;
+#                  PYTEST_ARGS=tests/core/call/test_wrappers.py runs that file alone
 #   make lint      formatting, layers, types and stubs
 #   make docs      builds the site into build/site; a warning or a broken link is an error
 #   make bench     the tables of docs/benchmarks.md: filterjit and its peers, as ratios
@@ -27,10 +28,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
 SOURCES := $(C_FILES) setup.py pyproject.toml
+
+# Tests that PYTEST_ARGS names run alone.
+NAMED := $(filter tests/%,$(PYTEST_ARGS))
 
 .PHONY: demo demo-distributed test test-slow test-core lint docs bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
 
@@ -43,15 +47,20 @@ demo-distributed: $(VENV)/.installed
 
 # The core's tests recurse until Python stops them: they have processes of their own.
 test: $(VENV)/.installed
+ifeq ($(NAMED),)
 	$(PYTEST) -m "not slow" tests/core $(PYTEST_ARGS)
 	$(PYTEST) -m "not slow" --ignore tests/core $(PYTEST_ARGS)
+else
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+endif
 
 test-slow: $(VENV)/.installed
 	$(PYTEST) -m slow tests/core $(PYTEST_ARGS)
 	$(PYTEST) -m slow --ignore tests/core $(PYTEST_ARGS)
 
 test-core:
-	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 tests/core $(PYTEST_ARGS)
+	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 \
+		$(if $(NAMED),,-m "not slow" tests/core) $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m filterjit bench $(BENCH_ARGS)

@@ -13,6 +13,7 @@ import shutil
 import sys
 import sysconfig
 import tomllib
+import zlib
 from glob import glob
 
 from setuptools import Extension, setup
@@ -34,7 +35,8 @@ FLAGS = {"unix": GCC, "mingw32": GCC, "cygwin": GCC, "msvc": ["/O2", "/std:c11"]
 
 
 class BuildExtensions(build_ext):
-    """Gives each compiler its own flags, and says what is missing where none is found."""
+    """Gives each compiler its own flags, compiles only what has changed, and says what is missing
+    where no compiler is found."""
 
     def build_extensions(self) -> None:
         own = shlex.split(os.environ.get("FILTERJIT_CFLAGS", ""))
@@ -44,7 +46,25 @@ class BuildExtensions(build_ext):
             extension.extra_link_args = [
                 flag for flag in flags if flag.startswith(("-fsanitize", "--coverage"))
             ]
+        self.keep_objects(flags)
         super().build_extensions()
+
+    def keep_objects(self, flags: list[str]) -> None:
+        """Compiles a file only if it or a header is newer than its object, which is in a folder of
+        these flags. So the two extensions share the objects of the core."""
+        compile_one = getattr(self.compiler, "_compile", None)  # msvc has none
+        if compile_one is None:
+            return
+        command = repr([self.compiler.compiler_so, flags])
+        self.build_temp = os.path.join(self.build_temp, f"{zlib.crc32(command.encode()):08x}")
+        headers = max(map(os.path.getmtime, glob("csrc/**/*.h", recursive=True)))
+
+        def compile_if_newer(obj: str, src: str, *rest: object) -> None:
+            newest = max(headers, os.path.getmtime(src))
+            if not os.path.exists(obj) or os.path.getmtime(obj) <= newest:
+                compile_one(obj, src, *rest)
+
+        self.compiler._compile = compile_if_newer
 
     def run(self) -> None:
         # The compiler is looked for by run() on Windows, and by build_extensions() elsewhere.

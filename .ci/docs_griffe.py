@@ -34,7 +34,7 @@ class CoreDocstrings(griffe.Extension):
                     give(member, getattr(cls, member.name, None))
         # A Compiled asks its details for what it does not have itself.
         details = pkg["_aot._stages.CompiledDetails"]
-        pkg["_core.Compiled.save"].docstring = details["save"].docstring
+        pkg["_aot._stages.Compiled.save"].docstring = details["save"].docstring
 
 
 def take_members_of_private_bases(described: Any, classes: Any) -> None:

@@ -18,15 +18,14 @@
 #include "call/bind.h"
 #include "call/bound_method.h"
 #include "call/cache.h"
-#include "call/compiled.h"
+#include "call/call_proxy.h"
 #include "call/direct.h"
 #include "call/direct_context.h"
 #include "call/filter_jit.h"
 #include "call/getattribute.h"
-#include "call/hook_method.h"
 #include "call/partial.h"
 #include "call/variable_jit.h"
-#include "call/variant.h"
+#include "call/output.h"
 
 /* ---- functions ---- */
 
@@ -130,9 +129,6 @@ static PyMethodDef core_functions[] = {
     {"output_unflatten", (PyCFunction)(void (*)(void))fj_output_unflatten, METH_FASTCALL,
      "output_unflatten($module, trace, arrays, /)\n--\n\n"
      "Returns an Output, for jax.tree_util.register_pytree_node."},
-    {"rebuild", (PyCFunction)(void (*)(void))fj_filter_jit_rebuild, METH_FASTCALL,
-     "rebuild($module, cache, arrays, /)\n--\n\n"
-     "Returns a FilterJit with these _parts()."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -150,15 +146,14 @@ static PyMethodDef core_functions[] = {
     TYPE(variant, fj_variant_spec, NULL, 1)                                                   \
     TYPE(cache, fj_cache_spec, NULL, 1)                                                       \
     TYPE(filter_jit, fj_filter_jit_spec, NULL, 1)                                             \
-    TYPE(bound, fj_bound_method_spec, NULL, 1)                                                \
+    TYPE(call_proxy, fj_call_proxy_spec, NULL, 1)                                             \
+    TYPE(bound_method, fj_bound_method_spec, state->call_proxy, 1)                            \
     TYPE(getattribute, fj_getattribute_spec, NULL, 1)                                         \
     TYPE(partial, fj_partial_spec, NULL, 1)                                                   \
-    TYPE(compiled, fj_compiled_spec, NULL, 1)                                                 \
     TYPE(any_trace, fj_any_trace_spec, NULL, 0)                                               \
     TYPE(direct, fj_direct_spec, NULL, 1)                                                     \
     TYPE(direct_context, fj_direct_context_spec, NULL, 1)                                     \
-    TYPE(variable_jit, fj_variable_jit_spec, NULL, 1)                                         \
-    TYPE(hook_method, fj_hook_method_spec, NULL, 0)
+    TYPE(variable_jit, fj_variable_jit_spec, NULL, 1)
 
 #define FJ_COUNT(...) +1
 _Static_assert((0 FJ_TYPES(FJ_COUNT) FJ_NAMES(FJ_COUNT)) * sizeof(PyObject *) ==
@@ -191,9 +186,7 @@ core_exec(PyObject *module)
         return -1;                                                                            \
     }
     FJ_TYPES(FJ_CREATE)
-    return fj_hook_methods_add(state, state->filter_jit, fj_filter_jit_hooks) < 0
-               ? -1
-               : fj_hook_methods_add(state, state->bound, fj_bound_method_hooks);
+    return 0;
 }
 
 static int
@@ -231,7 +224,7 @@ static PyModuleDef_Slot core_slots[] = {
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
 #if PY_VERSION_HEX >= 0x030D0000
-    /* A hit borrows references (match.c, memo.c) and walks lists, dicts and instances without
+    /* A hit borrows references (match.c, known.c) and walks lists, dicts and instances without
      * locks, so it relies on the GIL. */
     {Py_mod_gil, Py_MOD_GIL_USED},
 #endif

@@ -5,11 +5,10 @@
 
 #include "base/common.h"
 
-/* Names that are interned once: of the hooks that C calls (call.c, filter_jit.c), and of
- * attributes. */
+/* Names that are interned once: of the hooks that C calls (call.c), and of attributes. */
 #define FJ_NAMES(NAME)                                                                        \
     NAME(__getattribute__)                                                                    \
-    NAME(became_method)                                                                       \
+    NAME(_bound_type)                                                                         \
     NAME(before_raising_call)                                                                 \
     NAME(call_again)                                                                          \
     NAME(compile)                                                                             \
@@ -17,7 +16,6 @@
     NAME(prepare)                                                                             \
     NAME(raise_binding_error)                                                                 \
     NAME(translate_error)                                                                     \
-    NAME(variants)                                                                            \
     NAME(wait)
 
 typedef struct {
@@ -30,25 +28,28 @@ typedef struct {
     PyTypeObject *variant;
     PyTypeObject *cache;
     PyTypeObject *filter_jit;
-    PyTypeObject *bound;
+    PyTypeObject *call_proxy;
+    PyTypeObject *bound_method;
     PyTypeObject *getattribute;
     PyTypeObject *partial;
-    PyTypeObject *compiled;
     PyTypeObject *any_trace;
     PyTypeObject *direct;
     PyTypeObject *direct_context;
     PyTypeObject *variable_jit;
-    PyTypeObject *hook_method;
 #define FJ_DECLARE(name) PyObject *str_##name;
     FJ_NAMES(FJ_DECLARE)
 #undef FJ_DECLARE
 } FjState;
 
-/* The state of the module that `type`, one of the types in FjState, belongs to; borrowed. */
+/* The state of the module that `type` belongs to: one of the types in FjState, or a subclass
+ * of one, which may be in Python; borrowed. */
 static inline FjState *
 fj_state_of(PyTypeObject *type)
 {
-    return (FjState *)PyType_GetModuleState(type);
+    while (((PyHeapTypeObject *)type)->ht_module == NULL) {
+        type = type->tp_base;
+    }
+    return (FjState *)PyModule_GetState(((PyHeapTypeObject *)type)->ht_module);
 }
 
 #endif

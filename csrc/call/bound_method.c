@@ -1,78 +1,52 @@
-/* A FilterJit bound to an instance: a call passes the instance as the first argument.
+/* The Python type BoundMethod: a FilterJit bound to an instance, a CallProxy with the instance
+ * in front and the attributes of the function.
  *
- * It is registered as a pytree whose children are the function and the instance, as
- * equinox.Partial is, and like that it is compared by these, as a pytree.
+ * The public type, BoundFilterJit, is a subclass in Python.  It is registered as a pytree
+ * whose children are the function and the instance, as equinox.Partial is, and like that it is
+ * compared by these, as a pytree.
  *
- * Python code can run in calls (call.c), where attributes are looked up or printed, which is
- * done by the function and the instance, and in hashing and comparing, which flattens the
- * instance (flatten.c) and hashes and compares its static values (statics.c).
+ * Python code can run in calls, where attributes of the function are looked up, and in hashing
+ * and comparing, which flattens the instance (flatten.c) and hashes and compares its static
+ * values (statics.c).
  */
 #include "call/bound_method.h"
 
-#include <structmember.h>
-
 #include "base/hash.h"
 #include "base/leafbuf.h"
-#include "base/scratch.h"
+#include "base/state.h"
 #include "walk/flatten.h"
-#include "call/attribute.h"
 #include "call/call.h"
+#include "call/call_proxy.h"
 
-#define ARGS_INLINE 8
-
-typedef struct {
-    PyObject_HEAD vectorcallfunc vectorcall;
-    PyObject *function; /* the FilterJit */
-    PyObject *self;
-    PyObject *weakrefs;
-} FjBoundMethod;
-
+/* It also has the `__module__` and `__doc__` of its function, as Python's bound methods have,
+ * though its type has its own: a descriptor in the type would take the place of these, and
+ * pickle finds a type by its `__module__`. */
 static PyObject *
-bound_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+bound_getattro(PyObject *op, PyObject *name)
 {
-    FjBoundMethod *bound = (FjBoundMethod *)op;
-    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-    PyObject *result;
-    if (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET) {
-        /* The caller allows args[-1] to be overwritten for the time of the call. */
-        PyObject **with_self = (PyObject **)args - 1;
-        PyObject *overwritten = with_self[0];
-        with_self[0] = bound->self;
-        result = PyObject_Vectorcall(bound->function, with_self, (size_t)nargs + 1, kwnames);
-        with_self[0] = overwritten;
-        return result;
+    if (PyUnicode_Check(name) && (PyUnicode_CompareWithASCIIString(name, "__module__") == 0 ||
+                                  PyUnicode_CompareWithASCIIString(name, "__doc__") == 0)) {
+        return PyObject_GetAttr(((FjCallProxy *)op)->function, name);
     }
-    Py_ssize_t total = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
-    PyObject *room[ARGS_INLINE];
-    PyObject **all = fj_scratch_new(room, ARGS_INLINE, total + 1);
-    if (all == NULL) {
-        return NULL;
-    }
-    all[0] = bound->self;
-    memcpy(all + 1, args, (size_t)total * sizeof(PyObject *));
-    result = PyObject_Vectorcall(bound->function, all, (size_t)nargs + 1, kwnames);
-    fj_scratch_free(all, room);
-    return result;
+    return fj_call_proxy_getattro(op, name);
 }
 
 PyObject *
-fj_bound_method_new(FjState *state, PyObject *function, PyObject *self)
+fj_bound_method_new(PyTypeObject *type, PyObject *function, PyObject *self)
 {
-    FjBoundMethod *bound = (FjBoundMethod *)state->bound->tp_alloc(state->bound, 0);
+    FjCallProxy *bound = fj_call_proxy_new(type, function, function, 1);
     if (bound != NULL) {
-        bound->vectorcall = bound_vectorcall;
-        bound->function = Py_NewRef(function);
-        bound->self = Py_NewRef(self);
+        bound->args[0] = Py_NewRef(self);
     }
     return (PyObject *)bound;
 }
 
 int
-fj_bound_method_is(const FjState *state, PyObject *object, PyObject *function, PyObject *self)
+fj_bound_method_is(PyObject *object, PyObject *function, PyObject *self)
 {
-    return Py_IS_TYPE(object, state->bound) &&
-           ((FjBoundMethod *)object)->function == function &&
-           ((FjBoundMethod *)object)->self == self;
+    const FjCallProxy *bound = (FjCallProxy *)object;
+    return Py_IS_TYPE(object, ((FjFilterJit *)function)->bound_type) &&
+           bound->function == function && bound->args[0] == self;
 }
 
 static PyObject *
@@ -80,65 +54,17 @@ bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"function", "self", NULL};
     PyObject *function, *self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:BoundFilterJit", keywords, &function,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:BoundMethod", keywords, &function,
                                      &self)) {
         return NULL;
     }
-    return fj_bound_method_new(fj_state_of(type), function, self);
-}
-
-static int
-bound_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjBoundMethod *bound = (FjBoundMethod *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(bound->function);
-    Py_VISIT(bound->self);
-    return 0;
-}
-
-static void
-bound_dealloc(PyObject *op)
-{
-    FjBoundMethod *bound = (FjBoundMethod *)op;
-    PyTypeObject *type = Py_TYPE(op);
-    PyObject_GC_UnTrack(op);
-    PyObject_ClearWeakRefs(op);
-    Py_XDECREF(bound->function);
-    Py_XDECREF(bound->self);
-    type->tp_free(op);
-    Py_DECREF(type);
-}
-
-/* Like Python's bound methods it also has the attributes of the function.  `__module__` and
- * `__doc__` are among them, though the type has its own: a descriptor in the type would take
- * the place of these, and pickle finds a type by its `__module__`. */
-static PyObject *
-bound_getattro(PyObject *op, PyObject *name)
-{
-    PyObject *function = ((FjBoundMethod *)op)->function;
-    if (PyUnicode_Check(name) && (PyUnicode_CompareWithASCIIString(name, "__module__") == 0 ||
-                                  PyUnicode_CompareWithASCIIString(name, "__doc__") == 0)) {
-        return PyObject_GetAttr(function, name);
-    }
-    return fj_attribute_get(op, name, function);
+    return fj_bound_method_new(type, function, self);
 }
 
 static PyObject *
-bound_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
+bound_get_self(PyObject *op, void *Py_UNUSED(closure))
 {
-    FjBoundMethod *bound = (FjBoundMethod *)op;
-    PyObject *wrapped = PyObject_GetAttrString(bound->function, "__wrapped__");
-    PyObject *method = wrapped == NULL ? NULL : PyMethod_New(wrapped, bound->self);
-    Py_XDECREF(wrapped);
-    return method;
-}
-
-static PyObject *
-bound_repr(PyObject *op)
-{
-    FjBoundMethod *bound = (FjBoundMethod *)op;
-    return PyUnicode_FromFormat("<bound %R of %R>", bound->function, bound->self);
+    return Py_NewRef(((FjCallProxy *)op)->args[0]);
 }
 
 /* ---- hash and equality ---- */
@@ -152,17 +78,17 @@ bound_repr(PyObject *op)
 /* Flattens the instance, and hashes its Structure.  1 with a new reference in `*structure`, 0
  * if it is compared by identity, or -1 with an error. */
 static int
-flatten_instance(const FjBoundMethod *bound, FjStructure **structure, FjLeafBuf *arrays)
+flatten_instance(const FjCallProxy *bound, FjStructure **structure, FjLeafBuf *arrays)
 {
     FjFilterJit *function = (FjFilterJit *)bound->function;
     *structure = NULL;
-    if (Py_TYPE(function) != fj_state_of(Py_TYPE(bound))->filter_jit) {
+    if (!PyObject_TypeCheck(function, fj_state_of(Py_TYPE(bound))->filter_jit)) {
         return 0;
     }
     if (fj_call_prepare(function) < 0) {
         return -1;
     }
-    *structure = fj_flatten_tree(function->cache->registry, bound->self, arrays);
+    *structure = fj_flatten_tree(function->cache->registry, bound->args[0], arrays);
     if (*structure != NULL && fj_structure_hash(*structure) == 0) {
         return 1;
     }
@@ -179,12 +105,12 @@ flatten_instance(const FjBoundMethod *bound, FjStructure **structure, FjLeafBuf 
 /* Whether two instances, which are not the same object, are equal.  1, 0, or -1 with an error.
  */
 static int
-equal_instances(const FjBoundMethod *a, const FjBoundMethod *b)
+equal_instances(const FjCallProxy *a, const FjCallProxy *b)
 {
     PyObject *room_a[FJ_LEAFBUF_FEW], *room_b[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays_a, arrays_b;
     FjStructure *x = NULL, *y = NULL;
-    if (Py_TYPE(a->self) != Py_TYPE(b->self)) {
+    if (Py_TYPE(a->args[0]) != Py_TYPE(b->args[0])) {
         return 0;
     }
     fj_leafbuf_init(&arrays_a, room_a, FJ_LEAFBUF_FEW);
@@ -216,9 +142,9 @@ bound_richcompare(PyObject *a, PyObject *b, int operation)
     if (Py_TYPE(a) != Py_TYPE(b) || (operation != Py_EQ && operation != Py_NE)) {
         Py_RETURN_NOTIMPLEMENTED;
     }
-    const FjBoundMethod *x = (FjBoundMethod *)a, *y = (FjBoundMethod *)b;
+    const FjCallProxy *x = (FjCallProxy *)a, *y = (FjCallProxy *)b;
     int same = PyObject_RichCompareBool(x->function, y->function, Py_EQ);
-    if (same > 0 && x->self != y->self) {
+    if (same > 0 && x->args[0] != y->args[0]) {
         same = equal_instances(x, y);
     }
     return same < 0 ? NULL : PyBool_FromLong(same == (operation == Py_EQ));
@@ -228,7 +154,7 @@ bound_richcompare(PyObject *a, PyObject *b, int operation)
 static Py_hash_t
 bound_hash(PyObject *op)
 {
-    const FjBoundMethod *bound = (FjBoundMethod *)op;
+    const FjCallProxy *bound = (FjCallProxy *)op;
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
     FjStructure *structure;
@@ -240,83 +166,37 @@ bound_hash(PyObject *op)
     int result = flatten_instance(bound, &structure, &arrays);
     Py_uhash_t hash =
         fj_hash_mix((Py_uhash_t)own, structure != NULL ? (Py_uhash_t)structure->hash
-                                                       : fj_hash_address(bound->self));
+                                                       : fj_hash_address(bound->args[0]));
     fj_leafbuf_clear(&arrays);
     Py_XDECREF(structure);
     return result < 0 ? -1 : fj_hash_finish(hash);
 }
 
-static PyObject *
-bound_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    FjBoundMethod *bound = (FjBoundMethod *)op;
-    return Py_BuildValue("(O(OO))", Py_TYPE(op), bound->function, bound->self);
-}
-
-static PyMethodDef bound_methods[] = {
-    {"__reduce__", bound_reduce, METH_NOARGS, NULL},
-    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-
-const FjHookMethodDef fj_bound_method_hooks[] = {
-    {"lower", "lower", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
-     "Traces and lowers the method for these arguments, without running it."},
-    {"trace", "trace", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
-     "Traces the method for these arguments, without running it."},
-    {"eval_shape", "eval_shape", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
-     "Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array."},
-    {"warm_up", "warm_up", FJ_HOOK_OF_OPTIONS, 1, "($self, /, signatures, *, threads=None)",
-     "Compiles the method for many signatures, so that calls with them are hits.\n\n"
-     "Each signature is a pair (args, kwargs) without the instance."},
-    {"partial", "partial", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
-     "Returns the method with the instance and these arguments given once; see\n"
-     "FilterJit.partial."},
-    {"freeze", "freeze", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, max_bytes=None, **kwargs)",
-     "Returns the method with the instance and these arguments given once, their arrays\n"
-     "constants; see FilterJit.freeze."},
-    {"explain", "explain", FJ_HOOK_OF_FUNCTION, 1, "($self, /, *args, **kwargs)",
-     "Explains whether a call with these arguments is a hit, and if not, why it compiles."},
-    {0},
-};
-
-static PyMemberDef bound_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjBoundMethod, vectorcall), READONLY, NULL},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjBoundMethod, weakrefs), READONLY, NULL},
-    {"__func__", T_OBJECT, offsetof(FjBoundMethod, function), READONLY, "The FilterJit."},
-    {"__self__", T_OBJECT, offsetof(FjBoundMethod, self), READONLY, "The instance."},
-    {NULL, 0, 0, 0, NULL},
-};
-
 static PyGetSetDef bound_getset[] = {
-    {"__wrapped__", bound_get_wrapped, NULL,
-     "The function that is wrapped, bound to the instance.", NULL},
+    {"__self__", bound_get_self, NULL, "The instance.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(bound_doc, "BoundFilterJit(function, self)\n--\n\n"
-                        "A FilterJit bound to an instance.");
+PyDoc_STRVAR(bound_doc, "BoundMethod(function, self)\n--\n\n"
+                        "A FilterJit bound to an instance, without methods.");
 
 static PyType_Slot bound_slots[] = {
     {Py_tp_doc, (void *)bound_doc},
     {Py_tp_new, bound_new},
-    {Py_tp_call, PyVectorcall_Call},
-    {Py_tp_traverse, bound_traverse},
-    {Py_tp_dealloc, bound_dealloc},
+    {Py_tp_traverse, fj_call_proxy_traverse},
+    {Py_tp_dealloc, fj_call_proxy_dealloc},
     {Py_tp_getattro, bound_getattro},
-    {Py_tp_repr, bound_repr},
     {Py_tp_hash, bound_hash},
     {Py_tp_richcompare, bound_richcompare},
-    {Py_tp_methods, bound_methods},
-    {Py_tp_members, bound_members},
     {Py_tp_getset, bound_getset},
     {0, NULL},
 };
 
 PyType_Spec fj_bound_method_spec = {
-    .name = "filterjit._core.BoundFilterJit",
-    .basicsize = sizeof(FjBoundMethod),
+    .name = "filterjit._core.BoundMethod",
+    .basicsize = sizeof(FjCallProxy),
+    .itemsize = sizeof(PyObject *),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-             Py_TPFLAGS_IMMUTABLETYPE,
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
     .slots = bound_slots,
 };

@@ -108,14 +108,14 @@ fj_cache_insert_traced(FjCache *cache, FjVariant *variant)
 static PyObject *
 cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"registry", "function",   "signature", "options",
+    static char *keywords[] = {"registry", "function",   "signature", "hooks",
                                "maxsize",  "attributes", NULL};
     FjState *state = fj_state_of(type);
-    PyObject *registry, *function, *signature, *options, *attributes;
+    PyObject *registry, *function, *signature, *hooks, *attributes;
     Py_ssize_t maxsize;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!OnO!:Cache", keywords,
                                      state->registry, &registry, state->structure, &function,
-                                     state->signature, &signature, &options, &maxsize,
+                                     state->signature, &signature, &hooks, &maxsize,
                                      &PyDict_Type, &attributes)) {
         return NULL;
     }
@@ -134,7 +134,7 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->registry = (FjRegistry *)Py_NewRef(registry);
         self->function = (FjStructure *)Py_NewRef(function);
         self->signature = (FjSignature *)Py_NewRef(signature);
-        self->options = Py_NewRef(options);
+        self->hooks = Py_NewRef(hooks);
         self->attributes = Py_NewRef(attributes);
         self->maxsize = (size_t)maxsize;
     }
@@ -148,7 +148,7 @@ cache_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->registry);
     Py_VISIT(self->function);
-    Py_VISIT(self->options);
+    Py_VISIT(self->hooks);
     Py_VISIT(self->attributes);
     Py_VISIT(self->record);
     return fj_table_traverse(&self->variants, visit, arg);
@@ -175,7 +175,7 @@ cache_dealloc(PyObject *op)
     Py_XDECREF(self->registry);
     Py_XDECREF(self->function);
     Py_XDECREF(self->signature);
-    Py_XDECREF(self->options);
+    Py_XDECREF(self->hooks);
     type->tp_free(op);
     Py_DECREF(type);
 }
@@ -284,7 +284,7 @@ static PyMemberDef cache_members[] = {
      "The Structure of the function itself."},
     {"signature", T_OBJECT, offsetof(FjCache, signature), READONLY,
      "The Signature of the function."},
-    {"options", T_OBJECT, offsetof(FjCache, options), READONLY,
+    {"hooks", T_OBJECT, offsetof(FjCache, hooks), READONLY,
      "The object whose methods are the hooks of a call."},
     {"attributes", T_OBJECT, offsetof(FjCache, attributes), READONLY,
      "A dict of __name__ and so on, for a FilterJit that JAX unflattens."},
@@ -304,8 +304,8 @@ static PyMemberDef cache_members[] = {
 };
 
 PyDoc_STRVAR(cache_doc,
-             "Cache(registry, function, signature, options, maxsize, attributes)\n--\n\n"
-             "The variants of one function under one set of options.");
+             "Cache(registry, function, signature, hooks, maxsize, attributes)\n--\n\n"
+             "The variants of one function with one set of settings.");
 
 static PyType_Slot cache_slots[] = {
     {Py_tp_doc, (void *)cache_doc},   {Py_tp_new, cache_new},

@@ -1,6 +1,6 @@
-/* The variants of one function under one set of options, by the Structure of the arguments.
+/* The variants of one function with one set of settings, by the Structure of the arguments.
  *
- * All FilterJits of an equal function with equal options share one Cache.  This is how a
+ * All FilterJits of an equal function with equal settings share one Cache.  This is how a
  * variant gets into the Cache and out of it:
  *
  * - A call that misses adds the variant that it has compiled before it is traced, so that
@@ -33,7 +33,7 @@ typedef struct {
     PyObject_HEAD FjRegistry *registry;
     FjStructure *function;  /* Structure of the function itself */
     FjSignature *signature; /* how its arguments are bound */
-    PyObject *options;      /* the Python object whose methods are the hooks, see call.c */
+    PyObject *hooks;        /* the Python object whose methods are the hooks, see call.c */
     PyObject *attributes;   /* dict: __name__ and so on, for a FilterJit that JAX unflattens */
     FjTable variants;
     size_t maxsize;

@@ -12,7 +12,7 @@
  *   build  The callable returns an Output (variant.h), from which the user's tree is built
  *          (build.c).
  *
- * The work that is not on this path is done in Python, by methods of `options` that are called
+ * The work that is not on this path is done in Python, by methods of `hooks` that are called
  * by name, the hooks:
  *
  *   prepare              before the first call of a FilterJit
@@ -31,8 +31,8 @@
  *
  * Python code can run in each step: see the files named above.  The call step can run any
  * code, including a call of this same FilterJit.  So a call owns a reference to the variant
- * and one to the cache, and after the first two steps it only reads `options` from `self`,
- * which never changes, and replaces `last`.
+ * and one to the cache, and after the first two steps it only reads `hooks` from `self`,
+ * which never changes, and replaces `*last`.
  */
 #include "call/call.h"
 
@@ -49,9 +49,9 @@
 /* The state of one call. */
 typedef struct {
     FjFilterJit *self;
-    FjCapturedArgs *captured;   /* NULL if no argument is captured */
-    FjInspector *inspector;     /* or NULL */
-    int given_up;               /* by the inspector */
+    FjVariant **last;           /* where the variant of the last such call is */
+    FjArgumentsHook *hook;      /* or NULL */
+    int given_up;               /* by the hook */
     FjCache *cache;             /* owned */
     FjVariant *variant;         /* owned; NULL until it is found */
     unsigned long long started; /* in nanoseconds; 0 if calls are not timed */
@@ -68,18 +68,18 @@ state_of(const Call *call)
     return call->cache->registry->state;
 }
 
-/* Calls options.hook(argument).  0, or -1 with the error that it raised. */
+/* Calls hooks.hook(argument).  0, or -1 with the error that it raised. */
 static int
 call_hook(Call *call, PyObject *hook, PyObject *argument)
 {
-    PyObject *answer = PyObject_CallMethodOneArg(call->self->options, hook, argument);
+    PyObject *answer = PyObject_CallMethodOneArg(call->self->hooks, hook, argument);
     Py_XDECREF(answer);
     return answer == NULL ? -1 : 0;
 }
 
 /* ---- errors ---- */
 
-/* Lets Python replace the exception that is set: options.translate_error(self, exception,
+/* Lets Python replace the exception that is set: hooks.translate_error(self, exception,
  * variant or None, arrays) -> exception.  The hook is only asked about an Exception, not about
  * KeyboardInterrupt and the like.  If it raises an Exception itself, or returns something
  * else, the original exception stays; if it is interrupted, the interrupt replaces the
@@ -97,7 +97,7 @@ translate_error(Call *call)
         arrays == NULL
             ? NULL
             : PyObject_CallMethodObjArgs(
-                  call->self->options, state_of(call)->str_translate_error, call->self,
+                  call->self->hooks, state_of(call)->str_translate_error, call->self,
                   exception, call->variant == NULL ? Py_None : (PyObject *)call->variant,
                   arrays, NULL);
     Py_XDECREF(arrays);
@@ -116,7 +116,7 @@ translate_error(Call *call)
 }
 
 /* Sets the TypeError of arguments that do not fit the signature:
- * options.raise_binding_error(self, args, kwargs). */
+ * hooks.raise_binding_error(self, args, kwargs). */
 static void
 raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
                     PyObject *kwnames)
@@ -126,7 +126,7 @@ raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
         return;
     }
     PyObject *result = PyObject_CallMethodObjArgs(
-        self->options, fj_state_of(Py_TYPE(self))->str_raise_binding_error, self, positional,
+        self->hooks, fj_state_of(Py_TYPE(self))->str_raise_binding_error, self, positional,
         keywords, NULL);
     if (result != NULL) { /* the hook should have raised */
         PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
@@ -150,7 +150,7 @@ fj_call_prepare(FjFilterJit *self)
         return -1;
     }
     PyObject *answer =
-        PyObject_CallMethodOneArg(self->options, state->str_prepare, (PyObject *)self);
+        PyObject_CallMethodOneArg(self->hooks, state->str_prepare, (PyObject *)self);
     Py_LeaveRecursiveCall();
     if (answer == NULL) {
         return -1;
@@ -204,7 +204,7 @@ typedef enum {
     ON_MISS_INSERT   /* compiles one and inserts it into the cache */
 } OnMiss;
 
-/* Compiles a variant for a Structure that the cache does not have: options.compile(self,
+/* Compiles a variant for a Structure that the cache does not have: hooks.compile(self,
  * variant) -> callable.  A new reference, or NULL with an error. */
 static FjVariant *
 compile_variant(Call *call, FjStructure *structure, int insert)
@@ -215,8 +215,8 @@ compile_variant(Call *call, FjStructure *structure, int insert)
     if (variant == NULL) {
         return NULL;
     }
-    variant->call = PyObject_CallMethodObjArgs(
-        call->self->options, state_of(call)->str_compile, call->self, variant, NULL);
+    variant->call = PyObject_CallMethodObjArgs(call->self->hooks, state_of(call)->str_compile,
+                                               call->self, variant, NULL);
     /* If another thread has inserted an equal variant meanwhile, the call uses that one. */
     int found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
     if (found == 0 && (!insert || fj_cache_add(cache, variant) == 0)) {
@@ -226,27 +226,60 @@ compile_variant(Call *call, FjStructure *structure, int insert)
     return found > 0 ? other : NULL;
 }
 
+/* Asks the hook whether the call goes on with arguments of this Structure.  0, or -1 if the
+ * hook gives it up, or with an error. */
+static int
+accept_arguments(Call *call, const FjStructure *structure, int is_new)
+{
+    if (FJ_LIKELY(call->hook == NULL)) {
+        return structure == NULL ? -1 : 0;
+    }
+    int result =
+        call->hook->accept(call->hook, structure,
+                           call->arrays.items + PyTuple_GET_SIZE(call->self->arrays), is_new);
+    call->given_up = result == 0;
+    return result > 0 ? 0 : -1;
+}
+
+/* Flattens the arguments: a new reference to their Structure, or NULL with an error, or if the
+ * hook gives the call up. */
+static FjStructure *
+flatten_arguments(Call *call)
+{
+    FjCache *cache = call->cache;
+    PyObject *room[FJ_LEAFBUF_FEW];
+    FjLeafBuf objects;
+    fj_leafbuf_init(&objects, room, FJ_LEAFBUF_FEW);
+    FjStructure *structure = fj_flatten_arguments(
+        cache->registry, cache->signature->names, call->arguments, &call->arrays,
+        call->hook == NULL ? &objects : &call->hook->objects);
+    fj_leafbuf_clear(&objects); /* the arguments hold them too */
+    if (accept_arguments(call, structure, 1) < 0) {
+        Py_CLEAR(structure);
+    }
+    return structure;
+}
+
 /* Flattens the arguments and looks up the variant of their Structure, `*structure`, which the
- * caller owns.  1, 0 if there is none, or -1 with an error. */
+ * caller owns.  1, 0 if there is none, or -1 with an error, or if the hook gives the call up.
+ */
 static int
 look_up(Call *call, FjStructure **structure)
 {
-    FjCache *cache = call->cache;
     if (fj_compat_enter_frames(1) < 0) {
         return -1;
     }
-    *structure = fj_flatten_arguments(cache->registry, cache->signature->names,
-                                      call->arguments, &call->arrays);
+    *structure = flatten_arguments(call);
     int found = *structure == NULL || fj_structure_hash(*structure) < 0
                     ? -1
-                    : fj_cache_find(cache, *structure, &call->variant);
+                    : fj_cache_find(call->cache, *structure, &call->variant);
     fj_compat_leave_frames(1);
     return found;
 }
 
 /* Finds the variant of the arguments without a prediction.  A new reference to their
- * Structure, or NULL with an error.  `call->variant` is NULL only if ON_MISS_GIVE_UP finds
- * none.
+ * Structure, or NULL with an error, or if the hook gives the call up.  `call->variant` is NULL
+ * only if ON_MISS_GIVE_UP finds none.
  *
  * With ON_MISS_INSERT the new variant is in the cache before it has been traced.  So threads
  * that make the same call at the same time share one callable, and JAX lets all but the first
@@ -286,67 +319,41 @@ push_own_arrays(Call *call)
     return 0;
 }
 
-/* Asks the inspector whether the arguments have this Structure, which they match; see
- * FjInspector.  1, 0 if not, or -1 if it has given the call up, or with its error.  Without an
- * inspector, nothing is known of objects that may be one. */
-static int
-inspect_arguments(Call *call, const FjStructure *structure, const FjCapture *captures,
-                  Py_ssize_t count)
+/* Whether the arguments match the predicted variant's Structure. */
+static FjMatch
+match_predicted(Call *call, FjVariant *predicted)
 {
-    if (FJ_LIKELY(call->inspector == NULL)) {
-        return structure == NULL || structure->num_identities == 0;
+    FjStructure *structure = predicted->structure;
+    if (call->hook == NULL) {
+        /* Without a hook, nobody has room for numbered objects. */
+        return structure->num_identities > 0
+                   ? FJ_MATCH_NO
+                   : fj_match_arguments(structure, &predicted->known, call->arguments,
+                                        &call->arrays, NULL);
     }
-    int result =
-        call->inspector->inspect(call->inspector, structure, call->arguments,
-                                 call->cache->signature->num_parameters, captures, count);
-    call->given_up = result == 0;
-    return result <= 0 ? -1 : result == 1;
+    return fj_match_arguments(structure, &predicted->known, call->arguments, &call->arrays,
+                              &call->hook->objects);
 }
 
 /* Finds the variant and collects the arrays of the arguments.  0, or -1 with an error, or if
- * the call is given up. */
+ * the hook gives the call up. */
 static int
 match_arguments(Call *call)
 {
-    FjVariant *last = call->self->last, *predicted = NULL;
-    const FjCapture *captures = NULL;
-    Py_ssize_t count = 0;
-    int inspected = 0;
-    if (call->captured != NULL && call->captured->variant != NULL) {
-        /* The captured arguments have matched this variant's Structure, but no other's. */
-        predicted = call->captured->variant;
-        captures = call->captured->items;
-        count = call->captured->count;
-    }
-    else if (FJ_LIKELY(last != NULL)) {
-        predicted = fj_cache_predict(call->cache, last);
-        if (predicted->memo != NULL) {
-            captures =
-                fj_memo_check(predicted->memo, predicted->structure, call->arguments, &count);
-        }
-    }
+    FjVariant *last = *call->last;
+    FjVariant *predicted = last == NULL ? NULL : fj_cache_predict(call->cache, last);
     if (FJ_LIKELY(predicted != NULL && !predicted->evicted)) {
         Py_INCREF(predicted);
-        FjMatch matched = fj_match_arguments(predicted->structure, call->arguments, captures,
-                                             &count, &call->arrays);
-        int fits = matched != FJ_MATCH_YES
-                       ? 0
-                       : inspect_arguments(call, predicted->structure, captures, count);
-        if (FJ_UNLIKELY(fits < 0)) {
-            Py_DECREF(predicted);
-            return -1;
-        }
-        if (FJ_LIKELY(fits)) {
-            if (predicted->structure->count >= FJ_MEMO_MIN_NODES && call->captured == NULL &&
-                !fj_memo_is_full(predicted->memo, count)) {
-                fj_memo_update(&predicted->memo, predicted->structure, call->arguments);
-            }
+        FjMatch matched = match_predicted(call, predicted);
+        if (FJ_LIKELY(matched == FJ_MATCH_YES &&
+                      accept_arguments(call, predicted->structure, 0) == 0)) {
             call->variant = predicted;
             return 0;
         }
         Py_DECREF(predicted);
-        inspected = matched == FJ_MATCH_YES;
-        fj_leafbuf_truncate(&call->arrays, PyTuple_GET_SIZE(call->self->arrays));
+        if (matched == FJ_MATCH_YES) {
+            return -1;
+        }
         if (matched == FJ_MATCH_ERROR) {
             /* An interrupt fails the call.  So does a RecursionError: if the __eq__ of a
              * static makes the same call without end, two attempts in each call would take
@@ -359,15 +366,12 @@ match_arguments(Call *call)
             PyErr_Clear();
         }
     }
-    if (!inspected && inspect_arguments(call, NULL, NULL, 0) < 0) {
-        return -1;
-    }
     FjStructure *structure = find_variant(call, ON_MISS_INSERT);
     if (structure == NULL) {
         return -1;
     }
     Py_DECREF(structure);
-    last = call->self->last; /* other calls may have replaced it meanwhile */
+    last = *call->last; /* other calls may have replaced it meanwhile */
     if (last != NULL) {
         fj_cache_set_next(call->cache, last, call->variant);
     }
@@ -377,7 +381,7 @@ match_arguments(Call *call)
 /* ---- build ---- */
 
 /* Asks whether the program of a new trace can raise while it runs:
- * options.inspect_new_trace(variant, arrays, arrays of the output) -> bool, or None if it
+ * hooks.inspect_new_trace(variant, arrays, arrays of the output) -> bool, or None if it
  * cannot tell yet.  0, or -1 with an error. */
 static int
 inspect_new_trace(Call *call, FjOutput *output)
@@ -386,7 +390,7 @@ inspect_new_trace(Call *call, FjOutput *output)
     PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
     PyObject *answer = arrays == NULL
                            ? NULL
-                           : PyObject_CallMethodObjArgs(call->self->options,
+                           : PyObject_CallMethodObjArgs(call->self->hooks,
                                                         state_of(call)->str_inspect_new_trace,
                                                         variant, arrays, output->arrays, NULL);
     Py_XDECREF(arrays);
@@ -502,16 +506,6 @@ after_failure(Call *call, Py_ssize_t traces_before)
     fj_compat_give_exception(exception);
 }
 
-/* Makes `*place`, which owns a reference, the variant. */
-static inline void
-replace_variant(FjVariant **place, FjVariant *variant)
-{
-    if (FJ_UNLIKELY(*place != variant)) {
-        Py_INCREF(variant);
-        Py_XSETREF(*place, variant);
-    }
-}
-
 /* Calls the variant's callable with the arrays: an Output, or NULL with an error. */
 static inline PyObject *
 call_variant(Call *call, FjVariant *variant)
@@ -526,7 +520,7 @@ call_variant(Call *call, FjVariant *variant)
 }
 
 /* After a call has failed: if Python has set the `call` of the variant, lets it set another
- * one for the arrays of this call, and calls that.  options.call_again(variant, exception,
+ * one for the arrays of this call, and calls that.  hooks.call_again(variant, exception,
  * arrays) -> bool: if it answers False, the exception that is set stays. */
 static FJ_NOINLINE PyObject *
 call_variant_again(Call *call)
@@ -542,7 +536,7 @@ call_variant_again(Call *call)
     PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
     int again = arrays == NULL ? -1
                                : fj_take_truth(PyObject_CallMethodObjArgs(
-                                     call->self->options, state_of(call)->str_call_again,
+                                     call->self->hooks, state_of(call)->str_call_again,
                                      call->variant, exception, arrays, NULL));
     Py_XDECREF(arrays);
     if (again == 0) {
@@ -590,9 +584,9 @@ done:
         Py_DECREF(result);
         return NULL;
     }
-    replace_variant(&call->self->last, variant);
-    if (call->captured != NULL) {
-        replace_variant(&call->captured->variant, variant);
+    if (FJ_UNLIKELY(*call->last != variant)) {
+        Py_INCREF(variant);
+        Py_XSETREF(*call->last, variant);
     }
     return result;
 }
@@ -600,16 +594,16 @@ done:
 /* ---- the call path ---- */
 
 /* Initializes `call`, except for `arguments`: call bind_arguments next.  0, or -1 with the
- * error of options.prepare and nothing to be released. */
+ * error of hooks.prepare and nothing to be released. */
 static int
-start_call(Call *call, FjFilterJit *self, FjCapturedArgs *captured)
+start_call(Call *call, FjFilterJit *self)
 {
     if (fj_call_prepare(self) < 0) {
         return -1;
     }
     call->self = self;
-    call->captured = captured;
-    call->inspector = NULL;
+    call->last = &self->last;
+    call->hook = NULL;
     call->given_up = 0;
     call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
     call->variant = NULL;
@@ -629,16 +623,17 @@ end_call(Call *call)
     Py_DECREF(call->cache);
 }
 
-static inline PyObject *
-make_call(FjFilterJit *self, FjCapturedArgs *captured, FjInspector *inspector,
-          PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+PyObject *
+fj_call_from(FjFilterJit *self, FjVariant **last, FjArgumentsHook *hook, PyObject *const *args,
+             Py_ssize_t nargs, PyObject *kwnames)
 {
     Call call;
     PyObject *result = NULL;
-    if (FJ_UNLIKELY(start_call(&call, self, captured) < 0)) {
+    if (FJ_UNLIKELY(start_call(&call, self) < 0)) {
         return NULL;
     }
-    call.inspector = inspector;
+    call.last = last;
+    call.hook = hook;
     if (FJ_LIKELY(bind_arguments(&call, args, nargs, kwnames) == 0 &&
                   push_own_arrays(&call) == 0 && match_arguments(&call) == 0)) {
         call.cache->calls++;
@@ -652,24 +647,10 @@ make_call(FjFilterJit *self, FjCapturedArgs *captured, FjInspector *inspector,
 }
 
 PyObject *
-fj_call_captured(FjFilterJit *self, FjCapturedArgs *captured, PyObject *const *args,
-                 Py_ssize_t nargs, PyObject *kwnames)
-{
-    return make_call(self, captured, NULL, args, nargs, kwnames);
-}
-
-PyObject *
-fj_call_inspected(FjFilterJit *self, FjInspector *inspector, PyObject *const *args,
-                  Py_ssize_t nargs, PyObject *kwnames)
-{
-    return make_call(self, NULL, inspector, args, nargs, kwnames);
-}
-
-PyObject *
 fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    return fj_call_captured((FjFilterJit *)op, NULL, args, PyVectorcall_NARGS(nargsf),
-                            kwnames);
+    FjFilterJit *self = (FjFilterJit *)op;
+    return fj_call_from(self, &self->last, NULL, args, PyVectorcall_NARGS(nargsf), kwnames);
 }
 
 /* The first two steps, without a prediction: a new tuple (variant or None, Structure, arrays),
@@ -681,7 +662,7 @@ bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObje
     Call call;
     FjStructure *structure = NULL;
     PyObject *arrays = NULL, *result = NULL;
-    if (start_call(&call, self, NULL) < 0) {
+    if (start_call(&call, self) < 0) {
         return NULL;
     }
     if (bind_arguments(&call, args, nargs, kwnames) == 0 && push_own_arrays(&call) == 0) {

@@ -3,40 +3,30 @@
 #define FJ_CALL_H
 
 #include "base/common.h"
-#include "walk/match.h"
+#include "base/leafbuf.h"
 #include "call/filter_jit.h"
 
 /* Calls a FilterJit: its vectorcall.  Any Python code may run. */
 PyObject *fj_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 
-/* Arguments that were flattened ahead of the call (partial.c). */
-typedef struct {
-    FjCapture *items;
-    Py_ssize_t count;
-    FjVariant *variant; /* owned: the variant of the last call with them, or NULL */
-} FjCapturedArgs;
-
-/* Calls a FilterJit.  `captured` are the captured ones among the arguments, or NULL.  The
- * caller holds `self`, `captured` and the arguments. */
-PyObject *fj_call_captured(FjFilterJit *self, FjCapturedArgs *captured, PyObject *const *args,
-                           Py_ssize_t nargs, PyObject *kwnames);
-
 /* Is asked about the arguments of a call before its variant is called or compiled
  * (variable_jit.c). */
-typedef struct FjInspector FjInspector;
-struct FjInspector {
-    /* (P) 1, 0 to give the call up, or -1 with an error.  `arguments` are `count` borrowed
-     * references, by parameter, or NULL.  They match `structure`, but for what its REF nodes
-     * stand for, unless it is NULL: 2 if other objects are one, so that they do not match it.
-     * `captures` are those that the memo has found, in order: no Python code has run since. */
-    int (*inspect)(FjInspector *self, const FjStructure *structure, PyObject *const *arguments,
-                   Py_ssize_t count, const FjCapture *captures, Py_ssize_t num_captures);
+typedef struct FjArgumentsHook FjArgumentsHook;
+struct FjArgumentsHook {
+    /* (P) 1, 0 to give the call up, or -1 with an error.  The arguments have this Structure,
+     * `arrays` are theirs and `self->objects` their numbered objects.  `is_new` if they have
+     * been flattened: a variant's Structure has been accepted before.  `structure` is NULL,
+     * and the error set, if they cannot be flattened. */
+    int (*accept)(FjArgumentsHook *self, const FjStructure *structure, PyObject *const *arrays,
+                  int is_new);
+    FjLeafBuf objects; /* empty at first */
 };
 
-/* Calls a FilterJit.  NULL without an error if the inspector gives the call up.  The caller
- * holds `self` and the arguments. */
-PyObject *fj_call_inspected(FjFilterJit *self, FjInspector *inspector, PyObject *const *args,
-                            Py_ssize_t nargs, PyObject *kwnames);
+/* Calls a FilterJit.  `*last` is the variant of the last such call, or NULL; it is owned and
+ * replaced.  `hook` may be NULL; NULL without an error if it gives the call up.  The caller
+ * holds `self`, what `last` is in, and the arguments. */
+PyObject *fj_call_from(FjFilterJit *self, FjVariant **last, FjArgumentsHook *hook,
+                       PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* Finds the variant of a call without making the call, for compiling ahead of time: a new
  * tuple (variant, arrays).  If there is no variant, one is compiled, which is in no cache. */
@@ -48,7 +38,7 @@ PyObject *fj_call_lookup(PyObject *self, PyObject *const *args, Py_ssize_t nargs
 PyObject *fj_call_peek(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames);
 
-/* Gives a FilterJit its cache and arrays, if it has none: options.prepare(self) -> (cache,
+/* Gives a FilterJit its cache and arrays, if it has none: hooks.prepare(self) -> (cache,
  * arrays).  0, or -1 with an error. */
 int fj_call_prepare(FjFilterJit *self);
 

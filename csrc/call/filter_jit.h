@@ -4,26 +4,26 @@
 
 #include "base/common.h"
 #include "call/cache.h"
-#include "call/hook_method.h"
-#include "call/variant.h"
+#include "call/output.h"
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
-    PyObject *function;  /* what is wrapped; NULL in one that JAX has unflattened, until
-                          * __wrapped__ is read */
-    PyObject *options;   /* the Python object whose methods are the hooks, see call.c */
-    PyObject *signature; /* inspect.Signature, or None to find it at the first call */
-    FjCache *cache;      /* NULL until the first call */
-    PyObject *arrays;    /* tuple of the arrays in the function; NULL until the first call */
-    FjVariant *last;     /* the variant of the last call, or NULL: see fj_cache_predict */
+    PyObject *function;       /* what is wrapped; NULL in one that JAX has unflattened, until
+                               * __wrapped__ is read */
+    PyTypeObject *bound_type; /* of its bound methods */
+    PyObject *hooks;          /* the Python object whose methods are the hooks, see call.c */
+    PyObject *signature;      /* inspect.Signature, or None to find it at the first call */
+    FjCache *cache;           /* NULL until the first call */
+    PyObject *arrays; /* tuple of the arrays in the function; NULL until the first call */
+    FjVariant *last;  /* the variant of the last call, or NULL: see fj_cache_predict */
     PyObject *dict;
     PyObject *weakrefs;
 } FjFilterJit;
 
 extern PyType_Spec fj_filter_jit_spec;
-extern const FjHookMethodDef fj_filter_jit_hooks[];
 
-/* Module function rebuild(cache, arrays) -> FilterJit, which JAX calls to unflatten one. */
-PyObject *fj_filter_jit_rebuild(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+/* The tp_descr_get of FilterJit: the function itself, or a bound method.  No Python code runs.
+ */
+PyObject *fj_filter_jit_bind(PyObject *self, PyObject *instance, PyObject *owner);
 
 #endif

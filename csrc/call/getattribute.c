@@ -38,6 +38,7 @@
 
 #include "call/attribute.h"
 #include "call/bound_method.h"
+#include "call/filter_jit.h"
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
@@ -89,10 +90,10 @@ is_checked(const FjGetattribute *self, PyTypeObject *type)
 
 /* The FilterJit that a class has under `name`, borrowed, or NULL. */
 static inline PyObject *
-jitted_method(const FjState *state, PyTypeObject *type, PyObject *name)
+jitted_method(PyTypeObject *type, PyObject *name)
 {
     PyObject *found = _PyType_Lookup(type, name); /* assigns a version to the class */
-    return found != NULL && Py_IS_TYPE(found, state->filter_jit) ? found : NULL;
+    return found != NULL && Py_TYPE(found)->tp_descr_get == fj_filter_jit_bind ? found : NULL;
 }
 
 /* ---- looking up ---- */
@@ -111,15 +112,14 @@ call_super(const FjGetattribute *self, PyObject *instance, PyObject *name)
 
 /* The long way, followed by the check. */
 static PyObject *
-look_up_and_check(FjGetattribute *self, const FjState *state, PyObject *instance,
-                  PyObject *name)
+look_up_and_check(FjGetattribute *self, PyObject *instance, PyObject *name)
 {
     PyTypeObject *type = Py_TYPE(instance);
-    PyObject *method = Py_XNewRef(jitted_method(state, type, name));
+    PyObject *method = Py_XNewRef(jitted_method(type, name));
     unsigned version = type->tp_version_tag;
     PyObject *result = call_super(self, instance, name);
     if (method != NULL && result != NULL && Py_TYPE(instance) == type &&
-        fj_bound_method_is(state, result, method, instance)) {
+        fj_bound_method_is(result, method, instance)) {
         PyObject *dunder = PyUnicode_InternFromString("__getattribute__");
         if (dunder != NULL && leads_to_original(self, type, dunder)) {
             self->checked_type = type;
@@ -135,14 +135,14 @@ look_up_and_check(FjGetattribute *self, const FjState *state, PyObject *instance
 static PyObject *
 look_up(FjGetattribute *self, PyObject *instance, PyObject *name)
 {
-    FjState *state = fj_state_of(Py_TYPE(self));
     PyTypeObject *type = Py_TYPE(instance);
     if (!is_checked(self, type)) {
-        return look_up_and_check(self, state, instance, name);
+        return look_up_and_check(self, instance, name);
     }
-    if (jitted_method(state, type, name) != NULL) {
+    PyObject *method = jitted_method(type, name);
+    if (method != NULL) {
         PyObject *found = PyObject_GenericGetAttr(instance, name);
-        if (found == NULL || Py_IS_TYPE(found, state->bound)) {
+        if (found == NULL || fj_bound_method_is(found, method, instance)) {
             return found;
         }
         Py_DECREF(found); /* the instance's own attribute */

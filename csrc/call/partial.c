@@ -1,20 +1,14 @@
 /* A FilterJit with some of its arguments given once, for loops that pass the same model on
- * each call: these arguments are flattened when the partial is created, and not on each call.
+ * each call.
  *
  * The partial has private copies of the arguments: their containers are recreated, while
  * arrays and static values (all leaves that are not arrays, and the values of static fields)
- * are the same objects.  Nobody else ever gets one of these containers: `args` and `keywords`
- * copy them again.  So a call sees the containers as they were given, whether it hits or
- * misses.  A static value that is changed in place is noticed as in any call, since a copy
- * with a static that is not inert is not captured; neither is one whose classes were called
- * to build it, since their code may have kept it.
+ * are the same objects.  `args` and `keywords` copy them again.  So a call sees the containers
+ * as they were given.  To a call they are arguments like any others: since they never change,
+ * large ones are soon known (known.h), and not walked.
  *
- * A copy whose match cannot run Python code is captured, that is, stored with a list of its
- * arrays.  Once a call has found a variant, the next call with the same captured arguments
- * tries that variant first and does not walk them (FjCapture in match.h).  Other copies are
- * walked on each call, like any argument.
- *
- * The partial shares the variants of its FilterJit.
+ * The partial shares the variants of its FilterJit, and predicts the next one by its own last
+ * call.
  *
  * Python code can run where copies are made (flatten.c, build.c), which is also where `args`
  * and `keywords` are read, where keywords are merged, and in calls (call.c).
@@ -35,19 +29,17 @@ typedef struct {
     FjFilterJit *function;
     PyObject *args;     /* tuple: copies of the arguments given by position */
     PyObject *keywords; /* dict: copies of the arguments given by name */
-    PyObject *arrays;   /* list of tuples: the arrays of the captured arguments */
-    FjCapturedArgs captured;
+    FjVariant *last;    /* owned: the variant of the last call, or NULL */
     PyObject *weakrefs;
 } FjPartialJit;
 
 /* ---- the call ---- */
 
 /* Merges the keywords of a call with those of the partial; the call's take precedence.  A new
- * tuple of the names, with their values (borrowed) in `values`, or NULL with an error.  Sets
- * `*replaced` if the call has replaced one of the partial's. */
+ * tuple of the names, with their values (borrowed) in `values`, or NULL with an error. */
 static PyObject *
 merge_keywords(FjPartialJit *self, PyObject *kwnames, PyObject *const *given,
-               PyObject **values, int *replaced)
+               PyObject **values)
 {
     Py_ssize_t count = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
     PyObject *names = PyList_New(0);
@@ -63,9 +55,6 @@ merge_keywords(FjPartialJit *self, PyObject *kwnames, PyObject *const *given,
         int again = kwnames == NULL ? 0 : PySequence_Contains(kwnames, name);
         if (again == 0) {
             values[PyList_GET_SIZE(names)] = value;
-        }
-        else {
-            *replaced = 1;
         }
         if (again < 0 || (again == 0 && PyList_Append(names, name) < 0)) {
             Py_CLEAR(names);
@@ -86,15 +75,14 @@ partial_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject 
     Py_ssize_t total = first + nargs + named + PyDict_GET_SIZE(self->keywords);
     PyObject *room[ARGS_INLINE], *names = NULL, *result = NULL;
     PyObject **all = fj_scratch_new(room, ARGS_INLINE, total);
-    int replaced = 0;
     if (all == NULL) {
         return NULL;
     }
-    Py_INCREF(op); /* it holds the captured arguments */
+    Py_INCREF(op); /* it holds the arguments */
     memcpy(all, ((PyTupleObject *)self->args)->ob_item, (size_t)first * sizeof(PyObject *));
     memcpy(all + first, args, (size_t)nargs * sizeof(PyObject *));
     if (PyDict_GET_SIZE(self->keywords) > 0) {
-        names = merge_keywords(self, kwnames, args + nargs, all + first + nargs, &replaced);
+        names = merge_keywords(self, kwnames, args + nargs, all + first + nargs);
         if (names == NULL) {
             goto done;
         }
@@ -103,9 +91,7 @@ partial_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject 
         memcpy(all + first + nargs, args + nargs, (size_t)named * sizeof(PyObject *));
         names = Py_XNewRef(kwnames);
     }
-    /* A variant that is found for other arguments is not that of the captured ones. */
-    result = fj_call_captured(self->function, replaced ? NULL : &self->captured, all,
-                              first + nargs, names);
+    result = fj_call_from(self->function, &self->last, NULL, all, first + nargs, names);
 done:
     Py_XDECREF(names);
     Py_DECREF(op);
@@ -115,81 +101,55 @@ done:
 
 /* ---- creating one ---- */
 
-/* Copies an argument, and captures the copy for `parameter`, unless that is -1 or matching the
- * copy may run Python code, or building it ran some.  The caller holds the argument.  A new
- * reference, or NULL with an error. */
+/* A copy of an argument, which the caller holds: a new reference, or NULL with an error. */
 static PyObject *
-copy_and_capture(FjPartialJit *self, PyObject *value, Py_ssize_t parameter)
+copy_argument(FjRegistry *registry, PyObject *value)
 {
-    FjCache *cache = self->function->cache;
-    PyObject *copy = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
+    PyObject *copy = NULL, *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
     fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_flatten_tree(cache->registry, value, &arrays);
+    FjStructure *structure = fj_flatten_tree(registry, value, &arrays);
     if (structure != NULL) {
         copy = fj_build_tree(structure, arrays.items);
-    }
-    if (copy != NULL && !fj_structure_runs_python(structure) &&
-        !fj_build_calls_classes(structure) && parameter >= 0) {
-        PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
-        if (tuple == NULL || PyList_Append(self->arrays, tuple) < 0) {
-            Py_CLEAR(copy);
-        }
-        else {
-            self->captured.items[self->captured.count++] =
-                (FjCapture){.parameter = parameter,
-                            .object = copy,
-                            .arrays = ((PyTupleObject *)tuple)->ob_item,
-                            .count = PyTuple_GET_SIZE(tuple)};
-        }
-        Py_XDECREF(tuple);
     }
     Py_XDECREF(structure);
     fj_leafbuf_clear(&arrays);
     return copy;
 }
 
-/* Copies and captures the arguments by position: a new tuple of the copies, or NULL with an
- * error. */
+/* A new tuple of copies, or NULL with an error. */
 static PyObject *
-copy_and_capture_args(FjPartialJit *self, PyObject *args)
+copy_args(FjRegistry *registry, PyObject *args)
 {
-    FjSignature *signature = self->function->cache->signature;
-    PyObject *room[ARGS_INLINE];
-    FjLeafBuf copies;
-    int result = 0;
-    fj_leafbuf_init(&copies, room, ARGS_INLINE);
-    for (Py_ssize_t i = 0; result == 0 && i < PyTuple_GET_SIZE(args); i++) {
-        Py_ssize_t parameter = i < signature->positional ? i : -1;
-        result = fj_leafbuf_take(&copies,
-                                 copy_and_capture(self, PyTuple_GET_ITEM(args, i), parameter));
-    }
-    PyObject *tuple = result < 0 ? NULL : fj_leafbuf_as_tuple(&copies);
-    fj_leafbuf_clear(&copies);
-    return tuple;
-}
-
-/* 0, or -1 with an error. */
-static int
-copy_and_capture_all(FjPartialJit *self, PyObject *args, PyObject *keywords)
-{
-    FjSignature *signature = self->function->cache->signature;
-    PyObject *name, *value;
-    Py_ssize_t at = 0;
-    self->args = copy_and_capture_args(self, args);
-    if (self->args == NULL) {
-        return -1;
-    }
-    while (PyDict_Next(keywords, &at, &name, &value)) {
-        PyObject *copy = copy_and_capture(self, value, fj_bind_find(signature, name));
-        int result = copy == NULL ? -1 : PyDict_SetItem(self->keywords, name, copy);
-        Py_XDECREF(copy);
-        if (result < 0) {
-            return -1;
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t i = 0; list != NULL && i < PyTuple_GET_SIZE(args); i++) {
+        if (fj_list_take(list, copy_argument(registry, PyTuple_GET_ITEM(args, i))) < 0) {
+            Py_CLEAR(list);
         }
     }
-    return 0;
+    PyObject *copies = list == NULL ? NULL : PyList_AsTuple(list);
+    Py_XDECREF(list);
+    return copies;
+}
+
+/* A new dict of copies, or NULL with an error. */
+static PyObject *
+copy_keywords(FjRegistry *registry, PyObject *keywords)
+{
+    /* Python code that runs while a dict is iterated over must not change it. */
+    PyObject *given = PyDict_Copy(keywords);
+    PyObject *copies = given == NULL ? NULL : PyDict_New();
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    while (copies != NULL && PyDict_Next(given, &at, &name, &value)) {
+        PyObject *copy = copy_argument(registry, value);
+        if (copy == NULL || PyDict_SetItem(copies, name, copy) < 0) {
+            Py_CLEAR(copies);
+        }
+        Py_XDECREF(copy);
+    }
+    Py_XDECREF(given);
+    return copies;
 }
 
 static PyObject *
@@ -207,31 +167,20 @@ partial_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ValidateKeywordArguments(keywords)) {
         return NULL;
     }
-    /* A copy, since Python code that runs while it is iterated over must not change it. */
-    keywords = PyDict_Copy(keywords);
-    FjPartialJit *self = keywords == NULL ? NULL : (FjPartialJit *)type->tp_alloc(type, 0);
+    FjRegistry *registry = ((FjFilterJit *)function)->cache->registry;
+    PyObject *args_copy = copy_args(registry, positional);
+    PyObject *keywords_copy = args_copy == NULL ? NULL : copy_keywords(registry, keywords);
+    FjPartialJit *self =
+        keywords_copy == NULL ? NULL : (FjPartialJit *)type->tp_alloc(type, 0);
     if (self == NULL) {
-        Py_XDECREF(keywords);
+        Py_XDECREF(args_copy);
+        Py_XDECREF(keywords_copy);
         return NULL;
     }
-    fj_hide((PyObject *)self);
-    Py_ssize_t count = PyTuple_GET_SIZE(positional) + PyDict_GET_SIZE(keywords);
     self->vectorcall = partial_vectorcall;
     self->function = (FjFilterJit *)Py_NewRef(function);
-    self->keywords = PyDict_New();
-    self->arrays = PyList_New(0);
-    self->captured.items = PyMem_Calloc((size_t)count + 1, sizeof(FjCapture));
-    if (self->captured.items == NULL) {
-        PyErr_NoMemory();
-    }
-    if (self->keywords == NULL || self->arrays == NULL || self->captured.items == NULL ||
-        copy_and_capture_all(self, positional, keywords) < 0) {
-        Py_CLEAR(self);
-    }
-    else {
-        fj_show((PyObject *)self);
-    }
-    Py_DECREF(keywords);
+    self->args = args_copy;
+    self->keywords = keywords_copy;
     return (PyObject *)self;
 }
 
@@ -243,8 +192,7 @@ partial_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->args);
     Py_VISIT(self->keywords);
-    Py_VISIT(self->captured.variant);
-    Py_VISIT(self->arrays);
+    Py_VISIT(self->last);
     return 0;
 }
 
@@ -253,7 +201,7 @@ partial_traverse(PyObject *op, visitproc visit, void *arg)
 static int
 partial_clear(PyObject *op)
 {
-    Py_CLEAR(((FjPartialJit *)op)->captured.variant);
+    Py_CLEAR(((FjPartialJit *)op)->last);
     return 0;
 }
 
@@ -265,10 +213,8 @@ partial_dealloc(PyObject *op)
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     partial_clear(op);
-    PyMem_Free(self->captured.items);
     Py_XDECREF(self->args);
     Py_XDECREF(self->keywords);
-    Py_XDECREF(self->arrays);
     Py_XDECREF(self->function);
     type->tp_free(op);
     Py_DECREF(type);
@@ -280,43 +226,18 @@ partial_repr(PyObject *op)
     return PyUnicode_FromFormat("<partial of %R>", ((FjPartialJit *)op)->function);
 }
 
-/* Copies, since a container that can be changed from outside would be seen as it was by a
- * call that hits, and as it is by one that does not. */
 static PyObject *
 partial_get_args(PyObject *op, void *Py_UNUSED(closure))
 {
     FjPartialJit *self = (FjPartialJit *)op;
-    Py_ssize_t count = PyTuple_GET_SIZE(self->args);
-    PyObject *list = PyList_New(0);
-    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
-        PyObject *copy = copy_and_capture(self, PyTuple_GET_ITEM(self->args, i), -1);
-        if (fj_list_take(list, copy) < 0) {
-            Py_CLEAR(list);
-        }
-    }
-    PyObject *args = list == NULL ? NULL : PyList_AsTuple(list);
-    Py_XDECREF(list);
-    return args;
+    return copy_args(self->function->cache->registry, self->args);
 }
 
 static PyObject *
 partial_get_keywords(PyObject *op, void *Py_UNUSED(closure))
 {
     FjPartialJit *self = (FjPartialJit *)op;
-    /* A copy, since Python code runs while it is iterated over. */
-    PyObject *given = PyDict_Copy(self->keywords);
-    PyObject *keywords = given == NULL ? NULL : PyDict_New();
-    PyObject *name, *value;
-    Py_ssize_t at = 0;
-    while (keywords != NULL && PyDict_Next(given, &at, &name, &value)) {
-        PyObject *copy = copy_and_capture(self, value, -1);
-        if (copy == NULL || PyDict_SetItem(keywords, name, copy) < 0) {
-            Py_CLEAR(keywords);
-        }
-        Py_XDECREF(copy);
-    }
-    Py_XDECREF(given);
-    return keywords;
+    return copy_keywords(self->function->cache->registry, self->keywords);
 }
 
 /* Pickles and copies are made from copies of the arguments, too. */

@@ -4,19 +4,19 @@
  *
  *   1. looks at the guards: attributes that must have certain values, such as the current
  *      trace of JAX, which must be that of the top level;
- *   2. calls the FilterJit, which returns (result, indices, values), and while it does so,
- *      when the arguments have been bound and matched, collects the Variables in them
- *      (variable_walk.c), and sees which occur again, which is a part of their structure;
+ *   2. calls the FilterJit, which returns (result, indices, values).  Matching or flattening
+ *      the arguments collects the Variables in them, and a hook sees whether they can be
+ *      updated (variables.c);
  *   3. stores the values in the Variables with these indices.  Where a Variable holds a number
  *      or an array of NumPy, which upstream makes an array of JAX, `_settle` does so.
  *
  * The FilterJit may also return (result, None, ...): then `_finish` completes the call.  Where
- * the guards or the walk find something that is not covered, `_hand_over` makes the call in
+ * the guards or the hook find something that is not covered, `_hand_over` makes the call in
  * another way; a subclass in Python has both methods.  So does a call whose trace raises
  * `escape`, before it has run the user's function.
  *
  * What a call of VariableJit does itself changes nothing that another call or thread uses
- * while it runs, except for `seen`, which a walk takes away and brings back.
+ * while it runs, except for `states`, which are looked at anew after Python code has run.
  *
  * Python code can run in all of this file, as in the files named above.
  */
@@ -26,25 +26,23 @@
 
 #include "base/leafbuf.h"
 #include "base/state.h"
+#include "walk/flatten.h"
 #include "call/call.h"
 #include "call/filter_jit.h"
-#include "call/variable_walk.h"
+#include "call/variables.h"
 
-/* Room for so many Variables is on the stack, where FilterJit takes 8 KiB besides. */
-#define VARIABLES_INLINE 257
+/* Room for so many objects is on the stack, where FilterJit takes 8 KiB besides. */
+#define OBJECTS_INLINE 257
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     FjFilterJit *inner;
-    FjRegistry *registry;
-    PyTypeObject *variable_type;
-    PyTypeObject *key_type;
-    Py_ssize_t raw_value; /* the offset of a Variable's slot */
-    PyObject *guards;     /* tuple of (object, name of an attribute, value, reason) */
-    PyObject *escape;     /* a class of exceptions */
-    PyObject *reason;     /* why every call is handed over, or NULL */
-    int graph;
-    FjSeenList seen;
+    FjVariableRules rules;
+    PyObject *guards; /* tuple of (object, name of an attribute, value, reason) */
+    PyObject *escape; /* a class of exceptions */
+    PyObject *reason; /* why every call is handed over, or NULL */
+    FjLeafBuf states; /* TraceStates: see fj_variables_check_states */
+    PyObject *states_room[2];
     PyObject *weakrefs;
 } FjVariableJit;
 
@@ -96,76 +94,58 @@ pass_guards(FjVariableJit *self, PyObject **reason)
     return 1;
 }
 
-static void
-init_walk(FjVariableJit *self, FjVariableWalk *walk, FjLeafBuf *variables)
-{
-    walk->registry = self->registry;
-    walk->variable_type = self->variable_type;
-    walk->raw_value = self->raw_value;
-    walk->key_type = self->key_type;
-    walk->graph = self->graph;
-    walk->lenient = 0;
-    walk->variables = variables;
-    walk->nodes = NULL;
-}
-
 /* The state of one call. */
 typedef struct {
-    FjInspector inspector; /* the first member */
+    FjArgumentsHook hook; /* the first member */
     FjVariableJit *self;
-    int unsettled;       /* a Variable's value is to become an array of JAX */
-    PyObject *reason;    /* owned: why the call is handed over, or NULL */
-    FjLeafBuf variables; /* in the arguments, in order of the parameters */
-    PyObject *room[VARIABLES_INLINE];
+    Py_ssize_t num_variables; /* in the arguments: the first of the hook's objects */
+    int unsettled;            /* a Variable's value is to become an array of JAX */
+    PyObject *reason;         /* owned: why the call is handed over, or NULL */
+    PyObject *room[OBJECTS_INLINE];
 } Call;
 
-/* Collects the Variables in the arguments: see FjInspector. */
+/* Takes the exception that is set as a reason to hand the call over: upstream raises its own.
+ * 0, or -1 with an error.  Two attempts in each call would take forever if a recursion has no
+ * end. */
 static int
-collect(FjInspector *inspector, const FjStructure *structure, PyObject *const *arguments,
-        Py_ssize_t count, const FjCapture *captures, Py_ssize_t num_captures)
+hand_over_error(Call *call)
 {
-    Call *call = (Call *)inspector;
-    FjVariableJit *self = call->self;
-    FjVariableWalk walk;
-    int result = 1;
-    init_walk(self, &walk, &call->variables);
-    fj_variable_walk_start(&walk, &self->seen);
-    for (Py_ssize_t i = 0; i < count && result > 0; i++) {
-        /* Once Python code has run, the captures may be those of another call. */
-        if (num_captures > 0 && !walk.ran_python && captures->parameter == i) {
-            result = fj_variable_walk_captured(&walk, captures++);
-            num_captures--;
-        }
-        else if (arguments[i] != NULL) {
-            result = fj_variable_walk(&walk, arguments[i]);
-        }
+    if (!PyErr_ExceptionMatches(PyExc_Exception) ||
+        PyErr_ExceptionMatches(PyExc_RecursionError) ||
+        PyErr_ExceptionMatches(PyExc_MemoryError)) {
+        return -1;
     }
-    if (result > 0 && structure != NULL && !fj_variable_walk_fits(&walk, structure)) {
-        result = 2;
+    PyErr_Clear();
+    Py_XSETREF(call->reason, PyUnicode_FromString("the arguments cannot be walked"));
+    return call->reason == NULL ? -1 : 0;
+}
+
+/* Whether the Variables in the arguments can be updated: see FjArgumentsHook. */
+static int
+accept(FjArgumentsHook *hook, const FjStructure *structure, PyObject *const *arrays,
+       int is_new)
+{
+    Call *call = (Call *)hook;
+    const FjVariableRules *rules = &call->self->rules;
+    int result = structure == NULL ? -1 : 1;
+    if (result > 0 && is_new) {
+        result =
+            fj_variables_check_structure(rules, structure, &hook->objects, 0, &call->reason);
     }
-    PyObject *exception = result < 0 ? fj_compat_take_exception() : NULL;
-    fj_variable_walk_end(&walk, &self->seen);
-    if (result < 0) {
-        Py_XDECREF(walk.reason);
-        /* Two attempts in each call would take forever if a recursion has no end. */
-        if (!PyErr_GivenExceptionMatches(exception, PyExc_Exception) ||
-            PyErr_GivenExceptionMatches(exception, PyExc_RecursionError) ||
-            PyErr_GivenExceptionMatches(exception, PyExc_MemoryError)) {
-            fj_compat_give_exception(exception);
-            return -1;
-        }
-        Py_DECREF(exception); /* upstream raises its own */
-        walk.reason = PyUnicode_FromString("the arguments cannot be walked");
-        result = walk.reason == NULL ? -1 : 0;
+    if (result > 0) {
+        result = fj_variables_check_leaves(rules, structure, arrays, &call->unsettled,
+                                           &call->reason);
     }
-    call->reason = walk.reason;
-    call->unsettled = walk.unsettled;
-    return result;
+    if (result > 0) {
+        result = fj_variables_check_states(structure, &hook->objects, &call->self->states,
+                                           &call->num_variables, &call->reason);
+    }
+    return FJ_UNLIKELY(result < 0) ? hand_over_error(call) : result;
 }
 
 /* Stores the new values in the Variables.  0, or -1 with an error and nothing stored. */
 static int
-store(FjVariableJit *self, const FjLeafBuf *variables, PyObject *indices, PyObject *values)
+store(Call *call, PyObject *indices, PyObject *values)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(values);
     const char *bytes = PyBytes_AS_STRING(indices);
@@ -176,7 +156,7 @@ store(FjVariableJit *self, const FjLeafBuf *variables, PyObject *indices, PyObje
     for (Py_ssize_t i = 0; i < count; i++) {
         uint32_t index;
         memcpy(&index, bytes + (size_t)i * sizeof index, sizeof index);
-        if ((Py_ssize_t)index >= variables->count) {
+        if ((Py_ssize_t)index >= call->num_variables) {
             PyErr_SetString(PyExc_SystemError, "VariableJit: the arguments have changed");
             return -1;
         }
@@ -184,7 +164,8 @@ store(FjVariableJit *self, const FjLeafBuf *variables, PyObject *indices, PyObje
     for (Py_ssize_t i = 0; i < count; i++) {
         uint32_t index;
         memcpy(&index, bytes + (size_t)i * sizeof index, sizeof index);
-        PyObject **place = (PyObject **)((char *)variables->items[index] + self->raw_value);
+        char *variable = (char *)call->hook.objects.items[index];
+        PyObject **place = (PyObject **)(variable + call->self->rules.raw_value);
         Py_XSETREF(*place, Py_NewRef(PyTuple_GET_ITEM(values, i)));
     }
     return 0;
@@ -192,8 +173,8 @@ store(FjVariableJit *self, const FjLeafBuf *variables, PyObject *indices, PyObje
 
 /* Completes a call with what the FilterJit has returned, which is stolen. */
 static PyObject *
-complete(FjVariableJit *self, const FjLeafBuf *variables, PyObject *answer,
-         PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+complete(Call *call, PyObject *answer, PyObject *const *args, Py_ssize_t nargs,
+         PyObject *kwnames)
 {
     PyObject *result = NULL;
     if (!PyTuple_CheckExact(answer) || PyTuple_GET_SIZE(answer) != 3) {
@@ -201,13 +182,12 @@ complete(FjVariableJit *self, const FjLeafBuf *variables, PyObject *answer,
     }
     else if (FJ_LIKELY(PyBytes_CheckExact(PyTuple_GET_ITEM(answer, 1)) &&
                        PyTuple_CheckExact(PyTuple_GET_ITEM(answer, 2)))) {
-        if (store(self, variables, PyTuple_GET_ITEM(answer, 1), PyTuple_GET_ITEM(answer, 2)) ==
-            0) {
+        if (store(call, PyTuple_GET_ITEM(answer, 1), PyTuple_GET_ITEM(answer, 2)) == 0) {
             result = Py_NewRef(PyTuple_GET_ITEM(answer, 0));
         }
     }
     else {
-        result = call_method(self, "_finish", answer, args, nargs, kwnames);
+        result = call_method(call->self, "_finish", answer, args, nargs, kwnames);
     }
     Py_DECREF(answer);
     return result;
@@ -235,17 +215,20 @@ static PyObject *
 make_call(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     FjVariableJit *self = call->self;
-    PyObject *result = fj_call_inspected(self->inner, &call->inspector, args, nargs, kwnames);
+    PyObject *result =
+        fj_call_from(self->inner, &self->inner->last, &call->hook, args, nargs, kwnames);
     if (FJ_UNLIKELY(result == NULL)) {
         if (PyErr_Occurred()) {
             call->reason = take_escape(self);
         }
         return NULL;
     }
-    result = complete(self, &call->variables, result, args, nargs, kwnames);
+    result = complete(call, result, args, nargs, kwnames);
     if (FJ_UNLIKELY(call->unsettled && result != NULL)) {
         /* Not those of another walk: the call may have changed what is in the arguments. */
-        PyObject *variables = fj_leafbuf_as_tuple(&call->variables);
+        FjLeafBuf first = call->hook.objects;
+        first.count = call->num_variables;
+        PyObject *variables = fj_leafbuf_as_tuple(&first);
         PyObject *answer = variables == NULL
                                ? NULL
                                : call_method(self, "_settle", variables, args, nargs, kwnames);
@@ -264,14 +247,14 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     PyObject *result = NULL;
     Call call;
-    call.inspector.inspect = collect;
+    call.hook.accept = accept;
     call.self = (FjVariableJit *)op;
     call.unsettled = 0;
     call.reason = Py_XNewRef(call.self->reason);
     if (FJ_LIKELY(call.reason == NULL && pass_guards(call.self, &call.reason) > 0)) {
-        fj_leafbuf_init(&call.variables, call.room, VARIABLES_INLINE);
+        fj_leafbuf_init(&call.hook.objects, call.room, OBJECTS_INLINE);
         result = make_call(&call, args, nargs, kwnames);
-        fj_leafbuf_clear(&call.variables);
+        fj_leafbuf_clear(&call.hook.objects);
     }
     if (FJ_UNLIKELY(call.reason != NULL)) {
         result = hand_over(call.self, call.reason, args, nargs, kwnames);
@@ -319,17 +302,10 @@ jit_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"inner",  "registry", "variable_type", "key_type",
                                "guards", "escape",   "graph",         NULL};
-    PyObject *module;
-    PyTypeObject *owner = type; /* or a base, if that is a subclass */
-    while ((module = PyType_GetModule(owner)) == NULL && owner->tp_base != NULL) {
-        PyErr_Clear();
-        owner = owner->tp_base;
-    }
-    FjState *state = module == NULL ? NULL : PyModule_GetState(module);
+    FjState *state = fj_state_of(type);
     PyObject *inner, *registry, *variable_type, *key_type, *guards, *escape;
     int graph;
-    if (state == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!O!Oi:VariableJit", keywords,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!O!Oi:VariableJit", keywords,
                                      state->filter_jit, &inner, state->registry, &registry,
                                      &PyType_Type, &variable_type, &PyType_Type, &key_type,
                                      &PyTuple_Type, &guards, &escape, &graph) ||
@@ -340,12 +316,15 @@ jit_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     FjVariableJit *self = offset < 0 ? NULL : (FjVariableJit *)type->tp_alloc(type, 0);
     if (self != NULL) {
         self->vectorcall = jit_vectorcall;
-        self->raw_value = offset;
-        self->graph = graph;
+        self->rules = (FjVariableRules){
+            .registry = (FjRegistry *)Py_NewRef(registry),
+            .variable_type = (PyTypeObject *)Py_NewRef(variable_type),
+            .key_type = (PyTypeObject *)Py_NewRef(key_type),
+            .raw_value = offset,
+            .graph = graph,
+        };
+        fj_leafbuf_init(&self->states, self->states_room, 2);
         self->inner = (FjFilterJit *)Py_NewRef(inner);
-        self->registry = (FjRegistry *)Py_NewRef(registry);
-        self->variable_type = (PyTypeObject *)Py_NewRef(variable_type);
-        self->key_type = (PyTypeObject *)Py_NewRef(key_type);
         self->guards = Py_NewRef(guards);
         self->escape = Py_NewRef(escape);
     }
@@ -358,20 +337,23 @@ jit_traverse(PyObject *op, visitproc visit, void *arg)
     FjVariableJit *self = (FjVariableJit *)op;
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->inner);
-    Py_VISIT(self->registry);
-    Py_VISIT(self->variable_type);
-    Py_VISIT(self->key_type);
+    Py_VISIT(self->rules.registry);
+    Py_VISIT(self->rules.variable_type);
+    Py_VISIT(self->rules.key_type);
     Py_VISIT(self->guards);
     Py_VISIT(self->escape);
     Py_VISIT(self->reason);
-    return fj_seen_traverse(&self->seen, visit, arg);
+    for (Py_ssize_t i = 0; i < self->states.count; i++) {
+        Py_VISIT(self->states.items[i]);
+    }
+    return 0;
 }
 
 static int
 jit_clear(PyObject *op)
 {
     FjVariableJit *self = (FjVariableJit *)op;
-    fj_seen_clear(&self->seen);
+    fj_leafbuf_clear(&self->states);
     Py_CLEAR(self->reason);
     /* The members that a call reads stay, since finalizers may still make calls.  The cycle
      * of a function that refers to this object is broken by the FilterJit. */
@@ -387,9 +369,9 @@ jit_dealloc(PyObject *op)
     PyObject_ClearWeakRefs(op);
     jit_clear(op);
     Py_XDECREF(self->inner);
-    Py_XDECREF(self->registry);
-    Py_XDECREF(self->variable_type);
-    Py_XDECREF(self->key_type);
+    Py_XDECREF(self->rules.registry);
+    Py_XDECREF(self->rules.variable_type);
+    Py_XDECREF(self->rules.key_type);
     Py_XDECREF(self->guards);
     Py_XDECREF(self->escape);
     type->tp_free(op);
@@ -399,32 +381,31 @@ jit_dealloc(PyObject *op)
 static PyObject *
 jit_nodes(PyObject *op, PyObject *tree)
 {
-    PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW], *result = NULL;
-    FjLeafBuf variables, nodes;
-    FjVariableWalk walk;
-    FjSeenList seen = {.items = NULL};
-    fj_leafbuf_init(&variables, room, FJ_LEAFBUF_FEW);
-    fj_leafbuf_init(&nodes, more_room, FJ_LEAFBUF_FEW);
-    init_walk((FjVariableJit *)op, &walk, &variables);
-    walk.lenient = 1;
-    walk.nodes = &nodes;
-    fj_variable_walk_start(&walk, &seen);
-    int found = fj_variable_walk(&walk, tree);
-    PyObject *exception = found < 0 ? fj_compat_take_exception() : NULL;
-    fj_variable_walk_end(&walk, &seen);
-    fj_seen_clear(&seen);
-    if (exception != NULL) {
-        fj_compat_give_exception(exception);
+    const FjVariableRules *rules = &((FjVariableJit *)op)->rules;
+    PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW], *reason = NULL, *result = NULL;
+    FjLeafBuf arrays, objects;
+    PyObject *names = Py_BuildValue("(s)", "tree");
+    if (names == NULL) {
+        return NULL;
     }
-    else if (found == 0) {
-        PyErr_SetObject(PyExc_ValueError, walk.reason);
+    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
+    fj_leafbuf_init(&objects, more_room, FJ_LEAFBUF_FEW);
+    FjStructure *structure =
+        fj_flatten_arguments(rules->registry, names, &tree, &arrays, &objects);
+    int covered = structure == NULL
+                      ? -1
+                      : fj_variables_check_structure(rules, structure, &objects, 1, &reason);
+    if (covered == 0) {
+        PyErr_SetObject(PyExc_ValueError, reason);
     }
-    else {
-        result = fj_leafbuf_as_list(&nodes);
+    else if (covered > 0) {
+        result = fj_leafbuf_as_list(&objects);
     }
-    Py_XDECREF(walk.reason);
-    fj_leafbuf_clear(&variables);
-    fj_leafbuf_clear(&nodes);
+    Py_XDECREF(reason);
+    Py_XDECREF(structure);
+    Py_DECREF(names);
+    fj_leafbuf_clear(&arrays);
+    fj_leafbuf_clear(&objects);
     return result;
 }
 

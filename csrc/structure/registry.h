@@ -40,7 +40,6 @@ struct FjRegistry {
     PyObject *forget;            /* the callback of the weak references to types */
 
     PyObject *weakrefs;
-    unsigned long long num_snapshots; /* see memo.c */
 };
 
 extern PyType_Spec fj_registry_spec;

@@ -26,7 +26,7 @@ fj_structure_new(FjRegistry *registry)
     self->info = NULL;
     self->count = self->capacity = self->open_nodes = 0;
     self->num_identities = self->num_refs = 0;
-    self->refs = NULL;
+    self->identities = NULL;
     self->all_leaves = self->open_leaves = 0;
     self->static_leaves = NULL;
     self->paths = NULL;

@@ -141,10 +141,8 @@
  *        ARRAY
  *       REF     1
  *
- * `refs` tells for each REF how many numbered nodes come before it, and its number: {3, 1}.
- * With the number of numbered nodes, this says which objects are one.  match.c looks at none
- * of it: a REF matches any object.  The walk of variable_walk.c finds the same list for the
- * arguments, and the call compares the two.
+ * An object that contains itself is met again inside its own node.  Such a Structure can be
+ * compared with others, but no tree can be built from it.
  */
 #ifndef FJ_STRUCTURE_H
 #define FJ_STRUCTURE_H
@@ -193,8 +191,8 @@ enum {
  * then its values.  The children of a MODULE or OBJECT are its dynamic fields, then its static
  * fields and, with FJ_NODE_WRAPPER, the attributes of a wrapper, all of these as STATIC with
  * FJ_NODE_FIELD.  A field or attribute of a MODULE that is not set is a MISSING child.  A
- * field of an OBJECT that is a dict field (FjNodeKind.dict_fields) is a DICT; if the field is
- * static, so are all values of the dict. */
+ * field of an OBJECT that is held (FjNodeKind.dict_fields) is a DICT; if the field is static,
+ * so are all values of the dict. */
 typedef struct {
     uint8_t code; /* an FjKindCode */
     uint16_t flags;
@@ -243,12 +241,6 @@ fj_node_kind(const FjNode *node)
  * after the last look that raises no error, of which the frame of a call takes 8 KiB. */
 #define FJ_STRUCTURE_DEEP 24
 
-/* A REF node: see Sharing. */
-typedef struct {
-    uint32_t before; /* the number of numbered nodes before it */
-    uint32_t number; /* of the object */
-} FjRef;
-
 /* A Structure does not change after flatten.c has made it and, where there is a filter,
  * fj_tree_make_static has set its static leaves.  Only cached results are added to it:
  * `hashed`, `hash`, `paths`, `untaken`, FjNodeInfo.hash, .cached, .contents and .takings. */
@@ -273,7 +265,7 @@ struct FjStructure {
                          * value, which is not SELF_EQUAL, has no contents yet */
     uint32_t num_identities; /* the number of nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* the number of REF nodes */
-    FjRef *refs;             /* NULL if there are none */
+    uint32_t *identities;    /* the index of the node of each number; NULL if there is none */
     uint32_t open_nodes; /* the number of nodes that have been appended and not yet closed */
     int hashed;          /* fj_structure_hash has succeeded */
     Py_hash_t hash;
@@ -285,6 +277,13 @@ static inline const FjNodeInfo *
 fj_structure_info(const FjStructure *structure, const FjNode *node)
 {
     return &structure->info[node - structure->nodes];
+}
+
+/* Whether a node has a number: see Sharing. */
+static inline int
+fj_node_has_number(const FjNode *node)
+{
+    return node->code > FJ_NONE && (node->flags & FJ_NODE_IDENTITY);
 }
 
 /* The number of a REF node. */

@@ -56,7 +56,7 @@ structure_dealloc(PyObject *op)
         Py_XDECREF(self->static_leaves[i]);
     }
     PyMem_Free(self->static_leaves);
-    PyMem_Free(self->refs);
+    PyMem_Free(self->identities);
     PyMem_Free(self->nodes);
     Py_XDECREF(self->paths);
     Py_DECREF(self->registry);

@@ -522,6 +522,10 @@ build_container(Build *b)
     case FJ_NONE:
         return Py_NewRef(Py_None);
     case FJ_REF:
+        if (b->numbered[fj_node_number(node)] == NULL) {
+            PyErr_SetString(PyExc_RecursionError, "an argument contains itself");
+            return NULL;
+        }
         return Py_NewRef(b->numbered[fj_node_number(node)]);
     case FJ_MISSING:
         return Py_NewRef(b->missing);
@@ -609,21 +613,6 @@ fj_build_part(FjStructure *structure, const FjPart *part)
     PyObject *tree = run_build(structure, singles, part, build_node);
     PyMem_Free(singles);
     return tree;
-}
-
-int
-fj_build_calls_classes(const FjStructure *structure)
-{
-    for (uint32_t i = 0; i < structure->count; i++) {
-        const FjNode *node = &structure->nodes[i];
-        FjNodeKind *kind = fj_node_kind(node);
-        if ((node->code == FJ_CUSTOM && !(node->flags & FJ_NODE_ITSELF)) ||
-            (node->code == FJ_NAMEDTUPLE && !kind->fill_directly) ||
-            (node->code == FJ_OBJECT && kind->build != FJ_BUILD_PARTIAL && !is_filled(kind))) {
-            return 1;
-        }
-    }
-    return 0;
 }
 
 PyObject *

@@ -16,9 +16,6 @@ PyObject *fj_build_tree(FjStructure *structure, PyObject *const *arrays);
  * the Structure. */
 PyObject *fj_build_open(FjStructure *structure, PyObject *const *given);
 
-/* Whether building the tree runs code of its classes, which may keep what it is given. */
-int fj_build_calls_classes(const FjStructure *structure);
-
 /* The part of a tree that has the leaves of one group, for fj_build_part. */
 typedef struct {
     PyObject *const *leaves; /* all leaves of the tree */

@@ -27,9 +27,9 @@ typedef struct {
     PyObject *is_leaf; /* borrowed, or NULL */
     FjPrefix *prefix;  /* for fj_flatten_up_to, or NULL: only its leaves are leaves.  The nodes
                         * of the Structure are those of containers, without their children */
-    /* For the arguments of a call: the objects that have a number (Sharing in structure.h),
-     * which are held until the end of the walk, and their numbers. */
-    FjLeafBuf *numbered; /* or NULL */
+    /* For the arguments of a call: the objects that have a number (Sharing in structure.h), in
+     * order, and their numbers. */
+    FjLeafBuf *objects; /* or NULL */
     FjAddressMap numbers;
 } Walk;
 
@@ -581,31 +581,16 @@ walk_described(Walk *w, PyObject *object, FjNodeKind *kind)
 static int
 add_ref(Walk *w, uint32_t number)
 {
-    FjStructure *structure = w->structure;
     PyObject *aux = PyLong_FromUnsignedLong(number);
-    FjNode *node = aux == NULL ? NULL : fj_structure_add(structure, FJ_REF, aux);
+    FjNode *node = aux == NULL ? NULL : fj_structure_add(w->structure, FJ_REF, aux);
     Py_XDECREF(aux);
-    if (node == NULL) {
-        return -1;
-    }
-    uint32_t count = structure->num_refs;
-    if ((count & (count - 1)) == 0) { /* full: its capacity is a power of 2 */
-        FjRef *refs = PyMem_Realloc(structure->refs,
-                                    (count == 0 ? 1 : 2 * (size_t)count) * sizeof(FjRef));
-        if (refs == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        structure->refs = refs;
-    }
-    structure->refs[structure->num_refs++] = (FjRef){structure->num_identities, number};
-    return 0;
+    w->structure->num_refs += node != NULL;
+    return node == NULL ? -1 : 0;
 }
 
 static int walk_container(Walk *w, PyObject *object, FjNodeKind *kind);
 
-/* Walks an object of a `by_identity` type in the arguments of a call.  An object that contains
- * itself has no number yet where it is met again, so the walk goes on until it is too deep. */
+/* Walks an object of a `by_identity` type in the arguments of a call. */
 static int
 walk_numbered(Walk *w, PyObject *object, FjNodeKind *kind)
 {
@@ -613,9 +598,13 @@ walk_numbered(Walk *w, PyObject *object, FjNodeKind *kind)
     if (known >= 0) {
         return add_ref(w, (uint32_t)known);
     }
-    uint32_t index = w->structure->count, number = w->structure->num_identities++;
-    if (walk_container(w, object, kind) < 0 || fj_leafbuf_push(w->numbered, object) < 0 ||
-        fj_address_map_add(&w->numbers, object, number) < 0) {
+    uint32_t index = w->structure->count;
+    if (fj_address_map_add(&w->numbers, object, w->structure->num_identities) < 0 ||
+        fj_leafbuf_push(w->objects, object) < 0) {
+        return -1;
+    }
+    w->structure->num_identities++;
+    if (walk_container(w, object, kind) < 0) {
         return -1;
     }
     w->structure->nodes[index].flags |= FJ_NODE_IDENTITY;
@@ -708,10 +697,10 @@ walk(Walk *w, PyObject *object)
         result = -1;
         if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle") ==
             0) {
-            result = w->numbered != NULL && registry_of(w)->by_identity != NULL &&
-                             fj_registry_is_by_identity(registry_of(w), kind->type)
-                         ? walk_numbered(w, object, kind)
-                         : walk_container(w, object, kind);
+            result =
+                w->objects != NULL && fj_registry_is_by_identity(registry_of(w), kind->type)
+                    ? walk_numbered(w, object, kind)
+                    : walk_container(w, object, kind);
             Py_LeaveRecursiveCall();
         }
     }
@@ -771,39 +760,46 @@ fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const
     return result;
 }
 
+/* Notes which nodes have a number.  0, or -1 with MemoryError. */
+static int
+note_identities(FjStructure *structure)
+{
+    structure->identities = PyMem_New(uint32_t, structure->num_identities);
+    if (structure->identities == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (uint32_t i = 0, number = 0; i < structure->count; i++) {
+        if (fj_node_has_number(&structure->nodes[i])) {
+            structure->identities[number++] = i;
+        }
+    }
+    return 0;
+}
+
 FjStructure *
 fj_flatten_arguments(FjRegistry *registry, PyObject *names, PyObject *const *arguments,
-                     FjLeafBuf *arrays)
+                     FjLeafBuf *arrays, FjLeafBuf *objects)
 {
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf numbered;
-    Walk w = {
-        .structure = fj_structure_new(registry), .arrays = arrays, .numbered = &numbered};
+    Walk w = {.structure = fj_structure_new(registry), .arrays = arrays, .objects = objects};
     if (w.structure == NULL) {
         return NULL;
     }
-    fj_leafbuf_init(&numbered, room, FJ_LEAFBUF_FEW);
     Py_ssize_t count = PyTuple_GET_SIZE(names);
     Py_ssize_t root = open_node(&w, FJ_ARGUMENTS, count, NULL, names);
-    if (root < 0) {
-        goto error;
+    int result = root < 0 ? -1 : 0;
+    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
+        result = arguments[i] == NULL ? add_nothing(&w, FJ_MISSING) : walk(&w, arguments[i]);
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        int result =
-            arguments[i] == NULL ? add_nothing(&w, FJ_MISSING) : walk(&w, arguments[i]);
-        if (result < 0) {
-            goto error;
-        }
-    }
-    fj_structure_close(w.structure, root);
     fj_address_map_clear(&w.numbers);
-    fj_leafbuf_clear(&numbered); /* the arguments hold these objects too */
+    if (result == 0) {
+        fj_structure_close(w.structure, root);
+        result = w.structure->num_identities > 0 ? note_identities(w.structure) : 0;
+    }
+    if (result < 0) {
+        Py_DECREF(w.structure);
+        return NULL;
+    }
     fj_show((PyObject *)w.structure);
     return w.structure;
-
-error:
-    Py_DECREF(w.structure);
-    fj_address_map_clear(&w.numbers);
-    fj_leafbuf_clear(&numbered);
-    return NULL;
 }

@@ -14,9 +14,11 @@
 FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *arrays);
 
 /* Flattens the arguments of a call, one for each parameter in `names`; NULL stands for an
- * argument that is not given.  The caller holds the arguments. */
+ * argument that is not given.  The caller holds the arguments.  `objects`, which is empty,
+ * receives the numbered objects in their order (Sharing in structure.h). */
 FjStructure *fj_flatten_arguments(FjRegistry *registry, PyObject *names,
-                                  PyObject *const *arguments, FjLeafBuf *arrays);
+                                  PyObject *const *arguments, FjLeafBuf *arrays,
+                                  FjLeafBuf *objects);
 
 /* Flattens one tree as jax.tree_util does: every leaf counts as an array; static fields remain
  * static.  An object is also a leaf if `is_leaf`, a callable or NULL, returns true for it, and

@@ -19,9 +19,14 @@
  * match_all starts with the python_free walk unless fj_structure_runs_python.
  * After NEEDS_PYTHON it starts over with the holds_references walk.
  *
- * A REF (Sharing in structure.h) matches any object.
+ * A large argument that has been the same object for some calls is recorded while the
+ * python_free walk goes through it (known.h), and is not walked as long as it is unchanged.
  *
- * Invariant: unless the result is FJ_MATCH_YES, the buffer is truncated to its former size.
+ * A numbered object (Sharing in structure.h) is pushed as well, before its children.  A REF
+ * matches the object of its number, and no two numbered objects may be one.
+ *
+ * Invariant: unless the result is FJ_MATCH_YES, the buffers are truncated to their former
+ * sizes.
  */
 #include "walk/match.h"
 
@@ -36,11 +41,24 @@ typedef struct {
     FjStructure *structure;
     FjRegistry *registry;
     FjLeafBuf *arrays;
+    FjLeafBuf *objects;         /* the numbered ones; or NULL if there are none */
+    FjKnownArgument *recording; /* the record that is being made on a python_free walk, or NULL
+                                 */
+    Py_ssize_t first_array;     /* the number of arrays before those of this argument */
     const FjNode *next;
     int holds_references;
 } Match;
 
 static int match_node(Match *m, PyObject *object);
+
+/* Is called where an address does not stand for what it has matched. */
+static inline void
+fail_record(Match *m)
+{
+    if (m->recording != NULL) {
+        fj_known_fail(m->recording);
+    }
+}
 
 /* ---- leaves ---- */
 
@@ -81,8 +99,12 @@ match_contents(Match *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_NO;
     }
     if (object == expected) {
+        if (m->recording != NULL) {
+            fj_known_add_contents(m->recording, m->structure, node);
+        }
         return FJ_MATCH_YES;
     }
+    fail_record(m);
     int same = fj_contents_equal(m->registry, expected, object, !m->holds_references);
     /* Python code that has run may have changed the node's value. */
     return same > 0 && !fj_structure_is_same(m->structure, node) ? FJ_MATCH_NO : same;
@@ -92,7 +114,7 @@ match_contents(Match *m, const FjNode *node, PyObject *object)
  * object.  If its contents do not show that it has not, so its frozen copy is compared with
  * the Structure's.  A value with an __eq__ of its own is its own frozen copy: a changed hash
  * shows that it has changed. */
-static int
+static FJ_NOINLINE int
 match_mutable_static(Match *m, const FjNode *node, PyObject *object, int field)
 {
     int same = match_contents(m, node, object);
@@ -122,6 +144,14 @@ match_maybe_array(Match *m, const FjNode *node, PyObject *object)
     return match_mutable_static(m, node, object, 0);
 }
 
+/* Matches two inert statics, which are not one object. */
+static FJ_NOINLINE int
+match_inert(Match *m, PyObject *expected, PyObject *object)
+{
+    fail_record(m);
+    return fj_static_equal(m->registry, expected, object);
+}
+
 /* Matches a static or the aux data of a custom node with the node's own, `expected`. */
 static inline int
 match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, int field)
@@ -138,16 +168,17 @@ match_value(Match *m, const FjNode *node, PyObject *expected, PyObject *object, 
     /* FJ_NODE_SELF_EQUAL is not enough here: the class may have been given an __eq__ since the
      * flag was set. */
     if (fj_static_is_inert(m->registry, expected)) {
-        return fj_static_equal(m->registry, expected, object);
+        return match_inert(m, expected, object);
     }
     return match_mutable_static(m, node, object, field);
 }
 
 /* ---- containers ---- */
 
-static int
+static FJ_NOINLINE int
 match_missing(Match *m, PyObject *object)
 {
+    fail_record(m);
     return object == NULL || object == fj_registry_missing(m->registry);
 }
 
@@ -484,9 +515,25 @@ match_custom(Match *m, const FjNode *node, PyObject *object)
 
 /* ---- the walk ---- */
 
+/* Pushes a numbered object, and adds a container to the record that is being made.  0, or -1
+ * with MemoryError. */
+static FJ_NOINLINE int
+note_container(Match *m, const FjNode *node, PyObject *object)
+{
+    if (m->recording != NULL) {
+        fj_known_add(m->recording, m->structure, node, object,
+                     m->arrays->count - m->first_array);
+    }
+    return node->flags & FJ_NODE_IDENTITY ? fj_leafbuf_push(m->objects, object) : 0;
+}
+
 static int
 match_container(Match *m, const FjNode *node, PyObject *object)
 {
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY || m->recording != NULL) &&
+        note_container(m, node, object) < 0) {
+        return FJ_MATCH_ERROR;
+    }
     switch (node->code) {
     case FJ_TUPLE:
         if (object == node->aux) { /* it cannot have changed */
@@ -532,11 +579,22 @@ match_deep(Match *m, const FjNode *node, PyObject *object)
     return result;
 }
 
+/* The object of this number comes before the REF. */
+static FJ_NOINLINE int
+match_ref(Match *m, const FjNode *node, PyObject *object)
+{
+    uint32_t number = fj_node_number(node);
+    if (m->recording != NULL) {
+        fj_known_add_ref(m->recording, object, number);
+    }
+    return m->objects->items[number] == object;
+}
+
 static int
 match_node_holding(Match *m, const FjNode *node, PyObject *object)
 {
     if (node->code == FJ_REF) {
-        return FJ_MATCH_YES;
+        return match_ref(m, node, object);
     }
     if (Py_EnterRecursiveCall(" while matching a pytree")) {
         return FJ_MATCH_ERROR;
@@ -567,7 +625,7 @@ match_node(Match *m, PyObject *object)
     case FJ_STATIC:
         return match_value(m, node, node->aux, object, node->flags & FJ_NODE_FIELD);
     case FJ_REF:
-        return FJ_MATCH_YES;
+        return match_ref(m, node, object);
     default:
         break;
     }
@@ -575,79 +633,109 @@ match_node(Match *m, PyObject *object)
                                                    : match_container(m, node, object);
 }
 
-static int
-push_captured(Match *m, const FjCapture *capture)
+/* Matches a large argument, and records it if that is worth it. */
+static FJ_NOINLINE int
+match_large(Match *m, PyObject *object, FjKnownArgument *argument)
 {
-    for (Py_ssize_t i = 0; i < capture->count; i++) {
-        if (fj_leafbuf_push(m->arrays, capture->arrays[i]) < 0) {
-            return FJ_MATCH_ERROR;
-        }
+    Py_ssize_t first_object = m->objects == NULL ? 0 : m->objects->count;
+    if (FJ_LIKELY(fj_known_check(argument, m->structure, object))) {
+        m->next = fj_structure_skip(m->structure, m->next);
+        return fj_known_push(argument, m->arrays, m->objects);
     }
-    m->next = fj_structure_skip(m->structure, m->next);
-    return FJ_MATCH_YES;
+    if (!fj_known_start(argument, object)) {
+        return match_node(m, object);
+    }
+    m->recording = argument;
+    m->first_array = m->arrays->count;
+    int result = match_node(m, object);
+    m->recording = NULL;
+    fj_known_end(argument, result == FJ_MATCH_YES, object, m->arrays->items + m->first_array,
+                 m->arrays->count - m->first_array,
+                 m->objects == NULL ? NULL : m->objects->items + first_object,
+                 m->objects == NULL ? 0 : m->objects->count - first_object);
+    return result;
 }
 
 static int
-match_argument(Match *m, PyObject *object, Py_ssize_t parameter, const FjCapture *captures,
-               Py_ssize_t count)
+match_argument(Match *m, PyObject *object, FjKnownArgument *argument)
 {
     /* Not match_child, which takes registry->missing for absent: a caller may pass it. */
     if (m->next->code == FJ_MISSING) {
         m->next++;
         return object == NULL;
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (captures[i].parameter == parameter && captures[i].object == object) {
-            return push_captured(m, &captures[i]);
-        }
+    return object == NULL     ? FJ_MATCH_NO
+           : argument != NULL ? match_large(m, object, argument)
+                              : match_node(m, object);
+}
+
+/* One walk of all arguments. */
+static int
+match_each(Match *m, PyObject *const *objects, Py_ssize_t count, FjKnownArguments *known)
+{
+    int result = FJ_MATCH_YES;
+    if (fj_compat_enter_frames(m->holds_references) < 0) {
+        return FJ_MATCH_ERROR;
     }
-    return object == NULL ? FJ_MATCH_NO : match_node(m, object);
+    for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+        result = match_argument(m, objects[i], known == NULL ? NULL : fj_known_find(known, i));
+    }
+    fj_compat_leave_frames(m->holds_references);
+    if (result == FJ_MATCH_YES && m->structure->num_identities > 0) {
+        result = fj_known_are_distinct(known, m->objects->items, m->objects->count);
+    }
+    return result;
 }
 
 static FjMatch
-match_all(FjStructure *structure, PyObject *const *objects, Py_ssize_t count,
-          const FjNode *first, const FjCapture *captures, Py_ssize_t *captured,
-          FjLeafBuf *arrays)
+match_all(Match *m, PyObject *const *objects, Py_ssize_t count, FjKnownArguments *known)
 {
-    Py_ssize_t before = arrays->count;
-    Match m = {.structure = structure,
-               .registry = structure->registry,
-               .arrays = arrays,
-               .next = first,
-               .holds_references = fj_structure_runs_python(structure)};
+    Py_ssize_t before = m->arrays->count;
+    const FjNode *first = m->next;
+    m->holds_references = fj_structure_runs_python(m->structure);
     for (;;) {
-        int result = FJ_MATCH_YES;
-        if (fj_compat_enter_frames(m.holds_references) < 0) {
-            return FJ_MATCH_ERROR;
-        }
-        for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
-            result = match_argument(&m, objects[i], i, captures, *captured);
-        }
-        fj_compat_leave_frames(m.holds_references);
+        /* What was learned before Python code runs is nothing to rely on. */
+        int result = match_each(m, objects, count, m->holds_references ? NULL : known);
         if (FJ_LIKELY(result == FJ_MATCH_YES)) {
             return FJ_MATCH_YES;
         }
-        fj_leafbuf_truncate(arrays, before);
+        fj_leafbuf_truncate(m->arrays, before);
+        if (m->objects != NULL) {
+            fj_leafbuf_truncate(m->objects, 0);
+        }
         if (result != NEEDS_PYTHON) {
             return (FjMatch)result;
         }
-        m.next = first;
-        m.holds_references = 1;
-        *captured = 0; /* Python code may change the captured arguments during the walk */
+        m->next = first;
+        m->holds_references = 1;
     }
 }
 
 FjMatch
-fj_match_arguments(FjStructure *structure, PyObject *const *arguments,
-                   const FjCapture *captures, Py_ssize_t *count, FjLeafBuf *arrays)
+fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
+                   PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects)
 {
-    return match_all(structure, arguments, structure->nodes[0].arity, structure->nodes + 1,
-                     captures, count, arrays);
+    Match m = {.structure = structure,
+               .registry = structure->registry,
+               .arrays = arrays,
+               .objects = objects,
+               .next = structure->nodes + 1};
+    if (*known == NULL) {
+        *known = fj_known_new(structure);
+    }
+    if (structure->num_identities > 0 &&
+        fj_leafbuf_reserve(objects, (Py_ssize_t)structure->num_identities) < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    return match_all(&m, arguments, structure->nodes[0].arity, *known);
 }
 
 FjMatch
 fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
 {
-    Py_ssize_t captured = 0;
-    return match_all(structure, &tree, 1, structure->nodes, NULL, &captured, arrays);
+    Match m = {.structure = structure,
+               .registry = structure->registry,
+               .arrays = arrays,
+               .next = structure->nodes};
+    return match_all(&m, &tree, 1, NULL);
 }

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._aot._file import SavedInfo, saved_info
     from ._aot._load import load
+    from ._aot._stages import Compiled
     from ._aot._warm_up import WarmUp
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._progress import show_progress
     from ._call._direct import direct
-    from ._core import Compiled, FilterJit
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
+    from ._jit._filter_jit import FilterJit
     from ._jit._freeze import FreezeWarning
     from ._observe._causes import Explanation
     from ._observe._functions import clear_caches
@@ -84,7 +85,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "_core": ("Compiled", "FilterJit"),
     "_base._errors": ("MismatchError", "ProcessMismatchError", "StaticArgumentError"),
     "_observe._causes": ("Explanation",),
     "_observe._functions": ("clear_caches",),
@@ -92,6 +92,7 @@ _MODULES = {
     "_trees._filters": ("Filter", "is_array", "is_inexact_array"),
     "_install": ("install", "installed", "uninstall"),
     "_jit._decorator": ("filter_jit",),
+    "_jit._filter_jit": ("FilterJit",),
     "_jit._freeze": ("FreezeWarning",),
     "_trees._pack": ("Packed", "pack"),
     "_trees._partition": ("combine", "partition", "partition_dict"),
@@ -102,6 +103,7 @@ _MODULES = {
     "_observe._report_output": ("Report",),
     "_aot._file": ("SavedInfo", "saved_info"),
     "_aot._load": ("load",),
+    "_aot._stages": ("Compiled",),
     "_aot._warm_up": ("WarmUp",),
     "_trees._tree_functions": (
         "Structure",

@@ -148,13 +148,14 @@ def _counterpart_of(wrapper: Any) -> Any:
 
 def _make_counterpart(wrapper: Any) -> Any:
     from ._base import _jax_compat
-    from ._jit._options import make_filter_jit
+    from ._call._settings import Settings
+    from ._jit._filter_jit import make_filter_jit
 
     parts = _jax_compat.equinox_wrapper_parts(wrapper)
     if parts is None:
         return None
     fun, signature, donate, jitkwargs = parts
-    return make_filter_jit(fun, donate, jitkwargs, signature)
+    return make_filter_jit(fun, Settings(donate, jitkwargs=tuple(jitkwargs.items())), signature)
 
 
 def _changes_of_equinox() -> _Changes | None:

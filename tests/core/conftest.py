@@ -11,6 +11,7 @@ import pytest
 # The support modules are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "hostile"))
+sys.path.insert(0, str(Path(__file__).parent / "catalogue"))
 
 import core_support
 
@@ -63,8 +64,8 @@ def registry() -> Any:
 
 
 @pytest.fixture
-def options(registry: Any) -> core_support.Options:
-    return core_support.Options(registry)
+def options(registry: Any) -> core_support.Hooks:
+    return core_support.Hooks(registry)
 
 
 @pytest.fixture(scope="session")
@@ -73,3 +74,11 @@ def testing() -> Any:
     if isinstance(core_support.testing, _NotBuilt):
         pytest.skip("filterjit._testing is not built: FILTERJIT_TESTING=1 was not set")
     return core_support.testing
+
+
+@pytest.fixture
+def backend() -> Any:
+    """A stand-in for JAX that a Direct calls: see direct_support.py."""
+    from direct_support import Backend
+
+    return Backend()

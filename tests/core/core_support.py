@@ -201,11 +201,20 @@ class Record:
     tag: Any
 
 
-class Object:
-    """A node whose attributes the core reads and sets by name, in the ``__dict__`` or in slots.
+def layout(
+    dynamic: tuple[str, ...],
+    static: tuple[str, ...] = (),
+    keys: tuple[Any, ...] | None = None,
+    held: tuple[str, ...] = (),
+    mode: str = "fill",
+    **makers: Callable[[], Any],
+) -> tuple[Any, ...]:
+    """The details of a kind that is read by name."""
+    return dynamic, static, keys, held, mode, makers
 
-    `layout` are the details of its kind: dynamic, static, keys, held, mode, makers.
-    """
+
+class Object:
+    """A node whose attributes the core reads and sets by name, in the ``__dict__`` or in slots."""
 
     __slots__ = ()
     layout: ClassVar[tuple[Any, ...]]
@@ -218,20 +227,20 @@ class Object:
 class Pair(Object):
     """Has its attributes in the ``__dict__``, which are set directly."""
 
-    layout = ("x", "y"), ("tag",), None, (), "fill", {}
+    layout = layout(("x", "y"), ("tag",))
 
 
 class Slots(Object):
     """Has its attributes in slots, which are set directly."""
 
     __slots__ = ("__weakref__", "tag", "x", "y")
-    layout = ("x", "y"), ("tag",), ("x", (1,), "tag"), (), "fill", {}
+    layout = layout(("x", "y"), ("tag",), ("x", (1,), "tag"))
 
 
 class Frozen(Object):
     """A mapping in one attribute, and another attribute that is made with the instance."""
 
-    layout = ("items",), (), (None,), ("items",), "fill", {"made": list}
+    layout = layout(("items",), (), (None,), ("items",), made=list)
 
     def __init__(self, items: Any) -> None:
         super().__init__(items=items, made=[])
@@ -241,7 +250,7 @@ class Variable(Object):
     """A value, and a dict of static values."""
 
     __slots__ = ("metadata", "value")
-    layout = ("value",), ("metadata",), (None, "metadata"), ("metadata",), "fill", {}
+    layout = layout(("value",), ("metadata",), (None, "metadata"), ("metadata",))
 
     def __init__(self, value: Any, **metadata: Any) -> None:
         super().__init__(value=value, metadata=metadata)
@@ -251,26 +260,24 @@ class Init(Slots):
     """Is built without its ``__init__`` as long as the class does not change."""
 
     __slots__ = ()
-    layout = (*Slots.layout[:4], "init", {})
+    layout = layout(("x", "y"), ("tag",), ("x", (1,), "tag"), mode="init")
 
 
 class Called(Pair):
-    """Is built by a call."""
+    """Is built by a call, which has a say in its attributes."""
 
-    layout = (*Pair.layout[:4], "call", {})
+    layout = layout(("x", "y"), ("tag",), mode="call")
+    made = 0
+
+    def __init__(self, x: Any, y: Any, tag: Any) -> None:
+        Called.made += 1
+        super().__init__(x=x, y=y, tag=tag)
 
 
 class Part(functools.partial):  # type: ignore[type-arg]
     """A function and its arguments, as ``jax.tree_util.Partial``."""
 
-    layout: ClassVar[tuple[Any, ...]] = (
-        ("args", "keywords"),
-        ("func",),
-        ((0,), (1,), "func"),
-        (),
-        "partial",
-        {},
-    )
+    layout = layout(("args", "keywords"), ("func",), ((0,), (1,), "func"), mode="partial")
 
 
 class Described:
@@ -304,6 +311,9 @@ missing = type("Missing", (), {"__repr__": lambda self: "missing"})()
 
 
 def flatten_one_level(x: Any) -> tuple[Any, Any]:
+    if not isinstance(x, Box):
+        dynamic, static, *_ = x.layout
+        return [getattr(x, name) for name in dynamic], tuple([getattr(x, name) for name in static])
     if x.hook is not None:
         x.hook()
     return x.children, x.aux
@@ -313,9 +323,19 @@ def flatten_with_keys(
     x: Any,
 ) -> tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[Any, ...]]:
     children, aux = flatten_one_level(x)
-    cls = type(x)
+    cls: Any = type(x)
     keys = tuple((i,) for i in range(len(children)))
-    return tuple(children), aux, lambda aux, leaves: cls(leaves, aux), keys
+    rebuild = cls if isinstance(x, Box) else functools.partial(_rebuild_object, cls)
+    return tuple(children), aux, lambda aux, leaves: rebuild(leaves, aux), keys
+
+
+def _rebuild_object(cls: Any, children: Any, aux: Any) -> Any:
+    new = object.__new__(cls)
+    dynamic, static, _, _, _, makers = cls.layout
+    made = [make() for make in makers.values()]
+    names, values = (*dynamic, *static, *makers), (*children, *aux, *made)
+    Object.__init__(new, **dict(zip(names, values, strict=True)))
+    return new
 
 
 def is_array(x: Any) -> bool:
@@ -347,7 +367,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
         return "module", None, cls.dynamic, cls.static, WRAPPER
     if issubclass(cls, Record):
         return "object", None, ("data", "other"), ("tag",), None, (), "call", {}
-    if issubclass(cls, (Object, Part)):
+    if hasattr(cls, "layout"):
         return "object", None, *cls.layout
     if issubclass(cls, Described):
         return "described", None, cls.describe
@@ -440,8 +460,8 @@ class Jitted:
         return core.output_unflatten(trace, out)
 
 
-class Options:
-    """The Python side of a call: what ``filterjit._call._options.Options`` is, without JAX.
+class Hooks:
+    """The Python side of a call: what ``filterjit._call._hooks.FunctionHooks`` is, without JAX.
 
     `calls` has the names of the hooks that were called.  `on` maps the name of a hook to a
     function that the hook calls first, with its arguments; it may raise.
@@ -449,6 +469,7 @@ class Options:
 
     def __init__(self, registry: Any, maxsize: int = 4096) -> None:
         self.registry, self.maxsize = registry, maxsize
+        self.settings = None
         self.calls: list[str] = []
         self.on: dict[str, Callable[..., Any]] = {}
         self.may_raise: bool | None = False
@@ -518,39 +539,32 @@ class Options:
     def wait(self, outputs: Any) -> None:
         self._note("wait", outputs)
 
-    def lower(self, f: Any, /, *args: Any, **kwargs: Any) -> Any:
-        self._note("lower", f, args, kwargs)
-        return f, args, kwargs
-
-    def partial(self, f: Any, /, *args: Any, **kwargs: Any) -> Any:
-        self._note("partial", f, args, kwargs)
-        return core.PartialFilterJit(f, args, kwargs)
-
-    def became_method(self, f: Any, owner: type) -> None:
-        self._note("became_method", f, owner)
-
-    def reduce(self, f: Any) -> Any:
-        self._note("reduce", f)
-        return _rebuilt, (f.__wrapped__,)
-
 
 if TYPE_CHECKING:
     # mypy checks the stand-in against the protocol of the hooks.
     from filterjit._base._hooks import CallHooks
 
-    _hooks: type[CallHooks] = Options
+    _hooks: type[CallHooks] = Hooks
 
 
-def _rebuilt(fun: Any) -> Any:
-    return fun
+class Jit(core.FilterJit):  # type: ignore[misc]
+    """What `filterjit.FilterJit` is, without JAX."""
+
+    __slots__ = ()
+
+    def partial(self, /, *args: Any, **kwargs: Any) -> Any:
+        return core.PartialFilterJit(self, args, kwargs)
+
+    def __reduce__(self) -> str:
+        return "found by its name"
 
 
 def make_jit(
-    fun: Any, options: Options | None = None, attributes: dict[str, Any] | None = None
+    fun: Any, options: Hooks | None = None, attributes: dict[str, Any] | None = None
 ) -> Any:
-    """A FilterJit of `fun`; ``f._options`` has its hooks."""
-    options = Options(make_registry()) if options is None else options
-    return core.FilterJit(fun, options, None, {} if attributes is None else attributes)
+    """A FilterJit of `fun`; ``f._hooks`` has its hooks."""
+    options = Hooks(make_registry()) if options is None else options
+    return Jit(fun, options, None, {} if attributes is None else attributes)
 
 
 def variants(f: Any) -> list[Any]:
@@ -574,7 +588,7 @@ def _attributes(x: Any) -> dict[str, Any]:
     A Module that is built without some wrapper attributes has `missing` in their place, as in
     Equinox.
     """
-    if isinstance(x, (Object, Part)):
+    if hasattr(type(x), "layout"):
         return {name: getattr(x, name) for names in x.layout[:2] for name in names}
     names = (*x.dynamic, *x.static, *WRAPPER) if isinstance(x, Module) else vars(x)
     return {k: v for k, v in vars(x).items() if k in names and v is not missing}
@@ -589,15 +603,15 @@ def same(a: Any, b: Any) -> bool:
         return a is b
     if isinstance(a, float):
         return repr(a) == repr(b)
+    if isinstance(a, (Module, Record, Described)) or hasattr(type(a), "layout"):
+        x, y = _attributes(a), _attributes(b)
+        return x.keys() == y.keys() and all(same(x[k], y[k]) for k in x)
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):
         in_order = not isinstance(a, collections.OrderedDict) or list(a) == list(b)
         factory = getattr(a, "default_factory", None) is getattr(b, "default_factory", None)
         return in_order and factory and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (Module, Record, Object, Part, Described)):
-        x, y = _attributes(a), _attributes(b)
-        return x.keys() == y.keys() and all(same(x[k], y[k]) for k in x)
     if isinstance(a, Box):
         return same(a.children, b.children) and same(a.aux, b.aux)
     if isinstance(a, (FunctionType, BuiltinFunctionType, type)):

@@ -360,3 +360,34 @@ def another_at(address: int, make: Callable[[], Any]) -> Any:
             return made
         kept.append(made)
     return None
+
+
+class Interrupt(BaseException):
+    """As KeyboardInterrupt, it must not be swallowed."""
+
+
+def interrupt(*args: Any) -> Any:
+    raise Interrupt
+
+
+def planned(backend: Backend, *arrays: Any, **options: Any) -> Any:
+    """A Direct that calls with such arrays go through.  No others are noted."""
+    backend.context.after = 0
+    direct = backend.jit(**options)
+    assert ways_of(direct, arrays, arrays) == ["waiting", "direct"]
+    backend.context.after = 10**6
+    return direct
+
+
+def noting(seen: list[Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that adds its argument to `seen` and calls another one."""
+
+    def call(x: Any) -> Any:
+        seen.append(x)
+        return function(x)
+
+    return call
+
+
+def program_of(direct: Any, *arrays: Any) -> Any:
+    return direct.jitted.program(arrays)

@@ -1,9 +1,10 @@
 """Classes of leaves and nodes for particular tests; core_support.py has the ordinary ones."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from core_support import Array, Linear, Module, Record
+from core_support import Array, Linear, Module, Object, Record, layout
 from outcome_support import nothing
 
 
@@ -68,3 +69,81 @@ class Ambiguous:
 
     def __bool__(self) -> bool:
         raise ValueError("the truth value is ambiguous")
+
+
+# ---- objects ----
+
+
+@dataclasses.dataclass
+class InitDataclass:
+    """Is built without a call of its ``__init__``, which does nothing but set the attributes."""
+
+    x: Any
+    y: Any
+    tag: Any
+    layout = layout(("x", "y"), ("tag",), mode="init")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InitSlots:
+    tag: Any
+    x: Any
+    y: Any
+    layout = layout(("x", "y"), ("tag",), mode="init")
+
+
+class Base(Object):
+    __slots__ = ("tag", "x")
+
+
+class Inherited(Base):
+    """Has slots of its own and of its base."""
+
+    __slots__ = ("y",)
+    layout = layout(("x", "y"), ("tag",))
+
+
+class Mixed(Object):
+    """Has attributes in slots and in the ``__dict__``."""
+
+    __slots__ = ("__dict__", "x")
+    layout = layout(("x", "y"), ("tag",))
+
+
+class MixedMade(Object):
+    """Has its fields in the ``__dict__``, and what is made besides in a slot."""
+
+    __slots__ = ("__dict__", "made")
+    layout = layout(("x", "y"), ("tag",), made=list)
+
+
+class HeldMixed(Object):
+    """A held mapping, a child beside it, and a held mapping of statics."""
+
+    layout = layout(
+        ("items", "x"), ("meta", "tag"), (None, "x", "meta", ("tag",)), ("items", "meta")
+    )
+
+
+class Children(Object):
+    """Has no static attribute."""
+
+    __slots__ = ("x",)
+    layout = layout(("x",), (), ((0,),))
+
+
+class Nothing(Object):
+    """Has no attribute at all."""
+
+    layout = layout(())
+
+
+class OnlyStatic(Object):
+    __slots__ = ("tag",)
+    layout = layout((), ("tag",))
+
+
+def wide_object(count: int, slots: bool, mode: str = "fill") -> Any:
+    names = tuple(f"field{i:02}" for i in range(count))
+    space = {"layout": layout(names[:-2], names[-2:], mode=mode)}
+    return type("WideObject", (Object,), {**space, **({"__slots__": names} if slots else {})})

@@ -18,7 +18,6 @@ from core_support import (
     LoudPoint,
     Maybe,
     Module,
-    Object,
     OtherArray,
     Pair,
     Part,
@@ -28,7 +27,20 @@ from core_support import (
     Value,
     Variable,
 )
-from node_support import WithDescriptor, wide
+from node_support import (
+    Children,
+    HeldMixed,
+    Inherited,
+    InitDataclass,
+    InitSlots,
+    Mixed,
+    MixedMade,
+    Nothing,
+    OnlyStatic,
+    WithDescriptor,
+    wide,
+    wide_object,
+)
 
 
 def children(x: Any) -> list[tuple[Any, Any]] | None:
@@ -43,13 +55,16 @@ def children(x: Any) -> list[tuple[Any, Any]] | None:
         return [(k, x[k]) for k in (x if type(x) is collections.OrderedDict else sorted(x))]
     if isinstance(x, Module):
         return [(k, getattr(x, k)) for k in x.dynamic if hasattr(x, k)]
-    if isinstance(x, Frozen):
-        return sorted(x.items.items())
-    if isinstance(x, (Object, Part)):
-        return [
-            (key[0] if isinstance(key, tuple) else key, getattr(x, name))
-            for name, key in zip(x.layout[0], x.layout[2] or x.layout[0], strict=False)
-        ]
+    if hasattr(type(x), "layout"):
+        names, _, keys, held, *_ = x.layout
+        found: list[tuple[Any, Any]] = []
+        for name, key in zip(names, keys or names, strict=False):
+            value = getattr(x, name)
+            if name in held:
+                found += sorted(value.items())
+            else:
+                found.append((key[0] if isinstance(key, tuple) else key, value))
+        return found
     if isinstance(x, Described):
         return [(name, getattr(x, name)) for name in sorted(x.nodes)]
     if isinstance(x, Record):
@@ -62,9 +77,36 @@ def _factory() -> int:
 
 
 _Wide = wide(40)
-_LAYOUT = tuple(f"field{i:02}" for i in range(40)), (), None, (), "fill", {}
-_WideObject: Any = type("WideObject", (Object,), {"layout": _LAYOUT})
-_WideSlots: Any = type("WideSlots", (Object,), {"layout": _LAYOUT, "__slots__": _LAYOUT[0]})
+WIDE = {(n, slots): wide_object(n, slots) for n in (29, 30, 31, 40) for slots in (False, True)}
+
+
+def _wide(key: tuple[int, bool]) -> Callable[..., Any]:
+    cls = WIDE[key]
+    names, static, *_ = cls.layout
+    return lambda x, y, tag: cls(
+        **{name: (x, y)[i % 2] for i, name in enumerate(names)}, **dict.fromkeys(static, tag)
+    )
+
+
+# Each makes an instance from two children and a static.
+OBJECTS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    **{
+        cls.__name__: lambda x, y, tag, cls=cls: cls(x=x, y=y, tag=tag)  # type: ignore[misc]
+        for cls in (Pair, Slots, Called, Init, InitDataclass, InitSlots, Inherited, Mixed)
+    },
+    "MixedMade": lambda x, y, tag: MixedMade(x=x, y=y, tag=tag, made=[]),
+    "Frozen": lambda x, y, tag: Frozen({"b": x, "a": y, "c": tag}),
+    "Frozen of numbers": lambda x, y, tag: Frozen({2: x, 1: y, -3: tag}),
+    "Frozen of nothing": lambda x, y, tag: [Frozen({}), x, y, tag, 1],
+    "Variable": lambda x, y, tag: [Variable(x, tag=tag, other=1), Variable((y,))],
+    "HeldMixed": lambda x, y, tag: HeldMixed(items={"k": x}, x=y, meta={"m": tag, "l": 1}, tag=tag),
+    "Children": lambda x, y, tag: Children(x=[Children(x=x), y, tag]),
+    "Nothing": lambda x, y, tag: [Nothing(), x, y, tag, 2],
+    "OnlyStatic": lambda x, y, tag: [OnlyStatic(tag=tag), x, y],
+    "Part": lambda x, y, tag: Part(max, x, (tag,), key=y),
+    "Described": lambda x, y, tag: Described(("x", "y"), x=x, y=[y], tag=tag),
+    **{f"Wide {n}{' slots' * slots}": _wide((n, slots)) for n, slots in WIDE},
+}
 
 # Each makes a tree with up to three arrays.
 TREES: dict[str, Callable[[Any, Any, Any], Any]] = {
@@ -94,18 +136,7 @@ TREES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "wide_module": lambda x, y, z: _Wide(**dict.fromkeys(_Wide.dynamic, x)),
     "descriptor_module": lambda x, y, z: WithDescriptor(weight=x, size=(1, Value(2))),
     "dataclass": lambda x, y, z: Record(x, [y], ("a", frozenset([1, 2]))),
-    "pair": lambda x, y, z: Pair(x=x, y=[y], tag=Value(3)),
-    "slots": lambda x, y, z: Slots(x=x, y=[y], tag=Value(3)),
-    "init": lambda x, y, z: Init(x=x, y=[y], tag="tag"),
-    "called": lambda x, y, z: Called(x=x, y=[y], tag="tag"),
-    "partial": lambda x, y, z: Part(max, x, 2, key=y),
     "partial_of_a_partial": lambda x, y, z: Part(functools.partial(max, key=1), x),
-    "frozen": lambda x, y, z: Frozen({"b": x, "a": [y], "c": 2}),
-    "frozen_numbers": lambda x, y, z: Frozen({2: x, -1: y}),
-    "variable": lambda x, y, z: Variable(x, kind="k", other=Value(3)),
-    "described": lambda x, y, z: Described(("x", "y"), x=x, y=[y], z=2),
-    "wide_object": lambda x, y, z: _WideObject(**dict.fromkeys(_WideObject.layout[0], x)),
-    "wide_slots": lambda x, y, z: _WideSlots(**dict.fromkeys(_WideSlots.layout[0], x)),
     "custom": lambda x, y, z: Box([x, (y, 2)], aux=("aux", 1)),
     "custom_empty": lambda x, y, z: Box([]),
     "deep": lambda x, y, z: (
@@ -114,6 +145,10 @@ TREES: dict[str, Callable[[Any, Any, Any], Any]] = {
     ),
     "mixed": lambda x, y, z: [[1, 2], 3, ([x, y], ([z],), [[], 4]), [None, 5], [6, 7]],
     "shared": lambda x, y, z: [x] * 4,
+    **{
+        name: lambda x, y, z, make=make: make(x, [y], Value("tag"))  # type: ignore[misc]
+        for name, make in OBJECTS.items()
+    },
 }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import core_support
-from core_support import Array, Maybe, Object, Options, core
+from core_support import Array, Hooks, Maybe, Object, core
 
 
 class Key(Array):
@@ -95,7 +95,7 @@ class Nodes(Mapping[str, bool]):
 
 @functools.cache
 def nodes_of(items: tuple[tuple[str, bool], ...]) -> Nodes:
-    """The same object each time, so that models that are alike take each other's place in a memo."""
+    """The same object each time, so that models that are alike take each other's place in a record."""
     return Nodes(**dict(items))
 
 
@@ -184,12 +184,12 @@ def make_variable_jit(
     fun: Callable[..., Any],
     graph: int = 0,
     guards: tuple[Any, ...] = (),
-    options: Options | None = None,
+    options: Hooks | None = None,
     traced: Callable[..., Any] | None = None,
     cls: Any = VariableJit,
 ) -> Any:
     """A VariableJit of `fun`; `traced` returns (result, indices, values) in its place."""
-    options = Options(make_registry()) if options is None else options
+    options = Hooks(make_registry()) if options is None else options
     owner: Any = None
 
     def update(*args: Any, **kwargs: Any) -> Any:
@@ -321,7 +321,7 @@ def same_as_fresh(jit: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def warm(jit: Any, *args: Any, **kwargs: Any) -> None:
-    """Calls often enough for a memo, whatever happened before."""
+    """Calls often enough for a record, whatever happened before."""
     for _ in range(200):
         jit(*args, **kwargs)
 
@@ -331,7 +331,7 @@ class Block(Tree):
 
 
 class Large(Tree):
-    """Has a class of its own: a memo needs that all instances of a class have the same attributes."""
+    """Has a class of its own: a record needs that all instances of a class have the same attributes."""
 
 
 def block(i: int) -> Tree:
@@ -339,7 +339,7 @@ def block(i: int) -> Tree:
 
 
 def large(count: int = 16) -> Tree:
-    """A Pytree large enough for a memo."""
+    """A Pytree large enough for a record."""
     return Large(
         blocks=[block(i) for i in range(count)],
         table={"k": Param(Array(5)), "a": Var(Array(6), kind="other")},

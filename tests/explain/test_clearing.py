@@ -23,6 +23,23 @@ def test_cache_info() -> None:
     assert f.cache_info() == (2, 2, 0, 4096, None)
 
 
+def test_counters() -> None:
+    @filter_jit(maxsize=2)
+    def f(x: Any, n: Any) -> Any:
+        return x / n
+
+    f(X, 1), f(X, 1), f(X, 2), f(X, 3)
+    assert f.cache_info()[:3] == (1, 3, 2) and len(f.variants) == 2
+    with pytest.raises(TypeError, match="missing"):
+        f(X)
+    assert f.cache_info()[:3] == (1, 3, 2)
+    with pytest.raises(TypeError):
+        f(X, "1")
+    with pytest.raises(filterjit.StaticArgumentError):
+        f(X, {1})
+    assert f.cache_info()[:3] == (1, 4, 2)
+
+
 @pytest.mark.parametrize(
     "clear", [jax.clear_caches, eqx.clear_caches, filterjit.clear_caches, "clear_cache"]
 )

@@ -268,7 +268,7 @@ def test_a_report_compiles_nothing_to_know_the_bytes() -> None:
     f(X)
     (variant,) = f.variants
     variant.call.clear_cache()
-    variant.record.spent.compiles += 1  # invalidates the cached size
+    variant.record.cost.compiles += 1  # invalidates the cached size
     _jax_compat.private("jax._src.util", "clear_all_caches")()
     f.report()
     assert len(traces) == 1

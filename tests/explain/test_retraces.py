@@ -4,8 +4,10 @@ import functools
 import logging
 import pickle
 import pydoc
+import sys
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -230,3 +232,32 @@ def test_other_misses_in_a_row_are_not_told(kind: str) -> None:
                     step(0, str(i), X)
                 case "values that return":
                     step(i % 7, "", X)
+
+
+def _python_calls(f: Callable[[], Any]) -> list[str]:
+    """Returns the names of the Python functions that are called."""
+    found: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(
+        lambda frame, event, _: found.append(frame.f_code.co_qualname) if event == "call" else None
+    )
+    try:
+        f()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+def test_explanations_cost_nothing_on_a_hit() -> None:
+    plain = filter_jit(lambda x, n: x)
+    explained = filter_jit(lambda x, n: x, on_retrace="raise", max_traces=5)
+    for f in (plain, explained):
+        f(X, 1), f(X, 1)
+    expected = _python_calls(lambda: plain(X, 1))
+    filterjit.log_retraces()
+    try:
+        for f in (plain, explained):
+            assert _python_calls(lambda f=f: f(X, 1)) == expected  # type: ignore[misc]
+    finally:
+        filterjit.log_retraces(False)
+    assert len(expected) == 1  # the lambda

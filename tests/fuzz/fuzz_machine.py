@@ -36,8 +36,8 @@ from fuzz_oracle import (
 from fuzz_pretend import PretendOptions
 
 import filterjit
-from filterjit import _core
 from filterjit._call import _signature
+from filterjit._call._settings import Settings
 
 
 class Boom(Exception):
@@ -122,9 +122,9 @@ class Machine:
         own: Any = (),
     ) -> None:
         if self.pretend:
-            options = PretendOptions(donate, {}, None, functions, model.maxsize)
+            options = PretendOptions(Settings(donate, functions, model.maxsize))
             signature = _signature.inspect_signature(fun)
-            f = _core.FilterJit(fun, options, signature, {})
+            f = filterjit.FilterJit(fun, options, signature, {})
         else:
             f = filterjit.filter_jit(
                 fun,
@@ -168,26 +168,26 @@ class Machine:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         through: Callable[..., Any] | None = None,
-        captured: list[Any] | None = None,
+        last: list[Any] | None = None,
         given: tuple[Any, Any] | None = None,
         times: int = 1,
     ) -> Any:
         """Calls and checks the target, `times` times. `args` and `kwargs` are what the function gets.
-        With `through`, that is called with `given` in the place of the target, and `captured` holds
-        its predicted variant."""
+        With `through`, that is called with `given` in the place of the target, and `last` holds the
+        variant of its last call."""
         arguments, key, avals, want = self.prepare(target, args, kwargs)
         mine, named = (args, kwargs) if given is None else given
         got = None
         for _ in range(times):
-            candidates = self.candidates(target, key, captured)
+            candidates = self.candidates(target, key, last)
             got = (through or target.f)(*mine, **named)
-            self.check(target, arguments, key, avals, want, got, candidates, captured)
+            self.check(target, arguments, key, avals, want, got, candidates, last)
             self.check_size(target)
         return got
 
-    def candidates(self, target: Target, key: Any, captured: list[Any] | None) -> list[Variant]:
+    def candidates(self, target: Target, key: Any, last: list[Any] | None) -> list[Variant]:
         """Returns the variants that may answer: the predicted one alone where it fits."""
-        predicted = target.last if captured is None or captured[0] is None else captured[0]
+        predicted = target.last if last is None else last[0]
         if predicted in target.cache.variants and predicted.key == key and predicted.is_valid():
             return [predicted]
         return [v for v in target.cache.variants if v.key == key and v.is_valid()]
@@ -207,7 +207,7 @@ class Machine:
         want: Any,
         got: Any,
         candidates: list[Variant],
-        captured: list[Any] | None,
+        last: list[Any] | None,
         exactly: bool = True,
     ) -> None:
         self.count_call()
@@ -241,9 +241,10 @@ class Machine:
             variant.traces.setdefault(avals, set()).add(number)
             self.by_trace[number] = variant
         target.cache.touch(variant)
-        target.last = variant
-        if captured is not None:
-            captured[0] = variant
+        if last is None:
+            target.last = variant
+        else:
+            last[0] = variant
 
     def check_size(self, target: Target) -> None:
         found, expected = len(target.f.variants), len(target.cache.variants)
@@ -279,14 +280,10 @@ class Machine:
     def call_partial(
         self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], times: int = 1
     ) -> Any:
-        target, partial, first, named, captured = self.partials[index]
+        target, partial, first, named, last = self.partials[index]
         full = (*first, *args), {**named, **kwargs}
-        if not named.keys().isdisjoint(kwargs):
-            captured = None  # the call replaces captured arguments
         given = args, kwargs
-        return self.call(
-            target, *full, through=partial, captured=captured, given=given, times=times
-        )
+        return self.call(target, *full, through=partial, last=last, given=given, times=times)
 
     # ---- clearing, threads ----
 
@@ -309,9 +306,9 @@ class Machine:
         for other in self.targets:
             if other.cache is cache:
                 other.last = None
-        for other, _, _, _, captured in self.partials:
+        for other, _, _, _, last in self.partials:
             if other.cache is cache:
-                captured[0] = None
+                last[0] = None
 
     def _live(self, but: CacheModel) -> set[Variant]:
         return {v for t in self.targets if t.cache is not but for v in t.cache.variants}

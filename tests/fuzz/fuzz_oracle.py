@@ -28,7 +28,9 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 
+import filterjit
 from filterjit import _core
+from filterjit._jit._filter_jit import BoundFilterJit
 from filterjit._trees import _static_keys
 from support.modules import Deeper, Layer, Shell
 from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
@@ -174,7 +176,7 @@ def _sequence(make: Callable[[Any, list[Any]], Any]) -> tuple[Split, Build]:
 
 
 def _options(f: Any) -> Any:
-    return f._options.donate, f._options.functions
+    return f._hooks.settings.donate, f._hooks.settings.functions
 
 
 KINDS: dict[type, Kind] = {
@@ -207,7 +209,7 @@ KINDS: dict[type, Kind] = {
         lambda x: ([("func", x.func)], [x.args, x.keywords]),
         lambda x, aux, children: jtu.Partial(aux[0], *children[0], **children[1]),
     ),
-    _core.FilterJit: Kind(
+    filterjit.FilterJit: Kind(
         "filter_jit",
         # Wrappers are equal if they share a Cache: one for each function and options.
         lambda x: ([("wrapped", Same(x.__wrapped__)), ("options", _options(x))], []),
@@ -218,10 +220,10 @@ KINDS: dict[type, Kind] = {
         lambda x: ([], [x.func, x.args, x.keywords]),
         lambda x, aux, children: _core.PartialFilterJit(*children),
     ),
-    _core.BoundFilterJit: Kind(
+    BoundFilterJit: Kind(
         "bound filter_jit",
         lambda x: ([], [x.__func__, x.__self__]),
-        lambda x, aux, children: _core.BoundFilterJit(*children),
+        lambda x, aux, children: BoundFilterJit(*children),
     ),
 }
 _MODULES = {

@@ -13,7 +13,7 @@ import numpy as np
 from fuzz_oracle import aval
 
 from filterjit import _core
-from filterjit._jit import _options
+from filterjit._call._hooks import FunctionHooks
 
 
 class Pretend:
@@ -36,11 +36,8 @@ class Pretend:
         return _core.output_unflatten(trace, tuple(result))
 
 
-class PretendOptions(_options.Options):
+class PretendOptions(FunctionHooks):
     """filterjit's options, with `Pretend` in the place of ``jax.jit``."""
-
-    def _key(self, structure: Any) -> Any:
-        return super()._key(structure), "pretend"
 
     def compile(self, f: Any, variant: Any) -> Any:
         jitted = super().compile(f, variant)

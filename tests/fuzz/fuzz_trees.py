@@ -541,7 +541,7 @@ def _count(tree: Any) -> int:
 
 
 def draw_large(rng: random.Random) -> Any:
-    """Draws a model that is large enough for a memo, and of node types that a memo accepts."""
+    """Draws a model that is large enough for a record, and of node types that a record accepts."""
 
     def row(i: int) -> Any:
         layer = Layer(_ARRAYS[0], (_ARRAYS[1], i), rng.choice(NUMBERS), f"name {i}")

@@ -95,13 +95,33 @@ def _table(seed: int, seconds: float) -> str:
     )
 
 
+def _nnx_programs(seed: int, programs: int) -> int:
+    import fuzz_nnx  # imports Flax
+
+    handed_over = 0
+    for n in range(programs):
+        for mode in fuzz_nnx.MODES:
+            handed_over += fuzz_nnx.compare(seed + n, mode)
+        if n % 10 == 9:
+            jax.clear_caches()
+        if sys.stderr.isatty():
+            print(
+                f"\r\x1b[K{n + 1:,} of {programs:,} programs", end="", file=sys.stderr, flush=True
+            )
+    print(f"\n{programs:,} programs from seed {seed}, {handed_over:,} calls handed over")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--jax-share", type=int, default=JAX_SHARE, help="0: never")
+    parser.add_argument("--nnx", type=int, metavar="PROGRAMS", help="programs of Flax NNX instead")
     options = parser.parse_args()
     seed = int.from_bytes(os.urandom(4)) if options.seed is None else options.seed
+    if options.nnx is not None:
+        return _nnx_programs(seed, options.nnx)
     steps.use_fast_draws(True)
     progress = _Progress(options.calls)
     on_call.append(progress.show)

@@ -1,5 +1,6 @@
 """``python -m filterjit run``: the program behaves as without it, as far as can be seen from outside."""
 
+import itertools
 import os
 import py_compile
 import re
@@ -371,8 +372,14 @@ sys.exit(2)""",
 }
 
 
-@pytest.mark.parametrize("how", ["script", "module", "stdin"])
-@pytest.mark.parametrize("name", ENDS)
+# Those that have a line or a name of the program in what they print.
+NAMED = ("exception", "excepthook", "input", "main", "annotations", "order", "warning")
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [*((name, "script") for name in ENDS), *itertools.product(NAMED, ("module", "stdin"))],
+)
 def test_how_the_program_ends(name: str, how: str, tmp_path: Path) -> None:
     source = f"import atexit, os, sys, threading, traceback\nENDS = 1\n{ENDS[name]}\n"
     (tmp_path / "ends.py").write_text(source)
@@ -506,3 +513,40 @@ def test_a_program_without_children_does_not_import_multiprocessing(tmp_path: Pa
         "import sys; print([name for name in sys.modules if 'multiprocessing' in name])"
     )
     assert run_installed("plain.py", cwd=tmp_path).stdout == "[]\n"
+
+
+CHILDREN_THAT_IMPORT = """
+import multiprocessing, subprocess, sys
+{at_module_level}
+QUESTION = "import equinox, filterjit; print(equinox.filter_jit is filterjit.filter_jit, flush=True)"
+
+def child():
+    exec(QUESTION)
+
+if __name__ == "__main__":
+    {in_main}
+    child()
+    process = multiprocessing.get_context("spawn").Process(target=child)
+    process.start()
+    process.join()
+    subprocess.run([sys.executable, "-c", QUESTION], check=True)
+"""
+INSTALL = "import filterjit; filterjit.install()"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("at_module_level", "in_main", "command", "said"),
+    [
+        (INSTALL, "pass", [], ["True", "True", "False"]),
+        ("", INSTALL, [], ["True", "False", "False"]),
+        ("", "pass", ["-m", "filterjit", "run"], ["True", "True", "False"]),
+    ],
+    ids=["module level", "main", "run"],
+)
+def test_install_reaches_children_that_import_the_main_module(
+    at_module_level: str, in_main: str, command: list[str], said: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CHILDREN_THAT_IMPORT.format(at_module_level=at_module_level, in_main=in_main))
+    assert run(*command, script, timeout=240).stdout.split() == said

@@ -53,7 +53,7 @@ def traces(f: Any) -> int:
     return len(f.variants)
 
 
-@pytest.mark.parametrize("calls", [0, 1, 200])  # 200: there is a memo
+@pytest.mark.parametrize("calls", [0, 1, 200])  # 200: there is a record
 @pytest.mark.parametrize("count", [1, 40])
 def test_changes_are_noticed(calls: int, count: int) -> None:
     f = make_jit(lambda tree: [vars(x.activation).copy() for x in tree])

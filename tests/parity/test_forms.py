@@ -358,7 +358,7 @@ def test_pickle_of_a_wrapper(name: str) -> None:
     f = filterjit.filter_jit(fun, donate="all")
     twin = pickle.loads(pickle.dumps(f))
     assert comparable(twin(jnp.array(1.0))) == comparable(fun(ONE))
-    assert twin._options.donate == "all"
+    assert twin._hooks.settings.donate == "all"
     assert str(inspect.signature(twin)) == str(inspect.signature(f))
 
 

@@ -201,7 +201,7 @@ def test_shardings_are_refused() -> None:
         with pytest.raises(ValueError, match="`freeze` takes no function with in_shardings"):
             f.freeze(X)
     f = filter_jit(lambda x, y: x * y, same_on_all_processes=True)
-    assert f.freeze(X)._options.same_on_all_processes
+    assert f.freeze(X)._hooks.settings.same_on_all_processes
 
 
 def test_methods() -> None:
@@ -471,7 +471,7 @@ def test_freeze_of_freeze_and_partial_of_freeze() -> None:
     assert comparable(twice(2.0)) == comparable(predict(model, X, 2.0))
     assert comparable(once.partial(X)(2.0)) == comparable(predict(model, X, 2.0))
     assert comparable(twice.freeze(scale=3.0)()) == comparable(predict(model, X, 3.0))
-    count, size = twice._options.frozen
+    count, size = twice._hooks.frozen
     assert (count, size) == (4, sum(x.nbytes for x in cases.arrays_in(model)) - 128 + X.nbytes)
 
 
@@ -585,7 +585,7 @@ def test_nothing_outlives_it() -> None:
         jax.vmap(frozen)(jnp.ones((2, 4)))
         jax.jit(frozen)(X)
         frozen.explain(X), frozen.report(), frozen.cache_info()
-        watched = [frozen, frozen._parts()[0], frozen._options, *frozen.variants]
+        watched = [frozen, frozen._parts()[0], frozen._hooks, *frozen.variants]
         return [weakref.ref(x) for x in watched]
 
     w = X + 1

@@ -494,9 +494,9 @@ def test_decorator_methods_and_copies() -> None:
         assert comparable(Model(scaled(2.0))(X)) == comparable(X * 2.0)
     assert traces.count == 1
     f = filterjit.filter_jit(scaled, functions="structure")
-    assert copy.copy(f)._options.functions == "structure"  # type: ignore[attr-defined]
+    assert copy.copy(f)._hooks.settings.functions == "structure"  # type: ignore[attr-defined]
     again = pickle.loads(pickle.dumps(filterjit.filter_jit(os.getcwd, functions="structure")))
-    assert again._options.functions == "structure"
+    assert again._hooks.settings.functions == "structure"
 
 
 @pytest.mark.parametrize("bad", ["", "Structure", None, True, "both"])
@@ -518,3 +518,31 @@ def test_nothing_is_kept_alive() -> None:
     jax.clear_caches()
     gc.collect()
     assert [w() for w in watched] == [None] * 3
+
+
+@dataclasses.dataclass
+class Settings:
+    value: float
+
+
+@pytest.mark.parametrize(
+    ("make", "shares"),
+    [
+        (lambda: (1, "a"), True),
+        (lambda: frozenset([1]), True),
+        (lambda: eqx.nn.Identity(), True),
+        (lambda: [1], False),
+        (lambda: {"a": 1}, False),
+        (lambda: Settings(1.0), False),
+        (lambda: np.ones(2), False),
+        (lambda: Plain(1.0), False),
+    ],
+    ids=["tuple", "frozenset", "Module", "list", "dict", "dataclass", "ndarray", "object"],
+)
+def test_functions_that_hold_mutable_objects(make: Callable[[], Any], shares: bool) -> None:
+    def hold(value: Any) -> Any:
+        return lambda x: (x, value)[0]
+
+    f = filterjit.filter_jit(lambda function, x: function(x), functions="structure")
+    f(hold(make()), X), f(hold(make()), X)
+    assert len(f.variants) == (1 if shares else 2)

@@ -296,7 +296,7 @@ def test_reasons_are_given() -> None:
     for s in (1.0, 1.0, 2.0):
         f(scaled(s), X)
     assert len(said) == 1 and "act" in str(said[0])
-    assert "functions='structure'" in str(f._options)
+    assert "functions='structure'" in str(f._hooks.settings)
 
 
 def test_functions_that_change_while_traced_do_not_share(apply: Counted) -> None:

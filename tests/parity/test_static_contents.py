@@ -169,7 +169,7 @@ class Node:
         return cls(aux)
 
 
-@pytest.mark.parametrize("calls", [0, 1, 2, 200])  # 200: there is a memo
+@pytest.mark.parametrize("calls", [0, 1, 2, 200])  # 200: there is a record
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_in_place_is_noticed(name: str, calls: int) -> None:
     make, change = CHANGES[name]

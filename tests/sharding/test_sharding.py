@@ -18,13 +18,12 @@ HERE = Path(__file__).parent
 EIGHT = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in HERE.glob("eight_*.py")))
-def test_with_eight_devices(file: str) -> None:
+def test_with_eight_devices() -> None:
     variables = environment(XLA_FLAGS=EIGHT)
     variables = {k: v for k, v in variables.items() if not k.startswith("PYTEST_")}
     done = run(
-        "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short", HERE / file,
-        timeout=300, cwd=ROOT, env=variables,
+        "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short", *sorted(HERE.glob("eight_*.py")),
+        timeout=500, cwd=ROOT, env=variables,
     )  # fmt: skip
     assert " passed" in done.stdout
     # With the newest JAX, all run: none is skipped for want of devices.

@@ -11,6 +11,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 import filterjit
+from filterjit import _core
 
 from .comparison import Traces
 
@@ -31,7 +32,7 @@ def refusals(f: Any) -> list[str | None]:
 
 def _variants(f: Any) -> list[Any]:
     if isinstance(f, filterjit.Compiled):  # it holds a FilterJit, with the variant compiled
-        (f,) = (x for x in gc.get_referents(f) if isinstance(x, filterjit.FilterJit))
+        (f,) = (x for x in gc.get_referents(f) if isinstance(x, _core.FilterJit))
     return list(f._parts()[0].variants())
 
 

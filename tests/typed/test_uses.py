@@ -37,7 +37,7 @@ def test_the_values_have_the_types(name: str, tmp_path: Path) -> None:
 
 
 def test_the_types_are_subscriptable() -> None:
-    for cls in (FilterJit, Compiled, _core.BoundFilterJit):
+    for cls in (FilterJit, Compiled, _core.BoundMethod):
         alias = cls[[int], str]  # type: ignore[misc]
         assert (typing.get_origin(alias), typing.get_args(alias)) == (cls, ([int], str))
     assert typing.get_origin(_core.PartialFilterJit[int]) is _core.PartialFilterJit

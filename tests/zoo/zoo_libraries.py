@@ -1,5 +1,5 @@
 """Programs with configurations that libraries make. Those of a library that is not installed are
-left out; test_libraries.py says so."""
+left out; test_zoo_libraries.py says so."""
 
 import itertools
 from typing import Any

@@ -7,7 +7,7 @@ and the variant are those of a later call with arrays.
 
 **A compiled function** is a FilterJit with a Cache of its own, which holds one variant whose callable
 is JAX's executable (``Cache.insert_compiled``). A call of it takes the same path as any hit and costs
-the same, and no code on that path is special to it. Its hooks (`_compiled_options`) raise where a
+the same, and no code on that path is special to it. Its hooks (`_compiled_hooks`) raise where a
 call would need another variant, and name the differences that `_observe` finds.
 
 **A file** (`_file`, `_save`, `_load`) holds structures as JSON (`_encode`), and the program and

@@ -24,7 +24,7 @@ import numpy as np
 from .. import _core
 from .._base import _flax_compat, _jax_compat, _other_compat
 from .._base._errors import format_path, short
-from .._base._unwrap import layers
+from .._base._unwrap import unwrap_chain
 from .._trees import _nodes
 
 Json = Any
@@ -93,7 +93,7 @@ def _code_digest(x: Any) -> str | None:
     It reads no attribute that could run Python code.
     """
     found: list[str] = []
-    for inner in layers(x, "__wrapped__", "fun", lookup=_look_up):
+    for inner in unwrap_chain(x, "__wrapped__", "fun", lookup=_look_up):
         if type(inner) is types.FunctionType:
             found += _code_parts(inner.__code__)
             found += map(_constant_text, (inner.__defaults__, inner.__kwdefaults__))

@@ -11,14 +11,15 @@ import numpy as np
 from .. import _core
 from .._base import _jax_compat
 from .._base._package import public
-from .._call._options import registry_for
+from .._call._hooks import registry_for
+from .._call._settings import Settings
 from . import _encode, _executable, _file
-from ._compiled_options import CompiledOptions
+from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported
 from ._executable import Devices
 from ._prepared import PreparedCall, unbind
 from ._save import NEEDS_FLATBUFFERS, export_module
-from ._stages import CompiledDetails
+from ._stages import Compiled, CompiledDetails
 
 _Parameter = inspect.Parameter
 
@@ -28,7 +29,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     devices: jax.sharding.Mesh | Sequence[jax.Device] | None = None,
-) -> _core.Compiled:
+) -> Compiled:
     """Loads a compiled function that ``compiled.save`` wrote.
 
     The functions and classes that its static values name are looked up in the modules that the
@@ -164,11 +165,10 @@ def _count(devices: int) -> str:
     return f"{devices} device{'s' * (devices != 1)}"
 
 
-def _load(
-    header: dict[str, Json], blobs: list[bytes], devices: Devices, placed: bool
-) -> _core.Compiled:
+def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed: bool) -> Compiled:
     """Returns the function of a file; `placed` is whether the user has given `devices`."""
-    registry = registry_for(header["functions"])
+    settings = Settings(functions=header["functions"])
+    registry = registry_for(settings.functions)
     default = header["kind"] == "portable" and not placed
     shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
@@ -204,19 +204,19 @@ def _load(
     ]
     name = header["name"]
     signature = inspect.Signature(parameters)
-    options = CompiledOptions(registry, name, signature, stage)
+    hooks = CompiledHooks(settings, name, signature, stage)
     # The jitted function itself is not in the file: a tuple with its arrays stands for it.
     function = _core.flatten(registry, (f"loaded {name}", *own))[1]
-    f = options.make_filter_jit(function, tuple(own))
+    f = hooks.make_filter_jit(function, tuple(own))
     arguments = _encode.decode_tree(header["arguments"], array, registry)
     args, kwargs = unbind(f._parts()[0].signature, list(arguments.values()), registry)
     structure = f._peek(*args, **kwargs)[1]
-    variant = options.insert_variant(f, structure, (output,))
+    variant = hooks.insert_variant(f, structure, (output,))
     if variant.function.num_leaves + structure.num_leaves != len(avals):
         raise ValueError("the number of arrays")
     specs = tuple(map(_jax_compat.spec_of, avals, shardings))
-    prepared = PreparedCall(name, signature, f, variant, specs, header["functions"])
-    return _core.Compiled(f, CompiledDetails(stage, prepared))
+    prepared = PreparedCall(name, signature, f, variant, specs, settings)
+    return Compiled(f, CompiledDetails(stage, prepared))
 
 
 def _decode_array(header: Json, blob: bytes, sharding: Any) -> jax.Array:

@@ -15,8 +15,9 @@ import numpy as np
 from .. import _core
 from .._base import _jax_compat
 from .._call import _running, _signature
-from .._call._options import CallOptions
-from .._call._shardings import ShardedCall
+from .._call._hooks import FunctionHooks
+from .._call._settings import Settings
+from .._call._sharded_call import ShardedCall
 from .._observe import _program, _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval
@@ -85,8 +86,7 @@ class PreparedCall:
         f: the jitted function.
         variant: the variant of the arguments.
         arrays: an array or a spec for each array of the call; those in the function itself first.
-        functions: filter_jit's option `functions`.
-        quiet: whether to silence JAX's warning about donated buffers.
+        settings: how the function is jitted; of a loaded one, what is known of it.
     """
 
     name: str
@@ -94,8 +94,7 @@ class PreparedCall:
     f: _core.FilterJit
     variant: _core.Variant
     arrays: tuple[Any, ...]
-    functions: str = "identity"
-    quiet: bool = False
+    settings: Settings
 
     @property
     def cache(self) -> _core.Cache:
@@ -103,7 +102,7 @@ class PreparedCall:
 
     @property
     def registry(self) -> _core.Registry:
-        return self.cache.options.registry
+        return self.cache.hooks.registry
 
     @property
     def function_arrays(self) -> tuple[Any, ...]:
@@ -112,22 +111,22 @@ class PreparedCall:
 
     def contents(self, closed: Any) -> _program.Contents:
         """Returns what the program contains, for reports."""
-        options = self.f._options
-        assert isinstance(options, CallOptions)
-        return options.contents(closed)
+        hooks = self.f._hooks
+        assert isinstance(hooks, FunctionHooks)
+        return hooks.contents(closed)
 
     @property
     def frozen(self) -> tuple[int, int]:
         """The number of arrays that `freeze` made constants, and their size in bytes."""
-        options = self.f._options
-        assert isinstance(options, CallOptions)
-        return options.frozen
+        hooks = self.f._hooks
+        assert isinstance(hooks, FunctionHooks)
+        return hooks.frozen
 
     def traceable(self) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take `arrays`."""
-        options = self.f._options
-        assert isinstance(options, CallOptions)
-        return options.traceable(self.variant)
+        hooks = self.f._hooks
+        assert isinstance(hooks, FunctionHooks)
+        return hooks.traceable(self.variant)
 
     def jitted(self) -> Any:
         """Returns the ``jax.jit`` that a call of `arrays` calls."""
@@ -162,7 +161,7 @@ class PreparedCall:
         # interrupt although the work has succeeded.
         try:
             recorder.work(cache.record, variant)
-            if self.quiet:
+            if self.settings.is_quiet:
                 _running.ignore_donation(variant)
             yield
             variant.run_deferred(deferred_before)
@@ -175,14 +174,14 @@ class PreparedCall:
 
 def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedCall:
     """Prepares a call of `f`; compiles a variant if the cache has none for these arguments."""
-    fun, options = f.__wrapped__, f._options
-    assert isinstance(options, CallOptions)
+    fun, hooks = f.__wrapped__, f._hooks
+    assert isinstance(hooks, FunctionHooks)
     with_placeholders = _with_placeholders(_registry.registry, fun)
     if with_placeholders is not fun:  # shares its cache with a function that holds arrays
-        f = _core.FilterJit(with_placeholders, options, f._given_signature, dict(f.__dict__))
-    args, kwargs = _with_placeholders(options.registry, (args, kwargs))
+        f = type(f)(with_placeholders, hooks, f._given_signature, dict(f.__dict__))
+    args, kwargs = _with_placeholders(hooks.registry, (args, kwargs))
     variant, arrays = f._lookup(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
     name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))
     signature = f._given_signature or inspect.signature(fun)
-    return PreparedCall(name, signature, f, variant, specs, options.functions, options.quiet)
+    return PreparedCall(name, signature, f, variant, specs, hooks.settings)

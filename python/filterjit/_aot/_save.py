@@ -18,7 +18,7 @@ from .._observe._records import Aval
 from .._observe._words import describe_node
 from .._trees._nodes import walk
 from . import _encode, _executable, _file
-from ._compiled_options import CompiledOptions
+from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall
 
@@ -42,7 +42,7 @@ def save(
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
     if isinstance(platforms, str):
         raise TypeError(f"`save(..., platforms=...)` must be a sequence, such as ({platforms!r},).")
-    if isinstance(prepared.cache.options, CompiledOptions):
+    if isinstance(prepared.cache.hooks, CompiledHooks):
         raise ValueError(f"`{prepared.name}` was loaded from a file; copy that file.")
     try:
         header, blobs = _contents(prepared, stage, portable, platforms)
@@ -62,7 +62,7 @@ def _contents(
         "name": prepared.name,
         "filterjit": __version__,
         "python": sys.version.split()[0],
-        "functions": prepared.functions,
+        "functions": prepared.settings.functions,
         "signature": [
             [p.name, p.kind.name, p.default is not inspect.Parameter.empty]
             for p in prepared.signature.parameters.values()
@@ -81,7 +81,7 @@ def _contents(
     constants: list[tuple[Json, bytes]] = []
     if portable:
         program, blob, header["platforms"] = _export(prepared, platforms)
-    elif _records.record_of(variant).spent.from_disk:
+    elif _records.record_of(variant).cost.from_disk:
         raise Unsupported(
             "JAX loaded it from its persistent compilation cache, and XLA cannot serialize such "
             "an executable again. Set `jax_enable_compilation_cache` to False first, or pass "

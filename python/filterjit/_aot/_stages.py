@@ -8,7 +8,7 @@ import contextlib
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, final
 
 import jax
 
@@ -17,11 +17,18 @@ from .._base import _errors
 from .._observe import _compare
 from .._observe._recorder import recorder
 from . import _save
-from ._compiled_options import CompiledOptions, mismatch
+from ._compiled_hooks import CompiledHooks, mismatch
 from ._prepared import PreparedCall, prepare
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, TypeVar
+
+    _P = ParamSpec("_P", default=...)
+    _T = TypeVar("_T", default=Any)
+else:
+    from typing import ParamSpec, TypeVar
+
+    _P, _T = ParamSpec("_P"), TypeVar("_T")
 
 # Attributes of jax.stages that are trees of the arguments, and of the results.
 _INPUTS = frozenset({"args_info", "in_avals", "input_formats", "input_layouts", "input_shardings"})
@@ -104,7 +111,7 @@ class Lowered(_Stage, Generic[_P, _T]):
 
     def compile(
         self, compiler_options: dict[str, Any] | None = None, **options: Any
-    ) -> "_core.Compiled[_P, _T]":
+    ) -> "Compiled[_P, _T]":
         """Compiles the program, and returns a function that can be called, inspected and saved.
 
         Without compiler options, calls of the jitted function with such arguments are hits from
@@ -121,17 +128,17 @@ class Lowered(_Stage, Generic[_P, _T]):
         with prepared.working():
             compiled = self.stage.compile(compiler_options=compiler_options, **options)
         cache, variant = prepared.cache, prepared.variant
-        compiled_options = CompiledOptions(
-            prepared.registry,
+        hooks = CompiledHooks(
+            prepared.settings,
             prepared.name,
             prepared.signature,
             compiled,
             self._may_raise,
             _errors.jit_id_of(variant),
         )
-        f = compiled_options.make_filter_jit(cache.function, prepared.function_arrays)
-        compiled_options.insert_variant(f, variant.structure, variant.outputs)
-        return _core.Compiled(f, CompiledDetails(compiled, prepared))
+        f = hooks.make_filter_jit(cache.function, prepared.function_arrays)
+        hooks.insert_variant(f, variant.structure, variant.outputs)
+        return Compiled(f, CompiledDetails(compiled, prepared))
 
 
 class CompiledDetails(_Stage):
@@ -176,7 +183,70 @@ class CompiledDetails(_Stage):
         return f"<Compiled of {self.prepared.name}>"
 
 
-def trace(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced[..., Any]:
+@final
+class Compiled(_core.CallProxy[_P, _T]):
+    """A function that was compiled ahead of time, for one structure of its arguments.
+
+    ``filter_jit(f).lower(...).compile()`` and `filterjit.load` return one. A call with arguments of
+    another structure, shape or dtype, or with other static values, raises MismatchError, which names
+    the argument. It has the attributes of its `details`.
+
+    Examples:
+        >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
+        >>> compiled(jnp.ones(3))
+        Traceback (most recent call last):
+        filterjit.MismatchError: `<lambda>` was compiled for other arguments:
+          `x`: compiled for float32[2], called with float32[3]
+        Compile it for these arguments too, or call the function itself.
+    """
+
+    __slots__ = ()
+    __module__ = "filterjit"
+
+    def __new__(cls, function: _core.FilterJit, details: CompiledDetails) -> "Compiled[_P, _T]":
+        return super().__new__(cls, function, (), details)
+
+    @property
+    def details(self) -> CompiledDetails:
+        """The object whose attributes this object has too."""
+        details: CompiledDetails = self._attributes
+        return details
+
+    if TYPE_CHECKING:  # what it has of its details; see ``jax.stages.Compiled``
+        args_info: Any
+        compiled: Any
+        donate_argnums: tuple[int, ...]
+        in_avals: Any
+        in_tree: Any
+        input_formats: Any
+        input_shardings: Any
+        out_info: Any
+        out_tree: Any
+        output_formats: Any
+        output_shardings: Any
+
+        def as_text(self) -> str | None: ...
+        def cost_analysis(self) -> Any: ...
+        def memory_analysis(self) -> Any: ...
+        def runtime_executable(self) -> Any: ...
+        def save(
+            self,
+            path: str | os.PathLike[str],
+            *,
+            portable: bool = False,
+            platforms: Sequence[str] | None = None,
+        ) -> None: ...
+
+    def __dir__(self) -> list[str]:
+        return dir(self.details)
+
+    def __repr__(self) -> str:
+        return repr(self.details)
+
+
+def trace(
+    f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Traced[_P, _T]:
     prepared = prepare(f, args, kwargs)
     with prepared.working():
         traced = prepared.traceable().trace(*prepared.arrays)

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 
-from .. import _core
 from .._base import _errors, _terminal
 from .._base._checks import positive_int
 from .._base._package import public
@@ -130,12 +129,12 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
 
 
 def warm_up(
-    f: _core.FilterJit | _core.BoundFilterJit,
+    trace: Callable[..., Any],
     signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
     *,
     threads: int | None = None,
 ) -> WarmUp:
-    """Compiles `f` for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
+    """Compiles what `trace` traces for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
 
     Tracing is Python code: it runs in the calling thread, with the options of JAX that are in force
     there, such as a mesh. XLA compiles in `threads` threads. The error of a signature that fails is
@@ -157,7 +156,7 @@ def warm_up(
     def lower(i: int) -> Any:
         begin = time.perf_counter()
         try:
-            traced = f.trace(*pairs[i][0], **pairs[i][1])
+            traced = trace(*pairs[i][0], **pairs[i][1])
             same = seen.setdefault(_program_key(traced), i)
             if same == i:
                 return traced.lower()

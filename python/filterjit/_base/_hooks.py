@@ -1,16 +1,15 @@
-"""The methods of an ``options`` object that the C core calls by name.
+"""The methods of an ``hooks`` object that the C core calls by name.
 
-Each FilterJit and each Cache holds an object ``options``, whose methods do in Python what a call
+Each FilterJit and each Cache holds an object ``hooks``, whose methods do in Python what a call
 needs besides its path in C. The C core passes all arguments by position, calls every hook with no
 exception set, and holds no lock while a hook runs: a hook may run any Python code, including a call
-of the same FilterJit. If a hook raises, the call or method that needed it fails with the same
+of the same FilterJit. If a hook raises, the call that needed it fails with the same
 exception, unless the hook's docstring says otherwise.
 
-`_call._options.CallOptions` and `_aot._compiled_options.CompiledOptions` implement `CallHooks`;
-`_jit._options.Options` implements `MethodHooks` too.
+`_call._hooks.FunctionHooks` and `_aot._compiled_hooks.CompiledHooks` implement `CallHooks`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from .. import _core
@@ -23,9 +22,11 @@ class CallHooks(Protocol):
     raise while it runs. "The call" is a call of a FilterJit, and also `_lookup` and `_peek`,
     which bind and flatten as a call does.
 
-    An exception of a hook other than `prepare`, `became_method` and `translate_error` goes
-    through `translate_error`, as all exceptions of a call do.
+    An exception of a hook other than `prepare` and `translate_error` goes through `translate_error`, as all exceptions of a call do.
     """
+
+    settings: Any
+    """How the function is jitted, a `_call._settings.Settings`. The C core does not read it."""
 
     registry: _core.Registry
     """The registry that classifies the arguments. Python code reads it; the C core does not."""
@@ -42,15 +43,6 @@ class CallHooks(Protocol):
         ValueError of the C core.
 
         Raises: anything; `translate_error` does not see it.
-        """
-        ...
-
-    def became_method(self, f: _core.FilterJit, owner: type, /) -> None:
-        """Is told that `f` is now an attribute of the class `owner`.
-
-        When: from ``f.__set_name__``, while the class is created.
-
-        Raises: anything; the class statement fails with it.
         """
         ...
 
@@ -152,56 +144,4 @@ class CallHooks(Protocol):
 
         Raises: what the program raised.
         """
-        ...
-
-
-class MethodHooks(Protocol):
-    """What the methods of a FilterJit and of a bound method forward to (csrc/call/hook_method.c).
-
-    ``f.lower(*args, **kwargs)`` calls ``options.lower(f, *args, **kwargs)``. For a bound method
-    with the instance ``x``, ``lower``, ``trace``, ``eval_shape``, ``partial``, ``freeze`` and
-    ``explain`` do the same with the FilterJit that it binds, and with ``x`` as the first argument;
-    its ``warm_up`` passes the bound method itself. The C core returns results and passes on
-    exceptions as they are; the types of the results are those of the methods in ``_core.pyi``.
-
-    `f` is positional-only, so that a user's argument may be called ``f`` or ``self``.
-    """
-
-    def lower(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> object: ...
-
-    def trace(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> object: ...
-
-    def eval_shape(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> Any: ...
-
-    def warm_up(
-        self,
-        f: _core.FilterJit | _core.BoundFilterJit,
-        /,
-        signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
-        *,
-        threads: int | None = None,
-    ) -> object: ...
-
-    def partial(
-        self, f: _core.FilterJit, /, *args: Any, **kwargs: Any
-    ) -> _core.PartialFilterJit: ...
-
-    def freeze(
-        self, f: _core.FilterJit, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
-    ) -> _core.FilterJit: ...
-
-    def explain(self, f: _core.FilterJit, /, *args: Any, **kwargs: Any) -> object: ...
-
-    def report(self, f: _core.FilterJit, /) -> object: ...
-
-    def cache_info(self, f: _core.FilterJit, /) -> object: ...
-
-    def clear_cache(self, f: _core.FilterJit, /) -> None: ...
-
-    def variants(self, f: _core.FilterJit, /) -> list[_core.Variant]:
-        """Returns the value of the attribute ``f.variants``."""
-        ...
-
-    def reduce(self, f: _core.FilterJit, /) -> str | tuple[Any, ...]:
-        """Returns the result of ``f.__reduce__()``, for pickle and copy."""
         ...

@@ -410,6 +410,23 @@ def coordination_client() -> Any:
     return private("jax._src.distributed", "global_state", "client")
 
 
+def is_committed(x: Any) -> bool:
+    """Returns whether an array is committed to its devices. Fallback: it is not."""
+    return bool(getattr(x, "committed", getattr(x, "_committed", False)))
+
+
+def tiling_of(layout: Any) -> tuple[Any, int]:
+    """Returns the tiling of a layout, and the bits of its elements where they are fewer than a byte.
+
+    Fallback: no tiling, and 0 bits.
+    """
+
+    def read(name: str, default: Any) -> Any:
+        return getattr(layout, name, getattr(layout, f"_{name}", default))
+
+    return read("tiling", None) or (), read("sub_byte_element_size_in_bits", 0)
+
+
 def aval(x: Any) -> Any:
     """Returns the aval of an array: its shape, dtype and weak type, as ``jax.jit`` traces it.
 

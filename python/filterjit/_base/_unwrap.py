@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
-def layers(
+def unwrap_chain(
     fun: Any, *names: str, lookup: Callable[[Any, str, Any], Any] = getattr
 ) -> Iterator[Any]:
     """Yields `fun`, then the callable that it wraps, and so on, at most 100 objects.

@@ -1,6 +1,7 @@
 """The caches of a function, which are stored on the function itself, or on the object that it is a
 method of."""
 
+import functools
 import threading
 import types
 import weakref
@@ -10,7 +11,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._unwrap import layers
+from .._base._unwrap import unwrap_chain
 
 MAXSIZE = 4096
 """How many variants a cache holds at most, by default: as many as JAX's own cache of compiled
@@ -46,7 +47,7 @@ class FunctionCaches:
 
 def _way_down(fun: Any) -> Iterator[Any]:
     """Yields `fun` and the callables that it wraps, down to a Python function or a leaf."""
-    for inner in layers(fun, "__func__", "__wrapped__", "func"):
+    for inner in unwrap_chain(fun, "__func__", "__wrapped__", "func"):
         yield inner
         if type(inner) is types.FunctionType:
             return
@@ -102,7 +103,7 @@ def owner_of(fun: Any) -> Any:
     for inner in _way_down(fun):
         # Two bound methods of Python are equal if their instances are the same object.
         is_method = type(inner) is types.MethodType or (
-            type(inner) is _core.BoundFilterJit and _equals_only_itself(inner.__self__)
+            isinstance(inner, _core.BoundMethod) and _equals_only_itself(inner.__self__)
         )
         if is_method and _attributes(inner.__self__) is not None:
             return inner.__self__
@@ -133,10 +134,25 @@ def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
 
 def names_of(fun: Any) -> tuple[str, str]:
     """Returns the ``__name__`` and ``__qualname__`` of the function below wrappers and partials."""
-    for inner in layers(fun, "__wrapped__", "func"):
+    for inner in unwrap_chain(fun, "__wrapped__", "func"):
         is_partial = hasattr(inner, "func") and hasattr(inner, "keywords")
         if not hasattr(inner, "__wrapped__") and not is_partial:
             break
     if hasattr(inner, "__name__") and hasattr(inner, "__qualname__"):
         return inner.__name__, inner.__qualname__
     return type(inner).__name__, type(inner).__qualname__
+
+
+def attributes_of(fun: Any) -> dict[str, Any]:
+    """Returns the attributes that ``functools.update_wrapper`` would copy."""
+    found: dict[str, Any] = {}
+    if isinstance(fun, types.FunctionType):  # of other objects, the __dict__ is their state
+        found.update(fun.__dict__)
+    found.pop(CACHES_ATTRIBUTE, None)
+    found.pop("__wrapped__", None)
+    for name in functools.WRAPPER_ASSIGNMENTS:
+        try:
+            found[name] = getattr(fun, name)
+        except AttributeError:
+            pass
+    return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _core
-from .._base._unwrap import layers
+from .._base._unwrap import unwrap_chain
 
 _P = inspect.Parameter
 
@@ -109,7 +109,7 @@ def _called_function(
     fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Returns the Python function that a call of `fun` ends in, and the arguments it receives."""
-    for inner in layers(fun, "__func__", "func"):
+    for inner in unwrap_chain(fun, "__func__", "func"):
         if isinstance(inner, type):
             init = getattr(inner, "__init__")  # noqa: B009 (mypy)
             if isinstance(init, types.FunctionType):

@@ -4,14 +4,14 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from .. import _core
 from .._base._checks import NOT_GIVEN, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
+from .._call._settings import DONATE, Settings
 from .._call._shardings import Shardings
 from .._call._signature import inspect_signature
 from .._observe._retraces import OnRetrace, check_on_retrace
-from ._options import DONATE, make_filter_jit, make_retrace_options
+from ._filter_jit import FilterJit, make_filter_jit
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -30,7 +30,7 @@ class _JitOptions(TypedDict, total=False):
 
 
 class _Decorator(Protocol):
-    def __call__(self, fun: Callable[_P, _T], /) -> "_core.FilterJit[_P, _T]": ...
+    def __call__(self, fun: Callable[_P, _T], /) -> FilterJit[_P, _T]: ...
 
 
 _FUNCTIONS = ("identity", "structure")
@@ -71,7 +71,7 @@ def filter_jit(
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
     **jitkwargs: Unpack[_JitOptions],
-) -> "_core.FilterJit[_P, _T]": ...
+) -> FilterJit[_P, _T]: ...
 
 
 @public
@@ -236,12 +236,11 @@ def filter_jit(
     positive_int("filter_jit(..., maxsize=...)", maxsize)
     if on_retrace is not None or max_traces is not None:
         check_on_retrace("filter_jit", on_retrace, max_traces)
-    retraces = make_retrace_options(on_retrace, max_traces)
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:
         shardings = Shardings(in_shardings, out_shardings, mesh)
-    signature = inspect_signature(fun)
-    return make_filter_jit(
-        fun, donate, jitkwargs, signature, retraces, functions, maxsize, shardings,
-        same_on_all_processes,
+    settings = Settings(
+        donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,
+        tuple(jitkwargs.items()),
     )  # fmt: skip
+    return make_filter_jit(fun, settings, inspect_signature(fun))

@@ -5,7 +5,7 @@ arguments. A trace rebuilds these from their Structure, with the arrays themselv
 JAX makes them constants of the program, as it does for a closure. A call passes the other arguments
 only, and is an ordinary call of a FilterJit.
 
-The Cache belongs to the `FrozenOptions` of one call of `freeze`, and is stored nowhere else, so the
+The Cache belongs to the `FrozenHooks` of one call of `freeze`, and is stored nowhere else, so the
 programs are freed with the function. JAX's caches hold the flat function of a variant weakly, and
 nothing else that leads to the arrays.
 
@@ -25,7 +25,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,13 +36,15 @@ from .._base import _errors, _jax_compat
 from .._base._package import public
 from .._call import _signature
 from .._call._caches import function_of, names_of
+from .._call._hooks import FunctionHooks
 from .._observe import _compare, _program, _records
 from .._observe._recorder import recorder
 from .._observe._words import show_bytes
 from .._trees._registry import registry
-from ._options import Options
 
 _jax_compat.hide_from_tracebacks(__file__)
+
+_F = TypeVar("_F", bound=_core.FilterJit)
 
 LARGE = 1 << 18
 """Bytes: larger arrays are not worth freezing; see benchmarks/README.md."""
@@ -122,8 +124,8 @@ class Constants:
         self.paths = tuple(paths)
         self.arrays = tuple(arrays)
         self.name, self.qualname = names_of(f.__wrapped__)
-        inner = f._options
-        self.inner = inner.constants if isinstance(inner, FrozenOptions) else None
+        inner = f._hooks
+        self.inner = inner.constants if isinstance(inner, FrozenHooks) else None
         self.is_comparable = True
 
     def all(self) -> list[Any]:
@@ -206,7 +208,7 @@ class Frozen:
         return f"<frozen {constants.qualname}: {arrays}, {show_bytes(size)}>"
 
 
-class FrozenOptions(Options):
+class FrozenHooks(FunctionHooks):
     """How a frozen function is jitted: as the function it was made of, with its own programs.
 
     Attributes:
@@ -216,45 +218,29 @@ class FrozenOptions(Options):
     """
 
     def __init__(self, constants: Constants, max_bytes: float | None, first: str | None) -> None:
-        options = constants.f._options
-        assert isinstance(options, Options)
-        super().__init__(
-            options.donate,
-            options.jitkwargs,
-            options.retraces,
-            options.functions,
-            options.maxsize,
-            same_on_all_processes=options.same_on_all_processes,
-        )
+        inner = constants.f._hooks
+        assert isinstance(inner, FunctionHooks)
+        super().__init__(inner.settings)
         self.constants = constants
         self.max_bytes = max_bytes
         self.frozen = constants.size()
         self._first = first
         self._cache: Any = lambda: None
 
-    def freeze(
-        self, f: _core.FilterJit, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
-    ) -> _core.FilterJit:
-        """Freezes further arguments; what `max_bytes` has left arguments, it leaves."""
-        return freeze(f, args, kwargs, self.max_bytes if max_bytes is None else max_bytes)
-
     def check_given(
         self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         """Raises ValueError also where the first argument, which is not donated, was given before."""
-        if self._first is None or not self.donate.endswith("-except-first"):
+        if self._first is None or not self.settings.spares_first:
             super().check_given(f, method, args, kwargs)
         elif args or kwargs.keys() - {self._first}:
             raise ValueError(
                 f"an argument of `{method}` would be donated by the first call, and be deleted "
-                f"before the second: this function was jitted with donate={self.donate!r}."
+                f"before the second: this function was jitted with donate={self.settings.donate!r}."
             )
 
-    def reduce(self, f: _core.FilterJit, /) -> str | tuple[Any, ...]:
-        """Pickles the function and the arguments that were given to `freeze`."""
-        found = super().reduce(f)
-        if isinstance(found, str):
-            return found
+    def reduce(self, f: _core.FilterJit, /) -> tuple[Any, ...]:
+        """Returns the function and the arguments that were given to `freeze`, for pickles."""
         constants = self.constants
         given = constants.given(constants.with_kept(f._parts()[1]))
         return _freeze_again, (constants.f, given.args, given.kwargs, self.max_bytes)
@@ -269,7 +255,9 @@ class FrozenOptions(Options):
             signature = _signature.core_signature(None, self.constants.signature)
             attributes = dict(f.__dict__)
             attributes["__qualname__"] = f"{self.constants.qualname} (frozen)"
-            cache = _core.Cache(self.registry, structure, signature, self, self.maxsize, attributes)
+            cache = _core.Cache(
+                self.registry, structure, signature, self, self.settings.maxsize, attributes
+            )
             recorder.register(cache, self.constants.name, function_of(self.constants.f.__wrapped__))
             self._cache = weakref.ref(cache)
         return cache, tuple(arrays)
@@ -312,7 +300,7 @@ class FrozenOptions(Options):
         """Donates what the function does, and never the arrays that were given to `freeze`."""
         own = variant.function.num_leaves
         total = own + variant.structure.num_leaves
-        if self._first is None or not self.donate.endswith("-except-first"):
+        if self._first is None or not self.settings.spares_first:
             return tuple(i for i in super()._donated(variant, signature) if i >= own)
         excepted = range(0)
         if self._first in signature.names:  # the call gave it again
@@ -321,30 +309,33 @@ class FrozenOptions(Options):
         return tuple(i for i in range(own, total) if i not in excepted)
 
 
-def freeze(
-    f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: float | None
-) -> _core.FilterJit:
-    """Returns `f` with these arguments frozen, as the docstring of ``FilterJit.freeze`` says."""
-    options = f._options
-    assert isinstance(options, Options)
+def freeze(f: _F, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: float | None) -> _F:
+    """Returns `f` with these arguments frozen, as the docstring of ``FilterJit.freeze`` says.
+
+    What `max_bytes` has left arguments of a frozen function, it leaves.
+    """
+    hooks = f._hooks
+    assert isinstance(hooks, FunctionHooks)
+    if max_bytes is None and isinstance(hooks, FrozenHooks):
+        max_bytes = hooks.max_bytes
     number = isinstance(max_bytes, (int, float)) and not isinstance(max_bytes, bool)
     if max_bytes is not None and not (number and max_bytes >= 0):
         raise ValueError(
             f"`freeze(..., max_bytes=...)` must be None or a number of at least 0, not "
             f"{max_bytes!r}."
         )
-    if options.shardings is not None:
+    if hooks.settings.shardings is not None:
         raise ValueError(
             "`freeze` takes no function with in_shardings, out_shardings or mesh. Place the "
             "arguments with `filterjit.place`, and freeze a function without these options."
         )
     whole = f._given_signature or inspect.signature(f.__wrapped__)
     whole.bind_partial(*args, **kwargs)  # raises TypeError
-    options.check_given(f, "freeze", args, kwargs)
-    if options.donate != "none" and f._parts()[1] and not isinstance(options, FrozenOptions):
+    hooks.check_given(f, "freeze", args, kwargs)
+    if hooks.settings.donate != "none" and f._parts()[1] and not isinstance(hooks, FrozenHooks):
         raise ValueError(
             f"the arrays in the function itself would be donated by the first call of what `freeze` "
-            f"returns: this function was jitted with donate={options.donate!r}."
+            f"returns: this function was jitted with donate={hooks.settings.donate!r}."
         )
     given = _Given.to(f, args, kwargs)
     try:
@@ -373,14 +364,14 @@ def freeze(
     frozen = Constants(f, signature, structure, paths, constants)
     again = _core.flatten(registry, frozen.given(frozen.with_kept(kept)))[1]
     frozen.is_comparable = again == structure
-    frozen_options = FrozenOptions(frozen, max_bytes, _first_given(f, args, kwargs))
-    return _core.FilterJit(Frozen(frozen, kept), frozen_options, signature, dict(f.__dict__))
+    hooks = FrozenHooks(frozen, max_bytes, _first_given(f, args, kwargs))
+    return type(f)(Frozen(frozen, kept), hooks, signature, dict(f.__dict__))
 
 
 def _freeze_again(
-    f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: float | None
-) -> _core.FilterJit:
-    """Returns the function for which `FrozenOptions.reduce` returned these arguments."""
+    f: _F, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: float | None
+) -> _F:
+    """Returns the function for which `FrozenHooks.reduce` returned these arguments."""
     return freeze(f, args, kwargs, math.inf if max_bytes is None else max_bytes)
 
 
@@ -406,9 +397,9 @@ def _first_given(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, An
     The name is empty if a call cannot give the argument again.
     """
     signature = f._parts()[0].signature
-    options = f._options
-    if isinstance(options, FrozenOptions) and options._first is not None:
-        return options._first
+    hooks = f._hooks
+    if isinstance(hooks, FrozenHooks) and hooks._first is not None:
+        return hooks._first
     if args:
         return ""
     first: str = signature.names[0] if signature.positional else ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from .._base import _nnx_compat as compat
 from ._jit import NNXJit, new_jit
-from ._trace import GraphBody
+from ._trace import GraphFunction
 
 
 class CachedJit(NNXJit):
@@ -28,14 +28,14 @@ class CachedJit(NNXJit):
         return self.partial(*args[self.count :], **kwargs)
 
     def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
-        return self._body.finish(answer, args, kwargs, self.count)
+        return self._traced.finish(answer, args, kwargs, self.count)
 
 
 def _is_covered(f: Any) -> bool:
     return (
         compat.supported
         and isinstance(f, NNXJit)
-        and isinstance(f._body, GraphBody)
+        and isinstance(f._traced, GraphFunction)
         and f._reason is None
     )
 
@@ -46,8 +46,8 @@ def _holds_only_variables(f: NNXJit, clones: tuple[Any, ...]) -> bool:
         nodes = f._nodes(clones)
     except ValueError:  # a Module contains itself, or is flattened by functions in Python
         return False
-    assert isinstance(f._body, GraphBody)
-    return f._body.updates.count_leaves(nodes, clones) == sum(map(compat.is_variable, nodes))
+    assert isinstance(f._traced, GraphFunction)
+    return f._traced.updates.count_leaves(nodes, clones) == sum(map(compat.is_variable, nodes))
 
 
 def cached_partial(
@@ -78,7 +78,7 @@ def cached_partial(
     partial, clones = compat.cached_partial(f.upstream, *cached_args, **modes)
     if not _holds_only_variables(f, clones):
         return compat.upstream_cached_partial(f, *cached_args, **modes)
-    jitted: CachedJit = new_jit(CachedJit, f._inner, f._body, f.upstream)
+    jitted: CachedJit = new_jit(CachedJit, f._inner, f._traced, f.upstream)
     jitted.handed_over = f.handed_over
     jitted.original, jitted.count, jitted.partial = f, len(clones), partial
     return functools.update_wrapper(functools.partial(jitted, *clones), f, updated=())

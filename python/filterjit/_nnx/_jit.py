@@ -11,15 +11,16 @@ from .. import _core
 from .._base import _jax_compat
 from .._base import _nnx_compat as compat
 from .._base._checks import NOT_GIVEN, positive_int
-from .._call._caches import MAXSIZE
-from .._jit._options import attributes, make_retrace_options
+from .._call._caches import MAXSIZE, attributes_of
+from .._call._settings import Settings
+from .._jit._filter_jit import FilterJit
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
 from .._observe._report_output import Report
 from .._observe._retraces import OnRetrace, check_on_retrace
-from ._options import NNXOptions
+from ._hooks import NNXHooks
 from ._registry import registry
-from ._trace import NOT_TRACED, Body, Donation, GraphBody, HandOver, TreeBody
+from ._trace import NOT_TRACED, Donation, GraphFunction, HandOver, TracedFunction, TreeFunction
 
 _ANY = inspect.signature(lambda *args, **kwargs: None)
 
@@ -34,7 +35,7 @@ class NNXJit(_core.VariableJit):
 
     upstream: Any
     handed_over: collections.Counter[str]
-    _body: Body
+    _traced: TracedFunction
 
     def __getattr__(self, name: str) -> Any:
         if name in ("upstream", "__wrapped__"):
@@ -70,7 +71,7 @@ class NNXJit(_core.VariableJit):
         return self.upstream(*args, **kwargs)
 
     def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
-        return self._body.finish(answer, args, kwargs)
+        return self._traced.finish(answer, args, kwargs)
 
     def _settle(
         self, variables: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -245,8 +246,8 @@ def jit(
     return _make(fun, options, own)
 
 
-def new_jit(cls: Any, inner: _core.FilterJit, body: Body, upstream: Any) -> Any:
-    """Returns an `NNXJit` of class `cls`; `inner` calls what `body` traces."""
+def new_jit(cls: Any, inner: _core.FilterJit, traced: TracedFunction, upstream: Any) -> Any:
+    """Returns an `NNXJit` of class `cls`; `inner` calls what `traced` traces."""
     jitted = cls(
         inner,
         registry,
@@ -254,10 +255,10 @@ def new_jit(cls: Any, inner: _core.FilterJit, body: Body, upstream: Any) -> Any:
         _jax_compat.KEY_TYPE or type,
         compat.GUARDS,
         HandOver,
-        body.mode,
+        traced.mode,
     )
-    functools.update_wrapper(jitted, body.fun)
-    jitted.upstream, jitted._body = upstream, body
+    functools.update_wrapper(jitted, traced.fun)
+    jitted.upstream, jitted._traced = upstream, traced
     return jitted
 
 
@@ -270,15 +271,15 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     donation = donation or Donation(frozenset(), frozenset())
     signature = _signature(function, options)
     graph = bool(options.get("graph"))
-    body: Body
+    traced: TracedFunction
     if graph and options.get("graph_updates"):
-        body = GraphBody(function, signature, donation)
+        traced = GraphFunction(function, signature, donation)
     else:
-        body = TreeBody(function, signature, donation, graph)
-    traced = body.function()
-    functools.update_wrapper(traced, function, updated=())
-    jitkwargs = {
-        name: options[name]
+        traced = TreeFunction(function, signature, donation, graph)
+    target = traced.function()
+    functools.update_wrapper(target, function, updated=())
+    jitkwargs = tuple(
+        (name, options[name])
         for name, default in (
             ("keep_unused", False),
             ("device", None),
@@ -286,17 +287,16 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
             ("inline", False),
         )
         if options[name] != default
-    }
-    retraces = make_retrace_options(own["on_retrace"], own["max_traces"])
-    inner = _core.FilterJit(
-        traced,
-        NNXOptions(donation, jitkwargs, retraces, own["maxsize"]),
-        signature,
-        attributes(traced),
     )
-    jitted: NNXJit = new_jit(NNXJit, inner, body, upstream)
+    inner = FilterJit(
+        target,
+        NNXHooks(donation, Settings(**own, jitkwargs=jitkwargs)),
+        signature,
+        attributes_of(target),
+    )
+    jitted: NNXJit = new_jit(NNXJit, inner, traced, upstream)
     jitted.handed_over = collections.Counter()
-    body.own(jitted)
+    traced.own(jitted)
     if reason is not None:
         jitted._reason = reason
     return jitted

@@ -3,7 +3,7 @@
 The function that is traced returns a tuple (result, indices, values). `indices` are bytes, the
 numbers of the Variables that have changed in the order in which the C core meets them, and `values`
 are their new values. If there is more to update than values, `indices` is None: then the rest is
-for `Body.finish`, which runs after each call and is upstream's own code.
+for `TracedFunction.finish`, which runs after each call and is upstream's own code.
 
 Upstream's functions are called on the arguments of the trace, so errors and their texts are
 upstream's too.
@@ -52,7 +52,7 @@ def _pack(indices: list[int]) -> bytes:
     return struct.pack(f"={len(indices)}I", *indices)
 
 
-class Body:
+class TracedFunction:
     """The function that is traced, for one of upstream's modes."""
 
     mode: int  # of the VariableJit: 0 without graphs, 1 with them, 2 with updates of them
@@ -138,7 +138,7 @@ class Body:
         raise NotImplementedError
 
 
-class GraphBody(Body):
+class GraphFunction(TracedFunction):
     """``graph=True, graph_updates=True``: the call can change attributes, and return Modules."""
 
     def __init__(
@@ -204,7 +204,7 @@ def _changed_leaves(before: Any, after: Any) -> tuple[int, int] | None:
     return changed, total
 
 
-class TreeBody(Body):
+class TreeFunction(TracedFunction):
     """The modes that update Variables and nothing else: ``graph=False``, or, if `graph` is true,
     ``graph_updates=False``."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _core
 from .._base._errors import format_path
-from .._base._unwrap import layers
+from .._base._unwrap import unwrap_chain
 from .._trees import _registry
 from .._trees._nodes import Node, tree_of
 from .._trees._shardings import same_spec
@@ -252,8 +252,8 @@ def _where_recreated(x: Any, y: Any) -> str:
     """Returns where the program creates functions of the code that `x` and `y` share, in words;
     an empty text if they do not share their code."""
     pairs = zip(
-        layers(x, "__wrapped__", lookup=_look_up),
-        layers(y, "__wrapped__", lookup=_look_up),
+        unwrap_chain(x, "__wrapped__", lookup=_look_up),
+        unwrap_chain(y, "__wrapped__", lookup=_look_up),
         strict=False,
     )
     for i, (a, b) in enumerate(pairs):

@@ -124,7 +124,7 @@ def _name_of(cache: _core.Cache) -> str:
 
 def _was_traced(cache: _core.Cache) -> bool:
     """Whether a trace of the function came to its end, before the one that may be under way."""
-    return cache.record.spent.traces > 0
+    return cache.record.cost.traces > 0
 
 
 def _explain_first_trace(cache: _core.Cache, fun: Any) -> Cause:
@@ -141,7 +141,9 @@ def _explain_first_trace(cache: _core.Cache, fun: Any) -> Cause:
         remedy = (
             "Use the same options: functions jitted with different options do not share programs."
         )
-        return Cause("options", "", str(others[0].options), str(cache.options), remedy)
+        return Cause(
+            "options", "", str(others[0].hooks.settings), str(cache.hooks.settings), remedy
+        )
     if others:
         remedy = (
             f"Apply `filter_jit` once, outside the loop: the function of {source_of(fun)} is defined "
@@ -165,7 +167,7 @@ def _compare_with_closest(
     for variant in variants[:_MOST_VARIANTS]:
         traces = _records.record_of(variant).traces
         avals_was = traces[-1].avals if traces else None
-        comparison = StructureComparison(cache.options.registry, avals_was, avals)
+        comparison = StructureComparison(cache.hooks.registry, avals_was, avals)
         comparison.compare(tree_of(variant.structure, first_array), node)
         comparisons.append(comparison)
     return min(comparisons, key=StructureComparison.distance).causes_in_order()

@@ -16,10 +16,10 @@ from typing import Any
 from .. import _core
 from .._base import _jax_compat
 from .._base._package import public
-from .._base._unwrap import layers
+from .._base._unwrap import unwrap_chain
 from ._numbers import NumberWatch
 from ._program import Captured
-from ._records import Spent
+from ._records import Cost
 from ._words import file_and_line
 
 _KEPT_ALIVE = 1000  # caches
@@ -33,7 +33,7 @@ class FunctionRecord:
         name: module and qualified name.
         label: the name that JAX has for its programs.
         place: file and line of the function.
-        spent: the cost of all its programs, including those no longer in its cache.
+        cost: the cost of all its programs, including those no longer in its cache.
         functions: how many functions the record adds up.
         calls, hits: the counters of the cache at the last `refresh`.
         dispatch: seconds that hits took; None if they were never timed.
@@ -47,7 +47,7 @@ class FunctionRecord:
     name: str
     label: str
     place: tuple[str, int] | None = None
-    spent: Spent = dataclasses.field(default_factory=Spent)
+    cost: Cost = dataclasses.field(default_factory=Cost)
     functions: int = 1
     calls: int = 0
     hits: int = 0
@@ -65,7 +65,7 @@ class FunctionRecord:
     def is_empty(self) -> bool:
         """Whether the function was neither called nor compiled: two threads may both create a
         cache for one function, and one of the two is dropped."""
-        return not self.calls and not self.spent.total and not self.handed_over
+        return not self.calls and not self.cost.total and not self.handed_over
 
     def refresh(self) -> _core.Cache | None:
         """Reads the counters of the cache. Returns the cache, or None if that was collected."""
@@ -73,11 +73,11 @@ class FunctionRecord:
         if cache is not None:
             self.calls, self.hits = cache.calls, cache.hits
             if cache.timed or cache.hit_time:
-                self.dispatch = dispatch_seconds(cache.hit_time, self.spent)
+                self.dispatch = dispatch_seconds(cache.hit_time, self.cost)
         return cache
 
     def add(self, other: "FunctionRecord") -> None:
-        self.spent.add(other.spent)
+        self.cost.add(other.cost)
         self.functions += other.functions
         self.calls += other.calls
         self.hits += other.hits
@@ -87,9 +87,9 @@ class FunctionRecord:
         self.handed_over += other.handed_over
 
 
-def dispatch_seconds(nanoseconds: int, spent: Spent) -> float:
+def dispatch_seconds(nanoseconds: int, cost: Cost) -> float:
     """Returns the time of timed hits, in seconds, without the time that JAX compiled in them."""
-    return max(0.0, nanoseconds * 1e-9 - spent.in_hits)
+    return max(0.0, nanoseconds * 1e-9 - cost.in_hits)
 
 
 class _CacheRef(weakref.ref[_core.Cache]):
@@ -105,7 +105,7 @@ class _Functions:
     Attributes:
         timed: whether their calls are timed.
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
-        lock: held while a `Spent` of a function or variant, or a total, changes.
+        lock: held while a `Cost` of a function or variant, or a total, changes.
     """
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class _Functions:
             totals = [
                 dataclasses.replace(
                     record,
-                    spent=dataclasses.replace(record.spent),
+                    cost=dataclasses.replace(record.cost),
                     handed_over=record.handed_over.copy(),
                 )
                 for record in self._totals.values()
@@ -194,7 +194,7 @@ functions = _Functions()
 
 def _code_of(fun: Any) -> types.CodeType | None:
     """Returns the code of the function at the bottom of wrappers, partials and methods."""
-    *_, fun = layers(fun, "__wrapped__", "__func__", "func")
+    *_, fun = unwrap_chain(fun, "__wrapped__", "__func__", "func")
     code = getattr(fun, "__code__", None) or getattr(
         getattr(type(fun), "__call__", None),  # noqa: B004
         "__code__",

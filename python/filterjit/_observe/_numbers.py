@@ -80,7 +80,7 @@ def _only_number(
 ) -> tuple[str, Any, Any] | None:
     """Returns the path and the two values of the number that is all in which two variants differ;
     None if there is another difference."""
-    comparison = _Comparison(cache.options.registry)
+    comparison = _Comparison(cache.hooks.registry)
     first_array = cache.function.num_leaves
     comparison.compare(tree_of(was.structure, first_array), tree_of(now.structure, first_array))
     return comparison.numbers[0] if len(comparison.causes) == len(comparison.numbers) == 1 else None

@@ -110,7 +110,7 @@ def unplaced(paths: Sequence[list[Any]], record: VariantRecord) -> list[str]:
                 for i, (a, b) in enumerate(zip(was.avals, trace.avals, strict=True))
                 if (a.sharding is None) != (b.sharding is None)
             }
-    placed = run[-1].placements if run and record.spent.recompiles else None
+    placed = run[-1].placements if run and record.cost.recompiles else None
     found |= {i for i, one in enumerate(placed or ()) if one is not None and not one[1]}
     return [format_path(paths[i]) for i in sorted(found)]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from .._base import _jax_compat
-from .._base._unwrap import layers
+from .._base._unwrap import unwrap_chain
 from ._loops import Loop, lines_and_loop
 from ._words import show_bytes
 
@@ -149,7 +149,7 @@ def names_of_captured(fun: Any) -> tuple[str, ...]:
     """Returns the names of the variables of a function (cells and globals) that hold large arrays,
     and ``self`` if the object that a method is bound to holds some."""
     held: list[tuple[str, Any]] = []
-    for inner in layers(fun, "__wrapped__", "__func__"):
+    for inner in unwrap_chain(fun, "__wrapped__", "__func__"):
         if isinstance(inner, types.MethodType):
             held.append(("self", inner.__self__))
     if not isinstance(inner, types.FunctionType):

@@ -25,7 +25,7 @@ from .._base._progress import Job, watcher
 from . import _program, _records
 from ._events import event_log
 from ._functions import FunctionRecord, clear_caches, clear_with_equinox, functions
-from ._records import Spent
+from ._records import Cost
 
 logger = logging.getLogger("filterjit")
 
@@ -37,12 +37,12 @@ _FROM_DISK = "/jax/compilation_cache/cache_hits"
 _MOST_OTHER_NAMES = 10_000
 
 
-class _Work:
+class _OpenTrace:
     """A trace, and what JAX does for its variant until the call is over.
 
     Attributes:
         record: of the function.
-        spent: of the variant.
+        cost: of the variant.
         tracing: whether the user's function is running.
         counted: seconds of the trace that are counted elsewhere.
         traced: the seconds that the trace took; None before its end, and after JAX has told its
@@ -55,19 +55,19 @@ class _Work:
 
     __slots__ = (
         "compiled_at",
+        "cost",
         "counted",
         "job",
         "reason",
         "record",
-        "spent",
         "started_at",
         "traced",
         "tracing",
     )
 
-    def __init__(self, record: FunctionRecord, spent: Spent) -> None:
+    def __init__(self, record: FunctionRecord, cost: Cost) -> None:
         self.record = record
-        self.spent = spent
+        self.cost = cost
         self.tracing = False
         self.counted = 0.0
         self.traced: float | None = None
@@ -88,7 +88,7 @@ class _Thread(threading.local):
     """
 
     def __init__(self) -> None:
-        self.stack: list[_Work] = []
+        self.stack: list[_OpenTrace] = []
         self.from_disk = 0
         self.job: Job | None = None
         self.refuses_to_compile = False
@@ -100,7 +100,7 @@ class _WouldCompileError(Exception):
 
 class _Recorder:
     def __init__(self) -> None:
-        self.other_programs = Spent()  # of programs that are not filterjit's
+        self.other_programs = Cost()  # of programs that are not filterjit's
         self._other_names: set[str] = set()  # the names of such programs
         self._listening = False
         self._thread = _Thread()
@@ -152,28 +152,28 @@ class _Recorder:
         elif event in (_LOWERED, _COMPILED):
             thread = self._thread
             work = thread.stack[-1] if thread.stack else None
-            attributed: Sequence[Spent] = (self.other_programs,)
+            attributed: Sequence[Cost] = (self.other_programs,)
             record = None
             if work is not None:
                 record = work.record
-                attributed = work.record.spent, work.spent
+                attributed = work.record.cost, work.cost
             elif (found := self._find_by_name(fun_name))[0] is not None:
                 record = found[0]
-                attributed = found[0].spent, *(() if found[1] is None else (found[1],))
+                attributed = found[0].cost, *(() if found[1] is None else (found[1],))
             if record is not None:
                 event_log.add("lowering" if event == _LOWERED else "compile", record, duration)
-            spent = Spent(in_hits=duration if work is None and functions.timed else 0.0)
+            cost = Cost(in_hits=duration if work is None and functions.timed else 0.0)
             if event == _LOWERED:
-                spent.lowering = duration
+                cost.lowering = duration
             else:
-                spent.compiles, spent.compiling = 1, duration
-                spent.recompiles = int(work is None)
-                spent.from_disk, thread.from_disk = thread.from_disk, 0
+                cost.compiles, cost.compiling = 1, duration
+                cost.recompiles = int(work is None)
+                cost.from_disk, thread.from_disk = thread.from_disk, 0
                 if work is not None and not work.tracing:
                     work.compiled_at = time.perf_counter()
             with functions.lock:
                 for one in attributed:
-                    one.add(spent)
+                    one.add(cost)
             self._exclude_from_trace(duration)
             job = thread.job if work is None else work.job
             if event == _COMPILED or work is None or work.tracing:
@@ -192,7 +192,7 @@ class _Recorder:
         if work is not None and work.traced is not None and work.record.label == fun_name:
             rest = max(0.0, duration - work.traced)
             work.traced = None
-            self._add(work, Spent(tracing=rest))
+            self._add(work, Cost(tracing=rest))
         elif fun_name and len(self._other_names) < _MOST_OTHER_NAMES:
             self._other_names.add(fun_name)
 
@@ -203,13 +203,13 @@ class _Recorder:
                 work.counted += seconds
                 break
 
-    def _add(self, work: _Work, spent: Spent) -> None:
+    def _add(self, work: _OpenTrace, cost: Cost) -> None:
         with functions.lock:
-            work.record.spent.add(spent)
-            work.spent.add(spent)
+            work.record.cost.add(cost)
+            work.cost.add(cost)
 
-    def _find_by_name(self, fun_name: str) -> tuple[FunctionRecord | None, Spent | None]:
-        """Returns the record of the only function whose programs have this name, and the `Spent`
+    def _find_by_name(self, fun_name: str) -> tuple[FunctionRecord | None, Cost | None]:
+        """Returns the record of the only function whose programs have this name, and the `Cost`
         of its variant if it has only one; None for each of them otherwise."""
         name = fun_name[4:-1] if fun_name.startswith("jit(") else fun_name
         if not name or name in self._other_names:
@@ -219,15 +219,15 @@ class _Recorder:
             return None, None
         cache, record = found[0]
         variants = cache.variants()
-        return record, _records.record_of(variants[0]).spent if len(variants) == 1 else None
+        return record, _records.record_of(variants[0]).cost if len(variants) == 1 else None
 
     # ---- the traces ----
 
-    def work(self, record: FunctionRecord, variant: _core.Variant) -> _Work:
+    def work(self, record: FunctionRecord, variant: _core.Variant) -> _OpenTrace:
         """Attributes what JAX does in this thread to `variant`, until the call under way is
         over."""
         stack = self._thread.stack
-        work = _Work(record, _records.record_of(variant).spent)
+        work = _OpenTrace(record, _records.record_of(variant).cost)
         variant.defer(lambda: self._end(stack, work))
         stack.append(work)
         return work
@@ -250,7 +250,7 @@ class _Recorder:
             work.tracing = False
             self._exclude_from_trace(work.traced)
             event_log.add("trace", record, work.traced, work.reason)
-            self._add(work, Spent(traces=traces, tracing=max(0.0, work.traced - work.counted)))
+            self._add(work, Cost(traces=traces, tracing=max(0.0, work.traced - work.counted)))
             if traces and len(stack) == 1:
                 work.job = watcher.job(record.name_and_place)
                 watcher.begin(work.job)
@@ -260,7 +260,7 @@ class _Recorder:
         if self._thread.stack:
             self._thread.stack[-1].reason = reason
 
-    def _end(self, stack: list[_Work], work: _Work) -> None:
+    def _end(self, stack: list[_OpenTrace], work: _OpenTrace) -> None:
         with contextlib.suppress(ValueError):
             stack.remove(work)
         work.record.refresh()
@@ -277,7 +277,7 @@ class _Recorder:
             except Exception:
                 return  # the call waits too, and raises the error itself
             seconds = time.perf_counter() - stack[-1].compiled_at
-            self._add(stack[-1], Spent(first_run=seconds))
+            self._add(stack[-1], Cost(first_run=seconds))
             event_log.add("first run", stack[-1].record, seconds)
 
     def record_program(

@@ -69,7 +69,7 @@ def placement(x: Any) -> Placed:
     else."""
     if isinstance(x, jax.core.Tracer) or not isinstance(x, jax.Array):
         return None
-    return x.sharding, bool(getattr(x, "committed", getattr(x, "_committed", False)))
+    return x.sharding, _jax_compat.is_committed(x)
 
 
 def config_context() -> dict[str, Any]:
@@ -99,7 +99,7 @@ class TraceRecord:
 
 
 @dataclasses.dataclass
-class Spent:
+class Cost:
     """The cost of a program, of all programs of a variant, or of all programs of a function.
 
     Attributes:
@@ -122,7 +122,7 @@ class Spent:
     first_run: float | None = None
     in_hits: float = 0.0
 
-    def add(self, other: "Spent") -> None:
+    def add(self, other: "Cost") -> None:
         for name, value in vars(other).items():
             if value:
                 setattr(self, name, (getattr(self, name) or 0) + value)
@@ -138,7 +138,7 @@ class VariantRecord:
 
     Attributes:
         traces: its traces, in order.
-        spent: what they and their programs cost.
+        cost: what they and their programs cost.
         program: what the last program that was traced contains.
         placed: the positions of arrays that the first call placed on devices itself.
         cached_size: the bytes of the executables, with the numbers of traces and compiles at
@@ -146,7 +146,7 @@ class VariantRecord:
     """
 
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
-    spent: Spent = dataclasses.field(default_factory=Spent)
+    cost: Cost = dataclasses.field(default_factory=Cost)
     program: Program | None = None
     placed: set[int] = dataclasses.field(default_factory=set)
     cached_size: tuple[Any, int | None] = (None, None)

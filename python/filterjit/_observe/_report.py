@@ -18,7 +18,7 @@ from ._functions import FunctionRecord, dispatch_seconds, functions
 from ._placement import HOST, recorded_placement, unplaced
 from ._program import Program
 from ._recorder import recorder
-from ._records import Spent, TraceRecord
+from ._records import Cost, TraceRecord
 from ._report_output import STAGES, Report, total
 from ._words import show_bytes
 
@@ -95,7 +95,7 @@ def _bytes_of(variant: _core.Variant) -> int | None:
     would compile.
     """
     record = _records.record_of(variant)
-    key = len(record.traces), record.spent.compiles
+    key = len(record.traces), record.cost.compiles
     if record.cached_size[0] != key:
         record.cached_size = key, _sum_of_sizes(_bytes_of_trace(variant, t) for t in record.traces)
     return record.cached_size[1]
@@ -126,8 +126,8 @@ _NOT_ON_DISK = (
 )
 
 
-def _cost_columns(spent: Spent) -> dict[str, Any]:
-    return {name: getattr(spent, name) for name in ("traces", "compiles", "from_disk", *STAGES)}
+def _cost_columns(cost: Cost) -> dict[str, Any]:
+    return {name: getattr(cost, name) for name in ("traces", "compiles", "from_disk", *STAGES)}
 
 
 # A call with fewer arrays, or with larger ones in the mean, gains nothing from `pack`, as
@@ -142,10 +142,10 @@ def _packing(record: _records.VariantRecord, hits: int, dispatch: float | None) 
     if hits < _OFTEN or len(sizes) < _MANY or sum(sizes) > _SMALL * len(sizes):
         return []
     mean = show_bytes(round(sum(sizes) / len(sizes)))
-    took, first = "", record.spent.first_run
+    took, first = "", record.cost.first_run
     if dispatch:
         took = f", and a call takes {1e6 * dispatch / hits:,.0f} us until it returns"
-        if first and record.spent.traces == 1:
+        if first and record.cost.traces == 1:
             share = min(100.0, 100 * dispatch / hits / first)
             took += f", {share:.0f} % of what its first run took to its end"
     return [
@@ -170,7 +170,7 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
     placement = recorded_placement(variant, paths)
     others = unplaced(paths, record)
     if others:
-        times = max(record.spent.traces, record.spent.compiles)
+        times = max(record.cost.traces, record.cost.compiles)
         remarks.append(
             f"was compiled again, {times:,} times in all, since some calls passed arrays "
             f"that were not placed on devices: {_list([f'`{path}`' for path in others])}. {PLACE_ONCE}"
@@ -200,7 +200,7 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     program = record.program or Program(0)
     loop, captured = program.loop, program.captured
     remarks = [] if loop is None else [str(loop)]
-    dispatch = dispatch_seconds(variant.hit_time, record.spent) if timed else None
+    dispatch = dispatch_seconds(variant.hit_time, record.cost) if timed else None
     remarks += _packing(record, variant.hits, dispatch)
     placement = _placement_row(variant, remarks)
     direct, passed_on = _direct_calls.direct_calls(variant)
@@ -213,7 +213,7 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
         "direct": direct,
         "passed_on": passed_on,
         "dispatch": dispatch,
-        **_cost_columns(record.spent),
+        **_cost_columns(record.cost),
         "bytes": _bytes_of(variant),
         **placement,
         "equations": program.equations or None,
@@ -255,7 +255,7 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "direct": direct,
         "passed_on": dict(passed_on),
         "dispatch": whole.dispatch,
-        **_cost_columns(whole.spent),
+        **_cost_columns(whole.cost),
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),
         "bytes_a_device": max((v["bytes_a_device"] or 0 for v in variants), default=0) or None,
         "unplaced": list(dict.fromkeys(path for v in variants for path in v["unplaced"])),

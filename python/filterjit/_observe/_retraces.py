@@ -1,6 +1,5 @@
 """What happens when a function is traced again: `on_retrace`, `max_traces`, `log_retraces`."""
 
-import dataclasses
 import logging
 import os
 import sys
@@ -65,73 +64,63 @@ def check_on_retrace(function: str, on_retrace: Any, max_traces: Any) -> None:
     positive_int(f"{function}(..., max_traces=...)", max_traces, or_none=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class RetraceOptions:
-    """The options `on_retrace` and `max_traces` of one function."""
+def before_trace(
+    on_retrace: OnRetrace,
+    max_traces: int | None,
+    cache: _core.Cache,
+    fun: Any,
+    variant: _core.Variant,
+    trace: TraceRecord,
+) -> None:
+    """Logs, warns or raises if this trace is a retrace. It is called before the user's function
+    runs, with the record of the trace that begins.
 
-    on_retrace: OnRetrace = None
-    max_traces: int | None = None
-
-    @property
-    def is_active(self) -> bool:
-        return (
-            _log_all or event_log.on or self.on_retrace is not None or self.max_traces is not None
-        )
-
-    def before_trace(
-        self, cache: _core.Cache, fun: Any, variant: _core.Variant, trace: TraceRecord
-    ) -> None:
-        """Logs, warns or raises if this trace is a retrace. It is called before the user's
-        function runs, with the record of the trace that begins.
-
-        Raises:
-            RetraceError: if `on_retrace` or `max_traces` forbids the trace.
-        """
-        if jax.config.jax_disable_jit:
-            return
-        earlier = [t for t in _records.record_of(variant).traces if t is not trace]
-        if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
-            warnings.warn(text, RetraceWarning, stacklevel=_stack_level())
-        if not self.is_active:
-            return
-        explanation = explain_trace(
-            cache,
-            fun,
-            variant,
-            variant.structure,
-            trace.avals,
-            None,
-            trace.context,
-            earlier,
-        )
-        variants = {id(v): v for v in (*cache.variants(), variant)}
-        num_traces = sum(len(_records.record_of(v).traces) for v in variants.values())
-        if self.max_traces is not None and num_traces > self.max_traces:
-            raise RetraceError(
-                f"traced more than max_traces={self.max_traces} times\n{explanation}"
-            )
-        kind = explanation.causes[0].kind if explanation.causes else "first"
-        if event_log.on and kind not in ("first", "options"):
-            recorder.set_reason(str(explanation))
-        if _log_all and kind not in ("first", "options"):
-            logger.warning("%s", explanation)
-        if kind in _FIRST_TRACE:
-            return
-        if self.on_retrace == "log" and not _log_all:
-            logger.warning("%s", explanation)
-        if self.on_retrace == "warn":
-            warnings.warn(str(explanation), RetraceWarning, stacklevel=_stack_level())
-        elif self.on_retrace == "raise":
-            raise RetraceError(str(explanation))
-        elif callable(self.on_retrace):
-            self.on_retrace(explanation)
+    Raises:
+        RetraceError: if `on_retrace` or `max_traces` forbids the trace.
+    """
+    if jax.config.jax_disable_jit:
+        return
+    earlier = [t for t in _records.record_of(variant).traces if t is not trace]
+    if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
+        warnings.warn(text, RetraceWarning, stacklevel=_stack_level())
+    if not (_log_all or event_log.on or on_retrace is not None or max_traces is not None):
+        return
+    explanation = explain_trace(
+        cache,
+        fun,
+        variant,
+        variant.structure,
+        trace.avals,
+        None,
+        trace.context,
+        earlier,
+    )
+    variants = {id(v): v for v in (*cache.variants(), variant)}
+    num_traces = sum(len(_records.record_of(v).traces) for v in variants.values())
+    if max_traces is not None and num_traces > max_traces:
+        raise RetraceError(f"traced more than max_traces={max_traces} times\n{explanation}")
+    kind = explanation.causes[0].kind if explanation.causes else "first"
+    if event_log.on and kind not in ("first", "options"):
+        recorder.set_reason(str(explanation))
+    if _log_all and kind not in ("first", "options"):
+        logger.warning("%s", explanation)
+    if kind in _FIRST_TRACE:
+        return
+    if on_retrace == "log" and not _log_all:
+        logger.warning("%s", explanation)
+    if on_retrace == "warn":
+        warnings.warn(str(explanation), RetraceWarning, stacklevel=_stack_level())
+    elif on_retrace == "raise":
+        raise RetraceError(str(explanation))
+    elif callable(on_retrace):
+        on_retrace(explanation)
 
 
 _FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
 
 
 def _stack_level() -> int:
-    """Returns the `stacklevel` with which `RetraceOptions.before_trace` warns at the line that
+    """Returns the `stacklevel` with which `before_trace` warns at the line that
     called the jitted function: the innermost frame that is neither filterjit's nor JAX's."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):

@@ -117,7 +117,6 @@ _BY_IDENTITY: tuple[type, ...] = (
     property,
     np.ufunc,
     type(np.sum),
-    _core.FilterJit,
 )
 
 # Types that hold nothing that the walk could look at. They are compared as static values.
@@ -137,7 +136,6 @@ _BY_VALUE: frozenset[type] = frozenset(
 _RULES: dict[type, str] = {
     types.FunctionType: "function_number",
     types.MethodType: "method",
-    _core.BoundFilterJit: "method",
     types.BuiltinFunctionType: "built_in",
     types.MethodWrapperType: "built_in",
     types.CellType: "cell",
@@ -158,6 +156,8 @@ _RULES_OF_SUBCLASSES: dict[type, str] = {
     memoryview: "unknown",
     np.dtype: "value",
     functools.partial: "partial",
+    _core.FilterJit: "identity",
+    _core.BoundMethod: "method",
 }
 
 

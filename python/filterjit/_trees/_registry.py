@@ -345,16 +345,6 @@ registry: _core.Registry = _core.Registry(
 )
 
 jtu.register_pytree_node(_core.Output, _core.output_flatten, _core.output_unflatten)
-jtu.register_pytree_node(_core.FilterJit, lambda f: f._parts()[::-1], _core.rebuild)
-jtu.register_pytree_with_keys(
-    _core.BoundFilterJit,
-    lambda f: (
-        ((jtu.GetAttrKey("__func__"), f.__func__), (jtu.GetAttrKey("__self__"), f.__self__)),
-        None,
-    ),
-    lambda _, children: _core.BoundFilterJit(*children),
-    lambda f: ((f.__func__, f.__self__), None),
-)
 jtu.register_pytree_node(
     _core.PartialFilterJit,
     lambda f: ((f.func, f.args, f.keywords), None),

@@ -95,7 +95,7 @@ def test_a_call_passes_the_arguments_on(source: str, call: Any) -> None:
         return
     assert f(*args, **kwargs) == direct
     assert f(*args, **kwargs) == direct
-    assert f._options.count("compile") == 1
+    assert f._hooks.count("compile") == 1
 
 
 def test_attributes() -> None:
@@ -137,7 +137,7 @@ def test_many_parameters(count: int) -> None:
     assert testing.bind(signature, *range(count + 1)) is None
     f = make_jit(fun)
     assert f(*range(count)) == f(**dict(zip(names, range(count), strict=True)))
-    assert f._options.count("compile") == 1
+    assert f._hooks.count("compile") == 1
 
 
 def test_names_that_are_not_interned() -> None:

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from core_support import Array, Options, called, core, make_jit, make_registry, variants
+from core_support import Array, Hooks, called, core, make_jit, make_registry, variants
 
 
 def test_the_least_recently_used_is_evicted() -> None:
-    options = Options(make_registry(), maxsize=3)
+    options = Hooks(make_registry(), maxsize=3)
     f = make_jit(lambda n: n, options)
 
     def statics() -> list[int]:
@@ -27,14 +27,14 @@ def test_the_least_recently_used_is_evicted() -> None:
 
 
 def test_maxsize_one() -> None:
-    options = Options(make_registry(), maxsize=1)
+    options = Hooks(make_registry(), maxsize=1)
     f = make_jit(lambda n, x: n, options)
     for n in (0, 0, 1, 1, 0):
         assert f(n, Array()) == n
     assert options.count("compile") == 3 and len(variants(f)) == 1
 
 
-class Eager(Options):
+class Eager(Hooks):
     """As under ``jax.disable_jit``, the callable runs the function, and there is no trace."""
 
     def compile(self, f: Any, variant: Any) -> Any:
@@ -107,9 +107,7 @@ def test_maxsize_must_be_positive() -> None:
     cache, _ = f._parts()
     for maxsize in (0, -1):
         with pytest.raises(ValueError, match="maxsize"):
-            core.Cache(
-                f._options.registry, cache.function, cache.signature, f._options, maxsize, {}
-            )
+            core.Cache(f._hooks.registry, cache.function, cache.signature, f._hooks, maxsize, {})
 
 
 def test_clear() -> None:
@@ -119,14 +117,14 @@ def test_clear() -> None:
     assert variants(f) == []
     assert f(2) == 2, "the last variant is not predicted"
     assert f(1) == 1
-    assert f._options.count("compile") == 4
+    assert f._hooks.count("compile") == 4
 
 
 def test_wrappers_share_it() -> None:
     def fun(x: Any) -> Any:
         return x
 
-    options = Options(make_registry())
+    options = Hooks(make_registry())
     f, g = make_jit(fun, options), make_jit(fun, options)
     f(Array()), g(Array())
     assert options.count("compile") == 1
@@ -210,7 +208,7 @@ class TestInsertTraced:
         assert f._parts()[0].variants() == [variant]
 
     def test_the_oldest_is_evicted(self) -> None:
-        f = make_jit(lambda n: n, Options(make_registry(), maxsize=2))
+        f = make_jit(lambda n: n, Hooks(make_registry(), maxsize=2))
         f(1), f(2)
         cache, oldest = f._parts()[0], f._lookup(1)[0]
         variant, _ = f._lookup(3)

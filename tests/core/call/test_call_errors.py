@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from core_support import Array, Hostile, Options, Unhashable, make_jit, make_registry, variants
+from core_support import Array, Hooks, Hostile, Unhashable, make_jit, make_registry, variants
 from outcome_support import fail
 
 
@@ -22,7 +22,7 @@ from outcome_support import fail
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_an_error_leaves_it_usable(hook: str, error: type[BaseException]) -> None:
     f = make_jit(lambda x, n=0: 1 / n if n else x)
-    options = f._options
+    options = f._hooks
     options.may_raise = True
     x = Array()
 
@@ -56,7 +56,7 @@ def test_the_function_fails() -> None:
         with pytest.raises(ZeroDivisionError):
             f(Array(), 0)
     assert variants(f) == [], "a variant that was never traced is not kept"
-    assert f._options.count("translate_error") == 3
+    assert f._hooks.count("translate_error") == 3
     assert f(Array(), 1) == 1
     with pytest.raises(ZeroDivisionError):
         f(Array(), 0)
@@ -74,11 +74,11 @@ def test_a_failing_retrace_keeps_the_variant() -> None:
     with pytest.raises(ZeroDivisionError):
         f(Array("a"))
     f(Array(2))
-    assert f._options.count("compile") == 1
+    assert f._hooks.count("compile") == 1
 
 
 def test_a_call_that_fails_evicts_no_variant(registry: Any) -> None:
-    f = make_jit(lambda x, n: 1 // n, Options(registry, maxsize=3))
+    f = make_jit(lambda x, n: 1 // n, Hooks(registry, maxsize=3))
     for n in (1, 2, 3):
         f(Array(), n)
     before = set(variants(f))
@@ -96,7 +96,7 @@ def test_a_call_that_fails_evicts_no_variant(registry: Any) -> None:
 def test_arguments_of_translate_error() -> None:
     seen: list[Any] = []
     f = make_jit(lambda x, n: 1 // n)
-    f._options.on["translate_error"] = lambda *args: seen.append(args)
+    f._hooks.on["translate_error"] = lambda *args: seen.append(args)
     x = Array()
     with pytest.raises(ZeroDivisionError):
         f(x, 0)
@@ -110,7 +110,7 @@ def test_arguments_of_translate_error() -> None:
 
 
 def test_translate_error_replaces_the_exception() -> None:
-    class Translating(Options):
+    class Translating(Hooks):
         answer: Any = None
 
         def translate_error(self, f: Any, exception: Any, variant: Any, arrays: Any) -> Any:
@@ -128,7 +128,7 @@ def test_translate_error_replaces_the_exception() -> None:
             f()
 
 
-def test_an_interrupt_in_translate_error(options: Options) -> None:
+def test_an_interrupt_in_translate_error(options: Hooks) -> None:
     def interrupt(*args: Any) -> None:
         raise KeyboardInterrupt
 
@@ -145,7 +145,7 @@ def test_interrupts_are_not_translated() -> None:
     f = make_jit(interrupt)
     with pytest.raises(KeyboardInterrupt):
         f()
-    assert f._options.count("translate_error") == 0
+    assert f._hooks.count("translate_error") == 0
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -164,7 +164,7 @@ def test_interrupts_in_a_match(error: type[BaseException], where: str) -> None:
     with pytest.raises(error):
         f(Array(), Hostile(**{where: interrupt}))
     f(Array(), Hostile())
-    assert f._options.count("compile") == 1
+    assert f._hooks.count("compile") == 1
 
 
 def test_errors_of_statics_in_a_match() -> None:
@@ -178,11 +178,11 @@ def test_errors_of_statics_in_a_match() -> None:
                 f(Array(), s=bad)
             assert info.value.__filterjit_error_context__[:2] == (operation, ["s"])  # type: ignore[attr-defined]
     f(Array(), Hostile())
-    assert f._options.count("compile") == 1
+    assert f._hooks.count("compile") == 1
 
 
 def test_raise_binding_error_that_raises_nothing() -> None:
     f = make_jit(lambda x: x)
-    f._options.raise_binding_error = lambda *args: None
+    f._hooks.raise_binding_error = lambda *args: None
     with pytest.raises(TypeError, match="do not fit"):
         f()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core_support import Array, Linear, Options, Value, make_jit, make_registry, variants
+from core_support import Array, Hooks, Linear, Value, make_jit, make_registry, variants
 
 
 def test_a_hit_calls_no_hook() -> None:
@@ -10,7 +10,7 @@ def test_a_hit_calls_no_hook() -> None:
     x = Array()
     for _ in range(5):
         assert f(x, 3) == (x, 3)
-    assert f._options.calls == ["prepare", "compile", "inspect_new_trace"]
+    assert f._hooks.calls == ["prepare", "compile", "inspect_new_trace"]
     assert len(variants(f)) == 1
 
 
@@ -18,25 +18,25 @@ def test_statics_make_variants() -> None:
     f = make_jit(lambda x, n: type(n).__name__)
     names = [f(Array(), n) for n in (1, True, 1.0, 1, True, 1.0)]
     assert names == ["int", "bool", "float"] * 2
-    assert f._options.count("compile") == 3 == len(variants(f))
+    assert f._hooks.count("compile") == 3 == len(variants(f))
 
 
 def test_by_keyword_or_position() -> None:
     f = make_jit(lambda x, y=2, *, z=3: (x, y, z))
     x = Array()
     assert f(x, 1) == f(x, y=1) == f(y=1, x=x) == f(x=x, y=1) == (x, 1, 3)
-    assert f._options.count("compile") == 1
+    assert f._hooks.count("compile") == 1
     assert f(x) == (x, 2, 3)
     # Defaults are not filled in.
     assert f(x, 2, z=3) == (x, 2, 3)
-    assert f._options.count("compile") == 3
+    assert f._hooks.count("compile") == 3
 
 
 def test_alternating_variants_are_found_again() -> None:
     f = make_jit(lambda n, x: n)
     for _ in range(3):
         assert [f(n, Array()) for n in range(50)] == list(range(50))
-    assert f._options.count("compile") == 50
+    assert f._hooks.count("compile") == 50
 
 
 def test_another_trace_of_one_variant() -> None:
@@ -45,7 +45,7 @@ def test_another_trace_of_one_variant() -> None:
     for value in (1, 2.0, 1, "a", 2.0):
         x = Array(value)
         assert f(x) == (x, type(value))
-    assert f._options.count("compile") == 1
+    assert f._hooks.count("compile") == 1
     (variant,) = variants(f)
     assert variant.num_traces == 3
 
@@ -58,7 +58,7 @@ def test_the_result_needs_no_arrays() -> None:
 def test_without_any_arrays() -> None:
     f = make_jit(lambda: None)
     assert f() is None and f() is None
-    assert f._options.count("compile") == 1
+    assert f._hooks.count("compile") == 1
 
 
 def test_a_changed_argument_is_seen() -> None:
@@ -70,7 +70,7 @@ def test_a_changed_argument_is_seen() -> None:
     m.weight = Array()
     m.bias.append(Array())
     assert f(m) == (m.weight, 2, m.bias)
-    assert f._options.count("compile") == 3
+    assert f._hooks.count("compile") == 3
 
 
 def test_a_mutated_static() -> None:
@@ -81,7 +81,7 @@ def test_a_mutated_static() -> None:
     assert f(Array(), value) == 2
     value.value = 1
     assert f(Array(), value) == 1
-    assert f._options.count("compile") == 2
+    assert f._hooks.count("compile") == 2
 
 
 def test_many_arrays() -> None:
@@ -96,7 +96,7 @@ def test_functions_that_hold_arrays() -> None:
         def __call__(self, x: Any) -> Any:
             return self.weight, x, self.size
 
-    options = Options(make_registry())
+    options = Hooks(make_registry())
     one, two = (Model(weight=Array(), size=1) for _ in range(2))
     f, g = make_jit(one, options), make_jit(two, options)
     x = Array()

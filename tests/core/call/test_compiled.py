@@ -1,4 +1,4 @@
-"""Calling what was compiled elsewhere: Cache.insert_compiled and Compiled."""
+"""Calling what was compiled elsewhere: Cache.insert_compiled, and a CallProxy of that."""
 
 import gc
 import weakref
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from core_support import (
     Array,
+    Hooks,
     Hostile,
     Linear,
-    Options,
     called,
     core,
     core_signature,
@@ -20,8 +20,8 @@ from node_support import Ambiguous
 from thread_support import in_threads
 
 
-class CompiledOptions(Options):
-    """Options that make no variants."""
+class CompiledOptions(Hooks):
+    """Hooks that make no variants."""
 
     def compile(self, f: Any, variant: Any) -> Any:
         raise LookupError(variant.structure)
@@ -31,7 +31,7 @@ def precompiled(fun: Any, *args: Any, may_raise: bool = False, maxsize: int = 1)
     """A FilterJit with only the variant that was compiled for `args`, and the variant."""
     f, variant = called(fun, *args)
     cache, arrays = f._parts()
-    options = CompiledOptions(cache.options.registry)
+    options = CompiledOptions(cache.hooks.registry)
     own = core.Cache(
         options.registry,
         cache.function,
@@ -41,7 +41,7 @@ def precompiled(fun: Any, *args: Any, may_raise: bool = False, maxsize: int = 1)
         {"__name__": "precompiled"},
     )
     inserted = own.insert_compiled(variant.structure, variant.call, variant.outputs, may_raise)
-    g = core.rebuild(own, arrays)
+    g = core.FilterJit._rebuild(own, arrays)
     g.keep = f  # the callable holds it weakly
     return g, inserted
 
@@ -51,7 +51,7 @@ class TestInsertCompiled:
         f, variant = precompiled(lambda x, n: {"x": x, "n": n}, Array(1), 3)
         x = Array(2)
         assert f(x, 3) == {"x": x, "n": 3} == f(n=3, x=x)
-        assert f._options.calls == []
+        assert f._hooks.calls == []
         assert (variant.hits, variant.num_traces) == (2, 1)
         assert f._parts()[0].variants() == [variant]
 
@@ -82,14 +82,14 @@ class TestInsertCompiled:
         for may_raise in (False, True):
             f, _ = precompiled(lambda x: x, Array(1), may_raise=may_raise)
             f(Array(2))
-            assert f._options.calls == ["before_raising_call", "wait"] * may_raise
+            assert f._hooks.calls == ["before_raising_call", "wait"] * may_raise
 
     def test_the_oldest_is_evicted(self) -> None:
         f, first = precompiled(lambda x, n: x, Array(1), 3)
         cache = f._parts()[0]
         _, other = called(lambda x, n: x, Array(1), 4)
-        registry = cache.options.registry
-        structure = make_jit(lambda x, n: x, Options(registry))._lookup(Array(1), 4)[0].structure
+        registry = cache.hooks.registry
+        structure = make_jit(lambda x, n: x, Hooks(registry))._lookup(Array(1), 4)[0].structure
         second = cache.insert_compiled(structure, first.call, first.outputs, False)
         assert cache.variants() == [second] and other is not second
         assert f._lookup(Array(1), 4)[0] is second
@@ -97,30 +97,28 @@ class TestInsertCompiled:
     def test_an_output_of_a_trace_without_a_structure(self) -> None:
         f, variant = called(lambda x: x, Array(1))
         cache, arrays = f._parts()
-        own = core.Cache(
-            cache.options.registry, cache.function, cache.signature, cache.options, 1, {}
-        )
+        own = core.Cache(cache.hooks.registry, cache.function, cache.signature, cache.hooks, 1, {})
         own.insert_compiled(variant.structure, variant.call, (), False)
         with pytest.raises(RuntimeError, match="does not belong"):
-            core.rebuild(own, arrays)(Array(2))
+            core.FilterJit._rebuild(own, arrays)(Array(2))
 
     def test_a_call_that_returns_no_output(self) -> None:
         f, variant = called(lambda x: x, Array(1))
         cache, arrays = f._parts()
         for call in (lambda x: x, None, 3):
             own = core.Cache(
-                cache.options.registry, cache.function, cache.signature, cache.options, 1, {}
+                cache.hooks.registry, cache.function, cache.signature, cache.hooks, 1, {}
             )
             own.insert_compiled(variant.structure, call, variant.outputs, False)
             with pytest.raises(TypeError, match=r"not Output|not callable"):
-                core.rebuild(own, arrays)(Array(2))
+                core.FilterJit._rebuild(own, arrays)(Array(2))
 
     def test_bad_arguments(self) -> None:
         f, variant = called(lambda x: x, Array(1))
         cache = f._parts()[0]
         structure, outputs = variant.structure, variant.outputs
-        tree = core.flatten(cache.options.registry, (Array(),))[1]
-        every = core.tree_flatten(cache.options.registry, (1, 2), True, None)[1]
+        tree = core.flatten(cache.hooks.registry, (Array(),))[1]
+        every = core.tree_flatten(cache.hooks.registry, (1, 2), True, None)[1]
         other = called(lambda x: x, Array(1))[1].structure
         before = cache.variants()
         for args, kind in [
@@ -163,20 +161,17 @@ class TestInsertCompiled:
 
 
 class Details:
-    """Attributes of a Compiled that are in Python."""
+    """The attributes of a proxy."""
 
-    __doc__ = "not the details'"
+    __doc__ = "Not the proxy's."
     name = "details"
-
-    def __repr__(self) -> str:
-        return "<details>"
 
 
 def compiled(fun: Any, *args: Any) -> Any:
-    return core.Compiled(precompiled(fun, *args)[0], Details())
+    return core.CallProxy(precompiled(fun, *args)[0], (), Details())
 
 
-class TestCompiled:
+class TestProxy:
     def test_calls(self) -> None:
         c = compiled(lambda x, n, **kw: (x, n, kw), Array(1), 3)
         x = Array(2)
@@ -192,22 +187,21 @@ class TestCompiled:
 
     @pytest.mark.parametrize(
         ("args", "kwargs"),
-        [((), {}), ((1,), {}), ((None, None), {}), ((lambda: 0, None), {}), ((), {"details": 1})],
+        [((), {}), ((1,), {}), ((None, None, None), {}), ((len, []), {}), ((), {"args": ()})],
     )
     def test_bad_arguments(self, args: Any, kwargs: Any) -> None:
         with pytest.raises(TypeError):
-            core.Compiled(*args, **kwargs)
+            core.CallProxy(*args, **kwargs)
 
     def test_attributes(self) -> None:
         c = compiled(lambda x: x, Array(1))
-        details = c.details
-        assert c.name == "details" and repr(c) == "<details>" and dir(c) == sorted(dir(details))
-        assert "ahead of time" in type(c).__doc__
+        details = c._attributes
+        assert c.name == "details" and c.__doc__ == type(c).__doc__ != details.__doc__
         details.later = 3
         assert c.later == 3
         with pytest.raises(AttributeError, match="no_such"):
             _ = c.no_such
-        for name in ("details", "name", "other"):
+        for name in ("_attributes", "name", "other"):
             with pytest.raises((AttributeError, TypeError)):
                 setattr(c, name, 1)
             with pytest.raises((AttributeError, TypeError)):
@@ -215,30 +209,21 @@ class TestCompiled:
         with pytest.raises(TypeError):
             type(c).name = 3
         with pytest.raises(TypeError):
-            type("Sub", (core.Compiled,), {})
-        with pytest.raises(TypeError):
             getattr(c, 3)  # type: ignore[call-overload]
 
-    def test_details_that_raise(self) -> None:
+    def test_attributes_that_raise(self) -> None:
         class Raising:
             @property
             def broken(self) -> Any:
                 raise ZeroDivisionError
 
-            def __repr__(self) -> str:
-                raise ZeroDivisionError
-
-            def __dir__(self) -> Any:
-                raise ZeroDivisionError
-
-        c = core.Compiled(precompiled(lambda x: x, Array(1))[0], Raising())
-        for ask in (lambda: c.broken, lambda: repr(c), lambda: dir(c)):
-            with pytest.raises(ZeroDivisionError):
-                ask()
+        c = core.CallProxy(precompiled(lambda x: x, Array(1))[0], (), Raising())
+        with pytest.raises(ZeroDivisionError):
+            _ = c.broken
 
     def test_keywords_and_vectorcall(self) -> None:
         f, _ = precompiled(lambda x: x, Array(1))
-        c = core.Compiled(function=f, details=None)
+        c = core.CallProxy(function=f, args=(), attributes=None)
         x = Array(2)
         assert list(map(c, [x, x])) == [x, x] and c.__call__(x) is x
         assert type(c).__call__(c, x) is x
@@ -246,7 +231,7 @@ class TestCompiled:
     def test_a_cycle_is_freed(self) -> None:
         f, _ = precompiled(lambda x: x, Array(1))
         details = Details()
-        c = core.Compiled(f, details)
+        c = core.CallProxy(f, (), details)
         details.compiled = c  # type: ignore[attr-defined]
         ref, inner = weakref.ref(c), weakref.ref(details)
         del c, details
@@ -256,9 +241,9 @@ class TestCompiled:
 
     def test_it_is_freed_at_once_without_a_cycle(self) -> None:
         c = compiled(lambda x: x, Array(1))
-        details, ref = weakref.ref(c.details), weakref.ref(c)
+        details, ref = weakref.ref(c._attributes), weakref.ref(c)
         c(Array(2))
-        assert gc.is_tracked(c) and c.details in gc.get_referents(c)
+        assert gc.is_tracked(c) and c._attributes in gc.get_referents(c)
         del c
         assert ref() is None is details()
 
@@ -295,17 +280,17 @@ class TestCompiled:
         def work(number: int) -> None:
             for _ in range(500):
                 x = Array(2)
-                assert c(x, 3) == (x, 3) and repr(c) == "<details>"
+                assert c(x, 3) == (x, 3) and c.name == "details"
 
         in_threads(work)
 
     def test_many_die_in_cycles(self) -> None:
         for _ in range(200):
             c = compiled(lambda x: x, Array(1))
-            c.details.me = c
+            c._attributes.me = c
         del c
         gc.collect()
-        assert not [x for x in gc.get_objects() if type(x) is core.Compiled]
+        assert not [x for x in gc.get_objects() if type(x) is core.CallProxy]
 
 
 def test_a_cache_of_another_registry() -> None:

@@ -48,7 +48,7 @@ def make_class(*bases: type, **attributes: Any) -> Any:
 
 def test_jitted_methods_are_found_without_the_original() -> None:
     x = make_class()()
-    assert isinstance(x.method, core.BoundFilterJit)
+    assert isinstance(x.method, core.BoundMethod)
     assert x.method.__func__ is type(x).__dict__["method"] and x.method.__self__ is x
     assert asked == []
 
@@ -180,14 +180,6 @@ def test_bad_arguments_are_passed_to_the_original(args: tuple[Any, ...]) -> None
 def test_made_of_a_class_and_a_function(args: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
         core.Getattribute(*args)
-
-
-def test_set_name_calls_method_of() -> None:
-    f = make_jit(lambda self: 1)
-    f.__set_name__(Base, "method")
-    assert f._options.calls == ["became_method"]
-    with pytest.raises(TypeError):
-        f.__set_name__(Base)
 
 
 def test_getattr_of_the_class_is_called_last() -> None:

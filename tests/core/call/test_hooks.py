@@ -9,23 +9,23 @@ from core_support import Array, Linear, called, make_jit, variants
 
 def test_programs_that_can_raise() -> None:
     f = make_jit(lambda x: x)
-    f._options.may_raise = True
+    f._hooks.may_raise = True
     f(Array())
-    assert f._options.calls == ["prepare", "compile", "inspect_new_trace", "wait"]
+    assert f._hooks.calls == ["prepare", "compile", "inspect_new_trace", "wait"]
     f(Array())
-    assert f._options.calls[4:] == ["before_raising_call", "wait"]
+    assert f._hooks.calls[4:] == ["before_raising_call", "wait"]
 
 
 def test_inspect_new_trace_that_does_not_know_yet() -> None:
     f = make_jit(lambda x: x)
-    f._options.may_raise = None
+    f._hooks.may_raise = None
     f(Array())
     f(Array())
-    f._options.may_raise = False
+    f._hooks.may_raise = False
     f(Array())
     f(Array())
     again = ["before_raising_call", "inspect_new_trace"]
-    assert f._options.calls[2:] == ["inspect_new_trace", *again, *again]
+    assert f._hooks.calls[2:] == ["inspect_new_trace", *again, *again]
 
 
 def test_deferred() -> None:
@@ -36,9 +36,9 @@ def test_deferred() -> None:
         variant.defer(lambda: ran.append("first"))
         variant.defer(lambda: ran.append("last"))
 
-    f._options.may_raise = True
+    f._hooks.may_raise = True
     f(Array(1))
-    f._options.on["before_raising_call"] = before_raising_call
+    f._hooks.on["before_raising_call"] = before_raising_call
     f(Array(1))
     assert ran == ["last", "first"]
     with pytest.raises(ZeroDivisionError):
@@ -50,9 +50,9 @@ def test_deferred_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda u: unraisable.append(u.exc_type))
     f = make_jit(lambda x: x)
-    f._options.may_raise = True
+    f._hooks.may_raise = True
     f(Array())
-    f._options.on["before_raising_call"] = lambda variant: variant.defer(lambda: 1 / 0)
+    f._hooks.on["before_raising_call"] = lambda variant: variant.defer(lambda: 1 / 0)
     x = Array()
     assert f(x) is x
     assert unraisable == [ZeroDivisionError]
@@ -61,7 +61,7 @@ def test_deferred_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("answer", [None, (), (1, 2), ("cache", ()), [1, 2]], ids=repr)
 def test_bad_answers_of_prepare(answer: Any) -> None:
     f = make_jit(lambda x: x)
-    f._options.prepare = lambda f: answer
+    f._hooks.prepare = lambda f: answer
     for call in (lambda: f(1), f._parts, lambda: hash(f), lambda: f._lookup(1)):
         with pytest.raises(TypeError, match=r"prepare\(\) must return"):
             call()
@@ -76,7 +76,7 @@ def test_prepare_that_returns_another_number_of_arrays(arrays: Any) -> None:
     f = make_jit(Held(weight=Array()))
     cache, _ = f._parts()
     g = make_jit(lambda x: x)
-    g._options.prepare = lambda g: (cache, arrays)
+    g._hooks.prepare = lambda g: (cache, arrays)
     for call in (lambda: g(1), g._parts, lambda: hash(g), lambda: g == f, lambda: f == g):
         with pytest.raises(ValueError, match=f"{len(arrays)} arrays, .* has 1"):
             call()
@@ -84,7 +84,7 @@ def test_prepare_that_returns_another_number_of_arrays(arrays: Any) -> None:
 
 def test_prepare_that_calls_the_function_forever() -> None:
     f = make_jit(lambda x: x)
-    f._options.on["prepare"] = lambda f: f(1)
+    f._hooks.on["prepare"] = lambda f: f(1)
     with pytest.raises(RecursionError):
         f(1)
 
@@ -92,7 +92,7 @@ def test_prepare_that_calls_the_function_forever() -> None:
 @pytest.mark.parametrize("answer", [None, 3, (1, 2)])
 def test_bad_answers_of_a_callable(answer: Any) -> None:
     f = make_jit(lambda x: x)
-    f._options.compile = lambda f, variant: lambda *arrays: answer
+    f._hooks.compile = lambda f, variant: lambda *arrays: answer
     with pytest.raises(TypeError, match="not Output"):
         f(Array())
     assert variants(f) == []
@@ -100,7 +100,7 @@ def test_bad_answers_of_a_callable(answer: Any) -> None:
 
 def test_compile_must_return_a_callable() -> None:
     f = make_jit(lambda x: x)
-    f._options.compile = lambda f, variant: 3
+    f._hooks.compile = lambda f, variant: 3
     with pytest.raises(TypeError, match="not callable"):
         f(Array())
 
@@ -141,9 +141,9 @@ def test_call_again() -> None:
     variant.call = fail
     with pytest.raises(KeyError, match="mine"):
         f(x)
-    assert f._options.count("call_again") == 1 and not seen
-    f._options.on["call_again"] = call_again
-    f._options.again = True
+    assert f._hooks.count("call_again") == 1 and not seen
+    f._hooks.on["call_again"] = call_again
+    f._hooks.again = True
     assert f(x) is x and seen == [(KeyError, (x,))] and f(x) is x
 
 
@@ -158,10 +158,10 @@ def test_call_again_that_fails() -> None:
         raise errors[1]
 
     variant.call = fail
-    f._options.again = True
+    f._hooks.again = True
     with pytest.raises(KeyError):  # the second time
         f(Array())
-    f._options.on["call_again"] = call_again
+    f._hooks.on["call_again"] = call_again
     with pytest.raises(ValueError):
         f(Array())
     errors[0] = KeyboardInterrupt
@@ -173,4 +173,4 @@ def test_callables_that_are_not_set_are_not_called_again() -> None:
     f = make_jit(lambda x: 1 // x.value)
     with pytest.raises(ZeroDivisionError):
         f(Array(0))
-    assert "call_again" not in f._options.calls
+    assert "call_again" not in f._hooks.calls

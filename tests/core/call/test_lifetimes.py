@@ -11,9 +11,9 @@ import pytest
 from core_support import (
     Array,
     Box,
+    Hooks,
     Linear,
     Module,
-    Options,
     Point,
     Record,
     core,
@@ -92,7 +92,7 @@ def test_statics_die_with_the_variant() -> None:
 
 
 def test_evicted_variants_die() -> None:
-    options = Options(make_registry(), maxsize=2)
+    options = Hooks(make_registry(), maxsize=2)
     f = make_jit(lambda s: None, options)
     refs = []
     for _ in range(10):
@@ -157,11 +157,11 @@ def test_cycles_through_the_result() -> None:
 def test_cycles_through_attributes_options_and_caches() -> None:
     f = make_jit(lambda x: x)
     f.me = f
-    f._options.f = f
+    f._hooks.f = f
     f(Array())
     cache, arrays = f._parts()
-    f._options.cache = cache
-    refs = [weakref.ref(f), weakref.ref(cache), weakref.ref(f._options)]
+    f._hooks.cache = cache
+    refs = [weakref.ref(f), weakref.ref(cache), weakref.ref(f._hooks)]
     del f, cache, arrays
     assert all(map(dies, refs))
 
@@ -401,7 +401,7 @@ def test_weak_references(registry: Any) -> None:
         f,
         f._parts()[0],
         f._lookup(Array())[0],
-        core.BoundFilterJit(f, 1),
+        core.BoundMethod(f, 1),
     ]
     refs = [weakref.ref(t) for t in things]
     assert all(r() is t for r, t in zip(refs, things, strict=True))

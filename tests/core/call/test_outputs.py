@@ -4,7 +4,7 @@ import gc
 from typing import Any
 
 import pytest
-from core_support import Array, Options, Unhashable, Value, called, core, make_jit, make_registry
+from core_support import Array, Hooks, Unhashable, Value, called, core, make_jit, make_registry
 
 
 def test_output() -> None:
@@ -29,7 +29,7 @@ def test_output() -> None:
 @pytest.mark.parametrize("trace, arrays", [(0, ()), (5, (1,)), (-1, (1,)), (-7, (1,))])
 def test_outputs_with_a_wrong_trace_or_number_of_arrays(trace: int, arrays: Any) -> None:
     f = make_jit(lambda x: x)
-    f._options.compile = lambda f, variant: lambda *xs: core.output_unflatten(trace, arrays)
+    f._hooks.compile = lambda f, variant: lambda *xs: core.output_unflatten(trace, arrays)
     with pytest.raises(RuntimeError, match="does not belong"):
         f(Array())
 
@@ -47,14 +47,14 @@ def test_outputs_of_another_variant() -> None:
 def test_an_output_that_was_never_flattened() -> None:
     """As under ``jax.disable_jit``, the callable returns the Output of `finish`."""
 
-    class Eager(Options):
+    class Eager(Hooks):
         def compile(self, f: Any, variant: Any) -> Any:
             return super().compile(f, variant).flat  # type: ignore[no-any-return]
 
     f = make_jit(lambda x, n: (x, n), Eager(make_registry()))
     x = Array()
     assert f(x, 1) == f(x, 1) == (x, 1)
-    assert f._options.calls == ["prepare", "compile"]
+    assert f._hooks.calls == ["prepare", "compile"]
 
 
 def test_a_trace_outside_of_a_call() -> None:
@@ -82,7 +82,7 @@ class TestOutputsOfAVariant:
         (first,) = variant.outputs
         f(Array("a"))
         assert variant.outputs[0] is first and len(variant.outputs) == variant.num_traces == 2
-        assert first == core.flatten(f._options.registry, (Array(), [1]))[1]
+        assert first == core.flatten(f._hooks.registry, (Array(), [1]))[1]
         assert variant.outputs[1] != first
         with pytest.raises(AttributeError):
             variant.outputs = ()

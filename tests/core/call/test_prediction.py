@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from core_support import Array, Options, make_jit, make_registry
+from core_support import Array, Hooks, make_jit, make_registry
 
 
 class Counted:
@@ -60,7 +60,7 @@ def test_another_order_is_learned(f: Any, right: int) -> None:
 
 
 def test_each_wrapper_predicts_from_its_own_last_call(f: Any, right: int) -> None:
-    other = make_jit(f.__wrapped__, f._options)
+    other = make_jit(f.__wrapped__, f._hooks)
     hashes(f, [0, 1], 3)
     hashes(other, [2], 3)
     assert other._parts()[0] is f._parts()[0]
@@ -73,7 +73,7 @@ def test_any_order_gives_the_right_results(f: Any) -> None:
     for step in range(3000):
         number = chance.randrange(1 + step // 20)  # the table grows, and moves its entries
         assert f(x, number) == number
-    assert len(f._parts()[0].variants()) == f._options.count("compile")
+    assert len(f._parts()[0].variants()) == f._hooks.count("compile")
 
 
 def _drop_by_eviction(f: Any) -> None:
@@ -88,7 +88,7 @@ def _drop_by_clearing(f: Any) -> None:
 
 @pytest.mark.parametrize("drop", [_drop_by_eviction, _drop_by_clearing])
 def test_dropped_variants_die_and_are_not_predicted(drop: Callable[[Any], None]) -> None:
-    f = make_jit(lambda x, static: static, Options(make_registry(), maxsize=3))
+    f = make_jit(lambda x, static: static, Hooks(make_registry(), maxsize=3))
     for number in (0, 1, 2) * 3:
         f(Array(), number)
     refs = [weakref.ref(variant) for variant in f._parts()[0].variants()]
@@ -96,4 +96,4 @@ def test_dropped_variants_die_and_are_not_predicted(drop: Callable[[Any], None])
     assert [ref() for ref in refs] == [None] * 3, "without the collector"
     for number in (0, 1, 2, 0, 1, 2):
         assert f(Array(), number) == number
-    assert f._options.count("compile") > 6
+    assert f._hooks.count("compile") > 6

@@ -4,7 +4,7 @@ import gc
 from typing import Any
 
 import pytest
-from core_support import Array, Hostile, Options, make_jit, make_registry, variants
+from core_support import Array, Hooks, Hostile, make_jit, make_registry, variants
 
 
 def test_a_function_that_calls_itself() -> None:
@@ -14,7 +14,7 @@ def test_a_function_that_calls_itself() -> None:
     f = make_jit(fun)
     x = Array()
     assert f(x, 3) == f(x, 3) == (3, (2, (1, x)))
-    assert f._options.count("compile") == 4
+    assert f._hooks.count("compile") == 4
 
 
 def test_the_same_variant_inside_itself() -> None:
@@ -50,12 +50,12 @@ def test_the_cache_is_cleared_in_the_middle(hook: str) -> None:
         return x, n
 
     f = make_jit(fun)
-    f._options.may_raise = True
-    f._options.on[hook] = clear
+    f._hooks.may_raise = True
+    f._hooks.on[hook] = clear
     x = Array()
     for n in (1, 1, 2, 2, 1):
         assert f(x, n) == (x, n)
-    assert hook == "function" or f._options.count(hook) > 0
+    assert hook == "function" or f._hooks.count(hook) > 0
 
 
 def test_the_last_reference_to_a_variant_goes_in_the_middle() -> None:
@@ -67,7 +67,7 @@ def test_the_last_reference_to_a_variant_goes_in_the_middle() -> None:
             gc.collect()
         return x, n
 
-    f = make_jit(fun, Options(make_registry(), maxsize=1))
+    f = make_jit(fun, Hooks(make_registry(), maxsize=1))
     x = Array()
     for n in (1, 2, 1):
         assert f(x, n) == (x, n)
@@ -108,10 +108,10 @@ def test_compile_that_compiles_the_same() -> None:
     x = Array()
 
     def again(*args: Any) -> None:
-        del f._options.on["compile"]
+        del f._hooks.on["compile"]
         assert f(x) is x
 
-    f._options.on["compile"] = again
+    f._hooks.on["compile"] = again
     assert f(x) is x
     assert len(variants(f)) == 1
 

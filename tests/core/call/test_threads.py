@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from core_support import Array, Hostile, Linear, Options, Value, core, make_jit, make_registry, same
+from core_support import Array, Hooks, Hostile, Linear, Value, core, make_jit, make_registry, same
 from thread_support import THREADS, in_threads
 
 
@@ -31,7 +31,7 @@ def give_way(*args: Any) -> None:
 
 def jit(maxsize: int = 4096) -> Any:
     """A FilterJit whose hooks let another thread run."""
-    options = Options(make_registry(), maxsize)
+    options = Hooks(make_registry(), maxsize)
     for hook in ("prepare", "compile", "inspect_new_trace"):
         options.on[hook] = give_way
     return make_jit(lambda x, *rest: (x, rest), options)
@@ -51,7 +51,7 @@ def test_threads_hit() -> None:
             assert same(f(x, 1), (x, (1,)))
 
     in_threads(work)
-    assert f._options.count("compile") == 1
+    assert f._hooks.count("compile") == 1
 
 
 def test_threads_share_a_large_argument() -> None:
@@ -140,8 +140,8 @@ def test_threads_fail() -> None:
             raise ZeroDivisionError
         return x, n
 
-    f = make_jit(fun, Options(make_registry(), 5))
-    f._options.on["compile"] = give_way
+    f = make_jit(fun, Hooks(make_registry(), 5))
+    f._hooks.on["compile"] = give_way
 
     def work(number: int) -> None:
         for i in range(100):
@@ -175,7 +175,7 @@ def test_threads_meet_a_type() -> None:
             assert same(f(x), (x, ()))
 
         in_threads(work)
-        assert f._options.count("compile") >= 1
+        assert f._hooks.count("compile") >= 1
 
 
 def test_threads_flatten_trees() -> None:

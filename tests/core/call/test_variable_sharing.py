@@ -14,9 +14,9 @@ import pytest
 from core_support import Array, Maybe, Slots, core, make_jit
 from outcome_support import raised
 from variable_support import (
+    Hooks,
     Key,
     Large,
-    Options,
     Param,
     TraceState,
     Tree,
@@ -97,7 +97,7 @@ def test_what_is_shared_is_a_part_of_the_structure() -> None:
         same_as_eager(jit, *args)
     for _ in range(100):
         same_as_eager(jit, *source.choice(given))
-    compiled = jit._inner._options.count("compile")
+    compiled = jit._inner._hooks.count("compile")
     assert compiled == len({str(shape_of(list(args), {})) for args in given})
     u.v = x
     for args in given * 2:
@@ -163,7 +163,8 @@ def test_a_tree_that_contains_itself(make: Any) -> None:
         jit(*args)
     assert jit.handed_over == ["a Module contains itself"] * 8
     assert raised(ValueError, jit._nodes, t)
-    raised(RecursionError, jit._inner._peek, t)
+    assert "a=" in repr(jit._inner._peek(t)[1])
+    raised(RecursionError, jit._inner, t)  # no tree can be built from its Structure
     t.child = t.v
     jit(t, t), jit(t, t)
     assert len(jit.handed_over) == 8
@@ -233,7 +234,7 @@ def test_a_change_after_many_calls(change: str) -> None:
     same_as_fresh(jit, tree, other)
 
 
-def test_a_memo_is_used() -> None:
+def test_a_state_is_asked_once() -> None:
     jit = make_variable_jit(
         lambda a, b: None, graph=1, traced=lambda a, b: (None, b"\0\0\0\0", (Array("new"),))
     )
@@ -273,13 +274,13 @@ def test_random_sharing(seed: int) -> None:
 
 
 def structure_of(*args: Any) -> Any:
-    options = Options(make_registry())
+    options = Hooks(make_registry())
     return make_jit(tell, options)._peek(*args)[1]
 
 
 def test_structures() -> None:
     x, y, t = Var(Array(1)), Var(Array(2)), Tree(v=Var(Array(3)))
-    options = Options(make_registry())
+    options = Hooks(make_registry())
     jit = make_jit(tell, options)
 
     def structure(*args: Any) -> Any:
@@ -296,9 +297,9 @@ def test_structures() -> None:
     assert refs == [(0, None, "`a[0].v`"), (0, None, "`a[0]`")]
 
 
-def test_without_an_inspector_nothing_is_assumed() -> None:
+def test_without_a_hook_nothing_is_assumed() -> None:
     """A FilterJit that is called by itself does not know which objects are one."""
-    options = Options(make_registry())
+    options = Hooks(make_registry())
     jit = make_jit(tell, options)
     x, y = Var(Array(1)), Var(Array(2))
     for args in ((x, y), (x, x), (y, x), (x, x, y), (x, y, y), (x, y, x)) * 2:

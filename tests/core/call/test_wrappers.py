@@ -1,14 +1,14 @@
-"""The objects that are called: FilterJit, BoundFilterJit."""
+"""The objects that are called: FilterJit, BoundMethod."""
 
 import copy
+import gc
 import inspect
 import operator
-import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Linear, Options, Record, core, make_jit, make_registry
+from core_support import Array, Hooks, Linear, Record, core, make_jit, make_registry
 
 
 def test_attributes() -> None:
@@ -17,7 +17,7 @@ def test_attributes() -> None:
 
     attributes = {"__name__": "fun", "__doc__": "Doc."}
     signature = inspect.signature(fun)
-    f = core.FilterJit(fun, Options(make_registry()), signature, attributes)
+    f = core.FilterJit(fun, Hooks(make_registry()), signature, attributes)
     assert f.__wrapped__ is fun and f.__name__ == "fun" and f.__doc__ == "Doc."
     assert f._given_signature is signature
     assert repr(f) == f"<filter_jit of {fun!r}>"
@@ -35,20 +35,20 @@ def test_rebuild() -> None:
     f = make_jit(Model(weight=Array(), size=2))
     cache, arrays = f._parts()
     with pytest.raises(ValueError, match="holds 1 arrays, not 2"):
-        core.rebuild(cache, [1, 2])
+        core.FilterJit._rebuild(cache, [1, 2])
     new = Array()
-    g = core.rebuild(cache, [new])
+    g = core.FilterJit._rebuild(cache, [new])
     x = Array()
     assert g(x) == (new, x) and f(x) == (arrays[0], x)
     assert g.__wrapped__.weight is new and g.__wrapped__ is g.__wrapped__
     assert type(g.__wrapped__) is Model and g._parts() == (cache, (new,))
-    assert f._options.count("prepare") == f._options.count("compile") == 1
+    assert f._hooks.count("prepare") == f._hooks.count("compile") == 1
 
 
 def test_rebuild_with_arrays_that_are_not_iterable() -> None:
     cache, _ = make_jit(lambda x: x)._parts()
     with pytest.raises(TypeError, match="not iterable"):
-        core.rebuild(cache, 1)
+        core.FilterJit._rebuild(cache, 1)
 
 
 def test_wrapped_of_a_function_that_cannot_be_built() -> None:
@@ -57,7 +57,7 @@ def test_wrapped_of_a_function_that_cannot_be_built() -> None:
             return x
 
     f = make_jit(HeldRecord(Array(), 1, 2))
-    g = core.rebuild(*f._parts())
+    g = core.FilterJit._rebuild(*f._parts())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HeldRecord, "__init__", lambda *args, **kwargs: 1 / 0)
         for call in (lambda: g.__wrapped__, lambda: repr(g)):
@@ -71,7 +71,7 @@ def test_a_wrapper_that_holds_arrays_equals_only_itself() -> None:
         def __call__(self) -> Any:
             return self.weight
 
-    options = Options(make_registry())
+    options = Hooks(make_registry())
     model = Model(weight=Array())
     f, g = make_jit(model, options), make_jit(model, options)
     assert f == f and f != g
@@ -88,7 +88,7 @@ def test_methods() -> None:
     thing: Any = Thing()
     assert Thing.method is f  # type: ignore[attr-defined]
     bound = thing.method
-    assert type(bound) is core.BoundFilterJit
+    assert type(bound) is core.BoundMethod
     assert bound.__self__ is thing and bound.__func__ is f and bound.tag == 7
     x = Array()
     built, *rest = bound(x)
@@ -97,10 +97,6 @@ def test_methods() -> None:
     assert bound(*[x] * 20, **{f"k{i}": i for i in range(20)})[3]["k19"] == 19
     assert thing.method == bound and hash(thing.method) == hash(bound)
     assert Thing(size=2).method != bound and bound != f
-    assert bound.lower(x, k=2) == (f, (thing, x), {"k": 2})
-    assert bound.__wrapped__ == f.__wrapped__.__get__(thing)
-    assert repr(bound).startswith("<bound <filter_jit of")
-    assert bound.__reduce__() == (core.BoundFilterJit, (f, thing))
     with pytest.raises(AttributeError):
         _ = bound.nothing
 
@@ -130,17 +126,17 @@ def test_bound_methods_are_compared_as_pytrees() -> None:
     ):
         assert first != bound(**fields) and not operator.eq(first, bound(**fields))
     assert first != Other(weight=[x, 1], size=[2, -1]).method
-    assert first != core.BoundFilterJit(make_jit(len), first.__self__)
+    assert first != core.BoundMethod(make_jit(len), first.__self__)
     assert (first == 1) is False
     # An object that is not a pytree equals what its own __eq__ says, if it has a hash.
     f = make_jit(lambda self: self)
     for one, two, equal in ((1, 1, True), (1, True, False), ("a", "b", False), (f, f, True)):
-        assert (core.BoundFilterJit(f, one) == core.BoundFilterJit(f, two)) is equal
+        assert (core.BoundMethod(f, one) == core.BoundMethod(f, two)) is equal
     for unhashable in ({1}, bound(weight={1}).__self__):
-        one, two = (core.BoundFilterJit(f, copy.copy(unhashable)) for _ in range(2))
+        one, two = (core.BoundMethod(f, copy.copy(unhashable)) for _ in range(2))
         assert one != two and one == one and isinstance(hash(one), int)
-    assert core.BoundFilterJit(len, "a") == core.BoundFilterJit(len, "a")
-    assert core.BoundFilterJit(len, [1]) != core.BoundFilterJit(len, [1])
+    assert core.BoundMethod(len, "a") == core.BoundMethod(len, "a")
+    assert core.BoundMethod(len, [1]) != core.BoundMethod(len, [1])
 
 
 def test_errors_while_bound_methods_are_compared() -> None:
@@ -152,7 +148,7 @@ def test_errors_while_bound_methods_are_compared() -> None:
             return 1
 
     f = make_jit(lambda self: self)
-    one, two = core.BoundFilterJit(f, Loud()), core.BoundFilterJit(f, Loud())
+    one, two = core.BoundMethod(f, Loud()), core.BoundMethod(f, Loud())
     with pytest.raises(ZeroDivisionError):
         _ = one == two
     assert one == one and hash(one) == hash(two)
@@ -160,15 +156,15 @@ def test_errors_while_bound_methods_are_compared() -> None:
 
 def test_the_type_of_bound_methods_has_its_own_module_and_text() -> None:
     f = make_jit(lambda self: self, attributes={"__module__": "mine", "__doc__": "Text."})
-    bound = core.BoundFilterJit(f, 1)
+    bound = core.BoundMethod(f, 1)
     assert (bound.__module__, bound.__doc__) == ("mine", "Text.")
-    assert core.BoundFilterJit.__module__ == "filterjit._core"
-    assert isinstance(core.BoundFilterJit.__doc__, str)
+    assert core.BoundMethod.__module__ == "filterjit._core"
+    assert isinstance(core.BoundMethod.__doc__, str)
 
 
 def test_a_bound_method_called_without_room_before_the_arguments() -> None:
     f = make_jit(lambda self, *args, **kw: (self, args, kw))
-    bound = core.BoundFilterJit(f, 5)
+    bound = core.BoundMethod(f, 5)
     for n in (0, 1, 6, 7, 8, 30):
         args = tuple(range(n))
         assert bound(*args) == (5, args, {})
@@ -176,30 +172,16 @@ def test_a_bound_method_called_without_room_before_the_arguments() -> None:
         assert bound.__call__(*args, k=n) == (5, args, {"k": n})
 
 
-def test_hooks_for_lower_and_pickle() -> None:
-    def fun() -> None:
-        pass
-
-    f = make_jit(fun)
-    assert f.lower(1, a=2) == (f, (1,), {"a": 2})
-    assert f.lower() == (f, (), {})
-    assert copy.copy(f) is fun
-    with pytest.raises((pickle.PicklingError, AttributeError)):
-        pickle.dumps(f)
-
-
-def test_attributes_that_hooks_give() -> None:
+def test_attributes_that_were_set() -> None:
     f = make_jit(lambda self, x: x)
     f.__dict__["__module__"] = "somewhere"
-    assert core.BoundFilterJit(f, 5).__module__ == "somewhere"
-    f._options.variants = lambda f: [f]
-    assert f.variants == [f]
+    assert core.BoundMethod(f, 5).__module__ == "somewhere"
 
 
 def test_methods_that_cannot_be_compared() -> None:
     f, g = (make_jit(lambda self: 1) for _ in "ab")
-    g._options.on["prepare"] = lambda g: 1 / 0
-    a, b = (core.BoundFilterJit(x, 5) for x in (f, g))
+    g._hooks.on["prepare"] = lambda g: 1 / 0
+    a, b = (core.BoundMethod(x, 5) for x in (f, g))
     for call in (lambda: a == b, lambda: hash(b), lambda: f == g):
         with pytest.raises(ZeroDivisionError):
             call()
@@ -217,9 +199,104 @@ def test_arguments_of_constructors() -> None:
         lambda: core.FilterJit(1, 2, 3, 4),
         lambda: core.Cache(),
         lambda: core.Cache(1, 2, 3, 4, 5, {}),
-        lambda: core.BoundFilterJit(1),
+        lambda: core.BoundMethod(1),
+        lambda: core.CallProxy(1, [], 2),
         lambda: core.Signature(),
     ]
     for call in bad:
         with pytest.raises(TypeError):
             call()
+
+
+# ---- subclasses in Python ----
+
+
+class Method(core.BoundMethod):  # type: ignore[misc]
+    """A type of bound methods with more methods."""
+
+    __slots__ = ()
+
+    def call_twice(self, x: Any) -> Any:
+        return self(x), self(x)
+
+
+class WithMethods(core.FilterJit):  # type: ignore[misc]
+    """A type of functions whose bound methods are of the type above."""
+
+    __slots__ = ()
+    _bound_type = Method
+
+
+def test_methods_of_subclasses() -> None:
+    f = WithMethods(lambda self, x: (self, x), Hooks(make_registry()), None, {"tag": 7})
+    bound = f.__get__(5)
+    assert type(bound) is Method and (bound.__func__, bound.__self__, bound.tag) == (f, 5, 7)
+    assert bound.call_twice(1) == ((5, 1), (5, 1))
+    assert f._rebuild(*f._parts()) == f and type(f._rebuild(*f._parts())) is WithMethods
+    assert bound == Method(f, 5) and bound != core.BoundMethod(f, 5)
+    assert type(core.FilterJit(len, f._hooks, None, {}).__get__(5)) is core.BoundMethod
+
+
+def test_subclasses_are_as_final_as_types_in_c() -> None:
+    METHOD_DESCRIPTOR = 1 << 17
+    for cls in (Method, WithMethods, Proxy):
+        with pytest.raises(TypeError, match="not an acceptable base type"):
+            type("Sub", (cls,), {})
+        with pytest.raises(TypeError, match="immutable"):
+            cls.__call__ = len
+        assert cls.__flags__ & METHOD_DESCRIPTOR == cls.__base__.__flags__ & METHOD_DESCRIPTOR
+    assert WithMethods.__flags__ & METHOD_DESCRIPTOR
+
+
+@pytest.mark.parametrize("name", ["__call__", "__get__", "__del__"])
+def test_subclasses_that_add_more_than_methods_are_ordinary(name: str) -> None:
+    found: list[Any] = []
+
+    def method(*args: Any) -> Any:
+        found.append(args)
+
+    for base, own in ((core.FilterJit, ()), (core.BoundMethod, (0,)), (core.CallProxy, ((), 0))):
+        made: Any = type("Sub", (base,), {name: method})
+        options = Hooks(make_registry())
+        x = made(len, *own) if own else made(len, options, None, {})
+        x.more = 1
+        assert x.more == 1
+        Sub: Any = type("SubSub", (made,), {"thing": x})
+        if name == "__call__":
+            assert x(1, 2) is None and found.pop() == (x, 1, 2)
+        elif name == "__get__":
+            assert Sub.thing is None and found.pop() == (x, None, Sub)
+        del x, Sub
+        gc.collect()
+        assert (name == "__del__") == bool(found)
+        found.clear()
+
+
+def test_a_type_of_bound_methods_that_is_none() -> None:
+    class Wrong(core.FilterJit):  # type: ignore[misc]
+        __slots__ = ()
+        _bound_type = core.CallProxy
+
+    with pytest.raises(TypeError, match="_bound_type must be a subclass of BoundMethod"):
+        Wrong(len, Hooks(make_registry()), None, {})
+
+
+# ---- CallProxy ----
+
+
+class Proxy(core.CallProxy):  # type: ignore[misc]
+    __slots__ = ()
+
+
+def test_a_proxy_calls_with_its_arguments_in_front() -> None:
+    def fun(*args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    for own in range(12):
+        front = tuple(range(own))
+        proxy = Proxy(fun, front, None)
+        for n in (0, 1, 20):
+            args = tuple("abcdefghijklmnopqrstuvwxyz"[:n])
+            assert proxy(*args) == (front + args, {})
+            assert proxy.__call__(*args, k=n) == (front + args, {"k": n})
+            assert list(map(proxy, args)) == [((*front, a), {}) for a in args]

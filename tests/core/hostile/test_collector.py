@@ -16,12 +16,12 @@ import pytest
 from core_support import (
     Array,
     Box,
+    Hooks,
     Keyed,
     Linear,
     LoudPoint,
     Maybe,
     Module,
-    Options,
     Point,
     Record,
     classify,
@@ -93,7 +93,7 @@ def looking(also: Callable[[Any], Any] = type) -> Iterator[None]:
 
 
 def jit(fun: Any, registry: Any) -> Any:
-    f = make_jit(fun, Options(registry))
+    f = make_jit(fun, Hooks(registry))
     f._parts()
     return f
 
@@ -249,7 +249,7 @@ def test_static_values() -> None:
             for _ in range(3):
                 assert f(Linear(size=value)) == 1
             assert core.same_static(registry, value, value)
-        assert f._options.count("compile") == 1
+        assert f._hooks.count("compile") == 1
 
 
 def test_iterables() -> None:
@@ -290,7 +290,7 @@ def test_errors_of_binding() -> None:
         calls.append((args, kwargs))
 
     f = jit(lambda x: x, make_registry())
-    f._options.raise_binding_error = hook
+    f._hooks.raise_binding_error = hook
     arguments = tuple(range(25))  # more than Python keeps for the next tuple
     with looking():
         for _ in range(100):
@@ -378,7 +378,7 @@ class TestStructures:
 
 CODE = """
 import collections, gc
-from core_support import Array, Record, Options, core, make_jit, make_registry
+from core_support import Array, Record, Hooks, core, make_jit, make_registry
 
 class Fails(Record):
     fails = False

@@ -43,7 +43,7 @@ def nothing_is_returned(*args: Any) -> tuple[None, bytes, tuple[()]]:
 
 
 def test_captures_that_another_call_replaces() -> None:
-    """A call in the middle of a walk fills the same memo, with an argument that dies."""
+    """A call in the middle of a walk fills the same record, with an argument that dies."""
 
     def fun(a: Any, small: Any, b: Any, c: Any) -> None:
         pass
@@ -367,7 +367,7 @@ def test_random_changes_in_the_middle() -> None:
             if name not in ("raise", "reason", "another thread"):
                 ACTIONS[name](jit, trees[source.randrange(2)])
 
-    for _ in range(300):
+    for _ in range(150):
         try:
             for tree in trees:
                 for x in variables_in(tree)[:: source.choice((1, 3, 7))]:

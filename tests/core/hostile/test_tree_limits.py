@@ -269,13 +269,13 @@ def test_structures_of_calls_refuse_tree_operations(code: str) -> None:
 def test_a_function_with_open_leaves() -> None:
     run_apart("""
         arrays, structure = core.tree_flatten(registry, [lambda: 0, x], ("arrays",), None)
-        options = Options(registry)
+        options = Hooks(registry)
         signature = core_signature(lambda: 0)
         try:
             cache = core.Cache(registry, structure, signature, options, 9, {})
         except (TypeError, ValueError):
             sys.exit()
-        assert core.rebuild(cache, arrays).__wrapped__[1] is x
+        assert core.FilterJit._rebuild(cache, arrays).__wrapped__[1] is x
     """)
 
 

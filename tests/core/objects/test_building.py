@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from core_support import Array, Object, Pair, core, identical, testing
-from object_support import Called, Partial, equivalent, layout, new_class
+from core_support import Array, Called, Object, Pair, Part, core, identical, layout, same, testing
+from object_support import new_class
 
 
 def test_init_is_a_call_once_the_class_has_changed(registry: Any) -> None:
@@ -20,10 +20,10 @@ def test_init_is_a_call_once_the_class_has_changed(registry: Any) -> None:
         tree = cls(x=Array(1), y=Array(2), tag="tag")
         arrays, structure = core.flatten(registry, tree)
         calls.clear()
-        assert equivalent(structure.unflatten(arrays), tree)
+        assert same(structure.unflatten(arrays), tree)
         assert not calls, "nothing has changed since it was classified"
         cls.other = 1
-        assert equivalent(structure.unflatten(arrays), tree)
+        assert same(structure.unflatten(arrays), tree)
         assert [list(call) for call in calls] == [["x", "y", "tag"]]
         del cls.other
         structure.unflatten(arrays)
@@ -63,7 +63,7 @@ def test_fill_calls_no_code_of_the_class(registry: Any) -> None:
     tree = object.__new__(Loud)
     Object.__init__(tree, x=Array(1), y=Array(2), tag=3)
     arrays, structure = core.flatten(registry, tree)
-    assert equivalent(structure.unflatten(arrays), tree)
+    assert same(structure.unflatten(arrays), tree)
 
 
 @pytest.mark.parametrize("slots", [False, True])
@@ -105,7 +105,7 @@ def test_a_maker_that_fails_or_builds(registry: Any) -> None:
     def builds() -> Any:
         if len(depth) < 3:
             depth.append(1)
-            assert equivalent(structure.unflatten(arrays), tree)
+            assert same(structure.unflatten(arrays), tree)
         return 1
 
     depth: list[int] = []
@@ -116,7 +116,7 @@ def test_a_maker_that_fails_or_builds(registry: Any) -> None:
     deep = type("Deep", (Object,), {"layout": layout(("x",), one=builds)})
     tree = [deep(x=Array(1)), deep(x=Array(2))]
     arrays, structure = core.flatten(registry, tree)
-    assert equivalent(structure.unflatten(arrays), tree)
+    assert same(structure.unflatten(arrays), tree)
     assert len(depth) == 3
 
 
@@ -133,26 +133,26 @@ def test_abstract_and_failing_classes(registry: Any) -> None:
     Called.made = 0
     tree = Called(Array(1), Array(2), 3)
     arrays, structure = core.flatten(registry, tree)
-    assert equivalent(structure.unflatten(arrays), tree) and Called.made == 2
+    assert same(structure.unflatten(arrays), tree) and Called.made == 2
 
 
 def test_partials(registry: Any) -> None:
     for tree in (
-        Partial(max),
-        Partial(max, Array(1), 2, key=Array(3), default=None),
-        Partial(Partial(max, Array(1), a=1), Array(2), b=Array(3)),
-        Partial(Partial, max, 1),
+        Part(max),
+        Part(max, Array(1), 2, key=Array(3), default=None),
+        Part(Part(max, Array(1), a=1), Array(2), b=Array(3)),
+        Part(Part, max, 1),
     ):
         arrays, structure = core.flatten(registry, tree)
         built = structure.unflatten(arrays)
-        assert equivalent(built, tree) and equivalent(built.func, tree.func)
+        assert same(built, tree) and same(built.func, tree.func)
         assert identical(testing.match(structure, built), arrays)
-    nested = Partial(max, Array(1))
-    nested.__setstate__((Partial(min, 1), (Array(2),), {"k": Array(3)}, {}))
+    nested = Part(max, Array(1))
+    nested.__setstate__((Part(min, 1), (Array(2),), {"k": Array(3)}, {}))
     arrays, structure = core.flatten(registry, nested)
     # As a call of the class would, it takes the inner one apart.
     assert structure.unflatten(arrays).func is min
     with pytest.raises(TypeError, match="mapping"):
-        core.tree_map(registry, lambda x: 1, (Partial(max, k=1),), lambda x: type(x) is dict)
+        core.tree_map(registry, lambda x: 1, (Part(max, k=1),), lambda x: type(x) is dict)
     with pytest.raises(TypeError):
-        core.tree_map(registry, lambda x: 1, (Partial(max, k=1),), lambda x: type(x) is tuple)
+        core.tree_map(registry, lambda x: 1, (Part(max, k=1),), lambda x: type(x) is tuple)

@@ -3,8 +3,20 @@
 from typing import Any
 
 import pytest
-from core_support import Array, Described, Pair, Slots, classify, core, identical, testing
-from object_support import InitSlots, Mixed, equivalent, layout, make_registry
+from core_support import (
+    Array,
+    Described,
+    Pair,
+    Slots,
+    classify,
+    core,
+    identical,
+    layout,
+    make_registry,
+    same,
+    testing,
+)
+from node_support import InitSlots, Mixed
 from outcome_support import attempt
 
 # ---- described types ----
@@ -220,7 +232,7 @@ def test_types_that_go(registry: Any) -> None:
             cls: Any = type("Mortal", (base,), {"__slots__": ()} if i % 2 else {})
             tree = cls(x=1, y=2, tag=3)
             arrays, structure = core.flatten(registry, tree)
-            assert equivalent(structure.unflatten(arrays), tree)
+            assert same(structure.unflatten(arrays), tree)
             dead.append(weakref.ref(cls))
     del cls, tree, structure
     gc.collect()

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from core_support import Array, Frozen, Object, Variable, core, identical, testing
-from object_support import HeldMixed, check_walks, equivalent, layout
+from core_support import Array, Frozen, Object, Variable, core, identical, layout, same, testing
+from node_support import HeldMixed
+from object_support import check_walks
 from outcome_support import attempt
 
 # ---- held dicts ----
@@ -199,11 +200,11 @@ def test_dicts_that_are_all_static(registry: Any) -> None:
         tree = [Array(0), wrap({"b": 1, "a": "text", "c": 2.5}), wrap({}), wrap({1: 2})]
         arrays, structure = core.flatten(registry, tree)
         first = structure.unflatten(arrays)
-        assert equivalent(first, tree)
+        assert same(first, tree)
         for x in first[1:]:
             for name in ("items", "meta"):
                 found = x if type(x) is dict else getattr(x, name, {})
                 if type(found) is dict:
                     found["new"] = 1
-        assert equivalent(structure.unflatten(arrays), tree)
+        assert same(structure.unflatten(arrays), tree)
         assert identical(testing.match(structure, tree), arrays)

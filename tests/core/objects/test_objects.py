@@ -5,46 +5,26 @@ import sys
 from typing import Any
 
 import pytest
-from core_support import Array, Object, Options, Value, core, identical, make_jit, testing
+from core_support import (
+    Array,
+    Hooks,
+    Object,
+    Value,
+    core,
+    identical,
+    make_jit,
+    make_registry,
+    testing,
+)
 from hostile_support import NESTS, nest
-from object_support import MAKE, Init, attributes, check_walks, equivalent, example, make_registry
-
-# ---- all walks agree ----
-
-
-@pytest.mark.parametrize("name", MAKE)
-def test_the_walks_agree(registry: Any, name: str) -> None:
-    for _ in range(3):  # the first match has found the places of the attributes
-        tree = [example(name), 1]
-        arrays, structure = core.flatten(registry, tree)
-        built = structure.unflatten(arrays)
-        assert equivalent(built, tree) and built[0] is not tree[0]
-        for other in (tree, built):
-            assert identical(testing.match(structure, other), arrays)
-            again, equal = core.flatten(registry, other)
-            assert identical(again, arrays)
-            assert equal == structure and hash(equal) == hash(structure)
-            assert equal._nodes() == structure._nodes() and repr(equal) == repr(structure)
-        leaves, outer = core.tree_flatten(registry, tree, True, None)
-        assert identical(outer.flatten_up_to(built), leaves)
-        assert len(outer.paths) == len(leaves)
-        assert equivalent(outer.unflatten(leaves), tree)
-        assert core.from_parts(registry, Array, *outer._parts(Array)) == outer
-        assert equivalent(core.tree_map(registry, lambda x, y: x, (tree, built), None), tree)
-        parts = core.partition(registry, tree, (("arrays",),), None, None)
-        assert equivalent(core.combine(registry, parts, None, True), tree)
-        if len(set(outer.paths)) == len(outer.paths):
-            outer, *groups = core.partition_dict(registry, tree, True, (("arrays",),), None)
-            assert equivalent(outer.combine(*reversed(groups)), tree)
-        f = make_jit(lambda tree: tree, Options(make_registry()))
-        for other in (tree, tree, built, built):
-            assert equivalent(f(other), tree)
-        assert len(f._parts()[0].variants()) == 1
+from node_support import InitDataclass
+from object_support import attributes, check_walks
+from trees_support import OBJECTS
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", OBJECTS)
 def test_one_difference(registry: Any, name: str) -> None:
-    make = MAKE[name]
+    make = OBJECTS[name]
     x, y = Array(1), Array(2)
     _, structure = core.flatten(registry, make(x, y, "tag"))
     others = [make(x, y, "other"), make(x, 1, "tag"), make([x], y, "tag"), make(x, None, "tag")]
@@ -62,14 +42,14 @@ def test_one_difference(registry: Any, name: str) -> None:
         assert (found is not None) == (mutable == Value(1))
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", OBJECTS)
 def test_each_attribute_is_compared(registry: Any, name: str) -> None:
     """Each attribute in turn gets another value, and loses it."""
-    tree = example(name)
-    if not isinstance(tree, (Object, Init)):
+    tree = OBJECTS[name](Array(1), Array(2), "tag")
+    if not isinstance(tree, (Object, InitDataclass)):
         pytest.skip("its attributes cannot be set")
     for attribute in attributes(tree):
-        tree = example(name)
+        tree = OBJECTS[name](Array(1), Array(2), "tag")
         arrays, structure = core.flatten(registry, [tree])
         before = getattr(tree, attribute)
         object.__setattr__(tree, attribute, {"unlike": 1})
@@ -99,7 +79,7 @@ def test_deep_matches(registry: Any, name: str, depth: int) -> None:
         assert identical(testing.match(structure, [each, 1]), arrays)
         assert testing.match(structure, [each, 2]) is None
     assert testing.match(structure, [deeper, 1]) is None
-    f = make_jit(lambda tree: tree, Options(make_registry()))
+    f = make_jit(lambda tree: tree, Hooks(make_registry()))
     for each in (tree, other, tree, deeper, other, *[tree] * 70):
         found = f(each)
         assert identical(core.flatten(registry, found)[0], core.flatten(registry, each)[0])

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Object, Options, Pair, core, identical, make_jit, testing
-from object_support import NAMES, SPACES, check_walks, equivalent, new_class
+from core_support import Array, Hooks, Object, Pair, core, identical, make_jit, same, testing
+from object_support import NAMES, SPACES, check_walks, new_class
 from outcome_support import attempt
 
 # ---- changes of the class ----
@@ -111,7 +111,7 @@ def test_a_class_that_changes(registry: Any, space: str, mode: str, change: Any)
             each.__dict__.update(other=1)
     _, structure = core.flatten(registry, tree)
     check_walks(registry, structure, tree)
-    f = make_jit(lambda tree: tree, Options(registry))
+    f = make_jit(lambda tree: tree, Hooks(registry))
     f(tree)
     change(cls)
     for _ in range(2):
@@ -251,7 +251,7 @@ def test_an_instance_that_changes(registry: Any, space: str, change: Any, defaul
         cls.x = Array("default")
     tree = [cls(x=Array(i), y=Array(-i), tag="tag") for i in range(2)]
     _, structure = core.flatten(registry, tree)
-    f = make_jit(lambda tree: tree, Options(registry))
+    f = make_jit(lambda tree: tree, Hooks(registry))
     f(tree)
     if isinstance(attempt(change, tree[1]), Exception):
         SPACES_OF.clear()
@@ -260,7 +260,7 @@ def test_an_instance_that_changes(registry: Any, space: str, change: Any, defaul
         check_walks(registry, structure, tree)
         found = attempt(f, tree)
         if not isinstance(attempt(core.flatten, registry, tree), Exception):
-            assert equivalent(found, tree)
+            assert same(found, tree)
     SPACES_OF.clear()
 
 

@@ -21,6 +21,8 @@ from core_support import (
     Value,
     classify,
     core,
+    identical,
+    make_jit,
     make_registry,
     missing,
     same,
@@ -31,17 +33,29 @@ from trees_support import trees
 
 @pytest.mark.parametrize("name", trees())
 def test_round_trip(registry: Any, name: str) -> None:
+    for _ in range(3):  # the first match finds the places of attributes
+        tree = trees()[name]
+        arrays, structure = core.flatten(registry, tree)
+        assert structure.num_leaves == len(arrays)
+        built = structure.unflatten(arrays)
+        assert same(built, tree)
+        for one in (tree, built):
+            assert identical(testing.match(structure, one), arrays)
+            again, other = core.flatten(registry, one)
+            assert identical(again, arrays)
+            assert other == structure and hash(other) == hash(structure)
+            assert repr(other) == repr(structure) and other._nodes() == structure._nodes()
+        assert structure._span() == (0, len(arrays))
+        assert len(structure._array_paths()) == len(arrays)
+
+
+@pytest.mark.parametrize("name", trees())
+def test_calls(options: Any, name: str) -> None:
     tree = trees()[name]
-    arrays, structure = core.flatten(registry, tree)
-    assert structure.num_leaves == len(arrays)
-    assert same(structure.unflatten(arrays), tree)
-    found = testing.match(structure, tree)
-    assert len(found) == len(arrays) and all(map(lambda p, q: p is q, found, arrays))
-    _, other = core.flatten(registry, tree)
-    assert other == structure and hash(other) == hash(structure)
-    assert repr(other) == repr(structure)
-    assert structure._span() == (0, len(arrays))
-    assert len(structure._array_paths()) == len(arrays)
+    f = make_jit(lambda tree: tree, options)
+    for one in (tree, tree, *[f(tree)] * 2):
+        assert same(f(one), tree)
+    assert len(f._parts()[0].variants()) == 1
 
 
 def test_all_kinds_are_told_apart(registry: Any) -> None:
@@ -378,7 +392,7 @@ def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
         lambda: core.output_unflatten(1),
         lambda: core.output_unflatten("a", ()),
         lambda: core.output_unflatten(1, 3),
-        lambda: core.rebuild(1, 2),
+        lambda: core.FilterJit._rebuild(1, 2),
     ):
         with pytest.raises(TypeError):
             call()

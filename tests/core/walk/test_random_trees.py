@@ -175,5 +175,5 @@ def test_calls_return_what_the_function_does(arguments: list[Any]) -> None:
     structures = []
     for tree in [*arguments, *arguments[::-1], arguments[0]]:
         assert same(f(tree), tree)
-        structures.append(flatten(f._options.registry, tree)[1])
-    assert f._options.count("compile") == len(set(structures))
+        structures.append(flatten(f._hooks.registry, tree)[1])
+    assert f._hooks.count("compile") == len(set(structures))

@@ -1,0 +1,158 @@
+/* The Python type CallProxy: a callable that calls another one with arguments of its own in
+ * front, and has the attributes of an object.
+ *
+ * The public types are subclasses: a bound method (bound_method.c) has its instance in front
+ * and the attributes of the FilterJit; a compiled function, a class in Python, has nothing in
+ * front and the attributes of the object that describes it.
+ *
+ * Python code can run in calls, which are those of the other callable, and where attributes
+ * are looked up.
+ */
+#include "call/call_proxy.h"
+
+#include <structmember.h>
+
+#include "base/scratch.h"
+#include "call/attribute.h"
+
+#define ARGS_INLINE 8
+
+static PyObject *
+proxy_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    FjCallProxy *self = (FjCallProxy *)op;
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf), own = Py_SIZE(op);
+    PyObject *result;
+    if (own == 0) {
+        return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+    }
+    if (own == 1 && (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET)) {
+        /* The caller allows args[-1] to be overwritten for the time of the call. */
+        PyObject **all = (PyObject **)args - 1;
+        PyObject *overwritten = all[0];
+        all[0] = self->args[0];
+        result = PyObject_Vectorcall(self->function, all, (size_t)nargs + 1, kwnames);
+        all[0] = overwritten;
+        return result;
+    }
+    Py_ssize_t total = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+    PyObject *room[ARGS_INLINE];
+    PyObject **all = fj_scratch_new(room, ARGS_INLINE, own + total);
+    if (all == NULL) {
+        return NULL;
+    }
+    memcpy(all, self->args, (size_t)own * sizeof(PyObject *));
+    memcpy(all + own, args, (size_t)total * sizeof(PyObject *));
+    result = PyObject_Vectorcall(self->function, all, (size_t)(own + nargs), kwnames);
+    fj_scratch_free(all, room);
+    return result;
+}
+
+FjCallProxy *
+fj_call_proxy_new(PyTypeObject *type, PyObject *function, PyObject *attributes,
+                  Py_ssize_t count)
+{
+    FjCallProxy *self = (FjCallProxy *)type->tp_alloc(type, count);
+    if (self != NULL) {
+        self->vectorcall = proxy_vectorcall;
+        self->function = Py_NewRef(function);
+        self->attributes = Py_NewRef(attributes);
+    }
+    return self;
+}
+
+static PyObject *
+proxy_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"function", "args", "attributes", NULL};
+    PyObject *function, *own, *attributes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O:CallProxy", keywords, &function,
+                                     &PyTuple_Type, &own, &attributes)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(own);
+    FjCallProxy *self = fj_call_proxy_new(type, function, attributes, count);
+    for (Py_ssize_t i = 0; self != NULL && i < count; i++) {
+        self->args[i] = Py_NewRef(PyTuple_GET_ITEM(own, i));
+    }
+    return (PyObject *)self;
+}
+
+int
+fj_call_proxy_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjCallProxy *self = (FjCallProxy *)op;
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->function);
+    Py_VISIT(self->attributes);
+    for (Py_ssize_t i = 0; i < Py_SIZE(op); i++) {
+        Py_VISIT(self->args[i]);
+    }
+    return 0;
+}
+
+/* There is no tp_clear: it is immutable, as a tuple is, and other objects break the cycles. */
+void
+fj_call_proxy_dealloc(PyObject *op)
+{
+    FjCallProxy *self = (FjCallProxy *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    PyObject_ClearWeakRefs(op);
+    Py_XDECREF(self->function);
+    Py_XDECREF(self->attributes);
+    for (Py_ssize_t i = 0; i < Py_SIZE(op); i++) {
+        Py_XDECREF(self->args[i]);
+    }
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+PyObject *
+fj_call_proxy_getattro(PyObject *op, PyObject *name)
+{
+    return fj_attribute_get(op, name, ((FjCallProxy *)op)->attributes);
+}
+
+static PyMethodDef proxy_methods[] = {
+    {"__init_subclass__", fj_attribute_seal, METH_NOARGS | METH_CLASS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef proxy_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjCallProxy, vectorcall), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCallProxy, weakrefs), READONLY, NULL},
+    {"__func__", T_OBJECT, offsetof(FjCallProxy, function), READONLY,
+     "The callable that it calls."},
+    {"_attributes", T_OBJECT, offsetof(FjCallProxy, attributes), READONLY,
+     "The object whose attributes this object has too."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(
+    proxy_doc,
+    "CallProxy(function, args, attributes)\n--\n\n"
+    "A callable that calls `function` with `args` in front, and has the attributes of\n"
+    "`attributes`.");
+
+static PyType_Slot proxy_slots[] = {
+    {Py_tp_doc, (void *)proxy_doc},
+    {Py_tp_new, proxy_new},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_traverse, fj_call_proxy_traverse},
+    {Py_tp_dealloc, fj_call_proxy_dealloc},
+    {Py_tp_getattro, fj_call_proxy_getattro},
+    {Py_tp_methods, proxy_methods},
+    {Py_tp_members, proxy_members},
+    {0, NULL},
+};
+
+PyType_Spec fj_call_proxy_spec = {
+    .name = "filterjit._core.CallProxy",
+    .basicsize = sizeof(FjCallProxy),
+    .itemsize = sizeof(PyObject *),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
+    .slots = proxy_slots,
+};

@@ -1,0 +1,216 @@
+/* Whether the Variables in the arguments of a call can be updated.
+ *
+ * What follows from a Structure is looked at when arguments have been flattened, and holds for
+ * all that match it.  What is looked at in each call are the types of the arrays and the trace
+ * level of the Variables.
+ *
+ * Python code can run in `is_valid` of a TraceState, and where one is dropped.
+ */
+#include "call/variables.h"
+
+#include "structure/fields.h"
+
+/* Always 0, or -1 with MemoryError. */
+static int
+hand_over(PyObject **reason, const char *text)
+{
+    *reason = PyUnicode_FromString(text);
+    return *reason == NULL ? -1 : 0;
+}
+
+/* The same, for an object of a type that is not covered. */
+static int
+hand_over_type(PyObject **reason, const char *text, PyTypeObject *type)
+{
+    *reason = PyUnicode_FromFormat("%s: `%.100s`", text, type->tp_name);
+    return *reason == NULL ? -1 : 0;
+}
+
+static inline int
+is_variable(const FjNode *node)
+{
+    return node->code == FJ_OBJECT && (node->flags & FJ_NODE_IDENTITY);
+}
+
+/* Where a Variable's slot `_trace_state` is. */
+static inline Py_ssize_t
+state_offset(const FjNodeKind *kind)
+{
+    return kind->offsets[fj_node_kind_fields(kind)];
+}
+
+static int
+check_leaf_type(PyTypeObject *type, int is_tracer, PyObject **reason)
+{
+    return is_tracer
+               ? hand_over(reason, "an argument is a tracer")
+               : hand_over_type(reason,
+                                "an argument has a leaf that is no array and no number", type);
+}
+
+static int
+check_variable(const FjVariableRules *rules, const FjNode *node, PyObject *variable,
+               int lenient, PyObject **reason)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    if (!PyType_IsSubtype(Py_TYPE(variable), rules->variable_type) ||
+        !fj_fields_are_plain(kind) || kind->dynamic != 1 || kind->extra_names != 1 ||
+        kind->offsets[0] != rules->raw_value || state_offset(kind) <= 0) {
+        return hand_over_type(reason, "a Variable has attributes of another kind",
+                              Py_TYPE(variable));
+    }
+    const FjNode *value = node + 1;
+    if (!lenient && value->code != FJ_ARRAY && value->code != FJ_STATIC) {
+        PyObject *object = *(PyObject **)((char *)variable + rules->raw_value);
+        return check_leaf_type(Py_TYPE(object == NULL ? Py_None : object), 0, reason);
+    }
+    return 1;
+}
+
+int
+fj_variables_check_structure(const FjVariableRules *rules, const FjStructure *structure,
+                             const FjLeafBuf *objects, int lenient, PyObject **reason)
+{
+    int result = 1;
+    uint32_t number = 0; /* of the next numbered object */
+    for (uint32_t i = 1; i < structure->count && result > 0; i++) {
+        const FjNode *node = &structure->nodes[i];
+        PyTypeObject *type = structure->info[i].type;
+        int has_number = fj_node_has_number(node);
+        if (node->code == FJ_STATIC && !(node->flags & FJ_NODE_FIELD) && !lenient) {
+            result =
+                check_leaf_type(Py_TYPE(node->aux), node->flags & FJ_NODE_MAYBE_ARRAY, reason);
+        }
+        else if (node->code == FJ_CUSTOM || (node->code == FJ_MODULE && !has_number)) {
+            result = hand_over_type(
+                reason,
+                has_number ? "a Module is flattened by functions in Python"
+                           : "an argument is a pytree that is flattened in Python",
+                type);
+        }
+        else if (node->code == FJ_REF && !rules->graph) {
+            result = hand_over(reason, "a Variable or Module occurs twice in the arguments");
+        }
+        else if (node->code == FJ_REF &&
+                 structure->info[structure->identities[fj_node_number(node)]].subtree_end >
+                     i) {
+            result = hand_over(reason, "a Module contains itself");
+        }
+        else if (is_variable(node)) {
+            result = check_variable(rules, node, objects->items[number], lenient, reason);
+        }
+        number += (uint32_t)has_number;
+    }
+    return result;
+}
+
+/* Looks at an array leaf that is neither of the most common type nor a random key.  `inside`
+ * if it is an attribute of a Pytree or below one, but not the value of a Variable. */
+static int
+check_leaf(const FjVariableRules *rules, PyTypeObject *type, int inside, PyObject **reason)
+{
+    const FjNodeKind *kind = fj_registry_cached_kind(rules->registry, type);
+    if (kind == NULL || kind->code == FJ_MAYBE_ARRAY) {
+        return check_leaf_type(type, 1, reason);
+    }
+    /* Upstream makes it an array of JAX, or leaves it static. */
+    return inside && rules->graph
+               ? hand_over_type(reason, "a Module holds a leaf that is no array of JAX", type)
+               : 1;
+}
+
+int
+fj_variables_check_leaves(const FjVariableRules *rules, const FjStructure *structure,
+                          PyObject *const *arrays, int *unsettled, PyObject **reason)
+{
+    const PyTypeObject *usual = rules->registry->array_type, *key = rules->key_type;
+    int are_usual = 1, result = 1;
+    for (Py_ssize_t i = 0; i < structure->all_leaves; i++) {
+        are_usual &= Py_TYPE(arrays[i]) == usual || Py_TYPE(arrays[i]) == key;
+    }
+    uint32_t pytree_end = 0; /* of the outermost Pytree around the node */
+    Py_ssize_t leaf = 0;
+    for (uint32_t i = 1; !are_usual && i < structure->count && result > 0; i++) {
+        const FjNode *node = &structure->nodes[i];
+        if (node->code == FJ_MODULE && i >= pytree_end) {
+            pytree_end = structure->info[i].subtree_end;
+        }
+        if (node->code != FJ_ARRAY) {
+            continue;
+        }
+        PyTypeObject *type = Py_TYPE(arrays[leaf++]);
+        if (type != usual && type != key) {
+            int is_value = is_variable(node - 1);
+            result = check_leaf(rules, type, i < pytree_end && !is_value, reason);
+            *unsettled |= is_value && rules->graph == 2;
+        }
+    }
+    return result;
+}
+
+/* (P) Whether a TraceState is that of the top level. */
+static int
+is_valid(PyObject *state, PyObject **reason)
+{
+    /* The method may make the same call again, and may do so without a frame of Python's. */
+    if (Py_EnterRecursiveCall(" in a jitted call")) {
+        return -1;
+    }
+    int result = fj_compat_enter_frames(1);
+    if (result == 0) {
+        result = fj_take_truth(PyObject_CallMethod(state, "is_valid", NULL));
+        fj_compat_leave_frames(1);
+    }
+    Py_LeaveRecursiveCall();
+    return result == 0 ? hand_over(reason, "a Variable is of another trace level") : result;
+}
+
+/* (P) Asks a TraceState, which is the Variable's with this number, and remembers it. */
+static int
+ask_state(FjLeafBuf *states, Py_ssize_t number, PyObject *state, PyObject **reason)
+{
+    Py_INCREF(state);
+    int result = is_valid(state, reason);
+    if (result > 0 && number < states->count) {
+        Py_SETREF(states->items[number], Py_NewRef(state));
+    }
+    else if (result > 0 &&
+             number == states->count) { /* other calls may have made it shorter */
+        result = fj_leafbuf_push(states, state) < 0 ? -1 : 1;
+    }
+    Py_DECREF(state);
+    return result;
+}
+
+int
+fj_variables_check_states(const FjStructure *structure, FjLeafBuf *objects, FjLeafBuf *states,
+                          Py_ssize_t *count, PyObject **reason)
+{
+    Py_ssize_t number = 0;
+    for (Py_ssize_t i = 0; i < objects->count; i++) {
+        const FjNode *node = &structure->nodes[structure->identities[i]];
+        if (node->code != FJ_OBJECT) {
+            continue;
+        }
+        PyObject *variable = objects->items[i];
+        FjNodeKind *kind = fj_node_kind(node);
+        if (FJ_UNLIKELY(!fj_fields_are_plain(kind))) { /* its class has changed */
+            return hand_over_type(reason, "a Variable has attributes of another kind",
+                                  Py_TYPE(variable));
+        }
+        objects->items[i] = objects->items[number];
+        objects->items[number] = variable;
+        PyObject *state = *(PyObject **)((char *)variable + state_offset(kind));
+        if (FJ_UNLIKELY(number >= states->count || states->items[number] != state)) {
+            int result = state == NULL ? hand_over(reason, "a Variable has no value")
+                                       : ask_state(states, number, state, reason);
+            if (result <= 0) {
+                return result;
+            }
+        }
+        number++;
+    }
+    *count = number;
+    fj_leafbuf_truncate(states, number);
+    return 1;
+}

@@ -1,0 +1,164 @@
+"""The options of a function that is compiled for one structure and one signature."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from .. import _core
+from .._base import _errors, _jax_compat
+from .._base._errors import MismatchError
+from .._base._hooks import CallHooks
+from .._call import _direct, _running, _signature
+from .._call._hooks import registry_for
+from .._call._settings import Settings
+from .._observe import _causes, _compare
+from .._observe._causes import Cause
+from .._observe._records import Aval
+from . import _executable
+from ._encode import Unsupported
+from ._prepared import is_spec
+
+
+def mismatch(name: str, done: str, causes: Sequence[Cause], remedy: str) -> MismatchError:
+    """Returns the error of a call with other arguments than the function was compiled or traced
+    for, whichever word `done` is."""
+    lines = [f"`{name}` was {done} for other arguments:"]
+    lines += _causes.lines_of(
+        causes, lambda c: f"{c.place}: {done} for {c.was}, called with {c.now}"
+    )
+    return MismatchError("\n".join([*lines, remedy]))
+
+
+class CompiledHooks(_running.RunningHooks, CallHooks):
+    """The hooks of a compiled function, which raise where a call would need another variant.
+
+    A compiled function is a FilterJit whose Cache holds one variant, so calling it takes the same
+    path as any call of a jitted function (csrc/call/call.c).
+
+    Arguments:
+        settings: how the function is jitted; of a loaded one, what is known of it.
+        name: of the function, for messages.
+        signature: of the function.
+        stage: the ``jax.stages.Compiled``.
+        may_raise: whether the program can raise while it runs.
+        jit_id: identifies errors of ``eqx.error_if``; see `_errors.jit_id_of`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        signature: inspect.Signature,
+        stage: Any,
+        may_raise: bool = False,
+        jit_id: bytes = b"",
+    ) -> None:
+        self.settings = settings
+        self.registry = registry_for(settings.functions)
+        self.name = name
+        self.signature = signature
+        self.stage = stage
+        self.may_raise = may_raise
+        self.jit_id = jit_id
+
+    def make_filter_jit(
+        self, function: _core.Structure, arrays: tuple[Any, ...]
+    ) -> _core.FilterJit:
+        """Returns the FilterJit, still without its variant.
+
+        `function` and `arrays` are the Structure of the jitted function and the arrays in it.
+        """
+        signature = _signature.core_signature(None, self.signature)
+        cache = _core.Cache(self.registry, function, signature, self, 1, {})
+        return _core.FilterJit._rebuild(cache, arrays)
+
+    def insert_variant(
+        self,
+        f: _core.FilterJit,
+        structure: _core.Structure,
+        outputs: tuple[_core.Structure, ...],
+    ) -> _core.Variant:
+        """Gives `f` its variant: `structure` is that of the arguments, `outputs` are those of the
+        results, by the number of the trace."""
+        self._structure = structure
+        call = _direct.wrap(_jax_compat.compiled_call(self.stage), self.stage)
+        return f._parts()[0].insert_compiled(structure, call, outputs, self.may_raise)
+
+    def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
+        remedy = "Compile it for these arguments too, or call the function itself."
+        return mismatch(self.name, "compiled", causes, remedy)
+
+    # ---- called by the C core ----
+
+    def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
+        """Is never called: `make_filter_jit` gives `f` its cache."""
+        raise AssertionError("a compiled function has its cache from the start")
+
+    def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
+        """Raises MismatchError: the structure or the static values of the arguments differ."""
+        first_array = variant.function.num_leaves
+        causes = _compare.compare_structures(
+            self.registry, self._structure, variant.structure, first_array
+        )
+        raise self._mismatch(causes)
+
+    def raise_binding_error(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> None:
+        _signature.stand_in(self.name, self.name, self.signature)(*args, **kwargs)
+        self.signature.bind(*args, **kwargs)
+
+    def translate_error(
+        self,
+        f: _core.FilterJit,
+        exception: BaseException,
+        variant: _core.Variant | None,
+        arrays: tuple[Any, ...],
+        /,
+    ) -> BaseException:
+        """Returns a MismatchError with paths for arrays that do not fit; other exceptions are
+        translated as in any call."""
+        # JAX's error for a spec is neither of the two in JAX 0.10.0 and older.
+        if variant is not None and (
+            isinstance(exception, (TypeError, ValueError)) or any(map(is_spec, arrays))
+        ):
+            causes = self._compare_arrays(variant, arrays)
+            if causes:
+                return self._mismatch(causes).with_traceback(None)
+        return _errors.translate(exception, variant, arrays, self.jit_id)
+
+    def _compare_arrays(self, variant: _core.Variant, arrays: Sequence[Any]) -> list[Cause]:
+        paths = _errors.array_paths(variant.function, variant.structure)
+        stage = self.stage
+        avals = jax.tree_util.tree_leaves(stage.args_info)
+        try:
+            shardings = _executable.input_shardings(stage)
+        except Unsupported:
+            shardings = [None] * len(avals)
+        causes = []
+        for path, x, aval, sharding in zip(paths, arrays, avals, shardings, strict=True):
+            was, now = Aval(tuple(aval.shape), aval.dtype, False), Aval.of(x)
+            if is_spec(x):  # in the function itself: it can be compiled for a spec, but not called
+                now_words = "a ShapeDtypeStruct, which has no values"
+                causes.append(Cause("type", _errors.format_path(path), str(was), now_words, ""))
+                continue
+            if (was.shape, was.dtype) != (now.shape, now.dtype):
+                causes.append(Cause("shape", _errors.format_path(path), str(was), str(now), ""))
+                continue
+            placed = _compare.compare_sharding(sharding, x)
+            if placed is not None:
+                causes.append(Cause("sharding", _errors.format_path(path), *placed, ""))
+        return causes
+
+    def call_again(
+        self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
+    ) -> bool:
+        """Is never called: nothing sets the `call` of a compiled function's variant."""
+        return False
+
+    def inspect_new_trace(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
+    ) -> bool | None:
+        return self.may_raise

@@ -1,0 +1,94 @@
+"""What JAX traces: the flat function of a variant, from the arrays of a call to an Output."""
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+
+from .. import _core
+from .._base import _jax_compat
+from .._observe import _records, _retraces
+from .._observe._recorder import recorder
+from . import _direct, _running, _signature
+from ._caches import function_of, names_of
+
+if TYPE_CHECKING:
+    from ._hooks import FunctionHooks
+    from ._sharded_call import ShardedProgram
+
+_jax_compat.hide_from_tracebacks(__file__)
+
+
+class FlatFunction:
+    """The traces of one variant.
+
+    JAX's caches may hold a flat function for long, and must not keep the user's objects alive: the
+    variant, the hooks and the cache are referred to weakly. A call that traces holds all of them.
+
+    Attributes:
+        jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
+        qualname: of the user's function.
+    """
+
+    def __init__(self, hooks: "FunctionHooks", f: _core.FilterJit, variant: _core.Variant) -> None:
+        cache, _ = f._parts()
+        self.name, self.qualname = names_of(f.__wrapped__)
+        self.jit_id = os.urandom(16)
+        self._hooks = weakref.ref(hooks)
+        self._variant = weakref.ref(variant)
+        self._cache = weakref.ref(cache)
+        self._signature = cache.signature
+        self._registry = hooks.registry
+        self._record = cache.record
+
+    def make(self, program: "ShardedProgram | None" = None) -> Callable[..., _core.Output]:
+        """Returns a function for ``jax.jit``, which keeps the traces of each function apart."""
+
+        def flat(*arrays: Any) -> _core.Output:
+            __tracebackhide__ = True
+            _direct.before_trace()
+            return self._trace(arrays, program)
+
+        flat.__name__, flat.__qualname__ = self.name, self.qualname
+        flat.__dict__["jit_id"] = self.jit_id
+        return flat
+
+    def _trace(self, arrays: tuple[Any, ...], program: "ShardedProgram | None") -> _core.Output:
+        __tracebackhide__ = True
+        __equinox_jit_id__ = self.jit_id  # noqa: F841 (eqx.error_if looks for it in the frames)
+        variant, hooks = self._variant(), self._hooks()
+        assert variant is not None and hooks is not None
+        specs = () if program is None else program.inputs
+        if program is not None:
+            program.before_trace(arrays)
+        hooks.compare_processes(self.qualname, variant, arrays, specs)
+        # Whether the new program can raise is known only after its first run.
+        hooks.before_raising_call(variant)
+        if hooks.settings.is_quiet:
+            _running.ignore_donation(variant)
+        with (
+            _records.tracing(variant, arrays) as traced,
+            recorder.tracing(self._record, variant),
+            hooks.tracing(variant),
+        ):
+            traced.wanted = specs
+            out = self._call_function(hooks, variant, arrays, traced)
+            output = variant.finish(out, lambda: jnp.array(0))
+            if program is not None:
+                program.after_trace(out, output, arrays)
+            return output
+
+    def _call_function(
+        self, hooks: "FunctionHooks", variant: _core.Variant, arrays: tuple[Any, ...], traced: Any
+    ) -> Any:
+        """Returns the result of the user's function for tracers."""
+        __tracebackhide__ = True
+        fun, arguments = variant.arguments(arrays)
+        cache, settings = self._cache(), hooks.settings
+        if cache is not None:
+            _retraces.before_trace(
+                settings.on_retrace, settings.max_traces, cache, function_of(fun), variant, traced
+            )
+        return _signature.call_with_arguments(fun, self._signature, arguments, self._registry)

@@ -1,0 +1,227 @@
+"""`FunctionHooks`: what the C core asks for on the path of a call, above all on a miss.
+
+A miss creates a variant: a ``jax.jit`` of a flat function, which takes the arrays of the arguments
+and returns those of the result. The static values (all that is not an array) belong to the
+variant.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from .. import _core
+from .._base import _errors, _jax_compat
+from .._base._hooks import CallHooks
+from .._observe import _explain, _program, _records
+from .._observe._recorder import recorder
+from .._trees import _registry
+from . import _direct, _processes, _running, _signature
+from ._caches import MAXSIZE, caches_of, function_of, names_of
+from ._flat_function import FlatFunction
+from ._settings import Settings
+from ._sharded_call import ShardedCall
+
+_jax_compat.hide_from_tracebacks(__file__)
+_jax_compat.hide_from_tracebacks(_signature.__file__)
+
+
+def registry_for(functions: str) -> _core.Registry:
+    """Returns the registry of arguments, for filter_jit's option `functions`."""
+    if functions == "structure":
+        from .._trees import _function_keys
+
+        return _function_keys.registry
+    return _registry.registry
+
+
+def _tracing_for(
+    functions: str,
+) -> Callable[[_core.Variant], contextlib.AbstractContextManager[Any]]:
+    """Returns the context manager around each trace, for filter_jit's option `functions`."""
+    if functions == "structure":
+        from .._trees import _function_keys
+
+        return _function_keys.tracing
+    return contextlib.nullcontext
+
+
+class FunctionHooks(_running.RunningHooks, CallHooks):
+    """The hooks of a jitted function; see `CallHooks`.
+
+    Attributes:
+        settings: how the function is jitted.
+        registry: classifies the arguments. The function itself is always classified by
+            ``_registry.registry``.
+        tracing: returns the context manager around each trace of a variant.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = (
+            weakref.WeakKeyDictionary()
+        )
+        self.registry = registry_for(settings.functions)
+        self.tracing = _tracing_for(settings.functions)
+
+    frozen: tuple[int, int] = (0, 0)
+    """The number of arrays that `freeze` made constants, and their size in bytes."""
+
+    def contents(self, closed: Any) -> _program.Contents:
+        """Returns what a program contains, for reports."""
+        return _program.contents(closed)
+
+    def check_given(
+        self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Raises ValueError if `f` donates one of the arguments that were given to a method."""
+        if self.settings.donate == "none":
+            return
+        given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
+        if self.settings.spares_first:
+            signature = f._parts()[0].signature
+            first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
+            given = given[1:] if args else [x for x in given if x not in first]
+        if given:
+            raise ValueError(
+                f"{given[0]} of `{method}` would be donated by the first call, and be deleted "
+                f"before the second: this function was jitted with donate={self.settings.donate!r}."
+            )
+
+    # ---- called by the C core ----
+
+    def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
+        """Returns the cache that `f` shares with the FilterJits of equal functions with equal
+        options, and the arrays in the function itself."""
+        fun = f.__wrapped__
+        try:
+            arrays, structure = _core.flatten(_registry.registry, fun)
+            hash(structure)
+        except Exception as e:
+            context = e.__dict__.get("__filterjit_error_context__")
+            if context is not None:
+                context[1].insert(0, "the function")
+            raise _errors.add_path(e) from None
+        caches = caches_of(fun)
+        # Two wrappers of one function can differ in their parameters, as its `__signature__`, its
+        # defaults or its code may have been set in between.
+        parameters = _signature.parameters_of(fun, f._given_signature)
+        key = type(self), structure, self.settings, parameters
+        try:
+            cache = None if caches is None else caches.get(key)
+        except TypeError:  # one of the jitkwargs is not hashable: the cache is not shared
+            caches = cache = None
+        if cache is None:
+            signature = _core.Signature(*parameters)
+            if self.settings.shardings is not None:
+                self.settings.shardings.check_names(signature)
+            cache = _core.Cache(
+                self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
+            )
+            recorder.register(cache, names_of(fun)[0], fun)
+            _explain.register(function_of(fun), cache)
+            if caches is not None:
+                cache = caches.setdefault(key, cache)
+                for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
+                    caches.pop(old, None)
+        return cache, arrays
+
+    def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
+        """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
+        signature = f._parts()[0].signature
+        flat = FlatFunction(self, f, variant)
+        donated = self._donated(variant, signature)
+        settings = self.settings
+        if settings.shardings is None:
+            jitted = jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
+            direct: Callable[..., _core.Output] = _direct.wrap(jitted)
+            return direct
+        call = ShardedCall(variant, signature, donated, settings, flat)
+        self._sharded[variant] = call
+        return call
+
+    def compare_processes(
+        self, name: str, variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any]
+    ) -> None:
+        """Compares a program that is about to be traced with those of other processes."""
+        compares = self.settings.same_on_all_processes
+        if (self.settings.shardings is None if compares is None else not compares) or (
+            jax.process_count() == 1
+        ):
+            return
+        given = None if self.settings.shardings is None else self.settings.shardings.mesh
+        mesh = given or _jax_compat.concrete_mesh()
+        processes = _processes.participants(mesh, specs)
+        if compares and not processes:
+            processes = tuple(range(jax.process_count()))
+        if len(processes) > 1:
+            lines = _processes.lines_of(name, variant, arrays, specs, mesh)
+            _processes.compare(name, lines, processes)
+
+    def traceable(self, variant: _core.Variant) -> Any:
+        """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
+        return self._sharded.get(variant) or _direct.jitted_of(variant.call)
+
+    def call_again(
+        self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
+    ) -> bool:
+        """Returns whether a failed call was made with the shardings of other arrays."""
+        sharded = self._sharded.get(variant)
+        return sharded is not None and sharded.call_again(exception, arrays)
+
+    def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
+        """Returns the positions of the arrays that a variant donates; arrays in the function
+        itself come first."""
+        own = variant.function.num_leaves
+        total = own + variant.structure.num_leaves
+        if self.settings.donate == "none":
+            return ()
+        if self.settings.donate in ("all", "warn") or not (
+            signature.positional or signature.varargs == 0
+        ):
+            return tuple(range(total))
+        path = (0,) if signature.positional else (0, 0)
+        try:
+            first, count = variant.structure._span(*path)
+        except IndexError:  # *args is empty
+            first, count = 0, 0
+        excepted = range(own + first, own + first + count)
+        return tuple(i for i in range(total) if i not in excepted)
+
+    def raise_binding_error(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> None:
+        """Raises the TypeError of arguments that do not fit the signature."""
+        _signature.raise_binding_error(f.__wrapped__, f._given_signature, args, kwargs)
+
+    def translate_error(
+        self,
+        f: _core.FilterJit,
+        exception: BaseException,
+        variant: _core.Variant | None,
+        arrays: tuple[Any, ...],
+        /,
+    ) -> BaseException:
+        """Returns the exception to raise in the place of `exception`."""
+        return _errors.translate(exception, variant, arrays, _errors.jit_id_of(variant))
+
+    def inspect_new_trace(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
+    ) -> bool | None:
+        """Returns whether the program that was just traced can raise while it runs.
+
+        None means that it cannot be known yet, because this call was itself being traced.
+        """
+        if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
+            return None
+        recorder.record_first_run(outputs)
+        _records.record_placements(variant, arrays)
+        try:
+            found = self.contents(self.traceable(variant).trace(*arrays).jaxpr)
+            raises = found.callbacks
+        except Exception:
+            return True  # JAX does not tell; waiting is always correct
+        recorder.record_program(variant, arrays, found)
+        return raises

@@ -1,0 +1,64 @@
+"""`Settings`: what a jitted function was given besides the function."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from .._observe._retraces import OnRetrace
+from ._caches import MAXSIZE
+from ._shardings import Shardings
+
+DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a function is jitted; the fields are the options of `filter_jit`.
+
+    Functions with equal settings share their programs. Settings whose `jitkwargs` are not hashable
+    are not hashable either.
+
+    Attributes:
+        shardings: `in_shardings`, `out_shardings` and `mesh`; None without.
+        jitkwargs: what is passed on to ``jax.jit``, sorted by name.
+    """
+
+    donate: str = "none"
+    functions: str = "identity"
+    maxsize: int = MAXSIZE
+    on_retrace: OnRetrace = None
+    max_traces: int | None = None
+    shardings: Shardings | None = None
+    same_on_all_processes: bool | None = None
+    jitkwargs: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "jitkwargs", tuple(sorted(self.jitkwargs)))
+        if self.jitkwargs:
+            jax.jit(lambda: None, **dict(self.jitkwargs))  # raises if it does not know one of them
+
+    def __str__(self) -> str:
+        """Returns the options as they are written in a call of `filter_jit`."""
+        given = [
+            (field.name, getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if field.name not in ("shardings", "jitkwargs")
+        ]
+        defaults = vars(Settings())
+        shown = [
+            f"{name}={value!r}"
+            for name, value in [*given, *self.jitkwargs]
+            if name == "donate" or value != defaults.get(name)
+        ]
+        return ", ".join(shown + [repr(self.shardings)] * (self.shardings is not None))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether JAX's warning about donated buffers that it could not use is silenced."""
+        return self.donate in ("all", "all-except-first")
+
+    @property
+    def spares_first(self) -> bool:
+        """Whether the first argument is not donated."""
+        return self.donate.endswith("-except-first")

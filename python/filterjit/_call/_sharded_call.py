@@ -1,0 +1,359 @@
+"""`ShardedCall`: the callable of a variant with shardings.
+
+A variant's flat ``jax.jit`` takes one spec for each array, and these depend on shapes and on the
+mesh (rules look at both), of which a variant may see several. So a variant has a *program* for each
+list of specs, with a flat function and a ``jax.jit`` of its own:
+
+- The variant's `call` is a `ShardedCall` until its first call. That finds the specs, makes the
+  program, and makes the program's ``jax.jit`` itself the `call`: a hit is the same as without
+  shardings.
+- JAX traces a program's flat function for each list of avals and each mesh that is new to it. The
+  function finds the specs again, from its tracers, and raises `_OtherSpecs` if they are not those
+  that it was jitted with. The C core then asks `call_again`, which makes the ShardedCall the `call`
+  of the variant for good: it finds the program by avals and mesh, which costs microseconds.
+
+The specs of the results are known when the function has been traced. So a program that needs them is
+traced once, and then jitted again with them: JAX finds the trace of the flat function in its cache.
+"""
+
+import threading
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from .. import _core
+from .._base import _errors, _jax_compat
+from .._observe import _records
+from .._trees import _registry
+from .._trees._shardings import Spec, is_tracing, place, same_spec
+from . import _direct
+from ._flat_function import FlatFunction
+from ._settings import Settings
+
+_ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/output.h
+
+_MOST_KEYS = 4096
+
+
+class _OtherSpecs(Exception):
+    """A flat function is traced for arrays or a mesh that need other specs than it was made for."""
+
+
+class ShardedProgram:
+    """One flat function of a variant, with the specs that it was jitted with.
+
+    Attributes:
+        inputs: the specs of the arrays.
+        outputs: the specs of the arrays of the result; None until it is traced.
+        flat: the flat function.
+        jit: the ``jax.jit``; None until there is one.
+        call: what a call of the variant calls: `jit`, or its executable.
+    """
+
+    def __init__(self, call: "ShardedCall", inputs: tuple[Spec, ...]) -> None:
+        self._call = weakref.ref(call)
+        self.inputs = inputs
+        self.outputs: tuple[Spec, ...] | None = None
+        self.flat: Callable[..., _core.Output] = call.flat.make(self)
+        self.jit: Any = None
+        self.call: Any = None
+
+    def before_trace(self, arrays: tuple[Any, ...]) -> None:
+        """Is called at the beginning of a trace."""
+        call = self._call()
+        if call is not None and call.specs_of_tracers(arrays) != self.inputs:
+            raise _OtherSpecs
+
+    def after_trace(self, tree: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None:
+        """Is called at the end of a trace, with the function's result."""
+        call = self._call()
+        if call is None:
+            return
+        outputs = call.specs_of_result(self, tree, output, arrays)
+        if self.outputs is None:
+            self.outputs = outputs
+        elif outputs != self.outputs:
+            raise _OtherSpecs
+
+
+class ShardedCall:
+    """The callable of a variant with shardings: finds or makes the ``jax.jit`` for its arrays.
+
+    Arguments:
+        variant: the variant, to which it refers weakly.
+        signature: of the function.
+        donated: the positions of the arrays that are donated.
+        settings: of the function.
+        flat: makes a flat function for each program.
+    """
+
+    def __init__(
+        self,
+        variant: _core.Variant,
+        signature: _core.Signature,
+        donated: tuple[int, ...],
+        settings: Settings,
+        flat: FlatFunction,
+    ) -> None:
+        assert settings.shardings is not None
+        self.__qualname__ = flat.qualname
+        self.shardings = settings.shardings
+        self.variant = weakref.ref(variant)
+        self.signature = signature
+        self.donated = donated
+        self.warns = settings.donate.startswith("warn")
+        self.jitkwargs = dict(settings.jitkwargs)
+        self.flat = flat
+        self.jit_id = flat.jit_id
+        self.needs_outputs = self.shardings.outputs is not None or bool(donated)
+        self._lock = threading.Lock()
+        # Programs stay as long as the variant: calls that are running do not own their `jit`.
+        self._programs: list[ShardedProgram] = []
+        self._by_key: dict[Any, ShardedProgram] = {}
+        self.is_dispatching = False
+
+    # ---- specs ----
+
+    def specs_of_tracers(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
+        variant = self.variant()
+        assert variant is not None
+        return self.shardings.specs_of_inputs(variant, self.signature, arrays)
+
+    def specs_of_arrays(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
+        """Returns the specs for a call; rules see tracers of its arrays, as in a trace."""
+        found: list[tuple[Spec, ...]] = []
+
+        def shardings(*tracers: Any) -> None:
+            found.append(self.specs_of_tracers(tracers))
+
+        jax.eval_shape(shardings, *arrays)
+        return found[0]
+
+    def specs_of_result(
+        self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
+    ) -> tuple[Spec, ...]:
+        """Returns the specs of the arrays of a result. An array of which nothing is said has the
+        spec of the donated array in the same place of an argument, so that it takes its memory."""
+        specs = list(self.shardings.specs_of_outputs(tree, output.arrays))
+        variant = self.variant()
+        if not self.donated or variant is None:
+            return tuple(specs)
+        _, structure = _core.flatten(_registry.registry, tree)
+        paths_in = _errors.array_paths(variant.function, variant.structure)
+        paths_out = structure._array_paths()
+        taken: dict[int, int] = {}  # results by donated array
+        by_path: dict[Any, list[int]] = {}
+        for j, path in enumerate(paths_out):
+            for key in (_key(path), _key(path[1:])):
+                by_path.setdefault(key, []).append(j)
+        for i in self.donated:
+            for j in by_path.get(_key(paths_in[i][1:]), ()):
+                fits = _same(arrays[i], output.arrays[j]) and j not in taken.values()
+                if fits and specs[j] is None:
+                    specs[j] = program.inputs[i]
+                if fits and same_spec(specs[j], program.inputs[i]):
+                    taken[i] = j
+                    break
+        if self.warns and program.outputs is None:
+            self._warn_of_unused(program, specs, output.arrays, arrays, taken, paths_in)
+        return tuple(specs)
+
+    def _warn_of_unused(
+        self,
+        program: ShardedProgram,
+        specs: Sequence[Spec],
+        results: Sequence[Any],
+        arrays: Sequence[Any],
+        taken: dict[int, int],
+        paths: Sequence[list[Any]],
+    ) -> None:
+        """Warns of donated arrays whose memory no result can take, by their paths."""
+        free = [j for j in range(len(specs)) if j not in taken.values()]
+        lines = []
+        for i in self.donated:
+            if i in taken:
+                continue
+            equal = [j for j in free if _same(arrays[i], results[j])]
+            spec = program.inputs[i]
+            fitting = [j for j in equal if None in (spec, specs[j]) or same_spec(specs[j], spec)]
+            if fitting:
+                free.remove(fitting[0])
+                continue
+            aval = _jax_compat.aval(arrays[i])
+            why = f"all results of that shape are {specs[equal[0]]}" if equal else "no such result"
+            where = _errors.format_path(paths[i])
+            lines.append(f"  `{where}`: {aval.dtype}{list(aval.shape)}, {spec}: {why}")
+        if lines:
+            text = "donated arrays whose memory no result can take:"
+            warnings.warn("\n".join([text, *lines]), stacklevel=2)
+
+    # ---- calls ----
+
+    def __call__(self, *arrays: Any) -> _core.Output:
+        if jax.config.jax_disable_jit:
+            return ShardedProgram(self, self.specs_of_arrays(arrays)).flat(*arrays)
+        given, arrays = arrays, self._placed(arrays)
+        if arrays is not given and (variant := self.variant()) is not None:
+            placed = (i for i, x in enumerate(arrays) if x is not given[i])
+            _records.record_of(variant).placed.update(placed)
+        output: _core.Output = self._find(arrays, is_call=True).call(*arrays)
+        return output
+
+    def _placed(
+        self, arrays: tuple[Any, ...], put: Callable[[list[Any], list[Any]], list[Any]] = place
+    ) -> tuple[Any, ...]:
+        """Returns the arrays, with those of a model placed that JAX would place in the call.
+
+        To JAX, an array on a mesh is of another type than one that is not committed to devices. A
+        model that is trained is not committed at the first call, and comes back on the mesh: it
+        would be traced and compiled twice.
+
+        `put` places arrays, or returns what stands for them.
+        """
+        if not self.needs_outputs or not any(map(_is_uncommitted, arrays)) or is_tracing():
+            return arrays
+        specs = self.specs_of_arrays(arrays)
+        variant = self.variant()
+        assert variant is not None
+        models = self.shardings.positions_of_models(variant, self.signature, arrays)
+        todo = [i for i in models if specs[i] is not None and _is_uncommitted(arrays[i])]
+        if not todo:
+            return arrays
+        found = list(arrays)
+        for i, x in zip(
+            todo, put([arrays[i] for i in todo], [specs[i] for i in todo]), strict=True
+        ):
+            found[i] = x
+        return tuple(found)
+
+    def trace(self, *arrays: Any) -> Any:
+        arrays = self._placed(arrays, _stand_ins)
+        return self._find(arrays).jit.trace(*arrays)
+
+    def eval_shape(self, *arrays: Any) -> Any:
+        arrays = self._placed(arrays, _stand_ins)
+        return self._find(arrays).jit.eval_shape(*arrays)
+
+    def jitted(self, *arrays: Any) -> Any:
+        """Returns the ``jax.jit`` for arrays."""
+        return self._find(self._placed(arrays, _stand_ins)).jit
+
+    # What reports read of a variant's `call`, as `_core.Direct` has it.
+
+    @property
+    def counts(self) -> Counter[str]:
+        calls = [program.call for program in list(self._programs)]
+        return sum((Counter(getattr(call, "counts", {})) for call in calls), Counter[str]())
+
+    @property
+    def refusal(self) -> str | None:
+        found = (getattr(program.call, "refusal", None) for program in list(self._programs))
+        return next((text for text in found if text is not None), None)
+
+    def clear_cache(self) -> None:
+        for program in list(self._programs):
+            if program.jit is not None:
+                program.call.clear_cache()
+
+    def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+        """Returns whether a call that failed in a program's ``jax.jit`` is to be made again: the
+        program was made for other specs. The variant's `call` is this object from then on."""
+        variant = self.variant()
+        if variant is None:
+            return False
+        if not isinstance(exception, _OtherSpecs) and (
+            self.is_dispatching or self.specs_of_arrays(arrays) == self._programs[0].inputs
+        ):
+            return False
+        with self._lock:  # another thread may have come here before, or be in `_find`
+            self.is_dispatching = True
+            variant.call = self
+        return True
+
+    def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> ShardedProgram:
+        """Returns the program for arrays, with its ``jax.jit``; the next call of the variant calls that if
+        this is a call and there is no other."""
+        key = tuple(map(_jax_compat.aval, arrays)), jax.sharding.get_abstract_mesh()
+        program = self._by_key.get(key)
+        if program is None:
+            program = self._program_for(self.specs_of_arrays(arrays), arrays)
+            if len(self._by_key) >= _MOST_KEYS:
+                self._by_key.clear()
+            self._by_key[key] = program
+        variant = self.variant()
+        if is_call and variant is not None:
+            with self._lock:
+                self.is_dispatching = self.is_dispatching or len(self._programs) > 1
+                variant.call = self if self.is_dispatching else program.call
+        return program
+
+    def _program_for(self, inputs: tuple[Spec, ...], arrays: tuple[Any, ...]) -> ShardedProgram:
+        """Returns the program for arrays with the specs `inputs`, with its ``jax.jit``."""
+        tried = 0
+        while True:
+            with self._lock:
+                known = [program for program in self._programs if program.inputs == inputs]
+                if len(known) == tried:
+                    known.append(ShardedProgram(self, inputs))
+                    self._programs.append(known[-1])
+            program = known[tried]
+            tried += 1
+            try:
+                self._make_jit(program, arrays)
+            except _OtherSpecs:
+                continue
+            return program
+
+    def _make_jit(self, program: ShardedProgram, arrays: tuple[Any, ...]) -> None:
+        """Gives a program its ``jax.jit``.
+
+        Raises _OtherSpecs if the result for these arrays needs other specs than the program's.
+        """
+        options = dict(self.jitkwargs, donate_argnums=self.donated)
+        if any(spec is not None for spec in program.inputs):
+            options["in_shardings"] = program.inputs
+        if self.needs_outputs:
+            # Threads that arrive here at once share the flat function, and so its trace.
+            traced = jax.jit(program.flat, **options).trace(*arrays)
+            outputs = program.outputs
+            if outputs is not None and any(spec is not None for spec in outputs):
+                any_trace = _core.output_unflatten(_ANY_TRACE, outputs)
+                options["out_shardings"] = any_trace
+            del traced
+        made = jax.jit(program.flat, **options)
+        with self._lock:  # calls of other threads may be running the one that is there
+            if program.jit is None:
+                program.jit, program.call = made, _direct.wrap(made)
+
+
+def _is_uncommitted(x: Any) -> bool:
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return x.sharding is None
+    placed = _records.placement(x)
+    return placed is not None and not placed[1]
+
+
+def _stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
+    """Returns what stands for arrays when they are placed."""
+    mesh = jax.sharding.get_mesh()
+    return [
+        _jax_compat.spec_of(
+            _jax_compat.aval(x), NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s
+        )
+        for x, s in zip(arrays, specs, strict=True)
+    ]
+
+
+def _key(path: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(map(str, path))
+
+
+def _same(x: Any, y: Any) -> bool:
+    """Returns whether one array can take the memory of the other."""
+    a, b = _jax_compat.aval(x), _jax_compat.aval(y)
+    return (a.shape, a.dtype) == (b.shape, b.dtype)

@@ -1,0 +1,331 @@
+"""The types of a jitted function and of a jitted method: what they can be asked.
+
+Their calls are in C, in the classes that these types are derived from.
+"""
+
+import inspect
+import sys
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, final
+
+from jax import tree_util as jtu
+
+from .. import _core
+from .._aot import _stages, _warm_up
+from .._base import _jax_compat
+from .._call._caches import attributes_of, function_of
+from .._call._hooks import FunctionHooks
+from .._call._settings import DONATE, Settings
+from .._call._signature import inspect_signature
+from .._observe import _causes, _explain, _functions, _report, _report_output
+from . import _freeze
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, TypeVar
+
+    _P = ParamSpec("_P", default=...)  # the parameters of a function
+    _T = TypeVar("_T", default=Any)  # its result
+    _S = TypeVar("_S", default=Any)  # the first parameter of a method
+else:
+    from typing import ParamSpec, TypeVar
+
+    _P, _T, _S = ParamSpec("_P"), TypeVar("_T"), TypeVar("_S")
+
+_jax_compat.hide_from_tracebacks(__file__)
+
+
+@final
+class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
+    """A FilterJit bound to an instance, which a call passes as the first argument.
+
+    It has the attributes of the FilterJit; its own methods pass the instance, too. As a pytree, it
+    is the FilterJit and the instance.
+    """
+
+    __slots__ = ()
+
+    @property
+    def __wrapped__(self) -> Any:
+        """The function that is wrapped, bound to the instance."""
+        return types.MethodType(self.__func__.__wrapped__, self.__self__)
+
+    def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[Concatenate[_S, _P], _T]":
+        """Traces and lowers the method for these arguments, without running it."""
+        return self.__func__.lower(self.__self__, *args, **kwargs)  # type: ignore[return-value]
+
+    def trace(self, /, *args: Any, **kwargs: Any) -> "_stages.Traced[Concatenate[_S, _P], _T]":
+        """Traces the method for these arguments, without running it."""
+        return self.__func__.trace(self.__self__, *args, **kwargs)  # type: ignore[return-value]
+
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array."""
+        return self.__func__.eval_shape(self.__self__, *args, **kwargs)
+
+    def warm_up(
+        self,
+        /,
+        signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        threads: int | None = None,
+    ) -> _warm_up.WarmUp:
+        """Compiles the method for many signatures, so that calls with them are hits.
+
+        Each signature is a pair (args, kwargs) without the instance.
+        """
+        return _warm_up.warm_up(self.trace, signatures, threads=threads)
+
+    def partial(self, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit[_T]:
+        """Returns the method with the instance and these arguments given once; see
+        FilterJit.partial."""
+        return self.__func__.partial(self.__self__, *args, **kwargs)
+
+    def freeze(
+        self, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
+    ) -> "FilterJit[..., _T]":
+        """Returns the method with the instance and these arguments given once, their arrays
+        constants; see FilterJit.freeze."""
+        return _freeze.freeze(self.__func__, (self.__self__, *args), kwargs, max_bytes)
+
+    def explain(self, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
+        """Explains whether a call with these arguments is a hit, and if not, why it compiles."""
+        return self.__func__.explain(self.__self__, *args, **kwargs)
+
+    if TYPE_CHECKING:  # what it has of the FilterJit
+
+        def report(self) -> _report_output.Report: ...
+        def cache_info(self) -> _report.CacheInfo: ...
+        def clear_cache(self) -> None: ...
+        @property
+        def variants(self) -> list[_core.Variant]: ...
+
+    def __repr__(self) -> str:
+        return f"<bound {self.__func__!r} of {self.__self__!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BoundFilterJit, (self.__func__, self.__self__)
+
+
+@final
+class FilterJit(_core.FilterJit[_P, _T]):
+    """A jitted function of arguments that are any pytrees. filterjit.filter_jit returns one.
+
+    In annotations, FilterJit[[int, str], bool] has parameters like Callable[[int, str], bool].
+    """
+
+    __slots__ = ()
+    __module__ = "filterjit"
+    _bound_type = BoundFilterJit
+
+    if TYPE_CHECKING:
+
+        @property
+        def _hooks(self) -> FunctionHooks: ...
+
+    def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[_P, _T]":
+        """Traces and lowers the function for these arguments, without running it.
+
+        Any array may be given as a jax.ShapeDtypeStruct. Returns a `Lowered`, whose `compile`
+        returns a function that can be called and saved.
+
+        Examples:
+            >>> f = filter_jit(lambda x, n: n * x)
+            >>> compiled = f.lower(jax.ShapeDtypeStruct((2,), jnp.float32), 3).compile()
+            >>> compiled(jnp.ones(2), 3)
+            Array([3., 3.], dtype=float32)
+        """
+        return _stages.trace(self, args, kwargs).lower()
+
+    def trace(self, /, *args: Any, **kwargs: Any) -> "_stages.Traced[_P, _T]":
+        """Traces the function for these arguments, without running it.
+
+        Takes what `lower` takes, and returns a `Traced`.
+        """
+        return _stages.trace(self, args, kwargs)
+
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array.
+
+        Takes what `lower` takes. Nothing is compiled and nothing runs.
+
+        Examples:
+            >>> filter_jit(lambda x: {'sum': x.sum(), 'n': 1}).eval_shape(jnp.ones((2, 3)))
+            {'n': 1, 'sum': ShapeDtypeStruct(shape=(), dtype=float32)}
+        """
+        return _stages.eval_shape(self, args, kwargs)
+
+    def warm_up(
+        self,
+        /,
+        signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        threads: int | None = None,
+    ) -> _warm_up.WarmUp:
+        """Compiles the function for many signatures, so that calls with them are hits.
+
+        Each signature is a pair (args, kwargs) of what `lower` takes. XLA compiles `threads`
+        of them at once, by default one for each core. A signature that fails is logged, and
+        the others are compiled. Returns a `WarmUp` with the time or the error of each.
+
+        Examples:
+            >>> f = filter_jit(lambda x: x + 1)
+            >>> sizes = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (1, 8)]
+            >>> print(f.warm_up([((x,), {}) for x in sizes]))
+            compiled 2 of 2 in ...
+        """
+        return _warm_up.warm_up(self.trace, signatures, threads=threads)
+
+    def partial(self, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit[_T]:
+        """Returns the function with these arguments given once.
+
+        Their containers are copied, now and whenever `args` and `keywords` are read, so changes
+        to containers have no effect. NumPy arrays and static values are not copied: a change of
+        one is noticed by the next call, as in any call. Raises ValueError for arguments that the
+        function donates.
+
+        Examples:
+            >>> f = filter_jit(lambda model, x: model['w'] * x)
+            >>> g = f.partial({'w': jnp.ones(2)})
+            >>> g(jnp.array([1.0, 2.0]))
+            Array([1., 2.], dtype=float32)
+        """
+        partial = _core.PartialFilterJit(self, args, kwargs)
+        self._hooks.check_given(self, "partial", args, kwargs)
+        return partial
+
+    def freeze(
+        self, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
+    ) -> "FilterJit[..., _T]":
+        """Returns the function with these arguments given once, their arrays constants.
+
+        A call passes the other arguments only, so it costs what a program without these
+        arguments costs. The arguments are as they are now: containers and NumPy arrays are
+        copied, and a Module that is changed afterwards does not matter. The programs belong
+        to the function that is returned, and are freed with it: freezing again compiles again,
+        also for equal arguments. The arrays are held twice, by the function for later traces
+        and by each of its programs. What XLA can compute from constants alone, it computes
+        when it compiles, so results may differ from those of a plain call by rounding.
+
+        Arrays of more than `max_bytes` bytes stay arguments, and so do tracers, PRNG keys and
+        arrays that are on several devices or not in the device's own memory. Without
+        `max_bytes`, a FreezeWarning tells of arrays of more than 256 KiB, which do not pay.
+        An argument of the function that is called max_bytes can be given by position.
+
+        Raises ValueError for arguments that the function donates and for a function with
+        shardings, and RuntimeError for arrays that have been deleted. A trace raises for
+        those that have been deleted since, and ValueError for a static value that was changed
+        in place.
+
+        Examples:
+            >>> predict = filter_jit(lambda model, x: model(x))
+            >>> serve = predict.freeze(eqx.nn.Linear(2, 1, key=jax.random.key(0)))
+            >>> serve(jnp.ones(2)).shape
+            (1,)
+        """
+        return _freeze.freeze(self, args, kwargs, max_bytes)
+
+    def explain(self, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
+        """Explains whether a call with these arguments is a hit, and if not, why it compiles.
+
+        Returns an `Explanation`. Nothing is traced and nothing runs.
+
+        Examples:
+            >>> @filter_jit
+            ... def scale(x, by):
+            ...     return by * x
+            >>> y = scale(jnp.ones(2), 2)
+            >>> print(scale.explain(jnp.ones(2), 3))
+            `scale`: compiles again because
+              `by`: different static value: was the int 2, is the int 3
+              -> ...
+        """
+        return _explain.explain(
+            self, function_of(self.__wrapped__), args, kwargs, self._wanted_placements
+        )
+
+    def _wanted_placements(
+        self, variant: _core.Variant, arrays: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        shardings = self._hooks.settings.shardings
+        if shardings is None:
+            return (None,) * len(arrays)
+        return shardings.specs_of_inputs(variant, self._parts()[0].signature, arrays)
+
+    def report(self) -> _report_output.Report:
+        """Returns a `Report` of where the time of the function's calls went, by variant."""
+        return _report.report_of(self._parts()[0])
+
+    def cache_info(self) -> _report.CacheInfo:
+        """Returns CacheInfo(hits, misses, variants, maxsize, bytes).
+
+        Examples:
+            >>> f = filter_jit(lambda x: x + 1)
+            >>> ys = [f(jnp.ones(2)) for _ in range(3)]
+            >>> f.cache_info()
+            CacheInfo(hits=2, misses=1, variants=1, maxsize=4096, bytes=...)
+        """
+        return _report.cache_info(self._parts()[0])
+
+    def clear_cache(self) -> None:
+        """Drops all compiled programs of the function, also those of equal functions that were
+        jitted with equal settings: they share their programs."""
+        _functions.clear(self._parts()[0])
+
+    @property
+    def variants(self) -> list[_core.Variant]:
+        """A list of its variants, one for each static structure whose programs it keeps."""
+        return self._parts()[0].variants()
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Gives a subclass of equinox.Module a ``__getattribute__`` in C.
+
+        Modules look methods up in Python, which costs a tenth of a call
+        (csrc/call/getattribute.c). Other classes stay as they are.
+        """
+        original = _jax_compat.module_getattribute()
+        inherited: Any = getattr(owner, "__getattribute__", None)
+        if isinstance(inherited, _core.Getattribute):  # a base class has one already
+            inherited = inherited.__wrapped__
+        if original is None or inherited is not original or "__getattribute__" in vars(owner):
+            return
+        type.__setattr__(owner, "__getattribute__", _core.Getattribute(owner, original))
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickles it by its name if that leads to it, as functions are pickled, else by what it
+        wraps."""
+        found: Any = sys.modules.get(getattr(self, "__module__", None) or "")
+        for name in getattr(self, "__qualname__", "").split("."):
+            found = getattr(found, name, None)
+        if found is self:
+            return str(self.__qualname__)
+        hooks = self._hooks
+        if isinstance(hooks, _freeze.FrozenHooks):
+            return hooks.reduce(self)
+        return _rebuild, (self.__wrapped__, hooks.settings)
+
+
+jtu.register_pytree_node(FilterJit, FilterJit._flatten, FilterJit._rebuild)
+jtu.register_pytree_with_keys(
+    BoundFilterJit,
+    lambda f: (
+        ((jtu.GetAttrKey("__func__"), f.__func__), (jtu.GetAttrKey("__self__"), f.__self__)),
+        None,
+    ),
+    lambda _, children: BoundFilterJit(*children),
+    lambda f: ((f.__func__, f.__self__), None),
+)
+
+
+_SHARED = {settings: FunctionHooks(settings) for settings in map(Settings, DONATE)}
+"""The hooks of functions that are given no other option than `donate`; they share one object."""
+
+
+def make_filter_jit(fun: Any, settings: Settings, signature: inspect.Signature | None) -> FilterJit:
+    """Returns a FilterJit; `signature` is the result of `inspect_signature`."""
+    hooks = None if settings.jitkwargs else _SHARED.get(settings)
+    return FilterJit(fun, hooks or FunctionHooks(settings), signature, attributes_of(fun))
+
+
+def _rebuild(fun: Any, settings: Settings) -> FilterJit:
+    """Returns the FilterJit whose `__reduce__` returned these arguments."""
+    return make_filter_jit(fun, settings, inspect_signature(fun))

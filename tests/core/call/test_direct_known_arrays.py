@@ -1,0 +1,224 @@
+"""Arrays that a direct call has seen before are not looked at again, unless they may have changed."""
+
+import operator
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_support import core
+from direct_support import (
+    TWO,
+    Backend,
+    DirectArray,
+    DirectKeys,
+    SubArray,
+    another_at,
+    noting,
+    planned,
+    program_of,
+    way_of,
+    ways_of,
+)
+
+
+class TestKnownArrays:
+    """Arrays that are not asked what they are."""
+
+    @pytest.fixture
+    def asked(self, backend: Backend) -> list[Any]:
+        """The values of the arrays whose aval was asked for."""
+        asked: list[Any] = []
+        aval = backend.parts["aval"]
+        backend.parts["aval"] = lambda x: noting(asked, lambda value: aval(x))(x.value)
+        return asked
+
+    def test_arrays_that_stay(self, backend: Backend, asked: list[Any]) -> None:
+        x, y = DirectArray("x"), DirectArray("y", "f32[3,4]")
+        direct = planned(backend, x, y)
+        direct(x, y)
+        asked.clear()
+        assert ways_of(direct, *[(x, y)] * 9) == ["direct"] * 9 and asked == []
+        z = DirectArray("z", "f32[3,4]")
+        assert ways_of(direct, *[(x, z)] * 4) == ["direct"] * 4
+        assert asked.count("z") == 2 and "x" not in asked
+        assert ways_of(direct, (y, x), (x, y)) == ["aval", "direct"]
+
+    def test_they_are_not_kept_alive(self, backend: Backend) -> None:
+        x = DirectArray()
+        direct = planned(backend, x)
+        direct(x), direct(x)
+        ref = weakref.ref(x)
+        del x
+        assert ref() is None
+        results = [weakref.ref(r) for r in direct(DirectArray()).arrays]
+        assert [r() for r in results] == [None]
+
+    @pytest.mark.parametrize(
+        ("other", "way"),
+        [
+            (lambda: DirectArray(0, "f32[4]"), "aval"),
+            (lambda: DirectArray(0, "f32[3]", TWO), "sharding"),
+            (lambda: DirectArray(0, "f32[3]", committed=False), "sharding"),
+        ],
+    )
+    def test_another_array_at_the_address_of_a_known_one(
+        self, backend: Backend, other: Callable[[], Any], way: str
+    ) -> None:
+        met = 0
+        for _ in range(20):
+            x = DirectArray()
+            direct = planned(backend, x)
+            ways_of(direct, *[(x,)] * 3)
+            address = id(x)
+            del x
+            y = another_at(address, other)
+            if y is not None:
+                met += 1
+                assert ways_of(direct, (y,), (y,)) == [way] * 2
+                again = DirectArray()
+                assert way_of(direct, again) == "direct"
+        if not met:
+            pytest.skip("this allocator does not use an address again")
+
+    def test_results_that_are_fed_back(self, backend: Backend, asked: list[Any]) -> None:
+        state, x = [DirectArray(0), DirectArray(1, "f32[3,4]")], DirectArray("x", "i32[]")
+        direct = planned(backend, *state, x)
+        for i in range(40):
+            asked.clear()
+            output = direct(*state, x)
+            assert i < 4 or asked == []
+            state = output.arrays[:2]
+        assert direct.counts["direct"] == 41 and backend.wrong == []
+
+    def test_results_that_are_fed_back_elsewhere(self, backend: Backend, asked: list[Any]) -> None:
+        """The second result is the first argument of the next call."""
+        a, b = DirectArray(0), DirectArray(1)
+        direct = planned(backend, a, b)
+        for i in range(40):
+            asked.clear()
+            b, a = direct(a, b).arrays
+            assert i < 4 or asked == []
+        assert direct.counts["direct"] == 41 and backend.wrong == []
+
+    def test_results_that_are_not_fed_back(self, backend: Backend) -> None:
+        """After some calls with results as arguments, others are checked again."""
+        x = DirectArray(0)
+        direct = planned(backend, x)
+        for _ in range(12):
+            (x,) = direct(x).arrays
+        for other, way in (
+            (DirectArray(1, "f32[4]"), "aval"),
+            (DirectArray(1, sharding=TWO), "sharding"),
+            (SubArray(), "type"),
+            (DirectArray(1), "direct"),
+        ):
+            assert ways_of(direct, (other,), (x,), (other,)) == [way, "direct", way]
+            for _ in range(3):
+                (x,) = direct(x).arrays
+
+    @pytest.mark.parametrize("fed", [0, 1, 3])
+    def test_results_that_are_unlike_the_argument(self, backend: Backend, fed: int) -> None:
+        """An array with the address of a former result is passed, while that result is of another
+        kind: it is not taken for known, even if other results were."""
+        met = 0
+        for _ in range(60):
+            x, y = DirectArray(1), DirectArray(2, "i32[]")
+            direct = planned(backend, x, y)
+            for _ in range(fed):
+                (x, _) = direct(x, y).arrays
+            _, result = direct(x, y).arrays  # is like y
+            address = id(result)
+            del result
+            z = another_at(address, DirectArray)  # is like x
+            if z is not None:
+                met += 1
+                _, result = direct(z, y).arrays
+                assert way_of(direct, result, y) == "aval"
+                assert way_of(direct, DirectArray(), y) == "direct"
+        if not met:
+            pytest.skip("this allocator does not use an address again")
+
+    def test_results_whose_kind_changes(self, backend: Backend) -> None:
+        """What a program returns is proven once, as it does not change; an argument that is not
+        known is checked each time."""
+        x = DirectArray(0)
+        direct = planned(backend, x)
+        program = program_of(direct, x)
+        program.made = lambda raw, j: DirectArray(raw, sharding=TWO)
+        for _ in range(5):
+            (y,) = direct(x).arrays
+            assert direct(y) and direct.counts["sharding"] >= 1
+            assert backend.wrong == []
+
+    def test_keys(self, backend: Backend) -> None:
+        """Of keys, the array in them is checked, and what they are keys of."""
+        data, impl = DirectArray(3), "rbg"
+        keys, x = DirectKeys(data, impl), DirectArray(5)
+        inputs: list[Any] = []
+
+        def jitted(*arrays: Any) -> Any:
+            return core.output_unflatten(4, arrays)
+
+        def plan(source: Any, arrays: Any) -> Any:
+            run = lambda given: inputs.append(given) or given
+            handlers = [lambda found: found[0], lambda found: found[-1]]
+            return run, handlers, (data,), b"\3\1", 4, False
+
+        backend.parts["plan"] = plan
+        direct = core.Direct(backend.context, jitted, None)
+        for _ in range(4):
+            direct(keys, x)
+        assert direct.counts == {"waiting": 1, "direct": 3}
+        assert all(a is b is data and y is x for a, b, y in inputs)  # the first is the constant
+        direct(DirectKeys(DirectArray(7), impl), x)
+        assert direct.counts["direct"] == 4 and inputs[-1][1].value == 7
+        for other, way in (
+            (DirectKeys(data, "threefry"), "aval"),
+            (DirectKeys(DirectArray(3, "f32[4]"), impl), "aval"),
+            (DirectKeys(DirectArray(3, sharding=TWO), impl), "sharding"),
+            (DirectKeys(DirectArray(3, committed=False), impl), "sharding"),
+            (DirectKeys(SubArray(3), impl), "type"),
+            (data, "type"),
+        ):
+            before = direct.counts.get(way, 0)
+            direct(other, x)
+            assert direct.counts[way] == before + 1, other
+        before = direct.counts["type"]
+        direct(keys, DirectKeys(x))
+        assert direct.counts["type"] == before + 1
+
+    def test_keys_are_freed(self, backend: Backend) -> None:
+        keys = DirectKeys(DirectArray(3))
+        direct = core.Direct(backend.context, lambda x: core.output_unflatten(0, ()), None)
+        run = lambda given: given
+        backend.parts["plan"] = lambda source, arrays: (run, [], (), b"\3", 0, False)
+        for _ in range(4):
+            direct(keys)
+        assert direct.counts == {"waiting": 1, "direct": 3}
+        refs = weakref.ref(keys), weakref.ref(keys.data)
+        del keys
+        assert [ref() for ref in refs] == [None, None]
+
+    def test_arrays_without_weak_references(self) -> None:
+        """They are checked in each call."""
+
+        class Plain:
+            __slots__ = ("aval",)
+
+            def __init__(self) -> None:
+                self.aval = "aval"
+
+        aval = operator.attrgetter("aval")
+        same = lambda *args: True
+        context = core.DirectContext(
+            Plain, aval, *[same] * 4, DirectKeys, same, same, lambda: (), same, (), lambda: 0, lambda: 0,
+            lambda results, handlers: [results],
+            lambda source, arrays: (lambda inputs: 5, [1], (), b"\1", 3, False),
+        )  # fmt: skip
+        context.enabled = 1
+        x = Plain()
+        direct = core.Direct(context, lambda x: core.output_unflatten(3, (5,)), None)
+        for _ in range(10):
+            assert core.output_flatten(direct(x)) == ((5,), 3)
+        assert direct.counts == {"waiting": 1, "direct": 9}

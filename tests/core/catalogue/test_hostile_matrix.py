@@ -1,0 +1,94 @@
+"""Each place where Python code can run, times each action that it may take there.
+
+Nothing may crash.  The call raises the exception of the action or returns the right result, the
+cache stays consistent, and the next ordinary calls are right.
+"""
+
+import gc
+import itertools
+import sys
+from typing import Any
+
+import core_support as cs
+import pytest
+from actions import ACTIONS, HARMLESS
+from catalogue import PLACES
+from places import UNRAISABLE, ActionError, Interrupt, World, make_world
+
+
+def consistent(w: World) -> None:
+    cache = w.f._parts()[0]
+    variants = cache.variants()
+    assert len(variants) <= cache.maxsize
+    for a, b in itertools.combinations(variants, 2):
+        assert a.structure != b.structure
+    for variant in variants:
+        hash(variant.structure)
+        assert callable(variant.call)
+
+
+def right(w: World, result: Any) -> bool:
+    """Unless the place has a function of its own, the result is the tree."""
+    return w.run is not None or cs.same(result, w.tree())
+
+
+def trap_acts(name: str, action: str, at: int, phase: str, container: type) -> bool:
+    """Makes a call with a trap and checks its outcome.  Returns whether the trap acted."""
+    w, result = make_world(name, ACTIONS[action], at, phase, container), None
+    try:
+        try:
+            result = w.call()
+        finally:
+            w.armed = False
+    except Interrupt:
+        assert action == "interrupts"
+    except SystemError:
+        raise
+    except Exception as e:
+        assert w.acted and action not in HARMLESS, (name, action, phase, e)
+        if action == "raises" and name not in (
+            "options.translate_error",
+            "options.raise_binding_error",
+        ):
+            assert isinstance(e, ActionError), e
+    else:
+        assert action != "interrupts" or not w.acted or name in UNRAISABLE, "swallowed"
+        if action in HARMLESS or not w.acted:
+            assert right(w, result), (name, action, phase, result)
+    result = None
+    gc.collect()
+    consistent(w)
+    for n in (1, "text", True):
+        for _ in range(2):
+            assert cs.same(w.ordinary_call(n), [w.x, n, {"k": w.k}])
+    # The container is used as the action has left it, then as it was.
+    for _ in range(2):
+        try:
+            w.renew()
+            w.call()
+        except Exception as e:
+            assert not isinstance(e, SystemError)
+        w.fill()
+    consistent(w)
+    return w.acted
+
+
+@pytest.fixture(autouse=True)
+def _unraisable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda details: None)
+
+
+PHASES = ("first", "again", "other")
+CHANGES = ("empties", "shrinks", "grows", "replaces")
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_place_and_actions(name: str) -> None:
+    met = dict.fromkeys(ACTIONS, 0)
+    for action, phase in itertools.product(ACTIONS, PHASES):
+        for container in (list, dict) if action in CHANGES else (list,):
+            for at in (1, 2, 3):
+                if not trap_acts(name, action, at, phase, container):
+                    break
+                met[action] += 1
+    assert all(met.values()), [action for action in met if not met[action]]

@@ -1,0 +1,333 @@
+"""``nnx.cached_partial`` on Flax's and on filterjit's functions."""
+
+import gc
+import weakref
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from flax import nnx
+
+import filterjit.nnx
+from filterjit._base import _nnx_compat as compat
+from filterjit._nnx._cached_partial import CachedJit
+from support.nnx import describe, outcome
+
+pytestmark = pytest.mark.skipif(
+    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
+)
+
+x = jnp.arange(8.0).reshape(2, 4) / 8
+KINDS = {
+    "flax": (nnx.jit, nnx.cached_partial),
+    "ours": (filterjit.nnx.jit, filterjit.nnx.cached_partial),
+    "flax of ours": (filterjit.nnx.jit, nnx.cached_partial),
+    "ours of flax": (nnx.jit, filterjit.nnx.cached_partial),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_cache_is_left() -> Any:
+    yield
+    compat.graphlib.GRAPH_CONTEXT.tmp_static_cache = None  # where Flax raises that it is
+
+
+class Node(nnx.Module):
+    def __init__(self, value: float = 0.0, **children: Any) -> None:
+        self.v = nnx.Param(jnp.full((2,), value))
+        self.tag = 1
+        for name, child in children.items():
+            setattr(self, name, child)
+
+
+def compare(program: Any) -> None:
+    """Runs a generator of observations with each function and each partial."""
+    expected, traces = None, None
+    for kind, (jit, cached_partial) in KINDS.items():
+        count = [0]
+
+        def traced(count: Any = count) -> None:
+            count[0] += 1
+
+        found = list(map(describe, program(jit, cached_partial, traced)))
+        expected = found if expected is None else expected
+        traces = count[0] if traces is None else traces
+        assert found == expected, kind
+        assert kind != "ours" or count[0] <= traces
+
+
+def test_a_training_step() -> None:
+    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
+        rngs = nnx.Rngs(0)
+        model = nnx.Sequential(*[nnx.Linear(4, 4, rngs=rngs) for _ in range(8)])
+        optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+
+        @jit
+        def step(model: Any, optimizer: Any, y: Any, scale: Any = 1.0) -> Any:
+            traces()
+            loss, grads = nnx.value_and_grad(lambda m: ((m(y) * scale - 1) ** 2).mean())(model)
+            optimizer.update(model, grads)
+            return loss
+
+        cached = cached_partial(step, model, optimizer)
+        for i in range(12):
+            yield cached(x + i)
+            yield cached(x, 2.0), cached(x, scale=3.0)
+            yield model, optimizer
+        yield step(model, optimizer, x)
+        yield model, optimizer
+        yield cached(x[:1])
+
+    compare(program)
+
+
+def _sets_a_static(m: Any) -> None:
+    m.tag = 2
+
+
+def _adds_a_variable(m: Any) -> None:
+    m.new = nnx.Param(m.v * 1)
+
+
+def _replaces_a_variable(m: Any) -> None:
+    m.v = nnx.Param(m.v * 1)
+
+
+def _changes_metadata(m: Any) -> None:
+    m.v.set_metadata("note", "new")
+
+
+def _changes_a_child(m: Any) -> None:
+    m.child.tag = 5
+
+
+def _ties(m: Any) -> None:
+    m.child.v = m.v
+
+
+BODIES = [
+    _sets_a_static,
+    _adds_a_variable,
+    _replaces_a_variable,
+    _changes_metadata,
+    _changes_a_child,
+    _ties,
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__[1:])
+def test_a_call_that_changes_the_graph(body: Any) -> None:
+    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
+        m = Node(1.0, child=Node(2.0))
+
+        @jit
+        def f(m: Any, n: Any) -> Any:
+            m.v[...] += 1
+            body(m)
+
+        cached = cached_partial(f, m)
+        for _ in range(2):
+            yield outcome(cached, Node())
+            yield m
+        f(m, Node())
+        yield m
+
+    compare(program)
+
+
+def test_the_text_of_the_error() -> None:
+    texts = []
+    for jit, cached_partial in KINDS.values():
+        cached = cached_partial(jit(lambda m: setattr(m, "tag", 2)), Node())
+        with pytest.raises(ValueError, match="The graph structure of a node added to cached") as e:
+            cached()
+        texts.append(str(e.value).split("Ouput")[0])
+    assert len(set(texts)) == 1
+
+
+def test_what_may_change() -> None:
+    """Other arguments, for a while within the call, and the Modules that were given."""
+
+    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
+        m, n = Node(1.0, child=Node(2.0)), Node(3.0)
+
+        @jit
+        def f(m: Any, n: Any) -> Any:
+            traces()
+            m.v[...] += n.v
+            n.extra = nnx.Param(m.child.v * 2)
+            m.scratch = nnx.Intermediate(m.v * 1)
+            popped = nnx.pop(m, nnx.Intermediate)
+            return popped["scratch"][...] * m.tag
+
+        cached = cached_partial(f, m)
+        for _ in range(3):
+            yield cached(n)
+            yield m, n
+        m.tag, m.v, m.child = 9, nnx.Param(jnp.zeros(2)), Node(8.0)
+        for _ in range(2):
+            yield cached(n)
+            yield m, n
+        yield f(m, n)
+        yield m, n
+
+    compare(program)
+
+
+def test_other_arguments_that_share() -> None:
+    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
+        m = Node(1.0, child=Node(2.0))
+
+        @jit
+        def f(m: Any, n: Any, v: Any) -> Any:
+            traces()
+            v[...] += 1
+            return m is n, n.v is v, m.child is n, m.child.v is v
+
+        cached = cached_partial(f, m)
+        for args in ((m, m.v), (m.child, m.child.v), (m, m.child.v), (Node(), m.v)) * 2:
+            yield cached(*args)
+            yield m
+        cached = cached_partial(f, m, m.child)
+        for v in (m.v, m.child.v, nnx.Param(jnp.ones(2))) * 2:
+            yield cached(v)
+            yield m
+
+    compare(program)
+
+
+def test_results() -> None:
+    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
+        m = Node(1.0, child=Node(2.0))
+        cached = cached_partial(jit(lambda m: (m, m.child, m.v)), m)
+        first, second = cached(), cached()
+        yield first[0] is m, first[0] is second[0], first[2] is m.v, first[0].child is first[1]
+        yield first
+
+        def puts(m: Any, n: Any) -> Any:
+            n.child = m
+            return n
+
+        cached, n = cached_partial(jit(puts), m), Node()
+        yield cached(n) is n, n.child is m, n.child.v is m.v
+
+    compare(program)
+
+
+def test_other_first_arguments() -> None:
+    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
+        v = nnx.Param(jnp.ones(2))
+
+        @jit
+        def f(tree: Any, y: Any, *rest: Any) -> Any:
+            traces()
+            tree["a"][0][...] += y
+            return tree["n"] + sum(rest)
+
+        cached = cached_partial(f, {"a": [v], "n": 2.0}, 3.0)
+        for rest in ((), (1.0,), (jnp.ones(2), 2)):
+            yield cached(*rest)
+            yield v
+        holding_an_array = Node()
+        holding_an_array.array = nnx.data(jnp.ones(2))
+        yield outcome(lambda: cached_partial(jit(lambda m: m.v * 1), holding_an_array)())[:2]
+
+    compare(program)
+
+
+def test_errors() -> None:
+    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
+        m = Node()
+        yield outcome(cached_partial, jit(lambda m: None), m, graph=False)
+        yield outcome(cached_partial, jit(lambda m: None), m, graph_updates=False)
+        yield outcome(cached_partial(jit(lambda m: None, graph=False), m))
+        compat.graphlib.GRAPH_CONTEXT.tmp_static_cache = None
+        yield outcome(cached_partial(lambda m: None, m))
+        compat.graphlib.GRAPH_CONTEXT.tmp_static_cache = None
+        cached = cached_partial(jit(lambda m, y: 1 / 0), m)
+        yield outcome(cached, 1.0), outcome(cached, 1.0)
+        yield outcome(cached), outcome(cached, 1, 2), outcome(cached, z=1)
+
+    compare(program)
+
+
+def test_calls_that_are_handed_over() -> None:
+    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
+        m = Node(1.0)
+
+        def body(m: Any, n: Any, y: Any = 1.0) -> Any:
+            m.v[...] += 1
+            return m.v * n * y
+
+        for options in ({"static_argnums": 1}, {}):
+            cached = cached_partial(jit(body, **options), m)
+            for n in (2, 3):
+                yield cached(n), cached(n, y=2.0)
+                yield m
+        with jax.disable_jit():
+            yield cached(2)
+        yield m
+        yield cached(2)
+        yield m
+
+        def reads(m: Any, y: Any) -> Any:
+            return m.v * y
+
+        cached = cached_partial(jit(reads), m)
+        yield outcome(jax.grad(lambda y: cached(y).sum()), 1.0)[:2]
+        yield outcome(jit(lambda m, n: m.v * 2), m, "text")[:2]
+
+    compare(program)
+
+
+def test_donation() -> None:
+    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
+        m = Node(1.0)
+        cached = cached_partial(jit(lambda m, y: m.v.set_value(m.v + y), donate_argnums=0), m)
+        for _ in range(3):
+            old = m.v.get_raw_value()
+            cached(1.0)
+            yield m, old.is_deleted()
+
+    compare(program)
+
+
+def test_metadata_that_change_between_the_calls() -> None:
+    found = []
+    for jit, cached_partial in KINDS.values():
+        m = Node()
+        cached = cached_partial(jit(lambda m: len(m.v.get_metadata("note", "-"))), m)
+        found.append([int(cached())])
+        m.v.set_metadata("note", "long")
+        found[-1].append(int(cached()))
+    assert found == [[1, 1], [1, 4], [1, 1], [1, 1]]
+
+
+def test_programs_are_shared_with_the_function() -> None:
+    f = filterjit.nnx.jit(lambda m, y: m.v.set_value(m.v + y))
+    m = Node()
+    f(m, 1.0)
+    cached = filterjit.nnx.cached_partial(f, m)
+    cached(1.0), cached(y=2.0)
+    assert f.cache_info().misses == 1 and f.cache_info().hits == 2 and not f.handed_over
+    assert isinstance(cached.func, CachedJit) and cached.__wrapped__ is f
+    assert cached.__name__ == f.__name__
+
+
+def test_what_is_kept_alive() -> None:
+    m = Node()
+    g = filterjit.nnx.jit(lambda m: m.v.set_value(m.v + 1))
+    cached = filterjit.nnx.cached_partial(g, m)
+    refs = [weakref.ref(y) for y in (m, g, cached.func, cached.args[0])]
+    variable = m.v
+    del m, g
+    gc.collect()
+    assert refs[0]() is None
+    cached(), cached()
+    assert variable[...].tolist() == [2.0, 2.0]
+    del cached, variable
+    for _ in range(3):
+        gc.collect()
+    assert [r() for r in refs] == [None] * 4

@@ -1,0 +1,100 @@
+"""Without any one of Flax's private names that `filterjit.nnx` uses, calls are upstream's."""
+
+import importlib.util
+from types import ModuleType
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+pytest.importorskip("flax.nnx")
+from flax import nnx
+
+import filterjit.nnx
+from filterjit._base import _nnx_compat as compat
+from support.nnx import compare
+
+pytestmark = pytest.mark.skipif(
+    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
+)
+
+_JAX = ("trace_state_strong_ref", "eval_trace", "axis_env_state", "top_axis_env")
+NAMES = [
+    ("flax.nnx.transforms.compilation", "_jit_split_fn"),
+    ("flax.nnx.transforms.compilation", "_jit_merge_fn"),
+    *((f"{module.__name__}", name) for module, *names in compat._NAMES for name in names),
+    *(("jax._src.core", name) for name in _JAX),
+]
+
+
+def loaded_again() -> ModuleType:
+    """Returns the module `_nnx_compat` as it is if Flax is what it is now."""
+    spec = importlib.util.spec_from_file_location(compat.__name__, compat.__file__)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_with_all_names() -> None:
+    assert compat.supported
+    assert loaded_again().supported
+
+
+@pytest.mark.parametrize("place", NAMES, ids=".".join)
+def test_without_a_name(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    module, name = place
+    monkeypatch.delattr(importlib.import_module(module), name)
+    again = loaded_again()
+    assert not again.supported
+    assert again.GUARDS == ()
+
+
+def test_without_cached_partial(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = compat.upstream_cached_partial
+    monkeypatch.delattr(importlib.import_module("flax.nnx.graphlib"), "cached_partial")
+    again = loaded_again()
+    assert again.supported and again.upstream_cached_partial is original
+    monkeypatch.delattr(nnx, "cached_partial")
+    assert loaded_again().supported and loaded_again().upstream_cached_partial is None
+
+
+METHODS = [*compat._OF_VARIABLES, *compat._OF_PYTREES, "_raw_value"]
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if not hasattr(object, name)])
+def test_without_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fewer:
+        def __getattr__(self, other: str) -> Any:
+            raise AttributeError(other)
+
+    stand_in: Any = Fewer()
+    original = compat.Pytree if name in compat._OF_PYTREES else compat.Variable
+    for other in METHODS:
+        if other != name and hasattr(original, other):
+            setattr(stand_in, other, getattr(original, other))
+    owner = "Pytree" if name in compat._OF_PYTREES else "Variable"
+    monkeypatch.setattr(nnx, owner, stand_in)
+    assert not loaded_again().supported
+
+
+def test_calls_are_made_by_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "supported", False)
+    monkeypatch.setattr(compat, "VARIABLE_TYPE", compat._NoVariable)
+
+    def program(jit: Any, traces: Any) -> Any:
+        m = nnx.BatchNorm(2, rngs=nnx.Rngs(0))
+
+        @jit
+        def f(m: Any, x: Any) -> Any:
+            traces()
+            return m(x)
+
+        for x in (jnp.ones((3, 2)), jnp.ones((2, 2))):
+            yield f(m, x)
+            yield m
+
+    compare(program, "graph", handed_over=True)
+    f = filterjit.nnx.jit(lambda x: x)
+    assert f(1) == 1
+    assert "this version of Flax" in str(f.report())

@@ -1,0 +1,497 @@
+"""`filterjit.nnx.jit` and Flax's ``nnx.jit`` on the same programs, in each mode."""
+
+import copy
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import filterjit.nnx
+from filterjit._base import _nnx_compat as compat
+from support.nnx import MODES, compare, outcome
+
+pytestmark = pytest.mark.skipif(
+    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
+)
+
+ALL = sorted(MODES)
+x = jnp.arange(8.0).reshape(4, 2)
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.first = nnx.Linear(2, 3, rngs=rngs)
+        self.norm = nnx.BatchNorm(3, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.rest = nnx.List([nnx.Linear(3, 3, rngs=rngs) for _ in range(2)])
+
+    def __call__(self, y: Any) -> Any:
+        y = self.dropout(self.norm(self.first(y)))
+        for layer in self.rest:
+            y = layer(y)
+        return y
+
+
+class Counter(nnx.Module):
+    def __init__(self, value: Any = 0.0) -> None:
+        self.count = nnx.Variable(jnp.asarray(value))
+        self.other = nnx.Param(jnp.ones(2))
+        self.name = "counter"
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_batch_statistics_and_streams_of_random_numbers(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        net = Net(nnx.Rngs(0))
+
+        @jit
+        def f(net: Any, y: Any) -> Any:
+            traces()
+            return net(y)
+
+        for i in range(3):
+            yield f(net, x + i)
+            yield net
+        net.eval()
+        yield f(net, x)
+        yield net
+        net.train()
+        yield f(net, y=x)
+        yield f(net, x[:2])
+        yield net
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_a_training_step(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        net = Net(nnx.Rngs(0))
+        optimizer = nnx.Optimizer(net, optax.adam(1e-2), wrt=nnx.Param)
+        metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"))
+
+        @jit
+        def step(net: Any, optimizer: Any, metrics: Any, y: Any) -> Any:
+            traces()
+            loss, grads = nnx.value_and_grad(lambda net: ((net(y) - 1) ** 2).mean())(net)
+            optimizer.update(net, grads)
+            metrics.update(loss=loss)
+            return loss
+
+        for i in range(4):
+            yield step(net, optimizer, metrics, x + i)
+            yield net, optimizer, metrics.compute()
+        metrics.reset()
+        yield step(net, optimizer, metrics, x)
+        yield net, optimizer, metrics.compute()
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_only_what_changes_is_written(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m = Counter()
+
+        @jit
+        def f(m: Any, by: Any) -> Any:
+            traces()
+            m.count[...] += by
+
+        for by in (1, 2, 1.5, np.float32(2), np.ones(()), True):
+            yield f(m, by)
+            yield m
+
+    compare(program, mode)
+    m = Counter()
+    other = m.other.get_raw_value()
+    f = filterjit.nnx.jit(lambda m: m.count.set_value(m.count + 1), **MODES[mode])
+    f(m)
+    assert m.other.get_raw_value() is other
+    assert m.count[...] == 1
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_transforms_inside(mode: str) -> None:
+    graph = mode == "graph"
+
+    def program(jit: Any, traces: Any) -> Any:
+        m = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+
+        @jit
+        def f(m: Any, y: Any) -> Any:
+            traces()
+            options = MODES[mode]
+            grad = nnx.grad(lambda m, y: m(y).sum(), **options)(m, y)
+            mapped = nnx.vmap(lambda m, y: m(y), in_axes=(None, 0), **options)(m, y)
+            if graph:
+                mapped += nnx.remat(lambda m, y: m(y))(m, y)
+                carry = nnx.scan(
+                    lambda m, c, y: (m(c), None),
+                    in_axes=(None, nnx.Carry, 0),
+                    out_axes=(nnx.Carry, 0),
+                )(m, y, jnp.zeros((3, 1)))[0]
+                mapped += carry
+            return mapped, jax.tree.leaves(grad)
+
+        yield f(m, x)
+        yield f(m, x)
+        yield m
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_donation(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        for options in (
+            {"donate_argnums": 0},
+            {"donate_argnames": ("m",)},
+            {"donate_argnums": (0,), "donate_argnames": ("m",)},
+        ):
+            m, y = Counter(), jnp.ones(2)
+
+            def f(m: Any, y: Any) -> Any:
+                traces()
+                m.count[...] += 1
+                return m.other * y
+
+            g = jit(f, **options)
+            old = m.count.get_raw_value()
+            yield g(m, y)
+            yield old.is_deleted(), y.is_deleted()
+            if options != {"donate_argnames": ("m",)} or mode == "graph":
+                yield m  # upstream leaves deleted arrays in tree mode
+            if options == {"donate_argnums": (0,), "donate_argnames": ("m",)}:
+                yield g(m, y)
+                yield g(y=y, m=m)
+                yield m
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_variables_outside_of_modules(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        a, b = nnx.Param(jnp.ones(2)), nnx.BatchStat(jnp.zeros(3))
+
+        @jit
+        def f(tree: Any, *rest: Any, **more: Any) -> Any:
+            traces()
+            tree["b"][0][...] += 1
+            more["z"]["v"][...] *= 2
+            return {"sum": tree["a"] + 1, "rest": rest, "n": 1}
+
+        for _ in range(2):
+            c = nnx.Variable(jnp.ones(()))
+            yield f({"b": [b], "a": a}, 1, (x,), z={"v": c}, a=3)
+            yield f({"a": a, "b": [b]}, 1, (x,), a=3, z={"v": c})
+            yield a, b, c
+
+        state = nnx.state(Counter())
+
+        @jit
+        def g(state: Any) -> Any:
+            traces()
+            state["count"][...] += 1
+
+        yield g(state)
+        yield state
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_methods_and_decorator_forms(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        class Model(nnx.Module):
+            def __init__(self) -> None:
+                self.count = nnx.Variable(jnp.zeros(()))
+
+            @jit
+            def step(self, y: Any) -> Any:
+                traces()
+                self.count[...] += 1
+                return y + self.count
+
+            @jit(donate_argnums=1)
+            def other(self, y: Any) -> Any:
+                self.count[...] -= 2
+                return y
+
+            def plain(self) -> Any:
+                return self.count
+
+        m = Model()
+        yield m.step(1.0)
+        yield Model.step(m, 2.0)
+        yield m.other(jnp.ones(2))
+        yield m
+        yield outcome(jit, m.plain)
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_a_failed_call_changes_nothing(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m = Counter()
+
+        @jit
+        def f(m: Any, fails: Any) -> Any:
+            traces()
+            m.count[...] += 1
+            if fails is not None:
+                raise ValueError("on purpose")
+
+        yield outcome(f, m, 1)
+        yield m
+        yield outcome(f, m, None)
+        yield outcome(f, m, 1)
+        yield m
+        yield outcome(f)
+        yield outcome(f, m, None, 3)
+        yield outcome(f, m, nothing=1)
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_captured_variables(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m, captured = Counter(), Counter(3.0)
+
+        def reads(m: Any) -> Any:
+            m.count[...] += captured.count[...]
+
+        def writes(m: Any) -> Any:
+            captured.count[...] += 1
+
+        def sets(m: Any) -> Any:
+            captured.new = 1
+
+        def returns(m: Any) -> Any:
+            return captured
+
+        for body in (reads, writes, sets, returns):
+            f = jit(body)
+            yield outcome(f, m)
+            yield outcome(f, m)
+            yield m, captured
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_static_attributes(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m = Counter()
+
+        @jit
+        def f(m: Any) -> Any:
+            traces()
+            return m.other * len(m.name)
+
+        for name in ("a", "abc", "a"):
+            m.name = name
+            yield f(m)
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_leaves_that_are_no_arrays(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        f = jit(lambda m, y: (traces(), y)[1])
+        m = Counter()
+        for y in (1, "text", object(), int, None, [None, 2.0], 1j):
+            yield outcome(f, m, y)[:2]
+        yield outcome(jit(lambda m: "text"), m)[:2]
+
+    compare(program, mode, handed_over=True)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_static_arguments_and_shardings(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        def f(m: Any, flag: Any, y: Any = 1.0) -> Any:
+            traces()
+            m.count[...] += 1
+            return y if flag else -y
+
+        m = Counter()
+        for options in ({"static_argnums": 1}, {"static_argnames": "flag"}):
+            g = jit(f, **options)
+            for flag in (True, False, True):
+                yield g(m, flag)
+            yield m
+        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        yield jit(lambda m, y: m.other * y, in_shardings=sharding)(m, 2.0)
+        yield jit(lambda m: m.count + 1, out_shardings=sharding)(m)
+
+    compare(program, mode, handed_over=None)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_under_a_trace(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m = Counter()
+        f = jit(lambda m, y: m.other * y)
+
+        @jit
+        def outer(m: Any) -> Any:
+            traces()
+            m.count[...] += 1
+            return f(m, 2.0)
+
+        yield outer(m)
+        yield outer(m)
+        yield m
+        yield jax.jit(lambda y: f(m, y))(3.0) if mode != "graph" else None
+        yield outcome(jax.grad(lambda y: f(m, y).sum()), 3.0)[:2]
+
+        def leak() -> Any:
+            leaked = []
+            jax.jit(lambda: leaked.append(Counter(jnp.zeros(()))))()
+            return leaked[0]
+
+        yield outcome(jit(lambda m: m.count.set_value(jnp.ones(()))), leak())[:2]
+
+    compare(program, mode, handed_over=True)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_jit_is_disabled(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m = Counter()
+        f = jit(lambda m: m.count.set_value(m.count + 1))
+        with jax.disable_jit():
+            yield f(m)
+            yield m
+        yield f(m)
+        yield m
+
+    compare(program, mode, handed_over=True)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_values_that_are_no_arrays_of_jax(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m = Counter()
+        f = jit(lambda m: (traces(), m.other * 2)[1])
+        for value in (np.ones(2), 1.0, np.float32(2), {"a": jnp.ones(2)}):
+            m.count.set_raw_value(value)
+            yield f(m)
+            yield m
+
+        n = Counter()
+        n.scale = nnx.data(np.ones(2))
+        n.plain = nnx.data([1, jnp.ones(2)])
+        yield f(n)
+        yield n
+
+    compare(program, mode, handed_over=None)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_new_values_of_another_kind(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        for value in (1, 2.5, np.ones(3), jnp.ones((2, 2)), {"a": jnp.ones(1)}, None):
+            m = Counter()
+
+            def f(m: Any) -> Any:
+                traces()
+                m.count.set_raw_value(value)  # noqa: B023
+
+            g = jit(f)
+            yield outcome(g, m)
+            yield m
+            yield outcome(g, m)
+            yield m
+
+    compare(program, mode, handed_over=None)
+
+
+@pytest.mark.parametrize(
+    ("option", "bad"), [("on_retrace", "print"), ("max_traces", 0), ("maxsize", 0)]
+)
+def test_bad_options_are_named(option: str, bad: Any) -> None:
+    with pytest.raises(
+        ValueError, match=rf"`nnx.jit\(..., {option}=...\)` must be .*, not {bad!r}"
+    ):
+        filterjit.nnx.jit(lambda x: x, **{option: bad})
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_new_values_that_cannot_be_traced(mode: str) -> None:
+    """Upstream raises, and nothing has changed."""
+
+    def program(jit: Any, traces: Any) -> Any:
+        def set_value(m: Any) -> None:
+            m.count.set_raw_value("text")
+
+        def add_attribute(m: Any) -> None:
+            m.added = nnx.data("text")
+
+        def add_variable(m: Any) -> None:
+            m.added = nnx.Variable("text")
+
+        for body in (set_value, add_attribute, add_variable):
+            m = Counter()
+            m.other.set_raw_value(np.ones(2))
+            kind = outcome(jit(body), m)[:2]
+            if mode == "graph" or body is set_value:
+                yield kind
+            yield m
+
+    compare(program, mode, handed_over=None)
+
+
+def test_arrays_of_donated_modules() -> None:
+    """In the other modes, upstream leaves deleted arrays."""
+
+    class Plain(nnx.Module):
+        def __init__(self) -> None:
+            self.x = nnx.data(jnp.ones(2))
+
+    def program(jit: Any, traces: Any) -> Any:
+        m, n = Plain(), Counter()
+        yield jit(lambda m: m.x + 1, donate_argnums=0)(m)
+        yield m
+        yield jit(lambda n, m: m.x + n.count[...], donate_argnums=1)(n, m)
+        yield m, n
+
+    compare(program, "graph")
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_numbers_and_references_that_the_call_makes(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        def tie(m: Any) -> int:
+            m.tied = m.count
+            return 1
+
+        m = Counter()
+        m.count.set_raw_value(np.ones(2))
+        yield outcome(jit(tie), m)[:2]
+        yield m
+
+    compare(program, mode, handed_over=None)
+
+
+def test_copies() -> None:
+    class Holding(nnx.Module):
+        def __init__(self, jit: Any) -> None:
+            self.w = nnx.Param(jnp.ones(1))
+            self.f = jit(lambda x: x * 2)
+
+    for jit in (nnx.jit, filterjit.nnx.jit):
+        copied = copy.deepcopy(Holding(functools.partial(jit, graph=False)))
+        assert copied.f(jnp.ones(1)) == 2.0 and copied.w[...] == 1.0
+    f = filterjit.nnx.jit(lambda x: x)
+    assert copy.copy(f) is f and copy.deepcopy(f) is f

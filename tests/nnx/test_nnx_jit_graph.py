@@ -1,0 +1,358 @@
+"""Changes of the graph in ``nnx.jit``, on Flax's and on `filterjit.nnx.jit`."""
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+import filterjit.nnx
+from filterjit._base import _nnx_compat as compat
+from support.nnx import MODES, compare, outcome
+
+pytestmark = pytest.mark.skipif(
+    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
+)
+
+ALL = sorted(MODES)
+
+
+class Node(nnx.Module):
+    def __init__(self, value: float = 0.0) -> None:
+        self.v = nnx.Param(jnp.full((2,), value))
+        self.tag = 1
+
+
+def _shared(m: Node) -> Any:
+    m.v[...] += 1
+    return m.v * 2
+
+
+def _new_variable(m: Any) -> None:
+    m.new = nnx.BatchStat(m.v[...] * 2)
+
+
+def _new_module(m: Any) -> None:
+    m.child = Node(3.0)
+
+
+def _new_static(m: Any) -> None:
+    m.tag = m.tag + 1 if m.tag < 3 else m.tag
+
+
+def _static_of_another_type(m: Any) -> None:
+    m.tag = str(m.tag)
+    m.v[...] += 1
+
+
+def _new_array(m: Any) -> None:
+    m.array = nnx.data(jnp.ones(2) + m.v[...])
+
+
+def _deleted(m: Any) -> None:
+    if hasattr(m, "extra"):
+        del m.extra
+
+
+def _swapped(m: Any) -> None:
+    m.a, m.b = m.b, m.a
+
+
+def _replaced(m: Any) -> None:
+    m.v = nnx.Param(m.v[...] + 1)
+
+
+def _aliased(m: Any) -> None:
+    m.b = m.a
+
+
+def _cycle(m: Any) -> None:
+    m.me = m
+
+
+def _popped(m: Any) -> Any:
+    m.sow(nnx.Intermediate, "y", m.v[...] * 2)
+    return nnx.pop(m, nnx.Intermediate)
+
+
+def _sown(m: Any) -> None:
+    m.sow(nnx.Intermediate, "y", m.v[...] * 2)
+
+
+def _metadata(m: Any) -> None:
+    m.v.set_metadata("note", "new")
+    m.v[...] += 1
+
+
+def _returned(m: Any) -> Any:
+    return m
+
+
+def _returned_variable(m: Any) -> Any:
+    return m.v, [m.v]
+
+
+def _returned_new(m: Any) -> Any:
+    n = Node(2.0)
+    return n, nnx.Param(m.v[...]), nnx.state(m)
+
+
+def _split(m: Any) -> Any:
+    graphdef, state = nnx.split(m)
+    n = nnx.merge(graphdef, state)
+    n.v[...] += 1
+    return nnx.state(n)
+
+
+def _updated(m: Any) -> None:
+    nnx.update(m, jax.tree.map(lambda y: y + 1, nnx.state(m)))
+
+
+BODIES = [
+    _shared,
+    _new_variable,
+    _new_module,
+    _new_static,
+    _static_of_another_type,
+    _new_array,
+    _deleted,
+    _swapped,
+    _replaced,
+    _aliased,
+    _cycle,
+    _popped,
+    _sown,
+    _metadata,
+    _returned,
+    _returned_variable,
+    _returned_new,
+    _split,
+    _updated,
+]
+
+
+def _plain() -> Any:
+    m: Any = Node()
+    m.a, m.b, m.extra = Node(1.0), Node(2.0), nnx.Param(jnp.ones(()))
+    return m
+
+
+def _with_shared_variable() -> Any:
+    m = _plain()
+    m.b.v = m.a.v
+    return m
+
+
+def _with_shared_module() -> Any:
+    m = _plain()
+    m.b = m.a
+    return m
+
+
+def _with_cycle() -> Any:
+    m = _plain()
+    m.a.parent = m
+    return m
+
+
+def _with_array() -> Any:
+    m = _plain()
+    m.array = jnp.ones(2)
+    m.items = nnx.List([Node(1.0), jnp.ones(1)])
+    return m
+
+
+MODELS = [_plain, _with_shared_variable, _with_shared_module, _with_cycle, _with_array]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using 'Module.sow:DeprecationWarning")
+@pytest.mark.parametrize("mode", ALL)
+@pytest.mark.parametrize("make", MODELS, ids=lambda f: f.__name__[1:])
+def test_changes_of_the_graph(mode: str, make: Any) -> None:
+    if mode == "tree" and make is _with_cycle:
+        pytest.skip("JAX recurses until the stack is full")
+    for body in BODIES:
+
+        def program(jit: Any, traces: Any, body: Any = body) -> Any:
+            m = make()
+
+            @jit
+            def f(m: Any) -> Any:
+                traces()
+                return body(m)
+
+            for _ in range(3):
+                yield outcome(f, m)
+                yield m
+            yield outcome(f, m=m)
+            yield m
+
+        try:
+            compare(program, mode, handed_over=None)
+        except Exception as e:
+            raise AssertionError(body.__name__) from e
+
+
+@pytest.mark.filterwarnings("ignore:Using 'Module.sow:DeprecationWarning")
+@pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__[1:])
+def test_what_is_handed_over(body: Any) -> None:
+    f = filterjit.nnx.jit(body)
+    f(_plain())
+    f(_plain())
+    assert not f.handed_over
+    assert f.cache_info().hits == 1
+    f(_with_shared_variable()), f(_with_shared_module())
+    assert not f.handed_over and f.cache_info().misses == 3
+    f(_with_cycle())
+    assert f.handed_over == {"a Module contains itself": 1}
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_a_variable_in_two_arguments(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m, n = Node(1.0), Node(2.0)
+
+        @jit
+        def f(m: Any, n: Any) -> Any:
+            traces()
+            m.v[...] += 1
+            n.v[...] *= 3
+            return m is n, m.v is n.v
+
+        for args in ((m, n), (m, m), (n, m), (m, m), (m, n)):
+            yield outcome(f, *args)
+            yield m, n
+        n.v = m.v
+        yield outcome(f, m, n)
+        yield m, n
+        n.v = nnx.Param(jnp.ones(2))
+        yield outcome(f, m, n)
+        yield m, n
+
+    compare(program, mode, handed_over=mode == "tree")
+
+
+def test_identity_of_results() -> None:
+    m = _plain()
+    for jit in (nnx.jit, filterjit.nnx.jit):
+        found = jit(lambda m: (m, m.a, m.a.v, [m.b]))(m)
+        assert found[0] is m and found[1] is m.a and found[2] is m.a.v and found[3][0] is m.b
+        new = jit(lambda m: setattr(m, "new", Node()) or m.new)(m)
+        assert new is m.new
+
+
+def test_between_calls() -> None:
+    """Variables that are changed, replaced or deleted between calls."""
+
+    def program(jit: Any, traces: Any) -> Any:
+        m = _plain()
+
+        @jit
+        def f(m: Any) -> Any:
+            traces()
+            for _, v in nnx.iter_graph(m):
+                if isinstance(v, nnx.Param):
+                    v[...] += 1
+
+        for change in (
+            lambda: None,
+            lambda: m.v.set_value(jnp.zeros(3)),
+            lambda: setattr(m, "v", nnx.Param(jnp.ones(2))),
+            lambda: setattr(m, "a", Node(7.0)),
+            lambda: delattr(m, "extra"),
+            lambda: setattr(m, "more", Node()),
+            lambda: m.v.set_metadata("note", 1),
+            lambda: m.v.set_metadata("note", "text"),
+            lambda: setattr(m, "tag", 1.5),
+            lambda: setattr(m, "b", m.a),
+            lambda: setattr(m, "b", Node()),
+        ):
+            change()
+            yield f(m)
+            yield m
+
+    for mode in ("graph", "graph without updates"):
+        compare(program, mode)
+
+
+def test_threads() -> None:
+    models = [_plain() for _ in range(4)]
+
+    @filterjit.nnx.jit
+    def f(m: Any) -> Any:
+        m.v[...] += 1
+        m.a.v[...] += m.v
+
+    def work(m: Any) -> None:
+        for _ in range(50):
+            f(m)
+
+    threads = [threading.Thread(target=work, args=(m,)) for m in models]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for m in models:
+        assert m.v[...].tolist() == [50.0, 50.0]
+        assert m.a.v[...].tolist() == [1.0 + 1275.0] * 2
+
+
+def test_nothing_stays_alive() -> None:
+    def make() -> list[Any]:
+        class Local(nnx.Module):
+            def __init__(self) -> None:
+                self.v = nnx.Param(jnp.ones(2))
+
+        @filterjit.nnx.jit
+        def f(m: Any) -> Any:
+            f  # noqa: B018 (a cycle)
+            m.v[...] += 1
+
+        m = Local()
+        for _ in range(3):
+            f(m)
+        return [weakref.ref(x) for x in (m, f, Local)]
+
+    refs = make()
+    for _ in range(3):
+        gc.collect()
+    alive = [r() for r in refs if r() is not None]
+    # Flax keeps the classes of Pytrees in a registry of its own.
+    assert all(isinstance(x, type) for x in alive), alive
+
+
+def test_a_model_is_not_kept_alive() -> None:
+    f = filterjit.nnx.jit(lambda m: m.v.set_value(m.v + 1))
+    m = Node()
+    f(m)
+    ref = weakref.ref(m)
+    del m
+    gc.collect()
+    assert ref() is None
+    for _ in range(50):  # objects at the same addresses
+        n = Node()
+        f(n)
+        assert n.v[...].tolist() == [1.0, 1.0]
+
+
+def test_methods_of_the_result() -> None:
+    f = filterjit.nnx.jit(lambda m, y: m.v * y)
+    m = Node(1.0)
+    assert f.lower(m, 2.0).compile()(m, 2.0).tolist() == [2.0, 2.0]
+    assert f.eval_shape(m, 2.0).shape == (2,)
+    assert f.partial(m)(3.0).tolist() == [3.0, 3.0]
+    assert f.cache_info().variants == 1 and f.cache_info().misses == 1
+    assert "hit" in str(f.explain(m, 3.0))
+    assert "1" in str(f.report())
+    f.clear_cache()
+    assert f.cache_info().variants == 0
+    with pytest.raises(filterjit.RetraceError):
+        g = filterjit.nnx.jit(lambda m: m.v * 1, max_traces=1)
+        g(m)
+        m.tag = 5
+        g(m)

@@ -1,0 +1,423 @@
+"""Variables and Modules that occur twice, on Flax's and on `filterjit.nnx.jit`."""
+
+import gc
+import random
+import weakref
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from flax import nnx
+
+import filterjit.nnx
+from filterjit._base import _nnx_compat as compat
+from support.nnx import MODES, compare, outcome
+
+pytestmark = pytest.mark.skipif(
+    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
+)
+
+GRAPH = sorted(mode for mode in MODES if mode != "tree")
+x = jnp.arange(8.0).reshape(2, 4) / 8
+
+
+class Node(nnx.Module):
+    def __init__(self, value: float = 0.0, **children: Any) -> None:
+        self.v = nnx.Param(jnp.full((2,), value))
+        for name, child in children.items():
+            setattr(self, name, child)
+
+
+class MLP(nnx.Module):
+    """Large enough for a record, from six layers on."""
+
+    def __init__(self, layers: int = 8, seed: int = 0) -> None:
+        rngs = nnx.Rngs(seed)
+        self.layers = nnx.List([nnx.Linear(4, 4, rngs=rngs) for _ in range(layers)])
+
+    def __call__(self, y: Any) -> Any:
+        for layer in self.layers:
+            y = nnx.relu(layer(y))
+        return y
+
+
+def loss_of(model: Any, y: Any) -> Any:
+    return ((model(y) - 1) ** 2).mean()
+
+
+# ---- programs as people write them ----
+
+
+@pytest.mark.parametrize("layers", [1, 8])
+def test_a_model_and_its_optimizer(layers: int) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        model = MLP(layers)
+        optimizer = nnx.ModelAndOptimizer(model, optax.adam(1e-2))
+
+        @jit
+        def step(model: Any, optimizer: Any, y: Any) -> Any:
+            traces()
+            assert optimizer.model is model
+            loss, grads = nnx.value_and_grad(loss_of)(model, y)
+            optimizer.update(grads)
+            return loss
+
+        for i in range(6):
+            yield step(model, optimizer, x + i)
+            yield step(optimizer=optimizer, model=model, y=x)
+            yield model, optimizer
+
+    compare(program, "graph")
+
+
+@pytest.mark.parametrize("mode", GRAPH)
+def test_an_optimizer_that_holds_the_variables(mode: str) -> None:
+    """The result of a call, with its sharing, is the argument of the next."""
+
+    class SGD(nnx.Pytree):
+        def __init__(self, params: Any) -> None:
+            self.params = nnx.data(params)
+            self.momentum = nnx.data(
+                jax.tree.map(
+                    lambda v: nnx.Variable(jnp.zeros_like(v[...])),
+                    params,
+                    is_leaf=lambda v: isinstance(v, nnx.Variable),
+                )
+            )
+
+        def update(self, grads: Any) -> None:
+            def update_one(param: Any, momentum: Any, grad: Any) -> None:
+                momentum[...] = 0.9 * momentum[...] + 0.1 * grad[...]
+                param[...] -= 0.1 * momentum[...]
+
+            def is_leaf(v: Any) -> bool:
+                return isinstance(v, nnx.Variable)
+
+            jax.tree.map(update_one, self.params, self.momentum, grads, is_leaf=is_leaf)
+
+    def program(jit: Any, traces: Any) -> Any:
+        @jit
+        def create() -> Any:
+            model = MLP()
+            return model, SGD(nnx.variables(model, nnx.Param))
+
+        @jit
+        def step(model: Any, optimizer: Any, y: Any) -> Any:
+            traces()
+            loss, grads = nnx.value_and_grad(loss_of)(model, y)
+            optimizer.update(grads)
+            return loss
+
+        if mode == "graph":
+            model, optimizer = create()
+        else:
+            model = MLP()
+            optimizer = SGD(nnx.variables(model, nnx.Param))
+        for i in range(4):
+            yield step(model, optimizer, x + i)
+            yield model, optimizer
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", GRAPH)
+def test_tied_weights(mode: str) -> None:
+    class Tied(nnx.Module):
+        def __init__(self) -> None:
+            self.first, self.last = MLP(seed=1), MLP(seed=2)
+            self.last.layers[0].kernel = self.first.layers[2].kernel
+
+        def __call__(self, y: Any) -> Any:
+            return self.last(self.first(y))
+
+    def program(jit: Any, traces: Any) -> Any:
+        model = Tied()
+
+        @jit
+        def step(model: Any, y: Any) -> Any:
+            traces()
+            loss, grads = nnx.value_and_grad(loss_of, **MODES[mode])(model, y)
+            model.first.layers[2].kernel[...] -= 0.1
+            return loss, jax.tree.leaves(grads)
+
+        for i in range(70):  # so that a record is used
+            yield step(model, x)
+            yield model
+            if i % 30 == 29:
+                model.first.layers[i % 7].kernel = nnx.Param(jnp.ones((4, 4)))
+
+    compare(program, mode)
+
+
+# ---- what is shared ----
+
+
+def _pairs(m: Any, n: Any) -> list[tuple[Any, ...]]:
+    """Arguments of the same shapes in which different objects are one."""
+    return [
+        (m, n, {"a": m.v, "b": n.v}),
+        (m, m, {"a": m.v, "b": m.v}),
+        (m, n, {"a": n.v, "b": m.v}),
+        (n, m, {"a": n.v, "b": m.v}),
+        (m, n, {"a": m.v, "b": m.v}),
+        (m, n, {"a": nnx.Param(jnp.ones(2)), "b": nnx.Param(jnp.ones(2))}),
+        (m, n, {"a": m.v, "b": nnx.Param(jnp.ones(2))}),
+        (m, m, {"a": n.v, "b": n.v}),
+    ]
+
+
+@pytest.mark.parametrize("mode", GRAPH)
+def test_what_is_shared_decides_which_program_runs(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m, n = Node(1.0), Node(2.0)
+        m.child = n.child = Node(3.0)
+
+        @jit
+        def f(m: Any, n: Any, tree: Any) -> Any:
+            traces()
+            m.v[...] += 1
+            n.v[...] *= 3
+            tree["a"][...] -= 5
+            tree["b"][...] *= 2
+            m.child.v[...] += n.v
+            all_of = [m.v, n.v, tree["a"], tree["b"], m.child.v, n.child.v]
+            return [i for i, v in enumerate(all_of) for w in all_of if v is w], m is n
+
+        for _ in range(3):
+            for args in _pairs(m, n):
+                yield outcome(f, *args)
+                yield args
+        choose = random.Random(0)
+        for _ in range(20):
+            args = choose.choice(_pairs(m, n))
+            yield outcome(f, *args)
+            yield args
+        n.child = Node(4.0)
+        for args in _pairs(m, n):
+            yield outcome(f, *args)
+            yield args
+
+    compare(program, mode)
+
+
+def test_sharing_that_changes_in_a_large_model() -> None:
+    """The record and what is remembered of the Variables hide no change."""
+
+    def program(jit: Any, traces: Any) -> Any:
+        m, n = MLP(seed=1), MLP(seed=2)
+
+        @jit
+        def f(m: Any, n: Any, extra: Any) -> Any:
+            traces()
+            for i, layer in enumerate([*m.layers, *n.layers, *extra]):
+                layer.bias[...] = layer.bias * 1.5 + i
+            return len({id(layer) for layer in [*m.layers, *n.layers, *extra]})
+
+        extra: list[Any] = [m.layers[3]]
+        changes: list[Any] = [
+            lambda: None,
+            lambda: m.layers.__setitem__(1, m.layers[0]),
+            lambda: m.layers.__setitem__(1, nnx.Linear(4, 4, rngs=nnx.Rngs(5))),
+            lambda: setattr(m.layers[5], "bias", n.layers[2].bias),
+            lambda: setattr(m.layers[5], "bias", n.layers[3].bias),
+            lambda: setattr(m.layers[5], "bias", nnx.Param(jnp.zeros(4))),
+            lambda: n.layers.__setitem__(7, m.layers[7]),
+            lambda: n.layers.__setitem__(7, m.layers[6]),
+            lambda: extra.__setitem__(0, m.layers[4]),
+            lambda: extra.__setitem__(0, nnx.Linear(4, 4, rngs=nnx.Rngs(6))),
+            lambda: setattr(n, "layers", m.layers),
+        ]
+        for change in changes:
+            change()
+            for _ in range(7):
+                yield f(m, n, extra)
+            yield m, n, extra
+            yield f(n, m, extra)
+            yield f(m, m, extra)
+            yield m, n, extra
+
+    compare(program, "graph")
+
+
+def test_identity_after_the_call() -> None:
+    for jit in (nnx.jit, filterjit.nnx.jit):
+        m = Node(1.0, child=Node(2.0))
+        m.again = m.child
+        shared, tree = m.child, {"m": m, "v": m.child.v}
+
+        @jit
+        def f(tree: Any, child: Any) -> Any:
+            assert tree["m"].again is child and tree["v"] is child.v
+            child.v[...] += 1
+            child.new = nnx.Param(child.v * 2)
+            return child, tree["m"], child.new
+
+        for _ in range(2):
+            found = f(tree, shared)
+            assert found[0] is shared is m.child is m.again and found[1] is m
+            assert found[2] is shared.new and tree["v"] is shared.v
+        assert shared.v[...].tolist() == [4.0, 4.0]
+
+
+def _untied(m: Any, n: Any) -> None:
+    n.v = nnx.Param(n.v + 1)
+
+
+def _tied(m: Any, n: Any) -> None:
+    n.child.v = m.v
+
+
+def _replaced(m: Any, n: Any) -> None:
+    m.child = Node(7.0)
+
+
+def _swapped(m: Any, n: Any) -> None:
+    m.child, n.v = Node(1.0, v2=m.child.v), m.child.v
+
+
+def _deleted(m: Any, n: Any) -> None:
+    del m.child
+
+
+def _returned(m: Any, n: Any) -> Any:
+    return n, m.child, n.child.v, {"again": n}
+
+
+BODIES = [_untied, _tied, _replaced, _swapped, _deleted, _returned]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__[1:])
+@pytest.mark.parametrize("mode", GRAPH)
+def test_changes_of_what_is_shared(mode: str, body: Any) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m, n = Node(1.0), Node(2.0)
+        m.child = n.child = Node(3.0)
+        n.v = m.v
+
+        @jit
+        def f(m: Any, n: Any) -> Any:
+            traces()
+            m.v[...] += 1
+            return body(m, n)
+
+        for _ in range(3):
+            yield outcome(f, m, n)
+            yield m, n
+        yield outcome(f, m, m)
+        yield m, n
+
+    compare(program, mode, handed_over=None)
+
+
+@pytest.mark.parametrize("mode", GRAPH)
+def test_donation_of_what_is_shared(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        for options in ({"donate_argnums": 0}, {"donate_argnums": 1}, {"donate_argnums": (0, 1)}):
+            m = Node(1.0)
+            n = Node(2.0, child=m)
+
+            @jit(**options)
+            def f(m: Any, n: Any) -> Any:
+                traces()
+                m.v[...] += 1
+                n.v[...] += m.v
+                return n.child is m
+
+            for _ in range(3):
+                old = m.v.get_raw_value(), n.v.get_raw_value()
+                yield f(m, n)
+                yield [array.is_deleted() for array in old]
+                yield m, n
+
+    compare(program, mode)
+
+
+@pytest.mark.parametrize("mode", GRAPH)
+def test_a_failed_call_changes_nothing(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m = Node(1.0, child=Node(2.0))
+
+        @jit
+        def f(m: Any, child: Any, fails: Any) -> Any:
+            traces()
+            child.v[...] += 1
+            if fails is not None:
+                raise ValueError("on purpose")
+
+        yield outcome(f, m, m.child, 1)
+        yield m
+        yield outcome(f, m, m.child, None)
+        yield outcome(f, m, m.child, 1)
+        yield outcome(f, m, m.child, None)
+        yield m
+
+    compare(program, mode)
+
+
+def test_tree_mode_raises() -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m = Node(1.0, child=Node(2.0))
+        f = jit(lambda m, n: (traces(), m.v + n.v)[1])
+        for args in ((m, m), (m, m.child), ([m.v, m.v], m)):
+            yield outcome(f, *args)
+        yield f(m.child, Node(1.0))
+
+    compare(program, "tree", handed_over=True)
+
+
+@pytest.mark.parametrize("mode", GRAPH)
+def test_cycles(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m = Node(1.0, child=Node(2.0))
+        n = Node(3.0, other=m)
+
+        @jit
+        def f(n: Any, m: Any) -> Any:
+            traces()
+            m.v[...] += 1
+            return hasattr(m.child, "parent") and m.child.parent is m
+
+        for _ in range(3):
+            yield f(n, m)
+        m.child.parent = m
+        for _ in range(3):
+            yield f(n, m)
+        del m.child.parent
+        yield f(n, m)
+        yield n
+
+    compare(program, mode, handed_over=True)
+
+
+def test_explanations() -> None:
+    f = filterjit.nnx.jit(lambda m, n: m.v + n.v)
+    m, n = Node(1.0), Node(2.0)
+    f(m, n)
+    assert "the same object as `m`" in str(f.explain(m, m))
+    n.v = m.v
+    text = str(f.explain(m, n))
+    assert "the same object as `m.v`" in text and "share an object" in text
+    f(m, m)
+    assert "hit" in str(f.explain(n, n))
+    assert f.cache_info().variants == 2
+
+
+def test_nothing_stays_alive() -> None:
+    def make() -> list[Any]:
+        m = MLP()
+        n = Node(1.0, child=m, again=m)
+
+        @filterjit.nnx.jit
+        def f(m: Any, n: Any) -> Any:
+            n.v[...] += 1
+
+        for _ in range(10):
+            f(m, n)
+        return [weakref.ref(y) for y in (m, n, f)]
+
+    refs = make()
+    for _ in range(3):
+        gc.collect()
+    assert [r() for r in refs] == [None] * 3

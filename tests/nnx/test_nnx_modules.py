@@ -1,0 +1,383 @@
+"""Flax NNX: Variables and Modules are the pytrees that they are under ``jax.jit``, exactly."""
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from filterjit import filter_jit, flatten
+from filterjit._trees import _registry
+from support.exactness import X, check_exact, look, same_as_jax
+from support.modules import Holder
+
+pytest.importorskip("flax.nnx")
+import flax
+from flax import nnx
+from flax.typing import HashableMapping
+
+
+def variable(value: Any = X, **metadata: Any) -> Any:
+    return nnx.Param(value, **metadata)
+
+
+# ---- Variables ----
+
+
+class Custom(nnx.Variable):
+    """A kind of Variable that a program defines."""
+
+
+class WithMethod(nnx.Param):
+    def doubled(self) -> Any:
+        return self[...] * 2
+
+
+class MoreSlots(nnx.Variable):
+    """Its own slot is not a part of the pytree."""
+
+    __slots__ = ("extra",)
+
+
+class FlattensItself(nnx.Variable):
+    """It is registered with the functions of Flax all the same."""
+
+    def tree_flatten(self) -> Any:
+        raise AssertionError
+
+    _pytree__flatten = tree_flatten
+
+
+class OwnNew(nnx.Variable):
+    """Is rebuilt by its own function, which JAX calls."""
+
+    @classmethod
+    def _new(cls, value: Any, metadata: Any) -> Any:
+        return super()._new(value, {**metadata, "rebuilt": True})
+
+
+KINDS = [nnx.Variable, nnx.Param, nnx.BatchStat, nnx.Cache, nnx.Intermediate, Custom, WithMethod]
+KINDS += [MoreSlots, FlattensItself]
+
+
+@pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)
+def test_variables(cls: Any) -> None:
+    check_exact(lambda: [cls(X), cls(X + 1), cls(X, tag=1), cls(X)], kind="object", traces=2)
+
+
+def test_kinds_of_variables_are_told_apart() -> None:
+    check_exact(lambda: [cls(X) for cls in KINDS * 2], traces=len(KINDS))
+
+
+def test_a_variable_that_is_rebuilt_by_its_own_function() -> None:
+    assert same_as_jax(look, lambda: [OwnNew(X), OwnNew(X), OwnNew(X, tag=1)]) == 2
+    assert _registry.registry.kind(OwnNew(X)) == "custom"
+    assert filter_jit(lambda v: v)(OwnNew(X)).rebuilt
+
+
+VALUES: dict[str, Callable[[], Any]] = {
+    "scalar": lambda: jnp.array(1.0),
+    "weak": lambda: jnp.asarray(1.0),
+    "key": lambda: jax.random.key(0),
+    "tuple": lambda: (X, (X, X)),
+    "list": lambda: [X, X],
+    "dict": lambda: {"b": X, "a": X},
+    "None": lambda: None,
+    "State": lambda: nnx.State({"a": X, "b": {"c": X}}),
+    "Variable": lambda: nnx.Param(X, inner=1),
+    "Module": lambda: nnx.Linear(2, 2, rngs=nnx.Rngs(0)),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_of_variables(name: str) -> None:
+    make = VALUES[name]
+    check_exact(lambda: [nnx.Param(make()), nnx.Param(make()), nnx.BatchStat(make())], traces=2)
+
+
+def test_the_value_becomes_another_tree() -> None:
+    def trees() -> Iterator[Any]:
+        v = nnx.Param(X)
+        for value in (X, (X, X), [X, X], {"a": X}, X, (X, X), None, X):
+            v.set_value(value)
+            yield v
+
+    check_exact(trees, traces=5)
+
+
+def test_values_that_are_no_arrays_are_static() -> None:
+    """``jax.jit`` would trace the numbers; Equinox's rule is ours."""
+    check_exact(lambda: [nnx.Param(v) for v in (1, True, 1.0, -1, -2, "a", 1)], traces=6)
+
+
+# ---- metadata ----
+
+Change = Callable[[Any], object]
+# Each changes the metadata of one Variable, in place.
+METADATA: dict[str, tuple[dict[str, Any], list[Change]]] = {
+    "added": ({}, [lambda v: v.set_metadata("tag", 1)]),
+    "another added": ({"tag": 1}, [lambda v: v.set_metadata("more", None)]),
+    "deleted": ({"tag": 1}, [lambda v: v.del_metadata("tag")]),
+    "renamed": (
+        {"tag": 1},
+        [lambda v: (v.del_metadata("tag"), v.set_metadata("gat", 1))],
+    ),
+    "-1 to -2": ({"tag": -1}, [lambda v: v.set_metadata("tag", -2)]),
+    "1 to True": ({"tag": 1}, [lambda v: v.set_metadata("tag", True)]),
+    "1 to 1.0": ({"tag": 1}, [lambda v: v.set_metadata("tag", 1.0)]),
+    "0.0 to -0.0": ({"tag": 0.0}, [lambda v: v.set_metadata("tag", -0.0)]),
+    "tuples": ({"tag": (1, 2)}, [lambda v: v.set_metadata("tag", (1, 2.0))]),
+    "None to False": ({"tag": None}, [lambda v: v.set_metadata("tag", False)]),
+    "all at once": ({"tag": 1}, [lambda v: v.set_metadata({**v.get_metadata(), "tag": 2})]),
+    "in the dict": ({"tag": 1}, [lambda v: v._var_metadata.__setitem__("tag", 2)]),
+    "another dict": (
+        {"tag": 1},
+        [lambda v: object.__setattr__(v, "_var_metadata", {**v._var_metadata, "tag": 2})],
+    ),
+    "an equal dict": (
+        {"tag": 1},
+        [lambda v: object.__setattr__(v, "_var_metadata", dict(reversed(v._var_metadata.items())))],
+    ),
+    "swapped": (
+        {"a": 1, "b": 2},
+        [lambda v: v.set_metadata(a=2, b=1)],
+    ),
+    "sharding": ({}, [lambda v: v.set_metadata("out_sharding", ("x", None))]),
+    "back": (
+        {"tag": 1},
+        [lambda v: v.set_metadata("tag", 2), lambda v: v.set_metadata("tag", 1)],
+    ),
+    "a list in place": (
+        {"tag": [1]},
+        [lambda v: v.get_metadata("tag").append(2), lambda v: v.get_metadata("tag").pop()],
+    ),
+}
+
+
+@pytest.mark.parametrize("where", ["alone", "in a Module", "in a State"])
+@pytest.mark.parametrize("name", METADATA)
+def test_metadata_that_changes(name: str, where: str) -> None:
+    metadata, changes = METADATA[name]
+
+    class Holder(nnx.Module):
+        def __init__(self, v: Any) -> None:
+            self.v, self.more = v, nnx.Param(X)
+
+    put: Any = {
+        "alone": lambda v: v,
+        "in a Module": Holder,
+        "in a State": lambda v: nnx.State({"v": v}),
+    }[where]
+
+    def trees() -> Iterator[Any]:
+        v = nnx.Param(X, **metadata)
+        tree = put(v)
+        for change in [None, *changes]:
+            if change is not None:
+                change(v)
+            for _ in range(4):  # enough for the record
+                yield tree
+
+    check_exact(trees)
+
+
+@pytest.mark.filterwarnings("ignore:Variable hooks")
+def test_hooks() -> None:
+    """A hook is metadata: a function, which is compared by identity."""
+
+    def double(_: Any, value: Any) -> Any:
+        return value * 2
+
+    def triple(_: Any, value: Any) -> Any:
+        return value * 3
+
+    def read(v: Any) -> Any:
+        return v.get_value(), v
+
+    def trees() -> Iterator[Any]:
+        v = nnx.Param(X)
+        yield v
+        for hook in (double, triple, double):
+            v.set_metadata("on_get_value", hook)
+            yield v
+        yield nnx.Param(X, on_get_value=double)
+        if tuple(map(int, flax.__version__.split(".")[:3])) >= (0, 12, 8):
+            yield nnx.Param(X, on_get_value=(double, triple))
+
+    check_exact(trees, read)
+
+
+def test_metadata_of_a_result_is_its_own() -> None:
+    """As under ``jax.jit``, each result has new dicts, which the program may change."""
+    f = filter_jit(lambda v: (v, v))
+    one, other = f(nnx.Param(X, tag=1))
+    again, _ = f(nnx.Param(X, tag=1))
+    one.set_metadata("tag", 5)
+    one.set_metadata("more", 6)
+    assert other.tag == again.tag == f(nnx.Param(X, tag=1))[0].tag == 1
+    assert not again.has_metadata("more")
+
+
+# ---- Modules ----
+
+
+class Net(nnx.Module):
+    def __init__(self, width: int = 3, **more: Any) -> None:
+        self.kernel = nnx.Param(X)
+        self.width = width
+        self.activation = jnp.negative
+        for name, value in more.items():
+            setattr(self, name, value)
+
+    def __call__(self, x: Any) -> Any:
+        return self.activation(self.kernel[...] * x) * self.width
+
+
+def test_a_module() -> None:
+    check_exact(lambda: [Net(), Net(), Net(4), Net()], kind="described", traces=2)
+    check_exact(lambda: [Net(), Net(4), Net(-1), Net(-2)], lambda m: m(X), traces=4)
+
+
+def changed(*changes: Change | None, make: Callable[[], Any] = Net) -> Callable[[], Iterator[Any]]:
+    """Returns a function that yields an instance, and again after each of the changes."""
+
+    def trees() -> Iterator[Any]:
+        x = make()
+        for change in (None, *changes):
+            if change is not None:
+                change(x)
+            for _ in range(4):
+                yield x
+
+    return trees
+
+
+def replace_dict(**attributes: Any) -> Change:
+    def change(x: Any) -> None:
+        new = {**vars(x), **attributes}
+        object.__setattr__(x, "__dict__", {k: v for k, v in new.items() if v is not None})
+
+    return change
+
+
+def set_key(name: str, value: Any) -> Change:
+    return lambda x: vars(x).__setitem__(name, value)
+
+
+def declare(**data: bool) -> Change:
+    """Says of attributes whether they are data."""
+    return lambda x: object.__setattr__(x, "_pytree__nodes", x._pytree__nodes.update(data))
+
+
+MODULES: dict[str, list[Change]] = {
+    "static changed": [lambda m: setattr(m, "width", 4), lambda m: setattr(m, "width", 3)],
+    "static -1 to -2": [lambda m: setattr(m, "width", -1), lambda m: setattr(m, "width", -2)],
+    "static 1 to True": [lambda m: setattr(m, "width", 1), lambda m: setattr(m, "width", True)],
+    "static added": [lambda m: setattr(m, "extra", 1)],
+    "data added": [lambda m: setattr(m, "extra", nnx.Param(X))],
+    "array added": [lambda m: setattr(m, "extra", X)],
+    "static deleted": [lambda m: delattr(m, "width")],
+    "data deleted": [lambda m: delattr(m, "kernel")],
+    "deleted and added": [
+        lambda m: delattr(m, "width"),
+        lambda m: setattr(m, "extra", 3),
+        lambda m: delattr(m, "extra"),
+        lambda m: setattr(m, "width", 3),
+    ],
+    "static to data": [
+        lambda m: setattr(m, "width", nnx.data(3)),
+        lambda m: setattr(m, "width", nnx.static(3)),
+    ],
+    "data to static": [
+        lambda m: setattr(m, "extra", nnx.data("text")),
+        lambda m: setattr(m, "extra", nnx.static("text")),
+        lambda m: setattr(m, "extra", nnx.data("text")),
+    ],
+    "static to an array": [lambda m: setattr(m, "width", nnx.data(jnp.array(2.0)))],
+    "declared": [declare(width=True), declare(width=False), declare(other=True)],
+    "dict replaced": [replace_dict(width=4), replace_dict(width=3), replace_dict()],
+    "dict replaced by more": [replace_dict(extra=4), replace_dict(extra=None)],
+    "dict replaced by fewer": [replace_dict(width=None), replace_dict(width=3)],
+    "dict replaced without nodes": [replace_dict(_pytree__nodes=None)],
+    "set in the dict": [set_key("width", 4), set_key("extra", 1), set_key("width", -1)],
+    "key of another type": [set_key(type("Text", (str,), {})("extra"), 1)],
+    "deleted in the dict": [lambda m: vars(m).pop("width"), set_key("width", 3)],
+    "other order": [lambda m: vars(m).__setitem__("width", vars(m).pop("width"))],
+    "nodes that are a dict": [set_key("_pytree__nodes", {"kernel": True, "_pytree__state": True})],
+    "eval and train": [lambda m: m.eval(), lambda m: m.train()],
+    "set_attributes": [lambda m: m.set_attributes(width=7, raise_if_not_found=False)],
+    "a list that grows": [
+        lambda m: setattr(m, "extra", [1]),
+        lambda m: m.extra.append(2),
+        lambda m: m.extra.pop(),
+    ],
+    "another Variable": [
+        lambda m: setattr(m, "kernel", nnx.Param(X, tag=1)),
+        lambda m: setattr(m, "kernel", nnx.BatchStat(X)),
+        lambda m: setattr(m, "kernel", X),
+        lambda m: setattr(m, "kernel", nnx.Param(X)),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_that_change(name: str) -> None:
+    check_exact(changed(*MODULES[name]))
+    # Inside a list, beside one that does not change.
+    other = Net()
+    check_exact(
+        changed(*[lambda x, c=c: c(x[0]) for c in MODULES[name]], make=lambda: [Net(), other])
+    )
+
+
+def test_instances_with_their_own_sets_of_data_attributes() -> None:
+    def trees() -> list[Any]:
+        ms = [Net(), Net(extra=1), Net(extra=nnx.data(1)), Net(extra=nnx.Param(X)), Net(extra=X)]
+        return [ms[i] for i in (0, 1, 2, 3, 4, 0, 3, 1, 4, 2)]
+
+    check_exact(trees, traces=5)
+
+
+def test_many_sets_of_attributes() -> None:
+    def trees() -> Iterator[Any]:
+        m = Net()
+        for i in range(40):
+            setattr(m, f"a{i}", nnx.Param(X) if i % 2 else i)
+            yield m
+        for i in range(40):
+            delattr(m, f"a{39 - i}")
+            yield m
+
+    check_exact(trees, traces=41)
+
+
+def test_a_mapping_whose_dict_others_hold_is_compared_by_contents() -> None:
+    """The mapping that says which attributes are data counts as immutable; not so another one."""
+    items = {"n": 1}
+    held = Holder(X, HashableMapping(items, copy=False))
+    f = filter_jit(lambda h: h.x * h.s["n"])
+    assert [bool((f(held) == X).all()) for _ in range(2)] == [True, True]
+    items["n"] = 5
+    assert (f(held) == 5 * X).all()
+
+
+def test_sets_of_attributes_are_forgotten() -> None:
+    class Named(nnx.Module):
+        pass
+
+    f = filter_jit(lambda m: [x + 1 for x in jax.tree.leaves(m)], maxsize=2)
+    before = _num_kinds()
+    for i in range(1050):
+        module = Named()
+        setattr(module, f"attribute_{i}", nnx.data(X))
+        leaves, structure = flatten(module)
+        assert len(leaves) == 1 and structure.paths == (f"attribute_{i}",)
+    assert len(f(module)) == 1
+    assert _num_kinds() - before < 1010
+
+
+def _num_kinds() -> int:
+    gc.collect()
+    return sum(type(x).__name__ == "NodeKind" for x in gc.get_objects())

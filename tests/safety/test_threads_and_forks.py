@@ -1,0 +1,447 @@
+"""Threads, forks and interpreters: each program is compiled once, and nothing deadlocks."""
+
+import contextlib
+import gc
+import importlib.util
+import logging
+import os
+import sys
+import threading
+import time
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+import filterjit
+from filterjit._observe._recorder import recorder
+from support.processes import CORE, run_code
+from support.threads import at_once
+
+X = jnp.arange(3.0)
+
+
+class Events:
+    """Counts what JAX compiles, by the name of the function."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        jax.monitoring.register_event_duration_secs_listener(self._heard)
+
+    def _heard(self, event: str, _: float, *, fun_name: str = "", **__: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            self.names.append(fun_name)
+
+    def count(self, name: str) -> int:
+        return sum(name in found for found in self.names)
+
+
+EVENTS = Events()
+
+
+@pytest.mark.parametrize("jit", [jax.jit, eqx.filter_jit, filterjit.filter_jit])
+def test_a_variant_is_traced_and_compiled_once(jit: Any) -> None:
+    """``jax.jit`` makes all but the first caller of one signature wait, and so does filterjit."""
+    traces = []
+    before = EVENTS.count("slow_body")
+
+    def slow_body(x: jax.Array) -> jax.Array:
+        traces.append(threading.get_ident())
+        time.sleep(0.1)
+        return x + 1
+
+    f = jit(slow_body)
+    results = at_once(16, lambda i: f(X))
+    assert all(r.tolist() == [1, 2, 3] for r in results)
+    assert len(traces) == 1
+    if hasattr(jax.monitoring, "register_scalar_listener"):
+        assert EVENTS.count("slow_body") == before + 1
+
+
+def test_wrappers_of_one_function_share_it() -> None:
+    traces = []
+
+    def fun(x: jax.Array, n: int) -> jax.Array:
+        traces.append(n)
+        return x * n
+
+    wrappers = [filterjit.filter_jit(fun) for _ in range(16)]
+    at_once(16, lambda i: wrappers[i](X, 2))
+    assert traces == [2]
+    assert len({id(f._parts()[0]) for f in wrappers}) == 1
+
+
+def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race to store the caches in the function's ``__dict__``, many times."""
+    from filterjit._call import _caches
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+
+            def fun() -> None:
+                pass
+
+            fun.__dict__["__filterjit_caches__"] = _caches.FunctionCaches(
+                len.__class__
+            )  # another's
+            found = at_once(4, lambda i, fun=fun: _caches.caches_of(fun))
+            assert len({id(x) for x in found}) == 1
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_trace_that_fails_in_one_thread_and_succeeds_in_another() -> None:
+    """The call that fails removes the variant while other calls wait to trace it."""
+    traces = []
+    lock = threading.Lock()
+
+    def fun(x: jax.Array) -> jax.Array:
+        with lock:
+            traces.append(0)
+            count = len(traces)
+        time.sleep(0.05)
+        if count < 3:
+            raise ZeroDivisionError
+        return x + 1
+
+    f = filterjit.filter_jit(fun)
+    results = at_once(4, lambda i: f(X))
+    failed = [r for r in results if isinstance(r, BaseException)]
+    assert [type(r) for r in failed] == [ZeroDivisionError] * 2
+    assert f.cache_info().variants == 1
+    count = len(traces)
+    assert filterjit.filter_jit(fun)(X).tolist() == [1, 2, 3], "of another wrapper"
+    assert len(traces) == count
+
+
+def test_calls_at_once_defer_apart() -> None:
+    """A setting that one thread's trace has turned on is not turned off by another thread's call."""
+    inside, go_on = threading.Event(), threading.Event()
+    seen: list[Any] = []
+
+    def fun(x: jax.Array) -> jax.Array:
+        if x.shape == (5,):
+            inside.set()
+            assert go_on.wait(30)
+            seen.append(_donation_filters())
+            seen.append(len(recorder._thread.stack))
+        return x + 1
+
+    def _donation_filters() -> int:
+        return sum("donated" in str(getattr(x[1], "pattern", "")) for x in warnings.filters)
+
+    before = _donation_filters()
+    f = filterjit.filter_jit(fun, donate="all")
+    first = threading.Thread(target=lambda: f(jnp.zeros(5)))
+    first.start()
+    assert inside.wait(30)
+    for n in (2, 3):
+        f(jnp.zeros(n)), f(jnp.zeros(n))
+    go_on.set()
+    first.join(30)
+    assert seen == [before + 1, 1]
+    assert _donation_filters() == before and f.variants[0].num_deferred == 0
+
+
+def test_a_nested_call_of_the_same_variant() -> None:
+    depth: list[int] = []
+
+    def fun(x: jax.Array) -> jax.Array:
+        if x.ndim:
+            before = len(recorder._thread.stack)
+            f(x[0]), f(x[0])
+            depth.append(len(recorder._thread.stack) - before)
+        return x + 1
+
+    f = filterjit.filter_jit(fun, donate="warn")
+    f(jnp.zeros(3))
+    assert depth == [0] and recorder._thread.stack == []
+
+
+def test_traced_functions_that_wait_for_threads() -> None:
+    """Other functions can be traced despite the locks that JAX holds while it traces."""
+
+    def inner(x: jax.Array, n: int) -> jax.Array:
+        return x * n
+
+    g = filterjit.filter_jit(inner)
+
+    def outer(x: jax.Array) -> jax.Array:
+        results = at_once(4, lambda i: g(jnp.arange(3.0), i % 2))
+        return x + sum(r.sum() for r in results)
+
+    f = filterjit.filter_jit(outer)
+    assert at_once(4, lambda i: f(X))[0].tolist() == [6, 7, 8]
+
+
+def test_storm() -> None:
+    """16 threads that call, miss, evict, clear, ask, install and uninstall."""
+    filters, callback = list(warnings.filters), logging.getLogger("jax._src.callback").filters[:]
+    original = eqx.filter_jit
+
+    def fun(x: jax.Array, n: int) -> jax.Array:
+        return x * n
+
+    def fails(x: jax.Array, n: int) -> jax.Array:
+        raise ZeroDivisionError(n)
+
+    equinox_made = eqx.filter_jit(fun)
+    small, donating = filterjit.filter_jit(fun, maxsize=3), filterjit.filter_jit(fun, donate="all")
+    bad = filterjit.filter_jit(fails)
+    end = time.monotonic() + 6
+    calls = [0] * 16
+
+    def work(i: int) -> None:
+        step = i
+        while time.monotonic() < end:
+            step += 1
+            n = (step * 7 + i) % 6
+            assert small(X, n).tolist() == [0, n, 2 * n]
+            assert donating(jnp.arange(3.0), n % 2)[1] == n % 2
+            assert equinox_made(X, n)[2] == 2 * n
+            with pytest.raises(ZeroDivisionError):
+                bad(X, n)
+            calls[i] += 4
+            match step % 11:
+                case 0:
+                    small.clear_cache()
+                case 1:
+                    filterjit.install()
+                case 2:
+                    filterjit.uninstall()
+                case 3:
+                    small.explain(X, n), donating.cache_info()
+                case 4:
+                    str(filterjit.report())
+                case 5:
+                    assert filterjit.filter_jit(fun, maxsize=3)(X, n)[1] == n
+                case 6:
+                    gc.collect(0)
+                case 7:
+                    assert small.partial(X)(n)[1] == n
+                case 8:
+                    assert small.lower(X, n).compile()(X, n)[1] == n
+
+    results = at_once(16, work, 120)
+    assert results == [None] * 16
+    print(f"{sum(calls):,} calls")
+    filterjit.uninstall()
+    assert eqx.filter_jit is original
+    assert len(small.variants) <= 3 and small.cache_info().maxsize == 3
+    assert all(v.num_traces > 0 for v in (*small.variants, *donating.variants))
+    assert bad.variants == []
+    assert list(warnings.filters) == filters
+    assert logging.getLogger("jax._src.callback").filters == callback
+
+
+def test_a_hit_changes_nothing_global() -> None:
+    f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
+    f(jnp.arange(3.0), 2), f(jnp.arange(3.0), 2)
+
+    def state() -> Any:
+        return (
+            [id(x) for x in warnings.filters],
+            getattr(warnings, "_filters_version", None),
+            [id(x) for x in logging.getLogger("jax._src.callback").filters],
+            jax.config.values.copy(),
+            sys.getrecursionlimit(),
+            threading.active_count(),
+        )
+
+    before = state()
+    for _ in range(10):
+        f(jnp.arange(3.0), 2)
+    assert state() == before
+
+
+def test_install_while_another_thread_imports_equinox() -> None:
+    run_code("""
+import sys, threading, time
+import jax, filterjit
+filterjit.install()
+inside = threading.Event()
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "equinox._jit":
+            inside.set(); time.sleep(0.5)
+sys.meta_path.insert(0, Slow())
+errors = []
+def load():
+    import equinox
+def again():
+    inside.wait()
+    try:
+        filterjit.install()
+    except BaseException as e:
+        errors.append(e)
+threads = [threading.Thread(target=f, daemon=True) for f in (load, again)]
+for t in threads: t.start()
+for t in threads: t.join(60)
+assert not any(t.is_alive() for t in threads), "a deadlock"
+assert not errors, errors
+import equinox
+assert equinox.filter_jit is filterjit.filter_jit
+""")
+
+
+def test_equinox_can_be_imported_after_a_failed_import() -> None:
+    run_code("""
+import sys, filterjit
+filterjit.install()
+class Fails:
+    def find_spec(self, name, path, target=None):
+        if name == "equinox._jit":
+            sys.meta_path.remove(self)
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Fails())
+try:
+    import equinox
+except KeyboardInterrupt:
+    pass
+import equinox
+assert equinox.filter_jit is filterjit.filter_jit
+""")
+
+
+FORK = """
+import os, threading
+{setup}
+assert call(1) and call(2)
+stop = False
+def busy():
+    n = 0
+    while not stop:
+        n += 1
+        call(n % 7 + 3)
+threads = [threading.Thread(target=busy, daemon=True) for _ in range({threads})]
+for t in threads: t.start()
+for _ in range({forks}):
+    pid = os.fork()
+    if not pid:
+        ok = all(call(n) for n in (1, 2, 1, 100, 101, 1, 100))
+        os._exit(0 if ok else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+stop = True
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_fork_of_the_core() -> None:
+    setup = """
+from core_support import Array, make_jit
+f = make_jit(lambda x, n: (n, x))
+def call(n):
+    x = Array()
+    return f(x, n) == (n, x)
+"""
+    run_code(FORK.format(setup=setup, forks=20, threads=2), cwd=CORE)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_fork_with_jax() -> None:
+    """XLA's threads do not exist in the child, where plain ``jax.jit`` hangs when it runs or
+    compiles. So the child only looks up variants and traces."""
+    setup = """
+import warnings; warnings.simplefilter("ignore")
+import jax.numpy as jnp, filterjit
+f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
+def call(n):
+    return f.eval_shape(x, n).shape == (3,)
+x = jnp.arange(3.0)
+assert f(jnp.arange(3.0), 1).tolist() == [0, 1, 2]
+"""
+    run_code(FORK.format(setup=setup, forks=3, threads=0))
+
+
+def test_locks_held_at_a_fork() -> None:
+    """Locks held by threads that do not exist in the child."""
+    run_code("""
+import os, warnings; warnings.simplefilter("ignore")
+import jax.numpy as jnp, filterjit
+from filterjit import _install
+from filterjit._base import _progress
+from filterjit._call import _running
+from filterjit._observe._functions import functions
+import threading
+f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
+x = jnp.arange(3.0)
+f(jnp.arange(3.0), 1)
+locks = [functions.lock, _progress._display._lock, _install._lock,
+         _running._quiet_donation._lock, _running._quiet_callbacks._lock]
+held, done = threading.Event(), threading.Event()
+def hold():
+    for lock in locks: lock.acquire()
+    held.set(); done.wait()
+    for lock in locks: lock.release()
+t = threading.Thread(target=hold); t.start(); held.wait()
+pid = os.fork()
+if not pid:
+    import signal; signal.alarm(60)
+    f.eval_shape(x, 2); filterjit.install(); filterjit.uninstall()
+    os._exit(0)
+done.set(); t.join()
+assert os.waitpid(pid, 0)[1] == 0
+""")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("_xxsubinterpreters") is None
+    and importlib.util.find_spec("_interpreters") is None,
+    reason="no module for it",
+)
+def test_another_interpreter() -> None:
+    """The core works in a subinterpreter, or refuses to be imported, as in Python 3.12 and later."""
+    code = """
+import sys
+sys.path.insert(0, {core!r})
+try:
+    from core_support import Array, make_jit
+except ImportError as e:
+    assert sys.version_info >= (3, 12), e
+else:
+    f = make_jit(lambda x, n: (n, x))
+    x = Array()
+    for n in (1, 2, 1, 1):
+        assert f(x, n) == (n, x)
+    assert f._hooks.count("compile") == 2
+"""
+    done = run_code(
+        f"""
+try:
+    import _xxsubinterpreters as interpreters
+except ImportError:
+    import _interpreters as interpreters
+from core_support import Array, make_jit
+code = {code.format(core=str(CORE))!r}
+for _ in range(3):
+    one = interpreters.create()
+    error = interpreters.run_string(one, code)
+    assert error is None, error
+    interpreters.destroy(one)
+    f = make_jit(lambda x, n: (n, x))
+    assert f(1, 2) == (2, 1) == f(1, 2)
+print("done")
+""",
+        cwd=CORE,
+    )
+    assert done.stdout == "done\n"
+
+
+def test_real_interrupts_in_threads_that_wait() -> None:
+    """A thread that waits for another thread's first trace goes on when that trace fails."""
+
+    def fun(x: jax.Array) -> jax.Array:
+        time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    f = filterjit.filter_jit(fun)
+    results = at_once(4, lambda i: f(X))
+    assert all(isinstance(r, KeyboardInterrupt) for r in results)
+    assert f.variants == [] and recorder._thread.stack == []
+    with contextlib.suppress(KeyboardInterrupt):
+        f(X)

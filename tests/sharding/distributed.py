@@ -1,0 +1,260 @@
+"""Runs in several processes with two devices each: ``distributed.py PORT INDEX COUNT CHECK [FOLDER]``."""
+
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+)
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import filterjit
+from filterjit import ShardingRules, filter_jit, fsdp, place
+from filterjit._call import _direct
+
+port, index, count, check = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+jax.distributed.initialize(f"localhost:{port}", count, index)
+assert jax.process_count() == count and jax.device_count() == 2 * count
+MESH = jax.make_mesh((2 * count,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+RULES = ShardingRules({"**.weight": fsdp("data"), ...: P()})
+
+
+def make_model() -> Any:
+    return eqx.nn.MLP(8, 8, 16, depth=2, key=jax.random.key(0))
+
+
+def check_place() -> None:
+    """Each process has the same tree on its host, and its devices receive their parts."""
+    whole = make_model()
+    for tree in (whole, jax.tree.map(lambda x: np.asarray(x) if eqx.is_array(x) else x, whole)):
+        model = place(tree, RULES, MESH)
+        for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(tree), strict=True):
+            if eqx.is_array(a):
+                for shard in a.addressable_shards:
+                    np.testing.assert_array_equal(shard.data, np.asarray(b)[shard.index])
+        assert model.layers[0].weight.addressable_shards[0].data.shape == (16 // (2 * count), 8)
+    again = place(model, P(), MESH)
+    np.testing.assert_array_equal(again.layers[0].weight, whole.layers[0].weight)
+
+
+def check_train() -> None:
+    """Ten steps give the losses of one device."""
+    rng = np.random.default_rng(0)
+    batches = [rng.normal(size=(16, 8)).astype(np.float32) for _ in range(10)]
+
+    def step(model: Any, x: Any) -> Any:
+        value, gradients = eqx.filter_value_and_grad(lambda m: jnp.mean((jax.vmap(m)(x) - 1) ** 2))(
+            model
+        )
+        return eqx.apply_updates(model, jax.tree.map(lambda g: -0.1 * g, gradients)), value
+
+    def losses(f: Any, model: Any, batches: Any) -> list[float]:
+        found = []
+        for x in batches:
+            model, value = f(model, x)
+            found.append(float(value))
+        return found
+
+    alone = losses(filter_jit(step), make_model(), batches)
+    f = filter_jit(
+        step, in_shardings={"model": RULES, "x": P("data")}, out_shardings=(RULES, P()), mesh=MESH
+    )
+    init = filter_jit(make_model, out_shardings=RULES, mesh=MESH)
+    placed = [place(x, P("data"), MESH) for x in batches]
+    together = losses(f, init(), placed)
+    np.testing.assert_allclose(together, alone, rtol=1e-5)
+    assert f.cache_info().hits == 9 and alone[-1] < alone[0]
+
+
+def raised(f: Any, *args: Any) -> str:
+    start = time.monotonic()
+    try:
+        f(*args)
+    except filterjit.ProcessMismatchError as e:
+        assert time.monotonic() - start < 10
+        return str(e)
+    raise AssertionError("nothing was raised")
+
+
+class Config:
+    pass
+
+
+def check_disagree() -> None:
+    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    f = filter_jit(
+        lambda x, config: x * config["scale"], in_shardings={"x": P("data")}, mesh=MESH,
+    )  # fmt: skip
+    f(x, {"scale": 2.0, "name": "a"})
+    f(x, {"scale": 2.0, "name": "a"})
+    text = raised(f, x, {"scale": 5.0 + (index == 1), "name": "a"})
+    assert "process 1 and process 0" in text and "`config['scale']`" in text, text
+    assert "builtins.float 5.0 on process 0" in text and "6.0 on process 1" in text, text
+    f(x, {"scale": 4.0, "name": "a"})  # all goes on
+    assert len(f.variants) == 2
+    last = count - 1
+    text = raised(f, x, {"scale": 7.0, "name": "a", **({"new": 1} if index == last else {})})
+    assert f"process {last} and process 0" in text and "`config['new']`: absent on" in text, text
+    # Names, functions and classes; addresses and hash seeds do not matter.
+    g = filter_jit(lambda x, static: x + 1, same_on_all_processes=True)
+    for static in (Config(), frozenset("abcdef"), jax.nn.relu, Config, ("x", frozenset("xyz"))):
+        g(x, static)
+    names = ["silu", "gelu"]
+    text = raised(g, x, getattr(jax.nn, names[index == 1]))
+    assert "silu" in text and "gelu" in text, text
+    h = filter_jit(
+        (lambda x: x * 2) if index == 1 else (lambda x: x * 3), same_on_all_processes=True
+    )
+    assert raised(h, x)
+    off = filter_jit(lambda x, n: x, in_shardings={"x": P("data")}, mesh=MESH,
+                     same_on_all_processes=False)  # fmt: skip
+    off(x, index)
+    local = jax.make_mesh((2,), ("data",), devices=jax.local_devices())
+    alone = filter_jit(lambda x, n: x + n, in_shardings={"x": NamedSharding(local, P("data"))})
+    assert float(np.asarray(alone(jnp.ones(2), index))[0]) == 1 + index
+
+
+def check_absent() -> None:
+    """A process that does not come: the others raise when the time is over."""
+    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    f = filter_jit(lambda x: x, in_shardings={"x": P("data")}, mesh=MESH)
+    if index != 1:
+        assert "have not come to do the same in 3 seconds" in raised(f, x)
+    else:
+        time.sleep(6)
+
+
+def check_files() -> None:
+    """Each process saves and loads a file of its own."""
+    folder = sys.argv[5]
+    model, x = make_model(), np.arange(64.0 * count, dtype=np.float32).reshape(-1, 8)
+    f = filter_jit(
+        lambda model, x: jax.vmap(model)(x),
+        in_shardings={"model": RULES, "x": P("data")}, out_shardings=P("data"), mesh=MESH,
+    )  # fmt: skip
+    placed = place(model, RULES, MESH), place(x, P("data"), MESH)
+    expected = [np.asarray(s.data) for s in f(*placed).addressable_shards]
+    compiled = f.lower(*placed).compile()
+    for portable in (False, True):
+        kind = "portable" if portable else "executable"
+        compiled.save(f"{folder}/{kind}.{index}", portable=portable)
+        multihost_utils.sync_global_devices(kind)
+        info = filterjit.saved_info(f"{folder}/{kind}.{index}")
+        assert info.process == (index, count) and f"process {index} of {count}" in str(info)
+        # An equal mesh whose devices have other ids, as long as each process keeps its own.
+        turned = np.asarray(jax.devices()).reshape(count, 2)[:, ::-1].reshape(-1)
+        other = jax.make_mesh((2 * count,), ("data",), axis_types=MESH.axis_types, devices=turned)
+        for mesh, given in ((MESH, None), (other, other)):
+            loaded = filterjit.load(f"{folder}/{kind}.{index}", devices=given)
+            y = loaded(place(model, RULES, mesh), place(x, P("data"), mesh))
+            assert [s.device for s in y.addressable_shards] == [
+                d for d in mesh.devices.flat if d.process_index == index
+            ]
+            for shard, whole in zip(y.addressable_shards, expected, strict=True):
+                np.testing.assert_allclose(shard.data, whole, rtol=1e-6)
+        # The file of another process, and devices of others.
+        beside = (index + 1) % count
+        for path, devices, text in (
+            (beside, None, f"the file of process {beside} of {count}, and this is process {index}"),
+            (
+                index,
+                jax.devices()[::-1],
+                "to belong to the processes [0, 0, 1, 1], and belong to [1, 1, 0, 0]",
+            ),
+            (index, jax.local_devices(), f"a program for {2 * count} devices"),
+        ):
+            try:
+                filterjit.load(f"{folder}/{kind}.{path}", devices=devices)
+            except ValueError as e:
+                assert text in str(e), e
+            else:
+                raise AssertionError("nothing was raised")
+    # A program of one process runs on devices of any.
+    alone = filter_jit(lambda x: x * 2).lower(jax.ShapeDtypeStruct((4,), jnp.float32)).compile()
+    alone.save(f"{folder}/alone.{index}")
+    local = filterjit.load(f"{folder}/alone.{index}", devices=jax.local_devices()[1:])
+    assert local(np.ones(4, np.float32)).devices() == {jax.local_devices()[1]}
+    multihost_utils.sync_global_devices("alone")
+    try:
+        filterjit.load(f"{folder}/alone.{(index + 1) % count}")
+    except ValueError as e:
+        assert f"the processes [{index}], and belong to [{(index + 1) % count}]" in str(e), e
+    else:
+        raise AssertionError("nothing was raised")
+
+
+def check_direct() -> None:
+    """Calls that are direct in one process and made by ``jax.jit`` in the other are one call; a
+    deleted array, or another thread, fails as under ``jax.jit``, and counts nowhere."""
+    context = _direct._context
+    if context is None:
+        return
+    context.after = 0
+
+    def step(x: Any, unused: Any) -> Any:
+        return x * 2, x.sum()
+
+    ours, theirs = filter_jit(step), jax.jit(step)
+    placed = [
+        place(np.arange(8.0 * count, dtype=np.float32) + i, P("data"), MESH) for i in range(3)
+    ]
+    for i in range(40):
+        context.enabled = (i // 10) % 2 == index  # type: ignore[assignment]
+        x, y = placed[i % 3], placed[(i + 1) % 3]
+        for a, b in zip(ours(x, y), theirs(x, y), strict=True):
+            assert a.sharding == b.sharding and a.committed == b.committed
+            for s, t in zip(a.addressable_shards, b.addressable_shards, strict=True):
+                np.testing.assert_array_equal(s.data, t.data)
+    context.enabled = 1
+    counts = ours.variants[0].call.counts
+    assert counts["direct"] > 15 and counts["off"] == 20, counts
+
+    def errors(*args: Any) -> list[Any]:
+        found = []
+        for f in (ours, theirs):
+            try:
+                jax.block_until_ready(f(*args))
+                found.append(None)
+            except Exception as e:
+                found.append((type(e), str(e)))
+        return found
+
+    dead = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    ours(dead, placed[0])
+    dead.delete()
+    # In each process alone, as nothing begins.
+    for _ in range(3 + index):
+        a, b = errors(dead, placed[0])
+        assert a == b and a is not None, (a, b)
+    a, b = errors(placed[0], dead)
+    assert a == b, (a, b)
+    guard = getattr(jax._src.config, "thread_guard", None)
+    if guard is not None:
+        results: list[Any] = []
+        with guard(True):
+            thread = threading.Thread(target=lambda: results.extend(errors(placed[0], placed[1])))
+            thread.start()
+            thread.join()
+        assert results[0] == results[1], results
+    ours(placed[0], placed[1])
+    after = ours.variants[0].call.counts
+    assert after["direct"] > counts["direct"], after
+
+
+globals()[f"check_{check}"]()
+if check == "absent":
+    time.sleep(10 if index == 0 else 0)  # the coordination service lives in the first one
+    print("passed", flush=True)
+    os._exit(0)
+multihost_utils.sync_global_devices("done")
+print("passed", flush=True)
