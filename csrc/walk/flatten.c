@@ -422,7 +422,7 @@ raise_changed(PyObject *object)
     return -1;
 }
 
-/* Whether the values of the held fields are dicts, as they are in all instances that were made
+/* Whether the values of the dict fields are dicts, as they are in all instances that were made
  * as their class intends.  1, 0, or -1 with an error. */
 static int
 holds_dicts(PyObject *object, FjNodeKind *kind)
