@@ -697,10 +697,10 @@ walk(Walk *w, PyObject *object)
         result = -1;
         if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle") ==
             0) {
-            result =
-                w->objects != NULL && fj_registry_is_by_identity(registry_of(w), kind->type)
-                    ? walk_numbered(w, object, kind)
-                    : walk_container(w, object, kind);
+            result = w->objects != NULL && registry_of(w)->by_identity != NULL &&
+                             fj_registry_is_by_identity(registry_of(w), kind->type)
+                         ? walk_numbered(w, object, kind)
+                         : walk_container(w, object, kind);
             Py_LeaveRecursiveCall();
         }
     }
