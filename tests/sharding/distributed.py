@@ -124,6 +124,85 @@ def check_disagree() -> None:
     assert float(np.asarray(alone(jnp.ones(2), index))[0]) == 1 + index
 
 
+def check_alone() -> None:
+    """What one process alone traces, lowers, skips or evicts does not run, and concerns no other."""
+    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    options = {"in_shardings": {"x": P("data")}, "mesh": MESH}
+    f = filter_jit(lambda x, n: x * n, **options)
+    g = filter_jit(lambda x, n: (x - n, jnp.sum(x)), out_shardings=P(), **options)
+    start = time.monotonic()
+    if index == 0:
+        for h in (f, g):
+            h.eval_shape(x, 1)
+            h.trace(x, 2)
+            h.lower(x, 3).compile()
+            jax.eval_shape(h, x, 4)
+            jax.make_jaxpr(lambda x, h=h: h(x, 5))(x)
+            jax.jit(lambda x, h=h: h(x, 6)).lower(x)
+    assert time.monotonic() - start < 30
+    for n in range(8):
+        f(x, n)
+        g(x, n)
+    # Programs that are dropped and traced again on one process.
+    small = filter_jit(lambda x, n: x + n, maxsize=2, **options)
+    for n in (1, 2, 3):
+        small(x, n)
+    if index == 1:
+        small.clear_cache()
+        f.clear_cache()
+    for n in (1, 2, 3):
+        small(x, n)
+        f(x, n)
+
+    # A trace that fails.
+    def fails(x: Any, n: int, fail: bool) -> Any:
+        if fail:
+            raise ValueError("no")
+        return x + n
+
+    k = filter_jit(fails, **options)
+    for _ in range(2):
+        try:
+            k(x, 1, True)
+        except ValueError:
+            pass
+        else:
+            raise AssertionError("nothing was raised")
+    k(x, 1, False)
+    for n in range(2):  # a mismatch leaves nothing behind
+        assert "`n`" in raised(f, x, 20 + n + index)
+        f(x, 30 + n)
+    f(x, 20)
+    f(x, 21)
+
+
+def check_threads() -> None:
+    """Threads that come in another order in each process agree; their programs have no
+    collectives, whose order would matter."""
+    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    f = filter_jit(lambda x, n: x * n, in_shardings={"x": P("data")}, mesh=MESH)
+    errors: list[BaseException] = []
+
+    def work(numbers: Any) -> None:
+        try:
+            for n in numbers:
+                time.sleep(0.02 * ((n + index) % 3))
+                f(x, n)
+        except BaseException as e:
+            errors.append(e)
+
+    halves = [range(0, 40, 2), range(1, 40, 2), range(0, 40, 2)]
+    threads = [threading.Thread(target=work, args=(half,)) for half in halves]
+    for thread in threads[:: 1 - 2 * (index % 2)]:
+        thread.start()
+        time.sleep(0.3)
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    assert "`n`" in raised(f, x, 100 + index)
+    f(x, 200)
+
+
 def check_absent() -> None:
     """A process that does not come: the others raise when the time is over."""
     x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
