@@ -475,7 +475,7 @@ def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
     else:
         return _specs_of_prefix(value, tree, mesh, where)
     if axes is not None and axes.manual:
-        return [_outside(s, axes.manual) if isinstance(s, PartitionSpec) else s for s in found]
+        found = [_outside(s, axes.manual) if isinstance(s, PartitionSpec) else s for s in found]
     if mesh is not None:
         return [NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s for s in found]
     return found
@@ -622,10 +622,7 @@ def constrain(x: Any, spec: Any) -> Any:
         named = isinstance(spec, NamedSharding) and inside is None
         x = jax.sharding.reshard(x, NamedSharding(mesh, explicit) if named else explicit)
     if any("Auto" in kind for kind in kinds.values()):
-        x = jax.lax.with_sharding_constraint(x, _like(spec, auto))
+        # JAX takes no mesh but the one in force where some of its axes are Manual.
+        named = isinstance(spec, NamedSharding) and "Manual" not in "".join(kinds.values())
+        x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, auto) if named else auto)
     return x
-
-
-def _like(spec: Any, partition: PartitionSpec) -> Any:
-    """Returns `partition` as a spec, or on the mesh of `spec` if that has one."""
-    return partition if isinstance(spec, PartitionSpec) else NamedSharding(spec.mesh, partition)
