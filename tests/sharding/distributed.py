@@ -1,5 +1,8 @@
 """Runs in several processes with two devices each: ``distributed.py PORT INDEX COUNT CHECK [FOLDER]``."""
 
+import dataclasses
+import enum
+import functools
 import os
 import sys
 import threading
@@ -90,6 +93,31 @@ class Config:
     pass
 
 
+@dataclasses.dataclass(eq=False)
+class Holder:
+    value: Any
+
+
+class Shown:
+    """A value that is shown with the sets that it holds."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"Shown({self.value!r}, at={object.__repr__(self)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shown) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class Flags(enum.IntFlag):
+    A = 1
+
+
 def check_disagree() -> None:
     x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
     f = filter_jit(
@@ -107,8 +135,20 @@ def check_disagree() -> None:
     assert f"process {last} and process 0" in text and "`config['new']`: absent on" in text, text
     # Names, functions and classes; addresses and hash seeds do not matter.
     g = filter_jit(lambda x, static: x + 1, same_on_all_processes=True)
-    for static in (Config(), frozenset("abcdef"), jax.nn.relu, Config, ("x", frozenset("xyz"))):
+    words = frozenset("abcdef")
+    objects = np.array([words, {"p": frozenset("xyz")}], dtype=object)
+    for static in (
+        Config(), words, jax.nn.relu, Config, ("x", frozenset("xyz")), functools.partial(f, skip=words),
+        functools.partial(jnp.sum, axis=0), Shown(words), Shown({frozenset("xyz"): words}),
+        Holder(objects), Shown(frozenset((str(i), frozenset(map(str, range(i)))) for i in range(300))),
+    ):  # fmt: skip
         g(x, static)
+    for make in (
+        lambda: Shown(frozenset("abc"[: 2 + (index == 1)])),
+        lambda: functools.partial(jnp.sum, axis=index == 1),
+        lambda: Flags(8 + (index == 1)),
+    ):
+        assert raised(g, x, make())
     names = ["silu", "gelu"]
     text = raised(g, x, getattr(jax.nn, names[index == 1]))
     assert "silu" in text and "gelu" in text, text

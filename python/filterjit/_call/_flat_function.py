@@ -74,7 +74,10 @@ class FlatFunction:
         shardings = hooks.settings.shardings
         mesh = None if shardings is None else shardings.mesh
         mesh = mesh or _jax_compat.concrete_mesh()
-        key = tuple(map(_jax_compat.aval, arrays)), mesh
+        try:
+            key = tuple(map(_jax_compat.aval, arrays)), mesh
+        except TypeError:
+            return  # no arrays of JAX, which says so itself
         if key not in self._compared:
             hooks.compare_processes(self.qualname, variant, arrays, mesh)
             self._compared.add(key)

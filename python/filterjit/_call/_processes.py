@@ -20,9 +20,11 @@ the others raise when they have waited for `TIMEOUT` seconds.
 
 import dataclasses
 import enum
+import functools
 import hashlib
 import os
 import re
+import sys
 import threading
 import time
 import uuid
@@ -43,6 +45,7 @@ from .._trees._nodes import walk
 TIMEOUT = float(os.environ.get("FILTERJIT_PROCESSES_TIMEOUT", "300"))
 GRACE = 3.0
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
+_BRACES = re.compile(r"\{([^{}]*)\}")
 _MOST_LINES = 5
 
 _agreed: set[tuple[str, str]] = set()  # (who takes part, a digest)
@@ -60,7 +63,7 @@ def describe_value(x: Any, depth: int = 8) -> str:
     """
     name = f"{type(x).__module__}.{type(x).__qualname__}"
     if isinstance(x, enum.Enum):
-        return f"{name}.{x.name}"
+        return f"{name}.{x.name or x.value}"  # a combination of flags may have no name
     if x is None or isinstance(x, (bool, int, float, complex, str, bytes)):
         return f"{name} {x!r}"
     if isinstance(x, (type, FunctionType, BuiltinFunctionType)):
@@ -71,8 +74,15 @@ def describe_value(x: Any, depth: int = 8) -> str:
     if isinstance(x, MethodType):
         below = [("", x.__func__), ("", x.__self__)]
         return f"{name}({_all(below, depth)})"
-    if isinstance(x, np.ndarray) and x.dtype != object:
-        return f"{name} {x.dtype}{list(x.shape)} {hashlib.sha256(x.tobytes()).hexdigest()}"
+    if isinstance(x, functools.partial):
+        below = [("", x.func), *(("", y) for y in x.args), *x.keywords.items()]
+        return f"{name}({_all(below, depth)})"
+    if isinstance(x, np.ndarray):
+        text = (
+            f"({_all([('', y) for y in x.flat], depth)})" if x.dtype.hasobject
+            else hashlib.sha256(x.tobytes()).hexdigest()
+        )  # fmt: skip
+        return f"{name} {x.dtype}{list(x.shape)} {text}"
     if isinstance(x, Mapping):
         texts = [
             f"{describe_value(k, depth - 1)}: {describe_value(v, depth - 1)}" for k, v in x.items()
@@ -85,7 +95,18 @@ def describe_value(x: Any, depth: int = 8) -> str:
     if dataclasses.is_dataclass(x):
         fields = [(f.name, getattr(x, f.name, None)) for f in dataclasses.fields(x)]
         return f"{name}({_all(fields, depth)})"
-    return f"{name} {_ADDRESS.sub('0x', _errors.short(x, 2000))}"
+    return f"{name} {_in_order(_ADDRESS.sub('0x', _errors.short(x, sys.maxsize)))}"
+
+
+def _in_order(text: str) -> str:
+    """Returns the repr of a value with what stands between braces in an order that does not depend
+    on hash seeds, which decide how a set is shown."""
+    count = 1
+    while count:
+        text, count = _BRACES.subn(
+            lambda found: f"<{', '.join(sorted(found[1].split(', ')))}>", text
+        )
+    return text
 
 
 def _all(items: Sequence[tuple[str, Any]], depth: int) -> str:
