@@ -156,6 +156,18 @@ def check_disagree() -> None:
         (lambda x: x * 2) if index == 1 else (lambda x: x * 3), same_on_all_processes=True
     )
     assert raised(h, x)
+    # What functions captured; a logger or a file may be another one.
+    scale = 1.0 + (index == 1)
+
+    def recurse(n: int) -> int:
+        return n if n == 0 else recurse(n - 1)
+
+    g(x, recurse)
+    with open(__file__ if index else sys.executable, "rb") as here:
+        filter_jit(lambda x: (here.name, x * 2)[1], same_on_all_processes=True)(x)
+    for h in (lambda x: x * scale, lambda x, *, scale=scale: x * scale):
+        for text in (raised(filter_jit(h, same_on_all_processes=True), x), raised(g, x, h)):
+            assert "scale=builtins.float 1.0" in text and "scale=builtins.float 2.0" in text, text
     off = filter_jit(lambda x, n: x, in_shardings={"x": P("data")}, mesh=MESH,
                      same_on_all_processes=False)  # fmt: skip
     off(x, index)

@@ -2,8 +2,8 @@
 
 A program over the devices of several processes is run by all of them, and hangs if one of them runs
 another. So before the first call of each program the processes compare a digest of what it depends
-on: its name, the structure and the static values of the arguments, the avals, the specs and the
-mesh. A call in a trace or a transformation is part of another program, and is not compared.
+on: the function with what it captured, the structure and the static values of the arguments, the
+avals, the specs and the mesh. A call in a trace or a transformation is part of another program, and is not compared.
 
 They meet in the key-value store of ``jax.distributed``, where a comparison is named by the digest:
 
@@ -18,6 +18,7 @@ Nothing is compared on a hit. A process that hits where others miss runs its pro
 the others raise when they have waited for `TIMEOUT` seconds.
 """
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -48,6 +49,10 @@ _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _MOST_LINES = 5
 
+_VALUES = (
+    bool, int, float, complex, str, bytes, enum.Enum, type, np.ndarray, functools.partial,
+    tuple, list, Mapping, Set, FunctionType, BuiltinFunctionType, MethodType,
+)  # fmt: skip
 _agreed: set[tuple[str, str]] = set()  # (who takes part, a digest)
 _locks: dict[tuple[str, str], threading.Lock] = {}  # one thread waits for each
 _judging = threading.Lock()
@@ -67,8 +72,11 @@ def describe_value(x: Any, depth: int = 8) -> str:
     if x is None or isinstance(x, (bool, int, float, complex, str, bytes)):
         return f"{name} {x!r}"
     if isinstance(x, (type, FunctionType, BuiltinFunctionType)):
-        code = getattr(x, "__code__", None)
-        return f"{x.__module__}.{x.__qualname__}" + (f" {_of_code(code)}" if code else "")
+        text = f"{x.__module__}.{x.__qualname__}"
+        if isinstance(x, FunctionType):
+            captured = [(k, v) for k, v in _captured(x) if depth > 1 and _is_value(v)]
+            text += f"({_all(captured, depth - 1)}) {_of_code(x.__code__)}"
+        return text
     if depth == 0:
         return name
     if isinstance(x, MethodType):
@@ -107,6 +115,23 @@ def _in_order(text: str) -> str:
             lambda found: f"<{', '.join(sorted(found[1].split(', ')))}>", text
         )
     return text
+
+
+def _captured(f: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yields the names and the values of a function's defaults and of its closure."""
+    code, defaults = f.__code__, f.__defaults__ or ()
+    first = code.co_argcount - len(defaults)
+    yield from zip(code.co_varnames[first : code.co_argcount], defaults, strict=True)
+    yield from (f.__kwdefaults__ or {}).items()
+    for name, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # the cell is empty
+            yield name, cell.cell_contents
+
+
+def _is_value(x: Any) -> bool:
+    """Returns whether what a function captured must be the same everywhere. A logger, a file or
+    another object that may know its process need not be."""
+    return x is None or isinstance(x, _VALUES) or dataclasses.is_dataclass(x)
 
 
 def _all(items: Sequence[tuple[str, Any]], depth: int) -> str:
