@@ -1,5 +1,8 @@
 """Runs in several processes with two devices each: ``distributed.py PORT INDEX COUNT CHECK [FOLDER]``."""
 
+import dataclasses
+import enum
+import functools
 import os
 import sys
 import threading
@@ -90,6 +93,31 @@ class Config:
     pass
 
 
+@dataclasses.dataclass(eq=False)
+class Holder:
+    value: Any
+
+
+class Shown:
+    """A value that is shown with the sets that it holds."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"Shown({self.value!r}, at={object.__repr__(self)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shown) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class Flags(enum.IntFlag):
+    A = 1
+
+
 def check_disagree() -> None:
     x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
     f = filter_jit(
@@ -107,8 +135,20 @@ def check_disagree() -> None:
     assert f"process {last} and process 0" in text and "`config['new']`: absent on" in text, text
     # Names, functions and classes; addresses and hash seeds do not matter.
     g = filter_jit(lambda x, static: x + 1, same_on_all_processes=True)
-    for static in (Config(), frozenset("abcdef"), jax.nn.relu, Config, ("x", frozenset("xyz"))):
+    words = frozenset("abcdef")
+    objects = np.array([words, {"p": frozenset("xyz")}], dtype=object)
+    for static in (
+        Config(), words, jax.nn.relu, Config, ("x", frozenset("xyz")), functools.partial(f, skip=words),
+        functools.partial(jnp.sum, axis=0), Shown(words), Shown({frozenset("xyz"): words}),
+        Holder(objects), Shown(frozenset((str(i), frozenset(map(str, range(i)))) for i in range(300))),
+    ):  # fmt: skip
         g(x, static)
+    for make in (
+        lambda: Shown(frozenset("abc"[: 2 + (index == 1)])),
+        lambda: functools.partial(jnp.sum, axis=index == 1),
+        lambda: Flags(8 + (index == 1)),
+    ):
+        assert raised(g, x, make())
     names = ["silu", "gelu"]
     text = raised(g, x, getattr(jax.nn, names[index == 1]))
     assert "silu" in text and "gelu" in text, text
@@ -116,12 +156,103 @@ def check_disagree() -> None:
         (lambda x: x * 2) if index == 1 else (lambda x: x * 3), same_on_all_processes=True
     )
     assert raised(h, x)
+    # What functions captured; a logger or a file may be another one.
+    scale = 1.0 + (index == 1)
+
+    def recurse(n: int) -> int:
+        return n if n == 0 else recurse(n - 1)
+
+    g(x, recurse)
+    with open(__file__ if index else sys.executable, "rb") as here:
+        filter_jit(lambda x: (here.name, x * 2)[1], same_on_all_processes=True)(x)
+    for h in (lambda x: x * scale, lambda x, *, scale=scale: x * scale):
+        for text in (raised(filter_jit(h, same_on_all_processes=True), x), raised(g, x, h)):
+            assert "scale=builtins.float 1.0" in text and "scale=builtins.float 2.0" in text, text
     off = filter_jit(lambda x, n: x, in_shardings={"x": P("data")}, mesh=MESH,
                      same_on_all_processes=False)  # fmt: skip
     off(x, index)
     local = jax.make_mesh((2,), ("data",), devices=jax.local_devices())
     alone = filter_jit(lambda x, n: x + n, in_shardings={"x": NamedSharding(local, P("data"))})
     assert float(np.asarray(alone(jnp.ones(2), index))[0]) == 1 + index
+
+
+def check_alone() -> None:
+    """What one process alone traces, lowers, skips or evicts does not run, and concerns no other."""
+    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    options = {"in_shardings": {"x": P("data")}, "mesh": MESH}
+    f = filter_jit(lambda x, n: x * n, **options)
+    g = filter_jit(lambda x, n: (x - n, jnp.sum(x)), out_shardings=P(), **options)
+    start = time.monotonic()
+    if index == 0:
+        for h in (f, g):
+            h.eval_shape(x, 1)
+            h.trace(x, 2)
+            h.lower(x, 3).compile()
+            jax.eval_shape(h, x, 4)
+            jax.make_jaxpr(lambda x, h=h: h(x, 5))(x)
+            jax.jit(lambda x, h=h: h(x, 6)).lower(x)
+    assert time.monotonic() - start < 30
+    for n in range(8):
+        f(x, n)
+        g(x, n)
+    # Programs that are dropped and traced again on one process.
+    small = filter_jit(lambda x, n: x + n, maxsize=2, **options)
+    for n in (1, 2, 3):
+        small(x, n)
+    if index == 1:
+        small.clear_cache()
+        f.clear_cache()
+    for n in (1, 2, 3):
+        small(x, n)
+        f(x, n)
+
+    # A trace that fails.
+    def fails(x: Any, n: int, fail: bool) -> Any:
+        if fail:
+            raise ValueError("no")
+        return x + n
+
+    k = filter_jit(fails, **options)
+    for _ in range(2):
+        try:
+            k(x, 1, True)
+        except ValueError:
+            pass
+        else:
+            raise AssertionError("nothing was raised")
+    k(x, 1, False)
+    for n in range(2):  # a mismatch leaves nothing behind
+        assert "`n`" in raised(f, x, 20 + n + index)
+        f(x, 30 + n)
+    f(x, 20)
+    f(x, 21)
+
+
+def check_threads() -> None:
+    """Threads that come in another order in each process agree; their programs have no
+    collectives, whose order would matter."""
+    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    f = filter_jit(lambda x, n: x * n, in_shardings={"x": P("data")}, mesh=MESH)
+    errors: list[BaseException] = []
+
+    def work(numbers: Any) -> None:
+        try:
+            for n in numbers:
+                time.sleep(0.02 * ((n + index) % 3))
+                f(x, n)
+        except BaseException as e:
+            errors.append(e)
+
+    halves = [range(0, 40, 2), range(1, 40, 2), range(0, 40, 2)]
+    threads = [threading.Thread(target=work, args=(half,)) for half in halves]
+    for thread in threads[:: 1 - 2 * (index % 2)]:
+        thread.start()
+        time.sleep(0.3)
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    assert "`n`" in raised(f, x, 100 + index)
+    f(x, 200)
 
 
 def check_absent() -> None:

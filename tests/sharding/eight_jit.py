@@ -503,6 +503,28 @@ def test_inside_shard_map() -> None:
         assert jnp.array_equal(mapped(X), 2 * X)
 
 
+@pytest.mark.parametrize("kind", [AUTO, EXPLICIT])
+@pytest.mark.parametrize("in_force", [False, True])
+def test_a_given_mesh_inside_shard_map(kind: Any, in_force: bool) -> None:
+    """Some of its axes are Manual there; the mesh need not be in force outside."""
+    mesh = mesh_of(kind, (2, 4))
+    x = place(np.arange(64.0).reshape(8, 8), P("data"), mesh)
+    rules = ShardingRules({...: P("data", "model")})
+    for f in (
+        filter_jit(lambda x: x * 2, in_shardings={"x": P(None, "model")}, mesh=mesh),
+        filter_jit(lambda x: x * 2, in_shardings={"x": rules}, out_shardings=rules, mesh=mesh),
+        filter_jit(lambda x: x * 2, in_shardings=NamedSharding(mesh, P(None, "model"))),
+        lambda x: place(x * 2, rules, mesh),
+        lambda x: place(x * 2, NamedSharding(mesh, P(None, "model"))),
+    ):
+        mapped = jax.shard_map(
+            f, mesh=mesh, in_specs=P("data"), out_specs=P("data"), axis_names={"data"}
+        )
+        with jax.set_mesh(mesh) if in_force else contextlib.nullcontext():
+            assert jnp.array_equal(jax.jit(mapped)(x), 2 * x)
+            assert jnp.array_equal(mapped(x), 2 * x)
+
+
 def test_numbers_of_variants_stay() -> None:
     """Statics, shapes and dtypes make programs as without shardings."""
     mesh = mesh_of()

@@ -1,6 +1,6 @@
 """`ShardingRules`, `fsdp` and `place`."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -124,6 +124,83 @@ def test_states_of_other_shapes_are_replicated() -> None:
     assert specs(factored.v["b"]) == [("data",)]
     text = rules.table(optimizer.init(params), mesh)
     assert "(replicated: P" in text or "(replicated: PartitionSpec" in text
+
+
+class Layer(NamedTuple):
+    w: Any
+    b: Any
+
+
+class Layers(NamedTuple):
+    first: Any
+    second: Any
+
+
+class Holder(eqx.Module):
+    model: Any
+    state: Any
+    name: str = "holder"
+
+
+def _is_matrix(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x.ndim == 2, tree)
+
+
+OPTIMIZERS = {
+    "adam": optax.adam(1e-3),
+    "masked": optax.masked(optax.adam(1e-3), _is_matrix),
+    "multi_transform": optax.multi_transform(
+        {True: optax.adam(1e-3), False: optax.sgd(1e-2, momentum=0.9)}, _is_matrix
+    ),
+    "chain": optax.chain(
+        optax.clip(1.0), optax.chain(optax.ema(0.9), optax.MultiSteps(optax.adam(1e-3), 2))
+    ),
+    "inject_hyperparams": optax.inject_hyperparams(optax.adam)(learning_rate=1e-3),
+    "masked chain": optax.masked(
+        optax.chain(optax.masked(optax.ema(0.9), _is_matrix), optax.adam(1e-3)), _is_matrix
+    ),
+    "adafactor": optax.adafactor(1e-3, min_dim_size_to_factor=8, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda x: x, lambda x: Holder(None, x), lambda x: ["name", {"state": x}]],
+    ids=["bare", "module", "list"],
+)
+@pytest.mark.parametrize("kind", ["dict", "named tuple", "both", "module"])
+def test_a_moment_is_placed_as_its_parameter(optimizer: Any, wrap: Any, kind: str) -> None:
+    """Whatever stands around it; the parameters have different shapes."""
+    mesh = mesh_of(shape=(2, 4))
+    w, b, v, c = (jnp.ones(shape) for shape in ((8, 16), (16,), (16, 8), (8,)))
+    both = {"dict": dict, "named tuple": Layers, "both": dict, "module": Holder}[kind]
+    one = dict if kind == "dict" else Layer
+    names = ("model", "state") if kind == "module" else ("first", "second")
+    params = both(**dict(zip(names, (one(w=w, b=b), one(w=v, b=c)), strict=True)))
+    rules = ShardingRules(
+        {
+            f"{names[0]}.w": P("data", "model"),
+            f"{names[1]}.w": P("model", None),
+            "**.b": P(("data", "model")),
+        }
+    )
+    params = eqx.filter(params, eqx.is_array)
+    wanted = {x.shape: P(*s) for x, s in zip(
+        jax.tree.leaves(place(params, rules, mesh)), specs(place(params, rules, mesh)), strict=True
+    )}  # fmt: skip
+    assert len(set(wanted.values())) == 3
+    state = optimizer.init(params)
+    tree = wrap(state)
+    found = jax.tree.leaves(place(tree, rules, mesh))
+    factors = 0
+    for x in found:
+        if isinstance(x, jax.Array) and x.ndim:
+            is_factor = optimizer is OPTIMIZERS["adafactor"] and x.ndim == 1
+            factors += is_factor
+            assert is_factor or P(*specs(x)[0]) == wanted[x.shape], x.shape
+    text = rules.table(tree, mesh)
+    assert ("replicated" in text) == (factors > 0), text
 
 
 def test_dicts_of_parameters() -> None:

@@ -22,7 +22,16 @@ def free_port() -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "count"),
-    [("place", 2), ("train", 4), ("disagree", 3), ("absent", 2), ("files", 2), ("direct", 2)],
+    [
+        ("place", 2),
+        ("train", 4),
+        ("disagree", 3),
+        ("alone", 2),
+        ("threads", 2),
+        ("absent", 2),
+        ("files", 2),
+        ("direct", 2),
+    ],
 )
 def test_processes(check: str, count: int, tmp_path: Path) -> None:
     port = str(free_port())

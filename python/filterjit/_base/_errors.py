@@ -33,7 +33,7 @@ class MismatchError(TypeError, ValueError):
 
 @public
 class ProcessMismatchError(RuntimeError):
-    """Processes that run one program together were about to trace different ones."""
+    """Processes that run one program together were about to run different ones."""
 
 
 def format_path(path: Sequence[Any]) -> str:

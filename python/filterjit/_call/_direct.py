@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _core
@@ -74,17 +74,37 @@ def direct(on: bool = True) -> None:
         _context.enabled = bool(on)
 
 
-def wrap(jitted: Any, source: Any = None) -> Any:
+class _After:
+    """Calls a ``jax.jit`` after something that is called with the arrays."""
+
+    def __init__(self, before: Callable[[tuple[Any, ...]], None], jitted: Any) -> None:
+        self.before = before
+        self.jitted = jitted
+
+    def __call__(self, *arrays: Any) -> Any:
+        self.before(arrays)
+        return self.jitted(*arrays)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.jitted, name)
+
+
+def wrap(
+    jitted: Any, source: Any = None, before: Callable[[tuple[Any, ...]], None] | None = None
+) -> Any:
     """Returns a callable that calls `jitted`, or its executable where a call is like earlier ones.
 
     `jitted` takes arrays and returns an Output. `source` is the ``jax.stages.Compiled`` of `jitted`;
-    None for a ``jax.jit``.
+    None for a ``jax.jit``. `before` is called with the arrays of each call that is not direct.
     """
-    if _context is None:
-        return jitted
-    return _core.Direct(_context, jitted, jitted if source is None else source)
+    source = jitted if source is None else source
+    if before is not None:
+        jitted = _After(before, jitted)
+    return jitted if _context is None else _core.Direct(_context, jitted, source)
 
 
 def jitted_of(call: Any) -> Any:
     """Returns the ``jax.jit`` of the `call` of a variant."""
-    return call.jitted if isinstance(call, _core.Direct) else call
+    while isinstance(call, (_core.Direct, _After)):
+        call = call.jitted
+    return call

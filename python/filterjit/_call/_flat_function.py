@@ -11,6 +11,7 @@ from .. import _core
 from .._base import _jax_compat
 from .._observe import _records, _retraces
 from .._observe._recorder import recorder
+from .._trees._shardings import is_tracing
 from . import _direct, _running, _signature
 from ._caches import function_of, names_of
 
@@ -42,6 +43,7 @@ class FlatFunction:
         self._signature = cache.signature
         self._registry = hooks.registry
         self._record = cache.record
+        self._compared: set[Any] = set()
 
     def make(self, program: "ShardedProgram | None" = None) -> Callable[..., _core.Output]:
         """Returns a function for ``jax.jit``, which keeps the traces of each function apart."""
@@ -55,6 +57,31 @@ class FlatFunction:
         flat.__dict__["jit_id"] = self.jit_id
         return flat
 
+    def callable_of(self, jitted: Any) -> Callable[..., _core.Output]:
+        """Returns what a call of the variant calls: `jitted`, or its executable."""
+        hooks = self._hooks()
+        assert hooks is not None
+        before = self.before_run if hooks.compares else None
+        found: Callable[..., _core.Output] = _direct.wrap(jitted, before=before)
+        return found
+
+    def before_run(self, arrays: tuple[Any, ...]) -> None:
+        """Compares the program for these arrays with those of other processes, once."""
+        variant, hooks = self._variant(), self._hooks()
+        assert variant is not None and hooks is not None
+        if not hooks.compares or is_tracing():
+            return  # it will not run, or as a part of another program
+        shardings = hooks.settings.shardings
+        mesh = None if shardings is None else shardings.mesh
+        mesh = mesh or _jax_compat.concrete_mesh()
+        try:
+            key = tuple(map(_jax_compat.aval, arrays)), mesh
+        except TypeError:
+            return  # no arrays of JAX, which says so itself
+        if key not in self._compared:
+            hooks.compare_processes(self.qualname, variant, arrays, mesh)
+            self._compared.add(key)
+
     def _trace(self, arrays: tuple[Any, ...], program: "ShardedProgram | None") -> _core.Output:
         __tracebackhide__ = True
         __equinox_jit_id__ = self.jit_id  # noqa: F841 (eqx.error_if looks for it in the frames)
@@ -63,7 +90,6 @@ class FlatFunction:
         specs = () if program is None else program.inputs
         if program is not None:
             program.before_trace(arrays)
-        hooks.compare_processes(self.qualname, variant, arrays, specs)
         # Whether the new program can raise is known only after its first run.
         hooks.before_raising_call(variant)
         if hooks.settings.is_quiet:

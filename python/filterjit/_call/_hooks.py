@@ -136,25 +136,27 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         settings = self.settings
         if settings.shardings is None:
             jitted = jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
-            direct: Callable[..., _core.Output] = _direct.wrap(jitted)
-            return direct
+            return flat.callable_of(jitted)
         call = ShardedCall(variant, signature, donated, settings, flat)
         self._sharded[variant] = call
         return call
 
-    def compare_processes(
-        self, name: str, variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any]
-    ) -> None:
-        """Compares a program that is about to be traced with those of other processes."""
+    @property
+    def compares(self) -> bool:
+        """Whether programs are compared with those of other processes before they run."""
         compares = self.settings.same_on_all_processes
-        if (self.settings.shardings is None if compares is None else not compares) or (
-            jax.process_count() == 1
-        ):
-            return
-        given = None if self.settings.shardings is None else self.settings.shardings.mesh
-        mesh = given or _jax_compat.concrete_mesh()
+        if compares is None:
+            compares = self.settings.shardings is not None
+        return compares and jax.process_count() > 1
+
+    def compare_processes(
+        self, name: str, variant: _core.Variant, arrays: Sequence[Any], mesh: Any
+    ) -> None:
+        """Compares a program that is about to run over `mesh` with those of other processes."""
+        sharded = self._sharded.get(variant)
+        specs = () if sharded is None else sharded.specs_of_arrays(tuple(arrays))
         processes = _processes.participants(mesh, specs)
-        if compares and not processes:
+        if self.settings.same_on_all_processes and not processes:
             processes = tuple(range(jax.process_count()))
         if len(processes) > 1:
             lines = _processes.lines_of(name, variant, arrays, specs, mesh)

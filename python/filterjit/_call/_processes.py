@@ -1,24 +1,34 @@
-"""The option `same_on_all_processes`: a program that is about to be traced is the same everywhere.
+"""The option `same_on_all_processes`: a program that is about to run is the same everywhere.
 
 A program over the devices of several processes is run by all of them, and hangs if one of them runs
-another. So before each trace the processes compare a digest of what the program depends on: its name,
-the structure and the static values of the arguments, the avals, the specs and the mesh.
+another. So before the first call of each program the processes compare a digest of what it depends
+on: the function with what it captured, the structure and the static values of the arguments, the
+avals, the specs and the mesh. A call in a trace or a transformation is part of another program, and is not compared.
 
-They meet in the coordination service of ``jax.distributed``. The first process publishes its digest;
-each of the others reads it, and publishes its own lines if they differ; all wait for each other, and
-then read what was published. A process makes a few requests of some bytes, however many there are.
+They meet in the key-value store of ``jax.distributed``, where a comparison is named by the digest:
+
+- ``waiting/DIGEST/PROCESS`` is there while a process waits, with an id of the wait and the lines.
+- ``agreed/DIGEST`` is there for good when all have waited for the same. The first process, the
+  *leader*, writes it. Whoever comes again with this digest, after an eviction say, goes on at once.
+- ``failed/ID`` ends one wait with a message. The leader writes it for all waits when all processes
+  have waited, for different programs, for `GRACE` seconds. Until then, another thread may come with
+  the program that the others wait for. The process that waited deletes it.
 
 Nothing is compared on a hit. A process that hits where others miss runs its program and waits there;
 the others raise when they have waited for `TIMEOUT` seconds.
 """
 
+import contextlib
 import dataclasses
 import enum
+import functools
 import hashlib
-import itertools
 import os
 import re
+import sys
 import threading
+import time
+import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence, Set
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
@@ -34,11 +44,18 @@ from .._observe._records import Aval
 from .._trees._nodes import walk
 
 TIMEOUT = float(os.environ.get("FILTERJIT_PROCESSES_TIMEOUT", "300"))
+GRACE = 3.0
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
+_BRACES = re.compile(r"\{([^{}]*)\}")
 _MOST_LINES = 5
 
-_lock = threading.Lock()
-_numbers: dict[tuple[int, ...], Iterator[int]] = {}  # of comparisons, by who takes part
+_VALUES = (
+    bool, int, float, complex, str, bytes, enum.Enum, type, np.ndarray, functools.partial,
+    tuple, list, Mapping, Set, FunctionType, BuiltinFunctionType, MethodType,
+)  # fmt: skip
+_agreed: set[tuple[str, str]] = set()  # (who takes part, a digest)
+_locks: dict[tuple[str, str], threading.Lock] = {}  # one thread waits for each
+_judging = threading.Lock()
 
 
 # ---- descriptions that are the same on all processes ----
@@ -51,19 +68,29 @@ def describe_value(x: Any, depth: int = 8) -> str:
     """
     name = f"{type(x).__module__}.{type(x).__qualname__}"
     if isinstance(x, enum.Enum):
-        return f"{name}.{x.name}"
+        return f"{name}.{x.name or x.value}"  # a combination of flags may have no name
     if x is None or isinstance(x, (bool, int, float, complex, str, bytes)):
         return f"{name} {x!r}"
     if isinstance(x, (type, FunctionType, BuiltinFunctionType)):
-        code = getattr(x, "__code__", None)
-        return f"{x.__module__}.{x.__qualname__}" + (f" {_of_code(code)}" if code else "")
+        text = f"{x.__module__}.{x.__qualname__}"
+        if isinstance(x, FunctionType):
+            captured = [(k, v) for k, v in _captured(x) if depth > 1 and _is_value(v)]
+            text += f"({_all(captured, depth - 1)}) {_of_code(x.__code__)}"
+        return text
     if depth == 0:
         return name
     if isinstance(x, MethodType):
         below = [("", x.__func__), ("", x.__self__)]
         return f"{name}({_all(below, depth)})"
-    if isinstance(x, np.ndarray) and x.dtype != object:
-        return f"{name} {x.dtype}{list(x.shape)} {hashlib.sha256(x.tobytes()).hexdigest()}"
+    if isinstance(x, functools.partial):
+        below = [("", x.func), *(("", y) for y in x.args), *x.keywords.items()]
+        return f"{name}({_all(below, depth)})"
+    if isinstance(x, np.ndarray):
+        text = (
+            f"({_all([('', y) for y in x.flat], depth)})" if x.dtype.hasobject
+            else hashlib.sha256(x.tobytes()).hexdigest()
+        )  # fmt: skip
+        return f"{name} {x.dtype}{list(x.shape)} {text}"
     if isinstance(x, Mapping):
         texts = [
             f"{describe_value(k, depth - 1)}: {describe_value(v, depth - 1)}" for k, v in x.items()
@@ -76,7 +103,35 @@ def describe_value(x: Any, depth: int = 8) -> str:
     if dataclasses.is_dataclass(x):
         fields = [(f.name, getattr(x, f.name, None)) for f in dataclasses.fields(x)]
         return f"{name}({_all(fields, depth)})"
-    return f"{name} {_ADDRESS.sub('0x', _errors.short(x, 2000))}"
+    return f"{name} {_in_order(_ADDRESS.sub('0x', _errors.short(x, sys.maxsize)))}"
+
+
+def _in_order(text: str) -> str:
+    """Returns the repr of a value with what stands between braces in an order that does not depend
+    on hash seeds, which decide how a set is shown."""
+    count = 1
+    while count:
+        text, count = _BRACES.subn(
+            lambda found: f"<{', '.join(sorted(found[1].split(', ')))}>", text
+        )
+    return text
+
+
+def _captured(f: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yields the names and the values of a function's defaults and of its closure."""
+    code, defaults = f.__code__, f.__defaults__ or ()
+    first = code.co_argcount - len(defaults)
+    yield from zip(code.co_varnames[first : code.co_argcount], defaults, strict=True)
+    yield from (f.__kwdefaults__ or {}).items()
+    for name, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # the cell is empty
+            yield name, cell.cell_contents
+
+
+def _is_value(x: Any) -> bool:
+    """Returns whether what a function captured must be the same everywhere. A logger, a file or
+    another object that may know its process need not be."""
+    return x is None or isinstance(x, _VALUES) or dataclasses.is_dataclass(x)
 
 
 def _all(items: Sequence[tuple[str, Any]], depth: int) -> str:
@@ -130,42 +185,103 @@ def participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
 
 
 def compare(name: str, lines: Sequence[str], processes: tuple[int, ...]) -> None:
-    """Returns when all `processes` are about to trace the program of these lines.
+    """Returns when all `processes` have come to run the program of these lines.
 
     Raises:
-        ProcessMismatchError: on all of them if they are not; it names the processes and the paths.
+        ProcessMismatchError: on all of them if they have come to run different programs; it names
+            the processes and the paths.
     """
     client = _jax_compat.coordination_client()
-    me = jax.process_index()
-    if client is None or len(processes) < 2 or me not in processes:
+    if client is None or len(processes) < 2 or jax.process_index() not in processes:
         return
-    with _lock:
-        number = next(_numbers.setdefault(processes, itertools.count()))
-    key = f"filterjit/{'-'.join(map(str, _ranges(processes)))}/{number}"
+    place = f"filterjit/{'-'.join(map(str, _ranges(processes)))}"
     text = "\n".join(lines)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    milliseconds = int(TIMEOUT * 1000)
-    try:
-        if me == processes[0]:
-            client.key_value_set_bytes(f"{key}/lines", zlib.compress(text.encode()))
-            client.key_value_set(f"{key}/digest", digest)
-        elif client.blocking_key_value_get(f"{key}/digest", milliseconds) != digest:
-            client.key_value_set_bytes(f"{key}/differ/{me}", zlib.compress(text.encode()))
-        client.wait_at_barrier(f"{key}/all", milliseconds, list(processes))
-    except _jax_compat.JaxRuntimeError as e:
-        raise ProcessMismatchError(
-            f"process {me} is about to trace `{name}`, and other processes have not come to do the "
-            f"same in {TIMEOUT:g} seconds: they run another program, or have failed, or are slow "
-            f"(FILTERJIT_PROCESSES_TIMEOUT): {str(e).splitlines()[0]}"
-        ) from None
-    differ = client.key_value_dir_get_bytes(f"{key}/differ/")
-    if differ:
-        first = zlib.decompress(client.blocking_key_value_get_bytes(f"{key}/lines", milliseconds))
-        others = {int(k.rpartition("/")[2]): zlib.decompress(v).decode() for k, v in differ}
-        raise ProcessMismatchError(_message(processes[0], first.decode(), others))
-    if me == processes[0] and number > 0:
-        # All have read what they need of the comparison before this one.
-        client.key_value_delete(f"{key.rpartition('/')[0]}/{number - 1}/")
+    with _locks.setdefault((place, digest), threading.Lock()):
+        if (place, digest) not in _agreed:
+            _Wait(client, place, processes, digest, text).run(name)
+            _agreed.add((place, digest))
+
+
+class _Wait:
+    """One process waits until all have come with the same digest."""
+
+    def __init__(
+        self, client: Any, place: str, processes: tuple[int, ...], digest: str, text: str
+    ) -> None:
+        self.client = client
+        self.place = place
+        self.processes = processes
+        self.digest = digest
+        self.text = text
+        self.me = jax.process_index()
+        self.id = uuid.uuid4().hex
+        self.stuck: tuple[frozenset[str], float] = frozenset(), 0.0  # the waits, since when
+
+    def run(self, name: str) -> None:
+        mine = f"{self.place}/waiting/{self.digest}/{self.me}"
+        value = zlib.compress(f"{self.id}\n{self.text}".encode())
+        end = time.monotonic() + TIMEOUT
+        try:
+            self.client.key_value_set_bytes(mine, value, allow_overwrite=True)
+            while not self._has_agreed(min(1.0, max(0.001, end - time.monotonic()))):
+                self._raise_failure()
+                if self.me == self.processes[0]:
+                    self._judge()
+                if time.monotonic() > end:
+                    raise ProcessMismatchError(
+                        f"process {self.me} is about to run `{name}`, and other processes have not "
+                        f"come to do the same in {TIMEOUT:g} seconds: they run another program, or "
+                        "have failed, or are slow (FILTERJIT_PROCESSES_TIMEOUT)."
+                    )
+        finally:
+            self.client.key_value_delete(mine)
+
+    def _has_agreed(self, seconds: float) -> bool:
+        """Waits for up to `seconds`, and returns whether all have come with this digest."""
+        milliseconds = max(1, int(seconds * 1000))
+        agreed = f"{self.place}/agreed/{self.digest}"
+        try:
+            if self.me == self.processes[0]:
+                for i in self.processes[1:]:
+                    key = f"{self.place}/waiting/{self.digest}/{i}"
+                    self.client.blocking_key_value_get_bytes(key, milliseconds)
+                self.client.key_value_set(agreed, "", allow_overwrite=True)
+            else:
+                self.client.blocking_key_value_get(agreed, milliseconds)
+        except _jax_compat.JaxRuntimeError as e:
+            if "DEADLINE_EXCEEDED" not in str(e):
+                raise
+            return False
+        return True
+
+    def _raise_failure(self) -> None:
+        """Raises what the leader found, if it has ended this wait."""
+        for key, message in self.client.key_value_dir_get(f"{self.place}/failed/{self.id}/"):
+            self.client.key_value_delete(key)
+            raise ProcessMismatchError(message)
+
+    def _judge(self) -> None:
+        """Ends the waits of all processes if they wait for different programs for too long."""
+        with _judging:
+            waits = []  # (process, digest, id, text)
+            for key, value in self.client.key_value_dir_get_bytes(f"{self.place}/waiting/"):
+                digest, i = key.split("/")[-2:]
+                waits.append((int(i), digest, *zlib.decompress(value).decode().split("\n", 1)))
+            ids = frozenset(wait[2] for wait in waits)
+            if {wait[0] for wait in waits} != set(self.processes) or ids != self.stuck[0]:
+                self.stuck = ids, time.monotonic()
+                return
+            if time.monotonic() - self.stuck[1] < GRACE:
+                return
+            by_process = {i: text for i, _, _, text in sorted(waits, reverse=True)}
+            by_process[self.me] = self.text
+            differ = {i: text for i, text in by_process.items() if text != self.text}
+            message = _message(self.me, self.text, differ)
+            for i, digest, id, _ in waits:
+                self.client.key_value_set(f"{self.place}/failed/{id}/message", message)
+                self.client.key_value_delete(f"{self.place}/waiting/{digest}/{i}")
+        self._raise_failure()
 
 
 def _ranges(processes: tuple[int, ...]) -> tuple[int, ...]:
@@ -186,7 +302,7 @@ def _message(leader: int, text: str, others: Mapping[int, str]) -> str:
     lines = differences[:_MOST_LINES] + [f"  and {count} more differences"] * (count > 0)
     who = ", ".join(map(str, sorted(others)))
     plural = "processes" if len(others) > 1 else "process"
-    head = f"{plural} {who} and process {leader} are about to trace different programs:"
+    head = f"{plural} {who} and process {leader} are about to run different programs:"
     return "\n".join([head, *lines, "All processes must call it with the same arguments."])
 
 

@@ -31,7 +31,6 @@ from .._base import _errors, _jax_compat
 from .._observe import _records
 from .._trees import _registry
 from .._trees._shardings import Spec, is_tracing, place, same_spec
-from . import _direct
 from ._flat_function import FlatFunction
 from ._settings import Settings
 
@@ -201,6 +200,7 @@ class ShardedCall:
         if arrays is not given and (variant := self.variant()) is not None:
             placed = (i for i, x in enumerate(arrays) if x is not given[i])
             _records.record_of(variant).placed.update(placed)
+        self.flat.before_run(arrays)
         output: _core.Output = self._find(arrays, is_call=True).call(*arrays)
         return output
 
@@ -267,7 +267,9 @@ class ShardedCall:
         if variant is None:
             return False
         if not isinstance(exception, _OtherSpecs) and (
-            self.is_dispatching or self.specs_of_arrays(arrays) == self._programs[0].inputs
+            self.is_dispatching
+            or not self._programs
+            or self.specs_of_arrays(arrays) == self._programs[0].inputs
         ):
             return False
         with self._lock:  # another thread may have come here before, or be in `_find`
@@ -328,7 +330,7 @@ class ShardedCall:
         made = jax.jit(program.flat, **options)
         with self._lock:  # calls of other threads may be running the one that is there
             if program.jit is None:
-                program.jit, program.call = made, _direct.wrap(made)
+                program.jit, program.call = made, self.flat.callable_of(made)
 
 
 def _is_uncommitted(x: Any) -> bool:

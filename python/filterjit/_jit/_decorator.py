@@ -158,9 +158,10 @@ def filter_jit(
             same shape and dtype has the sharding of that, so that it takes its memory.
         mesh: the mesh for each ``PartitionSpec``. If it is left out, the one in force is used
             (``jax.set_mesh``), and each mesh has its own programs.
-        same_on_all_processes: whether to compare the programs of several processes before each
-            trace: the name of the function, the structure and the static values of the arguments,
-            shapes, dtypes and specs. A difference raises a `ProcessMismatchError` on all of them,
+        same_on_all_processes: whether to compare the programs of several processes before they first
+            run: the function, with the values in its defaults and its closure, the structure and
+            the static values of the arguments, shapes, dtypes and specs. What is only traced or
+            lowered is not compared. A difference raises a `ProcessMismatchError` on all of them,
             which names the path. Static values of classes without a ``repr`` of their own are
             compared by their class. By default it is done for functions with shardings if there are
             several processes.

@@ -185,7 +185,7 @@ class _Found:
     Attributes:
         path: of the array, in the tree.
         array: an array, or a tracer.
-        rule: the number of the rule; None for a scalar that no rule takes.
+        rule: the number of the rule; None if no rule takes the array.
         spec: of the array.
         note: why the spec is not the rule's, in words; mostly empty.
     """
@@ -209,9 +209,10 @@ class ShardingRules:
     ``mesh.shape``. Arrays
     without dimensions need no rule: they are replicated.
 
-    The same rules serve the state of an optimizer. Optax keeps its state in named tuples, and below
-    a field of a named tuple a pattern may match from there on: the rule of ``layers[0].weight`` also
-    takes ``[0].mu.layers[0].weight``. There a spec that does not fit the array (it has more entries
+    The same rules serve the state of an optimizer, wherever it is in the tree. Optax keeps its state
+    in named tuples, and below each field of a named tuple a pattern may match from there on: the
+    rule of ``layers[0].weight`` also takes ``[0].mu.layers[0].weight``. Of several such parts of a
+    path, the longest decides that an earlier rule takes than the whole path. There a spec that does not fit the array (it has more entries
     than the array has dimensions, or a dimension does not divide, as for the factors that Adafactor
     keeps) replicates it, and no rule needs to match.
 
@@ -321,16 +322,18 @@ class ShardingRules:
     def _groups(self, tree: Any, count: int) -> tuple[list[int], list[bool]]:
         """Returns for each array the number of its rule (the number of filters if none takes it)
         and whether it belongs to an optimizer's state."""
-        groups = _groups_of(tree, self._expressions)
+        groups = list(_groups_of(tree, self._expressions).values())
         if len(groups) != count:  # a filter of the user's has changed the tree
             raise ValueError("the tree changed while rules were applied to it")
-        order = {path: i for i, path in enumerate(groups)}
-        numbers, in_state = list(groups.values()), [False] * count
-        for prefix, subtree in _state_roots(tree, ()):
-            for path, group in _groups_of(subtree, self._expressions).items():
-                i = order[".".join([*prefix, path] if path else prefix)]
-                numbers[i] = min(numbers[i], group)
+        numbers, in_state = groups.copy(), [False] * count
+        for first, subtree in _below_named_tuples(tree, 0):
+            below = _groups_of(subtree, self._expressions).values()
+            for i, group in enumerate(below, first):
                 in_state[i] = True
+                if (
+                    numbers[i] == groups[i]
+                ):  # the longest part of the path that an earlier rule takes
+                    numbers[i] = min(numbers[i], group)
         return numbers, in_state
 
     def _check_all_match(self, tree: Any, taken: set[int], where: list[Any]) -> None:
@@ -349,7 +352,8 @@ class ShardingRules:
         scalar = not array.shape
         if group == len(self._expressions) and not self._default:
             if scalar or in_state:
-                return _Found(path, array, None, PartitionSpec())
+                note = "" if scalar else "replicated: no rule takes it"
+                return _Found(path, array, None, PartitionSpec(), note)
             raise ValueError(
                 f"no rule takes `{_show_path(path)}`, {_describe(array)}: add one, or `...: P()`"
             )
@@ -419,26 +423,21 @@ def _is_named_tuple(x: Any) -> bool:
     return isinstance(x, tuple) and hasattr(x, "_fields")
 
 
-def _items(x: Any) -> list[tuple[str, Any]]:
-    """Returns the children of a container that optimizers build their state of."""
-    if _is_named_tuple(x):
-        return list(zip(x._fields, x, strict=True))
-    if type(x) in (tuple, list):
-        return [(str(i), child) for i, child in enumerate(x)]
-    return [(str(key), child) for key, child in x.items()] if type(x) is dict else []
+def _below_named_tuples(x: Any, first: int) -> Iterator[tuple[int, Any]]:
+    """Yields the subtree below each field of each named tuple in `x`, outer ones first, with the
+    number of its first array; `first` is that of `x`."""
+    for node in flatten(x, True, is_leaf=_is_named_tuple)[0]:
+        for child in node if _is_named_tuple(node) else ():
+            yield first, child
+            yield from _below_named_tuples(child, first)
+            first += _count(child)
+        if not _is_named_tuple(node):
+            first += _count(node)
 
 
-def _has_named_tuple(x: Any) -> bool:
-    return _is_named_tuple(x) or any(_has_named_tuple(child) for _, child in _items(x))
-
-
-def _state_roots(x: Any, prefix: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yields the subtrees below the innermost named tuples, with their paths."""
-    for name, child in _items(x):
-        if _has_named_tuple(child):
-            yield from _state_roots(child, (*prefix, name))
-        elif _is_named_tuple(x):
-            yield (*prefix, name), child
+def _count(tree: Any) -> int:
+    """Returns the number of arrays in a tree."""
+    return len(_core.flatten(registry, tree)[0])
 
 
 # ---- values ----
@@ -476,7 +475,7 @@ def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
     else:
         return _specs_of_prefix(value, tree, mesh, where)
     if axes is not None and axes.manual:
-        return [_outside(s, axes.manual) if isinstance(s, PartitionSpec) else s for s in found]
+        found = [_outside(s, axes.manual) if isinstance(s, PartitionSpec) else s for s in found]
     if mesh is not None:
         return [NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s for s in found]
     return found
@@ -623,10 +622,7 @@ def constrain(x: Any, spec: Any) -> Any:
         named = isinstance(spec, NamedSharding) and inside is None
         x = jax.sharding.reshard(x, NamedSharding(mesh, explicit) if named else explicit)
     if any("Auto" in kind for kind in kinds.values()):
-        x = jax.lax.with_sharding_constraint(x, _like(spec, auto))
+        # JAX takes no mesh but the one in force where some of its axes are Manual.
+        named = isinstance(spec, NamedSharding) and "Manual" not in "".join(kinds.values())
+        x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, auto) if named else auto)
     return x
-
-
-def _like(spec: Any, partition: PartitionSpec) -> Any:
-    """Returns `partition` as a spec, or on the mesh of `spec` if that has one."""
-    return partition if isinstance(spec, PartitionSpec) else NamedSharding(spec.mesh, partition)
