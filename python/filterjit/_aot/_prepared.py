@@ -17,7 +17,6 @@ from .._base import _jax_compat
 from .._call import _running, _signature
 from .._call._hooks import FunctionHooks
 from .._call._settings import Settings
-from .._call._sharded_call import ShardedCall
 from .._observe import _program, _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval
@@ -127,11 +126,6 @@ class PreparedCall:
         hooks = self.f._hooks
         assert isinstance(hooks, FunctionHooks)
         return hooks.traceable(self.variant)
-
-    def jitted(self) -> Any:
-        """Returns the ``jax.jit`` that a call of `arrays` calls."""
-        call = self.traceable()
-        return call.jitted(*self.arrays) if isinstance(call, ShardedCall) else call
 
     def without_arrays(self) -> "PreparedCall":
         """Returns the same call with specs for the arrays of the arguments, so that it does not

@@ -239,10 +239,6 @@ class ShardedCall:
         arrays = self._placed(arrays, _stand_ins)
         return self._find(arrays).jit.eval_shape(*arrays)
 
-    def jitted(self, *arrays: Any) -> Any:
-        """Returns the ``jax.jit`` for arrays."""
-        return self._find(self._placed(arrays, _stand_ins)).jit
-
     # What reports read of a variant's `call`, as `_core.Direct` has it.
 
     @property
