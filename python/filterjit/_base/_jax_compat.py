@@ -465,6 +465,38 @@ def no_mesh() -> AbstractContextManager[Any]:
     return without
 
 
+# Operations whose result is where they say.
+_MOVES = ("device_put", "reshard", "sharding_constraint")
+
+
+def is_moved(x: Any, result: Any) -> bool:
+    """Returns whether a trace says that its result is elsewhere than the argument `x`, or says
+    itself where it is; both are tracers.
+
+    Fallback: only whether their types say so.
+    """
+    of, to = aval(x), aval(result)
+    for names in (("sharding", "spec"), ("memory_space",)):
+        if private_attribute(of, *names) != private_attribute(to, *names):
+            return True
+    equation = getattr(result, "parent", None)
+    return equation is not None and _is_moved_by(equation, getattr(result, "val", None))
+
+
+def _is_moved_by(equation: Any, variable: Any) -> bool:
+    name, params = equation.primitive.name, equation.params
+    if name in _MOVES:
+        return True
+    index = next((i for i, out in enumerate(equation.outvars) if out is variable), None)
+    if index is None or name not in ("jit", "pjit"):
+        return False
+    if isinstance(params["out_shardings"][index], jax.sharding.Sharding):
+        return True
+    inner = private_attribute(params["jaxpr"], "jaxpr") or params["jaxpr"]
+    result = inner.outvars[index]
+    return any(_is_moved_by(e, result) for e in inner.eqns if any(v is result for v in e.outvars))
+
+
 def spec_of(aval: Any, sharding: Any) -> jax.ShapeDtypeStruct:
     """Returns the ShapeDtypeStruct of an aval.
 
