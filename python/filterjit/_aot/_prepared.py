@@ -26,7 +26,7 @@ from .._trees import _registry
 class _Placeholder(np.ndarray):
     """Stands for a spec while the arguments are flattened.
 
-    It is an array of the same shape that takes no memory, so the Structure is that of a call with
+    It is an array of the same rank that takes no memory, so the Structure is that of a call with
     arrays.
     """
 
@@ -37,8 +37,9 @@ class _Placeholder(np.ndarray):
         dtype = np.dtype(np.uint8)
         with contextlib.suppress(TypeError):
             dtype = np.dtype(spec.dtype)  # fails for PRNG keys
-        strides = (0,) * len(spec.shape)
-        self = cls.__new__(cls, spec.shape, dtype, bytes(dtype.itemsize), 0, strides)
+        shape = [n if isinstance(n, int) else 1 for n in spec.shape]  # some may be symbolic
+        strides = (0,) * len(shape)
+        self = cls.__new__(cls, shape, dtype, bytes(dtype.itemsize), 0, strides)
         self.spec = spec
         return self
 
