@@ -172,7 +172,7 @@ def _jit(function: Callable[..., Any], array_type: type) -> Any:
     """A FilterJit whose compiled callable returns the result of its first call."""
     import core_support
 
-    class Options(core_support.Options):
+    class Hooks(core_support.Hooks):
         def compile(self, f: Any, variant: Any) -> Any:
             compiled = super().compile(f, variant)
             outputs: list[Any] = []
@@ -186,7 +186,7 @@ def _jit(function: Callable[..., Any], array_type: type) -> Any:
 
     registry = core_support.make_registry(array_type=array_type)
     core_support.core.flatten(registry, BUILTINS)  # the table does not grow later
-    return core_support.make_jit(function, Options(registry))
+    return core_support.make_jit(function, Hooks(registry))
 
 
 def _direct() -> tuple[Callable[..., object], list[Any], list[Any]]:

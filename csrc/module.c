@@ -25,7 +25,7 @@
 #include "call/getattribute.h"
 #include "call/partial.h"
 #include "call/variable_jit.h"
-#include "call/variant.h"
+#include "call/output.h"
 
 /* ---- functions ---- */
 

@@ -215,8 +215,8 @@ compile_variant(Call *call, FjStructure *structure, int insert)
     if (variant == NULL) {
         return NULL;
     }
-    variant->call = PyObject_CallMethodObjArgs(
-        call->self->hooks, state_of(call)->str_compile, call->self, variant, NULL);
+    variant->call = PyObject_CallMethodObjArgs(call->self->hooks, state_of(call)->str_compile,
+                                               call->self, variant, NULL);
     /* If another thread has inserted an equal variant meanwhile, the call uses that one. */
     int found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
     if (found == 0 && (!insert || fj_cache_add(cache, variant) == 0)) {

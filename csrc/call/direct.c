@@ -29,7 +29,7 @@
 #include "call/attribute.h"
 #include "call/direct_context.h"
 #include "call/direct_entry.h"
-#include "call/variant.h"
+#include "call/output.h"
 
 static const char *const way_names[] = {
 #define WAY_NAME(name) #name,

@@ -183,8 +183,8 @@ fj_filter_jit_bind(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner))
 }
 
 /* Two FilterJits are equal if they share their Cache, which they do if their functions and
- * their settings are equal.  One whose function holds arrays is only equal to itself and has no
- * hash, since arrays have none. */
+ * their settings are equal.  One whose function holds arrays is only equal to itself and has
+ * no hash, since arrays have none. */
 static Py_hash_t
 filter_jit_hash(PyObject *op)
 {

@@ -4,14 +4,14 @@
 
 #include "base/common.h"
 #include "call/cache.h"
-#include "call/variant.h"
+#include "call/output.h"
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     PyObject *function;       /* what is wrapped; NULL in one that JAX has unflattened, until
                                * __wrapped__ is read */
     PyTypeObject *bound_type; /* of its bound methods */
-    PyObject *hooks;        /* the Python object whose methods are the hooks, see call.c */
+    PyObject *hooks;          /* the Python object whose methods are the hooks, see call.c */
     PyObject *signature;      /* inspect.Signature, or None to find it at the first call */
     FjCache *cache;           /* NULL until the first call */
     PyObject *arrays; /* tuple of the arrays in the function; NULL until the first call */

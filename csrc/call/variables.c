@@ -152,12 +152,16 @@ fj_variables_check_leaves(const FjVariableRules *rules, const FjStructure *struc
 static int
 is_valid(PyObject *state, PyObject **reason)
 {
-    /* The method may make the same call again. */
-    if (fj_compat_enter_frames(1) < 0) {
+    /* The method may make the same call again, and may do so without a frame of Python's. */
+    if (Py_EnterRecursiveCall(" in a jitted call")) {
         return -1;
     }
-    int result = fj_take_truth(PyObject_CallMethod(state, "is_valid", NULL));
-    fj_compat_leave_frames(1);
+    int result = fj_compat_enter_frames(1);
+    if (result == 0) {
+        result = fj_take_truth(PyObject_CallMethod(state, "is_valid", NULL));
+        fj_compat_leave_frames(1);
+    }
+    Py_LeaveRecursiveCall();
     return result == 0 ? hand_over(reason, "a Variable is of another trace level") : result;
 }
 

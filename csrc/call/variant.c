@@ -1,11 +1,11 @@
-/* The Python types Variant and Output.
+/* The Python type Variant.
  *
  * Python code can run in Variant.arguments and Variant.result (build.c), in Variant.finish
  * (flatten.c, and the `marker` callable), where deferred callables are run, and wherever
  * references are dropped.  The array of traces moves as it grows, so whatever can run Python
  * code refers to a trace by its number, never by a pointer.
  */
-#include "call/variant.h"
+#include "call/output.h"
 
 #include <structmember.h>
 
@@ -40,9 +40,8 @@ make_room(void *array, Py_ssize_t count, Py_ssize_t *capacity, size_t item_size)
     return grown;
 }
 
-/* Adds a trace that returned `structure`.  Its number, or -1 with MemoryError. */
-static Py_ssize_t
-add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
+Py_ssize_t
+fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
 {
     FjTrace *traces =
         make_room(self->traces, self->num_traces, &self->traces_capacity, sizeof(FjTrace));
@@ -70,7 +69,7 @@ fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
                             "`outputs` must be a tuple of Structures that flatten() returned");
             return -1;
         }
-        if (add_trace(self, structure, may_raise) < 0) {
+        if (fj_variant_add_trace(self, structure, may_raise) < 0) {
             return -1;
         }
     }
@@ -87,20 +86,6 @@ fj_variant_set_may_raise(FjVariant *self, Py_ssize_t trace, FjMayRaise may_raise
             self->flags |= FJ_VARIANT_MAY_RAISE;
         }
     }
-}
-
-FjStructure *
-fj_variant_output_structure(const FjVariant *self, const FjOutput *output)
-{
-    FjStructure *structure = output->structure;
-    if (structure == NULL && output->trace >= 0 && output->trace < self->num_traces) {
-        structure = self->traces[output->trace].structure;
-    }
-    if (structure == NULL || structure->open_leaves > PyTuple_GET_SIZE(output->arrays)) {
-        PyErr_SetString(PyExc_RuntimeError, "an Output does not belong to its variant");
-        return NULL;
-    }
-    return structure;
 }
 
 /* ---- calls and traces ---- */
@@ -443,151 +428,4 @@ PyType_Spec fj_variant_spec = {
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
              Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = variant_slots,
-};
-
-/* ---- AnyTrace ---- */
-
-/* Equal to each int and to each other AnyTrace. */
-static PyObject *
-any_trace_richcompare(PyObject *self, PyObject *other, int op)
-{
-    if ((op != Py_EQ && op != Py_NE) ||
-        !(PyLong_Check(other) || Py_TYPE(other) == Py_TYPE(self))) {
-        Py_RETURN_NOTIMPLEMENTED;
-    }
-    return PyBool_FromLong(op == Py_EQ);
-}
-
-static Py_hash_t
-any_trace_hash(PyObject *Py_UNUSED(self))
-{
-    return 0;
-}
-
-static void
-any_trace_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
-PyDoc_STRVAR(any_trace_doc, "Equal to the number of any trace.");
-
-static PyType_Slot any_trace_slots[] = {
-    {Py_tp_doc, (void *)any_trace_doc},
-    {Py_tp_richcompare, any_trace_richcompare},
-    {Py_tp_hash, any_trace_hash},
-    {Py_tp_dealloc, any_trace_dealloc},
-    {0, NULL},
-};
-
-PyType_Spec fj_any_trace_spec = {
-    .name = "filterjit._core.AnyTrace",
-    .basicsize = sizeof(PyObject),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = any_trace_slots,
-};
-
-/* ---- Output: the Python type, and the pytree node ---- */
-
-PyObject *
-fj_output_flatten(PyObject *module, PyObject *op)
-{
-    FjState *state = PyModule_GetState(module);
-    if (Py_TYPE(op) != state->output) {
-        PyErr_SetString(PyExc_TypeError, "expected an Output");
-        return NULL;
-    }
-    FjOutput *self = (FjOutput *)op;
-    if (self->trace < 0 && self->variant != NULL) {
-        self->trace = add_trace(self->variant, self->structure, FJ_MAY_RAISE_UNKNOWN);
-        if (self->trace < 0) {
-            return NULL;
-        }
-    }
-    if (self->trace == FJ_ANY_TRACE) {
-        return Py_BuildValue("(ON)", self->arrays,
-                             state->any_trace->tp_alloc(state->any_trace, 0));
-    }
-    return Py_BuildValue("(On)", self->arrays, self->trace);
-}
-
-PyObject *
-fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace)
-{
-    FjOutput *self = (FjOutput *)state->output->tp_alloc(state->output, 0);
-    if (self != NULL) {
-        self->arrays = Py_NewRef(arrays);
-        self->trace = trace;
-    }
-    return (PyObject *)self;
-}
-
-PyObject *
-fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    FjState *state = PyModule_GetState(module);
-    if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "output_unflatten takes (trace, arrays)");
-        return NULL;
-    }
-    Py_ssize_t trace =
-        Py_TYPE(args[0]) == state->any_trace ? FJ_ANY_TRACE : PyLong_AsSsize_t(args[0]);
-    if (trace == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    PyObject *arrays = fj_tuple_of(args[1]); /* a tuple already, from JAX's C++ */
-    PyObject *output = arrays == NULL ? NULL : fj_output_new(state, arrays, trace);
-    Py_XDECREF(arrays);
-    return output;
-}
-
-static int
-output_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjOutput *self = (FjOutput *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->arrays);
-    Py_VISIT(self->variant);
-    Py_VISIT(self->structure);
-    return 0;
-}
-
-static void
-output_dealloc(PyObject *op)
-{
-    FjOutput *self = (FjOutput *)op;
-    PyTypeObject *type = Py_TYPE(op);
-    PyObject_GC_UnTrack(op);
-    Py_XDECREF(self->arrays);
-    Py_XDECREF(self->variant);
-    Py_XDECREF(self->structure);
-    type->tp_free(op);
-    Py_DECREF(type);
-}
-
-static PyMemberDef output_members[] = {
-    {"arrays", T_OBJECT, offsetof(FjOutput, arrays), READONLY,
-     "The arrays of the result, a tuple."},
-    {"trace", T_PYSSIZET, offsetof(FjOutput, trace), READONLY,
-     "The number of the trace that it comes from, or -1 if it has none yet."},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyType_Slot output_slots[] = {
-    {Py_tp_doc,
-     "What the callable of a Variant returns: a pytree node, private to filterjit."},
-    {Py_tp_traverse, output_traverse},
-    {Py_tp_dealloc, output_dealloc},
-    {Py_tp_members, output_members},
-    {0, NULL},
-};
-
-PyType_Spec fj_output_spec = {
-    .name = "filterjit._core.Output",
-    .basicsize = sizeof(FjOutput),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = output_slots,
 };

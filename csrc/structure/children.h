@@ -52,7 +52,7 @@ fj_children_next(FjChildren *c)
 }
 
 /* The key of the child: a str for a name (a parameter or a field), (key,) for an item,
- * None where a path leaves the step out, as from an object to its held dict.  A new reference,
+ * None where a path leaves the step out, as from an object to a dict field.  A new reference,
  * or NULL with an error. */
 PyObject *fj_children_key(const FjChildren *c);
 

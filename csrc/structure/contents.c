@@ -22,7 +22,7 @@ typedef enum {
     IN_DICT,
     IN_SLOTS,   /* the attributes of FjNodeKind.contents, in slots side by side */
     IN_FIELDS,  /* the same, anywhere else */
-    EMPTY_DICT, /* the object is bare (statics.h) */
+    EMPTY_DICT, /* the object has an empty __dict__ (statics.h) */
 } Place;
 
 /* Kept small: a check reads all groups. */

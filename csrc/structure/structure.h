@@ -50,12 +50,12 @@
  *  4    ARRAY       0                                                   5
  *  5   DICT         2 PLAIN_KEYS, SHALLOW ("a","b")           dict       8        aux
  *  6    ARRAY       0                                                   7
- *  7    STATIC      0 INERT             0.1                             8        aux
+ *  7    STATIC      0 SELF_EQUAL        0.1                             8        aux
  *  8   TUPLE        2 SHALLOW           (2, 3)                         11
- *  9    STATIC      0 INERT             2                              10        aux
- * 10    STATIC      0 INERT             3                              11        aux
+ *  9    STATIC      0 SELF_EQUAL        2                              10        aux
+ * 10    STATIC      0 SELF_EQUAL        3                              11        aux
  * 11   STATIC       0 FIELD             [8, 4]                         12 frozen cached
- * 12   STATIC       0 INERT, FIELD      "net"                          13        aux
+ * 12   STATIC       0 SELF_EQUAL, FIELD "net"                          13        aux
  * 13  ARRAY         0                                                  14
  * 14  MISSING       0                                                  15
  *
@@ -73,14 +73,14 @@
  * STATIC node holds its value in `aux`; it is a leaf or, with FIELD, the value of a static
  * field.  NONE and MISSING nodes have no children and are not leaves.
  *
- * Inert and frozen values.  0.1 is INERT: it cannot change, and comparing it runs no Python
- * code (statics.h defines both words).  [8, 4] can be changed in place.  Therefore
+ * Inert and frozen values.  0.1 is SELF_EQUAL: it cannot change, and comparing it runs no
+ * Python code (statics.h defines both words).  [8, 4] can be changed in place.  Therefore
  * fj_structure_hash, which fills in the column `hash`, freezes it: `cached` is a copy of the
  * contents at that moment, and the hash is the hash of that copy.  Later comparisons use the
  * copy.  The keys of a dict and the aux data of a CUSTOM node are treated in the same way.
  * `untaken` counts it because comparing lists may run the __eq__ of their items.  The first
  * match that finds the list equal takes its contents (contents.h), which are compared from
- * then on, by addresses; 8 and 4 are INERT.
+ * then on, by addresses; 8 and 4 are SELF_EQUAL.
  *
  * Constant tuples.  The tuple (2, 3) holds nothing but inert statics, so it can never change.
  * Its node keeps the tuple itself in `aux`: where match.c meets this very object, it skips the
@@ -103,7 +103,7 @@
  *  4   ARRAY        0                                                   5
  *  5  TUPLE         2 LEAVES, SHALLOW                                   6
  *  6  STATIC        0 FIELD             [8, 4]                          7
- *  7  STATIC        0 INERT, FIELD      "net"                           8
+ *  7  STATIC        0 SELF_EQUAL, FIELD "net"                           8
  *
  *     count = 8, all_leaves = open_leaves = 6, static_leaves = NULL, is_tree_structure = 1
  *
@@ -163,7 +163,7 @@ enum {
     FJ_NODE_LEAVES = 16,    /* TUPLE, LIST: all children are leaves, and have no nodes */
     FJ_NODE_SHALLOW = 32,   /* no child has child nodes */
     FJ_NODE_MAYBE_ARRAY = 64, /* STATIC: a leaf of an FJ_MAYBE_ARRAY type, which was no array
-                               * when it was flattened, but may become one; never INERT */
+                               * when it was flattened, but may become one; never SELF_EQUAL */
     FJ_NODE_DEEP = 128,       /* its depth is a multiple of FJ_STRUCTURE_DEEP */
     FJ_NODE_ITSELF = 256, /* CUSTOM: it has no children, and its aux data is the node itself */
     FJ_NODE_IDENTITY = 512, /* MODULE, OBJECT, CUSTOM: it has a number, see Sharing */
@@ -262,7 +262,7 @@ struct FjStructure {
                          * not plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS
                          */
     uint32_t untaken;   /* the number of nodes whose match runs Python code because their
-                         * value, which is not INERT, has no contents yet */
+                         * value, which is not SELF_EQUAL, has no contents yet */
     uint32_t num_identities; /* the number of nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* the number of REF nodes */
     uint32_t *identities;    /* the index of the node of each number; NULL if there is none */

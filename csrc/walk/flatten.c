@@ -422,7 +422,7 @@ raise_changed(PyObject *object)
     return -1;
 }
 
-/* Whether the values of the held fields are dicts, as they are in all instances that were made
+/* Whether the values of the dict fields are dicts, as they are in all instances that were made
  * as their class intends.  1, 0, or -1 with an error. */
 static int
 holds_dicts(PyObject *object, FjNodeKind *kind)
@@ -697,10 +697,10 @@ walk(Walk *w, PyObject *object)
         result = -1;
         if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle") ==
             0) {
-            result =
-                w->objects != NULL && fj_registry_is_by_identity(registry_of(w), kind->type)
-                    ? walk_numbered(w, object, kind)
-                    : walk_container(w, object, kind);
+            result = w->objects != NULL && registry_of(w)->by_identity != NULL &&
+                             fj_registry_is_by_identity(registry_of(w), kind->type)
+                         ? walk_numbered(w, object, kind)
+                         : walk_container(w, object, kind);
             Py_LeaveRecursiveCall();
         }
     }

@@ -456,7 +456,7 @@ match_object_holding(Match *m, const FjNode *node, PyObject *object)
         if (value == NULL) {
             return FJ_MATCH_ERROR;
         }
-        result = match_node(m, value); /* the node of a held field is a dict */
+        result = match_node(m, value); /* the node of a dict field is a dict */
         Py_DECREF(value);
     }
     return result;

@@ -79,6 +79,7 @@ VALUES: list[Any] = [
     frozenset(), frozenset({1, "a", (2.0, None)}), {1, 2}, Colour.RED, Colour.BLUE, Level.LOW,
     Bits.A, Setting(0.1), Setting(float("nan"), ("a", frozenset({Colour.RED}))),
     Slotted(3), np.dtype("float32"), jnp.dtype("bfloat16"), jnp.float32,
+    *map(np.dtype, ("S5", "S0", "U3", "V8", "M8[s]", "m8", "O", ">i4", ">U2")),
     np.float32, int, Layer, Colour, Inner.Deep, Inner.Deep.function, Layer.helper, scale, jitted,
     wrapped, jnp.sin, jax.nn.relu, len, with_default.__defaults__[0], jnp.add, eqx.is_array, np.sin,
 ]  # fmt: skip

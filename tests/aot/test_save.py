@@ -136,7 +136,7 @@ UNSUPPORTED: dict[str, Any] = {
     "combined flag": aot_zoo.Bits.A | aot_zoo.Bits.B,
     "in a tuple": frozenset({Thing}) | {Thing()},
     "attributes": (lambda s: object.__setattr__(s, "extra", 1) or s)(Setting(1.0)),
-    "other byte order": np.dtype(">i4"),
+    "dtype of arrays": np.dtype(("f4", (2,))),
     "deep": Setting(1.0, functools.reduce(lambda x, _: (x,), range(2000), ())),
 }
 

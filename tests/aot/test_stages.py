@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from aot_support import Compiles
 
 import filterjit
@@ -281,6 +282,26 @@ def test_sparse() -> None:
     assert total == 3 and type(back) is sparse.BCOO
     with pytest.raises(filterjit.MismatchError, match=r"`m`|`m\."):
         compiled(diagonal(4), X)
+
+
+@pytest.mark.parametrize("options", [{}, {"in_shardings": jax.P("a"), "donate": "all"}], ids=str)
+def test_symbolic_dimensions(options: dict[str, Any]) -> None:
+    n, m = export.symbolic_shape("n, m")
+    specs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((n, m), (m, 2 * n + 1), (3,))]
+
+    def f(a: Any, b: Any, c: Any) -> dict[str, Any]:
+        return {"product": a @ b, "rest": [jnp.concatenate([a.ravel(), c])]}
+
+    mesh = jax.make_mesh((1,), ("a",))
+    ours = filter_jit(f, mesh=mesh, **options) if options else filter_jit(f)
+    theirs = jax.jit(f)
+    expected = theirs.eval_shape(*specs)
+    assert jax.tree.map(str, ours.eval_shape(*specs)) == jax.tree.map(str, expected)
+    assert str(ours.trace(*specs).jaxpr) == str(theirs.trace(*specs).jaxpr)
+    if not options:
+        assert ours.lower(*specs).out_info.keys() == expected.keys()
+    other = [jax.ShapeDtypeStruct((2, 3), jnp.float32), jnp.ones((3, 5)), jnp.ones(3)]
+    assert ours.eval_shape(*other)["product"].shape == (2, 5)
 
 
 def test_weak_types_are_kept() -> None:

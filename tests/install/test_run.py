@@ -515,7 +515,7 @@ def test_a_program_without_children_does_not_import_multiprocessing(tmp_path: Pa
     assert run_installed("plain.py", cwd=tmp_path).stdout == "[]\n"
 
 
-CHILDREN = """
+CHILDREN_THAT_IMPORT = """
 import multiprocessing, subprocess, sys
 {at_module_level}
 QUESTION = "import equinox, filterjit; print(equinox.filter_jit is filterjit.filter_jit, flush=True)"
@@ -548,5 +548,5 @@ def test_install_reaches_children_that_import_the_main_module(
     at_module_level: str, in_main: str, command: list[str], said: list[str], tmp_path: Path
 ) -> None:
     script = tmp_path / "script.py"
-    script.write_text(CHILDREN.format(at_module_level=at_module_level, in_main=in_main))
+    script.write_text(CHILDREN_THAT_IMPORT.format(at_module_level=at_module_level, in_main=in_main))
     assert run(*command, script, timeout=240).stdout.split() == said

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import pickle
 from typing import Any
 
 import jax
@@ -495,3 +496,52 @@ def test_copies() -> None:
         assert copied.f(jnp.ones(1)) == 2.0 and copied.w[...] == 1.0
     f = filterjit.nnx.jit(lambda x: x)
     assert copy.copy(f) is f and copy.deepcopy(f) is f
+
+
+# ---- pickles ----
+
+
+@filterjit.nnx.jit
+def found_by_name(x: Any) -> Any:
+    return x * 2
+
+
+def test_pickle_by_name() -> None:
+    assert pickle.loads(pickle.dumps(found_by_name)) is found_by_name
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_pickle_of_a_function_without_a_name(graph: bool) -> None:
+    """As Flax's: with its options, and with what it closes over."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+
+    def make(jit: Any) -> Any:
+        scale = 3.0
+
+        def add(count: Any, n: Any) -> None:
+            count[...] += n * scale
+
+        return jit(add, donate_argnums=1, graph=graph)
+
+    for f in (make(nnx.jit), make(filterjit.nnx.jit)):
+        twin = cloudpickle.loads(cloudpickle.dumps(f))
+        assert type(twin) is type(f) and twin is not f
+        count, n = nnx.Variable(jnp.zeros(())), jnp.ones(())
+        twin(count, n)
+        assert count[...] == 3 and n.is_deleted()
+
+
+def test_pickle_of_a_partial() -> None:
+    cloudpickle = pytest.importorskip("cloudpickle")
+
+    def add(count: Any, n: Any) -> Any:
+        count[...] += n
+        return count[...]
+
+    for library in (nnx, filterjit.nnx):
+        count = nnx.Variable(jnp.zeros(()))
+        partial = library.cached_partial(library.jit(add), count)
+        partial(2.0)
+        twin = cloudpickle.loads(cloudpickle.dumps(partial))
+        assert [twin(1.0), twin(1.0), partial(5.0)] == [3, 4, 7]
+        assert count[...] == 7

@@ -6,10 +6,8 @@ All calls are made with plain ``jax.jit`` too, and both must do the same.
 import ast
 import contextlib
 import gzip
-import importlib
 import json
 import logging
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +19,12 @@ from jax._src import config
 
 import filterjit
 from support.direct import Beside, counts, refusals
+from support.settings import OTHERS, everywhere, found, mesh
 from support.threads import at_once
 
 pytestmark = pytest.mark.usefixtures("direct")
 
 X = jnp.arange(4.0).reshape(2, 2)
-Other = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def depends_on_settings(x: Any, n: Any) -> Any:
@@ -37,24 +35,6 @@ def depends_on_settings(x: Any, n: Any) -> Any:
 
 # ---- settings that a trace depends on ----
 
-# Values other than the default, of settings that are not bools.
-_OTHER_VALUES: dict[str, Any] = {
-    "jax_default_device": jax.devices()[0],
-    "jax_default_matmul_precision": "float32",
-    "jax_embedded_constants_max_bytes": 0,
-    "jax_error_checking_behavior_divide": "raise",
-    "jax_error_checking_behavior_nan": "raise",
-    "jax_error_checking_behavior_oob": "raise",
-    "jax_explicit_x64_dtypes": "error",
-    "jax_hlo_source_file_canonicalization_regex": ".*",
-    "jax_no_collectives": frozenset({"axis"}),
-    "jax_numpy_dtype_promotion": "strict",
-    "jax_numpy_rank_promotion": "raise",
-    "jax_pgle_profiling_runs": 1,
-    "jax_random_seed_offset": 7,
-    "jax_use_hlo_logistic_lowering": True,
-    "jax_xla_profile_version": 1,
-}
 # Settings that no user sets, but transformations of JAX.
 _SET_BY_JAX = {"axis_env_state", "compute_on_context_manager", "layout_tracing_mode"}
 # With these, JAX does not run a program as a direct call does,
@@ -69,74 +49,14 @@ _NEVER_DIRECT = {
 }  # fmt: skip
 
 
-@contextlib.contextmanager
-def _everywhere(state: Any, value: Any) -> Iterator[None]:
-    before = state.value
-    jax.config.update(state.name, value)
-    try:
-        yield
-    finally:
-        jax.config.update(state.name, before)
-
-
-def _found(module: str, name: str) -> Any:
-    try:
-        return getattr(importlib.import_module(module), name, None)
-    except ImportError:
-        return None
-
-
-def _mesh() -> Any:
-    return jax.make_mesh((1,), ("axis",), axis_types=(jax.sharding.AxisType.Auto,))
-
-
-def _contexts() -> dict[str, Other]:
-    """Returns contexts that change the settings without a value of their own."""
-    found: dict[str, Other] = {
-        "mesh_context_manager": lambda: jax.sharding.Mesh(jax.devices()[:1], ("axis",)),
-        "abstract_mesh_context_manager": lambda: jax.set_mesh(_mesh()),
-    }
-    metadata = _found("jax.experimental.xla_metadata", "set_xla_metadata")
-    user_context = getattr(jax, "make_user_context", None)
-    if metadata is not None:
-        found["xla_metadata_context_manager"] = lambda: metadata(key="value")
-    if user_context is not None:
-        made = user_context(None)
-        found["user_context"] = lambda: made("value")
-    return found
-
-
-def _others() -> dict[str, list[Other]]:
-    """Returns contexts with other values of the settings that a trace depends on: of one thread, and
-    of all."""
-    contexts, found = _contexts(), {}
-    for name in getattr(config, "trace_context_names", tuple)():
-        state = config.config_states.get(name)
-        if name in contexts:
-            found[name] = [contexts[name]]
-        elif isinstance(state, config.State):
-            value = _OTHER_VALUES.get(name, state.value)
-            if isinstance(value, bool):
-                value = not value
-            if value == state.value:
-                continue
-            found[name] = [lambda state=state, value=value: state(value)]
-            if name in jax.config.values:
-                found[name].append(lambda state=state, value=value: _everywhere(state, value))
-    return found
-
-
-_OTHERS = _others()
-
-
 @pytest.mark.filterwarnings("ignore")  # of settings that are deprecated
-@pytest.mark.parametrize("name", list(_OTHERS))
+@pytest.mark.parametrize("name", list(OTHERS))
 def test_settings(name: str) -> None:
     """Calls, changes the setting, calls, changes it back and calls."""
     before = config.trace_context()
     b, args = Beside(depends_on_settings), (X, jnp.arange(2))
     b.until_direct(*args)
-    for i, other in enumerate(_OTHERS[name]):
+    for i, other in enumerate(OTHERS[name]):
         with other():
             assert config.trace_context() != before
             for _ in range(8):
@@ -147,7 +67,7 @@ def test_settings(name: str) -> None:
 
 def test_all_settings_are_changed() -> None:
     """A setting that a new JAX has gets a value here."""
-    left = set(config.trace_context_names()) - set(_OTHERS) - _SET_BY_JAX
+    left = set(config.trace_context_names()) - set(OTHERS) - _SET_BY_JAX
     assert not {name for name in left if not name.startswith("pallas")}
 
 
@@ -163,7 +83,7 @@ def test_checks_of_results(check: str, of_thread: bool) -> None:
         b = Beside(lambda x: (x * 2, x / 0 * (0 if check == "debug_nans" else 1)))
         b.until_direct(X)
         for _ in range(2):
-            with state(True) if of_thread else _everywhere(state, True):
+            with state(True) if of_thread else everywhere(state, True):
                 for _ in range(3):
                     assert b(X)[0] is FloatingPointError
             assert b.is_direct(X)
@@ -183,7 +103,7 @@ def test_checks_find_nothing() -> None:
 
 def test_hook_after_calls() -> None:
     """A hook that is set in another way than by `jax_debug_nans` is called."""
-    hook = _found("jax._src.api", "_post_hook_state")
+    hook = found("jax._src.api", "_post_hook_state")
     if hook is None:
         pytest.skip("this version of JAX has no such hook")
     called: list[Any] = []
@@ -212,7 +132,7 @@ def test_transfer_guards(level: str) -> None:
 
 
 def test_thread_guard() -> None:
-    guard = _found("jax._src.config", "thread_guard")
+    guard = found("jax._src.config", "thread_guard")
     if guard is None:
         pytest.skip("this version of JAX has no thread guard")
     b = Beside(lambda x: x * 2)
@@ -220,8 +140,8 @@ def test_thread_guard() -> None:
     with guard(True):
         b(X)
         for _ in range(2):
-            (found,) = at_once(1, lambda _: b(X))
-            assert not isinstance(found, BaseException)
+            (result,) = at_once(1, lambda _: b(X))
+            assert not isinstance(result, BaseException)
     assert b.is_direct(X)
 
 
@@ -247,10 +167,10 @@ def test_user_contexts_come_and_go() -> None:
 @pytest.mark.parametrize("place", [False, True])
 def test_meshes(place: bool) -> None:
     b = Beside(lambda x: x * 2)
-    x = jax.device_put(X, jax.NamedSharding(_mesh(), jax.P())) if place else X
+    x = jax.device_put(X, jax.NamedSharding(mesh(), jax.P())) if place else X
     b.until_direct(x)
     for _ in range(2):
-        with jax.set_mesh(_mesh()):
+        with jax.set_mesh(mesh()):
             for _ in range(8):
                 b(x)
             assert b.is_direct(x)
@@ -306,7 +226,7 @@ def test_explained_cache_misses(caplog: pytest.LogCaptureFixture) -> None:
     if state is None:
         pytest.skip("this version of JAX does not explain misses")
     f(X)
-    with _everywhere(state, True), caplog.at_level(logging.WARNING):
+    with everywhere(state, True), caplog.at_level(logging.WARNING):
         caplog.clear()
         for _ in range(3):
             f(X)

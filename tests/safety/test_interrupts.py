@@ -166,7 +166,7 @@ class Call(Operation):
                 jax.debug.callback(lambda x: None, x)
             return x * n
 
-        self.f: Any = filterjit.filter_jit(body, **self.hooks)
+        self.f: Any = filterjit.filter_jit(body, **self.options)
         for n in self.statics:
             self.call(n)
 

@@ -251,13 +251,13 @@ def test_cycles_are_collected() -> None:
 
 MILLION = """
 import gc, sys
-from core_support import Array, Options, core, make_jit, make_registry
+from core_support import Array, Hooks, core, make_jit, make_registry
 
 def resident():
     gc.collect()
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 
-class Small(Options):
+class Small(Hooks):
     def _note(self, hook, *args):
         pass  # a note would keep the arguments alive
     def compile(self, f, variant):

@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,42 @@ def test_donation_holds() -> None:
         )
         step(model, state, x)
         assert all(a.is_deleted() for a in arrays)
+
+
+MOVES: dict[str, Callable[[Any, NamedSharding], Any]] = {
+    "reshard": lambda x, to: jax.sharding.reshard(x * 2, to),
+    "device_put": lambda x, to: jax.device_put(x * 2, to),
+    "memory": lambda x, to: jax.device_put(
+        x * 2, to.update(memory_kind="pinned_host", spec=P("data"))
+    ),
+    "in a jit": lambda x, to: jax.jit(lambda x: jax.sharding.reshard(x * 2, to))(x),
+    "result of a jit": lambda x, to: jax.jit(lambda x: x * 2, out_shardings=to)(x),
+    "shard_map": lambda x, to: jax.shard_map(
+        lambda x: jax.lax.psum(x, "data"), mesh=to.mesh, in_specs=P("data"), out_specs=P()
+    )(x),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("name", MOVES)
+def test_what_the_body_moves_stays_there(name: str, kind: Any) -> None:
+    """Only where the body leaves it open is a result where the donated argument was."""
+    mesh = mesh_of(kind)
+    of, to = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    if name == "result of a jit" and kind is EXPLICIT:
+        pytest.skip("a jit cannot move what is of an explicit type")
+
+    def body(moved: Any, left: Any) -> Any:
+        return {"moved": MOVES[name](moved, to), "left": left + 1}
+
+    def place() -> Any:
+        return jax.device_put(X, of), jax.device_put(X, of)
+
+    expected = jax.jit(body, in_shardings=of)(*place())
+    found = filter_jit(body, in_shardings=of, donate="all")(*place())
+    for key in ("moved", "left"):
+        assert found[key].sharding == expected[key].sharding, key
+        np.testing.assert_array_equal(found[key], expected[key])
 
 
 def test_donated_arrays_that_cannot_alias_are_named() -> None:

@@ -17,6 +17,9 @@ is a pickle, since reading a pickle runs code. JAX's ``serialize_executable`` wr
 only portable files can be saved. Loading builds the tree of the stored nodes and flattens it, so a
 loaded Structure is one that the C core has made itself.
 
+A portable file is the program that was traced, lowered again for ``jax.export`` under the settings and
+the mesh that it was lowered under before (`_save.Program`): the user's function is not called again.
+
 **What cannot be saved.** Each static value is decoded as soon as it is encoded; one that would not be
 equal after loading is refused with its path. Functions and classes are stored as module and qualified
 name. A lambda has no name to find it by, but it is often a default, as in ``equinox.nn.MLP.__init__``,

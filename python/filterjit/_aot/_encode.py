@@ -8,6 +8,7 @@ imports nothing. Decoding runs the same code as flattening and building such a t
 """
 
 import collections
+import contextlib
 import dataclasses
 import enum
 import hashlib
@@ -204,9 +205,7 @@ def encode_value(x: Any) -> Json:
     if isinstance(x, enum.Enum):
         return ["enum", [_encode_reference(cls), x.name, _encode_member(x)]]
     if isinstance(x, np.dtype):
-        if x.fields is not None or jnp.dtype(x.name) != x:
-            raise Unsupported(f"the dtype {x!r}")
-        return ["dtype", x.name]
+        return ["dtype", _encode_dtype(x)]
     if isinstance(x, tuple) and hasattr(cls, "_fields"):
         return ["namedtuple", [_encode_reference(cls), _encode_items(x)]]
     if cls is _flax_compat.hashable_mapping():
@@ -259,6 +258,15 @@ def _decode_enum(json: Json) -> Any:
         where = f"{reference[0]}.{reference[1]}.{name}"
         raise Unsupported(f"`{where}` has changed since the file was written")
     return x
+
+
+def _encode_dtype(x: Any) -> str:
+    """Returns a name of a dtype: JAX's, or NumPy's, which tells a length and a byte order."""
+    for name in (x.name, x.str):
+        with contextlib.suppress(TypeError):
+            if jnp.dtype(name) == x:
+                return str(name)
+    raise Unsupported(f"the dtype {x!r}")
 
 
 def _decode_dtype(json: Json) -> Any:

@@ -175,13 +175,8 @@ def decode_aval(json: Json, devices: Devices) -> Any:
 def _encode_layout(layout: Any) -> Json:
     if layout is None:
         return None
-    tiling = getattr(layout, "tiling", getattr(layout, "_tiling", None))
-    bits = getattr(
-        layout,
-        "sub_byte_element_size_in_bits",
-        getattr(layout, "_sub_byte_element_size_in_bits", 0),
-    )
-    return [list(layout.major_to_minor), [list(tile) for tile in tiling or ()], bits]
+    tiling, bits = _jax_compat.tiling_of(layout)
+    return [list(layout.major_to_minor), [list(tile) for tile in tiling], bits]
 
 
 def _decode_layout(json: Json, devices: Devices) -> Any:

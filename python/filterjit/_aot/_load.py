@@ -75,7 +75,8 @@ def load(
             _check_axes(header, devices)
         on = _devices_for(header, given)
         _check_machine(header, next(iter(on.values())))
-        with jax.enable_x64(True):  # else JAX would cut arrays of 64 bits
+        # JAX would cut arrays of 64 bits, and compile for the mesh of the moment.
+        with jax.enable_x64(True), _jax_compat.no_mesh():
             return _load(header, blobs, on, given is not None)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
@@ -243,4 +244,8 @@ def _compile_portable(
         raise Unsupported(NEEDS_FLATBUFFERS) from e
     numbers = tuple(i for i, flag in enumerate(donated) if flag)
     specs = map(_jax_compat.spec_of, avals, shardings)
-    return jax.jit(exported.call, donate_argnums=numbers).lower(*specs).compile()
+    try:
+        lowered = jax.jit(exported.call, donate_argnums=numbers).lower(*specs)
+    except ValueError as e:
+        raise Unsupported(f"JAX cannot call it: {e}") from e
+    return lowered.compile()

@@ -17,7 +17,6 @@ from .._base import _jax_compat
 from .._call import _running, _signature
 from .._call._hooks import FunctionHooks
 from .._call._settings import Settings
-from .._call._sharded_call import ShardedCall
 from .._observe import _program, _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval
@@ -27,7 +26,7 @@ from .._trees import _registry
 class _Placeholder(np.ndarray):
     """Stands for a spec while the arguments are flattened.
 
-    It is an array of the same shape that takes no memory, so the Structure is that of a call with
+    It is an array of the same rank that takes no memory, so the Structure is that of a call with
     arrays.
     """
 
@@ -38,8 +37,9 @@ class _Placeholder(np.ndarray):
         dtype = np.dtype(np.uint8)
         with contextlib.suppress(TypeError):
             dtype = np.dtype(spec.dtype)  # fails for PRNG keys
-        strides = (0,) * len(spec.shape)
-        self = cls.__new__(cls, spec.shape, dtype, bytes(dtype.itemsize), 0, strides)
+        shape = [n if isinstance(n, int) else 1 for n in spec.shape]  # some may be symbolic
+        strides = (0,) * len(shape)
+        self = cls.__new__(cls, shape, dtype, bytes(dtype.itemsize), 0, strides)
         self.spec = spec
         return self
 
@@ -127,11 +127,6 @@ class PreparedCall:
         hooks = self.f._hooks
         assert isinstance(hooks, FunctionHooks)
         return hooks.traceable(self.variant)
-
-    def jitted(self) -> Any:
-        """Returns the ``jax.jit`` that a call of `arrays` calls."""
-        call = self.traceable()
-        return call.jitted(*self.arrays) if isinstance(call, ShardedCall) else call
 
     def without_arrays(self) -> "PreparedCall":
         """Returns the same call with specs for the arrays of the arguments, so that it does not

@@ -18,16 +18,36 @@ from .._observe._records import Aval
 from .._observe._words import describe_node
 from .._trees._nodes import walk
 from . import _encode, _executable, _file
-from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall
 
 NEEDS_FLATBUFFERS = "portable files need `flatbuffers`: pip install 'filterjit[portable]'"
 
 
+class Program:
+    """What was lowered: a ``jax.stages.Traced``, and JAX's settings of that moment.
+
+    It stands for a ``jax.jit`` in ``jax.export``, which would trace the function again.
+    """
+
+    def __init__(self, traced: Any) -> None:
+        self.settings = _jax_compat.settings()
+        self.traced = traced
+
+    def trace(self) -> Any:
+        return self.traced
+
+    def lower(self) -> Any:
+        return self.traced.lower()
+
+    def __call__(self) -> Any:
+        raise AssertionError("it is not called")
+
+
 def save(
     prepared: PreparedCall,
     stage: Any,
+    lowered: Program | None,
     path: str | os.PathLike[str],
     *,
     portable: bool,
@@ -35,24 +55,29 @@ def save(
 ) -> None:
     """Saves a compiled function, as `CompiledDetails.save` says.
 
-    `stage` is the ``jax.stages.Compiled`` of `prepared`.
+    `stage` is the ``jax.stages.Compiled`` of `prepared`, and `lowered` what it was compiled from; None
+    of a loaded function.
     """
     path = os.fsdecode(path)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
     if isinstance(platforms, str):
         raise TypeError(f"`save(..., platforms=...)` must be a sequence, such as ({platforms!r},).")
-    if isinstance(prepared.cache.hooks, CompiledHooks):
+    if lowered is None:
         raise ValueError(f"`{prepared.name}` was loaded from a file; copy that file.")
     try:
-        header, blobs = _contents(prepared, stage, portable, platforms)
+        header, blobs = _contents(prepared, stage, lowered, portable, platforms)
     except Unsupported as e:
         raise ValueError(f"`{prepared.name}` cannot be saved: {e}.") from None
     _file.write(path, header, blobs)
 
 
 def _contents(
-    prepared: PreparedCall, stage: Any, portable: bool, platforms: Sequence[str] | None
+    prepared: PreparedCall,
+    stage: Any,
+    lowered: Program,
+    portable: bool,
+    platforms: Sequence[str] | None,
 ) -> tuple[dict[str, Json], list[bytes]]:
     """Returns the header and the blobs of a file. Raises Unsupported, or ValueError with paths."""
     registry, variant = prepared.registry, prepared.variant
@@ -80,7 +105,7 @@ def _contents(
     arrays = [_encode_array(x) for x in prepared.function_arrays]
     constants: list[tuple[Json, bytes]] = []
     if portable:
-        program, blob, header["platforms"] = _export(prepared, platforms)
+        program, blob, header["platforms"] = _export(prepared, lowered, platforms)
     elif _records.record_of(variant).cost.from_disk:
         raise Unsupported(
             "JAX loaded it from its persistent compilation cache, and XLA cannot serialize such "
@@ -160,13 +185,12 @@ def export_module() -> Any:
 
 
 def _export(
-    prepared: PreparedCall, platforms: Sequence[str] | None
+    prepared: PreparedCall, lowered: Program, platforms: Sequence[str] | None
 ) -> tuple[Json, bytes, Sequence[str]]:
     """Returns the program as StableHLO: its entry in the header, its bytes, and its platforms."""
     try:
-        with prepared.working():
-            export = export_module().export(prepared.jitted(), platforms=platforms)
-            exported = export(*prepared.arrays)
+        with prepared.working(), lowered.settings():
+            exported = export_module().export(lowered, platforms=platforms)()
             return {}, bytes(exported.serialize()), exported.platforms
     except ImportError as e:
         raise Unsupported(NEEDS_FLATBUFFERS) from e

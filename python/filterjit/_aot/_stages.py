@@ -78,8 +78,9 @@ class Traced(_Stage, Generic[_P, _T]):
     def lower(self, **options: Any) -> "Lowered[_P, _T]":
         """Lowers the program; `options` are those of ``jax.stages.Traced.lower``."""
         with self.prepared.working():
+            program = _save.Program(self.stage)
             lowered = self.stage.lower(**options)
-        return Lowered(lowered, self.prepared, self._may_raise)
+        return Lowered(lowered, self.prepared, program, self._may_raise)
 
     def closure_convert(self) -> tuple[Any, Callable[..., Any]]:
         """Returns the arrays that the program captured, and a function that takes these as its
@@ -104,9 +105,12 @@ class Traced(_Stage, Generic[_P, _T]):
 class Lowered(_Stage, Generic[_P, _T]):
     """A function lowered for the arguments given to ``lower``; see ``jax.stages.Lowered``."""
 
-    def __init__(self, stage: Any, prepared: PreparedCall, may_raise: bool) -> None:
+    def __init__(
+        self, stage: Any, prepared: PreparedCall, program: _save.Program, may_raise: bool
+    ) -> None:
         super().__init__(stage, prepared)
         self.lowered = stage  # the name that Equinox uses
+        self._program = program
         self._may_raise = may_raise
 
     def compile(
@@ -138,14 +142,17 @@ class Lowered(_Stage, Generic[_P, _T]):
         )
         f = hooks.make_filter_jit(cache.function, prepared.function_arrays)
         hooks.insert_variant(f, variant.structure, variant.outputs)
-        return Compiled(f, CompiledDetails(compiled, prepared))
+        return Compiled(f, CompiledDetails(compiled, prepared, self._program))
 
 
 class CompiledDetails(_Stage):
     """The attributes of a compiled function; see ``jax.stages.Compiled``."""
 
-    def __init__(self, stage: Any, prepared: PreparedCall) -> None:
+    def __init__(
+        self, stage: Any, prepared: PreparedCall, program: _save.Program | None = None
+    ) -> None:
         super().__init__(stage, prepared)
+        self._program = program
         self.compiled = stage  # the name that Equinox uses
 
     def save(
@@ -164,7 +171,8 @@ class CompiledDetails(_Stage):
             path: of the file.
             portable: False saves the executable, which runs on the same kind of machine with the
                 same version of JAX. True saves the program as StableHLO (``jax.export``), which is
-                compiled when it is loaded.
+                compiled when it is loaded. It is the program that was compiled, whatever JAX's
+                settings and mesh are now.
             platforms: the platforms that a portable file runs on, such as ``("cpu", "cuda")``. The
                 default is the current one.
 
@@ -173,7 +181,9 @@ class CompiledDetails(_Stage):
                 paths), if JAX cannot serialize the program, for example because it calls back into
                 Python, or if the function was itself loaded from a file.
         """
-        _save.save(self.prepared, self.stage, path, portable=portable, platforms=platforms)
+        _save.save(
+            self.prepared, self.stage, self._program, path, portable=portable, platforms=platforms
+        )
 
     @property
     def __signature__(self) -> inspect.Signature:

@@ -4,10 +4,12 @@ If a version of JAX or Equinox lacks a name, filterjit is slower or its messages
 results are the same.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, MutableSet, Sequence
+from collections.abc import Callable, Iterator, MutableSet, Sequence
+from contextlib import AbstractContextManager
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -410,6 +412,23 @@ def coordination_client() -> Any:
     return private("jax._src.distributed", "global_state", "client")
 
 
+def is_committed(x: Any) -> bool:
+    """Returns whether an array is committed to its devices. Fallback: it is not."""
+    return bool(getattr(x, "committed", getattr(x, "_committed", False)))
+
+
+def tiling_of(layout: Any) -> tuple[Any, int]:
+    """Returns the tiling of a layout, and the bits of its elements where they are fewer than a byte.
+
+    Fallback: no tiling, and 0 bits.
+    """
+
+    def read(name: str, default: Any) -> Any:
+        return getattr(layout, name, getattr(layout, f"_{name}", default))
+
+    return read("tiling", None) or (), read("sub_byte_element_size_in_bits", 0)
+
+
 def aval(x: Any) -> Any:
     """Returns the aval of an array: its shape, dtype and weak type, as ``jax.jit`` traces it.
 
@@ -425,6 +444,74 @@ def varying_axes(aval: Any) -> Any:
     Fallback: None, as outside of a ``shard_map``.
     """
     return getattr(aval, "manual_axis_type", None) or getattr(aval, "vma", None)
+
+
+def settings() -> Callable[[], AbstractContextManager[None]]:
+    """Returns a function that returns a context in which JAX's settings and mesh are those of now.
+
+    Fallback: a context that changes only the settings that it can tell.
+    """
+    states = private("jax._src.config", "config_states") or {}
+    places = (("mesh", "abstract_mesh_context_manager"), ("mesh", "device_context"),
+              ("config", "abstract_mesh_context_manager"), ("config", "device_context"),
+              ("config", "mesh_context_manager"))  # fmt: skip
+    contexts = [private(f"jax._src.{module}", name) for module, name in places]
+    found = [(x, x.value) for x in (*states.values(), *contexts) if x is not None]
+
+    @contextlib.contextmanager
+    def again() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for setting, value in found:
+                if setting.value == value:
+                    continue
+                if setting in contexts:
+                    stack.callback(setting.set_local, setting.swap_local(value))
+                else:
+                    stack.enter_context(setting(value))
+            yield
+
+    return again
+
+
+def no_mesh() -> AbstractContextManager[Any]:
+    """Returns a context without the mesh of ``jax.set_mesh``. Fallback: as `concrete_mesh`."""
+    if concrete_mesh() is None:
+        return contextlib.nullcontext()
+    without: AbstractContextManager[Any]
+    without = jax.set_mesh(private("jax._src.mesh", "empty_concrete_mesh"))
+    return without
+
+
+# Operations whose result is where they say.
+_MOVES = ("device_put", "reshard", "sharding_constraint")
+
+
+def is_moved(x: Any, result: Any) -> bool:
+    """Returns whether a trace says that its result is elsewhere than the argument `x`, or says
+    itself where it is; both are tracers.
+
+    Fallback: only whether their types say so.
+    """
+    of, to = aval(x), aval(result)
+    for names in (("sharding", "spec"), ("memory_space",)):
+        if private_attribute(of, *names) != private_attribute(to, *names):
+            return True
+    equation = getattr(result, "parent", None)
+    return equation is not None and _is_moved_by(equation, getattr(result, "val", None))
+
+
+def _is_moved_by(equation: Any, variable: Any) -> bool:
+    name, params = equation.primitive.name, equation.params
+    if name in _MOVES:
+        return True
+    index = next((i for i, out in enumerate(equation.outvars) if out is variable), None)
+    if index is None or name not in ("jit", "pjit"):
+        return False
+    if isinstance(params["out_shardings"][index], jax.sharding.Sharding):
+        return True
+    inner = private_attribute(params["jaxpr"], "jaxpr") or params["jaxpr"]
+    result = inner.outvars[index]
+    return any(_is_moved_by(e, result) for e in inner.eqns if any(v is result for v in e.outvars))
 
 
 def spec_of(aval: Any, sharding: Any) -> jax.ShapeDtypeStruct:

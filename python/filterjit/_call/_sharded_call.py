@@ -34,7 +34,7 @@ from .._trees._shardings import Spec, is_tracing, place, same_spec
 from ._flat_function import FlatFunction
 from ._settings import Settings
 
-_ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/variant.h
+_ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/output.h
 
 _MOST_KEYS = 4096
 
@@ -136,8 +136,9 @@ class ShardedCall:
     def specs_of_result(
         self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
     ) -> tuple[Spec, ...]:
-        """Returns the specs of the arrays of a result. An array of which nothing is said has the
-        spec of the donated array in the same place of an argument, so that it takes its memory."""
+        """Returns the specs of the arrays of a result. An array of which nothing is said, and
+        which the function itself moves nowhere, has the spec of the donated array in the same place
+        of an argument, so that it takes its memory."""
         specs = list(self.shardings.specs_of_outputs(tree, output.arrays))
         variant = self.variant()
         if not self.donated or variant is None:
@@ -153,7 +154,11 @@ class ShardedCall:
         for i in self.donated:
             for j in by_path.get(_key(paths_in[i][1:]), ()):
                 fits = _same(arrays[i], output.arrays[j]) and j not in taken.values()
-                if fits and specs[j] is None:
+                if (
+                    fits
+                    and specs[j] is None
+                    and not _jax_compat.is_moved(arrays[i], output.arrays[j])
+                ):
                     specs[j] = program.inputs[i]
                 if fits and same_spec(specs[j], program.inputs[i]):
                     taken[i] = j
@@ -238,10 +243,6 @@ class ShardedCall:
     def eval_shape(self, *arrays: Any) -> Any:
         arrays = self._placed(arrays, _stand_ins)
         return self._find(arrays).jit.eval_shape(*arrays)
-
-    def jitted(self, *arrays: Any) -> Any:
-        """Returns the ``jax.jit`` for arrays."""
-        return self._find(self._placed(arrays, _stand_ins)).jit
 
     # What reports read of a variant's `call`, as `_core.Direct` has it.
 

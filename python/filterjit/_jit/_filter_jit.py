@@ -293,10 +293,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Pickles it by its name if that leads to it, as functions are pickled, else by what it
         wraps."""
-        found: Any = sys.modules.get(getattr(self, "__module__", None) or "")
-        for name in getattr(self, "__qualname__", "").split("."):
-            found = getattr(found, name, None)
-        if found is self:
+        if is_found_by_name(self):
             return str(self.__qualname__)
         hooks = self._hooks
         if isinstance(hooks, _freeze.FrozenHooks):
@@ -324,6 +321,14 @@ def make_filter_jit(fun: Any, settings: Settings, signature: inspect.Signature |
     """Returns a FilterJit; `signature` is the result of `inspect_signature`."""
     hooks = None if settings.jitkwargs else _SHARED.get(settings)
     return FilterJit(fun, hooks or FunctionHooks(settings), signature, attributes_of(fun))
+
+
+def is_found_by_name(function: Any) -> bool:
+    """Returns whether the module and the qualified name of a function lead to it."""
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for name in getattr(function, "__qualname__", "").split("."):
+        found = getattr(found, name, None)
+    return found is function
 
 
 def _rebuild(fun: Any, settings: Settings) -> FilterJit:

@@ -23,6 +23,9 @@ class CachedJit(NNXJit):
     count: int
     partial: Callable[..., Any]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make, (self.original, self.count, self.partial)
+
     def _call_upstream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         return self.partial(*args[self.count :], **kwargs)
@@ -48,6 +51,13 @@ def _holds_only_variables(f: NNXJit, clones: tuple[Any, ...]) -> bool:
         return False
     assert isinstance(f._traced, GraphFunction)
     return f._traced.updates.count_leaves(nodes, clones) == sum(map(compat.is_variable, nodes))
+
+
+def _make(f: Any, count: int, partial: Callable[..., Any]) -> CachedJit:
+    jitted: CachedJit = new_jit(CachedJit, f._inner, f._traced, f.upstream)
+    jitted.handed_over = f.handed_over
+    jitted.original, jitted.count, jitted.partial = f, count, partial
+    return jitted
 
 
 def cached_partial(
@@ -78,7 +88,5 @@ def cached_partial(
     partial, clones = compat.cached_partial(f.upstream, *cached_args, **modes)
     if not _holds_only_variables(f, clones):
         return compat.upstream_cached_partial(f, *cached_args, **modes)
-    jitted: CachedJit = new_jit(CachedJit, f._inner, f._traced, f.upstream)
-    jitted.handed_over = f.handed_over
-    jitted.original, jitted.count, jitted.partial = f, len(clones), partial
+    jitted = _make(f, len(clones), partial)
     return functools.update_wrapper(functools.partial(jitted, *clones), f, updated=())

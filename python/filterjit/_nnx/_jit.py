@@ -13,7 +13,7 @@ from .._base import _nnx_compat as compat
 from .._base._checks import NOT_GIVEN, positive_int
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._settings import Settings
-from .._jit._filter_jit import FilterJit
+from .._jit._filter_jit import FilterJit, is_found_by_name
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
 from .._observe._report_output import Report
@@ -36,6 +36,7 @@ class NNXJit(_core.VariableJit):
     upstream: Any
     handed_over: collections.Counter[str]
     _traced: TracedFunction
+    _made_of: tuple[Any, dict[str, Any], dict[str, Any]]  # the arguments of `_make`
 
     def __getattr__(self, name: str) -> Any:
         if name in ("upstream", "__wrapped__"):
@@ -51,6 +52,10 @@ class NNXJit(_core.VariableJit):
 
     def __deepcopy__(self, memo: Any) -> "NNXJit":
         return self
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickles it as `filter_jit` does: by its name if that leads to it, else by what it wraps."""
+        return str(self.__qualname__) if is_found_by_name(self) else (_make, self._made_of)
 
     def __get__(self, instance: Any, owner: Any = None, /) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -295,6 +300,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         attributes_of(target),
     )
     jitted: NNXJit = new_jit(NNXJit, inner, traced, upstream)
+    jitted._made_of = fun, options, own
     jitted.handed_over = collections.Counter()
     traced.own(jitted)
     if reason is not None:

@@ -69,7 +69,7 @@ def placement(x: Any) -> Placed:
     else."""
     if isinstance(x, jax.core.Tracer) or not isinstance(x, jax.Array):
         return None
-    return x.sharding, bool(getattr(x, "committed", getattr(x, "_committed", False)))
+    return x.sharding, _jax_compat.is_committed(x)
 
 
 def config_context() -> dict[str, Any]:

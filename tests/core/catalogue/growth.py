@@ -10,6 +10,7 @@ from catalogue import SHARED
 
 # CPython caches the names by which attributes of types were looked up.
 _forget_names = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
+_OBJECT = 16  # bytes, of the smallest
 _NAMES = ["memory", *(f"references to {x!r}"[:60] for x in SHARED)]
 
 
@@ -25,7 +26,7 @@ def _counts() -> list[int]:
 
 
 def growth(step: Callable[[], Any], rounds: tuple[int, ...] = (2, 4, 8, 8)) -> list[str]:
-    """Names what grows by one a step, or more, in each round.
+    """Names what grows by one object a step, or more, in each round.
 
     Free lists and the like, which fill up once, do not count."""
     grown: dict[str, int] = {}
@@ -34,7 +35,11 @@ def growth(step: Callable[[], Any], rounds: tuple[int, ...] = (2, 4, 8, 8)) -> l
         for _ in range(times):
             step()
         changes = [b - a for a, b in zip(before, _counts(), strict=True)]
-        grown = {k: by // times for k, by in zip(_NAMES, changes, strict=True) if by >= times}
+        grown = {
+            name: by // times
+            for name, by in zip(_NAMES, changes, strict=True)
+            if by >= times * (_OBJECT if name == "memory" and tracemalloc.is_tracing() else 1)
+        }
         if not grown:
             break
     return [f"{what} by {by}" for what, by in grown.items()]

@@ -1,0 +1,37 @@
+/* An Output: what the callable of a variant returns.
+ */
+#ifndef FJ_OUTPUT_H
+#define FJ_OUTPUT_H
+
+#include "call/variant.h"
+
+/* To JAX it is a pytree node, whose children are the
+ * arrays and whose aux data is the number of the trace.  JAX's caches live long and hold aux
+ * data, so this way they hold an int and no reference to objects of the user's. */
+typedef struct {
+    PyObject_HEAD PyObject *arrays; /* tuple */
+    FjVariant *variant;             /* NULL in one that JAX has unflattened */
+    FjStructure *structure;         /* NULL in one that JAX has unflattened */
+    Py_ssize_t trace;               /* -1 until JAX flattens it; or FJ_ANY_TRACE */
+} FjOutput;
+
+/* The trace of an Output that is equal to the number of any trace: Python makes such an Output
+ * to tell jax.jit the shardings of a result. */
+#define FJ_ANY_TRACE (-2)
+
+extern PyType_Spec fj_any_trace_spec;
+extern PyType_Spec fj_output_spec;
+
+/* The Structure of an Output that this variant's callable returned, borrowed from the one or
+ * the other.  NULL with an error if the Output does not belong to this variant. */
+FjStructure *fj_variant_output_structure(const FjVariant *variant, const FjOutput *output);
+
+/* An Output as JAX unflattens it: a tuple of arrays, which the trace of a number has returned.
+ * NULL with an error. */
+PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
+
+/* Module functions: how JAX flattens and unflattens an Output. */
+PyObject *fj_output_flatten(PyObject *module, PyObject *output);
+PyObject *fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+#endif
