@@ -28,6 +28,7 @@ def free_port() -> int:
         ("disagree", 3),
         ("alone", 2),
         ("threads", 2),
+        ("fuzz", 2),
         ("absent", 2),
         ("files", 2),
         ("direct", 2),

@@ -215,6 +215,7 @@ class _Wait:
         self.digest = digest
         self.text = text
         self.me = jax.process_index()
+        self.missing = list(processes[1:])  # which the leader has not seen yet
         self.id = uuid.uuid4().hex
         self.stuck: tuple[frozenset[str], float] = frozenset(), 0.0  # the waits, since when
 
@@ -243,9 +244,10 @@ class _Wait:
         agreed = f"{self.place}/agreed/{self.digest}"
         try:
             if self.me == self.processes[0]:
-                for i in self.processes[1:]:
-                    key = f"{self.place}/waiting/{self.digest}/{i}"
+                while self.missing:
+                    key = f"{self.place}/waiting/{self.digest}/{self.missing[-1]}"
                     self.client.blocking_key_value_get_bytes(key, milliseconds)
+                    self.missing.pop()
                 self.client.key_value_set(agreed, "", allow_overwrite=True)
             else:
                 self.client.blocking_key_value_get(agreed, milliseconds)
