@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export
 from aot_support import Compiles
+from jax import export
 
 import filterjit
 from filterjit import filter_jit
