@@ -80,6 +80,7 @@ class _After:
     def __init__(self, before: Callable[[tuple[Any, ...]], None], jitted: Any) -> None:
         self.before = before
         self.jitted = jitted
+        self.__dict__.update(getattr(jitted, "__dict__", {}))  # `jit_id` is there
 
     def __call__(self, *arrays: Any) -> Any:
         self.before(arrays)
