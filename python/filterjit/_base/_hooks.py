@@ -22,7 +22,8 @@ class CallHooks(Protocol):
     raise while it runs. "The call" is a call of a FilterJit, and also `_lookup` and `_peek`,
     which bind and flatten as a call does.
 
-    An exception of a hook other than `prepare` and `translate_error` goes through `translate_error`, as all exceptions of a call do.
+    An exception of a hook other than `prepare` and `translate_error` goes through
+    `translate_error`, as all exceptions of a call do.
     """
 
     settings: Any

@@ -3,7 +3,8 @@
 A program over the devices of several processes is run by all of them, and hangs if one of them runs
 another. So before the first call of each program the processes compare a digest of what it depends
 on: the function with what it captured, the structure and the static values of the arguments, the
-avals, the specs and the mesh. A call in a trace or a transformation is part of another program, and is not compared.
+avals, the specs and the mesh. A call in a trace or a transformation is part of another program, and
+is not compared.
 
 They meet in the key-value store of ``jax.distributed``, where a comparison is named by the digest:
 

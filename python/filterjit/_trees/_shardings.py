@@ -209,12 +209,13 @@ class ShardingRules:
     ``mesh.shape``. Arrays
     without dimensions need no rule: they are replicated.
 
-    The same rules serve the state of an optimizer, wherever it is in the tree. Optax keeps its state
-    in named tuples, and below each field of a named tuple a pattern may match from there on: the
-    rule of ``layers[0].weight`` also takes ``[0].mu.layers[0].weight``. Of several such parts of a
-    path, the longest decides that an earlier rule takes than the whole path. There a spec that does not fit the array (it has more entries
-    than the array has dimensions, or a dimension does not divide, as for the factors that Adafactor
-    keeps) replicates it, and no rule needs to match.
+    The same rules serve the state of an optimizer, wherever it is in the tree. Optax keeps its
+    state in named tuples, and below each field of a named tuple a pattern may match from there on:
+    the rule of ``layers[0].weight`` also takes ``[0].mu.layers[0].weight``. Where an earlier rule
+    takes such a part of a path than takes the whole path, the longest such part decides. There a
+    spec that does not fit the array (it has more entries than the array has dimensions, or a
+    dimension does not divide, as for the factors that Adafactor keeps) replicates it, and no rule
+    needs to match.
 
     Arguments:
         rules: a mapping, or pairs of key and value.
@@ -330,9 +331,7 @@ class ShardingRules:
             below = _groups_of(subtree, self._expressions).values()
             for i, group in enumerate(below, first):
                 in_state[i] = True
-                if (
-                    numbers[i] == groups[i]
-                ):  # the longest part of the path that an earlier rule takes
+                if numbers[i] == groups[i]:  # no longer part of the path has an earlier rule
                     numbers[i] = min(numbers[i], group)
         return numbers, in_state
 
