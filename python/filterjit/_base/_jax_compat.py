@@ -452,10 +452,13 @@ def settings() -> Callable[[], AbstractContextManager[None]]:
     Fallback: a context that changes only the settings that it can tell.
     """
     states = private("jax._src.config", "config_states") or {}
-    places = (("mesh", "abstract_mesh_context_manager"), ("mesh", "device_context"),
-              ("config", "abstract_mesh_context_manager"), ("config", "device_context"),
-              ("config", "mesh_context_manager"))  # fmt: skip
-    contexts = [private(f"jax._src.{module}", name) for module, name in places]
+    contexts = [
+        private("jax._src.mesh", "abstract_mesh_context_manager"),
+        private("jax._src.mesh", "device_context"),
+        private("jax._src.config", "abstract_mesh_context_manager"),
+        private("jax._src.config", "device_context"),
+        private("jax._src.config", "mesh_context_manager"),
+    ]
     found = [(x, x.value) for x in (*states.values(), *contexts) if x is not None]
 
     @contextlib.contextmanager
