@@ -97,6 +97,12 @@ class PreparedCall:
     settings: Settings
 
     @property
+    def _hooks(self) -> FunctionHooks:
+        hooks = self.f._hooks
+        assert isinstance(hooks, FunctionHooks)
+        return hooks
+
+    @property
     def cache(self) -> _core.Cache:
         return self.f._parts()[0]
 
@@ -111,22 +117,16 @@ class PreparedCall:
 
     def contents(self, closed: Any) -> _program.Contents:
         """Returns what the program contains, for reports."""
-        hooks = self.f._hooks
-        assert isinstance(hooks, FunctionHooks)
-        return hooks.contents(closed)
+        return self._hooks.contents(closed)
 
     @property
     def frozen(self) -> tuple[int, int]:
         """The number of arrays that `freeze` made constants, and their size in bytes."""
-        hooks = self.f._hooks
-        assert isinstance(hooks, FunctionHooks)
-        return hooks.frozen
+        return self._hooks.frozen
 
     def traceable(self) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take `arrays`."""
-        hooks = self.f._hooks
-        assert isinstance(hooks, FunctionHooks)
-        return hooks.traceable(self.variant)
+        return self._hooks.traceable(self.variant)
 
     def without_arrays(self) -> "PreparedCall":
         """Returns the same call with specs for the arrays of the arguments, so that it does not
