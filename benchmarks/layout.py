@@ -8,8 +8,8 @@ import equinox as eqx
 import jax
 
 import filterjit
-from filterjit._base import _terminal
-from filterjit._base._text import align, widths_of
+from filterjit._terminal import _terminal
+from filterjit._terminal._text import align, widths_of
 
 
 def lay_out(lines: Sequence[Sequence[str]], *, markdown: bool) -> str:

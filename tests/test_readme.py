@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import filterjit
-from filterjit._base import _nnx_compat
+from filterjit._compat import _nnx_compat
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

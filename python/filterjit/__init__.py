@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ._aot._stages import Compiled
     from ._aot._warm_up import WarmUp
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
-    from ._base._progress import show_progress
     from ._call._direct import direct
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
@@ -23,10 +22,12 @@ if TYPE_CHECKING:
     from ._observe._report import CacheInfo, report, time_calls
     from ._observe._report_output import Report
     from ._observe._retraces import RetraceError, RetraceWarning, log_retraces
+    from ._packed._pack import Packed, pack
+    from ._shardings._place import place
+    from ._shardings._rules import ShardingRules, fsdp
+    from ._terminal._progress import show_progress
     from ._trees._filters import Filter, is_array, is_inexact_array
-    from ._trees._pack import Packed, pack
     from ._trees._partition import combine, partition, partition_dict
-    from ._trees._shardings import ShardingRules, fsdp, place
     from ._trees._tree_functions import (
         Structure,
         flatten,
@@ -94,10 +95,11 @@ _MODULES = {
     "_jit._decorator": ("filter_jit",),
     "_jit._filter_jit": ("FilterJit",),
     "_jit._freeze": ("FreezeWarning",),
-    "_trees._pack": ("Packed", "pack"),
+    "_packed._pack": ("Packed", "pack"),
     "_trees._partition": ("combine", "partition", "partition_dict"),
-    "_trees._shardings": ("ShardingRules", "fsdp", "place"),
-    "_base._progress": ("show_progress",),
+    "_shardings._place": ("place",),
+    "_shardings._rules": ("ShardingRules", "fsdp"),
+    "_terminal._progress": ("show_progress",),
     "_call._direct": ("direct",),
     "_observe._report": ("CacheInfo", "report", "time_calls"),
     "_observe._report_output": ("Report",),

@@ -147,8 +147,8 @@ def _counterpart_of(wrapper: Any) -> Any:
 
 
 def _make_counterpart(wrapper: Any) -> Any:
-    from ._base import _jax_compat
     from ._call._settings import Settings
+    from ._compat import _jax_compat
     from ._jit._filter_jit import make_filter_jit
 
     parts = _jax_compat.equinox_wrapper_parts(wrapper)
@@ -159,7 +159,7 @@ def _make_counterpart(wrapper: Any) -> Any:
 
 
 def _changes_of_equinox() -> _Changes | None:
-    from ._base import _jax_compat
+    from ._compat import _jax_compat
     from ._jit._decorator import filter_jit
 
     _jax_compat.hide_from_tracebacks(__file__)

@@ -13,7 +13,7 @@ import jax.tree_util as jtu
 import pytest
 
 from filterjit import _core, filter_jit
-from filterjit._base import _jax_compat
+from filterjit._compat import _jax_compat
 
 X = jnp.array(3.0)
 

@@ -20,8 +20,9 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from filterjit._base import _errors, _jax_compat
+from filterjit._base import _errors
 from filterjit._call import _running
+from filterjit._compat import _jax_compat
 from filterjit._observe import _program
 from support.comparison import Jit, Traces, check, comparable, runtime_message
 from support.features import kind
@@ -607,7 +608,7 @@ names = {names!r}
 hidden = {{name: sys.modules.pop(name) for name in names}}
 sys.modules.update(dict.fromkeys(names))  # importing them fails
 import filterjit
-from filterjit._base import _jax_compat
+from filterjit._compat import _jax_compat
 from filterjit._trees import _registry
 sys.modules.update(hidden)
 assert _jax_compat.ARRAY_IMPL is np.ndarray

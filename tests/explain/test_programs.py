@@ -14,7 +14,7 @@ import pytest
 from explain_support import X, row_of
 
 from filterjit import filter_jit
-from filterjit._base import _jax_compat
+from filterjit._compat import _jax_compat
 from filterjit._observe import _program
 
 # ---- equations and loops ----

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from filterjit._base import _progress
+from filterjit._terminal import _progress
 from support.processes import environment, run_code, run_on_terminal
 
 SLOW = """
     import sys, threading, time
     import jax, jax.numpy as jnp
     import filterjit
-    from filterjit._base import _progress
+    from filterjit._terminal import _progress
     _progress._PATIENCE = float(sys.argv[1]) if len(sys.argv) > 1 else 0.02
     {setup}
 

@@ -23,7 +23,8 @@ from explain_support import X, build_seconds, row_of
 import filterjit
 from filterjit import filter_jit
 from filterjit.__main__ import main
-from filterjit._base import _jax_compat, _versions
+from filterjit._base import _versions
+from filterjit._compat import _jax_compat
 from filterjit._observe import _program
 from filterjit._observe._recorder import recorder
 from support.processes import environment, run_code

@@ -16,7 +16,7 @@ import pytest
 
 import filterjit
 from filterjit import _core, _install
-from filterjit._base import _jax_compat
+from filterjit._compat import _jax_compat
 from support.processes import run_code
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("flax.nnx")
 from flax import nnx
 
 import filterjit.nnx
-from filterjit._base import _nnx_compat as compat
+from filterjit._compat import _nnx_compat as compat
 
 
 @pytest.fixture(autouse=True)

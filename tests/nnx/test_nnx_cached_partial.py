@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 import filterjit.nnx
-from filterjit._base import _nnx_compat as compat
+from filterjit._compat import _nnx_compat as compat
 from filterjit._nnx._cached_partial import CachedJit
 from support.nnx import describe, outcome
 

@@ -11,7 +11,7 @@ pytest.importorskip("flax.nnx")
 from flax import nnx
 
 import filterjit.nnx
-from filterjit._base import _nnx_compat as compat
+from filterjit._compat import _nnx_compat as compat
 from support.nnx import compare
 
 pytestmark = pytest.mark.skipif(

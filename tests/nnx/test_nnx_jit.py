@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 
 import filterjit.nnx
-from filterjit._base import _nnx_compat as compat
+from filterjit._compat import _nnx_compat as compat
 from support.nnx import MODES, compare, outcome
 
 pytestmark = pytest.mark.skipif(

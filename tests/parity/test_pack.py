@@ -20,7 +20,7 @@ import pytest
 import filterjit
 from cases import CASES
 from filterjit import Packed, filter_jit, pack
-from filterjit._trees import _pack_layout
+from filterjit._packed import _pack_layout
 from support.comparison import comparable
 from support.modules import Holder
 from support.processes import environment, run_code

@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit._base import _progress
 from filterjit._call import _running
 from filterjit._observe._functions import functions
 from filterjit._observe._recorder import recorder
+from filterjit._terminal import _progress
 
 PACKAGE = str(Path(filterjit.__file__).parent)
 X = jnp.arange(3.0)

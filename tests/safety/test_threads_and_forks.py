@@ -364,7 +364,7 @@ def test_locks_held_at_a_fork() -> None:
 import os, warnings; warnings.simplefilter("ignore")
 import jax.numpy as jnp, filterjit
 from filterjit import _install
-from filterjit._base import _progress
+from filterjit._terminal import _progress
 from filterjit._call import _running
 from filterjit._observe._functions import functions
 import threading

@@ -10,7 +10,7 @@ import jax
 import jax.tree_util as jtu
 import pytest
 
-from filterjit._base import _flax_compat
+from filterjit._compat import _flax_compat
 from filterjit._trees import _registry
 from support.exactness import X, check_exact, same_as_jax
 from support.processes import run_code
@@ -255,7 +255,7 @@ def test_classes_of_flax_without_any_name() -> None:
     """FrozenDict, PytreeState and Modules of the library, in a process without the names."""
     code = """
         import sys
-        from filterjit._base import _flax_compat
+        from filterjit._compat import _flax_compat
         if sys.argv[1] == "without":
             _flax_compat.loaded = lambda *names: None
         import jax

@@ -15,7 +15,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from filterjit._base import _other_compat
+from filterjit._compat import _other_compat
 from filterjit._trees import _registry
 from support.exactness import X, check_exact, described, look, same_as_jax
 from support.processes import run_code

@@ -24,8 +24,9 @@ from zoo_support import (
 
 import filterjit
 from filterjit import _core
+from filterjit._functions import _function_keys
 from filterjit._observe._compare import StructureComparison
-from filterjit._trees import _function_keys, _registry
+from filterjit._trees import _registry
 from filterjit._trees._nodes import tree_of
 
 __all__ = [

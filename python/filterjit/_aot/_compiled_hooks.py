@@ -7,12 +7,13 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base import _errors, _jax_compat
+from .._base import _errors
 from .._base._errors import MismatchError
 from .._base._hooks import CallHooks
 from .._call import _direct, _running, _signature
 from .._call._hooks import registry_for
 from .._call._settings import Settings
+from .._compat import _jax_compat
 from .._observe import _causes, _compare
 from .._observe._causes import Cause
 from .._observe._records import Aval

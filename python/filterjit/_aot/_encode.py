@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _core
-from .._base import _flax_compat, _jax_compat, _other_compat
 from .._base._errors import format_path, short
 from .._base._unwrap import unwrap_chain
+from .._compat import _flax_compat, _jax_compat, _other_compat
 from .._trees import _nodes
 
 Json = Any

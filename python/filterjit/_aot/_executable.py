@@ -13,8 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .._base import _jax_compat
-from .._trees._shardings import rest_of
+from .._compat import _jax_compat
+from .._shardings._specs import rest_of
 from ._encode import Json, Unsupported
 
 Devices = Mapping[int, jax.Device]

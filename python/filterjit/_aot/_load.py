@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from .. import _core
-from .._base import _jax_compat
 from .._base._package import public
 from .._call._hooks import registry_for
 from .._call._settings import Settings
+from .._compat import _jax_compat
 from . import _encode, _executable, _file
 from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported

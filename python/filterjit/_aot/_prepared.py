@@ -13,10 +13,10 @@ import jax
 import numpy as np
 
 from .. import _core
-from .._base import _jax_compat
 from .._call import _running, _signature
 from .._call._hooks import FunctionHooks
 from .._call._settings import Settings
+from .._compat import _jax_compat
 from .._observe import _program, _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval

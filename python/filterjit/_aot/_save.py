@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from .. import __version__, _core
-from .._base import _jax_compat
 from .._base._errors import format_path
+from .._compat import _jax_compat
 from .._observe import _records
 from .._observe._records import Aval
 from .._observe._words import describe_node

@@ -12,11 +12,12 @@ from typing import Any
 
 import jax
 
-from .._base import _errors, _terminal
+from .._base import _errors
 from .._base._checks import positive_int
 from .._base._package import public
-from .._base._progress import watcher
 from .._observe._records import Aval
+from .._terminal import _terminal
+from .._terminal._progress import watcher
 
 logger = logging.getLogger("filterjit")
 

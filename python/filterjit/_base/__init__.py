@@ -1,1 +1,1 @@
-"""Modules that every other package uses: JAX's private names, errors, files, progress displays."""
+"""Modules that every other package uses: errors, checks, files, the protocols of hooks."""

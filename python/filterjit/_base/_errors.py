@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from . import _jax_compat
+from .._compat import _jax_compat
 from ._package import public
 
 

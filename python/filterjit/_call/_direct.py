@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _core
-from .._base import _direct_compat, _jax_compat
 from .._base._package import public
+from .._compat import _direct_compat, _jax_compat
 
 _AFTER = 16  # calls, after which a plan pays: to make it takes as long as some calls
 

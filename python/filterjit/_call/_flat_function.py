@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from .. import _core
-from .._base import _jax_compat
+from .._compat import _jax_compat
 from .._observe import _records, _retraces
 from .._observe._recorder import recorder
-from .._trees._shardings import is_tracing
+from .._shardings._place import is_tracing
 from . import _direct, _running, _signature
 from ._caches import function_of, names_of
 

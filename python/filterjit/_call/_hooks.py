@@ -13,8 +13,9 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base import _errors, _jax_compat
+from .._base import _errors
 from .._base._hooks import CallHooks
+from .._compat import _jax_compat
 from .._observe import _explain, _program, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
@@ -31,7 +32,7 @@ _jax_compat.hide_from_tracebacks(_signature.__file__)
 def registry_for(functions: str) -> _core.Registry:
     """Returns the registry of arguments, for filter_jit's option `functions`."""
     if functions == "structure":
-        from .._trees import _function_keys
+        from .._functions import _function_keys
 
         return _function_keys.registry
     return _registry.registry
@@ -42,7 +43,7 @@ def _tracing_for(
 ) -> Callable[[_core.Variant], contextlib.AbstractContextManager[Any]]:
     """Returns the context manager around each trace, for filter_jit's option `functions`."""
     if functions == "structure":
-        from .._trees import _function_keys
+        from .._functions import _function_keys
 
         return _function_keys.tracing
     return contextlib.nullcontext

@@ -39,8 +39,9 @@ import jax
 import numpy as np
 
 from .. import _core
-from .._base import _errors, _jax_compat
+from .._base import _errors
 from .._base._errors import ProcessMismatchError
+from .._compat import _jax_compat
 from .._observe._records import Aval
 from .._trees._nodes import walk
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base import _jax_compat
+from .._compat import _jax_compat
 
 
 class _SharedSetting:

@@ -27,10 +27,12 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
-from .._base import _errors, _jax_compat
+from .._base import _errors
+from .._compat import _jax_compat
 from .._observe import _records
+from .._shardings._place import is_tracing, place
+from .._shardings._specs import Spec, same_spec
 from .._trees import _registry
-from .._trees._shardings import Spec, is_tracing, place, same_spec
 from ._flat_function import FlatFunction
 from ._settings import Settings
 

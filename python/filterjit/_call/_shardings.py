@@ -7,14 +7,15 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._trees._shardings import Spec, is_spec, is_value, specs_of
+from .._shardings._place import is_value, specs_of
+from .._shardings._specs import Spec, is_spec
 
 
 class Shardings:
     """The options of one jitted function.
 
     Arguments:
-        inputs: a mapping from names of parameters to values (see ``_trees._shardings``), a tuple of
+        inputs: a mapping from names of parameters to values (see ``_shardings._place``), a tuple of
             values by position, or one value for all parameters.
         outputs: the value for the result.
         mesh: the mesh for specs; None for the one in force.

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .._base import _terminal
 from .._base._files import replacing
+from .._terminal import _terminal
 
 # Maps the name of each required module to the package to install.
 _NEEDED = {"equinox": "equinox", "optax": "optax", "rich": "rich", "sklearn": "scikit-learn"}

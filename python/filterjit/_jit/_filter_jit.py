@@ -13,11 +13,11 @@ from jax import tree_util as jtu
 
 from .. import _core
 from .._aot import _stages, _warm_up
-from .._base import _jax_compat
 from .._call._caches import attributes_of, function_of
 from .._call._hooks import FunctionHooks
 from .._call._settings import DONATE, Settings
 from .._call._signature import inspect_signature
+from .._compat import _jax_compat
 from .._observe import _causes, _explain, _functions, _report, _report_output
 from . import _freeze
 

@@ -32,11 +32,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _core
-from .._base import _errors, _jax_compat
+from .._base import _errors
 from .._base._package import public
 from .._call import _signature
 from .._call._caches import function_of, names_of
 from .._call._hooks import FunctionHooks
+from .._compat import _jax_compat
 from .._observe import _compare, _program, _records
 from .._observe._recorder import recorder
 from .._observe._words import show_bytes

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .._base import _nnx_compat as compat
+from .._compat import _nnx_compat as compat
 from ._jit import NNXJit, new_jit
 from ._trace import GraphFunction
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .. import _core
-from .._base import _jax_compat
-from .._base import _nnx_compat as compat
 from .._base._checks import NOT_GIVEN, positive_int
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._settings import Settings
+from .._compat import _jax_compat
+from .._compat import _nnx_compat as compat
 from .._jit._filter_jit import FilterJit, is_found_by_name
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base import _jax_compat, _nnx_compat
+from .._compat import _jax_compat, _nnx_compat
 from .._trees import _registry
 
 _NUMBERS = frozenset({bool, int, float, complex})

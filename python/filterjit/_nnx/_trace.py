@@ -18,7 +18,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base import _nnx_compat as compat
+from .._compat import _nnx_compat as compat
 from ._registry import is_traced, registry
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from .. import _core
 from .._base._errors import format_path
 from .._base._unwrap import unwrap_chain
+from .._shardings._specs import same_spec
 from .._trees import _registry
 from .._trees._nodes import Node, tree_of
-from .._trees._shardings import same_spec
 from . import _records
 from ._causes import Cause, in_order
 from ._records import Aval, TraceRecord

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
-from .._base import _jax_compat
 from .._base._package import public
 from .._base._unwrap import unwrap_chain
+from .._compat import _jax_compat
 from ._numbers import NumberWatch
 from ._program import Captured
 from ._records import Cost

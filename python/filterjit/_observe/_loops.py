@@ -20,8 +20,8 @@ from typing import Any
 
 import jax
 
-from .._base import _jax_compat
 from .._base._package import PACKAGE
+from .._compat import _jax_compat
 from ._words import file_and_line
 
 _MOST_LINES = 8

@@ -13,8 +13,8 @@ from typing import Any
 from jax.sharding import NamedSharding
 
 from .. import _core
-from .._base import _jax_compat
 from .._base._errors import format_path
+from .._compat import _jax_compat
 from . import _records
 from ._causes import Move
 from ._records import Aval, Placed, TraceRecord, VariantRecord

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from .._base import _jax_compat
 from .._base._unwrap import unwrap_chain
+from .._compat import _jax_compat
 from ._loops import Loop, lines_and_loop
 from ._words import show_bytes
 

@@ -20,8 +20,8 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base import _jax_compat
-from .._base._progress import Job, watcher
+from .._compat import _jax_compat
+from .._terminal._progress import Job, watcher
 from . import _program, _records
 from ._events import event_log
 from ._functions import FunctionRecord, clear_caches, clear_with_equinox, functions

@@ -13,7 +13,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
-from .._base import _jax_compat
+from .._compat import _jax_compat
 from ._program import Program
 
 # The options of JAX that are part of the key of a compiled program and have a public name.

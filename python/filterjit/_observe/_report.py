@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 
 from .. import _core
-from .._base import _jax_compat
 from .._base._errors import array_paths
 from .._base._package import public
+from .._compat import _jax_compat
 from . import _direct_calls, _records
 from ._causes import PLACE_ONCE
 from ._functions import FunctionRecord, dispatch_seconds, functions

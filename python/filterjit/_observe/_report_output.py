@@ -9,7 +9,7 @@ from typing import Any
 from .._base import _versions
 from .._base._files import replacing
 from .._base._package import public
-from .._base._text import align, widths_of
+from .._terminal._text import align, widths_of
 from ._words import show_bytes
 
 STAGES = ("tracing", "lowering", "compiling", "first_run")

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _core
-from .._base import _jax_compat
 from .._base._package import public
+from .._compat import _jax_compat
 from . import _registry
 
 Expression = bool | tuple[Any, ...]

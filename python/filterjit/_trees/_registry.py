@@ -19,7 +19,7 @@ import jax
 import jax.tree_util as jtu
 
 from .. import _core
-from .._base import _flax_compat, _jax_compat, _other_compat
+from .._compat import _flax_compat, _jax_compat, _other_compat
 from ._static_keys import immutable_of, static_contents, static_key
 
 _BUILTIN: dict[type, str] = {

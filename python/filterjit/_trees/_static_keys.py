@@ -84,7 +84,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 from .. import _core
-from .._base import _jax_compat
+from .._compat import _jax_compat
 
 Key = Callable[[Any], Any]
 

@@ -24,8 +24,8 @@ import jax
 from jax import lax
 
 from .. import _core
-from ._registry import registry
-from ._tree_functions import Structure  # which makes Structures picklable
+from .._trees._registry import registry
+from .._trees._tree_functions import Structure  # which makes Structures picklable
 
 PartitionSpec = jax.sharding.PartitionSpec
 NamedSharding = jax.sharding.NamedSharding

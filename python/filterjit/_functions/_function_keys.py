@@ -46,9 +46,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .. import _core
+from .._trees import _registry
+from .._trees._static_keys import OWN_ATTRIBUTES, dict_of
 from . import _function_facts as _facts
-from . import _registry
-from ._static_keys import OWN_ATTRIBUTES, dict_of
 
 _TRUSTED = 8  # the number of parts, at the beginning of a key, that are never distrusted
 _SELF = -1  # the index, among the distrusted parts, of the object of a bound method

@@ -19,10 +19,12 @@ import jax.tree_util as jtu
 import numpy as np
 
 from .. import _core
-from .._base import _jax_compat
 from .._base._errors import format_path, short
 from .._base._package import public
-from ._nodes import Node, walk
+from .._compat import _jax_compat
+from .._shardings._specs import rest_of
+from .._trees._nodes import Node, walk
+from .._trees._registry import registry
 from ._pack_layout import (
     Group,
     Layout,
@@ -35,8 +37,6 @@ from ._pack_layout import (
     layout_of,
     table_of,
 )
-from ._registry import registry
-from ._shardings import rest_of
 
 ARRAY_IMPL = _jax_compat.ARRAY_IMPL
 

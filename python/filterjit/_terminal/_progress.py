@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .._base._package import public
 from . import _terminal
-from ._package import public
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -19,7 +19,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 from .. import _core
-from . import _static_keys
+from .._trees import _static_keys
 
 # ---- code ----
 

@@ -1,0 +1,1 @@
+"""The private names of JAX, Equinox, Flax and penzai, each with a fallback."""

@@ -1,0 +1,1 @@
+"""Functions and classes described by what they do."""

@@ -1,0 +1,1 @@
+"""Trees with one buffer for all arrays of a dtype: `pack`."""

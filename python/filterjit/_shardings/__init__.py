@@ -1,0 +1,1 @@
+"""Shardings for whole trees: meshes and specs, rules by path, placing."""

@@ -1,0 +1,216 @@
+"""Values for the shardings of a tree: the spec of each array, and placing the arrays.
+
+A *value* stands for the shardings of a tree: a sharding, a ``PartitionSpec``, None (leave it as it
+is), `ShardingRules`, or a prefix of the tree with these as leaves. `specs_of` finds the spec of each
+array. It needs shapes and dtypes only, so the arrays may be tracers.
+
+A ``PartitionSpec`` stays one as long as the mesh is the one in force: ``jax.jit`` resolves it, and
+has the mesh in the key of its programs. With a mesh of its own, it becomes a ``NamedSharding``.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from .. import _core
+from .._base._errors import format_path
+from .._base._package import public
+from .._trees._registry import registry
+from .._trees._tree_functions import flatten
+from ._rules import ShardingRules
+from ._specs import (
+    Axes,
+    Spec,
+    axes_for,
+    axes_of,
+    describe,
+    is_spec,
+    keep_axes,
+    mesh_in_force,
+    misfit_of,
+    misuse_of_axes,
+    rest_of,
+    show_path,
+)
+
+
+def is_value(x: Any) -> bool:
+    """Returns whether `x` stands for the shardings of a whole tree, and is not a prefix of it."""
+    return x is None or is_spec(x) or isinstance(x, ShardingRules)
+
+
+def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
+    """Returns the spec of each array of `tree`, in order.
+
+    Arguments:
+        value: see the head of this file.
+        tree: any pytree.
+        mesh: the mesh that specs are resolved under; None for the one in force.
+        where: the path of `tree`, for messages.
+
+    Raises:
+        ValueError: `value` is not a prefix of `tree`, or a spec does not fit an array.
+        TypeError: a leaf of `value` is not a sharding.
+    """
+    axes = axes_for(mesh)
+    if isinstance(value, ShardingRules):
+        found = [one.spec for one in value.find(tree, axes, where)]
+    elif is_value(value):
+        found = [value] * len(_core.flatten(registry, tree)[0])
+        if value is not None:
+            _check(found, tree, axes, where)
+    else:
+        return _specs_of_prefix(value, tree, mesh, where)
+    if axes is not None and axes.manual:
+        found = [_outside(s, axes.manual) if isinstance(s, PartitionSpec) else s for s in found]
+    if mesh is not None:
+        return [NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s for s in found]
+    return found
+
+
+def _outside(spec: PartitionSpec, manual: frozenset[str]) -> Spec:
+    """Returns what is left of a spec where an array is divided over the `manual` axes already."""
+    left = keep_axes(spec, lambda axis: axis not in manual)
+    return left if any(axes_of(left)) or rest_of(left) else None
+
+
+def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
+    leaves, structure = flatten(value, True, is_leaf=is_value)
+    try:
+        subtrees = structure.flatten_up_to(tree)
+    except ValueError as e:
+        place = f" of `{format_path(where)}`" if where else ""
+        e.add_note(f"(the shardings{place} must be a prefix of the tree)")
+        raise
+    paths = structure.paths
+    found: list[Spec] = []
+    for leaf, subtree, path in zip(leaves, subtrees, paths, strict=True):
+        below = [*where, *([path] if path else [])]
+        if is_value(leaf):
+            found += specs_of(leaf, subtree, mesh, below)
+        elif _core.flatten(registry, subtree)[0]:
+            raise TypeError(
+                f"`{format_path(below) or 'the tree'}` has arrays, and {leaf!r} in its place is "
+                "neither a sharding, a PartitionSpec, ShardingRules nor None"
+            )
+    return found
+
+
+def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]) -> None:
+    """Raises ValueError, with the path, where a spec does not fit an array."""
+    arrays, structure = _core.flatten(registry, tree)
+    for i, (array, given) in enumerate(zip(arrays, specs, strict=True)):
+        spec, on = given, mesh
+        if isinstance(given, NamedSharding):
+            spec, on = given.spec, Axes.of(given.mesh)
+        if not isinstance(spec, PartitionSpec) or on is None:
+            continue  # JAX says what is wrong with it
+        problem = misuse_of_axes(spec, on) or misfit_of(spec, tuple(array.shape), on)
+        if problem:
+            path = show_path(where + structure._array_paths()[i])
+            raise ValueError(f"`{path}`, {describe(array)}, cannot have the spec {spec}: {problem}")
+
+
+# ---- placing ----
+
+
+@public
+def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
+    """Returns a tree with its arrays placed on the devices of a mesh.
+
+    This is ``jax.device_put`` of the arrays of any pytree; everything else stays as it is. On
+    several processes, each passes the same tree on its host, and its devices receive their parts.
+    In a traced function, the arrays are constrained to be placed so: those over Auto axes as by
+    ``jax.lax.with_sharding_constraint``, those over Explicit axes as by ``jax.sharding.reshard``.
+    Manual axes, those of ``shard_map``, divide the arrays already and are left out.
+
+    Arguments:
+        tree: any pytree.
+        rules: `ShardingRules`, a sharding, a ``PartitionSpec``, None, or a prefix of the tree with
+            these as leaves.
+        mesh: the mesh; the one in force (``jax.set_mesh``) if it is left out.
+
+    Raises:
+        ValueError: there is no mesh, no rule for an array, or a rule that matches nothing; a
+            dimension does not divide; the mesh lacks an axis, or a spec uses one twice. The message
+            names the path and the rule.
+        TypeError: `mesh` is no mesh, or `rules` has a value that is not described above.
+
+    Examples:
+        >>> from jax.sharding import PartitionSpec as P
+        >>> mesh = jax.make_mesh((1,), ("data",))
+        >>> placed = place({"x": jnp.ones(8), "name": "relu"}, P("data"), mesh)
+        >>> placed["x"].sharding.spec == P("data"), placed["name"]
+        (True, 'relu')
+    """
+    arrays, structure = _core.flatten(registry, tree)
+    specs = specs_of(rules, tree, mesh, [])
+    placed = list(arrays)
+    if any(isinstance(x, jax.core.Tracer) for x in arrays) or is_tracing():
+        placed = [x if s is None else constrain(x, s) for x, s in zip(arrays, specs, strict=True)]
+    else:
+        if any(isinstance(s, PartitionSpec) for s in specs):
+            concrete = jax.sharding.get_mesh()
+            if concrete.empty:
+                raise ValueError(_NO_MESH)
+            specs = [
+                NamedSharding(concrete, s) if isinstance(s, PartitionSpec) else s for s in specs
+            ]
+        todo = [i for i, s in enumerate(specs) if s is not None]
+        here = [i for i in todo if specs[i].is_fully_addressable]
+        on_devices = jax.device_put([arrays[i] for i in here], [specs[i] for i in here])
+        for i, x in zip(here, on_devices, strict=True):
+            placed[i] = x
+        for i in todo:
+            if placed[i] is arrays[i] and i not in here:
+                placed[i] = _place_on_processes(arrays[i], specs[i])
+    return structure.unflatten(placed)
+
+
+_NO_MESH = "no mesh to place on: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"
+
+
+def is_tracing() -> bool:
+    """Returns whether code of a traced function is running."""
+    try:
+        jax.sharding.get_mesh()
+    except ValueError:
+        return True
+    return False
+
+
+def _place_on_processes(x: Any, sharding: Any) -> Any:
+    """Places an array over the devices of several processes; each has all of its values."""
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        return jax.device_put(x, sharding)
+    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return jax.device_put(x, sharding)
+    values = np.asarray(x)
+    return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
+
+
+def constrain(x: Any, spec: Any) -> Any:
+    """Constrains an array of a trace to a sharding."""
+    if not isinstance(spec, (PartitionSpec, NamedSharding)):
+        return jax.lax.with_sharding_constraint(x, spec)
+    inside = mesh_in_force()
+    mesh = inside if isinstance(spec, PartitionSpec) else spec.mesh
+    if mesh is None:
+        raise ValueError(_NO_MESH)
+    # Inside shard_map, the axes of the mesh in force are Manual, whatever they are outside.
+    of_axes = inside if inside is not None and inside.axis_names == mesh.axis_names else mesh
+    kinds = {n: str(k) for n, k in zip(of_axes.axis_names, of_axes.axis_types, strict=True)}
+    partition = spec if isinstance(spec, PartitionSpec) else spec.spec
+    explicit = keep_axes(partition, lambda axis: "Explicit" in kinds[axis])
+    auto = keep_axes(partition, lambda axis: "Auto" in kinds[axis])
+    if any("Explicit" in kind for kind in kinds.values()):
+        named = isinstance(spec, NamedSharding) and inside is None
+        x = jax.sharding.reshard(x, NamedSharding(mesh, explicit) if named else explicit)
+    if any("Auto" in kind for kind in kinds.values()):
+        # JAX takes no mesh but the one in force where some of its axes are Manual.
+        named = isinstance(spec, NamedSharding) and "Manual" not in "".join(kinds.values())
+        x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, auto) if named else auto)
+    return x

@@ -1,0 +1,312 @@
+"""`ShardingRules`: the spec of each array of a tree, by its path."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec, Sharding
+
+from .. import _core
+from .._base._errors import format_path
+from .._base._package import public
+from .._trees._filters import Expression, as_expression
+from .._trees._registry import registry
+from .._trees._tree_functions import flatten
+from ._specs import (
+    Axes,
+    Spec,
+    axes_for,
+    axes_of,
+    describe,
+    is_spec,
+    misfit_of,
+    misuse_of_axes,
+    show_path,
+)
+
+
+@public
+@dataclasses.dataclass(frozen=True)
+class fsdp:
+    """A value of `ShardingRules`: divides the largest dimension that can be divided over an axis.
+
+    An array with fewer than `min_size` elements, or of which the axis divides no dimension, is
+    replicated. Of dimensions of the same size, the first one is divided.
+
+    Arguments:
+        axis: the name of the mesh's axis, or a tuple of names.
+        min_size: the number of elements from which on an array is divided.
+    """
+
+    axis: str | tuple[str, ...]
+    min_size: int = 0
+
+    def __call__(self, array: Any, mesh: Any) -> PartitionSpec:
+        """Returns the spec of an array, which needs a shape only."""
+        names = self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        for name in names:
+            if name not in mesh.shape:
+                return PartitionSpec(self.axis)  # the mistake is reported with the path
+        parts = math.prod(mesh.shape[name] for name in names)
+        shape = tuple(array.shape)
+        sizes = [size if size % parts == 0 else 0 for size in shape]
+        if math.prod(shape) < max(self.min_size, 1) or not any(sizes):
+            return PartitionSpec()
+        divided = sizes.index(max(sizes))
+        return PartitionSpec(*(None,) * divided, self.axis)
+
+
+@dataclasses.dataclass
+class _Found:
+    """What the rules say of one array.
+
+    Attributes:
+        path: of the array, in the tree.
+        array: an array, or a tracer.
+        rule: the number of the rule; None if no rule takes the array.
+        spec: of the array.
+        note: why the spec is not the rule's, in words; mostly empty.
+    """
+
+    path: list[Any]
+    array: Any
+    rule: int | None
+    spec: Spec
+    note: str = ""
+
+
+@public
+class ShardingRules:
+    """An ordered mapping from path patterns or filters to ``PartitionSpec``.
+
+    A key is any filter that `Filter` describes; a path pattern must match the whole path. An array
+    has the spec of the first rule that takes it, and ``...`` is the rule of all others.
+
+    A value is a ``PartitionSpec``, a sharding, None (leave the array as it is), or a function
+    ``(array, mesh) -> PartitionSpec`` such as `fsdp`, which sees the shape and the dtype, and
+    ``mesh.shape``. Arrays
+    without dimensions need no rule: they are replicated.
+
+    The same rules serve the state of an optimizer, wherever it is in the tree. Optax keeps its
+    state in named tuples, and below each field of a named tuple a pattern may match from there on:
+    the rule of ``layers[0].weight`` also takes ``[0].mu.layers[0].weight``. Where an earlier rule
+    takes such a part of a path than takes the whole path, the longest such part decides. There a
+    spec that does not fit the array (it has more entries than the array has dimensions, or a
+    dimension does not divide, as for the factors that Adafactor keeps) replicates it, and no rule
+    needs to match.
+
+    Arguments:
+        rules: a mapping, or pairs of key and value.
+
+    Raises:
+        ValueError: a key is not a filter, there are rules after ``...``, or there is no rule.
+        TypeError: a value is none of the above.
+
+    Examples:
+        >>> from jax.sharding import PartitionSpec as P
+        >>> rules = ShardingRules({
+        ...     "**.weight": P(None, "tp"),
+        ...     is_inexact_array: fsdp("data", min_size=2**20),
+        ...     ...: P(),
+        ... })
+        >>> mesh = jax.make_mesh((1, 1), ("data", "tp"))
+        >>> print(rules.table(eqx.nn.Linear(2, 8, key=jax.random.key(0)), mesh))
+        path    shape         spec...
+        weight  float32[8,2]  ...'tp'...
+        bias    float32[8]    ...
+    """
+
+    __slots__ = ("__weakref__", "_default", "_expressions", "_keys", "_values")
+
+    def __init__(self, rules: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        pairs = list(rules.items() if isinstance(rules, Mapping) else rules)
+        if not pairs:
+            raise ValueError("ShardingRules need at least one rule")
+        if any(key is ... for key, _ in pairs[:-1]):
+            raise ValueError("the rules after `...` would never be asked: make it the last one")
+        for key, value in pairs:
+            if not (value is None or is_spec(value) or callable(value)):
+                raise TypeError(
+                    f"the rule {_show_key(key)} has the value {value!r}, which is neither a "
+                    "PartitionSpec, a sharding, None, nor a function of an array and a mesh"
+                )
+        self._default = pairs[-1][0] is ...
+        self._keys = tuple(key for key, _ in pairs)
+        self._values = tuple(value for _, value in pairs)
+        keys = self._keys[: len(pairs) - self._default]
+        self._expressions: tuple[Expression, ...] = tuple([as_expression(key) for key in keys])
+
+    def __repr__(self) -> str:
+        pairs = zip(self._keys, self._values, strict=True)
+        return f"ShardingRules({{{', '.join(f'{_show_key(k)}: {v!r}' for k, v in pairs)}}})"
+
+    def _show_rule(self, number: int) -> str:
+        return f"{_show_key(self._keys[number])}: {self._values[number]!r}"
+
+    def table(self, tree: Any, mesh: Any = None) -> str:
+        """Returns a table of the arrays of a tree: path, shape, spec, bytes a device and rule.
+
+        Arguments:
+            tree: any pytree; a ``jax.ShapeDtypeStruct`` may stand for an array.
+            mesh: the mesh; the one in force if it is left out.
+
+        Raises:
+            ValueError: as `place`.
+        """
+        axes = axes_for(mesh)
+        rows = [("path", "shape", "spec", "bytes a device", "rule")]
+        total = 0
+        for one in self.find(_with_arrays(tree), axes, []):
+            array = one.array
+            size = int(np.dtype(_plain_dtype(array.dtype)).itemsize) * math.prod(array.shape)
+            if isinstance(one.spec, PartitionSpec):
+                names = [name for entry in axes_of(one.spec) for name in entry]
+                size //= math.prod(axes.shape[name] for name in names) if axes else 1
+            elif one.spec is not None:
+                size = size * math.prod(one.spec.shard_shape(array.shape)) // (array.size or 1)
+            total += size
+            rule = "-" if one.rule is None else _show_key(self._keys[one.rule])
+            shape = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+            spec = "as it is" if one.spec is None else str(_short_spec(one.spec))
+            note = f" ({one.note})" if one.note else ""
+            rows.append((show_path(one.path), shape, spec, f"{size:,}", rule + note))
+        rows.append(("", "", "", f"{total:,}", ""))
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        lines = []
+        for *cells, last in rows:
+            cells = [
+                text.rjust(width) if i == 3 else text.ljust(width)
+                for i, (text, width) in enumerate(zip(cells, widths, strict=True))
+            ]
+            lines.append("  ".join([*cells, last]).rstrip())
+        return "\n".join(lines)
+
+    def find(self, tree: Any, mesh: Axes | None, where: list[Any]) -> list[_Found]:
+        """Returns what the rules say of each array of `tree`, in order; `where` is the path of
+        `tree` for messages."""
+        if mesh is None:
+            raise ValueError(
+                "ShardingRules need a mesh: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"
+            )
+        arrays, structure = _core.flatten(registry, tree)
+        paths = [where + path for path in structure._array_paths()]
+        groups, in_state = self._groups(tree, len(arrays))
+        if arrays and not any(in_state):
+            self._check_all_match(tree, set(groups), where)
+        return [
+            self._find_one(path, array, group, state, mesh)
+            for path, array, group, state in zip(paths, arrays, groups, in_state, strict=True)
+        ]
+
+    def _groups(self, tree: Any, count: int) -> tuple[list[int], list[bool]]:
+        """Returns for each array the number of its rule (the number of filters if none takes it)
+        and whether it belongs to an optimizer's state."""
+        groups = list(_groups_of(tree, self._expressions).values())
+        if len(groups) != count:  # a filter of the user's has changed the tree
+            raise ValueError("the tree changed while rules were applied to it")
+        numbers, in_state = groups.copy(), [False] * count
+        for first, subtree in _below_named_tuples(tree, 0):
+            below = _groups_of(subtree, self._expressions).values()
+            for i, group in enumerate(below, first):
+                in_state[i] = True
+                if numbers[i] == groups[i]:  # no longer part of the path has an earlier rule
+                    numbers[i] = min(numbers[i], group)
+        return numbers, in_state
+
+    def _check_all_match(self, tree: Any, taken: set[int], where: list[Any]) -> None:
+        for number, expression in enumerate(self._expressions):
+            if number not in taken:
+                alone = 0 in _groups_of(tree, (expression,)).values()
+                raise ValueError(
+                    f"the rule {self._show_rule(number)} takes no array"
+                    + (f" of `{format_path(where)}`" if where else "")
+                    + (": earlier rules take all that match it" if alone else ": none matches it")
+                )
+
+    def _find_one(
+        self, path: list[Any], array: Any, group: int, in_state: bool, mesh: Axes
+    ) -> _Found:
+        scalar = not array.shape
+        if group == len(self._expressions) and not self._default:
+            if scalar or in_state:
+                note = "" if scalar else "replicated: no rule takes it"
+                return _Found(path, array, None, PartitionSpec(), note)
+            raise ValueError(
+                f"no rule takes `{show_path(path)}`, {describe(array)}: add one, or `...: P()`"
+            )
+        value = self._values[group]
+        if value is None or isinstance(value, Sharding):
+            return _Found(path, array, group, value)
+        spec = value if isinstance(value, PartitionSpec) else value(array, mesh)
+        if not isinstance(spec, PartitionSpec):
+            raise TypeError(f"the rule {self._show_rule(group)} returned {spec!r}, not a spec")
+        problem = misuse_of_axes(spec, mesh)
+        misfit = "" if problem else misfit_of(spec, tuple(array.shape), mesh)
+        if misfit and (in_state or scalar):
+            return _Found(path, array, group, PartitionSpec(), f"replicated: {spec} does not fit")
+        if problem or misfit:
+            raise ValueError(
+                f"the rule {self._show_rule(group)} gives `{show_path(path)}`, "
+                f"{describe(array)}, the spec {spec}: {problem or misfit}"
+            )
+        return _Found(path, array, group, spec)
+
+
+def _show_key(key: Any) -> str:
+    return "..." if key is ... else repr(key)
+
+
+def _short_spec(spec: Any) -> Any:
+    return getattr(spec, "spec", spec)
+
+
+def _plain_dtype(dtype: Any) -> Any:
+    """Returns a dtype of NumPy; that of a PRNG key has the size of its words."""
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        return np.dtype(f"V{getattr(dtype, 'itemsize', 0) or 0}")
+
+
+def _with_arrays(tree: Any) -> Any:
+    """Returns `tree` with an array that takes no memory for each ShapeDtypeStruct."""
+
+    def replace(x: Any) -> Any:
+        if not isinstance(x, jax.ShapeDtypeStruct):
+            return x
+        return np.broadcast_to(np.zeros((), _plain_dtype(x.dtype)), x.shape)
+
+    return _core.tree_map(registry, replace, (tree,), None)
+
+
+def _groups_of(tree: Any, expressions: tuple[Expression, ...]) -> dict[str, int]:
+    """Returns, by path and in order, the number of the first expression that takes an array; the
+    number of expressions if none does."""
+    _, everything = _core.partition_dict(registry, tree, ("arrays",), (), None)
+    _, *parts = _core.partition_dict(registry, tree, ("arrays",), expressions, None)
+    found = {path: i for i, part in enumerate(parts) for path in part}
+    return {path: found.get(path, len(expressions)) for path in everything}
+
+
+def _is_named_tuple(x: Any) -> bool:
+    return isinstance(x, tuple) and hasattr(x, "_fields")
+
+
+def _below_named_tuples(x: Any, first: int) -> Iterator[tuple[int, Any]]:
+    """Yields the subtree below each field of each named tuple in `x`, outer ones first, with the
+    number of its first array; `first` is that of `x`."""
+    for node in flatten(x, True, is_leaf=_is_named_tuple)[0]:
+        for child in node if _is_named_tuple(node) else ():
+            yield first, child
+            yield from _below_named_tuples(child, first)
+            first += _count(child)
+        if not _is_named_tuple(node):
+            first += _count(node)
+
+
+def _count(tree: Any) -> int:
+    """Returns the number of arrays in a tree."""
+    return len(_core.flatten(registry, tree)[0])

@@ -1,0 +1,139 @@
+"""Meshes and the specs of arrays: what fits, what is the same, how they are shown."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+
+from .._base._errors import format_path
+
+Spec = Any
+"""The sharding of one array: a PartitionSpec or a sharding; None leaves it as it is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Axes:
+    """The axes of a mesh.
+
+    Attributes:
+        shape: the size of each axis; 1 for the Manual axes, those of ``shard_map``, over which the
+            arrays of a trace are divided already.
+        manual: the Manual axes.
+    """
+
+    shape: dict[str, int]
+    manual: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, mesh: Any) -> "Axes":
+        kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
+        manual = frozenset(name for name, kind in kinds if "Manual" in str(kind))
+        return cls({n: 1 if n in manual else size for n, size in mesh.shape.items()}, manual)
+
+
+def mesh_in_force() -> Any:
+    """Returns the abstract mesh of ``jax.set_mesh`` or of the trace under way, or None."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return None if mesh.empty else mesh
+
+
+def axes_for(mesh: Any) -> Axes | None:
+    """Returns the axes of `mesh`, or of the mesh in force if `mesh` is None or runs inside
+    ``shard_map``; None if there is no mesh."""
+    if not (mesh is None or hasattr(mesh, "axis_names")):
+        raise TypeError(f"`mesh` must be a jax.sharding.Mesh, not {mesh!r}.")
+    inside = mesh_in_force()
+    axes = None if inside is None else Axes.of(inside)
+    return axes if mesh is None or (axes is not None and axes.manual) else Axes.of(mesh)
+
+
+def entries_of(spec: PartitionSpec) -> tuple[Any, ...]:
+    """Returns what a spec says of each dimension.
+
+    A spec with unreduced or reduced axes refuses to be iterated over.
+    """
+    partitions = getattr(spec, "partitions", None)
+    return tuple(spec) if partitions is None else tuple(partitions)
+
+
+def rest_of(spec: PartitionSpec, keep: Callable[[str], bool] = lambda axis: True) -> dict[str, Any]:
+    """Returns what a spec says besides, as keywords: its unreduced and reduced axes."""
+    rest: dict[str, Any] = {
+        name: frozenset(filter(keep, getattr(spec, name, ()))) for name in ("unreduced", "reduced")
+    }
+    if rest["unreduced"]:
+        rest["unreduced_kind"] = getattr(spec, "unreduced_kind", None)
+    return {name: value for name, value in rest.items() if value}
+
+
+def axes_of(spec: PartitionSpec) -> list[tuple[str, ...]]:
+    """Returns the axes that each dimension is divided over."""
+    return [
+        () if entry is None or entry is PartitionSpec.UNCONSTRAINED
+        else tuple(entry) if isinstance(entry, tuple) else (entry,)
+        for entry in entries_of(spec)
+    ]  # fmt: skip
+
+
+def misuse_of_axes(spec: PartitionSpec, mesh: Axes) -> str:
+    """Returns in words which axis the mesh lacks or the spec uses twice; "" if there is none."""
+    used = [axis for axes in axes_of(spec) for axis in axes]
+    for axis in used:
+        if axis not in mesh.shape:
+            return f"the mesh has no axis {axis!r}, it has {', '.join(map(repr, mesh.shape))}"
+        if used.count(axis) > 1:
+            return f"it uses the axis {axis!r} twice"
+    return ""
+
+
+def misfit_of(spec: PartitionSpec, shape: tuple[int, ...], mesh: Axes) -> str:
+    """Returns in words why an array of this shape cannot be divided so; "" if it can."""
+    axes = axes_of(spec)
+    if len(axes) > len(shape):
+        return f"it has {len(axes)} entries for {len(shape)} dimensions"
+    for i, (size, names) in enumerate(zip(shape, axes, strict=False)):
+        parts = math.prod(mesh.shape[name] for name in names)
+        if size % parts:
+            return f"dimension {i}, of size {size}, does not divide into {parts} parts"
+    return ""
+
+
+def keep_axes(spec: PartitionSpec, keep: Callable[[str], bool]) -> PartitionSpec:
+    """Returns `spec` with those of its axes for which `keep` is true."""
+    rest = rest_of(spec, keep)
+    if all(keep(axis) for axes in axes_of(spec) for axis in axes) and rest == rest_of(spec):
+        return spec
+    kept = [tuple(filter(keep, axes)) for axes in axes_of(spec)]
+    return PartitionSpec(*(x if len(x) > 1 else x[0] if x else None for x in kept), **rest)
+
+
+def same_spec(a: Spec, b: Spec) -> bool:
+    """Returns whether two specs are the same, however they are written: ``P()`` is ``P(None)``."""
+    return bool(a == b) or _written_out(a) == _written_out(b)
+
+
+def _written_out(spec: Any) -> Any:
+    partition = spec.spec if isinstance(spec, NamedSharding) else spec
+    if not isinstance(partition, PartitionSpec):
+        return spec
+    entries = [x if isinstance(x, tuple) or x is None else (x,) for x in entries_of(partition)]
+    while entries and not entries[-1]:
+        entries.pop()
+    mesh = spec.mesh if isinstance(spec, NamedSharding) else None
+    memory = spec.memory_kind if isinstance(spec, NamedSharding) else None
+    return tuple(entries), rest_of(partition), mesh, memory
+
+
+def is_spec(x: Any) -> bool:
+    return isinstance(x, (PartitionSpec, Sharding))
+
+
+def show_path(path: Sequence[Any]) -> str:
+    return format_path(path) or "the array"
+
+
+def describe(array: Any) -> str:
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
