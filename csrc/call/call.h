@@ -38,8 +38,4 @@ PyObject *fj_call_lookup(PyObject *self, PyObject *const *args, Py_ssize_t nargs
 PyObject *fj_call_peek(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames);
 
-/* Gives a FilterJit its cache and arrays, if it has none: hooks.prepare(self) -> (cache,
- * arrays).  0, or -1 with an error. */
-int fj_call_prepare(FjFilterJit *self);
-
 #endif

@@ -15,6 +15,7 @@
 #include "call/attribute.h"
 #include "call/bound_method.h"
 #include "call/call.h"
+#include "call/call_hooks.h"
 
 /* A new FilterJit, or NULL with an error.  Its bound methods are of the type that the class
  * has as `_bound_type`. */
@@ -189,7 +190,7 @@ static Py_hash_t
 filter_jit_hash(PyObject *op)
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    if (fj_call_prepare(self) < 0) {
+    if (fj_hooks_prepare(self) < 0) {
         return -1;
     }
     if (PyTuple_GET_SIZE(self->arrays) > 0) {
@@ -211,7 +212,7 @@ filter_jit_richcompare(PyObject *a, PyObject *b, int operation)
     FjFilterJit *x = (FjFilterJit *)a, *y = (FjFilterJit *)b;
     int same = a == b;
     if (!same) {
-        if (fj_call_prepare(x) < 0 || fj_call_prepare(y) < 0) {
+        if (fj_hooks_prepare(x) < 0 || fj_hooks_prepare(y) < 0) {
             return NULL;
         }
         same = x->cache == y->cache && PyTuple_GET_SIZE(x->arrays) == 0;
@@ -226,7 +227,7 @@ static PyObject *
 filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    if (fj_call_prepare(self) < 0) {
+    if (fj_hooks_prepare(self) < 0) {
         return NULL;
     }
     return PyTuple_Pack(2, self->cache, self->arrays);
@@ -237,7 +238,7 @@ static PyObject *
 filter_jit_flatten(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    if (fj_call_prepare(self) < 0) {
+    if (fj_hooks_prepare(self) < 0) {
         return NULL;
     }
     return PyTuple_Pack(2, self->arrays, self->cache);

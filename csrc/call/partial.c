@@ -21,6 +21,7 @@
 #include "walk/build.h"
 #include "walk/flatten.h"
 #include "call/call.h"
+#include "call/call_hooks.h"
 
 #define ARGS_INLINE 16
 
@@ -161,7 +162,7 @@ partial_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!:PartialFilterJit", names,
                                      state->filter_jit, &function, &PyTuple_Type, &positional,
                                      &PyDict_Type, &keywords) ||
-        fj_call_prepare((FjFilterJit *)function) < 0) {
+        fj_hooks_prepare((FjFilterJit *)function) < 0) {
         return NULL;
     }
     if (!PyArg_ValidateKeywordArguments(keywords)) {
