@@ -22,7 +22,7 @@
 typedef struct {
     PyTypeObject *kind;
     PyTypeObject *registry;
-    PyTypeObject *frozen;
+    PyTypeObject *snapshot;
     PyTypeObject *structure;
     PyTypeObject *signature;
     PyTypeObject *output;

@@ -503,13 +503,14 @@ bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObje
 }
 
 PyObject *
-fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+fj_call_find_or_compile(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                        PyObject *kwnames)
 {
     return bind_and_find((FjFilterJit *)op, args, nargs, kwnames, ON_MISS_COMPILE);
 }
 
 PyObject *
-fj_call_peek(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+fj_call_find(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     return bind_and_find((FjFilterJit *)op, args, nargs, kwnames, ON_MISS_GIVE_UP);
 }

@@ -286,13 +286,14 @@ filter_jit_set_annotations(PyObject *op, PyObject *value, void *Py_UNUSED(closur
 #endif
 
 static PyMethodDef filter_jit_methods[] = {
-    {"_lookup", (PyCFunction)(void (*)(void))fj_call_lookup, METH_FASTCALL | METH_KEYWORDS,
-     "_lookup($self, /, *args, **kwargs)\n--\n\n"
+    {"_find_or_compile", (PyCFunction)(void (*)(void))fj_call_find_or_compile,
+     METH_FASTCALL | METH_KEYWORDS,
+     "_find_or_compile($self, /, *args, **kwargs)\n--\n\n"
      "Returns (variant, arrays) of a call with these arguments, without making the call.\n\n"
      "If there is no variant, one is compiled, which is in no Cache: see\n"
      "Cache.insert_traced."},
-    {"_peek", (PyCFunction)(void (*)(void))fj_call_peek, METH_FASTCALL | METH_KEYWORDS,
-     "_peek($self, /, *args, **kwargs)\n--\n\n"
+    {"_find", (PyCFunction)(void (*)(void))fj_call_find, METH_FASTCALL | METH_KEYWORDS,
+     "_find($self, /, *args, **kwargs)\n--\n\n"
      "Returns (variant or None, structure, arrays) of a call, without making the call.\n\n"
      "Nothing is compiled."},
     {"_parts", filter_jit_parts, METH_NOARGS,

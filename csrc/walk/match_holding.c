@@ -38,7 +38,7 @@ match_array(FjMatcher *m, PyObject *object)
 }
 
 /* Whether the node's own value is as it was when it was hashed, and the object is this value
- * or equal to it, seen without freezing either.  FJ_MATCH_NO if that cannot be seen. */
+ * or equal to it, seen without a snapshot of either.  FJ_MATCH_NO if that cannot be seen. */
 static int
 match_contents(FjMatcher *m, const FjNode *node, PyObject *object)
 {
@@ -55,8 +55,8 @@ match_contents(FjMatcher *m, const FjNode *node, PyObject *object)
 }
 
 /* A static or aux data that is not inert may have changed in place, even if it is the same
- * object.  If its contents do not show that it has not, its frozen copy is compared with the
- * Structure's.  A value with an __eq__ of its own is its own frozen copy: a changed hash shows
+ * object.  If its contents do not show that it has not, its snapshot is compared with the
+ * Structure's.  A value with an __eq__ of its own is its own snapshot: a changed hash shows
  * that it has changed. */
 static FJ_NOINLINE int
 match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object, int field)
