@@ -8,7 +8,12 @@
  * large ones are soon known (known.h), and not walked.
  *
  * The partial shares the variants of its FilterJit, and predicts the next one by its own last
- * call.
+ * call, so two partials of one function with other models do not lead each other astray.
+ *
+ * It is no CallProxy (call_proxy.h): that makes a plain call of any callable, holds what it
+ * was given, and has neither keywords nor a variant.  Those types would carry a dict to merge
+ * and a prediction to look at in each call of a method, and only the reference counting would
+ * be shared.
  *
  * Python code can run where copies are made (flatten.c, build.c), which is also where `args`
  * and `keywords` are read, where keywords are merged, and in calls (call.c).
