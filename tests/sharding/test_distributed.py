@@ -29,6 +29,7 @@ def free_port() -> int:
         ("alone", 2),
         ("threads", 2),
         ("fuzz", 2),
+        ("sequences", 2),
         ("absent", 2),
         ("files", 2),
         ("direct", 2),
