@@ -14,8 +14,8 @@ They meet in the key-value store of ``jax.distributed``, where a comparison is n
   *leader*, writes it. Whoever comes again with this digest, after an eviction say, goes on at once.
 - ``failed/ID`` ends one wait with a message. The leader writes it when all processes have waited,
   for different programs, for `GRACE` seconds in which none of them had such another thread. Until
-  then, another thread may come with the program that the others wait for. The process that waited
-  deletes it.
+  then, another thread may come with the program that the others wait for. All waits end then, as
+  nothing tells which of them belong together. The process that waited deletes it.
 
 Nothing is compared on a hit. A process that hits where others miss runs its program and waits there;
 the others raise when they have waited for `TIMEOUT` seconds.
@@ -285,29 +285,25 @@ class _Wait:
         """Ends the waits of all processes if they wait for different programs for too long."""
         with _judging:
             now = time.monotonic()
-            waits: dict[str, dict[int, tuple[str, str]]] = {}  # (id, text) by digest and process
-            idle = {}
+            waits: dict[str, dict[int, tuple[str, str, str]]] = {}  # by digest and process
             for key, value in self.client.key_value_dir_get_bytes(f"{self.place}/waiting/"):
                 digest, i = key.split("/")[-2:]
                 id, busy, text = zlib.decompress(value).decode().split("\n", 2)
-                waits.setdefault(digest, {})[int(i)] = id, text
-                if not busy:
-                    idle[id] = self.since.get(id, now)
-            self.since = idle
+                waits.setdefault(digest, {})[int(i)] = id, busy, text
             ended = [
-                (i, digest, id, text)
+                (i, digest, id, busy, text)
                 for digest, by_process in waits.items()
-                if set(by_process) != set(self.processes)  # they have not agreed
-                for i, (id, text) in by_process.items()
-                if id in idle and now - idle[id] >= GRACE
+                if len(by_process) < len(self.processes)  # else they have agreed
+                for i, (id, busy, text) in by_process.items()
             ]
-            if {i for i, *_ in ended} != set(self.processes) or idle.get(
-                self.id, now
-            ) > now - GRACE:
+            self.since = {id: self.since.get(id, now) for _, _, id, busy, _ in ended if not busy}
+            if {i for i, *_ in ended} != set(self.processes) or not all(
+                now - self.since.get(id, now) >= GRACE for _, _, id, _, _ in ended
+            ):
                 return
-            differ = {i: text for i, _, _, text in sorted(ended) if text != self.text}
+            differ = {i: text for i, *_, text in sorted(ended) if text != self.text}
             message = _message(self.me, self.text, differ)
-            for i, digest, id, _ in ended:
+            for i, digest, id, *_ in ended:
                 self.client.key_value_set(f"{self.place}/failed/{id}/message", message)
                 self.client.key_value_delete(f"{self.place}/waiting/{digest}/{i}")
         self._raise_failure()
