@@ -162,6 +162,7 @@ static inline uintptr_t
 difference_of_slots(const FjKnownArgument *argument, const FjKnownContainer *container,
                     PyObject *const *expected)
 {
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what is in slots has a kind. */
     const Py_ssize_t *offsets = container->kind->offsets;
     const char *object = (const char *)container->object;
     uintptr_t difference = 0;

@@ -257,7 +257,10 @@ static FJ_NOINLINE int
 match_module_dict(FjMatcher *m, const FjNode *node, const FjFieldView *view)
 {
     PyObject *values[FJ_FIELDS_INLINE];
-    if (view->dict != NULL && node->arity <= FJ_FIELDS_INLINE &&
+    if (view->dict == NULL) {
+        return match_fields(m, node, view);
+    }
+    if (node->arity <= FJ_FIELDS_INLINE &&
         fj_fields_read_dict(view->dict, fj_node_kind(node), node->arity, values)) {
         return match_items(m, values, node->arity);
     }
@@ -394,6 +397,7 @@ match_ref(FjMatcher *m, const FjNode *node, PyObject *object)
     if (m->recording != NULL) {
         fj_known_add_ref(m->recording, object, number);
     }
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): only arguments have a REF. */
     return m->objects->items[number] == object;
 }
 

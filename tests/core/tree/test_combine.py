@@ -168,7 +168,7 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "unflatten_many": lambda: structure.unflatten(iter("abc")),
         "up_to_none": lambda: structure.flatten_up_to(),
         "up_to_jitted": lambda: jitted.flatten_up_to(t),
-        "parts_none": lambda: structure._parts(),
+        "parts_none": lambda: structure._skeleton(),
         "parts_jitted": lambda: jitted._skeleton(0),
         "paths_set": lambda: setattr(structure, "paths", ()),
         "match": lambda: testing.match(structure, t),
