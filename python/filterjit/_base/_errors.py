@@ -1,6 +1,5 @@
 """The errors that a jitted call raises, and what is added to the errors of others."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -124,18 +123,6 @@ def name_deleted(
     return exception
 
 
-def _name_arguments(text: str, variant: _core.Variant) -> str:
-    """Returns a message of JAX with the paths of the arrays that it calls ``arrays[0]`` and so on,
-    which are the arguments of the flat function."""
-    name = re.escape(getattr(variant.call, "__qualname__", ""))
-    paths = array_paths(variant.function, variant.structure)
-
-    def path_of(match: re.Match[str]) -> str:
-        return f"argument {format_path(paths[int(match[1])])} of "
-
-    return re.sub(rf"\bargument arrays\[(\d+)\] of (?={name} with shape )", path_of, text)
-
-
 def translate(
     exception: BaseException, variant: _core.Variant | None, arrays: Sequence[Any], jit_id: bytes
 ) -> BaseException:
@@ -154,6 +141,4 @@ def translate(
             return error
     if isinstance(exception, (RuntimeError, ValueError)) and "deleted" in str(exception):
         return name_deleted(exception, variant, arrays)
-    if isinstance(exception, ValueError) and "argument arrays[" in str(exception):
-        exception.args = (_name_arguments(str(exception), variant),)
     return exception

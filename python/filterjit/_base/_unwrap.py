@@ -1,5 +1,6 @@
 """Following wrappers: decorated functions, bound methods and partials, down to what they wrap."""
 
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,3 +26,15 @@ def unwrap_chain(
                 break
         else:
             return
+
+
+def code_of(fun: Any) -> types.CodeType | None:
+    """Returns the code of the function at the bottom of wrappers, partials and methods, which is the
+    one that the user wrote; None if that is no Python function."""
+    *_, fun = unwrap_chain(fun, "__wrapped__", "__func__", "func")
+    code = getattr(fun, "__code__", None) or getattr(
+        getattr(type(fun), "__call__", None),  # noqa: B004
+        "__code__",
+        None,
+    )
+    return code if isinstance(code, types.CodeType) else None

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from .. import _core
+from .._base import _errors
+from .._base._unwrap import code_of
 from .._compat import _jax_compat
 from .._observe import _records, _retraces
 from .._observe._recorder import recorder
@@ -44,6 +46,9 @@ class FlatFunction:
         self._registry = hooks.registry
         self._record = cache.record
         self._compared: set[Any] = set()
+        self._code = code_of(f.__wrapped__)
+        paths = _errors.array_paths(variant.function, variant.structure)
+        self._paths = tuple(map(_errors.format_path, paths))
 
     def make(self, program: "ShardedProgram | None" = None) -> Callable[..., _core.Output]:
         """Returns a function for ``jax.jit``, which keeps the traces of each function apart."""
@@ -55,6 +60,7 @@ class FlatFunction:
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname
         flat.__dict__["jit_id"] = self.jit_id
+        _jax_compat.name_arguments(flat, self.name, self._code, self._paths)
         return flat
 
     def callable_of(self, jitted: Any) -> Callable[..., _core.Output]:

@@ -79,6 +79,22 @@ def hide_from_tracebacks(file: str) -> None:
         register(file)
 
 
+def name_arguments(flat: Any, name: str, code: CodeType | None, paths: Sequence[str]) -> None:
+    """Tells JAX of which function and of which arguments it speaks in errors that the trace of a
+    function `flat` raises: the name and the code of the user's function, and a path for each array.
+
+    Fallback: JAX names the parameters and the line of `flat` itself.
+    """
+    debug_info = private("jax._src.core", "DebugInfo")
+    unknown = private("jax._src.core", "initial_result_paths")
+    if debug_info is None or unknown is None:
+        return
+    place = "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
+    # A later version may have other fields, or read another attribute.
+    with contextlib.suppress(TypeError):
+        flat.__fun_debug_info__ = debug_info("jit", name + place, tuple(paths), unknown)
+
+
 def registered_dataclass_fields(
     cls: type,
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

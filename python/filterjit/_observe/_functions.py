@@ -8,14 +8,13 @@ import collections
 import dataclasses
 import os
 import threading
-import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from .. import _core
 from .._base._package import public
-from .._base._unwrap import unwrap_chain
+from .._base._unwrap import code_of
 from .._compat import _jax_compat
 from ._numbers import NumberWatch
 from ._program import Captured
@@ -124,7 +123,7 @@ class _Functions:
     def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
         """Begins the record of a new cache, of the function `fun`."""
         self._add_collected_to_totals()
-        code = _code_of(fun)
+        code = code_of(fun)
         module = cache.attributes.get("__module__", "?")
         name = cache.attributes.get("__qualname__") or label
         place = None if code is None else (code.co_filename, code.co_firstlineno)
@@ -190,17 +189,6 @@ class _Functions:
 
 
 functions = _Functions()
-
-
-def _code_of(fun: Any) -> types.CodeType | None:
-    """Returns the code of the function at the bottom of wrappers, partials and methods."""
-    *_, fun = unwrap_chain(fun, "__wrapped__", "__func__", "func")
-    code = getattr(fun, "__code__", None) or getattr(
-        getattr(type(fun), "__call__", None),  # noqa: B004
-        "__code__",
-        None,
-    )
-    return code if isinstance(code, types.CodeType) else None
 
 
 def clear(cache: _core.Cache) -> None:
