@@ -6,7 +6,9 @@ it, with what the call then does.
 
 import collections
 import dataclasses
+import enum
 import functools
+import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +24,7 @@ import pytest
 from explain_support import jitted
 
 import filterjit
+import filterjit.nnx
 from filterjit import Explanation, filter_jit
 
 KEY = jax.random.key(0)
@@ -70,6 +73,33 @@ class Config:
     size: int = 1
 
 
+class Size(eqx.Module):
+    size: int = eqx.field(static=True)
+
+
+class Mode(enum.Enum):
+    FAST = 1
+    EXACT = 2
+
+
+def decorator(fun: Any) -> Any:
+    @functools.wraps(fun)
+    def wrapper(*args: Any) -> Any:
+        return fun(*args)
+
+    return wrapper
+
+
+@decorator
+def decorated_once(x: Any) -> Any:
+    return x
+
+
+@decorator
+def decorated_twice(x: Any) -> Any:
+    return x + x
+
+
 def local_module() -> Any:
     class Local(eqx.Module):
         weight: Any
@@ -82,10 +112,10 @@ def local_module() -> Any:
 A = tuple[Any, ...]
 CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "static int": ((X, 1), (X, 2), ("static", "b", "int 1", "int 2", "jnp.asarray")),
-    "static str": ((X, "sum"), (X, "mean"), ("static", "b", "'sum'", "'mean'", "jnp.asarray")),
+    "static str": ((X, "sum"), (X, "mean"), ("static", "b", "'sum'", "'mean'", "one of a few")),
     "negative zero": ((X, 0.0), (X, -0.0), ("static", "b", "float 0.0", "float -0.0", "array")),
     "int to float": ((X, 1), (X, 1.0), ("type", "b", "int 1", "float 1.0", "same type")),
-    "int to bool": ((X, 1), (X, True), ("type", "b", "int 1", "bool True", "same type")),
+    "int to bool": ((X, 1), (X, True), ("type", "b", "int 1", "True", "same type")),
     "array to float": ((X, X), (X, 1.0), ("type", "b", "float32[2]", "float 1.0", "jnp.asarray")),
     "float to array": ((X, 1.0), (X, X), ("type", "b", "float 1.0", "float32[2]", "jnp.asarray")),
     "NumPy to list": (
@@ -139,17 +169,72 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "static field": (
         (X, eqx.nn.Dropout(0.5, inference=False)),
         (X, eqx.nn.Dropout(0.5, inference=True)),
-        ("static", "b.inference", "False", "True", "jnp.asarray"),
+        ("static", "b.inference", "False", "True", "two values: this is normal"),
+    ),
+    "a number in a static field": (
+        (X, Size(1)),
+        (X, Size(2)),
+        ("static", "b.size", "int 1", "int 2", "and its field not static"),
+    ),
+    "a path": (
+        (X, pathlib.PurePosixPath("a")),
+        (X, pathlib.PurePosixPath("b")),
+        ("static", "b", "the path 'a'", "the path 'b'", "read the file before the call"),
+    ),
+    "a member of an enum": (
+        (X, Mode.FAST),
+        (X, Mode.EXACT),
+        ("static", "b", "`Mode.FAST`", "`Mode.EXACT`", "this is normal"),
+    ),
+    "a dtype": (
+        (X, jnp.float32),
+        (X, jnp.float16),
+        ("static", "b", "the dtype float32", "the dtype float16", "this is normal"),
+    ),
+    "a dtype in two ways": (
+        (X, np.dtype("float32")),
+        (X, jnp.float32),
+        ("static", "b", "the dtype float32", "<class", "the same way"),
+    ),
+    "a class": (
+        (X, Plain),
+        (X, Config),
+        ("static", "b", "the class `Plain`", "the class `Config`", "Each class"),
+    ),
+    "functions of two types": (
+        (X, jax.nn.relu),
+        (X, jax.nn.gelu),
+        ("other function", "b", "the function `relu`", "the function `gelu`", "Each function"),
+    ),
+    "ufuncs": (
+        (X, jnp.add),
+        (X, np.sin),
+        ("other function", "b", "the function `add`", "the function `sin`", "Each function"),
+    ),
+    "two functions under one decorator": (
+        (X, decorated_once),
+        (X, decorated_twice),
+        ("other function", "b", "`decorated_once` of test_explain.py", "`decorated_twice`", "Each"),
+    ),
+    "another value in a closure": (
+        (X, closing_over(1)),
+        (X, closing_over(2)),
+        ("recreated", "b", "closing_over", "another `n`", "pass `n` as an argument"),
+    ),
+    "another value in a partial": (
+        (X, functools.partial(scale, by=1.0)),
+        (X, functools.partial(scale, by=2.0)),
+        ("recreated", "b", "a partial of the function `scale`", "`by`", "pass `by` as an argument"),
     ),
     "flax static field": (
         (X, State(X)),
         (X, State(X, "b")),
-        ("static", "b.name", "'a'", "'b'", "jnp.asarray"),
+        ("static", "b.name", "'a'", "'b'", "one of a few"),
     ),
     "flax module": (
         (X, flax.linen.Dense(2)),
         (X, flax.linen.Dense(3)),
-        ("static", "b", "features = 2", "features = 3", "jnp.asarray"),
+        ("static", "b", "features = 2", "features = 3", "Each value has its own"),
     ),
     "lambda in a Module": (
         (X, recreated()),
@@ -169,7 +254,7 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "recreated optimizer": (
         (X, optax.sgd(0.1)),
         (X, optax.sgd(0.1)),
-        ("recreated", "b.init", "init_fn", "new function", "Define it once"),
+        ("recreated", "b.init", "init_fn", "new function", "A library makes it. Create `b` once"),
     ),
     "bound method": (
         (X, Plain().method),
@@ -184,7 +269,7 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "dataclass": (
         (X, Config()),
         (X, Config(2)),
-        ("static", "b", "size=1", "size=2", "jnp.asarray"),
+        ("static", "b", "size=1", "size=2", "pass that as an array of its own"),
     ),
     "named tuple to tuple": (
         (X, Point(X, 1)),
@@ -301,8 +386,62 @@ def test_another_function() -> None:
     first(X)
     cause = only(make().explain(X))
     check(
-        cause, ("function", "the function", "make.<locals>.f", "new function", "Apply `filter_jit`")
+        cause,
+        ("function", "the function", "make.<locals>.f", "new function", "test_explain.py:"),
     )
+
+
+def hidden(fun: Any) -> Any:
+    """A decorator that does not say what it wraps."""
+
+    def inner(x: Any) -> Any:
+        return fun(x)
+
+    return inner
+
+
+@pytest.mark.parametrize("name", ["wraps", "no wraps", "nnx.jit"])
+def test_two_functions_under_one_decorator_are_two(name: str) -> None:
+    def first(x: Any) -> Any:
+        return x
+
+    def second(x: Any) -> Any:
+        return x
+
+    jit: Any = {
+        "wraps": lambda f: filter_jit(decorator(f)),
+        "no wraps": lambda f: filter_jit(hidden(f)),
+        "nnx.jit": lambda f: filterjit.nnx.jit(f),
+    }[name]
+    one, two = jit(first), jit(second)
+    one(X)
+    assert only(two.explain(X)).kind == "first"
+    cause = only(jit(first).explain(X))
+    assert cause.kind == "function" and cause.place == "the function"
+    here = hidden if name == "no wraps" else first
+    line = here.__code__.co_firstlineno + (3 if name == "no wraps" else 0)
+    assert f"test_explain.py:{line}" in cause.was and f"test_explain.py:{line}" in cause.remedy
+
+
+def test_two_instances_and_their_methods_are_not_recreated() -> None:
+    class Callable_(Plain):
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    one, two = Callable_(), Callable_()
+    filter_jit(one)(X), filter_jit(one.method)(X)
+    check(
+        only(filter_jit(two).explain(X)),
+        ("identity", "the function", "Callable_", "Callable_", "the same object"),
+    )
+    check(
+        only(filter_jit(two.method).explain(X)),
+        ("bound method", "the function", "Plain.method", "Plain.method", "`__eq__`"),
+    )
+    filter_jit(mlp())(X)
+    cause = only(filter_jit(mlp(jax.nn.gelu)).explain(X))
+    check(cause, ("other function", "the function.activation", "relu", "gelu", "Each function"))
+    assert cause.place == "`activation` of the function"
 
 
 def test_other_options() -> None:
@@ -329,7 +468,7 @@ def test_the_first_call_is_not_a_retrace() -> None:
     explanations: list[Explanation] = []
     f = filter_jit(lambda a: a, on_retrace=explanations.append)
     explanation = f.explain(X)
-    assert only(explanation).kind == "first" and "compiles because" in str(explanation)
+    assert only(explanation).kind == "first" and "no program is compiled" in str(explanation)
     f(X)
     assert explanations == []
 

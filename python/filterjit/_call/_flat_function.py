@@ -15,7 +15,7 @@ from .._observe import _records, _retraces
 from .._observe._recorder import recorder
 from .._shardings._place import is_tracing
 from . import _direct, _running, _signature
-from ._caches import function_of, names_of
+from ._caches import names_of
 
 if TYPE_CHECKING:
     from ._hooks import FunctionHooks
@@ -121,6 +121,6 @@ class FlatFunction:
         cache, settings = self._cache(), hooks.settings
         if cache is not None:
             _retraces.before_trace(
-                settings.on_retrace, settings.max_traces, cache, function_of(fun), variant, traced
+                settings.on_retrace, settings.max_traces, cache, fun, variant, traced
             )
         return _signature.call_with_arguments(fun, self._signature, arguments, self._registry)

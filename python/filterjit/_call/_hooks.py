@@ -20,7 +20,7 @@ from .._observe import _explain, _program, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _direct, _processes, _running, _signature
-from ._caches import MAXSIZE, caches_of, function_of, names_of
+from ._caches import MAXSIZE, caches_of, names_of
 from ._flat_function import FlatFunction
 from ._settings import Settings
 from ._sharded_call import ShardedCall
@@ -122,7 +122,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
             recorder.register(cache, names_of(fun)[0], fun)
-            _explain.register(function_of(fun), cache)
+            _explain.register(fun, cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:

@@ -10,16 +10,20 @@ _MOST_CAUSES = 6  # more are counted, not written out
 
 PLACE_ONCE = "Place a model once, before the first call: `filterjit.place(...)`."
 
+WHOLE_FUNCTION = "the function"
+"""The path of the function itself."""
+
 # The title of each kind of cause. The order is that of an explanation: a cause that comes later
 # is often a consequence of an earlier one.
 _TITLES = {
     "first": "nothing is compiled yet",
-    "function": "the function was recreated",
+    "function": "defined or jitted again",
     "given": "argument added or left out",
     "class": "different class",
     "structure": "different structure",
     "type": "different type",
     "recreated": "recreated function",
+    "other function": "different function",
     "bound method": "bound method of a different instance",
     "changed in place": "static value changed in place",
     "static": "different static value",
@@ -61,6 +65,9 @@ class Cause:
 
     @property
     def place(self) -> str:
+        inside = self.path.removeprefix(WHOLE_FUNCTION)
+        if inside != self.path:
+            return f"`{inside[1:]}` of {WHOLE_FUNCTION}" if inside else WHOLE_FUNCTION
         return f"`{self.path}`" if self.path else "the call"
 
 
@@ -131,9 +138,9 @@ class Explanation:
     def __str__(self) -> str:
         if self.hit:
             return "\n".join([f"{self.name}: hit", *self._placement()])
-        is_first = any(cause.kind == "first" for cause in self.causes)
-        lines = [f"{self.name}: compiles {'' if is_first else 'again '}because"]
-        lines += lines_of(self.causes)
+        if any(cause.kind == "first" for cause in self.causes):
+            return f"{self.name}: compiles: no program is compiled for it yet"
+        lines = [f"{self.name}: compiles again because", *lines_of(self.causes)]
         if self.variants > 1:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")
         remedies = dict.fromkeys(c.remedy for c in self.causes[:_MOST_CAUSES] if c.remedy)

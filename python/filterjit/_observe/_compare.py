@@ -1,5 +1,6 @@
 """The differences between two structures, between two lists of arrays, and between placements."""
 
+import enum
 import functools
 import types
 from collections.abc import Sequence
@@ -7,18 +8,15 @@ from typing import Any
 
 from .. import _core
 from .._base._errors import format_path
-from .._base._unwrap import unwrap_chain
+from .._base._unwrap import codes_of, is_function, unwrap_chain, values_in
 from .._shardings._specs import same_spec
 from .._trees import _registry
 from .._trees._nodes import Node, tree_of
 from . import _records
 from ._causes import Cause, in_order
 from ._records import Aval, TraceRecord
-from ._words import class_name, describe, describe_node, shorten, source_of
-
-_STATIC_REMEDY = (
-    "Make it an array (`jnp.asarray`) if it changes often: each static value has its own program."
-)
+from ._remedies import of_value
+from ._words import class_name, describe, describe_node, dtype_of, is_of_library, place_of, shorten
 
 _EQUALITY_REMEDY = "Let `__eq__` give the same answer each time."
 
@@ -50,15 +48,18 @@ class StructureComparison:
         self.registry = registry
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
+        self._in_field = False  # whether the nodes are a field that its class declares to be static
 
-    def compare(self, was: Node, now: Node) -> None:
-        todo: list[tuple[Node, Node, list[Any]]] = [(was, now, [])]
+    def compare(self, was: Node, now: Node, path: Sequence[Any] = ()) -> None:
+        """Collects the differences of two nodes and of those below; `path` is their own."""
+        todo: list[tuple[Node, Node, list[Any], Any]] = [(was, now, [*path], None)]
         while todo:
-            was, now, path = todo.pop()
+            was, now, below, parent = todo.pop()
             children = list(zip(was.children, now.children, strict=False))
             if not was.equals(now):
-                children = self._compare_nodes(was, now, path)
-            todo.extend((x, y, y.path_below(path)) for x, y in reversed(children))
+                self._in_field = _is_static_field(parent, now.key)
+                children = self._compare_nodes(was, now, below)
+            todo.extend((x, y, y.path_below(below), now.type) for x, y in reversed(children))
 
     def distance(self) -> int:
         """Returns how different the two structures are. A node of another container or class weighs
@@ -109,7 +110,7 @@ class StructureComparison:
             self._add_changed(path, f"aux data {shorten(now.detail)}")
         else:
             words = f"aux data {shorten(was.detail)}", shorten(now.detail)
-            self._add("static", path, *words, _STATIC_REMEDY)
+            self._add("static", path, *words, of_value(now.detail))
         return list(zip(was.children, now.children, strict=True))
 
     def _is_changed(self, x: Any, y: Any) -> bool:
@@ -164,7 +165,7 @@ class StructureComparison:
             kind, remedy = "structure", _SHARING_REMEDY
         elif "none" in kinds:
             kind = "structure"
-            remedy = "Pass None on every call, or on none: None and a value differ in structure."
+            remedy = "None and a value have a program each: this is normal for an argument that is optional."
         elif {"array", "static"} & kinds and {"list", "tuple"} & kinds:
             kind = "structure"
             remedy = (
@@ -188,6 +189,13 @@ class StructureComparison:
         x, y = was.detail, now.detail
         if self._is_changed(x, y):
             self._add_changed(path, describe(y))
+        elif dtype_of(x) is not None and dtype_of(x) == dtype_of(y):
+            words = f"{describe(x)}, written {shorten(x)}", f"written {shorten(y)}"
+            self._add("static", path, *words, "Write the dtype the same way on every call.")
+        elif dtype_of(x) is not None and dtype_of(y) is not None:
+            self._add_other_value(x, y, path)
+        elif is_function(x) and is_function(y):
+            self._add_other_function(x, y, path)
         elif type(x) is not type(y):
             numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
             remedy = "Pass the same type on every call" + (
@@ -204,34 +212,54 @@ class StructureComparison:
         )
         self._add("changed in place", path, "its value at that time", now, remedy)
 
-    def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
-        place = _where_recreated(x, y)
-        kind, was, now, remedy = "static", describe(x), describe(y), _STATIC_REMEDY
-        if place and self.registry is not _registry.registry:  # functions="structure"
-            now = "a function with the same code"
-            remedy = (
-                "Make the closures, defaults, attributes and global variables of the two functions "
-                "equal, and keep mutable objects out of them."
-            )
-        elif place:
-            kind, now = "recreated", "a new function with the same code"
-            remedy = (
-                f"It is recreated {place}. Define it once, outside the loop, or pass "
-                'functions="structure" to `filter_jit`.'
-            )
-        elif isinstance(x, types.MethodType) and x.__func__ is y.__func__:
+    def _add_other_function(self, x: Any, y: Any, path: list[Any]) -> None:
+        kind, was, now, remedy = "other function", describe(x), describe(y), of_value(y)
+        if isinstance(x, types.MethodType) and getattr(y, "__func__", None) is x.__func__:
             kind = "bound method"
             remedy = (
                 "Pass the instance and call its method inside the jitted function, make its class an "
                 "equinox.Module, or define `__eq__` and `__hash__` in the class."
             )
-        elif getattr(type(x), "__eq__", None) is object.__eq__ and not isinstance(x, type):
+        elif place := _where_recreated(x, y):
+            kind, now = "recreated", "a new function with the same code"
+            others = _other_values(self.registry, x, y)
+            if is_of_library(x):
+                holder = format_path(path[:-1]) if len(path) > 1 else format_path(path)
+                remedy = f"A library makes it. Create `{holder}` once, and pass the same object."
+            elif self.registry is not _registry.registry:  # functions="structure"
+                remedy = (
+                    "Make the closures, defaults, attributes and global variables of the two functions "
+                    "equal, and keep mutable objects out of them."
+                )
+            elif others:
+                now += f" and another {others}"
+                remedy = (
+                    f"It is recreated {place}. Define it once, and pass {others} as an argument."
+                )
+            else:
+                remedy = (
+                    f"It is recreated {place}. Define it once, outside the loop, or pass "
+                    'functions="structure" to `filter_jit`.'
+                )
+        self._add(kind, path, was, now, remedy)
+
+    def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
+        kind, was, now, remedy = "static", describe(x), describe(y), of_value(y, self._in_field)
+        is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
+        if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
             remedy = (
                 "Create it once and pass the same object, or define `__eq__` and `__hash__` in its "
                 "class."
             )
         self._add(kind, path, was, now, remedy)
+
+
+def _is_static_field(cls: Any, name: Any) -> bool:
+    """Whether a field is static because its class, of Equinox or Flax, declares it to be."""
+    fields = getattr(cls, "__dataclass_fields__", {}) if isinstance(name, str) else {}
+    metadata = getattr(fields.get(name), "metadata", {})
+    return bool(metadata.get("static")) or metadata.get("pytree_node") is False
 
 
 def _other_keys(was: list[Any], now: list[Any]) -> str:
@@ -250,7 +278,9 @@ def _list_keys(keys: Sequence[Any]) -> str:
 
 def _where_recreated(x: Any, y: Any) -> str:
     """Returns where the program creates functions of the code that `x` and `y` share, in words;
-    an empty text if they do not share their code."""
+    an empty text if they do not share their code, or wrap functions that do not."""
+    if codes_of(x) != codes_of(y):
+        return ""
     pairs = zip(
         unwrap_chain(x, "__wrapped__", lookup=_look_up),
         unwrap_chain(y, "__wrapped__", lookup=_look_up),
@@ -263,8 +293,21 @@ def _where_recreated(x: Any, y: Any) -> str:
             return ""
         code = getattr(a, "__code__", None)
         if code is not None and code is getattr(b, "__code__", None):
-            return f"at {source_of(a)}" if isinstance(a, types.FunctionType) else ""
+            return f"at {place_of(a)}" if isinstance(a, types.FunctionType) else ""
     return ""
+
+
+def _other_values(registry: _core.Registry, x: Any, y: Any) -> str:
+    """Returns the names of the values that differ in the closures and partials of two functions of the
+    same code, in words; an empty text if there are none."""
+    names = []
+    for (name, a), (_, b) in zip(values_in(x), values_in(y), strict=False):
+        try:
+            if a is not b and not _core.same_static(registry, a, b):
+                names.append(f"`{name}`")
+        except Exception:
+            names.append(f"`{name}`")
+    return ", ".join(dict.fromkeys(names))
 
 
 def _look_up(x: Any, name: str, default: Any) -> Any:

@@ -1,0 +1,55 @@
+"""What helps against a static value that differs: it depends on what the value is.
+
+Many differences are normal: a flag has two programs. So a remedy says what is normal, and only a
+number may be told to become an array.
+"""
+
+import enum
+import os
+from typing import Any
+
+from .._base._unwrap import is_function
+from ._words import dtype_of
+
+_FLAG = "A flag has a program for each of its two values: this is normal."
+_MODE = (
+    "A {kind} has a program for each value, which is normal for one of a few. Leave it out if the "
+    "function does not need it."
+)
+_PATH = (
+    "A path has a program for each value. Leave it out, or read the file before the call and pass "
+    "what is in it."
+)
+_MEMBER = "An enum has a program for each member: this is normal."
+_DTYPE = "Each dtype has its own program: this is normal."
+_FUNCTION = "Each function has its own program, which is normal for one of a few."
+_CLASS = "Each class has its own program, which is normal for one of a few."
+_OTHER = "Each value has its own program. If a part of it changes often, pass that as an array of its own."
+_NUMBER = (
+    "If the function only computes with it, make it an array (`jnp.asarray`){where}. If it is a size "
+    "or a shape, each value needs its own program."
+)
+
+
+def of_value(x: Any, in_field: bool = False) -> str:
+    """Returns what helps where a static value was `x` and is another one of the same kind.
+
+    `in_field` says that the value is in a field that its class declares to be static.
+    """
+    if isinstance(x, bool):
+        return _FLAG
+    if isinstance(x, enum.Enum):
+        return _MEMBER
+    if isinstance(x, (int, float, complex)):
+        return _NUMBER.format(where=", and its field not static" if in_field else "")
+    if isinstance(x, (str, bytes)):
+        return _MODE.format(kind=type(x).__name__)
+    if isinstance(x, os.PathLike):
+        return _PATH
+    if dtype_of(x) is not None:
+        return _DTYPE
+    if isinstance(x, type):
+        return _CLASS
+    if is_function(x):
+        return _FUNCTION
+    return _OTHER
