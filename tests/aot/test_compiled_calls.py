@@ -77,7 +77,7 @@ def says(where: str, was: str, now: str) -> str:
 
 
 STATICS = [
-    (4, "the int 4"), (3.0, "the float 3.0"), (True, "the bool True"), (None, "None"),
+    (4, "the int 4"), (3.0, "the float 3.0"), (True, "True"), (None, "None"),
     ("3", "the str '3'"), (X, "an array"), ([3], "a list of 1"), ((), "a tuple of 0"),
 ]  # fmt: skip
 

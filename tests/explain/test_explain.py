@@ -441,7 +441,7 @@ def test_two_instances_and_their_methods_are_not_recreated() -> None:
     filter_jit(mlp())(X)
     cause = only(filter_jit(mlp(jax.nn.gelu)).explain(X))
     check(cause, ("other function", "the function.activation", "relu", "gelu", "Each function"))
-    assert cause.place == "`activation` of the function"
+    assert cause.place == "`the function.activation`"
 
 
 def test_other_options() -> None:

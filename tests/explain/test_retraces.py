@@ -78,6 +78,44 @@ def test_max_traces() -> None:
     assert f(X, 1) is not None
 
 
+def test_what_is_traced_ahead_of_time_is_no_retrace(caplog: pytest.LogCaptureFixture) -> None:
+    shapes = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (2, 3, 4)]
+    f, traces = jitted(on_retrace="raise", max_traces=1)
+    filterjit.log_retraces()
+    try:
+        with caplog.at_level(logging.WARNING, "filterjit"):
+            assert not f.warm_up([((s,), {}) for s in shapes]).errors
+            f.lower(X, 1).compile(), f.trace(X, 2), f.eval_shape(X, 3)
+    finally:
+        filterjit.log_retraces(False)
+    assert len(traces) == 6 and caplog.records == []
+    for n in (2, 3, 4):
+        f(jnp.ones(n)), f(X, 1), f(X, 2)
+    assert len(traces) == 6
+    with pytest.raises(RetraceError, match=r"`a`: different shape"):
+        f(jnp.ones(5))
+    assert len(traces) == 6
+
+
+def test_functions_that_are_traced_inside_ahead_of_time_are_not_retraced() -> None:
+    inner, traces = jitted(on_retrace="raise", max_traces=1)
+    outer = filter_jit(lambda x: inner(x))
+    outer.warm_up([((jnp.ones(n),), {}) for n in (2, 3)])
+    assert len(traces) == 2
+    with pytest.raises(RetraceError, match="compiles again"):
+        outer(jnp.ones(4))
+    assert len(traces) == 2
+
+
+def test_only_traces_of_calls_count_to_max_traces() -> None:
+    f, traces = jitted(max_traces=1)
+    f.lower(X, 1), f.lower(X, 2)
+    f(X)
+    with pytest.raises(RetraceError, match="more than max_traces=1"):
+        f(X, 3)
+    assert len(traces) == 3
+
+
 def test_a_callable_that_raises() -> None:
     def refuse(explanation: Explanation) -> None:
         raise ZeroDivisionError(explanation.causes[0].path)

@@ -65,9 +65,8 @@ class Cause:
 
     @property
     def place(self) -> str:
-        inside = self.path.removeprefix(WHOLE_FUNCTION)
-        if inside != self.path:
-            return f"`{inside[1:]}` of {WHOLE_FUNCTION}" if inside else WHOLE_FUNCTION
+        if self.path == WHOLE_FUNCTION:
+            return self.path
         return f"`{self.path}`" if self.path else "the call"
 
 

@@ -51,6 +51,7 @@ class _OpenTrace:
         job: what a terminal shows meanwhile.
         reason: why this is a retrace, if events are logged.
         started_at: when the trace began.
+        on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class _OpenTrace:
         "cost",
         "counted",
         "job",
+        "on_purpose",
         "reason",
         "record",
         "started_at",
@@ -75,6 +77,7 @@ class _OpenTrace:
         self.job: Job | None = None
         self.reason = ""
         self.started_at = time.perf_counter()
+        self.on_purpose = False
 
 
 class _Thread(threading.local):
@@ -223,11 +226,15 @@ class _Recorder:
 
     # ---- the traces ----
 
-    def work(self, record: FunctionRecord, variant: _core.Variant) -> _OpenTrace:
-        """Attributes what JAX does in this thread to `variant`, until the call under way is
-        over."""
+    def work(
+        self, record: FunctionRecord, variant: _core.Variant, on_purpose: bool = False
+    ) -> _OpenTrace:
+        """Attributes what JAX does in this thread to `variant`, until the call under way is over.
+
+        `on_purpose` says that no call needs it: it is done ahead of time, and is no retrace."""
         stack = self._thread.stack
         work = _OpenTrace(record, _records.record_of(variant).cost)
+        work.on_purpose = on_purpose
         variant.defer(lambda: self._end(stack, work))
         stack.append(work)
         return work
@@ -254,6 +261,10 @@ class _Recorder:
             if traces and len(stack) == 1:
                 work.job = watcher.job(record.name_and_place)
                 watcher.begin(work.job)
+
+    def is_on_purpose(self) -> bool:
+        """Whether what is traced in this thread now is traced ahead of time, not for a call."""
+        return any(work.on_purpose for work in self._thread.stack)
 
     def set_reason(self, reason: str) -> None:
         """Says why the innermost trace that is under way in this thread is a retrace."""

@@ -90,12 +90,14 @@ class TraceRecord:
         placements: of the arrays of the call that traced; None until the program has run.
         wanted: the sharding of each array that `in_shardings` gives, or None (until the program
             has run, it may be a PartitionSpec); empty without that option.
+        on_purpose: whether it was made ahead of time, which is no retrace.
     """
 
     avals: tuple[Aval, ...]
     context: dict[str, Any]
     placements: tuple[Placed, ...] | None = None
     wanted: tuple[Any, ...] = ()
+    on_purpose: bool = False
 
 
 @dataclasses.dataclass

@@ -73,12 +73,13 @@ def before_trace(
     trace: TraceRecord,
 ) -> None:
     """Logs, warns or raises if this trace is a retrace. It is called before the user's function
-    runs, with the record of the trace that begins.
+    runs, with the record of the trace that begins. What is traced ahead of time is none.
 
     Raises:
         RetraceError: if `on_retrace` or `max_traces` forbids the trace.
     """
-    if jax.config.jax_disable_jit:
+    trace.on_purpose = recorder.is_on_purpose()
+    if jax.config.jax_disable_jit or trace.on_purpose:
         return
     earlier = [t for t in _records.record_of(variant).traces if t is not trace]
     if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
@@ -96,7 +97,8 @@ def before_trace(
         earlier,
     )
     variants = {id(v): v for v in (*cache.variants(), variant)}
-    num_traces = sum(len(_records.record_of(v).traces) for v in variants.values())
+    traces = [t for v in variants.values() for t in _records.record_of(v).traces]
+    num_traces = sum(not t.on_purpose for t in traces)
     if max_traces is not None and num_traces > max_traces:
         raise RetraceError(f"traced more than max_traces={max_traces} times\n{explanation}")
     kind = explanation.causes[0].kind if explanation.causes else "first"
