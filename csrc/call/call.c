@@ -416,6 +416,7 @@ wait_if_may_raise(Call *call, FjOutput *output)
         return -1;
     }
     if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_YES) {
+        call->started = 0; /* the device's time is not dispatch */
         return call_hook(call, state_of(call)->str_wait, output->arrays);
     }
     return 0;

@@ -67,6 +67,9 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         self.registry = registry_for(settings.functions)
         self.tracing = _tracing_for(settings.functions)
 
+    decorator: str = "filter_jit"
+    """The name of what jits such functions, for reports."""
+
     frozen: tuple[int, int] = (0, 0)
     """The number of arrays that `freeze` made constants, and their size in bytes."""
 

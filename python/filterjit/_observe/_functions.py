@@ -8,13 +8,14 @@ import collections
 import dataclasses
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from .. import _core
 from .._base._package import public
-from .._base._unwrap import code_of
+from .._base._unwrap import code_of, codes_of
 from .._compat import _jax_compat
 from ._numbers import NumberWatch
 from ._program import Captured
@@ -32,7 +33,13 @@ class FunctionRecord:
         name: module and qualified name.
         label: the name that JAX has for its programs.
         place: file and line of the function.
+        decorator: what jitted it: "filter_jit" or "nnx.jit".
+        codes: a hash of the code of the function and of what it wraps.
         cost: the cost of all its programs, including those no longer in its cache.
+        first: the part of `cost` that was needed: that of its first trace in a call, and what was
+            compiled for it.
+        again: the part of `cost` that later traces in calls, and compilations that repeat an earlier
+            one, have taken. What is traced ahead of time or inside of another function is in neither.
         functions: how many functions the record adds up.
         calls, hits: the counters of the cache at the last `refresh`.
         dispatch: seconds that hits took; None if they were never timed.
@@ -46,7 +53,11 @@ class FunctionRecord:
     name: str
     label: str
     place: tuple[str, int] | None = None
+    decorator: str = "filter_jit"
+    codes: int = 0
     cost: Cost = dataclasses.field(default_factory=Cost)
+    first: Cost = dataclasses.field(default_factory=Cost)
+    again: Cost = dataclasses.field(default_factory=Cost)
     functions: int = 1
     calls: int = 0
     hits: int = 0
@@ -59,6 +70,11 @@ class FunctionRecord:
     @property
     def name_and_place(self) -> str:
         return self.name if self.place is None else f"{self.name} ({file_and_line(*self.place)})"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Is equal for functions that one place of the program makes."""
+        return self.name, self.place, self.codes
 
     @property
     def is_empty(self) -> bool:
@@ -77,6 +93,9 @@ class FunctionRecord:
 
     def add(self, other: "FunctionRecord") -> None:
         self.cost.add(other.cost)
+        self.again.add(other.again)
+        # The first trace of a function that was defined again has repeated an earlier one.
+        (self.again if self.first.total else self.first).add(other.first)
         self.functions += other.functions
         self.calls += other.calls
         self.hits += other.hits
@@ -103,12 +122,14 @@ class _Functions:
 
     Attributes:
         timed: whether their calls are timed.
+        timed_since: when the timing was turned on.
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
         lock: held while a `Cost` of a function or variant, or a total, changes.
     """
 
     def __init__(self) -> None:
         self.timed = False
+        self.timed_since = 0.0
         self.kept_alive: collections.deque[_core.Cache] | None = None
         self.lock = threading.Lock()
         self._refs: set[_CacheRef] = set()
@@ -130,7 +151,14 @@ class _Functions:
         # The garbage collector may run the callback at any moment. It is a C function and takes
         # no lock: Python code could deadlock here, or be interrupted by a signal.
         ref = _CacheRef(cache, self._collected.append)
-        cache.record = ref.record = FunctionRecord(f"{module}.{name}", label, place, cache=ref)
+        cache.record = ref.record = FunctionRecord(
+            f"{module}.{name}",
+            label,
+            place,
+            getattr(cache.hooks, "decorator", "filter_jit"),
+            hash(codes_of(fun)),
+            cache=ref,
+        )
         cache.timed = int(self.timed)
         self._refs.add(ref)
         if self.kept_alive is not None:
@@ -147,11 +175,10 @@ class _Functions:
                     continue  # `register` was interrupted before it set the record
                 if record.is_empty:
                     continue
-                key = record.name, record.place
-                if key in self._totals:
-                    self._totals[key].add(record)
+                if record.key in self._totals:
+                    self._totals[record.key].add(record)
                 else:
-                    self._totals[key] = record
+                    self._totals[record.key] = record
 
     def live(self) -> list[tuple[_core.Cache, FunctionRecord]]:
         """Returns the caches that exist, with their records."""
@@ -159,8 +186,8 @@ class _Functions:
         return [(cache, record) for cache, record in pairs if cache is not None]
 
     def groups(self) -> list[list[FunctionRecord]]:
-        """Returns the records of functions that were called or compiled, grouped by name and
-        place; in each group the total of the collected caches comes first."""
+        """Returns the records of functions that were called or compiled, those that one place has
+        made together; in each group the total of the collected caches comes first."""
         self._add_collected_to_totals()
         found: dict[Any, list[FunctionRecord]] = {}
         with self.lock:
@@ -168,6 +195,8 @@ class _Functions:
                 dataclasses.replace(
                     record,
                     cost=dataclasses.replace(record.cost),
+                    first=dataclasses.replace(record.first),
+                    again=dataclasses.replace(record.again),
                     handed_over=record.handed_over.copy(),
                 )
                 for record in self._totals.values()
@@ -175,10 +204,12 @@ class _Functions:
         for record in (*totals, *(record for _, record in self.live())):
             record.refresh()
             if not record.is_empty:
-                found.setdefault((record.name, record.place), []).append(record)
+                found.setdefault(record.key, []).append(record)
         return list(found.values())
 
     def time_calls(self, on: bool) -> None:
+        if on and not self.timed:
+            self.timed_since = time.perf_counter()
         self.timed = on
         for cache, _ in self.live():
             cache.timed = int(on)

@@ -42,7 +42,8 @@ class _OpenTrace:
 
     Attributes:
         record: of the function.
-        cost: of the variant.
+        costs: what its cost is added to: those of the function and of the variant, and the part of
+            that of the function which it belongs to.
         tracing: whether the user's function is running.
         counted: seconds of the trace that are counted elsewhere.
         traced: the seconds that the trace took; None before its end, and after JAX has told its
@@ -56,7 +57,7 @@ class _OpenTrace:
 
     __slots__ = (
         "compiled_at",
-        "cost",
+        "costs",
         "counted",
         "job",
         "on_purpose",
@@ -69,7 +70,7 @@ class _OpenTrace:
 
     def __init__(self, record: FunctionRecord, cost: Cost) -> None:
         self.record = record
-        self.cost = cost
+        self.costs = [record.cost, cost]
         self.tracing = False
         self.counted = 0.0
         self.traced: float | None = None
@@ -157,12 +158,18 @@ class _Recorder:
             work = thread.stack[-1] if thread.stack else None
             attributed: Sequence[Cost] = (self.other_programs,)
             record = None
+            again = False
             if work is not None:
                 record = work.record
-                attributed = work.record.cost, work.cost
+                attributed = work.costs
             elif (found := self._find_by_name(fun_name))[0] is not None:
                 record = found[0]
-                attributed = found[0].cost, *(() if found[1] is None else (found[1],))
+                attributed = [record.cost]
+                if found[1] is not None:
+                    attributed = [record.cost, found[1]]
+                    again = found[1].compiles > 0
+                    if again:
+                        attributed.append(record.again)
             if record is not None:
                 event_log.add("lowering" if event == _LOWERED else "compile", record, duration)
             cost = Cost(in_hits=duration if work is None and functions.timed else 0.0)
@@ -170,7 +177,7 @@ class _Recorder:
                 cost.lowering = duration
             else:
                 cost.compiles, cost.compiling = 1, duration
-                cost.recompiles = int(work is None)
+                cost.recompiles = int(again)
                 cost.from_disk, thread.from_disk = thread.from_disk, 0
                 if work is not None and not work.tracing:
                     work.compiled_at = time.perf_counter()
@@ -208,8 +215,8 @@ class _Recorder:
 
     def _add(self, work: _OpenTrace, cost: Cost) -> None:
         with functions.lock:
-            work.record.cost.add(cost)
-            work.cost.add(cost)
+            for one in work.costs:
+                one.add(cost)
 
     def _find_by_name(self, fun_name: str) -> tuple[FunctionRecord | None, Cost | None]:
         """Returns the record of the only function whose programs have this name, and the `Cost`
@@ -246,7 +253,10 @@ class _Recorder:
         if self._thread.refuses_to_compile:
             raise _WouldCompileError
         stack = self._thread.stack
+        is_nested = any(other.tracing for other in stack)
         work = self.work(record, variant)
+        if not is_nested and not self.is_on_purpose():
+            work.costs.append(record.again if record.cost.traces else record.first)
         work.tracing = True
         traces = 0
         try:

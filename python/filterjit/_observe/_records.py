@@ -106,7 +106,8 @@ class Cost:
 
     Attributes:
         traces, compiles: how many there were.
-        recompiles: how many of the compiles were in calls that traced nothing.
+        recompiles: how many of the compiles were in calls that traced nothing, and came after
+            another one of the same variant.
         from_disk: how many of the compiles JAX read from its persistent cache.
         tracing, lowering, compiling: seconds. Each second is counted for one function only.
         first_run: seconds of the first execution; None if it was not measured.
