@@ -1,10 +1,12 @@
 """The sentence on dispatch at the end of ``filterjit run --report``."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from filterjit._observe._advice import advise
+from support import processes
 
 
 def function(name: str = "m.f", **figures: Any) -> dict[str, Any]:
@@ -103,3 +105,30 @@ def test_a_program_of_jax_jit_alone() -> None:
         "filterjit jitted no function in 2.00 s: JAX compiled 12 programs of `jax.jit` and of single "
         "operations, which `run` leaves as they are."
     )
+
+
+PROGRAMS = {
+    "nnx": (
+        "import jax.numpy as jnp\n"
+        "from flax import nnx\n"
+        "@nnx.jit(static_argnames='name')\n"
+        "def step(x, name):\n"
+        "    return x + 1\n"
+        "for _ in range(3):\n"
+        "    step(jnp.ones(2), name='a')\n",
+        "flax.nnx.jit made 3 calls of __main__.step: static_argnames is given. Jit a",
+    ),
+    "jax": (
+        "import jax, jax.numpy as jnp\njax.jit(lambda x: x + 1)(jnp.ones(2))\n",
+        "filterjit jitted no function in ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_last_line_of_run(name: str, tmp_path: Path) -> None:
+    text, expected = PROGRAMS[name]
+    script = tmp_path / "program.py"
+    script.write_text(text)
+    done = processes.run("-m", "filterjit", "run", "--report", script, timeout=240)
+    assert done.stderr.splitlines()[-1].startswith(expected)

@@ -1,6 +1,7 @@
 """What happens at a retrace: `on_retrace`, `max_traces`, `log_retraces` and ``run --explain``."""
 
 import functools
+import importlib
 import logging
 import pickle
 import pydoc
@@ -8,6 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -42,6 +44,31 @@ def test_log_retraces(caplog: pytest.LogCaptureFixture) -> None:
         filterjit.log_retraces(False)
     f(jnp.ones(4))
     assert len(caplog.records) == 1 and "float32[3]" in caplog.text
+
+
+def test_retraces_in_installed_libraries_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "solver_of_test.py").write_text(
+        "from filterjit import filter_jit\n@filter_jit\ndef solve(a, b):\n    return a\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    solve = importlib.import_module("solver_of_test").solve
+    filterjit.log_retraces()
+    try:
+        with caplog.at_level(logging.WARNING, "filterjit"):
+            solve(X, 1), solve(jnp.ones(3), 1), solve(X, 2.0), solve({"a": X, "b": X}, 3)
+    finally:
+        filterjit.log_retraces(False)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == (
+        "solver_of_test.solve (solver_of_test.py:2) compiles again because `a`: different shape: was "
+        "float32[2], is float32[3]"
+    )
+    assert len(lines) == 3 and not any("\n" in line for line in lines)
+    assert lines[2].endswith("is a dict, and 1 other difference")
 
 
 def test_warn() -> None:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from .._base._package import public
-from ._words import show_bytes
+from ._words import count, show_bytes
 
 _MOST_CAUSES = 6  # more are counted, not written out
 
@@ -145,6 +145,15 @@ class Explanation:
         remedies = dict.fromkeys(c.remedy for c in self.causes[:_MOST_CAUSES] if c.remedy)
         lines += [f"  -> {remedy}" for remedy in remedies]
         return "\n".join([*lines, *self._placement()])
+
+    @property
+    def line(self) -> str:
+        """One line without the name of the function: the most important difference."""
+        if self.hit or not self.causes:
+            return "hit"
+        more = len(self.causes) - 1
+        others = f", and {count(more, 'other difference')}" if more else ""
+        return f"compiles again because {self.causes[0]}{others}"
 
     def _placement(self) -> list[str]:
         lines = []

@@ -11,7 +11,7 @@ import jax
 
 from .. import _core
 from .._base._checks import positive_int
-from .._base._package import PACKAGE, public
+from .._base._package import PACKAGE, is_installed, public
 from . import _records
 from ._causes import Explanation
 from ._events import event_log
@@ -42,7 +42,8 @@ class RetraceWarning(UserWarning):
 
 @public
 def log_retraces(on: bool = True) -> None:
-    """Logs why a function is traced again, for each retrace of every jitted function.
+    """Logs why a function is traced again, for each retrace of every jitted function. Of functions in
+    installed libraries, it logs one line.
 
     The messages go to the logger ``"filterjit"`` with level WARNING. Python shows them on stderr
     if the program does not configure logging.
@@ -105,7 +106,10 @@ def before_trace(
     if event_log.on and kind not in ("first", "options"):
         recorder.set_reason(str(explanation))
     if _log_all and kind not in ("first", "options"):
-        logger.warning("%s", explanation)
+        record = cache.record
+        library = record.place is not None and is_installed(record.place[0])
+        said = f"{record.name_and_place} {explanation.line}" if library else str(explanation)
+        logger.warning("%s", said)
     if kind in _FIRST_TRACE:
         return
     if on_retrace == "log" and not _log_all:
