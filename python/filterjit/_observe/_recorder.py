@@ -112,13 +112,14 @@ class _Recorder:
     def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
         """Begins the record of a new cache, of the function `fun`, whose programs JAX knows as
         `label`."""
-        self._listen()
+        self.listen()
         clear_with_equinox()
         functions.register(cache, label, fun)
 
     # ---- JAX's events ----
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
+        """Begins to listen to JAX's events, if that was not done before."""
         if self._listening:
             return
         self._listening = True
