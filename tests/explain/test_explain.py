@@ -26,6 +26,7 @@ from explain_support import jitted
 import filterjit
 import filterjit.nnx
 from filterjit import Explanation, filter_jit
+from support.processes import environment, run_code
 
 KEY = jax.random.key(0)
 X = jnp.ones(2)
@@ -369,8 +370,56 @@ def test_committed_device() -> None:
     f, traces = jitted()
     f(X)
     cause = only(f.explain(jax.device_put(X, jax.devices()[0])))
-    check(cause, ("device", "a", "SingleDevice", "committed", "device_put"))
+    check(cause, ("device", "a", "0, not committed", "0, committed", "device_put"))
     assert len(traces) == 1
+
+
+PLACES = """
+import itertools
+import jax, jax.numpy as jnp, numpy as np
+from filterjit import filter_jit
+
+devices = jax.devices()
+mesh = jax.make_mesh((2,), ("a",))
+spec = jax.sharding.NamedSharding(mesh, jax.P("a"))
+makers = {
+    "not committed": lambda: jnp.ones(2),
+    "NumPy": lambda: np.ones(2, np.float32),
+    "device 0": lambda: jax.device_put(np.ones(2, np.float32), devices[0]),
+    "device 1": lambda: jax.device_put(np.ones(2, np.float32), devices[1]),
+    "sharded": lambda: jax.device_put(np.ones(2, np.float32), spec),
+}
+for first, second in itertools.permutations(makers, 2):
+    f = filter_jit(lambda x, n: x * n)
+    f(makers[first](), 1), f(makers[second](), 2)
+    compiles = lambda: f.report().as_dict()["functions"][0]["compiles"]
+    for name in (first, second, first, second, "device 0"):
+        x = makers[name]()
+        before, explanation = compiles(), f.explain(x, 1)
+        f(x, 1)
+        assert explanation.hit == (compiles() == before), (first, second, name, str(explanation))
+        assert f.explain(x, 1).hit
+print("done")
+"""
+
+
+def test_what_jax_compiles_without_a_trace_is_known(tmp_path: pathlib.Path) -> None:
+    flags = environment(XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    done = run_code(PLACES, cwd=tmp_path, timeout=240, env=flags)
+    assert done.stdout == "done\n"
+
+
+def test_a_deleted_array_is_called_deleted() -> None:
+    f = filter_jit(lambda a, b: a[0] + b, donate="all")
+    gone = [jnp.ones(2)]
+    f(gone, X + 1)
+    explanation = f.explain(gone, X)
+    cause = only(explanation)
+    assert (cause.kind, cause.path) == ("deleted", "a[0]") and not explanation.hit
+    assert str(explanation).splitlines()[0].endswith("raises an error because")
+    assert str(cause) == "`a[0]`: deleted, or donated to an earlier call"
+    with pytest.raises((RuntimeError, ValueError), match="deleted"):
+        f(gone, X + 1)
 
 
 def test_another_function() -> None:

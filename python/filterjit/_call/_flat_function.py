@@ -12,6 +12,7 @@ from .._base import _errors
 from .._base._unwrap import code_of
 from .._compat import _jax_compat
 from .._observe import _records, _retraces
+from .._observe._functions import FunctionRecord
 from .._observe._recorder import recorder
 from .._shardings._place import is_tracing
 from . import _direct, _running, _signature
@@ -56,12 +57,18 @@ class FlatFunction:
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
             _direct.before_trace()
+            recorder.before_trace()
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname
         flat.__dict__["jit_id"] = self.jit_id
+        flat.__dict__["observed"] = self.observed
         _jax_compat.name_arguments(flat, self.name, self._code, self._paths)
         return flat
+
+    def observed(self) -> tuple[FunctionRecord, _core.Variant | None]:
+        """Returns the record of the function and the variant, for what JAX compiles."""
+        return self._record, self._variant()
 
     def callable_of(self, jitted: Any) -> Callable[..., _core.Output]:
         """Returns what a call of the variant calls: `jitted`, or its executable."""

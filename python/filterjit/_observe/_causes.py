@@ -16,6 +16,7 @@ WHOLE_FUNCTION = "the function"
 # The title of each kind of cause. The order is that of an explanation: a cause that comes later
 # is often a consequence of an earlier one.
 _TITLES = {
+    "deleted": "deleted, or donated to an earlier call",
     "first": "nothing is compiled yet",
     "function": "defined or jitted again",
     "given": "argument added or left out",
@@ -61,7 +62,8 @@ class Cause:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {_TITLES[self.kind]}: was {self.was}, is {self.now}"
+        change = f": was {self.was}, is {self.now}" if self.was else ""
+        return f"{self.place}: {_TITLES[self.kind]}{change}"
 
     @property
     def place(self) -> str:
@@ -139,7 +141,9 @@ class Explanation:
             return "\n".join([f"{self.name}: hit", *self._placement()])
         if any(cause.kind == "first" for cause in self.causes):
             return f"{self.name}: compiles: no program is compiled for it yet"
-        lines = [f"{self.name}: compiles again because", *lines_of(self.causes)]
+        fails = any(cause.kind == "deleted" for cause in self.causes)
+        begin = "raises an error" if fails else "compiles again"
+        lines = [f"{self.name}: {begin} because", *lines_of(self.causes)]
         if self.variants > 1:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")
         remedies = dict.fromkeys(c.remedy for c in self.causes[:_MOST_CAUSES] if c.remedy)

@@ -6,6 +6,8 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
 from .. import _core
 from .._base._errors import format_path
 from .._base._unwrap import codes_of, is_function, unwrap_chain, values_in
@@ -23,6 +25,8 @@ _EQUALITY_REMEDY = "Let `__eq__` give the same answer each time."
 _SHARING_REMEDY = (
     "Let the same places share an object on every call: which do is a part of the structure."
 )
+
+PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
 
 _PLACE_ONCE = (
     "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
@@ -378,18 +382,38 @@ def compare_placements(
     elsewhere."""
     causes = []
     for path, a, b in zip(paths, was, now, strict=True):
-        if a is None or b is None:
-            continue
-        (sharding, committed), (other, other_committed) = a, b
-        if committed == other_committed and same_spec(sharding, other):
+        if not _committed(a) and not _committed(b) and (a is None or b is None):
+            continue  # to JAX, an array of NumPy is one that is not committed
+        if a is not None and b is not None and a[1] == b[1] and same_spec(a[0], b[0]):
             continue  # for ``P()`` and ``P(None)``, JAX finds the program again
-        same_devices = sharding.device_set == other.device_set
-        kind = "sharding" if same_devices and committed == other_committed else "device"
-        before = f"{shorten(sharding)}{', committed' if committed else ''}"
-        after = f"{shorten(other)}{', committed' if other_committed else ''}"
-        remedy = "Place it the same way on every call: `jax.device_put(x, sharding)`."
-        causes.append(Cause(kind, format_path(path), before, after, remedy))
+        elsewhere = _devices(a) != _devices(b) or _committed(a) != _committed(b)
+        kind = "device" if elsewhere else "sharding"
+        causes.append(
+            Cause(kind, format_path(path), describe_placed(a), describe_placed(b), PLACE_SAME)
+        )
     return causes
+
+
+def _committed(placed: _records.Placed) -> bool:
+    return placed is not None and placed[1]
+
+
+def _devices(placed: _records.Placed) -> Any:
+    return None if placed is None else placed[0].device_set
+
+
+def describe_placed(placed: _records.Placed) -> str:
+    """Returns in words where an array is."""
+    if placed is None:
+        return "an array of NumPy"
+    sharding, committed = placed
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        where = f"{sharding.spec} on {len(sharding.device_set)} devices"
+    elif len(sharding.device_set) == 1:
+        where = f"on {next(iter(sharding.device_set))}"
+    else:
+        where = shorten(sharding)
+    return f"{where}, {'committed' if committed else 'not committed'}"
 
 
 def compare_sharding(sharding: Any, x: Any) -> tuple[str, str] | None:

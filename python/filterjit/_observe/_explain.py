@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._errors import array_paths
+from .._base._errors import array_paths, format_path, is_deleted
 from .._base._unwrap import code_of, codes_of
 from .._trees._nodes import tree_of
 from .._trees._registry import registry
@@ -25,6 +25,7 @@ from ._records import Aval, TraceRecord
 from ._words import place_of
 
 _MOST_VARIANTS = 16  # that a call is compared with
+_DELETED = "A call deletes the arrays that it is told to donate: pass what it has returned."
 
 # The caches of functions by the code that the user wrote, each with the codes of all that the
 # function wraps. A function that is recreated has a new cache, which is found here.
@@ -55,6 +56,11 @@ def explain(
     """
     variant, structure, arrays = f._peek(*args, **kwargs)
     cache, _ = f._parts()
+    paths = array_paths(cache.function, structure)
+    deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
+    if deleted:
+        causes = tuple(Cause("deleted", format_path(path), "", "", _DELETED) for path in deleted)
+        return Explanation(_name_of(cache), False, causes)
     earlier = [] if variant is None else _records.record_of(variant).traces
     avals = tuple(map(Aval.of, arrays))
     placements = tuple(map(_records.placement, arrays))
@@ -70,7 +76,6 @@ def explain(
     )
     if variant is None or any(isinstance(x, jax.core.Tracer) for x in arrays):
         return explanation
-    paths = array_paths(cache.function, structure)
     shardings = _records.resolve(wanted(variant, arrays))
     placement = placement_of(paths, avals, placements, shardings)
     return dataclasses.replace(explanation, **vars(placement))
@@ -106,10 +111,10 @@ def explain_trace(
     best = min(
         (compare_traces(paths, trace, avals, context) for trace in reversed(earlier)), key=len
     )
-    if not best and placements is not None:
+    if not best and placements is not None and variant is not None:
         equal = [
             trace
-            for trace in earlier
+            for trace in (*earlier, *_records.record_of(variant).compiled)
             if trace.placements is not None and not compare_traces(paths, trace, avals, context)
         ]
         best = min(

@@ -4,7 +4,7 @@ JAX's monitoring events tell how long it traced, lowered and compiled, but not f
 filterjit. The recorder therefore has a stack of the traces that are under way in each thread.
 From the beginning of a trace to the end of the call, an event is attributed to the innermost trace
 on the stack, and each second is counted once. A program that JAX compiles without a trace, for a
-new sharding for example, is attributed by its name if only one function has that name.
+new sharding for example, is that of the call that JAX makes.
 
 A hit does not reach this code. If `time_calls` is on, the C core times hits itself.
 """
@@ -146,7 +146,7 @@ class _Recorder:
             if work.job is None:
                 work.job = watcher.job(work.record.name_and_place)
                 watcher.begin(work.job)
-        elif thread.job is None and (record := self._find_by_name(fun_name)[0]) is not None:
+        elif thread.job is None and (record := self._find(fun_name)[0]) is not None:
             thread.job = watcher.job(record.name_and_place)
             watcher.begin(thread.job)
 
@@ -163,12 +163,13 @@ class _Recorder:
             if work is not None:
                 record = work.record
                 attributed = work.costs
-            elif (found := self._find_by_name(fun_name))[0] is not None:
-                record = found[0]
-                attributed = [record.cost]
-                if found[1] is not None:
-                    attributed = [record.cost, found[1]]
-                    again = found[1].compiles > 0
+            else:
+                record, variant_cost = self._find(fun_name, event == _COMPILED)
+                if record is not None:
+                    attributed = [record.cost]
+                if record is not None and variant_cost is not None:
+                    attributed = [record.cost, variant_cost]
+                    again = variant_cost.compiles > 0
                     if again:
                         attributed.append(record.again)
             if record is not None:
@@ -219,6 +220,27 @@ class _Recorder:
             for one in work.costs:
                 one.add(cost)
 
+    def _find(
+        self, fun_name: str, is_compiled: bool = False
+    ) -> tuple[FunctionRecord | None, Cost | None]:
+        """Returns the record of the function whose program JAX lowers or compiles without a trace, and
+        the `Cost` of the variant; None for each that is not known.
+
+        If `is_compiled`, it also records where the arrays are.
+        """
+        call = _jax_compat.jit_call_under_way()
+        if call is None:
+            return self._find_by_name(fun_name)
+        observed = getattr(call[0], "observed", None)
+        if observed is None:
+            return None, None
+        record, variant = observed()
+        if variant is None:
+            return record, None
+        if is_compiled:
+            _records.record_compiled(variant, call[1])
+        return record, _records.record_of(variant).cost
+
     def _find_by_name(self, fun_name: str) -> tuple[FunctionRecord | None, Cost | None]:
         """Returns the record of the only function whose programs have this name, and the `Cost`
         of its variant if it has only one; None for each of them otherwise."""
@@ -251,8 +273,6 @@ class _Recorder:
     def tracing(self, record: FunctionRecord, variant: _core.Variant) -> Iterator[None]:
         """A context for the time of a trace. What JAX does after it, until the end of the call,
         is attributed to the variant as well."""
-        if self._thread.refuses_to_compile:
-            raise _WouldCompileError
         stack = self._thread.stack
         is_nested = any(other.tracing for other in stack)
         work = self.work(record, variant)
@@ -324,6 +344,11 @@ class _Recorder:
             if logged is None:
                 logger.warning("%s %s", record.name_and_place, captured.warning())
         _records.record_of(variant).program = program
+
+    def before_trace(self) -> None:
+        """Is called where a flat function is traced, before anything else."""
+        if self._thread.refuses_to_compile:
+            raise _WouldCompileError
 
     @contextlib.contextmanager
     def without_compiling(self) -> Iterator[None]:

@@ -141,6 +141,7 @@ class VariantRecord:
 
     Attributes:
         traces: its traces, in order.
+        compiled: what JAX has compiled without a trace, since the arrays were in other places.
         cost: what they and their programs cost.
         program: what the last program that was traced contains.
         placed: the positions of arrays that the first call placed on devices itself.
@@ -149,6 +150,7 @@ class VariantRecord:
     """
 
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
+    compiled: list[TraceRecord] = dataclasses.field(default_factory=list)
     cost: Cost = dataclasses.field(default_factory=Cost)
     program: Program | None = None
     placed: set[int] = dataclasses.field(default_factory=set)
@@ -186,6 +188,14 @@ def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:
     if traces:
         traces[-1].placements = tuple(map(placement, arrays))
         traces[-1].wanted = resolve(traces[-1].wanted)
+
+
+def record_compiled(variant: _core.Variant, arrays: Sequence[Any]) -> None:
+    """Records where the arrays of a call are, for which JAX compiles a trace again."""
+    compiled = TraceRecord(
+        tuple(map(Aval.of, arrays)), config_context(), tuple(map(placement, arrays))
+    )
+    record_of(variant).compiled.append(compiled)
 
 
 def resolve(specs: Sequence[Any]) -> tuple[Any, ...]:
