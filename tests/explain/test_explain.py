@@ -78,6 +78,12 @@ class Size(eqx.Module):
     size: int = eqx.field(static=True)
 
 
+class Holder:
+    def __init__(self) -> None:
+        self.size = 2
+        self.weight = {"w": X}
+
+
 class Mode(enum.Enum):
     FAST = 1
     EXACT = 2
@@ -186,6 +192,17 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
         (X, Mode.FAST),
         (X, Mode.EXACT),
         ("static", "b", "`Mode.FAST`", "`Mode.EXACT`", "this is normal"),
+    ),
+    "an object that holds an array": (
+        (X, Holder()),
+        (X, Holder()),
+        (
+            "identity",
+            "b",
+            "Holder",
+            "Holder",
+            "Its `weight` holds an array: make `Holder` a pytree",
+        ),
     ),
     "a dtype": (
         (X, jnp.float32),
@@ -598,6 +615,35 @@ def test_methods() -> None:
     model(X)
     assert model.__call__.explain(X).hit
     assert only(Model(X, "b").__call__.explain(X)).path == "self.name"
+
+
+@dataclasses.dataclass
+class Unregistered:
+    size: int
+    weight: Any
+    inner: Any = None
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            Unregistered(1, X),
+            "Its `weight` holds an array: make `Unregistered` a pytree (`jax.tree_",
+        ),
+        (Unregistered(1, [X], Unregistered(2, X)), "Its `weight`, `inner` hold arrays: make"),
+        (Unregistered(1, 2), "Make the dataclass frozen"),
+        ({1, 2}, "Pass a frozenset."),
+        (bytearray(b"a"), "Pass bytes."),
+    ],
+)
+def test_what_helps_against_a_static_that_cannot_be_hashed(value: Any, said: str) -> None:
+    f, _ = jitted()
+    with pytest.raises(filterjit.StaticArgumentError) as caught:
+        f(X, {"k": value})
+    text = str(caught.value)
+    assert "argument `b['k']` is static, but it cannot be hashed" in text and said in text
+    assert "jnp.asarray" not in text
 
 
 def test_wrong_arguments() -> None:

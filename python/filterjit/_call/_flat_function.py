@@ -15,7 +15,7 @@ from .._observe import _records, _retraces
 from .._observe._functions import FunctionRecord
 from .._observe._recorder import recorder
 from .._shardings._place import is_tracing
-from . import _direct, _running, _signature
+from . import _direct, _lost_changes, _running, _signature
 from ._caches import names_of
 
 if TYPE_CHECKING:
@@ -130,4 +130,12 @@ class FlatFunction:
             _retraces.before_trace(
                 settings.on_retrace, settings.max_traces, cache, fun, variant, traced
             )
-        return _signature.call_with_arguments(fun, self._signature, arguments, self._registry)
+        call, names = _signature.call_with_arguments, self._signature.names
+        is_told = hooks.updates_modules or self._record.has_told_lost
+        if is_told or not _lost_changes.has_variables(variant.structure):
+            return call(fun, self._signature, arguments, self._registry)
+        before = _lost_changes.variables_in(names, arguments)
+        out = call(fun, self._signature, arguments, self._registry)
+        after = _lost_changes.variables_in(names, arguments)
+        _lost_changes.warn(self._record, before, after, out)
+        return out

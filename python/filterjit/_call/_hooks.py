@@ -70,6 +70,9 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
     decorator: str = "filter_jit"
     """The name of what jits such functions, for reports."""
 
+    updates_modules: bool = False
+    """Whether the calls update the NNX Modules among their arguments."""
+
     frozen: tuple[int, int] = (0, 0)
     """The number of arrays that `freeze` made constants, and their size in bytes."""
 

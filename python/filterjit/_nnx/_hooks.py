@@ -19,6 +19,7 @@ class NNXHooks(FunctionHooks):
     """
 
     decorator = "nnx.jit"
+    updates_modules = True
 
     def __init__(self, donation: Donation, settings: Settings) -> None:
         super().__init__(settings)

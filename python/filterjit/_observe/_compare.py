@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._errors import format_path
+from .._base._errors import format_path, holds_arrays
 from .._base._unwrap import codes_of, is_function, unwrap_chain, values_in
 from .._shardings._specs import same_spec
 from .._trees import _registry
@@ -252,7 +252,7 @@ class StructureComparison:
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
-            remedy = (
+            remedy = holds_arrays(y) or (
                 "Create it once and pass the same object, or define `__eq__` and `__hash__` in its "
                 "class."
             )
@@ -320,11 +320,15 @@ def _look_up(x: Any, name: str, default: Any) -> Any:
 
 
 def compare_structures(
-    registry: _core.Registry, was: _core.Structure, now: _core.Structure, first_array: int
+    registry: _core.Registry,
+    was: _core.Structure,
+    now: _core.Structure,
+    first_array: int,
+    avals_was: Sequence[Aval] | None = None,
 ) -> list[Cause]:
     """Returns the differences between two structures of arguments, whose arrays are numbered from
-    `first_array` on."""
-    comparison = StructureComparison(registry)
+    `first_array` on; `avals_was` are those of the arrays of `was`, if they are known."""
+    comparison = StructureComparison(registry, avals_was)
     comparison.compare(tree_of(was, first_array), tree_of(now, first_array))
     return comparison.causes_in_order()
 

@@ -47,6 +47,7 @@ class FunctionRecord:
         handed_over: how many calls ``flax.nnx.jit`` made in the place of `filterjit.nnx.jit`, by
             the reason for it.
         numbers: watches for a Python number that changes in each call.
+        has_told_lost: whether it was told that changes of NNX Modules are lost.
         cache: returns the cache, or None if that has been collected.
     """
 
@@ -65,6 +66,7 @@ class FunctionRecord:
     captured: Captured | None = None
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     numbers: NumberWatch = dataclasses.field(default_factory=NumberWatch)
+    has_told_lost: bool = False
     cache: Callable[[], _core.Cache | None] = lambda: None
 
     @property

@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 from .._base._unwrap import is_function
+from .._compat import _jax_compat
 from ._words import dtype_of
 
 _FLAG = "A flag has a program for each of its two values: this is normal."
@@ -24,6 +25,7 @@ _MEMBER = "An enum has a program for each member: this is normal."
 _DTYPE = "Each dtype has its own program: this is normal."
 _FUNCTION = "Each function has its own program, which is normal for one of a few."
 _CLASS = "Each class has its own program, which is normal for one of a few."
+_ARRAY = "An array in a static field is compared by its contents. Make the field not static."
 _OTHER = "Each value has its own program. If a part of it changes often, pass that as an array of its own."
 _NUMBER = (
     "If the function only computes with it, make it an array (`jnp.asarray`){where}. If it is a size "
@@ -42,6 +44,8 @@ def of_value(x: Any, in_field: bool = False) -> str:
         return _MEMBER
     if isinstance(x, (int, float, complex)):
         return _NUMBER.format(where=", and its field not static" if in_field else "")
+    if isinstance(x, _jax_compat.ARRAY_TYPES):
+        return _ARRAY
     if isinstance(x, (str, bytes)):
         return _MODE.format(kind=type(x).__name__)
     if isinstance(x, os.PathLike):

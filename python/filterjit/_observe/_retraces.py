@@ -84,7 +84,7 @@ def before_trace(
         return
     earlier = [t for t in _records.record_of(variant).traces if t is not trace]
     if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
-        warnings.warn(text, RetraceWarning, stacklevel=_stack_level())
+        warnings.warn(text, RetraceWarning, stacklevel=stack_level())
     if not (_log_all or event_log.on or on_retrace is not None or max_traces is not None):
         return
     explanation = explain_trace(
@@ -115,7 +115,7 @@ def before_trace(
     if on_retrace == "log" and not _log_all:
         logger.warning("%s", explanation)
     if on_retrace == "warn":
-        warnings.warn(str(explanation), RetraceWarning, stacklevel=_stack_level())
+        warnings.warn(str(explanation), RetraceWarning, stacklevel=stack_level())
     elif on_retrace == "raise":
         raise RetraceError(str(explanation))
     elif callable(on_retrace):
@@ -125,9 +125,9 @@ def before_trace(
 _FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
 
 
-def _stack_level() -> int:
-    """Returns the `stacklevel` with which `before_trace` warns at the line that
-    called the jitted function: the innermost frame that is neither filterjit's nor JAX's."""
+def stack_level() -> int:
+    """Returns the `stacklevel` with which the function that asks for it warns at the line that called
+    the jitted function: the innermost frame that is neither filterjit's nor JAX's."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):
         level, frame = level + 1, frame.f_back

@@ -14,6 +14,9 @@ from .._base._package import is_installed
 from .._base._unwrap import code_of, is_function
 from .._trees._nodes import Node
 
+NOT_GIVEN = "not given"
+"""What an argument is that a call leaves out."""
+
 shorten = functools.partial(short, most=60)
 """The repr of any value, cut off after 60 characters."""
 
@@ -105,9 +108,10 @@ def describe_node(node: Node, avals: Sequence[Any] | None) -> str:
         case "none":
             return "None"
         case "missing":
-            return "not given"
+            return NOT_GIVEN
         case "ref":
             return f"the same object as {node.detail}"
         case "tuple" | "list":
-            return f"a {node.kind} of {len(node.children)}"
+            items = count(len(node.children), "item")
+            return f"a {node.kind} of {items}" if node.children else f"an empty {node.kind}"
     return f"a {class_name(node.type)}"
