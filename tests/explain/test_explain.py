@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import gc
 import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -119,7 +120,7 @@ def local_module() -> Any:
 A = tuple[Any, ...]
 CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "static int": ((X, 1), (X, 2), ("static", "b", "int 1", "int 2", "jnp.asarray")),
-    "static str": ((X, "sum"), (X, "mean"), ("static", "b", "'sum'", "'mean'", "one of a few")),
+    "static str": ((X, "sum"), (X, "mean"), ("static", "b", "'sum'", "'mean'", "if there are few")),
     "negative zero": ((X, 0.0), (X, -0.0), ("static", "b", "float 0.0", "float -0.0", "array")),
     "int to float": ((X, 1), (X, 1.0), ("type", "b", "int 1", "float 1.0", "same type")),
     "int to bool": ((X, 1), (X, True), ("type", "b", "int 1", "True", "same type")),
@@ -176,7 +177,7 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "static field": (
         (X, eqx.nn.Dropout(0.5, inference=False)),
         (X, eqx.nn.Dropout(0.5, inference=True)),
-        ("static", "b.inference", "False", "True", "two values: this is normal"),
+        ("static", "b.inference", "False", "True", "two programs"),
     ),
     "a number in a static field": (
         (X, Size(1)),
@@ -212,7 +213,7 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "a dtype in two ways": (
         (X, np.dtype("float32")),
         (X, jnp.float32),
-        ("static", "b", "the dtype float32", "<class", "the same way"),
+        ("static", "b", "dtype('float32')", "names the same dtype", "the same way"),
     ),
     "a class": (
         (X, Plain),
@@ -247,7 +248,7 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "flax static field": (
         (X, State(X)),
         (X, State(X, "b")),
-        ("static", "b.name", "'a'", "'b'", "one of a few"),
+        ("static", "b.name", "'a'", "'b'", "if there are few"),
     ),
     "flax module": (
         (X, flax.linen.Dense(2)),
@@ -267,12 +268,12 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "partial": (
         (X, functools.partial(scale, by=2.0)),
         (X, functools.partial(scale, by=2.0)),
-        ("recreated", "b", "scale", "new function", "Define it once"),
+        ("recreated", "b", "a partial of the function `scale`", "new partial", "Define it once"),
     ),
     "recreated optimizer": (
         (X, optax.sgd(0.1)),
         (X, optax.sgd(0.1)),
-        ("recreated", "b.init", "init_fn", "new function", "A library makes it. Create `b` once"),
+        ("recreated", "b.init", "init_fn", "new function", "A library makes it: create `b` once"),
     ),
     "bound method": (
         (X, Plain().method),
@@ -366,7 +367,7 @@ def test_a_static_changed_in_place() -> None:
     f(X, settings)
     settings.sizes.append(3)
     cause = only(f.explain(X, settings))
-    check(cause, ("changed in place", "b.sizes", "at that time", "[1, 2, 3]", "new object"))
+    check(cause, ("changed in place", "b.sizes", "when it was traced", "[1, 2, 3]", "new object"))
     f(X, settings)
     assert len(traces) == 2
 
@@ -387,7 +388,7 @@ def test_committed_device() -> None:
     f, traces = jitted()
     f(X)
     cause = only(f.explain(jax.device_put(X, jax.devices()[0])))
-    check(cause, ("device", "a", "0, not committed", "0, committed", "device_put"))
+    check(cause, ("device", "a", "0 (not committed)", "0 (committed)", "device_put"))
     assert len(traces) == 1
 
 
@@ -457,6 +458,20 @@ def test_another_function() -> None:
     )
 
 
+def test_a_function_that_was_defined_again_is_known_when_the_first_is_gone() -> None:
+    def make() -> Any:
+        def defined_again(a: Any) -> Any:
+            return a
+
+        return filter_jit(defined_again)
+
+    make()(X)
+    gc.collect()
+    cause = only(make().explain(X))
+    assert cause.kind == "function" and "test_explain.py:" in cause.remedy
+    assert only(make().explain(X)) == cause
+
+
 def hidden(fun: Any) -> Any:
     """A decorator that does not say what it wraps."""
 
@@ -484,6 +499,7 @@ def test_two_functions_under_one_decorator_are_two(name: str) -> None:
     assert only(two.explain(X)).kind == "first"
     cause = only(jit(first).explain(X))
     assert cause.kind == "function" and cause.place == "the function"
+    assert cause.now == "the same function, wrapped or jitted again" or name == "no wraps"
     here = hidden if name == "no wraps" else first
     line = here.__code__.co_firstlineno + (3 if name == "no wraps" else 0)
     assert f"test_explain.py:{line}" in cause.was and f"test_explain.py:{line}" in cause.remedy

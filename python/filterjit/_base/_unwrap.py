@@ -32,10 +32,16 @@ def unwrap_chain(
             return
 
 
+def innermost(fun: Any) -> Any:
+    """Returns the function at the bottom of wrappers, partials and methods: the one that the user
+    wrote."""
+    *_, inner = unwrap_chain(fun, "__wrapped__", "__func__", "func")
+    return inner
+
+
 def code_of(fun: Any) -> types.CodeType | None:
-    """Returns the code of the function at the bottom of wrappers, partials and methods, which is the
-    one that the user wrote; None if that is no Python function."""
-    *_, fun = unwrap_chain(fun, "__wrapped__", "__func__", "func")
+    """Returns the code of the innermost function; None if that is not written in Python."""
+    fun = innermost(fun)
     code = getattr(fun, "__code__", None) or getattr(
         getattr(type(fun), "__call__", None),  # noqa: B004
         "__code__",
@@ -49,8 +55,9 @@ def is_function(x: Any) -> bool:
     a ufunc does; not a class, nor another instance with a ``__call__``."""
     if isinstance(x, type) or not callable(x):
         return False
-    *_, inner = unwrap_chain(x, "__wrapped__", "__func__", "func")
-    return isinstance(inner, types.FunctionType) or isinstance(getattr(x, "__name__", None), str)
+    return isinstance(innermost(x), types.FunctionType) or isinstance(
+        getattr(x, "__name__", None), str
+    )
 
 
 def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:

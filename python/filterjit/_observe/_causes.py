@@ -63,7 +63,8 @@ class Cause:
 
     def __str__(self) -> str:
         change = f": was {self.was}, is {self.now}" if self.was else ""
-        return f"{self.place}: {_TITLES[self.kind]}{change}"
+        place = f"{self.place}: " if self.path else ""
+        return f"{place}{_TITLES[self.kind]}{change}"
 
     @property
     def place(self) -> str:
@@ -146,7 +147,10 @@ class Explanation:
         lines = [f"{self.name}: {begin} because", *lines_of(self.causes)]
         if self.variants > 1:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")
-        remedies = dict.fromkeys(c.remedy for c in self.causes[:_MOST_CAUSES] if c.remedy)
+        causes = self.causes[:_MOST_CAUSES]
+        if any(cause.kind in ("class", "structure") for cause in causes):
+            causes = tuple(c for c in causes if c.kind != "static")  # they follow from it
+        remedies = dict.fromkeys(c.remedy for c in causes if c.remedy)
         lines += [f"  -> {remedy}" for remedy in remedies]
         return "\n".join([*lines, *self._placement()])
 

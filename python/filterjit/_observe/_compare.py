@@ -107,7 +107,7 @@ class StructureComparison:
         if was.kind == "module":
             return self._compare_attributes(was, now, path)
         if len(was.children) != len(now.children):
-            remedy = "Keep its length the same, or put its items into one array."
+            remedy = "Each length has its own program: keep it the same, or put the items into one array."
             self._add_nodes("structure", path, was, now, remedy)
             return []
         if self._is_changed(was.detail, now.detail):
@@ -184,17 +184,17 @@ class StructureComparison:
         name_was, name_now = class_name(was.type), class_name(now.type)
         if name_was == name_now:
             remedy = "Define the class once, outside the loop: each definition is a new class."
-            self._add("class", path, f"a {name_was}", "a new class of the same name", remedy)
+            self._add("class", path, f"`{name_was}`", "a new class of the same name", remedy)
         else:
             remedy = "Pass the same class on every call: each class has its own program."
-            self._add("class", path, f"a {name_was}", f"a {name_now}", remedy)
+            self._add("class", path, f"`{name_was}`", f"`{name_now}`", remedy)
 
     def _compare_statics(self, was: Node, now: Node, path: list[Any]) -> None:
         x, y = was.detail, now.detail
         if self._is_changed(x, y):
             self._add_changed(path, describe(y))
         elif dtype_of(x) is not None and dtype_of(x) == dtype_of(y):
-            words = f"{describe(x)}, written {shorten(x)}", f"written {shorten(y)}"
+            words = shorten(x), f"{shorten(y)}, which names the same dtype"
             self._add("static", path, *words, "Write the dtype the same way on every call.")
         elif dtype_of(x) is not None and dtype_of(y) is not None:
             self._add_other_value(x, y, path)
@@ -210,11 +210,8 @@ class StructureComparison:
             self._add_other_value(x, y, path)
 
     def _add_changed(self, path: list[Any], now: str) -> None:
-        remedy = (
-            "Create a new object instead of changing this one, or make it an array if it changes "
-            "often."
-        )
-        self._add("changed in place", path, "its value at that time", now, remedy)
+        remedy = "Create a new object instead of changing this one: each value has its own program."
+        self._add("changed in place", path, "another value when it was traced", now, remedy)
 
     def _add_other_function(self, x: Any, y: Any, path: list[Any]) -> None:
         kind, was, now, remedy = "other function", describe(x), describe(y), of_value(y)
@@ -224,25 +221,25 @@ class StructureComparison:
                 "Pass the instance and call its method inside the jitted function, make its class an "
                 "equinox.Module, or define `__eq__` and `__hash__` in the class."
             )
-        elif place := _where_recreated(x, y):
-            kind, now = "recreated", "a new function with the same code"
+        elif (place := _where_recreated(x, y)) is not None:
+            noun = "partial" if isinstance(y, functools.partial) else "function with the same code"
+            kind, now = "recreated", f"a new {noun}"
             others = _other_values(self.registry, x, y)
+            again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
             if is_of_library(x):
                 holder = format_path(path[:-1]) if len(path) > 1 else format_path(path)
-                remedy = f"A library makes it. Create `{holder}` once, and pass the same object."
+                remedy = f"A library makes it: create `{holder}` once, and pass the same object."
             elif self.registry is not _registry.registry:  # functions="structure"
                 remedy = (
                     "Make the closures, defaults, attributes and global variables of the two functions "
                     "equal, and keep mutable objects out of them."
                 )
             elif others:
-                now += f" and another {others}"
-                remedy = (
-                    f"It is recreated {place}. Define it once, and pass {others} as an argument."
-                )
+                now += f" {'with' if noun == 'partial' else 'but'} another {others}"
+                remedy = f"{again} Make it once, and pass {others} as an argument."
             else:
                 remedy = (
-                    f"It is recreated {place}. Define it once, outside the loop, or pass "
+                    f"{again} Define it once, outside the loop, or pass "
                     'functions="structure" to `filter_jit`.'
                 )
         self._add(kind, path, was, now, remedy)
@@ -280,11 +277,11 @@ def _list_keys(keys: Sequence[Any]) -> str:
     return shown + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
 
 
-def _where_recreated(x: Any, y: Any) -> str:
-    """Returns where the program creates functions of the code that `x` and `y` share, in words;
-    an empty text if they do not share their code, or wrap functions that do not."""
+def _where_recreated(x: Any, y: Any) -> str | None:
+    """Returns where the program creates functions of the code that `x` and `y` share; an empty text if
+    they wrap one function. None if they do not share their code, or wrap functions that do not."""
     if codes_of(x) != codes_of(y):
-        return ""
+        return None
     pairs = zip(
         unwrap_chain(x, "__wrapped__", lookup=_look_up),
         unwrap_chain(y, "__wrapped__", lookup=_look_up),
@@ -292,13 +289,13 @@ def _where_recreated(x: Any, y: Any) -> str:
     )
     for i, (a, b) in enumerate(pairs):
         if i > 0 and a is b:
-            return "on each call"
-        if isinstance(a, functools.partial) != isinstance(b, functools.partial):
             return ""
+        if isinstance(a, functools.partial) != isinstance(b, functools.partial):
+            return None
         code = getattr(a, "__code__", None)
         if code is not None and code is getattr(b, "__code__", None):
-            return f"at {place_of(a)}" if isinstance(a, types.FunctionType) else ""
-    return ""
+            return place_of(a) if isinstance(a, types.FunctionType) else None
+    return None
 
 
 def _other_values(registry: _core.Registry, x: Any, y: Any) -> str:
@@ -367,7 +364,7 @@ def compare_traces(
         before = was.context.get(name)
         if before != value:
             remedy = "Set it once, before the first call."
-            causes.append(Cause("config", "", f"{name}={before!r}", f"{value!r}", remedy))
+            causes.append(Cause("config", "", f"{name}={before!r}", f"{name}={value!r}", remedy))
     return causes
 
 
@@ -414,10 +411,11 @@ def describe_placed(placed: _records.Placed) -> str:
     if isinstance(sharding, jax.sharding.NamedSharding):
         where = f"{sharding.spec} on {len(sharding.device_set)} devices"
     elif len(sharding.device_set) == 1:
-        where = f"on {next(iter(sharding.device_set))}"
+        (device,) = sharding.device_set
+        where = f"on {device.platform}:{device.id}"
     else:
         where = shorten(sharding)
-    return f"{where}, {'committed' if committed else 'not committed'}"
+    return f"{where} ({'committed' if committed else 'not committed'})"
 
 
 def compare_sharding(sharding: Any, x: Any) -> tuple[str, str] | None:

@@ -14,15 +14,16 @@ import jax
 
 from .. import _core
 from .._base._errors import array_paths, format_path, is_deleted
-from .._base._unwrap import code_of, codes_of
+from .._base._unwrap import code_of, codes_of, innermost, is_function
 from .._trees._nodes import tree_of
 from .._trees._registry import registry
 from . import _records
 from ._causes import WHOLE_FUNCTION, Cause, Explanation
 from ._compare import StructureComparison, compare_placements, compare_traces
+from ._functions import functions
 from ._placement import placement_of
 from ._records import Aval, TraceRecord
-from ._words import place_of
+from ._words import describe, place_of
 
 _MOST_VARIANTS = 16  # that a call is compared with
 _DELETED = "A call deletes the arrays that it is told to donate: pass what it has returned."
@@ -141,7 +142,7 @@ def _explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
             "The cache was cleared, or it was full (`maxsize`) and this program was the least "
             "recently used."
         )
-        return [Cause("cleared", "", "compiled", "no longer in the cache", remedy)]
+        return [Cause("cleared", "", "", "", remedy)]
     codes = codes_of(fun)
     code = code_of(fun)
     alike = _caches_by_code.get(code) if code is not None else None
@@ -155,9 +156,12 @@ def _explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
         if other.function == cache.function and options[0] != options[1]:
             remedy = "Use the same options: functions jitted with different options do not share programs."
             return [Cause("options", "", *options, remedy)]
-    return _compare_functions(cache, fun, others) or [
-        Cause("first", "", "nothing", "the first call", "")
-    ]
+    causes = _compare_functions(cache, fun, others)
+    if causes is None and is_function(fun) and functions.were_traced(cache.record):
+        # The functions that the same code made before have been collected.
+        now = "a new function with the same code"
+        causes = [_jitted_again(Cause("recreated", WHOLE_FUNCTION, describe(fun), now, ""), fun)]
+    return causes or [Cause("first", "", "", "", "")]
 
 
 def _compare_functions(
@@ -167,22 +171,29 @@ def _compare_functions(
     comparisons = []
     for other in others[:_MOST_VARIANTS]:
         comparison = StructureComparison(registry)  # which functions are always classified by
-        comparison.compare(tree_of(other.function), tree_of(cache.function), [WHOLE_FUNCTION])
-        comparisons.append(comparison)
+        root = tree_of(other.function)
+        comparison.compare(root, tree_of(cache.function), [WHOLE_FUNCTION])
+        comparisons.append((comparison, root.detail))
     if not comparisons:
         return None
-    causes = min(comparisons, key=StructureComparison.distance).causes_in_order()
-    return [_jitted_again(cause, fun) if cause.kind == "recreated" else cause for cause in causes]
+    closest, was = min(comparisons, key=lambda pair: pair[0].distance())
+    is_same = innermost(was) is innermost(fun)
+    return [
+        _jitted_again(cause, fun, is_same) if cause.kind == "recreated" else cause
+        for cause in closest.causes_in_order()
+    ]
 
 
-def _jitted_again(cause: Cause, fun: Any) -> Cause:
+def _jitted_again(cause: Cause, fun: Any, is_same: bool = False) -> Cause:
+    """Returns the cause of a function that is recreated; `is_same` if only what wraps it is."""
     if cause.path != WHOLE_FUNCTION:
         return cause
     remedy = (
         f"The function of {place_of(fun)} has new programs each time that it is defined or jitted. "
         "Jit it once, outside the loop, and pass what changes as an argument."
     )
-    return dataclasses.replace(cause, kind="function", remedy=remedy)
+    now = "the same function, wrapped or jitted again" if is_same else cause.now
+    return dataclasses.replace(cause, kind="function", now=now, remedy=remedy)
 
 
 def _compare_with_closest(

@@ -209,6 +209,12 @@ class _Functions:
                 found.setdefault(record.key, []).append(record)
         return list(found.values())
 
+    def were_traced(self, record: FunctionRecord) -> bool:
+        """Whether functions of the same place that have been collected were traced."""
+        self._add_collected_to_totals()
+        total = self._totals.get(record.key)
+        return total is not None and total.cost.traces > 0
+
     def time_calls(self, on: bool) -> None:
         if on and not self.timed:
             self.timed_since = time.perf_counter()

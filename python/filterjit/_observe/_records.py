@@ -56,7 +56,7 @@ class Aval:
 
     def __str__(self) -> str:
         name = getattr(self.dtype, "name", str(self.dtype))
-        weak = ", weak type" if self.weak_type else ""
+        weak = " of weak type" if self.weak_type else ""
         return f"{name}[{','.join(map(str, self.shape))}]{weak}"
 
 

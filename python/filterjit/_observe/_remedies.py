@@ -12,19 +12,19 @@ from .._base._unwrap import is_function
 from .._compat import _jax_compat
 from ._words import dtype_of
 
-_FLAG = "A flag has a program for each of its two values: this is normal."
+_FLAG = "A flag has two programs, one for each value: this is normal."
 _MODE = (
-    "A {kind} has a program for each value, which is normal for one of a few. Leave it out if the "
-    "function does not need it."
+    "Each {kind} has its own program: this is normal if there are few. Leave it out if the function "
+    "does not need it."
 )
 _PATH = (
-    "A path has a program for each value. Leave it out, or read the file before the call and pass "
-    "what is in it."
+    "Each path has its own program. Leave it out, or read the file before the call and pass what is "
+    "in it."
 )
-_MEMBER = "An enum has a program for each member: this is normal."
+_MEMBER = "Each member has its own program: this is normal."
 _DTYPE = "Each dtype has its own program: this is normal."
-_FUNCTION = "Each function has its own program, which is normal for one of a few."
-_CLASS = "Each class has its own program, which is normal for one of a few."
+_FUNCTION = "Each function has its own program: this is normal if there are few."
+_CLASS = "Each class has its own program: this is normal if there are few."
 _ARRAY = "An array in a static field is compared by its contents. Make the field not static."
 _OTHER = "Each value has its own program. If a part of it changes often, pass that as an array of its own."
 _NUMBER = (
@@ -47,7 +47,7 @@ def of_value(x: Any, in_field: bool = False) -> str:
     if isinstance(x, _jax_compat.ARRAY_TYPES):
         return _ARRAY
     if isinstance(x, (str, bytes)):
-        return _MODE.format(kind=type(x).__name__)
+        return _MODE.format(kind="string" if isinstance(x, str) else "value")
     if isinstance(x, os.PathLike):
         return _PATH
     if dtype_of(x) is not None:

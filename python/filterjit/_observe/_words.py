@@ -80,7 +80,13 @@ def describe(x: Any) -> str:
         return f"the class `{class_name(x)}`"
     if is_function(x):
         return _describe_function(x)
-    return f"{shorten(x)} of type `{class_name(type(x))}`"
+    name = class_name(type(x))
+    own_repr: Any = type(x).__repr__
+    if own_repr is object.__repr__:
+        return f"the {name} at {id(x):#x}"
+    text = shorten(x)
+    known = text.startswith(type(x).__name__) or type(x) in (list, dict, set, frozenset, tuple)
+    return text if known else f"{text} of type `{name}`"
 
 
 def show_bytes(count: int) -> str:
