@@ -323,6 +323,13 @@ def test_variants_are_called_by_what_differs() -> None:
     }
 
 
+def test_variants_that_words_do_not_tell_apart_have_numbers() -> None:
+    f = filter_jit(lambda fun, x: fun(x))
+    for _ in range(2):
+        f(lambda x: x, X)
+    assert {v["label"] for v in row_of(f)["variants"]} == {"variant 1: fun", "variant 2: fun"}
+
+
 def test_a_function_without_a_name_is_called_by_its_class() -> None:
     model = eqx.nn.MLP(3, 3, 8, 2, key=jax.random.key(0))
     f = filter_jit(model)

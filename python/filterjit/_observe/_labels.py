@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from .. import _core
 from .._base._errors import format_path, short
 from .._base._unwrap import is_function
-from .._trees._nodes import Node, walk
-from ._words import class_name, describe_node
+from .._trees._nodes import Node, tree_of, walk
+from .._trees._registry import registry
+from ._compare import StructureComparison
+from ._words import describe_node
 
 _MOST = 20  # variants; others are not shown
 
@@ -15,7 +17,7 @@ _MOST = 20  # variants; others are not shown
 def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
     """Returns for each variant the leaves in which it differs from others: ``n=2, model.depth=3``.
 
-    Those in which no leaf does, in words, have numbers.
+    Where the leaves are the same in words, such as two lambdas, it has a number and their paths.
     """
     leaves = [
         {
@@ -33,10 +35,19 @@ def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
         for one in leaves
     ]
     repeated = {label for label, n in Counter(labels).items() if n > 1} | {""}
-    return [
-        f"variant {i + 1}" + f": {label}" * bool(label) if label in repeated else label
-        for i, label in enumerate([*labels, *[""] * (len(variants) - len(labels))])
+    found = [
+        f"variant {i + 1}: {_other_paths(variants, i)}" if label in repeated else label
+        for i, label in enumerate(labels)
     ]
+    return found + [f"variant {i + 1}" for i in range(len(labels), len(variants))]
+
+
+def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
+    """Returns where a variant differs from the first other one."""
+    comparison = StructureComparison(registry)
+    other = variants[0 if i else min(1, len(variants) - 1)]
+    comparison.compare(tree_of(other.structure), tree_of(variants[i].structure))
+    return ", ".join(cause.path for cause in comparison.causes[:3])
 
 
 def _is_leaf(node: Node) -> bool:
@@ -48,5 +59,5 @@ def _brief(node: Node) -> str:
         return describe_node(node, None)
     x = node.detail
     if is_function(x) or isinstance(x, type):
-        return class_name(x)
+        return str(getattr(x, "__name__", None) or short(x, 40))
     return short(x, 40)
