@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
@@ -92,6 +93,28 @@ def test_raise_leaves_the_cache_as_it_was() -> None:
     assert len(traces) == 1 and len(f.variants) == 1
     f(X)
     assert len(traces) == 1
+
+
+def test_the_first_call_of_another_instance_is_no_retrace() -> None:
+    class Model(eqx.Module):
+        weight: Any
+        size: int = eqx.field(static=True)
+
+        def __call__(self, x: Any) -> Any:
+            return self.weight * x
+
+        def method(self, x: Any) -> Any:
+            return x
+
+    class Plain:
+        def method(self, x: Any) -> Any:
+            return x
+
+    functions = [Model(X, 1), Model(X, 2), Model(X, 1).method, Model(X, 2).method]
+    functions += [Plain().method, Plain().method, lambda x: x, lambda x: x]
+    for fun in functions:
+        f = filter_jit(fun, on_retrace="raise", max_traces=1)
+        f(X), f(X)
 
 
 def test_max_traces() -> None:

@@ -67,6 +67,11 @@ class Cause:
         return f"{place}{_TITLES[self.kind]}{change}"
 
     @property
+    def is_of_function(self) -> bool:
+        """Whether the function itself differs, so that the call is its first one."""
+        return self.path.startswith(WHOLE_FUNCTION)
+
+    @property
     def place(self) -> str:
         if self.path == WHOLE_FUNCTION:
             return self.path
@@ -143,7 +148,8 @@ class Explanation:
         if any(cause.kind == "first" for cause in self.causes):
             return f"{self.name}: compiles: no program is compiled for it yet"
         fails = any(cause.kind == "deleted" for cause in self.causes)
-        begin = "raises an error" if fails else "compiles again"
+        others = all(cause.is_of_function and cause.kind != "function" for cause in self.causes)
+        begin = "raises an error" if fails else "compiles" if others else "compiles again"
         lines = [f"{self.name}: {begin} because", *lines_of(self.causes)]
         if self.variants > 1:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")

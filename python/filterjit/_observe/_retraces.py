@@ -23,9 +23,6 @@ logger = logging.getLogger("filterjit")
 
 OnRetrace = Literal["log", "warn", "raise"] | Callable[[Explanation], Any] | None
 
-# Kinds of causes of the first trace of a function: no program of this very function is compiled.
-_FIRST_TRACE = ("first", "function", "options")
-
 _log_all = False
 
 
@@ -110,8 +107,8 @@ def before_trace(
         library = record.place is not None and is_installed(record.place[0])
         said = f"{record.name_and_place} {explanation.line}" if library else str(explanation)
         logger.warning("%s", said)
-    if kind in _FIRST_TRACE:
-        return
+    if kind in ("first", "options") or explanation.causes[0].is_of_function:
+        return  # no program of this very function is compiled
     if on_retrace == "log" and not _log_all:
         logger.warning("%s", explanation)
     if on_retrace == "warn":
