@@ -89,6 +89,12 @@ def test_nnx_jit_is_not_told_to_pack() -> None:
     )
 
 
+def test_hits_that_waited_are_not_counted() -> None:
+    variants = [{"hits": 3, "dispatch": None, "arrays": []}, {"hits": 2, "dispatch": 0.1}]
+    row = function(hits=5, dispatch=0.1, variants=variants)
+    assert advice(row).startswith("Dispatch of 2 hits took 100.0 ms, 1.0% of")
+
+
 def test_calls_that_were_handed_over() -> None:
     row = function(calls=0, handed_over={"static_argnames is given": 7, "other": 2})
     said = (

@@ -25,7 +25,7 @@ def advise(report: dict[str, Any], seconds: float, equinox: bool) -> str:
         dispatch = sum(f["dispatch"] or 0.0 for f in functions)
         share = min(1.0, dispatch / seconds) if seconds > 0 else 0.0
         said = (
-            f"Dispatch of {count(sum(f['hits'] for f in functions), 'hit')} took "
+            f"Dispatch of {count(sum(map(_timed_hits, functions)), 'hit')} took "
             f"{show_seconds(dispatch)}, {_percent(share)} of the {show_seconds(seconds)} of the run. "
         )
         return said + (handed or _advice(functions, dispatch, seconds, equinox))
@@ -60,8 +60,7 @@ def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, eq
             return "`filterjit.install()` in the program keeps it so without `run`."
         return "There is little more to gain."
     heaviest = max(functions, key=lambda f: f["dispatch"] or 0.0)
-    waited = sum(v["hits"] for v in heaviest["variants"] if v["dispatch"] is None)
-    each = 1e6 * (heaviest["dispatch"] or 0.0) / max(1, heaviest["hits"] - waited)
+    each = 1e6 * (heaviest["dispatch"] or 0.0) / max(1, _timed_hits(heaviest))
     variant = max(heaviest["variants"], key=lambda v: v["hits"], default=None)
     arrays = 0 if variant is None else len(variant["arrays"])
     most = f"Most is of {heaviest['name']}, {each:.1f} us a hit"
@@ -71,6 +70,12 @@ def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, eq
             "with `freeze` or `partial`, and `pack` a state that it returns."
         )
     return f"{most}: do more in one call, with jax.lax.scan for example."
+
+
+def _timed_hits(f: dict[str, Any]) -> int:
+    """Returns how many hits of a function did not wait for the device."""
+    waited = sum(int(v["hits"]) for v in f["variants"] if v["dispatch"] is None)
+    return int(f["hits"]) - waited
 
 
 def _percent(share: float) -> str:

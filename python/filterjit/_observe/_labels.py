@@ -15,15 +15,15 @@ _MOST = 20  # variants; others are not shown
 
 
 def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
-    """Returns for each variant the leaves in which it differs from others: ``n=2, model.depth=3``.
+    """Returns for each variant the leaves, other than arrays, in which it differs from others: ``n=2, model.depth=3``.
 
-    Where the leaves are the same in words, such as two lambdas, it has a number and their paths.
+    Where these are the same in words, such as two lambdas, it has a number and their paths.
     """
     leaves = [
         {
             format_path(path): _brief(node)
             for node, path in walk(variant.structure)
-            if _is_leaf(node)
+            if _is_told(node)
         }
         for variant in variants[:_MOST]
     ]
@@ -50,8 +50,8 @@ def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
     return ", ".join(cause.path for cause in comparison.causes[:3])
 
 
-def _is_leaf(node: Node) -> bool:
-    return not node.children
+def _is_told(node: Node) -> bool:
+    return not node.children and node.kind != "array"
 
 
 def _brief(node: Node) -> str:
