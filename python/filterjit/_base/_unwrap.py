@@ -50,14 +50,15 @@ def code_of(fun: Any) -> types.CodeType | None:
     return code if isinstance(code, types.CodeType) else None
 
 
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+
+
 def is_function(x: Any) -> bool:
-    """Whether `x` is a function, or wraps one as a partial or a jitted function does, or has a name as
-    a ufunc does; not a class, nor another instance with a ``__call__``."""
+    """Whether `x` is a function, or wraps one as a partial or a jitted function does, or is a ufunc of
+    NumPy or JAX; not a class, nor another instance with a ``__call__``."""
     if isinstance(x, type) or not callable(x):
         return False
-    return isinstance(innermost(x), types.FunctionType) or isinstance(
-        getattr(x, "__name__", None), str
-    )
+    return isinstance(innermost(x), _FUNCTIONS) or type(x).__name__ == "ufunc"
 
 
 def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
@@ -79,14 +80,15 @@ def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
             todo += [x for _, x in held if is_function(x)]
 
 
-def codes_of(fun: Any) -> tuple[types.CodeType | None, ...]:
-    """Returns the codes of `fun`, of what it wraps, and of the functions that these hold.
+def codes_of(fun: Any) -> tuple[Any, ...]:
+    """Returns the codes of `fun`, of what it wraps, and of the functions that these hold; those of
+    instances with their classes.
 
     Two functions that one place of a program makes have equal codes. Those of two functions under
     one decorator differ, since it wraps them or closes over them.
     """
     return tuple(
-        getattr(part, "__code__", None) or (None if is_function(part) else code_of(part))
+        getattr(part, "__code__", None) if is_function(part) else (type(part), code_of(part))
         for part, _ in _parts_of(fun)
     )
 
