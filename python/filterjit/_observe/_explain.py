@@ -55,7 +55,7 @@ def explain(
     `fun` is the function that `f` jits. `wanted` returns the specs that `in_shardings` gives to the
     arrays of a call.
     """
-    variant, structure, arrays = f._peek(*args, **kwargs)
+    variant, structure, arrays = f._find(*args, **kwargs)
     cache, _ = f._parts()
     paths = array_paths(cache.function, structure)
     deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
