@@ -24,6 +24,7 @@
  *   wait                 after a call whose program can raise while it runs
  *   call_again           when a variant whose `call` Python has set has failed
  *   translate_error      when the call has failed with an Exception
+ *   hand_over            when translate_error has said that another callable makes the call
  *
  * A hit calls no hook, except before_raising_call and wait if the program can raise.  No
  * exception is set while a hook runs.  If a hook raises, the call fails with its exception,
@@ -58,6 +59,7 @@ typedef struct {
     FjLeafBuf arrays;           /* of the function itself, then of the arguments */
     PyObject *arrays_inline[FJ_LEAFBUF_MANY];
     FjPackedArgs packed;
+    PyObject *reason;     /* owned: why the call is handed over, a str, or NULL */
     PyObject **arguments; /* borrowed, by parameter */
     PyObject *arguments_inline[ARGUMENTS_INLINE];
 } Call;
@@ -81,9 +83,9 @@ call_hook(Call *call, PyObject *hook, PyObject *argument)
 
 /* Lets Python replace the exception that is set: hooks.translate_error(self, exception,
  * variant or None, arrays) -> exception.  The hook is only asked about an Exception, not about
- * KeyboardInterrupt and the like.  If it raises an Exception itself, or returns something
- * else, the original exception stays; if it is interrupted, the interrupt replaces the
- * original. */
+ * KeyboardInterrupt and the like.  If it returns a str, that is why the call is handed over.
+ * If it raises an Exception itself, or returns something else, the original exception stays;
+ * if it is interrupted, the interrupt replaces the original. */
 static void
 translate_error(Call *call)
 {
@@ -107,6 +109,9 @@ translate_error(Call *call)
     }
     if (translated == NULL || !PyExceptionInstance_Check(translated)) {
         PyErr_Clear();
+        if (translated != NULL && PyUnicode_Check(translated)) {
+            Py_XSETREF(call->reason, Py_NewRef(translated));
+        }
         Py_XDECREF(translated);
         fj_compat_give_exception(exception);
         return;
@@ -115,25 +120,38 @@ translate_error(Call *call)
     fj_compat_give_exception(translated);
 }
 
+/* Calls a hook with the arguments of a call: hooks.hook(self, reason, args, kwargs), or
+ * hooks.hook(self, args, kwargs) if `reason` is NULL. */
+static PyObject *
+call_hook_with_arguments(FjFilterJit *self, PyObject *hook, PyObject *reason,
+                         PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *positional, *keywords;
+    if (fj_bind_pack(args, nargs, kwnames, &positional, &keywords) < 0) {
+        return NULL;
+    }
+    PyObject *result =
+        reason == NULL
+            ? PyObject_CallMethodObjArgs(self->hooks, hook, self, positional, keywords, NULL)
+            : PyObject_CallMethodObjArgs(self->hooks, hook, self, reason, positional, keywords,
+                                         NULL);
+    Py_DECREF(keywords);
+    Py_DECREF(positional);
+    return result;
+}
+
 /* Sets the TypeError of arguments that do not fit the signature:
  * hooks.raise_binding_error(self, args, kwargs). */
 static void
 raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
                     PyObject *kwnames)
 {
-    PyObject *positional, *keywords;
-    if (fj_bind_pack(args, nargs, kwnames, &positional, &keywords) < 0) {
-        return;
-    }
-    PyObject *result = PyObject_CallMethodObjArgs(
-        self->hooks, fj_state_of(Py_TYPE(self))->str_raise_binding_error, self, positional,
-        keywords, NULL);
+    PyObject *result = call_hook_with_arguments(
+        self, fj_state_of(Py_TYPE(self))->str_raise_binding_error, NULL, args, nargs, kwnames);
     if (result != NULL) { /* the hook should have raised */
         PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
     }
     Py_XDECREF(result);
-    Py_DECREF(keywords);
-    Py_DECREF(positional);
 }
 
 /* ---- bind ---- */
@@ -251,8 +269,8 @@ flatten_arguments(Call *call)
     FjLeafBuf objects;
     fj_leafbuf_init(&objects, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_arguments(
-        cache->registry, cache->signature->names, call->arguments, &call->arrays,
-        call->hook == NULL ? &objects : &call->hook->objects);
+        cache->registry, cache->signature->names, cache->signature->flags, call->arguments,
+        &call->arrays, call->hook == NULL ? &objects : &call->hook->objects);
     fj_leafbuf_clear(&objects); /* the arguments hold them too */
     if (accept_arguments(call, structure, 1) < 0) {
         Py_CLEAR(structure);
@@ -607,6 +625,7 @@ start_call(Call *call, FjFilterJit *self)
     call->given_up = 0;
     call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
     call->variant = NULL;
+    call->reason = NULL;
     call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
     call->packed.varargs = call->packed.varkw = NULL;
     fj_leafbuf_init(&call->arrays, call->arrays_inline, FJ_LEAFBUF_MANY);
@@ -641,6 +660,15 @@ fj_call_from(FjFilterJit *self, FjVariant **last, FjArgumentsHook *hook, PyObjec
     }
     if (FJ_UNLIKELY(result == NULL && !call.given_up)) {
         translate_error(&call);
+        PyObject *reason = call.reason;
+        end_call(&call);
+        if (reason != NULL) {
+            PyErr_Clear();
+            result = call_hook_with_arguments(self, fj_state_of(Py_TYPE(self))->str_hand_over,
+                                              reason, args, nargs, kwnames);
+            Py_DECREF(reason);
+        }
+        return result;
     }
     end_call(&call);
     return result;
@@ -677,6 +705,7 @@ bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObje
     }
     if (result == NULL) {
         translate_error(&call);
+        Py_CLEAR(call.reason);
     }
     Py_XDECREF(structure);
     end_call(&call);

@@ -79,7 +79,8 @@ add_mutable_static(Walk *w, PyObject *object, int flag)
 }
 
 /* Adds a static: a value that is not an array.  `flag` is FJ_NODE_FIELD for a static field,
- * FJ_NODE_MAYBE_ARRAY for a leaf of such a type, or 0 for another leaf. */
+ * FJ_NODE_MAYBE_ARRAY for a leaf of such a type, FJ_NODE_ARGUMENT for a static argument, or 0
+ * for another leaf. */
 static int
 add_static(Walk *w, PyObject *object, int flag)
 {
@@ -777,9 +778,18 @@ note_identities(FjStructure *structure)
     return 0;
 }
 
+/* Walks the argument of a parameter. */
+static int
+walk_argument(Walk *w, PyObject *argument, int flags)
+{
+    return argument == NULL             ? add_nothing(w, FJ_MISSING)
+           : flags & FJ_STATIC_ARGUMENT ? add_static(w, argument, FJ_NODE_ARGUMENT)
+                                        : walk(w, argument);
+}
+
 FjStructure *
-fj_flatten_arguments(FjRegistry *registry, PyObject *names, PyObject *const *arguments,
-                     FjLeafBuf *arrays, FjLeafBuf *objects)
+fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
+                     PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects)
 {
     Walk w = {.structure = fj_structure_new(registry), .arrays = arrays, .objects = objects};
     if (w.structure == NULL) {
@@ -789,7 +799,7 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, PyObject *const *arg
     Py_ssize_t root = open_node(&w, FJ_ARGUMENTS, count, NULL, names);
     int result = root < 0 ? -1 : 0;
     for (Py_ssize_t i = 0; i < count && result == 0; i++) {
-        result = arguments[i] == NULL ? add_nothing(&w, FJ_MISSING) : walk(&w, arguments[i]);
+        result = walk_argument(&w, arguments[i], flags == NULL ? 0 : flags[i]);
     }
     fj_address_map_clear(&w.numbers);
     if (result == 0) {

@@ -57,7 +57,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         jit_id: bytes = b"",
     ) -> None:
         self.settings = settings
-        self.registry = registry_for(settings.functions)
+        self.registry = registry_for(settings)
         self.name = name
         self.signature = signature
         self.stage = stage

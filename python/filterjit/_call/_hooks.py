@@ -29,13 +29,13 @@ _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
 
 
-def registry_for(functions: str) -> _core.Registry:
-    """Returns the registry of arguments, for filter_jit's option `functions`."""
-    if functions == "structure":
+def registry_for(settings: Settings) -> _core.Registry:
+    """Returns the registry of arguments."""
+    if settings.functions == "structure":
         from .._functions import _function_keys
 
         return _function_keys.registry
-    return _registry.registry
+    return _registry.with_numbers if settings.numbers_traced else _registry.registry
 
 
 def _tracing_for(
@@ -64,8 +64,12 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         self._sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = (
             weakref.WeakKeyDictionary()
         )
-        self.registry = registry_for(settings.functions)
+        self.registry = registry_for(settings)
         self.tracing = _tracing_for(settings.functions)
+
+    upstream: Any = None
+    """The ``jax.jit`` whose methods `lower`, `trace` and `eval_shape` are those of the function;
+    None if it has its own."""
 
     frozen: tuple[int, int] = (0, 0)
     """The number of arrays that `freeze` made constants, and their size in bytes."""
@@ -81,6 +85,14 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         if self.settings.donate == "none":
             return
         given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
+        if donation := self.settings.donation:
+            names, positional = f._parts()[0].signature.names, f._parts()[0].signature.positional
+            meant = donation.arguments
+            is_meant = [
+                i in meant.positions or (i < positional and names[i] in meant.names)
+                for i in range(len(args))
+            ] + [k in meant.names for k in kwargs]
+            given = [x for x, donated in zip(given, is_meant, strict=True) if donated]
         if self.settings.spares_first:
             signature = f._parts()[0].signature
             first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
@@ -98,7 +110,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         options, and the arrays in the function itself."""
         fun = f.__wrapped__
         try:
-            arrays, structure = _core.flatten(_registry.registry, fun)
+            arrays, structure = _core.flatten(_registry.registry, self.function(f))
             hash(structure)
         except Exception as e:
             context = e.__dict__.get("__filterjit_error_context__")
@@ -108,7 +120,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         caches = caches_of(fun)
         # Two wrappers of one function can differ in their parameters, as its `__signature__`, its
         # defaults or its code may have been set in between.
-        parameters = _signature.parameters_of(fun, f._given_signature)
+        parameters = self.parameters(f)
         key = type(self), structure, self.settings, parameters
         try:
             cache = None if caches is None else caches.get(key)
@@ -128,6 +140,19 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
                     caches.pop(old, None)
         return cache, arrays
+
+    def parameters(self, f: _core.FilterJit) -> _signature.Parameters:
+        """Returns the parameters that the arguments of a call are bound to."""
+        parameters = _signature.parameters_of(f.__wrapped__, f._given_signature)
+        return self.settings.static.make_static(parameters) if self.settings.static else parameters
+
+    def function(self, f: _core.FilterJit) -> Any:
+        """Returns what stands for the function in its Structure, and is called by a trace."""
+        return f.__wrapped__
+
+    def check_result(self, out: Any) -> Any:
+        """Returns the result of a trace, or what stands for it; raises if it cannot be one."""
+        return out
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
@@ -177,6 +202,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
         """Returns the positions of the arrays that a variant donates; arrays in the function
         itself come first."""
+        if not isinstance(self.settings.donate, str):
+            return self.settings.donate.positions(variant, signature, self.registry)
         own = variant.function.num_leaves
         total = own + variant.structure.num_leaves
         if self.settings.donate == "none":
@@ -206,7 +233,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         variant: _core.Variant | None,
         arrays: tuple[Any, ...],
         /,
-    ) -> BaseException:
+    ) -> BaseException | str:
         """Returns the exception to raise in the place of `exception`."""
         return _errors.translate(exception, variant, arrays, _errors.jit_id_of(variant))
 

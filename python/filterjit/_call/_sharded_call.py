@@ -107,7 +107,7 @@ class ShardedCall:
         self.variant = weakref.ref(variant)
         self.signature = signature
         self.donated = donated
-        self.warns = settings.donate.startswith("warn")
+        self.warns = settings.warns_of_unused
         self.jitkwargs = dict(settings.jitkwargs)
         self.flat = flat
         self.jit_id = flat.jit_id

@@ -29,6 +29,22 @@ def inspect_signature(fun: Any) -> inspect.Signature | None:
     return inspect.signature(fun)
 
 
+ANY = inspect.signature(lambda *args, **kwargs: None)
+
+
+def own_signature(fun: Any) -> inspect.Signature | None:
+    """Returns the parameters that `fun` itself takes, whatever it wraps: None if its code object
+    tells them, `ANY` if they are not known."""
+    if type(fun) is types.FunctionType and "__signature__" not in fun.__dict__:
+        return None
+    if hasattr(fun, "__signature__"):
+        return ANY
+    try:
+        return inspect.signature(fun, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return ANY
+
+
 Parameters = tuple[tuple[str, ...], int, int, bool, bool, bytes]
 """The arguments of `_core.Signature`."""
 

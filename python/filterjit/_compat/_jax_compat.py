@@ -69,6 +69,15 @@ IMMUTABLE_TYPES: frozenset[type] = frozenset(
 CALLBACK_LOGGER = "jax._src.callback"
 
 
+def is_unspecified(x: Any) -> bool:
+    """Whether `x` is what ``jax.jit`` has for shardings that are not given.
+
+    Fallback: only None is.
+    """
+    unspecified = private("jax._src.sharding_impls", "UnspecifiedValue")
+    return x is None or (unspecified is not None and isinstance(x, unspecified))
+
+
 def hide_from_tracebacks(file: str) -> None:
     """Makes JAX omit the frames of `file` from the tracebacks that it shows.
 

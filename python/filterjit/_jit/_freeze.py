@@ -279,14 +279,14 @@ class FrozenHooks(FunctionHooks):
         variant: _core.Variant | None,
         arrays: tuple[Any, ...],
         /,
-    ) -> BaseException:
+    ) -> BaseException | str:
         """Names the constants that were deleted, besides what all functions do."""
-        exception = super().translate_error(f, exception, variant, arrays)
-        if isinstance(exception, (RuntimeError, ValueError)) and "deleted" in str(exception):
-            deleted = [] if "`freeze`" in str(exception) else self.constants.deleted()
+        found = super().translate_error(f, exception, variant, arrays)
+        if isinstance(found, (RuntimeError, ValueError)) and "deleted" in str(found):
+            deleted = [] if "`freeze`" in str(found) else self.constants.deleted()
             if deleted:
-                exception.add_note(f"(deleted after `freeze`: argument {', '.join(deleted)})")
-        return exception
+                found.add_note(f"(deleted after `freeze`: argument {', '.join(deleted)})")
+        return found
 
     # ---- called by the base class ----
 
