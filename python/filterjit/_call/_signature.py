@@ -113,7 +113,8 @@ def call_with_arguments(
         elif i == signature.varargs:
             args.extend(value)
         elif i == signature.varkw:
-            kwargs.update(value)
+            # Static ones have parameters of their own; the function sees the order of a pytree.
+            kwargs = dict(sorted({**kwargs, **value}.items()))
         elif by_position and i < signature.positional:
             args.append(value)
         else:
