@@ -104,6 +104,8 @@ class FlatFunction:
             output = variant.finish(out, lambda: jnp.array(0))
             if program is not None:
                 program.after_trace(out, output, arrays)
+            elif hooks.settings.tells_unused:
+                hooks.tell_unused(variant, self._signature, arrays, output.arrays)
             return output
 
     def _call_function(

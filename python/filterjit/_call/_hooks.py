@@ -21,6 +21,7 @@ from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _direct, _processes, _running, _signature
 from ._caches import MAXSIZE, caches_of, function_of, names_of
+from ._donation import tell_unused
 from ._flat_function import FlatFunction
 from ._settings import Settings
 from ._sharded_call import ShardedCall
@@ -87,11 +88,11 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
         if donation := self.settings.donation:
             names, positional = f._parts()[0].signature.names, f._parts()[0].signature.positional
-            meant = donation.arguments
+            positions = donation.arguments.positions
+            named = donation.arguments.names | {name for name, _ in donation.parameters}
             is_meant = [
-                i in meant.positions or (i < positional and names[i] in meant.names)
-                for i in range(len(args))
-            ] + [k in meant.names for k in kwargs]
+                i in positions or (i < positional and names[i] in named) for i in range(len(args))
+            ] + [k in named for k in kwargs]
             given = [x for x, donated in zip(given, is_meant, strict=True) if donated]
         if self.settings.spares_first:
             signature = f._parts()[0].signature
@@ -130,6 +131,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             signature = _core.Signature(*parameters)
             if self.settings.shardings is not None:
                 self.settings.shardings.check_names(signature)
+            self.settings.donation.check_names(signature)
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
@@ -219,6 +221,25 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             first, count = 0, 0
         excepted = range(own + first, own + first + count)
         return tuple(i for i in range(total) if i not in excepted)
+
+    def tell_unused(
+        self,
+        variant: _core.Variant,
+        signature: _core.Signature,
+        arrays: Sequence[Any],
+        results: Sequence[Any],
+    ) -> None:
+        """Tells of donated arrays of a trace whose memory no result can take."""
+        tell_unused(
+            self._donated(variant, signature),
+            variant,
+            arrays,
+            results,
+            raises=self.settings.donate_unused == "raise",
+            taken={},
+            inputs=[None] * len(arrays),
+            outputs=[None] * len(results),
+        )
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /

@@ -27,6 +27,8 @@ class Settings:
         jitkwargs: what is passed on to ``jax.jit``, sorted by name.
         numbers_traced: whether Python's numbers are traced, as under ``jax.jit``.
         static: the static arguments of ``jax.jit``.
+        donate_unused: what to do about donated arrays whose memory no result can take: "ignore",
+            "warn" or "raise"; None follows from `donate`, or leaves it to JAX.
     """
 
     donate: str | Donation = "none"
@@ -39,6 +41,7 @@ class Settings:
     jitkwargs: tuple[tuple[str, Any], ...] = ()
     numbers_traced: bool = False
     static: Named = NONE
+    donate_unused: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jitkwargs", tuple(sorted(self.jitkwargs)))
@@ -63,12 +66,21 @@ class Settings:
     @property
     def is_quiet(self) -> bool:
         """Whether JAX's warning about donated buffers that it could not use is silenced."""
-        return self.donate in ("all", "all-except-first") or self.donation.unused == "ignore"
+        return self.donate in ("all", "all-except-first") or self.donate_unused is not None
 
     @property
-    def warns_of_unused(self) -> bool:
-        """Whether donated arrays whose memory no result can take are told by their paths."""
-        return isinstance(self.donate, str) and self.donate.startswith("warn")
+    def tells_unused(self) -> bool:
+        """Whether donated arrays whose memory no result can take are told by their paths.
+
+        Without shardings, "warn" as a mode leaves that to JAX.
+        """
+        if self.donate_unused is not None:
+            return self.donate_unused != "ignore"
+        return (
+            self.shardings is not None
+            and isinstance(self.donate, str)
+            and self.donate.startswith("warn")
+        )
 
     @property
     def donation(self) -> Donation:

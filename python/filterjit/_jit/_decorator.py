@@ -1,12 +1,13 @@
 """The decorator `filter_jit`."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from .._base._checks import NOT_GIVEN, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
+from .._call._donation import UNUSED, Donation
 from .._call._settings import DONATE, Settings
 from .._call._shardings import Shardings
 from .._call._signature import inspect_signature
@@ -15,7 +16,12 @@ from ._filter_jit import FilterJit, make_filter_jit
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-Donate = Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
+Donate = (
+    Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
+    | Collection[str]
+    | Mapping[str, Any]
+)
+DonateUnused = Literal["ignore", "warn", "raise"]
 Functions = Literal["identity", "structure"]
 
 
@@ -45,6 +51,7 @@ _DEPRECATED = ("default", "fn", "args", "kwargs", "out")
 def filter_jit(
     *,
     donate: Donate = "none",
+    donate_unused: DonateUnused | None = None,
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
@@ -62,6 +69,7 @@ def filter_jit(
     fun: Callable[_P, _T],
     *,
     donate: Donate = "none",
+    donate_unused: DonateUnused | None = None,
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
@@ -78,7 +86,8 @@ def filter_jit(
 def filter_jit(
     fun: Any = NOT_GIVEN,
     *,
-    donate: str = "none",
+    donate: Any = "none",
+    donate_unused: str | None = None,
     functions: str = "identity",
     on_retrace: Any = None,
     max_traces: int | None = None,
@@ -118,7 +127,13 @@ def filter_jit(
         donate: which arrays give their memory to the compiled program; they are deleted by the
             call. ``"all"``: all of them. ``"all-except-first"``: all except those in the first
             argument. ``"warn"`` and ``"warn-except-first"``: the same, and JAX warns of memory
-            that the program could not use. ``"none"``: no array.
+            that the program could not use. ``"none"``: no array. Or parameters, by name: a tuple
+            such as ``("state", "cache")``, or a dict from names to True, or to path patterns of the
+            arrays (see `Filter`), such as ``{"state": True, "model": "**.weight"}``.
+        donate_unused: what to do about donated arrays whose memory no result can take, as no
+            result has their shape and dtype: ``"ignore"``; ``"warn"``, with their paths; or
+            ``"raise"``, a ``ValueError`` from the trace. The default is ``"ignore"``, but for the
+            modes ``"warn"`` and ``"warn-except-first"``.
         functions: when two functions among the static values (lambdas, ``functools.partial`` and
             bound methods included) count as equal. ``"identity"``: when they are the same object.
             ``"structure"``: also when they are known to behave alike, so that a Module that is
@@ -171,7 +186,8 @@ def filter_jit(
         A `FilterJit` with the parameters of `fun`, or a decorator if `fun` is left out.
 
     Raises:
-        ValueError: if an option has a value that is not described above, or if `jitkwargs` has one
+        ValueError: if an option has a value that is not described above (a name in `donate` that is
+            no parameter, and a pattern that matches no array, raise at the first call), or if `jitkwargs` has one
             of ``static_argnums``, ``static_argnames``, ``donate_argnums`` and ``donate_argnames``,
             which do not apply to pytrees.
         TypeError: if `fun` is not callable, `in_shardings` or `mesh` is of a wrong type, or
@@ -193,6 +209,7 @@ def filter_jit(
         return functools.partial(
             filter_jit,
             donate=donate,
+            donate_unused=donate_unused,
             functions=functions,
             on_retrace=on_retrace,
             max_traces=max_traces,
@@ -219,10 +236,17 @@ def filter_jit(
                 "Here, 'donate_argnames' is refused too, and shardings are options. What is not an "
                 "array is static, and `donate` says which arrays are donated."
             )
-    if donate not in DONATE:
+    if not isinstance(donate, str):
+        donate, donate_unused = Donation.of(donate) or "none", donate_unused or "ignore"
+    elif donate not in DONATE:
         raise ValueError(
             "`filter_jit(..., donate=...)` must be one of 'all', 'all-except-first', "
             "'warn', 'warn-except-first', or 'none'."
+        )
+    if donate_unused is not None and donate_unused not in UNUSED:
+        raise ValueError(
+            "`filter_jit(..., donate_unused=...)` must be one of 'ignore', 'warn', or 'raise', not "
+            f"{donate_unused!r}."
         )
     if functions not in _FUNCTIONS:
         raise ValueError(
@@ -242,6 +266,6 @@ def filter_jit(
         shardings = Shardings(in_shardings, out_shardings, mesh)
     settings = Settings(
         donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,
-        tuple(jitkwargs.items()),
+        tuple(jitkwargs.items()), donate_unused=donate_unused,
     )  # fmt: skip
     return make_filter_jit(fun, settings, inspect_signature(fun))
