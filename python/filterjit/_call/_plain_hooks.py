@@ -66,7 +66,7 @@ class _Opaque:
 
 
 _PLAIN_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-_NOT_TRACED = "the {} has a leaf that is no array and no number"
+_NOT_TRACED = "a leaf of the {} is no array and no number"
 
 
 class PlainHooks(AsInJax):

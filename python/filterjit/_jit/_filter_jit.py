@@ -277,6 +277,10 @@ class FilterJit(_core.FilterJit[_P, _T]):
         """
         return _report.cache_info(self._parts()[0])
 
+    def _cache_size(self) -> int:
+        """Returns how many programs the function has, as that of ``jax.jit`` does."""
+        return sum(variant.num_traces for variant in self.variants)
+
     def clear_cache(self) -> None:
         """Drops all compiled programs of the function, also those of equal functions that were
         jitted with equal settings: they share their programs."""
