@@ -15,9 +15,10 @@
 #define FJ_TABLE_SMALLEST 8
 #define FJ_PERTURB_SHIFT 5
 
-/* An address that no Python object has. */
-static char deleted_mark;
-#define DELETED ((PyObject *)&deleted_mark)
+/* An address that no Python object has.  It is no variable's, since each extension has a copy
+ * of this file with variables of its own, and filterjit._testing searches tables of
+ * filterjit._core. */
+#define DELETED ((PyObject *)1)
 
 static inline int
 is_live(const FjTableEntry *entry)

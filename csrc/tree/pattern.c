@@ -320,7 +320,7 @@ raise_inner_node_matches(Match *m)
 }
 
 int
-fj_pattern_match(FjStructure *structure, PyObject *components, uint8_t *taken)
+fj_pattern_match(FjStructure *structure, PyObject *components, int is_strict, uint8_t *taken)
 {
     int result = -1;
     Match m = {.structure = structure, .taken = taken};
@@ -337,7 +337,7 @@ fj_pattern_match(FjStructure *structure, PyObject *components, uint8_t *taken)
     }
     result = match_node(&m, 0, add_states_after_deep(&m, 1));
     int is_deep = m.count > 0 && m.components[m.count - 1].operation == DEEP;
-    if (result == 0 && !m.has_match && m.inner_node != 0 && !is_deep) {
+    if (result == 0 && is_strict && !m.has_match && m.inner_node != 0 && !is_deep) {
         raise_inner_node_matches(&m);
         result = -1;
     }
