@@ -202,8 +202,8 @@ PyDoc_STRVAR(
     "Signature(names, positional_only, positional, varargs, varkw, flags)\n--\n\n"
     "The parameters of a function.\n\n"
     "`names` has the name of each parameter, in order, and `flags` has a byte for each: 1 if\n"
-    "its argument may not be missing, plus 2 if its argument is a static, which is not "
-    "walked.\n"
+    "its argument may not be missing, plus 2 if it is a static, which is not walked, or 4 if\n"
+    "leaves in it are traced as the Registry's `traced_in` says.\n"
     "`positional` counts those that can be given\n"
     "by position; the first `positional_only` of them can only be given by position.\n"
     "`varargs` and `varkw` tell whether there are *args and **kwargs.");

@@ -21,7 +21,7 @@ typedef struct {
     Py_ssize_t positional; /* how many can be given by position */
     Py_ssize_t varargs;    /* the parameter *args, or -1 */
     Py_ssize_t varkw;      /* the parameter **kwargs, or -1 */
-    char *flags;           /* by parameter: of FJ_REQUIRED and FJ_STATIC_ARGUMENT */
+    char *flags;           /* by parameter: FJ_REQUIRED and those of flatten.h */
 } FjSignature;
 
 extern PyType_Spec fj_signature_spec;

@@ -25,6 +25,7 @@ struct FjRegistry {
 
     /* The policy: tuples, or NULL. */
     PyObject *traced;      /* types of leaves, static by their kind, that are traced */
+    PyObject *traced_in;   /* the same, where FJ_TRACED_ARGUMENT says so of a parameter */
     PyObject *keyed;       /* pairs (type, key): see statics.h */
     PyObject *by_identity; /* types whose instances occur once in the arguments of a call: see
                             * structure.h */
@@ -57,12 +58,12 @@ FjNodeKind *fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type);
 PyObject *fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
                               PyObject **aux);
 
-/* Whether the policy traces leaves of this exact type, which are static by their kind. */
+/* Whether a type is in `types`: the policy's `traced` or `traced_in`, which may be NULL. */
 static inline int
-fj_registry_traces(const FjRegistry *registry, const PyTypeObject *type)
+fj_registry_traces(const PyObject *types, const PyTypeObject *type)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(registry->traced); i++) {
-        if (PyTuple_GET_ITEM(registry->traced, i) == (const PyObject *)type) {
+    for (Py_ssize_t i = 0; types != NULL && i < PyTuple_GET_SIZE(types); i++) {
+        if (PyTuple_GET_ITEM(types, i) == (const PyObject *)type) {
             return 1;
         }
     }
@@ -74,7 +75,7 @@ static inline FjKindCode
 fj_registry_code(const FjRegistry *registry, const FjNodeKind *kind)
 {
     return FJ_UNLIKELY(registry->traced != NULL) && kind->code == FJ_STATIC &&
-                   fj_registry_traces(registry, kind->type)
+                   fj_registry_traces(registry->traced, kind->type)
                ? FJ_ARRAY
                : kind->code;
 }

@@ -23,6 +23,7 @@ typedef struct {
     FjLeafBuf *arrays;
     int is_tree_structure; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
+    int array_flags;   /* of the array nodes of this argument: FJ_NODE_NUMBERS or 0 */
     int may_stop;      /* there is an `is_leaf` or a `prefix` */
     PyObject *is_leaf; /* borrowed, or NULL */
     FjPrefix *prefix;  /* for fj_flatten_up_to, or NULL: only its leaves are leaves.  The nodes
@@ -44,9 +45,11 @@ registry_of(Walk *w)
 static int
 add_array(Walk *w, PyObject *object)
 {
-    if (fj_structure_add(w->structure, FJ_ARRAY, NULL) == NULL) {
+    FjNode *node = fj_structure_add(w->structure, FJ_ARRAY, NULL);
+    if (node == NULL) {
         return -1;
     }
+    node->flags |= (uint16_t)w->array_flags;
     w->structure->all_leaves++;
     w->structure->open_leaves++;
     return fj_leafbuf_push(w->arrays, object);
@@ -655,6 +658,17 @@ stop_at_leaf(Walk *w, PyObject *object)
     return result < 0 ? -1 : 1;
 }
 
+/* The code of a kind under the policy, in this argument. */
+static inline FjKindCode
+code_of(const Walk *w, const FjNodeKind *kind)
+{
+    const FjRegistry *registry = w->structure->registry;
+    return FJ_UNLIKELY(w->array_flags != 0) && kind->code == FJ_STATIC &&
+                   fj_registry_traces(registry->traced_in, kind->type)
+               ? FJ_ARRAY
+               : fj_registry_code(registry, kind);
+}
+
 /* The caller holds `object`. */
 static int
 walk(Walk *w, PyObject *object)
@@ -668,16 +682,15 @@ walk(Walk *w, PyObject *object)
     /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
     FjNodeKind *kind = fj_registry_cached_kind(registry_of(w), Py_TYPE(object));
     if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
-        return w->is_tree_structure || fj_registry_code(registry_of(w), kind) == FJ_ARRAY
-                   ? add_array(w, object)
-                   : add_static(w, object, 0);
+        return w->is_tree_structure || code_of(w, kind) == FJ_ARRAY ? add_array(w, object)
+                                                                    : add_static(w, object, 0);
     }
     kind = fj_registry_kind(registry_of(w), object);
     if (kind == NULL) {
         return -1;
     }
     int result;
-    switch (fj_registry_code(registry_of(w), kind)) {
+    switch (code_of(w, kind)) {
     case FJ_ARRAY:
         result = add_array(w, object);
         break;
@@ -782,6 +795,7 @@ note_identities(FjStructure *structure)
 static int
 walk_argument(Walk *w, PyObject *argument, int flags)
 {
+    w->array_flags = flags & FJ_TRACED_ARGUMENT ? FJ_NODE_NUMBERS : 0;
     return argument == NULL             ? add_nothing(w, FJ_MISSING)
            : flags & FJ_STATIC_ARGUMENT ? add_static(w, argument, FJ_NODE_ARGUMENT)
                                         : walk(w, argument);

@@ -50,6 +50,7 @@ class Registry:
         traced: tuple[type, ...] = (),
         keyed: tuple[tuple[type, Callable[[Any], Any]], ...] = (),
         by_identity: tuple[type, ...] = (),
+        traced_in: tuple[type, ...] = (),
     ) -> Registry: ...
     def kind(self, object: Any, /) -> str: ...
 

@@ -1,7 +1,6 @@
 """`Donation`: which arguments give their memory to the program, and what of it is of no use."""
 
 import dataclasses
-import difflib
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -77,16 +76,10 @@ class Donation:
         whole = all(chosen is True for _, chosen in self.parameters)
         return repr(tuple(name for name, _ in self.parameters) if whole else dict(self.parameters))
 
-    def check_names(self, signature: _core.Signature) -> None:
-        """Raises ValueError if a name is not that of a parameter."""
-        for name, _ in self.parameters:
-            if name not in signature.names and signature.varkw < 0:
-                close = difflib.get_close_matches(name, signature.names, 1)
-                raise ValueError(
-                    f"`donate` names {name!r}, which is not a parameter: these are "
-                    f"{', '.join(map(repr, signature.names)) or 'none'}"
-                    + (f". Did you mean {close[0]!r}?" if close else "")
-                )
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of parameters that were given."""
+        return tuple(name for name, _ in self.parameters)
 
     def positions(
         self, variant: _core.Variant, signature: _core.Signature, missing: Any

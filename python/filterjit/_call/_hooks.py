@@ -23,6 +23,7 @@ from . import _direct, _processes, _running, _signature
 from ._caches import MAXSIZE, caches_of, function_of, names_of
 from ._donation import tell_unused
 from ._flat_function import FlatFunction
+from ._named import STATIC, TRACED, check_names, mark_names
 from ._settings import Settings
 from ._sharded_call import ShardedCall
 
@@ -36,7 +37,16 @@ def registry_for(settings: Settings) -> _core.Registry:
         from .._functions import _function_keys
 
         return _function_keys.registry
+    if settings.traced:
+        return _registry.with_numbers_in_some
     return _registry.with_numbers if settings.numbers_traced else _registry.registry
+
+
+def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.Parameters:
+    """Returns parameters with the flags that the settings ask for."""
+    if settings.traced:
+        return mark_names(parameters, TRACED, settings.traced)
+    return settings.static.mark(parameters, STATIC) if settings.static else parameters
 
 
 def _tracing_for(
@@ -131,7 +141,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             signature = _core.Signature(*parameters)
             if self.settings.shardings is not None:
                 self.settings.shardings.check_names(signature)
-            self.settings.donation.check_names(signature)
+            check_names("donate", self.settings.donation.names, signature)
+            check_names("traced", self.settings.traced, signature)
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
@@ -145,8 +156,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
 
     def parameters(self, f: _core.FilterJit) -> _signature.Parameters:
         """Returns the parameters that the arguments of a call are bound to."""
-        parameters = _signature.parameters_of(f.__wrapped__, f._given_signature)
-        return self.settings.static.make_static(parameters) if self.settings.static else parameters
+        return marked(_signature.parameters_of(f.__wrapped__, f._given_signature), self.settings)
 
     def function(self, f: _core.FilterJit) -> Any:
         """Returns what stands for the function in its Structure, and is called by a trace."""

@@ -1,15 +1,17 @@
 """`Named`: arguments that an option of ``jax.jit`` names, by position, by name or both."""
 
 import dataclasses
+import difflib
 import inspect
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from .. import _core
 from ._signature import ANY, Parameters, own_signature, parameters_of
 
 STATIC = 2  # FJ_STATIC_ARGUMENT in csrc/walk/flatten.h
+TRACED = 4  # FJ_TRACED_ARGUMENT
 
 _MOST = 64  # items of *args that get a parameter of their own
 
@@ -85,8 +87,8 @@ class Named:
             for i in range(positional_only, positional)
         )
 
-    def make_static(self, parameters: Parameters) -> Parameters:
-        """Returns `parameters` with the flag STATIC at those that are meant.
+    def mark(self, parameters: Parameters, flag: int) -> Parameters:
+        """Returns `parameters` with a flag at those that are meant.
 
         Items of ``*args`` and ``**kwargs`` that are meant get parameters of their own, the former
         with names that no identifier has.
@@ -97,7 +99,7 @@ class Named:
         names, positional_only, positional, varargs, varkw, flags = parameters
         more = max(self.positions, default=-1) + 1 - positional
         if more > _MOST:
-            raise NotNamed("a large number of *args is static")
+            raise NotNamed("a large number of *args is named")
         extra: tuple[str, ...] = ()
         if varargs and more > 0:
             extra = tuple(f"{names[positional]}[{i}]" for i in range(more))
@@ -114,9 +116,9 @@ class Named:
         )
         positional += len(extra)
         for i in range(positional):
-            all_flags[i] |= STATIC * (i in self.positions)
+            all_flags[i] |= flag * (i in self.positions)
         for i in range(positional + varargs, len(names) - varkw):
-            all_flags[i] |= STATIC * (names[i] in self.names)
+            all_flags[i] |= flag * (names[i] in self.names)
         return names, positional_only, positional, varargs, varkw, bytes(all_flags)
 
     def of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, Any]]:
@@ -154,5 +156,27 @@ def signature_for(fun: Any, static: Named, donated: Named) -> inspect.Signature 
     parameters = parameters_of(fun, signature)
     if not (static.fits(parameters) and donated.fits(parameters)):
         signature = ANY
-    static.make_static(parameters_of(fun, signature))
+    static.mark(parameters_of(fun, signature), STATIC)
     return signature
+
+
+def mark_names(parameters: Parameters, flag: int, names: Collection[str]) -> Parameters:
+    """Returns `parameters` with a flag at those of these names, ``*args`` and ``**kwargs``
+    included."""
+    given = frozenset(names)
+    extended = Named(names=given - set(parameters[0])).mark(parameters, flag)
+    names, positional_only, positional, varargs, varkw, flags = extended
+    flags = bytes(x | flag * (name in given) for name, x in zip(names, flags, strict=True))
+    return names, positional_only, positional, varargs, varkw, flags
+
+
+def check_names(option: str, names: Iterable[str], signature: _core.Signature) -> None:
+    """Raises ValueError if one of the names that an option has is not that of a parameter."""
+    for name in names:
+        if name not in signature.names and signature.varkw < 0:
+            close = difflib.get_close_matches(name, signature.names, 1)
+            raise ValueError(
+                f"`{option}` names {name!r}, which is not a parameter: these are "
+                f"{', '.join(map(repr, signature.names)) or 'none'}"
+                + (f". Did you mean {close[0]!r}?" if close else "")
+            )

@@ -131,6 +131,8 @@ class PlainHooks(AsInJax):
             if isinstance(exception, RecursionError | MemoryError):
                 return exception
             return "the arguments cannot be a key of compiled programs"
+        if str(exception).startswith(_OF_ARGUMENTS):
+            return "an argument is none that JAX takes"
         return _name_arguments(exception, variant)
 
     def hand_over(
@@ -142,7 +144,12 @@ class PlainHooks(AsInJax):
         return self.upstream(*args, **kwargs)
 
 
-_ARGUMENT = re.compile(r"(argument |argument path is |at path |Argument ')arrays\[(\d+)\]")
+# JAX's errors of arguments, before the function runs, which name those of the flat function.
+_OF_ARGUMENTS = (
+    "An overflow was encountered while parsing an argument",
+    "Error interpreting argument to",
+)
+_ARGUMENT = re.compile(r"(argument |Argument ')arrays\[(\d+)\]")
 
 
 def _name_arguments(exception: BaseException, variant: _core.Variant) -> BaseException:

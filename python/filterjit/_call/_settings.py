@@ -29,6 +29,7 @@ class Settings:
         static: the static arguments of ``jax.jit``.
         donate_unused: what to do about donated arrays whose memory no result can take: "ignore",
             "warn" or "raise"; None follows from `donate`, or leaves it to JAX.
+        traced: the parameters in whose arguments Python's numbers are traced.
     """
 
     donate: str | Donation = "none"
@@ -42,6 +43,7 @@ class Settings:
     numbers_traced: bool = False
     static: Named = NONE
     donate_unused: str | None = None
+    traced: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jitkwargs", tuple(sorted(self.jitkwargs)))

@@ -89,11 +89,6 @@ def parameters_of(fun: Any, signature: inspect.Signature | None) -> Parameters:
     )
 
 
-def core_signature(fun: Any, signature: inspect.Signature | None) -> _core.Signature:
-    """Returns the parameters of `fun` for the C core."""
-    return _core.Signature(*parameters_of(fun, signature))
-
-
 def call_with_arguments(
     fun: Callable[..., Any], signature: _core.Signature, arguments: Sequence[Any], missing: Any
 ) -> Any:

@@ -47,11 +47,21 @@ _REFUSED = ("static_argnums", "static_argnames", "donate_argnums", "donate_argna
 _DEPRECATED = ("default", "fn", "args", "kwargs", "out")
 
 
+def _names(option: str, given: Any) -> tuple[str, ...]:
+    names = tuple(given) if isinstance(given, (tuple, list, set, frozenset)) else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(
+            f"`filter_jit(..., {option}=...)` must be a tuple of names of parameters, not {given!r}."
+        )
+    return names
+
+
 @overload
 def filter_jit(
     *,
     donate: Donate = "none",
     donate_unused: DonateUnused | None = None,
+    traced: Collection[str] = (),
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
@@ -70,6 +80,7 @@ def filter_jit(
     *,
     donate: Donate = "none",
     donate_unused: DonateUnused | None = None,
+    traced: Collection[str] = (),
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
@@ -88,6 +99,7 @@ def filter_jit(
     *,
     donate: Any = "none",
     donate_unused: str | None = None,
+    traced: Any = (),
     functions: str = "identity",
     on_retrace: Any = None,
     max_traces: int | None = None,
@@ -134,6 +146,9 @@ def filter_jit(
             result has their shape and dtype: ``"ignore"``; ``"warn"``, with their paths; or
             ``"raise"``, a ``ValueError`` from the trace. The default is ``"ignore"``, but for the
             modes ``"warn"`` and ``"warn-except-first"``.
+        traced: the names of parameters in whose arguments Python's numbers are traced, weakly
+            typed, as ``jax.jit`` traces them: ``traced=("step_size",)`` for a number that changes
+            in each call.
         functions: when two functions among the static values (lambdas, ``functools.partial`` and
             bound methods included) count as equal. ``"identity"``: when they are the same object.
             ``"structure"``: also when they are known to behave alike, so that a Module that is
@@ -186,8 +201,8 @@ def filter_jit(
         A `FilterJit` with the parameters of `fun`, or a decorator if `fun` is left out.
 
     Raises:
-        ValueError: if an option has a value that is not described above (a name in `donate` that is
-            no parameter, and a pattern that matches no array, raise at the first call), or if `jitkwargs` has one
+        ValueError: if an option has a value that is not described above (a name in `donate` or
+            `traced` that is no parameter, and a pattern that matches no array, raise at the first call), or if `jitkwargs` has one
             of ``static_argnums``, ``static_argnames``, ``donate_argnums`` and ``donate_argnames``,
             which do not apply to pytrees.
         TypeError: if `fun` is not callable, `in_shardings` or `mesh` is of a wrong type, or
@@ -210,6 +225,7 @@ def filter_jit(
             filter_jit,
             donate=donate,
             donate_unused=donate_unused,
+            traced=traced,
             functions=functions,
             on_retrace=on_retrace,
             max_traces=max_traces,
@@ -258,6 +274,11 @@ def filter_jit(
             "`filter_jit(..., same_on_all_processes=...)` must be a bool or None, not "
             f"{same_on_all_processes!r}."
         )
+    traced = tuple(sorted(set(_names("traced", traced))))
+    if traced and functions == "structure":
+        raise ValueError(
+            "`filter_jit(..., traced=...)` cannot be combined with functions='structure'."
+        )
     positive_int("filter_jit(..., maxsize=...)", maxsize)
     if on_retrace is not None or max_traces is not None:
         check_on_retrace("filter_jit", on_retrace, max_traces)
@@ -266,6 +287,6 @@ def filter_jit(
         shardings = Shardings(in_shardings, out_shardings, mesh)
     settings = Settings(
         donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,
-        tuple(jitkwargs.items()), donate_unused=donate_unused,
+        tuple(jitkwargs.items()), donate_unused=donate_unused, traced=traced,
     )  # fmt: skip
     return make_filter_jit(fun, settings, inspect_signature(fun))

@@ -349,6 +349,9 @@ NUMBERS = (bool, int, float, complex)
 # The leaf rule of ``jax.jit``: Python's numbers are traced too.
 with_numbers: _core.Registry = registry.with_policy(traced=NUMBERS)
 
+# The same, in the arguments of some parameters.
+with_numbers_in_some: _core.Registry = registry.with_policy(traced_in=NUMBERS)
+
 
 def is_traced(x: Any) -> bool:
     """Whether ``jax.jit`` takes and returns a leaf, for sure."""

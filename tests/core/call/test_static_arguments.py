@@ -7,14 +7,14 @@ from core_support import Array, Hooks, Linear, core, make_jit, make_registry
 
 
 class Jit:
-    """A FilterJit of two parameters, the second of which is static. It returns them."""
+    """A FilterJit of two parameters, by default the second is static. It returns them."""
 
-    def __init__(self, **policy: Any) -> None:
+    def __init__(self, flags: bytes = b"\1\2", **policy: Any) -> None:
         registry = make_registry()
         self.hooks = Hooks(registry.with_policy(**policy) if policy else registry)
         self.f = make_jit(lambda a, b=None: (a, b), self.hooks)
         structure = core.flatten(self.hooks.registry, self.f.__wrapped__)[1]
-        signature = core.Signature(("a", "b"), 0, 2, False, False, b"\1\2")
+        signature = core.Signature(("a", "b"), 0, 2, False, False, flags)
         self.cache = core.Cache(self.hooks.registry, structure, signature, self.hooks, 9, {})
         self.hooks.caches[structure] = self.cache
         self.traced: list[Any] = []
@@ -118,3 +118,46 @@ def test_a_call_that_is_handed_over() -> None:
     with pytest.raises(ZeroDivisionError):
         f(x, k=2)
     assert f(x) == (x, 1)
+
+
+def test_numbers_are_traced_in_some_arguments() -> None:
+    jit = Jit(b"\1\4", traced_in=(int, float))
+    x = Array()
+    for number in (1, 2, 3.0, x, 4):
+        jit("text", number)
+        assert jit.f._lookup("text", number)[1] == (number,)
+    assert len(jit.cache.variants()) == 1 and jit.hooks.count("compile") == 1
+    for _ in range(2):
+        jit("text", {"a": [1, 2.0], "b": None})
+        jit("text", {"a": [x, 3], "b": None})
+    assert len(jit.cache.variants()) == 2
+    # A number is no array elsewhere, whichever came first, nor is one of another type here.
+    for first in (x, 1, 2, x, 2, 1):
+        jit(first, 5)
+        assert jit.f._lookup(first, 5)[1] == ((x, 5) if first is x else (5,))
+    assert len(jit.cache.variants()) == 5
+    for last in (x, True, 1, True):
+        jit(x, last)
+    assert len(jit.cache.variants()) == 6
+    assert jit.hooks.count("compile") == 6
+
+
+def test_a_large_argument_whose_arrays_become_numbers() -> None:
+    jit = Jit(b"\4\1", traced_in=(int,))
+    x = Array()
+
+    def make() -> Any:
+        return [Linear(weight=x, bias=[x], size=3) for _ in range(50)]
+
+    model, other = make(), make()
+    for _ in range(10):
+        jit(model, model)
+    model[3].bias[0] = 7
+    for _ in range(10):
+        jit(model, other)
+        jit(other, other)
+    assert len(jit.cache.variants()) == 1
+    assert jit.f._lookup(model, other)[1][7] == 7
+    for _ in range(10):
+        jit(other, model)
+    assert len(jit.cache.variants()) == 2
