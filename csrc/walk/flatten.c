@@ -664,7 +664,7 @@ code_of(const Walk *w, const FjNodeKind *kind)
 {
     const FjRegistry *registry = w->structure->registry;
     return FJ_UNLIKELY(w->array_flags != 0) && kind->code == FJ_STATIC &&
-                   fj_registry_traces(registry->traced_in, kind->type)
+                   fj_registry_traces_in(registry, kind->type)
                ? FJ_ARRAY
                : fj_registry_code(registry, kind);
 }

@@ -62,19 +62,26 @@ fail_record(Match *m)
 
 /* ---- leaves ---- */
 
+/* Matches a leaf that is no array with an array's node. */
+static FJ_NOINLINE int
+match_number(Match *m, const FjNode *node, PyObject *object)
+{
+    if (!(node->flags & FJ_NODE_NUMBERS) ||
+        !fj_registry_traces_in(m->registry, Py_TYPE(object))) {
+        return FJ_MATCH_NO;
+    }
+    return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+}
+
 static int
-match_array(Match *m, const FjNode *node, PyObject *object)
+match_array(Match *m, PyObject *object)
 {
     if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
         return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
     }
     FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
-    if (node->flags & FJ_NODE_NUMBERS &&
-        fj_registry_traces(m->registry->traced_in, Py_TYPE(object))) {
-        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
-    }
     if (kind != NULL && kind->code != FJ_MAYBE_ARRAY) {
-        return FJ_MATCH_NO;
+        return match_number(m, m->next - 1, object);
     }
     if (!m->holds_references) {
         return NEEDS_PYTHON;
@@ -604,7 +611,7 @@ match_node_holding(Match *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_ERROR;
     }
     Py_INCREF(object);
-    int result = node->code == FJ_ARRAY ? match_array(m, node, object)
+    int result = node->code == FJ_ARRAY ? match_array(m, object)
                  : node->code == FJ_STATIC
                      ? match_value(m, node, node->aux, object, node->flags & FJ_NODE_FIELD)
                      : match_container(m, node, object);
@@ -625,7 +632,7 @@ match_node(Match *m, PyObject *object)
     }
     switch (node->code) {
     case FJ_ARRAY:
-        return match_array(m, node, object);
+        return match_array(m, object);
     case FJ_STATIC:
         return match_value(m, node, node->aux, object, node->flags & FJ_NODE_FIELD);
     case FJ_REF:

@@ -144,7 +144,7 @@ def test_numbers_are_traced_in_some_arguments() -> None:
 
 def test_a_large_argument_whose_arrays_become_numbers() -> None:
     jit = Jit(b"\4\1", traced_in=(int,))
-    x = Array()
+    x = Array(0.5)  # the stand-in tells it from a number
 
     def make() -> Any:
         return [Linear(weight=x, bias=[x], size=3) for _ in range(50)]
