@@ -17,9 +17,12 @@ import numpy as np
 import pytest
 
 import filterjit
+from filterjit._compat import _jax_compat
 from support.comparison import Traces, _without_addresses, comparable
 
 x = jnp.arange(3.0)
+# Older versions of JAX count a negative number from the end of what a call passes.
+NEGATIVE = not _jax_compat.resolves_negative_argnums()
 
 
 def described(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -30,10 +33,13 @@ def described(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return type(e).__name__, _without_addresses(str(e).split("\n")[0])
 
 
-def compare(program: Callable[[Any, Traces], Iterator[Any]], handed_over: bool = False) -> None:
+def compare(
+    program: Callable[[Any, Traces], Iterator[Any]], handed_over: bool | None = False
+) -> None:
     """Runs a generator of observations on both, which `program` gets with a counter of traces.
 
-    `handed_over`: whether ``jax.jit`` has made some of the calls of `filterjit.jit`.
+    `handed_over`: whether ``jax.jit`` has made some of the calls of `filterjit.jit`; None if either
+    will do.
     """
     results = []
     made: list[Any] = []
@@ -50,8 +56,8 @@ def compare(program: Callable[[Any, Traces], Iterator[Any]], handed_over: bool =
     (expected, theirs), (found, ours) = results
     assert found == expected
     reasons = {r for f in made if isinstance(f, filterjit.FilterJit) for r in f._hooks.handed_over}
-    assert bool(reasons) == handed_over, reasons
-    assert handed_over or ours <= theirs  # f(1) and f(x=1) are one program here
+    assert handed_over is None or bool(reasons) == handed_over, reasons
+    assert handed_over is not False or ours <= theirs  # f(1) and f(x=1) are one program here
 
 
 # ---- leaves ----
@@ -234,7 +240,7 @@ def test_ways_to_name_static_arguments(options: dict[str, Any]) -> None:
         yield described(jitted, 1, 2, 3, k=6)
         yield described(jitted, k=6, c=1, b=2, a=1)
 
-    compare(program)
+    compare(program, NEGATIVE if -1 in options.values() else False)
 
 
 def test_static_items_of_variable_arguments() -> None:
@@ -333,7 +339,7 @@ def test_donation(options: dict[str, Any]) -> None:
             yield described(call, *arrays)
             yield [y.is_deleted() for y in jax.tree.leaves(arrays) if isinstance(y, jax.Array)]
 
-    compare(program)
+    compare(program, NEGATIVE if -1 in options.values() else False)
 
 
 def test_donation_that_cannot_be_used_is_jax_s_warning() -> None:
@@ -350,7 +356,7 @@ def test_a_deleted_array() -> None:
         f = jit(lambda y: y + 1, donate_argnums=0)
         y = jnp.ones(3)
         f(y)
-        with pytest.raises(RuntimeError, match="Array has been deleted"):
+        with pytest.raises((RuntimeError, ValueError), match="has been deleted"):
             f(y)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from .. import _core
+from .._compat import _jax_compat
 from ._signature import ANY, Parameters, own_signature, parameters_of
 
 STATIC = 2  # FJ_STATIC_ARGUMENT in csrc/walk/flatten.h
@@ -59,7 +60,7 @@ class Named:
         If only one of them is given, the other one follows from the parameters, as in ``jax.jit``.
 
         Raises:
-            NotNamed: if a number counts from the end of ``*args``.
+            NotNamed: if a number counts from the end of the arguments of a call.
         """
         parameters = [] if signature is None else list(signature.parameters.values())
         plain = {i: p.name for i, p in enumerate(parameters) if p.kind is _P.POSITIONAL_OR_KEYWORD}
@@ -72,8 +73,9 @@ class Named:
             named = tuple(name for i, name in plain.items() if i in nums or i - count in nums)
         if any(i < 0 for i in nums):
             kinds = [p.kind for p in parameters]
-            if not parameters or _P.VAR_POSITIONAL in kinds:
-                raise NotNamed("a number counts from the end of *args")
+            resolved = parameters and _jax_compat.resolves_negative_argnums()
+            if not resolved or _P.VAR_POSITIONAL in kinds:
+                raise NotNamed("a number counts from the end of the arguments")
             count = kinds.count(_P.POSITIONAL_ONLY) + kinds.count(_P.POSITIONAL_OR_KEYWORD)
             nums = tuple(i % count if i < 0 else i for i in nums)
         return cls(frozenset(nums), frozenset(named))

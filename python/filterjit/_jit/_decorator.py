@@ -1,7 +1,7 @@
 """The decorator `filter_jit`."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from .._base._checks import NOT_GIVEN, positive_int
@@ -16,9 +16,10 @@ from ._filter_jit import FilterJit, make_filter_jit
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+Names = tuple[str, ...] | list[str] | Set[str]  # a str is no collection of names
 Donate = (
     Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
-    | Collection[str]
+    | Names
     | Mapping[str, Any]
 )
 DonateUnused = Literal["ignore", "warn", "raise"]
@@ -61,7 +62,7 @@ def filter_jit(
     *,
     donate: Donate = "none",
     donate_unused: DonateUnused | None = None,
-    traced: Collection[str] = (),
+    traced: Names = (),
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
@@ -80,7 +81,7 @@ def filter_jit(
     *,
     donate: Donate = "none",
     donate_unused: DonateUnused | None = None,
-    traced: Collection[str] = (),
+    traced: Names = (),
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
