@@ -1,6 +1,6 @@
 /* The hash table of table.h: open addressing with the perturbed probe of CPython's dict.
  *
- * Layout: one array of (hash, value), at most two thirds full.  A deleted entry is marked
+ * It is one array of (hash, value), at most two thirds full.  A deleted entry is marked
  * DELETED, so that probes continue past it.  Growing the table removes these entries.
  *
  * Invariants: `mask + 1` is a power of two; at least one entry is unused, so that every probe

@@ -114,8 +114,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
     ) -> None:
-        _signature.stand_in(self.name, self.name, self.signature)(*args, **kwargs)
-        self.signature.bind(*args, **kwargs)
+        _signature.raise_misfit(self.name, self.name, self.signature, args, kwargs)
 
     def translate_error(
         self,

@@ -215,7 +215,7 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     f = hooks.make_filter_jit(function, tuple(own))
     arguments = _encode.decode_tree(header["arguments"], array, registry)
     args, kwargs = unbind(f._parts()[0].signature, list(arguments.values()), registry)
-    structure = f._peek(*args, **kwargs)[1]
+    structure = f._find(*args, **kwargs)[1]
     variant = hooks.insert_variant(f, structure, (output,), jitted)
     if variant.function.num_leaves + structure.num_leaves != len(avals):
         raise ValueError("the number of arrays")

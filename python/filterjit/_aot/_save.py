@@ -95,10 +95,12 @@ def _contents(
         ],
         "arguments": _encode.encode_structure(registry, variant.structure, "the arguments"),
         "result": _encode.encode_structure(registry, variant.outputs[trace], "the result"),
-        "words": _describe_arguments(prepared),
+        "words": _describe(variant.structure, prepared.arrays[len(prepared.function_arrays) :]),
     }
     infos = jax.tree_util.tree_leaves(stage.args_info)
     shardings, devices = _placement(stage)
+    results = jax.tree_util.tree_leaves(stage.out_info)
+    header["result words"] = _describe(variant.outputs[trace], results)
     header["specs"] = [
         [_executable.encode_aval(info), info.donated, _executable.encode_sharding(sharding)]
         for info, sharding in zip(infos, shardings, strict=True)
@@ -138,11 +140,11 @@ def _contents(
     return header, [blob, *(data for _, data in (*arrays, *constants))]
 
 
-def _describe_arguments(prepared: PreparedCall) -> list[list[str]]:
+def _describe(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[str]]:
     """Returns pairs of a path and a description of the array or static value, for `SavedInfo`."""
     found: list[list[str]] = []
-    avals = [Aval.of(x) for x in prepared.arrays[len(prepared.function_arrays) :]]
-    for node, path in walk(prepared.variant.structure):
+    avals = list(map(Aval.of, arrays))
+    for node, path in walk(structure):
         if not node.children and node.kind != "arguments":
             found.append([format_path(path), describe_node(node, avals)])
     return found

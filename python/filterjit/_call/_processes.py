@@ -2,9 +2,9 @@
 
 A program over the devices of several processes is run by all of them, and hangs if one of them runs
 another. So before the first call of each program the processes compare a digest of what it depends
-on: the function with what it captured, the structure and the static values of the arguments, the
-avals, the specs and the mesh. A call in a trace or a transformation is part of another program, and
-is not compared.
+on: the function with its defaults and closure, the structure and the static values of the
+arguments, the avals, the specs and the mesh. A call in a trace or a transformation is part of
+another program, and is not compared.
 
 They meet in the key-value store of ``jax.distributed``, where a comparison is named by the digest:
 
@@ -79,8 +79,8 @@ def describe_value(x: Any, depth: int = 8) -> str:
     if isinstance(x, (type, FunctionType, BuiltinFunctionType)):
         text = f"{x.__module__}.{x.__qualname__}"
         if isinstance(x, FunctionType):
-            captured = [(k, v) for k, v in _captured(x) if depth > 1 and _is_value(v)]
-            text += f"({_all(captured, depth - 1)}) {_of_code(x.__code__)}"
+            held = [(k, v) for k, v in _defaults_and_closure(x) if depth > 1 and _is_value(v)]
+            text += f"({_all(held, depth - 1)}) {_of_code(x.__code__)}"
         return text
     if depth == 0:
         return name
@@ -122,7 +122,7 @@ def _in_order(text: str) -> str:
     return text
 
 
-def _captured(f: FunctionType) -> Iterator[tuple[str, Any]]:
+def _defaults_and_closure(f: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yields the names and the values of a function's defaults and of its closure."""
     code, defaults = f.__code__, f.__defaults__ or ()
     first = code.co_argcount - len(defaults)
@@ -134,7 +134,7 @@ def _captured(f: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _is_value(x: Any) -> bool:
-    """Returns whether what a function captured must be the same everywhere. A logger, a file or
+    """Returns whether what a function holds must be the same everywhere. A logger, a file or
     another object that may know its process need not be."""
     return x is None or isinstance(x, _VALUES) or dataclasses.is_dataclass(x)
 
