@@ -101,7 +101,7 @@ class CallHooks(Protocol):
         """Makes a call with something else than a variant of `f`, and returns its result.
 
         When: `translate_error` has returned `reason` for an exception of the call. A call of
-        ``_lookup`` or ``_peek`` raises the exception instead.
+        ``_find_or_compile`` or ``_find`` raises the exception instead.
 
         Raises: anything.
         """

@@ -31,12 +31,12 @@ def test_a_static_argument_is_one_value() -> None:
             assert jit(x, static) == (x, static)
             assert jit(x, b=static) == (x, static)
     assert len(jit.cache.variants()) == 4
-    variant = jit.f._lookup(x, (1, 2))[0]
+    variant = jit.f._find_or_compile(x, (1, 2))[0]
     assert variant.structure.num_leaves == 1
     # An array in it is no leaf, and is compared as a static value.
     holder = (array, 1)
     assert jit(x, holder)[1][0] is array
-    assert jit.f._lookup(x, holder)[0].structure.num_leaves == 1
+    assert jit.f._find_or_compile(x, holder)[0].structure.num_leaves == 1
 
 
 def test_numbers_are_traced_elsewhere() -> None:
@@ -82,7 +82,7 @@ def test_which_structures_have_static_leaves() -> None:
     jit = Jit()
     x = Array()
     found = {
-        name: jit.f._lookup(*args)[0].structure._has_static_leaves()
+        name: jit.f._find_or_compile(*args)[0].structure._has_static_leaves()
         for name, args in {
             "argument": (x, "text"),
             "leaf": ([x, "text"], "text"),
@@ -113,7 +113,7 @@ def test_a_call_that_is_handed_over() -> None:
     assert f(x) == (x, 1)
     assert len(handed_over) == 1
     with pytest.raises(ZeroDivisionError):
-        f._lookup(x, k=2)
+        f._find_or_compile(x, k=2)
     hooks.on["hand_over"] = fail
     with pytest.raises(ZeroDivisionError):
         f(x, k=2)
@@ -125,7 +125,7 @@ def test_numbers_are_traced_in_some_arguments() -> None:
     x = Array()
     for number in (1, 2, 3.0, x, 4):
         jit("text", number)
-        assert jit.f._lookup("text", number)[1] == (number,)
+        assert jit.f._find_or_compile("text", number)[1] == (number,)
     assert len(jit.cache.variants()) == 1 and jit.hooks.count("compile") == 1
     for _ in range(2):
         jit("text", {"a": [1, 2.0], "b": None})
@@ -134,7 +134,7 @@ def test_numbers_are_traced_in_some_arguments() -> None:
     # A number is no array elsewhere, whichever came first, nor is one of another type here.
     for first in (x, 1, 2, x, 2, 1):
         jit(first, 5)
-        assert jit.f._lookup(first, 5)[1] == ((x, 5) if first is x else (5,))
+        assert jit.f._find_or_compile(first, 5)[1] == ((x, 5) if first is x else (5,))
     assert len(jit.cache.variants()) == 5
     for last in (x, True, 1, True):
         jit(x, last)
@@ -157,7 +157,7 @@ def test_a_large_argument_whose_arrays_become_numbers() -> None:
         jit(model, other)
         jit(other, other)
     assert len(jit.cache.variants()) == 1
-    assert jit.f._lookup(model, other)[1][7] == 7
+    assert jit.f._find_or_compile(model, other)[1][7] == 7
     for _ in range(10):
         jit(other, model)
     assert len(jit.cache.variants()) == 2
