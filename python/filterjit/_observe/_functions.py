@@ -38,7 +38,7 @@ class FunctionRecord:
         calls, hits: the counters of the cache at the last `refresh`.
         dispatch: seconds that hits took; None if they were never timed.
         captured: the arrays that its last program captured.
-        handed_over: how many calls ``flax.nnx.jit`` made in the place of `filterjit.nnx.jit`, by
+        handed_over: how many calls ``jax.jit`` or ``flax.nnx.jit`` made in the place of ours, by
             the reason for it.
         numbers: watches for a Python number that changes in each call.
         cache: returns the cache, or None if that has been collected.

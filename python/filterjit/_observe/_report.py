@@ -238,7 +238,7 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
     if whole.captured is not None:
         remarks.append(whole.captured.warning())
     remarks += [
-        f"flax.nnx.jit made {count:,} of its calls: {reason}."
+        f"The jit that it replaces made {count:,} of its calls: {reason}."
         for reason, count in whole.handed_over.most_common()
     ]
     direct = sum(v["direct"] for v in variants)
