@@ -12,6 +12,9 @@ from ._registry import registry
 class NNXHooks(AsInJax):
     """The hooks of the FilterJit in an `NNXJit`."""
 
+    decorator = "nnx.jit"
+    updates_modules = True
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.registry = registry
