@@ -79,6 +79,8 @@ class PlainHooks(AsInJax):
         handed_over: how many calls it has made, by the reason for it.
     """
 
+    decorator = "jit"
+
     def __init__(
         self, settings: Settings, upstream: Any, made_of: tuple[Any, ...], reason: str = ""
     ) -> None:
