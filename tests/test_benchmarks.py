@@ -402,3 +402,8 @@ def test_sharded() -> None:
     out = run(BENCHMARKS / "sharded.py", "--quick", "mlp")
     row = next(line for line in out.splitlines() if line.startswith("MLP 8-32x4-8"))
     assert "cores, cpu" in out and all(float(n) > 0 for n in re.findall(r"\d+\.\d+", row))
+
+
+def test_plain_jit() -> None:
+    out = run(BENCHMARKS / "plain_jit.py", "--quick", "array", "static")
+    assert "one array" in out and "a static argument" in out
