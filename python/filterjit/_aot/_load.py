@@ -186,6 +186,11 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     ]
 
     array = np.zeros(())
+    _encode.check_description(
+        [header["arguments"], header["result"]],
+        header.get("described"),
+        versions=header["kind"] == "executable",
+    )
     result = _encode.decode_tree(header["result"], array, registry.missing)
     output = _core.flatten(registry, result)[1]
     avals = [_executable.decode_aval(aval, devices) for aval, _, _ in header["specs"]]

@@ -96,6 +96,9 @@ def _contents(
         "result": _encode.encode_structure(registry, variant.outputs[trace], "the result"),
         "words": _describe_arguments(prepared),
     }
+    described = _encode.describe([header["arguments"], header["result"]])
+    if described["parts"]:
+        header["described"] = described
     infos = jax.tree_util.tree_leaves(stage.args_info)
     shardings = _executable.input_shardings(stage)
     header["specs"] = [
