@@ -619,6 +619,18 @@ def test_arrays_of_64_bits(tmp_path: Path, portable: bool) -> None:
         assert found.dtype == np.float64 and found[0] == 1 + 2**-40
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int64", "complex128", "uint64", "float32"])
+def test_numpy_arrays_of_64_bits_in_the_function(
+    tmp_path: Path, portable: bool, dtype: str
+) -> None:
+    """The program takes them with 32 bits, without x64."""
+    weights = np.arange(3).astype(dtype)
+    f = filter_jit(eqx.Partial(lambda w, x: w * x, weights))
+    compiled, loaded = through(tmp_path, f, X, portable=portable)
+    same(loaded(X), compiled(X))
+    same(loaded(X), f(X))
+
+
 def test_a_platform_that_is_no_sequence(tmp_path: Path) -> None:
     compiled = filter_jit(lambda x: x).lower(X).compile()
     with pytest.raises(TypeError, match=r"must be a sequence, such as \('cpu',\)"):
