@@ -33,7 +33,7 @@ put a description in doubt. In a process that is a miss, in a file a reason to r
 import functools
 import sys
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .._trees._static_keys import OWN_ATTRIBUTES, dict_of
@@ -198,7 +198,7 @@ class Walk:
             self.doubt("it changes while it is traced")
         items: list[Item] = [(("code", ""), self.code(f))]
         if f.__defaults__ or f.__kwdefaults__:
-            self._add(items, f, "default", self._defaults(f), skip)
+            self._add(items, f, "default", defaults_of(f), skip)
         if f.__dict__:
             self._add(items, f, "attribute", self._attributes(f), skip)
         for name, x in self._annotations(f):
@@ -253,14 +253,6 @@ class Walk:
         if issubclass(type(parent), types.ModuleType):
             self.part(parent)
         return self.at(f, "import", name, found)
-
-    def _defaults(self, f: Any) -> Iterable[tuple[str, Any]]:
-        code, values = f.__code__, f.__defaults__ or ()
-        names = code.co_varnames[: code.co_argcount][max(0, code.co_argcount - len(values)) :]
-        if len(names) < len(values):  # more defaults than parameters
-            yield "", values
-        yield from zip(names, values[len(values) - len(names) :], strict=True)
-        yield from (f.__kwdefaults__ or {}).items()
 
     def _annotations(self, x: Any) -> Iterable[tuple[str, Any]]:
         if self.annotation_functions and (make := getattr(x, "__annotate__", None)) is not None:
@@ -460,6 +452,16 @@ class Walk:
 
     def logger(self, x: Any, _: Any = None) -> Part:
         return "logger", self.itself(x), x.name
+
+
+def defaults_of(f: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the names of parameters, with their defaults."""
+    code, values = f.__code__, f.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount][max(0, code.co_argcount - len(values)) :]
+    if len(names) < len(values):  # more defaults than parameters
+        yield "", values
+    yield from zip(names, values[len(values) - len(names) :], strict=True)
+    yield from (f.__kwdefaults__ or {}).items()
 
 
 def variables_of(x: Any) -> Any:

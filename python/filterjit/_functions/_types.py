@@ -56,6 +56,8 @@ _BY_VALUE: frozenset[type] = frozenset(
     }
 )
 
+CALLABLES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
 # What objects around functions consist of.
 PARTS: dict[type, tuple[str, ...]] = {
     staticmethod: ("__func__",),
