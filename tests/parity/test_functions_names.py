@@ -15,8 +15,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from filterjit._functions import _digest
 from support.comparison import comparable
 from support.functions import Counted, X
+
+pytest.importorskip("flax")
+pytest.importorskip("optax")
+ORDINARY = ["Abstract", "Act", "Box", "Config", "Layer", "Linen", "OPTIMIZER", "Record", "Shaped",
+            "Variables", "batched", "checkpointed", "helper", "loss", "mapped", "step"]  # fmt: skip
 
 
 class Config:
@@ -241,6 +247,20 @@ def test_a_trace_that_changes_a_module(apply: Counted, monkeypatch: pytest.Monke
     for _ in range(6):
         apply(act)
     assert MODULE.traces == apply.count <= 2
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_what_modules_commonly_have_puts_nothing_in_doubt(apply: Counted, name: str) -> None:
+    from support import ordinary
+
+    value = getattr(ordinary, name)
+    make = lambda: lambda x: (x, value)[0]
+    for _ in range(2):
+        apply(make())
+    assert apply.count == 1
+    description = _digest.describe([(name, value)])
+    assert description.doubts == []
+    assert description.parts == _digest.describe([(name, value)]).parts
 
 
 def test_installed_packages_are_taken_as_fixed(apply: Counted) -> None:

@@ -15,6 +15,7 @@ import hashlib
 import re
 import sys
 import types
+import weakref
 import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -317,6 +318,8 @@ class _Digest(_describe.Walk):
     def unknown(self, x: Any, facts: _types.Type) -> Part:
         cls = type(x)
         variables = dict_of(x)
+        if issubclass(cls, weakref.ReferenceType):
+            return "weak reference", self.part(x())
         if facts.is_library:
             module = variables.get("__module__", _types.module_of(cls))
             name = variables.get("__qualname__", variables.get("__name__"))

@@ -90,8 +90,13 @@ class _Key(_describe.Walk):
         return self.contents(x, facts)
 
     def unknown(self, x: Any, facts: _types.Type) -> Part:
-        if facts.is_library and dict_of(x).get("__wrapped__") is not None:
-            return self.wrapper(x)
+        if facts.is_library:
+            if dict_of(x).get("__wrapped__") is not None:
+                return self.wrapper(x)
+            if facts.is_complete and not (facts.attributes and facts.attributes(x)):
+                return _identity(x)  # such as a sentinel
+            if _core.is_immutable(_registry.registry, x):
+                return "value", x
         self.doubt("it can change in ways that are not seen")
         self.add_open(x)
         return "unknown", self.cls(type(x)), _identity(x), *_compared(x)
