@@ -1,4 +1,4 @@
-# Everything starts from a fresh machine with Python 3.11+, a C compiler and make:
+# Everything starts from a fresh machine with Python 3.11+, a C compiler and make. `make` prints:
 #
 #   make demo      trains a classifier with equinox.filter_jit and with filterjit, and compares
 #   make test      the tests, but for those that take long
@@ -7,7 +7,7 @@
 # and for those who work on it:
 #
 #   make test-slow the tests that `make test` leaves out
-#   make test-core the tests of the C core, which need neither JAX nor Equinox: a minute;
+#   make test-core the tests of the C core, which need neither JAX nor Equinox: some 90 seconds;
 #                  PYTEST_ARGS=tests/core/call/test_wrappers.py runs that file alone
 #   make lint      formatting, layers, types and stubs
 #   make docs      builds the site into build/site; a warning or a broken link is an error
@@ -36,7 +36,10 @@ SOURCES := $(C_FILES) setup.py pyproject.toml
 # Tests that PYTEST_ARGS names run alone.
 NAMED := $(filter tests/%,$(PYTEST_ARGS))
 
-.PHONY: demo demo-distributed test test-slow test-core lint docs bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
+.PHONY: help demo demo-distributed test test-slow test-core lint docs bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
+
+help:
+	@sed -n '1d;/^$$/q;s/^# \{0,1\}//p' Makefile
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m filterjit demo

@@ -11,6 +11,10 @@ import re
 import shlex
 import shutil
 import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 (pip asks setup.py before it compares versions)
+    sys.exit(f"filterjit needs Python 3.11 or newer; this is Python {sys.version.split()[0]}.")
+
 import sysconfig
 import tomllib
 import zlib

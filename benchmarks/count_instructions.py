@@ -222,7 +222,7 @@ def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
     for name, tree in _trees(classes).items():
         jit = _jit(lambda tree: tree, array)
         # Before the first call there is no variant to match.
-        yield ("flatten",), name, functools.partial(jit._lookup, tree)
+        yield ("flatten",), name, functools.partial(jit._find_or_compile, tree)
         # Two trees alternate, so that there is no record of either.
         trees = itertools.cycle([tree, jit(tree)])
         yield ("match", "build", "call"), name, lambda jit=jit, trees=trees: jit(next(trees))
@@ -243,12 +243,12 @@ def _workloads() -> Iterator[tuple[Sequence[str], str, Callable[[], object]]]:
     many = _jit(lambda i, x: x, array)
     for i in range(1000):
         many(i, a)
-    yield ("look-up",), "1,000 variants", lambda: [many._lookup(i, a) for i in range(1000)]
+    yield ("look-up",), "1,000 variants", lambda: [many._find_or_compile(i, a) for i in range(1000)]
     for n in SIZES:
         for kind, tree in _growing(classes, n).items():
             jit = _jit(lambda tree: tree, array)
             name = f"{n:,} {kind}{ALONE}"
-            yield ("flatten", "look-up"), name, functools.partial(jit._lookup, tree)
+            yield ("flatten", "look-up"), name, functools.partial(jit._find_or_compile, tree)
             trees = itertools.cycle([tree, jit(tree)])
             yield ("match", "build"), name, lambda jit=jit, trees=trees: jit(next(trees))
 

@@ -110,9 +110,9 @@ static PyMethodDef core_functions[] = {
     {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
      "tree_flatten($module, registry, tree, expression, is_leaf, /)\n--\n\n"
      "Returns (leaves, structure) of a tree, with the leaves that `expression` selects."},
-    {"from_parts", (PyCFunction)(void (*)(void))fj_tree_from_parts, METH_FASTCALL,
-     "from_parts($module, registry, hole, skeleton, statics, /)\n--\n\n"
-     "Returns the Structure for which _parts(hole) returned (skeleton, statics)."},
+    {"from_skeleton", (PyCFunction)(void (*)(void))fj_tree_from_skeleton, METH_FASTCALL,
+     "from_skeleton($module, registry, hole, skeleton, statics, /)\n--\n\n"
+     "Returns the Structure for which _skeleton(hole) returned (skeleton, statics)."},
     {"partition", (PyCFunction)(void (*)(void))fj_partition, METH_FASTCALL,
      "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
      "Returns a tuple of trees, one for each filter and one for the remaining leaves."},
@@ -139,7 +139,7 @@ static PyMethodDef core_functions[] = {
 #define FJ_TYPES(TYPE)                                                                        \
     TYPE(kind, fj_node_kind_spec, NULL, 1)                                                    \
     TYPE(registry, fj_registry_spec, NULL, 1)                                                 \
-    TYPE(frozen, fj_frozen_spec, &PyTuple_Type, 1)                                            \
+    TYPE(snapshot, fj_snapshot_spec, &PyTuple_Type, 1)                                        \
     TYPE(structure, fj_structure_spec, NULL, 1)                                               \
     TYPE(signature, fj_signature_spec, NULL, 1)                                               \
     TYPE(output, fj_output_spec, NULL, 1)                                                     \

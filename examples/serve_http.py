@@ -1,95 +1,213 @@
-"""Serves a frozen model over HTTP, beside the same server on `eqx.filter_jit`.
+"""Serves a frozen model over HTTP, with several processes and the standard library alone.
 
-    python examples/serve_http.py [REQUESTS]
+    python examples/serve_http.py build FOLDER
+    python examples/serve_http.py run FOLDER --port 8000 --workers 2
 
-One server of the standard library, with a thread for each connection, has three paths: the frozen
-model, `filterjit.filter_jit` and `eqx.filter_jit`. Clients in threads of the same process ask for
-them in turn. Prints for each the median and the 99th percentile of the time of a request, and the
-ratio of the medians. Most of a request is HTTP, JSON and threads that wait for each other.
+``build`` compiles the model for batches of 1, 8 and 64 and writes a file for each. ``run`` needs these
+files only, not the model. ``GET /ready`` answers 200 when the files are loaded, else 503. ``POST
+/predict`` takes ``{"x": [[...], ...]}``, any number of rows, and answers ``{"y": [[...], ...]}``, or
+400 with the reason. After another ``build``, SIGHUP loads the new files while the old ones answer.
+SIGTERM ends when the requests that have begun are answered.
 """
 
-import contextlib
-import http.client
+import argparse
 import http.server
-import itertools
 import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-import equinox as eqx
-import jax
 import numpy as np
 
-import filterjit
-
-CLIENTS, BLOCK, SIZE = 2, 20, 16
-
-
-def make_server(models):
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"  # keeps connections
-        disable_nagle_algorithm = True
-        wbufsize = -1  # header and body in one packet
-
-        def do_POST(self):
-            x = np.array(
-                json.loads(self.rfile.read(int(self.headers["Content-Length"]))), np.float32
-            )
-            answer = json.dumps(np.asarray(models[self.path](x)).tolist()).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *arguments):
-            pass
-
-    return http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+BATCHES = 1, 8, 64
+MAX_BYTES = 2**22  # of a request
 
 
-def main(requests=1000):
-    model = eqx.nn.MLP(SIZE, 4, 32, depth=40, key=jax.random.key(0))
+def build(folder: Path, seed: int) -> None:
+    import equinox as eqx
+    import jax
 
-    def predict(model, x):
-        return model(x)
+    import filterjit
 
-    ours, theirs = filterjit.filter_jit(predict), eqx.filter_jit(predict)
-    models = {
-        "/frozen": ours.freeze(model),
-        "/filterjit": ours.partial(model),
-        "/equinox": lambda x: theirs(model, x),
-    }
-    client = threading.local()
+    model = eqx.nn.MLP(16, 4, 32, depth=4, key=jax.random.key(seed))
+    predict = filterjit.filter_jit(lambda model, x: jax.vmap(model)(x)).freeze(model)
+    version = f"{time.time_ns()}"
+    (folder / version).mkdir(parents=True)
+    for n in BATCHES:
+        spec = jax.ShapeDtypeStruct((n, 16), np.float32)
+        predict.lower(spec).compile().save(folder / version / f"{n}.jit")
+    # The version changes in one step: no server loads files of two versions.
+    (folder / "new").write_text(version)
+    os.replace(folder / "new", folder / "current")
+    for old in sorted(folder.glob("[0-9]*"))[:-2]:  # a server may still load the one before
+        shutil.rmtree(old)
 
-    def ask(path):
-        """Returns the seconds of a request, and the answer."""
-        if not hasattr(client, "connection"):
-            connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
-            client.connection = closed.enter_context(contextlib.closing(connection))
-        before = time.perf_counter()
-        client.connection.request("POST", path, json.dumps([1.0] * SIZE))
-        answer = json.loads(client.connection.getresponse().read())
-        return time.perf_counter() - before, answer
 
-    found = {path: [] for path in models}
-    with make_server(models) as server, contextlib.ExitStack() as closed:
-        threading.Thread(target=server.serve_forever).start()
-        answers = {path: ask(path)[1] for path in models}  # compiles
-        with ThreadPoolExecutor(CLIENTS) as clients:
-            for _ in range(0, requests, BLOCK):
-                for path in models:
-                    found[path] += [taken for taken, _ in clients.map(ask, [path] * BLOCK)]
-        server.shutdown()
+class Model:
+    """The files of one version. A batch is padded to the next size that was compiled."""
 
-    for path, times in found.items():
-        p50, p99 = 1e3 * np.percentile(times, [50, 99])
-        print(f"{path:10} p50 {p50:.2f} ms, p99 {p99:.2f} ms")
-    ratio = np.median(found["/equinox"]) / np.median(found["/frozen"])
-    same = all(np.allclose(a, b, atol=1e-5) for a, b in itertools.pairwise(answers.values()))
-    print(f"the same answers: {same}; p50 of Equinox is {ratio:.1f} times that of frozen")
+    def __init__(self, folder: Path) -> None:
+        import filterjit
+
+        self.version = (folder / "current").read_text()
+        files = (folder / self.version).glob("*.jit")
+        loaded = sorted([(int(file.stem), filterjit.load(file)) for file in files])
+        self.programs = dict(loaded)
+        ((spec,), _) = loaded[0][1].args_info
+        self.row, self.dtype = spec.shape[1:], spec.dtype
+        for n in self.programs:
+            self(np.zeros((n, *self.row), self.dtype))  # the first call of each is slower
+
+    def __call__(self, x):
+        found = []
+        while len(x):
+            n = next((n for n in self.programs if n >= len(x)), max(self.programs))
+            padded = np.zeros((n, *self.row), self.dtype)
+            rows = min(n, len(x))
+            padded[:rows] = x[:rows]
+            found.append(np.asarray(self.programs[n](padded))[:rows])
+            x = x[rows:]
+        return np.concatenate(found)
+
+    def parse(self, body: bytes):
+        """Returns the array of a request. Raises ValueError with the reason."""
+        try:
+            request = json.loads(body)
+        except ValueError as e:
+            raise ValueError(f"the body is not JSON: {e}") from None
+        if not isinstance(request, dict) or request.keys() != {"x"}:
+            raise ValueError('the body must be an object with the key "x" alone')
+        try:
+            x = np.array(request["x"])
+        except ValueError:
+            raise ValueError("the rows of x differ in length") from None
+        if x.dtype.kind not in "if" or x.shape[1:] != self.row or not len(x):
+            wanted = ", ".join(["n", *map(str, self.row)])
+            raise ValueError(f"x must have numbers and the shape [{wanted}], not {list(x.shape)}")
+        with np.errstate(over="ignore"):
+            x = x.astype(self.dtype)
+        if not np.isfinite(x).all():
+            raise ValueError(f"x has numbers that are not finite in {self.dtype}")
+        return x
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # keeps connections
+    disable_nagle_algorithm = True
+    wbufsize = -1  # header and body in one packet
+    timeout = 5.0  # of an idle connection
+
+    def answer(self, status: int, **content) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if self.server.ends or status >= 400:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        if self.path != "/ready":
+            self.answer(404, error="there are GET /ready and POST /predict")
+        elif self.server.model is None:
+            self.answer(503, error="the model is not loaded yet")
+        else:
+            self.answer(200, version=self.server.model.version, pid=os.getpid())
+
+    def do_POST(self) -> None:
+        model = self.server.model  # the same one for the whole request
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or int(length) > MAX_BYTES:
+            self.answer(400, error=f"Content-Length must be a number up to {MAX_BYTES}")
+            return
+        body = self.rfile.read(int(length))  # also where it is not wanted
+        if self.path != "/predict":
+            self.answer(404, error="there are GET /ready and POST /predict")
+        elif model is None:
+            self.answer(503, error="the model is not loaded yet")
+        else:
+            try:
+                x = model.parse(body)
+            except ValueError as e:
+                self.answer(400, error=str(e))
+            else:
+                self.answer(200, version=model.version, y=model(x).tolist())
+
+    def log_message(self, *arguments) -> None:
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """One process: a thread for each connection, and the model that answers at the moment."""
+
+    allow_reuse_port = True  # several processes listen
+    daemon_threads = False  # the end waits for them
+    request_queue_size = 128
+    model, ends = None, False
+
+    def load(self, folder: Path) -> None:
+        try:
+            self.model = Model(folder)
+        except Exception as e:  # the old one goes on
+            print(f"cannot load {folder}: {e}", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        self.ends = True
+        self.shutdown()
+
+
+def work(folder: Path, port: int) -> None:
+    def start(function, *arguments):
+        threading.Thread(target=function, args=arguments).start()
+
+    with Server(("", port), Handler) as server:
+        signal.signal(signal.SIGHUP, lambda *_: start(server.load, folder))
+        signal.signal(signal.SIGTERM, lambda *_: start(server.end))
+        start(server.load, folder)
+        server.serve_forever(poll_interval=0.1)
+
+
+def run(folder: Path, port: int, workers: int) -> None:
+    """Starts the workers, passes signals on to them, and starts those again that die."""
+    with socket.socket() as reserved:  # keeps the port, and chooses one for 0
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(("", port))
+        port = reserved.getsockname()[1]
+        command = [sys.executable, __file__, "work", str(folder), "--port", str(port)]
+        children = [subprocess.Popen(command) for _ in range(workers)]
+        ends = threading.Event()
+        signal.signal(signal.SIGHUP, lambda *_: [c.send_signal(signal.SIGHUP) for c in children])
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: ends.set())
+        print(f"listening on port {port}", flush=True)
+        while not ends.wait(0.2):
+            for i, child in enumerate(children):
+                if child.poll() is not None:
+                    children[i] = subprocess.Popen(command)
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.wait()
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("command", choices=("build", "run", "work"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0, help="of the model's parameters")
+    given = parser.parse_args()
+    if given.command == "build":
+        build(given.folder, given.seed)
+    elif given.command == "run":
+        run(given.folder, given.port, given.workers)
+    else:
+        work(given.folder, given.port)

@@ -239,6 +239,13 @@ def test_what_is_missing(
     assert "failed with exit code 1" in text and "apt install" not in text
 
 
+def test_an_old_python_is_told_before_anything_else() -> None:
+    code = "import sys; sys.version_info = (3, 10, 1); exec(open('setup.py').read())"
+    done = run(sys.executable, "-c", code, cwd=ROOT)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.startswith("filterjit needs Python 3.11 or newer; this is Python 3.")
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """What pip needs of a checkout, where building leaves nothing in the real one."""

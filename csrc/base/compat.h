@@ -3,7 +3,7 @@
  * Two things differ between versions: the names of API functions, and the places where an
  * instance keeps its attributes and a dict its values.  These places are internal to CPython.
  * The core reads them because the public API takes four times as long as the rest of a walk.
- * Their layouts come from the internal headers of the Python that the core is built against,
+ * Their structs come from the internal headers of the Python that the core is built against,
  * so the two always agree.  On a version for which FJ_HAVE_INSTANCE_VALUES is 0 below,
  * fields.c reads the instance's dict instead, which is slower and gives the same results.
  *

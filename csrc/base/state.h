@@ -5,7 +5,8 @@
 
 #include "base/common.h"
 
-/* Names that are interned once: of the hooks that C calls (call.c), and of attributes. */
+/* Names that are interned once: of the hooks that C calls (call_hooks.c), and of attributes.
+ */
 #define FJ_NAMES(NAME)                                                                        \
     NAME(__getattribute__)                                                                    \
     NAME(_bound_type)                                                                         \
@@ -21,7 +22,7 @@
 typedef struct {
     PyTypeObject *kind;
     PyTypeObject *registry;
-    PyTypeObject *frozen;
+    PyTypeObject *snapshot;
     PyTypeObject *structure;
     PyTypeObject *signature;
     PyTypeObject *output;

@@ -1,6 +1,6 @@
 /* The hash table of table.h: open addressing with the perturbed probe of CPython's dict.
  *
- * Layout: one array of (hash, value), at most two thirds full.  A deleted entry is marked
+ * It is one array of (hash, value), at most two thirds full.  A deleted entry is marked
  * DELETED, so that probes continue past it.  Growing the table removes these entries.
  *
  * Invariants: `mask + 1` is a power of two; at least one entry is unused, so that every probe
@@ -15,9 +15,10 @@
 #define FJ_TABLE_SMALLEST 8
 #define FJ_PERTURB_SHIFT 5
 
-/* An address that no Python object has. */
-static char deleted_mark;
-#define DELETED ((PyObject *)&deleted_mark)
+/* An address that no Python object has.  It is no variable's, since each extension has a copy
+ * of this file with variables of its own, and filterjit._testing searches tables of
+ * filterjit._core. */
+#define DELETED ((PyObject *)1)
 
 static inline int
 is_live(const FjTableEntry *entry)

@@ -1,7 +1,7 @@
 /* Binding, by the rules of inspect.Signature.bind.
  *
  * fj_bind only reports that the arguments do not fit; the TypeError is raised by the hook
- * raise_binding_error (call.c).
+ * raise_binding_error (call_hooks.c).
  *
  * Python code can run only if there are *args or **kwargs: finalizers that the garbage
  * collector calls when the tuple or the dict is allocated, and the __hash__ and __eq__ of a

@@ -15,7 +15,7 @@
 #include "base/leafbuf.h"
 #include "base/state.h"
 #include "walk/flatten.h"
-#include "call/call.h"
+#include "call/call_hooks.h"
 #include "call/call_proxy.h"
 
 /* It also has the `__module__` and `__doc__` of its function, as Python's bound methods have,
@@ -85,7 +85,7 @@ flatten_instance(const FjCallProxy *bound, FjStructure **structure, FjLeafBuf *a
     if (!PyObject_TypeCheck(function, fj_state_of(Py_TYPE(bound))->filter_jit)) {
         return 0;
     }
-    if (fj_call_prepare(function) < 0) {
+    if (fj_hooks_prepare(function) < 0) {
         return -1;
     }
     *structure = fj_flatten_tree(function->cache->registry, bound->args[0], arrays);

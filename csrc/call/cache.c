@@ -268,7 +268,7 @@ static PyMethodDef cache_methods[] = {
      "can raise while it runs."},
     {"insert_traced", cache_insert_traced, METH_O,
      "insert_traced($self, variant, /)\n--\n\n"
-     "Adds a variant that `FilterJit._lookup` compiled, if it has been traced.\n\n"
+     "Adds a variant that `FilterJit._find_or_compile` compiled, if it has been traced.\n\n"
      "Does nothing if there is an equal variant."},
     {"clear", cache_clear_method, METH_NOARGS,
      "clear($self, /)\n--\n\n"

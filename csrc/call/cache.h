@@ -33,7 +33,7 @@ typedef struct {
     PyObject_HEAD FjRegistry *registry;
     FjStructure *function;  /* Structure of the function itself */
     FjSignature *signature; /* how its arguments are bound */
-    PyObject *hooks;        /* the Python object whose methods are the hooks, see call.c */
+    PyObject *hooks;        /* the Python object whose methods are the hooks: call_hooks.c */
     PyObject *attributes;   /* dict: __name__ and so on, for a FilterJit that JAX unflattens */
     FjTable variants;
     size_t maxsize;

@@ -12,22 +12,8 @@
  *   build  The callable returns an Output (variant.h), from which the user's tree is built
  *          (build.c).
  *
- * The work that is not on this path is done in Python, by methods of `hooks` that are called
- * by name, the hooks:
- *
- *   prepare              before the first call of a FilterJit
- *   raise_binding_error  when the arguments do not fit the signature
- *   compile              when there is no variant for the arguments
- *   before_raising_call  before a call of a variant whose program can raise while it runs, or
- *                        has not been inspected yet
- *   inspect_new_trace    after a call that has traced, and after later ones until it answers
- *   wait                 after a call whose program can raise while it runs
- *   call_again           when a variant whose `call` Python has set has failed
- *   translate_error      when the call has failed with an Exception
- *
- * A hit calls no hook, except before_raising_call and wait if the program can raise.  No
- * exception is set while a hook runs.  If a hook raises, the call fails with its exception,
- * except for translate_error: see there.
+ * The work that is not on this path is done in Python, by hooks (call_hooks.c).  A hit calls
+ * none, except before_raising_call and wait if the program can raise.
  *
  * Python code can run in each step: see the files named above.  The call step can run any
  * code, including a call of this same FilterJit.  So a call owns a reference to the variant
@@ -40,6 +26,7 @@
 
 #include "base/leafbuf.h"
 #include "base/scratch.h"
+#include "call/call_hooks.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
 #include "walk/match.h"
@@ -62,120 +49,7 @@ typedef struct {
     PyObject *arguments_inline[ARGUMENTS_INLINE];
 } Call;
 
-static FjState *
-state_of(const Call *call)
-{
-    return call->cache->registry->state;
-}
-
-/* Calls hooks.hook(argument).  0, or -1 with the error that it raised. */
-static int
-call_hook(Call *call, PyObject *hook, PyObject *argument)
-{
-    PyObject *answer = PyObject_CallMethodOneArg(call->self->hooks, hook, argument);
-    Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
-}
-
-/* ---- errors ---- */
-
-/* Lets Python replace the exception that is set: hooks.translate_error(self, exception,
- * variant or None, arrays) -> exception.  The hook is only asked about an Exception, not about
- * KeyboardInterrupt and the like.  If it raises an Exception itself, or returns something
- * else, the original exception stays; if it is interrupted, the interrupt replaces the
- * original. */
-static void
-translate_error(Call *call)
-{
-    PyObject *exception = fj_compat_take_exception();
-    if (exception == NULL || !PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
-        fj_compat_give_exception(exception);
-        return;
-    }
-    PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
-    PyObject *translated =
-        arrays == NULL
-            ? NULL
-            : PyObject_CallMethodObjArgs(
-                  call->self->hooks, state_of(call)->str_translate_error, call->self,
-                  exception, call->variant == NULL ? Py_None : (PyObject *)call->variant,
-                  arrays, NULL);
-    Py_XDECREF(arrays);
-    if (translated == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
-        Py_DECREF(exception);
-        return;
-    }
-    if (translated == NULL || !PyExceptionInstance_Check(translated)) {
-        PyErr_Clear();
-        Py_XDECREF(translated);
-        fj_compat_give_exception(exception);
-        return;
-    }
-    Py_DECREF(exception);
-    fj_compat_give_exception(translated);
-}
-
-/* Sets the TypeError of arguments that do not fit the signature:
- * hooks.raise_binding_error(self, args, kwargs). */
-static void
-raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
-                    PyObject *kwnames)
-{
-    PyObject *positional, *keywords;
-    if (fj_bind_pack(args, nargs, kwnames, &positional, &keywords) < 0) {
-        return;
-    }
-    PyObject *result = PyObject_CallMethodObjArgs(
-        self->hooks, fj_state_of(Py_TYPE(self))->str_raise_binding_error, self, positional,
-        keywords, NULL);
-    if (result != NULL) { /* the hook should have raised */
-        PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
-    }
-    Py_XDECREF(result);
-    Py_DECREF(keywords);
-    Py_DECREF(positional);
-}
-
 /* ---- bind ---- */
-
-int
-fj_call_prepare(FjFilterJit *self)
-{
-    if (FJ_LIKELY(self->cache != NULL)) {
-        return 0;
-    }
-    FjState *state = fj_state_of(Py_TYPE(self));
-    PyObject *cache, *arrays;
-    if (Py_EnterRecursiveCall(" in a jitted call")) {
-        return -1;
-    }
-    PyObject *answer =
-        PyObject_CallMethodOneArg(self->hooks, state->str_prepare, (PyObject *)self);
-    Py_LeaveRecursiveCall();
-    if (answer == NULL) {
-        return -1;
-    }
-    if (!fj_expect_tuple(answer, "prepare") ||
-        !PyArg_ParseTuple(answer, "O!O!;prepare() must return (cache, arrays)", state->cache,
-                          &cache, &PyTuple_Type, &arrays)) {
-        Py_DECREF(answer);
-        return -1;
-    }
-    Py_ssize_t expected = ((FjCache *)cache)->function->open_leaves;
-    if (PyTuple_GET_SIZE(arrays) != expected) {
-        PyErr_Format(PyExc_ValueError,
-                     "prepare() returned %zd arrays, but the cache's function has %zd",
-                     PyTuple_GET_SIZE(arrays), expected);
-        Py_DECREF(answer);
-        return -1;
-    }
-    if (self->cache == NULL) { /* another thread may have been faster */
-        self->arrays = Py_NewRef(arrays);
-        self->cache = (FjCache *)Py_NewRef(cache);
-    }
-    Py_DECREF(answer);
-    return 0;
-}
 
 /* Assigns the arguments to the parameters.  0, or -1 with an error. */
 static int
@@ -190,7 +64,7 @@ bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     memset(call->arguments, 0, (size_t)signature->num_parameters * sizeof(PyObject *));
     int fits = fj_bind(signature, args, nargs, kwnames, call->arguments, &call->packed);
     if (fits == 0) {
-        raise_binding_error(call->self, args, nargs, kwnames);
+        fj_hooks_raise_binding_error(call->self, args, nargs, kwnames);
     }
     return fits > 0 ? 0 : -1;
 }
@@ -204,8 +78,8 @@ typedef enum {
     ON_MISS_INSERT   /* compiles one and inserts it into the cache */
 } OnMiss;
 
-/* Compiles a variant for a Structure that the cache does not have: hooks.compile(self,
- * variant) -> callable.  A new reference, or NULL with an error. */
+/* Compiles a variant for a Structure that the cache does not have.  A new reference, or NULL
+ * with an error. */
 static FjVariant *
 compile_variant(Call *call, FjStructure *structure, int insert)
 {
@@ -215,8 +89,7 @@ compile_variant(Call *call, FjStructure *structure, int insert)
     if (variant == NULL) {
         return NULL;
     }
-    variant->call = PyObject_CallMethodObjArgs(call->self->hooks, state_of(call)->str_compile,
-                                               call->self, variant, NULL);
+    variant->call = fj_hooks_compile(call->self, variant);
     /* If another thread has inserted an equal variant meanwhile, the call uses that one. */
     int found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
     if (found == 0 && (!insert || fj_cache_add(cache, variant) == 0)) {
@@ -380,31 +253,6 @@ match_arguments(Call *call)
 
 /* ---- build ---- */
 
-/* Asks whether the program of a new trace can raise while it runs:
- * hooks.inspect_new_trace(variant, arrays, arrays of the output) -> bool, or None if it
- * cannot tell yet.  0, or -1 with an error. */
-static int
-inspect_new_trace(Call *call, FjOutput *output)
-{
-    FjVariant *variant = call->variant;
-    PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
-    PyObject *answer = arrays == NULL
-                           ? NULL
-                           : PyObject_CallMethodObjArgs(call->self->hooks,
-                                                        state_of(call)->str_inspect_new_trace,
-                                                        variant, arrays, output->arrays, NULL);
-    Py_XDECREF(arrays);
-    if (answer == NULL) {
-        return -1;
-    }
-    if (answer != Py_None) {
-        fj_variant_set_may_raise(variant, output->trace,
-                                 answer == Py_True ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO);
-    }
-    Py_DECREF(answer);
-    return 0;
-}
-
 /* Waits for a program that can raise, so that its exception is raised by this call.  0, or -1
  * with an error. */
 static int
@@ -412,13 +260,12 @@ wait_if_may_raise(Call *call, FjOutput *output)
 {
     FjVariant *variant = call->variant;
     if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_UNKNOWN &&
-        inspect_new_trace(call, output) < 0) {
+        fj_hooks_inspect_new_trace(call->self, variant, &call->arrays, output) < 0) {
         return -1;
     }
-    if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_YES) {
-        return call_hook(call, state_of(call)->str_wait, output->arrays);
-    }
-    return 0;
+    return variant->traces[output->trace].may_raise == FJ_MAY_RAISE_YES
+               ? fj_hooks_wait(call->self, output)
+               : 0;
 }
 
 /* Builds the user's tree from what the variant's callable returned.  Steals `result`. */
@@ -519,34 +366,6 @@ call_variant(Call *call, FjVariant *variant)
                                NULL);
 }
 
-/* After a call has failed: if Python has set the `call` of the variant, lets it set another
- * one for the arrays of this call, and calls that.  hooks.call_again(variant, exception,
- * arrays) -> bool: if it answers False, the exception that is set stays. */
-static FJ_NOINLINE PyObject *
-call_variant_again(Call *call)
-{
-    if (!call->variant->call_was_set) {
-        return NULL;
-    }
-    PyObject *exception = fj_compat_take_exception();
-    if (exception == NULL || !PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
-        fj_compat_give_exception(exception);
-        return NULL;
-    }
-    PyObject *arrays = fj_leafbuf_as_tuple(&call->arrays);
-    int again = arrays == NULL ? -1
-                               : fj_take_truth(PyObject_CallMethodObjArgs(
-                                     call->self->hooks, state_of(call)->str_call_again,
-                                     call->variant, exception, arrays, NULL));
-    Py_XDECREF(arrays);
-    if (again == 0) {
-        fj_compat_give_exception(exception);
-        return NULL;
-    }
-    Py_DECREF(exception);
-    return again < 0 ? NULL : call_variant(call, call->variant);
-}
-
 /* The last two steps: calls the variant and builds the result. */
 static PyObject *
 call_and_build(Call *call)
@@ -560,14 +379,14 @@ call_and_build(Call *call)
          * deferred these. */
         deferred_before = fj_variant_count_deferred(variant);
         if ((variant->flags & FJ_VARIANT_MAY_RAISE) &&
-            call_hook(call, state_of(call)->str_before_raising_call, (PyObject *)variant) <
-                0) {
+            fj_hooks_before_raising_call(call->self, variant) < 0) {
             goto done;
         }
     }
     result = call_variant(call, variant);
-    if (FJ_UNLIKELY(result == NULL)) {
-        result = call_variant_again(call);
+    if (FJ_UNLIKELY(result == NULL && variant->call_was_set) &&
+        fj_hooks_call_again(call->self, variant, &call->arrays)) {
+        result = call_variant(call, variant);
     }
     if (FJ_LIKELY(result != NULL)) {
         result = build_result(call, result);
@@ -598,7 +417,7 @@ done:
 static int
 start_call(Call *call, FjFilterJit *self)
 {
-    if (fj_call_prepare(self) < 0) {
+    if (fj_hooks_prepare(self) < 0) {
         return -1;
     }
     call->self = self;
@@ -640,7 +459,7 @@ fj_call_from(FjFilterJit *self, FjVariant **last, FjArgumentsHook *hook, PyObjec
         result = call_and_build(&call);
     }
     if (FJ_UNLIKELY(result == NULL && !call.given_up)) {
-        translate_error(&call);
+        fj_hooks_translate_error(self, call.variant, &call.arrays);
     }
     end_call(&call);
     return result;
@@ -676,7 +495,7 @@ bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObje
                      : Py_BuildValue("(OON)", variant, structure, arrays);
     }
     if (result == NULL) {
-        translate_error(&call);
+        fj_hooks_translate_error(self, call.variant, &call.arrays);
     }
     Py_XDECREF(structure);
     end_call(&call);
@@ -684,13 +503,14 @@ bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObje
 }
 
 PyObject *
-fj_call_lookup(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+fj_call_find_or_compile(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                        PyObject *kwnames)
 {
     return bind_and_find((FjFilterJit *)op, args, nargs, kwnames, ON_MISS_COMPILE);
 }
 
 PyObject *
-fj_call_peek(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+fj_call_find(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     return bind_and_find((FjFilterJit *)op, args, nargs, kwnames, ON_MISS_GIVE_UP);
 }

@@ -30,16 +30,12 @@ PyObject *fj_call_from(FjFilterJit *self, FjVariant **last, FjArgumentsHook *hoo
 
 /* Finds the variant of a call without making the call, for compiling ahead of time: a new
  * tuple (variant, arrays).  If there is no variant, one is compiled, which is in no cache. */
-PyObject *fj_call_lookup(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                         PyObject *kwnames);
+PyObject *fj_call_find_or_compile(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                  PyObject *kwnames);
 
 /* Finds the variant of a call without compiling anything: a new tuple (variant or None,
  * Structure of the arguments, arrays). */
-PyObject *fj_call_peek(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+PyObject *fj_call_find(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames);
-
-/* Gives a FilterJit its cache and arrays, if it has none: hooks.prepare(self) -> (cache,
- * arrays).  0, or -1 with an error. */
-int fj_call_prepare(FjFilterJit *self);
 
 #endif

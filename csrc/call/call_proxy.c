@@ -3,7 +3,8 @@
  *
  * The public types are subclasses: a bound method (bound_method.c) has its instance in front
  * and the attributes of the FilterJit; a compiled function, a class in Python, has nothing in
- * front and the attributes of the object that describes it.
+ * front and the attributes of the object that describes it.  PartialFilterJit is another type:
+ * partial.c says why.
  *
  * Python code can run in calls, which are those of the other callable, and where attributes
  * are looked up.

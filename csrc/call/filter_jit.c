@@ -15,6 +15,7 @@
 #include "call/attribute.h"
 #include "call/bound_method.h"
 #include "call/call.h"
+#include "call/call_hooks.h"
 
 /* A new FilterJit, or NULL with an error.  Its bound methods are of the type that the class
  * has as `_bound_type`. */
@@ -189,7 +190,7 @@ static Py_hash_t
 filter_jit_hash(PyObject *op)
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    if (fj_call_prepare(self) < 0) {
+    if (fj_hooks_prepare(self) < 0) {
         return -1;
     }
     if (PyTuple_GET_SIZE(self->arrays) > 0) {
@@ -211,7 +212,7 @@ filter_jit_richcompare(PyObject *a, PyObject *b, int operation)
     FjFilterJit *x = (FjFilterJit *)a, *y = (FjFilterJit *)b;
     int same = a == b;
     if (!same) {
-        if (fj_call_prepare(x) < 0 || fj_call_prepare(y) < 0) {
+        if (fj_hooks_prepare(x) < 0 || fj_hooks_prepare(y) < 0) {
             return NULL;
         }
         same = x->cache == y->cache && PyTuple_GET_SIZE(x->arrays) == 0;
@@ -226,7 +227,7 @@ static PyObject *
 filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    if (fj_call_prepare(self) < 0) {
+    if (fj_hooks_prepare(self) < 0) {
         return NULL;
     }
     return PyTuple_Pack(2, self->cache, self->arrays);
@@ -237,7 +238,7 @@ static PyObject *
 filter_jit_flatten(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    if (fj_call_prepare(self) < 0) {
+    if (fj_hooks_prepare(self) < 0) {
         return NULL;
     }
     return PyTuple_Pack(2, self->arrays, self->cache);
@@ -285,13 +286,14 @@ filter_jit_set_annotations(PyObject *op, PyObject *value, void *Py_UNUSED(closur
 #endif
 
 static PyMethodDef filter_jit_methods[] = {
-    {"_lookup", (PyCFunction)(void (*)(void))fj_call_lookup, METH_FASTCALL | METH_KEYWORDS,
-     "_lookup($self, /, *args, **kwargs)\n--\n\n"
+    {"_find_or_compile", (PyCFunction)(void (*)(void))fj_call_find_or_compile,
+     METH_FASTCALL | METH_KEYWORDS,
+     "_find_or_compile($self, /, *args, **kwargs)\n--\n\n"
      "Returns (variant, arrays) of a call with these arguments, without making the call.\n\n"
      "If there is no variant, one is compiled, which is in no Cache: see\n"
      "Cache.insert_traced."},
-    {"_peek", (PyCFunction)(void (*)(void))fj_call_peek, METH_FASTCALL | METH_KEYWORDS,
-     "_peek($self, /, *args, **kwargs)\n--\n\n"
+    {"_find", (PyCFunction)(void (*)(void))fj_call_find, METH_FASTCALL | METH_KEYWORDS,
+     "_find($self, /, *args, **kwargs)\n--\n\n"
      "Returns (variant or None, structure, arrays) of a call, without making the call.\n\n"
      "Nothing is compiled."},
     {"_parts", filter_jit_parts, METH_NOARGS,

@@ -11,7 +11,7 @@ typedef struct {
     PyObject *function;       /* what is wrapped; NULL in one that JAX has unflattened, until
                                * __wrapped__ is read */
     PyTypeObject *bound_type; /* of its bound methods */
-    PyObject *hooks;          /* the Python object whose methods are the hooks, see call.c */
+    PyObject *hooks;          /* the Python object whose methods are the hooks: call_hooks.c */
     PyObject *signature;      /* inspect.Signature, or None to find it at the first call */
     FjCache *cache;           /* NULL until the first call */
     PyObject *arrays; /* tuple of the arrays in the function; NULL until the first call */

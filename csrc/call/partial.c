@@ -8,7 +8,12 @@
  * large ones are soon known (known.h), and not walked.
  *
  * The partial shares the variants of its FilterJit, and predicts the next one by its own last
- * call.
+ * call, so two partials of one function with other models do not lead each other astray.
+ *
+ * It is no CallProxy (call_proxy.h): that makes a plain call of any callable, holds what it
+ * was given, and has neither keywords nor a variant.  Those types would carry a dict to merge
+ * and a prediction to look at in each call of a method, and only the reference counting would
+ * be shared.
  *
  * Python code can run where copies are made (flatten.c, build.c), which is also where `args`
  * and `keywords` are read, where keywords are merged, and in calls (call.c).
@@ -21,6 +26,7 @@
 #include "walk/build.h"
 #include "walk/flatten.h"
 #include "call/call.h"
+#include "call/call_hooks.h"
 
 #define ARGS_INLINE 16
 
@@ -161,7 +167,7 @@ partial_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!:PartialFilterJit", names,
                                      state->filter_jit, &function, &PyTuple_Type, &positional,
                                      &PyDict_Type, &keywords) ||
-        fj_call_prepare((FjFilterJit *)function) < 0) {
+        fj_hooks_prepare((FjFilterJit *)function) < 0) {
         return NULL;
     }
     if (!PyArg_ValidateKeywordArguments(keywords)) {

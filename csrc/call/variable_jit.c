@@ -102,13 +102,13 @@ typedef struct {
     int unsettled;            /* a Variable's value is to become an array of JAX */
     PyObject *reason;         /* owned: why the call is handed over, or NULL */
     PyObject *room[OBJECTS_INLINE];
-} Call;
+} VariableCall;
 
 /* Takes the exception that is set as a reason to hand the call over: upstream raises its own.
  * 0, or -1 with an error.  Two attempts in each call would take forever if a recursion has no
  * end. */
 static int
-hand_over_error(Call *call)
+hand_over_error(VariableCall *call)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception) ||
         PyErr_ExceptionMatches(PyExc_RecursionError) ||
@@ -125,7 +125,7 @@ static int
 accept(FjArgumentsHook *hook, const FjStructure *structure, PyObject *const *arrays,
        int is_new)
 {
-    Call *call = (Call *)hook;
+    VariableCall *call = (VariableCall *)hook;
     const FjVariableRules *rules = &call->self->rules;
     int result = structure == NULL ? -1 : 1;
     if (result > 0 && is_new) {
@@ -145,7 +145,7 @@ accept(FjArgumentsHook *hook, const FjStructure *structure, PyObject *const *arr
 
 /* Stores the new values in the Variables.  0, or -1 with an error and nothing stored. */
 static int
-store(Call *call, PyObject *indices, PyObject *values)
+store(VariableCall *call, PyObject *indices, PyObject *values)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(values);
     const char *bytes = PyBytes_AS_STRING(indices);
@@ -173,7 +173,7 @@ store(Call *call, PyObject *indices, PyObject *values)
 
 /* Completes a call with what the FilterJit has returned, which is stolen. */
 static PyObject *
-complete(Call *call, PyObject *answer, PyObject *const *args, Py_ssize_t nargs,
+complete(VariableCall *call, PyObject *answer, PyObject *const *args, Py_ssize_t nargs,
          PyObject *kwnames)
 {
     PyObject *result = NULL;
@@ -212,7 +212,7 @@ take_escape(FjVariableJit *self)
 
 /* Makes a call that the guards have let pass; NULL with a reason if it must be handed over. */
 static PyObject *
-make_call(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     FjVariableJit *self = call->self;
     PyObject *result =
@@ -246,7 +246,7 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
 {
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     PyObject *result = NULL;
-    Call call;
+    VariableCall call;
     call.hook.accept = accept;
     call.self = (FjVariableJit *)op;
     call.unsettled = 0;

@@ -7,12 +7,12 @@
  * trace may return a tree of another Structure.
  *
  * Some work lasts for the time of a call: a logging filter or a warnings filter is set, and
- * the time that JAX takes is measured.  It begins in the before_raising_call hook (call.c) or
- * in the traced function, both of which return before JAX has lowered, compiled and run the
- * program.  So they defer a callable on the variant that ends the work, and the call runs this
- * callable at its end, whether it succeeds or fails.  Calls of one variant may run in several
- * threads, and one inside another, so each callable is stored with its thread, and a call runs
- * only those that were deferred after it began.
+ * the time that JAX takes is measured.  It begins in the before_raising_call hook
+ * (call_hooks.c) or in the traced function, both of which return before JAX has lowered,
+ * compiled and run the program.  So they defer a callable on the variant that ends the work,
+ * and the call runs this callable at its end, whether it succeeds or fails.  Calls of one
+ * variant may run in several threads, and one inside another, so each callable is stored with
+ * its thread, and a call runs only those that were deferred after it began.
  *
  * Functions marked (P) may run Python code.
  */

@@ -30,7 +30,7 @@ typedef struct {
     PyTypeObject *type; /* owned */
     PyObject *object;   /* owned */
     uint32_t size;      /* the number of references */
-    uint32_t layout;    /* IN_SLOTS, IN_FIELDS: the index of the kind in `layouts` */
+    uint32_t kind;      /* IN_SLOTS, IN_FIELDS: its index in `kinds` */
     uint32_t offset;    /* IN_SLOTS: where the first slot is in the object */
     uint8_t place;      /* a Place */
 } Group;
@@ -43,9 +43,9 @@ struct FjContents {
     Group *groups;
     Py_ssize_t num_groups, capacity;
     FjLeafBuf held;
-    FjLeafBuf layouts; /* kinds with the fields of classes ... */
+    FjLeafBuf kinds;   /* kinds with the fields of classes ... */
     uint64_t versions; /* ... and the sum of their classes' versions, which only grow */
-    PyObject *room[2], *layouts_room[2];
+    PyObject *room[2], *kinds_room[2];
 };
 
 /* ---- whether contents are the same ---- */
@@ -64,18 +64,18 @@ has_same_slots(PyObject *const *slots, PyObject *const *expected, Py_ssize_t siz
 }
 
 static inline int
-has_same_fields(PyObject *object, FjNodeKind *layout, PyObject *const *expected)
+has_same_fields(PyObject *object, FjNodeKind *kind, PyObject *const *expected)
 {
     FjFieldView view;
-    Py_ssize_t count = fj_node_kind_fields(layout);
-    if (!fj_fields_view_stored(object, layout, &view)) {
+    Py_ssize_t count = fj_node_kind_fields(kind);
+    if (!fj_fields_view_stored(object, kind, &view)) {
         return 0;
     }
-    if (view.values != NULL && fj_fields_in_order(layout) && layout->in_dict == count) {
+    if (view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == count) {
         return has_same_slots(view.values, expected, count);
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (fj_fields_peek_object(object, &view, layout, i) != expected[i]) {
+        if (fj_fields_peek_object(object, &view, kind, i) != expected[i]) {
             return 0;
         }
     }
@@ -116,8 +116,7 @@ has_same_references(const FjContents *self, const Group *group, PyObject *const 
     }
     switch (group->place) {
     case IN_FIELDS:
-        return has_same_fields(object, (FjNodeKind *)self->layouts.items[group->layout],
-                               expected);
+        return has_same_fields(object, (FjNodeKind *)self->kinds.items[group->kind], expected);
     case IN_LIST:
         return has_same_items(object, expected, group->size);
     case IN_DICT:
@@ -132,12 +131,12 @@ static inline int
 has_same_classes(const FjContents *self)
 {
     uint64_t versions = 0;
-    for (Py_ssize_t i = 0; i < self->layouts.count; i++) {
-        FjNodeKind *layout = (FjNodeKind *)self->layouts.items[i];
-        if (!fj_fields_are_plain(layout)) {
+    for (Py_ssize_t i = 0; i < self->kinds.count; i++) {
+        FjNodeKind *kind = (FjNodeKind *)self->kinds.items[i];
+        if (!fj_fields_are_plain(kind)) {
             return 0;
         }
-        versions += layout->plain_version;
+        versions += kind->plain_version;
     }
     return versions == self->versions;
 }
@@ -216,7 +215,7 @@ static int
 take_tuple(Take *t, PyObject *tuple)
 {
     int result = 1;
-    if (Py_TYPE(tuple) == t->contents->registry->state->frozen) {
+    if (Py_TYPE(tuple) == t->contents->registry->state->snapshot) {
         return fj_static_is_identity(t->contents->registry, tuple);
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple) && result > 0; i++) {
@@ -271,28 +270,27 @@ take_dict(Take *t, PyObject *dict)
     return take_held(t, first, size);
 }
 
-/* Keeps a reference to a layout: its index in `layouts`, or -1 with an error. */
+/* Keeps a reference to a kind: its index in `kinds`, or -1 with an error. */
 static Py_ssize_t
-hold_layout(FjContents *self, FjNodeKind *layout)
+hold_kind(FjContents *self, FjNodeKind *kind)
 {
-    for (Py_ssize_t i = 0; i < self->layouts.count; i++) {
-        if (self->layouts.items[i] == (PyObject *)layout) {
+    for (Py_ssize_t i = 0; i < self->kinds.count; i++) {
+        if (self->kinds.items[i] == (PyObject *)kind) {
             return i;
         }
     }
-    self->versions += layout->plain_version;
-    return fj_leafbuf_push(&self->layouts, (PyObject *)layout) < 0 ? -1
-                                                                   : self->layouts.count - 1;
+    self->versions += kind->plain_version;
+    return fj_leafbuf_push(&self->kinds, (PyObject *)kind) < 0 ? -1 : self->kinds.count - 1;
 }
 
 /* Whether all fields are in slots, one after the other. */
 static int
-are_side_by_side(const FjNodeKind *layout)
+are_side_by_side(const FjNodeKind *kind)
 {
-    Py_ssize_t count = fj_node_kind_fields(layout);
+    Py_ssize_t count = fj_node_kind_fields(kind);
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (layout->offsets[i] == 0 ||
-            layout->offsets[i] != layout->offsets[0] + i * (Py_ssize_t)sizeof(PyObject *)) {
+        if (kind->offsets[i] == 0 ||
+            kind->offsets[i] != kind->offsets[0] + i * (Py_ssize_t)sizeof(PyObject *)) {
             return 0;
         }
     }
@@ -300,27 +298,27 @@ are_side_by_side(const FjNodeKind *layout)
 }
 
 static int
-take_fields(Take *t, PyObject *object, FjNodeKind *layout)
+take_fields(Take *t, PyObject *object, FjNodeKind *kind)
 {
     FjContents *self = t->contents;
     FjFieldView view;
-    Py_ssize_t size = fj_node_kind_fields(layout);
-    if (Py_TYPE(object) != layout->type || !fj_fields_are_plain(layout) ||
-        layout->plain_version == 0 || !fj_fields_view_stored(object, layout, &view)) {
+    Py_ssize_t size = fj_node_kind_fields(kind);
+    if (Py_TYPE(object) != kind->type || !fj_fields_are_plain(kind) ||
+        kind->plain_version == 0 || !fj_fields_view_stored(object, kind, &view)) {
         return 0;
     }
-    Place place = are_side_by_side(layout) ? IN_SLOTS : IN_FIELDS;
-    Py_ssize_t index = hold_layout(self, layout);
+    Place place = are_side_by_side(kind) ? IN_SLOTS : IN_FIELDS;
+    Py_ssize_t index = hold_kind(self, kind);
     int result = index < 0 ? -1 : add_group(self, object, place, size);
     if (result <= 0) {
         return result;
     }
     Group *group = &self->groups[self->num_groups - 1];
-    group->layout = (uint32_t)index;
-    group->offset = place == IN_SLOTS ? (uint32_t)layout->offsets[0] : 0;
+    group->kind = (uint32_t)index;
+    group->offset = place == IN_SLOTS ? (uint32_t)kind->offsets[0] : 0;
     Py_ssize_t first = self->held.count;
     for (Py_ssize_t i = 0; i < size; i++) {
-        PyObject *value = fj_fields_peek_object(object, &view, layout, i);
+        PyObject *value = fj_fields_peek_object(object, &view, kind, i);
         if (value == NULL || fj_leafbuf_push(&self->held, value) < 0) {
             return value == NULL ? 0 : -1;
         }
@@ -417,7 +415,7 @@ fj_contents_take(FjRegistry *registry, PyObject *value, FjContents **contents)
     }
     self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
     fj_leafbuf_init(&self->held, self->room, 2);
-    fj_leafbuf_init(&self->layouts, self->layouts_room, 2);
+    fj_leafbuf_init(&self->kinds, self->kinds_room, 2);
     PyObject *room[FJ_LEAFBUF_FEW];
     Take t = {.contents = self};
     fj_leafbuf_init(&t.containers, room, FJ_LEAFBUF_FEW);
@@ -443,7 +441,7 @@ fj_contents_free(FjContents *self)
             Py_DECREF(self->groups[i].object);
         }
         fj_leafbuf_clear(&self->held);
-        fj_leafbuf_clear(&self->layouts);
+        fj_leafbuf_clear(&self->kinds);
         PyMem_Free(self->groups);
         Py_DECREF(self->registry);
         PyMem_Free(self);
@@ -460,8 +458,8 @@ fj_contents_traverse(const FjContents *self, visitproc visit, void *arg)
     for (Py_ssize_t i = 0; self != NULL && i < self->held.count; i++) {
         Py_VISIT(self->held.items[i]);
     }
-    for (Py_ssize_t i = 0; self != NULL && i < self->layouts.count; i++) {
-        Py_VISIT(self->layouts.items[i]);
+    for (Py_ssize_t i = 0; self != NULL && i < self->kinds.count; i++) {
+        Py_VISIT(self->kinds.items[i]);
     }
     if (self != NULL) {
         Py_VISIT(self->registry);

@@ -1,5 +1,5 @@
 /* What a static value that can change in place consists of, by reference: whether it is as it
- * was, and whether another value equals it, without a frozen copy (statics.h) and, for most
+ * was, and whether another value equals it, without a snapshot (statics.h) and, for most
  * values, without Python code.
  *
  * The *contents* of a value are the references that are in it and in what it refers to, down
@@ -26,7 +26,7 @@
  * If each of these objects is of the same class and holds the same references, the value is
  * what it was.  Contents hold all of them, so none of the addresses becomes that of another
  * object.  Values that hold anything else, such as a set or an instance of a class with an
- * __eq__ of its own, have no contents: they are frozen and compared each time.
+ * __eq__ of its own, have no contents: their snapshots are compared each time.
  *
  * Functions marked (P) may run Python code.
  */
@@ -52,7 +52,7 @@ void fj_contents_free(FjContents *contents);
 int fj_contents_traverse(const FjContents *contents, visitproc visit, void *arg);
 
 /* (P) Whether two values are seen to be equal now, by the rule for static fields, without a
- * frozen copy of either: 1; 0 if they differ or are not seen to be equal; or -1 with an error.
+ * snapshot of either: 1; 0 if they differ or are not seen to be equal; or -1 with an error.
  * With `python_free`, it runs no Python code, and does not fail. */
 int fj_contents_equal(FjRegistry *registry, PyObject *a, PyObject *b, int python_free);
 

@@ -1,4 +1,4 @@
-/* Whether two static values are equal now, without a frozen copy of either where that can be
+/* Whether two static values are equal now, without a snapshot of either where that can be
  * seen: contents.h.
  *
  * fj_contents_equal calls the keys and the __eq__ of values that have no contents, unless it
@@ -12,22 +12,22 @@
 /* Field `i` of an object: a new reference; NULL without an error if it is not where it is
  * stored.  Runs no Python code. */
 static PyObject *
-read_field(PyObject *object, FjNodeKind *layout, Py_ssize_t i)
+read_field(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
 {
     FjFieldView view;
-    if (Py_TYPE(object) != layout->type || !fj_fields_are_plain(layout) ||
-        !fj_fields_view_stored(object, layout, &view)) {
+    if (Py_TYPE(object) != kind->type || !fj_fields_are_plain(kind) ||
+        !fj_fields_view_stored(object, kind, &view)) {
         return NULL;
     }
-    return Py_XNewRef(fj_fields_peek_object(object, &view, layout, i));
+    return Py_XNewRef(fj_fields_peek_object(object, &view, kind, i));
 }
 
-/* (P) Whether the frozen copies of two values are equal.  1, 0, or -1 with an error. */
+/* (P) Whether the snapshots of two values are equal.  1, 0, or -1 with an error. */
 static int
-equal_frozen(FjRegistry *registry, PyObject *a, PyObject *b)
+equal_snapshots(FjRegistry *registry, PyObject *a, PyObject *b)
 {
-    PyObject *x = fj_static_freeze(registry, a, 1);
-    PyObject *y = x == NULL ? NULL : fj_static_freeze(registry, b, 1);
+    PyObject *x = fj_static_snapshot(registry, a, 1);
+    PyObject *y = x == NULL ? NULL : fj_static_snapshot(registry, b, 1);
     int same = y == NULL ? -1 : fj_static_equal(registry, x, y);
     Py_XDECREF(x);
     Py_XDECREF(y);
@@ -95,15 +95,14 @@ equal_dicts(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
 
 /* Whether all fields are equal; 0 also where one cannot be read. */
 static int
-equal_fields(FjRegistry *registry, PyObject *a, PyObject *b, FjNodeKind *layout,
-             int python_free)
+equal_fields(FjRegistry *registry, PyObject *a, PyObject *b, FjNodeKind *kind, int python_free)
 {
     int same = 1;
-    for (Py_ssize_t i = 0; i < fj_node_kind_fields(layout) && same > 0; i++) {
-        same = equal_stolen(registry, read_field(a, layout, i), read_field(b, layout, i),
+    for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind) && same > 0; i++) {
+        same = equal_stolen(registry, read_field(a, kind, i), read_field(b, kind, i),
                             python_free);
     }
-    return same > 0 ? Py_TYPE(a) == layout->type && fj_fields_are_plain(layout) : same;
+    return same > 0 ? Py_TYPE(a) == kind->type && fj_fields_are_plain(kind) : same;
 }
 
 /* Whether the key of `b` equals `key`, which is stolen; NULL is an error that is passed on. */
@@ -124,7 +123,7 @@ equal_by_type(FjRegistry *registry, PyObject *a, PyObject *b, int python_free)
     int same;
     FjNodeKind *kind = fj_static_kind(registry, Py_TYPE(a));
     if (kind == NULL || (kind->contents == NULL && !kind->key_is_contents)) {
-        return python_free ? 0 : equal_frozen(registry, a, b);
+        return python_free ? 0 : equal_snapshots(registry, a, b);
     }
     Py_INCREF(kind);
     if (kind->contents != NULL) {
@@ -144,7 +143,7 @@ equal_containers(FjRegistry *registry, PyObject *a, PyObject *b, FjStaticRule ru
 {
     switch (rule) {
     case FJ_TUPLE_ITEMS:
-        if (Py_TYPE(a) == registry->state->frozen) {
+        if (Py_TYPE(a) == registry->state->snapshot) {
             return fj_static_is_identity(registry, a) && fj_static_equal(registry, a, b);
         }
         return equal_tuples(registry, a, b, python_free);
@@ -153,7 +152,7 @@ equal_containers(FjRegistry *registry, PyObject *a, PyObject *b, FjStaticRule ru
     case FJ_DICT_ITEMS:
         return equal_dicts(registry, a, b, python_free);
     case FJ_SET_ITEMS:
-        return python_free ? 0 : equal_frozen(registry, a, b);
+        return python_free ? 0 : equal_snapshots(registry, a, b);
     default:
         return equal_by_type(registry, a, b, python_free);
     }
@@ -174,7 +173,7 @@ fj_contents_equal(FjRegistry *registry, PyObject *a, PyObject *b, int python_fre
         return fj_static_equal(registry, a, b);
     }
     if (Py_EnterRecursiveCall(" while comparing static values")) {
-        PyErr_Clear(); /* freezing the values raises it again, if they are too deep for that */
+        PyErr_Clear(); /* a snapshot raises it again, if they are too deep for that */
         return 0;
     }
     int same = equal_containers(registry, a, b, rule, python_free);
@@ -189,5 +188,5 @@ fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
         return 1;
     }
     int same = fj_contents_equal(registry, a, b, 0);
-    return same != 0 ? same : equal_frozen(registry, a, b);
+    return same != 0 ? same : equal_snapshots(registry, a, b);
 }

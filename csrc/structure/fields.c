@@ -1,4 +1,4 @@
-/* Reading and setting the fields of a Module or an object.  The layout of the storage is in
+/* Reading and setting the fields of a Module or an object.  Where they are stored is in
  * compat.h.
  *
  * Without FJ_HAVE_INSTANCE_VALUES, all of this is done in the instance's dict, by functions of

@@ -144,9 +144,9 @@ fj_fields_peek_object(PyObject *object, const FjFieldView *view, FjNodeKind *kin
 /* Whether the fields of an object, which are plain, can be read where they are stored, by
  * fj_fields_peek_object, without Python code. */
 static inline int
-fj_fields_view_stored(PyObject *object, const FjNodeKind *layout, FjFieldView *view)
+fj_fields_view_stored(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
 {
-    if (fj_fields_view_object(object, layout, view) < 0) {
+    if (fj_fields_view_object(object, kind, view) < 0) {
         PyErr_Clear();
         return 0;
     }

@@ -5,7 +5,7 @@
  */
 #include "structure/node_kind.h"
 
-#define MOST_LAYOUTS 1000 /* of a described type, before they are forgotten */
+#define MOST_DESCRIBED 1000 /* of a described type, before they are forgotten */
 
 const char *const fj_node_kind_names[FJ_KIND_COUNT] = {
     [FJ_ARRAY] = "array",
@@ -38,7 +38,7 @@ kind_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->factories);
     Py_VISIT(self->flatten);
     Py_VISIT(self->describe);
-    Py_VISIT(self->layouts);
+    Py_VISIT(self->described);
     return 0;
 }
 
@@ -52,7 +52,7 @@ kind_clear(PyObject *op)
     Py_CLEAR(self->contents);
     Py_CLEAR(self->flatten);
     Py_CLEAR(self->describe);
-    Py_CLEAR(self->layouts);
+    Py_CLEAR(self->described);
     /* The others are kept for Structures in the same reference cycle, which may still be read.
      */
     return 0;
@@ -369,8 +369,8 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
             return -1;
         }
         kind->describe = Py_NewRef(detail);
-        kind->layouts = PyDict_New();
-        return kind->layouts == NULL ? -1 : 0;
+        kind->described = PyDict_New();
+        return kind->described == NULL ? -1 : 0;
     default:
         return 0;
     }
@@ -415,15 +415,17 @@ fj_node_kind_described(FjNodeKind *kind, PyObject *object, FjNodeKind **describe
         Py_DECREF(description);
         return 0;
     }
-    if (PyDict_GET_SIZE(kind->layouts) >= MOST_LAYOUTS) {
-        PyDict_Clear(kind->layouts); /* the next trees do not equal the earlier ones: a miss */
+    if (PyDict_GET_SIZE(kind->described) >= MOST_DESCRIBED) {
+        PyDict_Clear(
+            kind->described); /* the next trees do not equal the earlier ones: a miss */
     }
-    PyObject *found = Py_XNewRef(PyDict_GetItemWithError(kind->layouts, description));
+    PyObject *found = Py_XNewRef(PyDict_GetItemWithError(kind->described, description));
     if (found == NULL && !PyErr_Occurred()) {
         /* A finalizer may have described another instance alike meanwhile. */
         PyObject *made = (PyObject *)new_described(kind, description);
-        found = made == NULL ? NULL
-                             : Py_XNewRef(PyDict_SetDefault(kind->layouts, description, made));
+        found = made == NULL
+                    ? NULL
+                    : Py_XNewRef(PyDict_SetDefault(kind->described, description, made));
         Py_XDECREF(made);
     }
     Py_DECREF(description);

@@ -114,12 +114,12 @@ struct FjNodeKind {
                                  * getattr reads these attributes and nothing else; or 0 */
     unsigned int init_version;  /* the version of the class when it was classified, or 0 */
 
-    PyObject *flatten;  /* FJ_CUSTOM: the function (object) -> (children, aux data) that the
-                         * type is registered with, or NULL */
-    int is_itself;      /* FJ_CUSTOM: this function returns no children and the object itself,
-                         * and building a node returns it */
-    PyObject *describe; /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
-    PyObject *layouts;  /* FJ_DESCRIBED: a dict from what `describe` returned to a NodeKind */
+    PyObject *flatten;   /* FJ_CUSTOM: the function (object) -> (children, aux data) that the
+                          * type is registered with, or NULL */
+    int is_itself;       /* FJ_CUSTOM: this function returns no children and the object itself,
+                          * and building a node returns it */
+    PyObject *describe;  /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
+    PyObject *described; /* FJ_DESCRIBED: a dict from what `describe` returned to a NodeKind */
 };
 
 /* The number of fields of an FJ_MODULE or FJ_OBJECT. */

@@ -1,6 +1,6 @@
 /* The Python type Registry.
  *
- * Layout: a hash table from the address of a type to its NodeKind.  A NodeKind holds its type
+ * It is a hash table from the address of a type to its NodeKind.  A NodeKind holds its type
  * by a weak reference, whose callback removes the NodeKind from the table, so the table never
  * holds the address of a type that has died.
  *

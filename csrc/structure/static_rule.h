@@ -68,7 +68,7 @@ fj_static_rule(const FjRegistry *registry, PyTypeObject *type)
            : fj_static_is_like(type, &PyFloat_Type)          ? FJ_FLOAT_BITS
            : fj_static_is_like(type, &PyComplex_Type)        ? FJ_COMPLEX_BITS
            : fj_static_is_like(type, &PyTuple_Type)          ? FJ_TUPLE_ITEMS
-           : type == registry->state->frozen                 ? FJ_TUPLE_ITEMS
+           : type == registry->state->snapshot               ? FJ_TUPLE_ITEMS
            : fj_static_is_like(type, &PyFrozenSet_Type)      ? FJ_SET_ITEMS
            : type == &PyList_Type                            ? FJ_LIST_ITEMS
            : type == &PyDict_Type                            ? FJ_DICT_ITEMS

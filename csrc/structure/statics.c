@@ -108,13 +108,13 @@ same_bits(double a, double b)
     return memcmp(&a, &b, sizeof(a)) == 0; /* NOLINT: 0.0 and -0.0 differ */
 }
 
-/* ---- frozen values ---- */
+/* ---- snapshots ---- */
 
-/* Whether a Frozen is that of a set, so that the order of its parts does not count. */
+/* Whether a Snapshot is that of a set, so that the order of its parts does not count. */
 static int
-is_set(PyObject *frozen)
+is_set(PyObject *snapshot)
 {
-    PyObject *type = PyTuple_GET_ITEM(frozen, 0);
+    PyObject *type = PyTuple_GET_ITEM(snapshot, 0);
     return PyType_Check(type) && (PyType_IsSubtype((PyTypeObject *)type, &PySet_Type) ||
                                   PyType_IsSubtype((PyTypeObject *)type, &PyFrozenSet_Type));
 }
@@ -143,17 +143,17 @@ hash_items(FjRegistry *registry, PyObject *items, Py_ssize_t first, int ordered,
 }
 
 static int
-hash_frozen(FjRegistry *registry, PyObject *frozen, Py_uhash_t *hash)
+hash_snapshot(FjRegistry *registry, PyObject *snapshot, Py_uhash_t *hash)
 {
-    if (fj_static_is_identity(registry, frozen)) {
-        *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(frozen, 1)));
+    if (fj_static_is_identity(registry, snapshot)) {
+        *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(snapshot, 1)));
         return 0;
     }
-    *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(frozen, 0)));
-    return hash_items(registry, frozen, 1, !is_set(frozen), hash);
+    *hash = fj_hash_mix(*hash, fj_hash_address(PyTuple_GET_ITEM(snapshot, 0)));
+    return hash_items(registry, snapshot, 1, !is_set(snapshot), hash);
 }
 
-/* For a tuple or frozenset that is its own frozen copy. */
+/* For a tuple or frozenset that is its own snapshot. */
 static int
 hash_elements(FjRegistry *registry, PyObject *value, FjStaticRule rule, Py_uhash_t *hash)
 {
@@ -180,8 +180,8 @@ hash_compound(FjRegistry *registry, PyObject *value, FjStaticRule rule, Py_uhash
     if (Py_EnterRecursiveCall(" while hashing a static value")) {
         return -1;
     }
-    int result = Py_TYPE(value) == registry->state->frozen
-                     ? hash_frozen(registry, value, hash)
+    int result = Py_TYPE(value) == registry->state->snapshot
+                     ? hash_snapshot(registry, value, hash)
                      : hash_elements(registry, value, rule, hash);
     Py_LeaveRecursiveCall();
     return result;
@@ -310,15 +310,15 @@ equal_sequences(FjRegistry *registry, PyObject *a, PyObject *b, Py_ssize_t first
     return same;
 }
 
-/* Whether two tuples, two frozensets or two Frozen are equal. */
+/* Whether two tuples, two frozensets or two Snapshots are equal. */
 static int
 equal_elements(FjRegistry *registry, PyObject *a, PyObject *b, FjStaticRule rule)
 {
-    int frozen = Py_TYPE(a) == registry->state->frozen;
-    if (frozen && PyTuple_GET_ITEM(a, 0) != PyTuple_GET_ITEM(b, 0)) {
+    int is_snapshot = Py_TYPE(a) == registry->state->snapshot;
+    if (is_snapshot && PyTuple_GET_ITEM(a, 0) != PyTuple_GET_ITEM(b, 0)) {
         return 0;
     }
-    if (frozen && fj_static_is_identity(registry, a)) {
+    if (is_snapshot && fj_static_is_identity(registry, a)) {
         return fj_static_is_identity(registry, b) &&
                PyTuple_GET_ITEM(a, 1) == PyTuple_GET_ITEM(b, 1);
     }
@@ -326,9 +326,9 @@ equal_elements(FjRegistry *registry, PyObject *a, PyObject *b, FjStaticRule rule
     PyObject *y = x == NULL ? NULL : fj_static_elements(b, rule); /* may run Python code */
     int result = y == NULL ? -1 : PyTuple_GET_SIZE(x) == PyTuple_GET_SIZE(y);
     if (result > 0) {
-        result = rule == FJ_SET_ITEMS || (frozen && is_set(a))
-                     ? equal_sets(registry, x, y, frozen)
-                     : equal_sequences(registry, x, y, frozen);
+        result = rule == FJ_SET_ITEMS || (is_snapshot && is_set(a))
+                     ? equal_sets(registry, x, y, is_snapshot)
+                     : equal_sequences(registry, x, y, is_snapshot);
     }
     Py_XDECREF(x);
     Py_XDECREF(y);

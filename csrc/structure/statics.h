@@ -15,11 +15,11 @@
  * A value is *inert* when neither hashing nor comparing it can run Python code and nothing can
  * change what it is equal to.  So inert values are equal if their addresses are.
  *
- * A value that is not inert may change later.  It is *frozen* before it is hashed or compared:
- * fj_static_freeze returns a copy of its contents at that moment, which cannot change and
- * which holds references to all of them.  Only frozen values are hashed and compared, so a
- * value that was changed in place differs from what it was, even though it is the same object.
- * An inert value is its own frozen copy.  So is a value with an __eq__ of its own and no key,
+ * A value that is not inert may change later.  So it is hashed and compared by its *snapshot*:
+ * fj_static_snapshot returns a copy of its contents at that moment, which cannot change and
+ * which holds references to all of them.  Only snapshots are hashed and compared, so a value
+ * that was changed in place differs from what it was, even though it is the same object.
+ * An inert value is its own snapshot.  So is a value with an __eq__ of its own and no key,
  * because nothing is known of its contents.
  *
  * Leaves must be hashable, as for jax.jit.  The values of static fields and aux data, both of
@@ -34,7 +34,7 @@
 #include "base/common.h"
 #include "base/state.h"
 
-extern PyType_Spec fj_frozen_spec;
+extern PyType_Spec fj_snapshot_spec;
 
 /* Whether `value` is inert: 1 or 0.  Runs no Python code. */
 int fj_static_is_inert(FjRegistry *registry, PyObject *value);
@@ -47,22 +47,22 @@ int fj_static_is_immutable(FjRegistry *registry, PyObject *value);
  * instance of a named tuple's subclass, for example.  1 or 0.  Runs no Python code. */
 int fj_static_has_empty_dict(FjRegistry *registry, PyObject *value);
 
-/* (P) The frozen copy of `value`, or `value` itself if it is frozen already; a new reference.
+/* (P) The snapshot of `value`, or `value` itself if it is one already; a new reference.
  * NULL with an error, which is a TypeError if `value` is not hashable and `field`, whether it
  * is a field as described above, is 0. */
-PyObject *fj_static_freeze(FjRegistry *registry, PyObject *value, int field);
+PyObject *fj_static_snapshot(FjRegistry *registry, PyObject *value, int field);
 
-/* A new frozen value that is equal only to another one made from the same object. */
+/* A new snapshot that is equal only to another one made from the same object. */
 PyObject *fj_static_identity(FjState *state, PyObject *value);
 
-/* Whether fj_static_identity made a Frozen.  The object is its second item. */
-int fj_static_is_identity(const FjRegistry *registry, PyObject *frozen);
+/* Whether fj_static_identity made a Snapshot.  The object is its second item. */
+int fj_static_is_identity(const FjRegistry *registry, PyObject *snapshot);
 
-/* (P) The hash of a frozen value.  0, or -1 with an error. */
-int fj_static_hash(FjRegistry *registry, PyObject *frozen, Py_hash_t *hash);
+/* (P) The hash of a snapshot.  0, or -1 with an error. */
+int fj_static_hash(FjRegistry *registry, PyObject *snapshot, Py_hash_t *hash);
 
-/* (P) Whether two frozen values are equal: 1, 0, or -1 with an error.  The caller compares
- * their hashes too if they may have been frozen at different times: an object with an __eq__
+/* (P) Whether two snapshots are equal: 1, 0, or -1 with an error.  The caller compares their
+ * hashes too if they may have been taken at different times: an object with an __eq__
  * of its own may be in both, and may have changed in between. */
 int fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b);
 

@@ -109,7 +109,8 @@ fj_structure_value(const FjNode *node)
     }
 }
 
-/* (P) Freezes the value of a node, and mixes its hash into `hash`.  0, or -1 with an error. */
+/* (P) Takes the snapshot of a node's value, and mixes its hash into `hash`.  0, or -1 with an
+ * error. */
 static int
 hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
 {
@@ -119,17 +120,17 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
         return 0;
     }
     int field = node->code == FJ_CUSTOM || (node->flags & FJ_NODE_FIELD);
-    PyObject *frozen = fj_static_is_inert(self->registry, value)
-                           ? Py_NewRef(value)
-                           : fj_static_freeze(self->registry, value, field);
+    PyObject *snapshot = fj_static_is_inert(self->registry, value)
+                             ? Py_NewRef(value)
+                             : fj_static_snapshot(self->registry, value, field);
     Py_hash_t part = 0;
-    int result = frozen == NULL ? -1 : fj_static_hash(self->registry, frozen, &part);
+    int result = snapshot == NULL ? -1 : fj_static_hash(self->registry, snapshot, &part);
     *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
     self->info[index].hash = part;
-    if (frozen != value && result == 0) {
-        Py_XSETREF(self->info[index].cached, Py_NewRef(frozen));
+    if (snapshot != value && result == 0) {
+        Py_XSETREF(self->info[index].cached, Py_NewRef(snapshot));
     }
-    Py_XDECREF(frozen);
+    Py_XDECREF(snapshot);
     return result;
 }
 
@@ -137,9 +138,9 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
 static int
 hash_static_leaf(FjRegistry *registry, PyObject *value, Py_hash_t *hash)
 {
-    PyObject *frozen = fj_static_freeze(registry, value, 0);
-    int result = frozen == NULL ? -1 : fj_static_hash(registry, frozen, hash);
-    Py_XDECREF(frozen);
+    PyObject *snapshot = fj_static_snapshot(registry, value, 0);
+    int result = snapshot == NULL ? -1 : fj_static_hash(registry, snapshot, hash);
+    Py_XDECREF(snapshot);
     return result;
 }
 
@@ -183,8 +184,8 @@ fj_structure_hash(FjStructure *self)
     return 0;
 }
 
-/* The copy of the node's value that was frozen when the Structure was hashed, borrowed; NULL
- * when the Structure is not hashed, or when freezing the value made no copy. */
+/* The snapshot of the node's value that was taken when the Structure was hashed, borrowed;
+ * NULL when the Structure is not hashed, or when the value is its own snapshot. */
 static inline PyObject *
 cached_copy(const FjStructure *self, const FjNode *node)
 {
@@ -193,19 +194,19 @@ cached_copy(const FjStructure *self, const FjNode *node)
                : fj_structure_info(self, node)->cached;
 }
 
-/* (P) The node's value, frozen when the Structure was hashed, or now if it is not hashed.  A
- * new reference, or NULL with an error. */
+/* (P) The snapshot of the node's value when the Structure was hashed, or of now if it is not
+ * hashed.  A new reference, or NULL with an error. */
 static PyObject *
-frozen_value(const FjStructure *self, const FjNode *node)
+snapshot_of(const FjStructure *self, const FjNode *node)
 {
     if (!self->hashed) {
-        return fj_static_freeze(self->registry, fj_structure_value(node), 1);
+        return fj_static_snapshot(self->registry, fj_structure_value(node), 1);
     }
     PyObject *copy = cached_copy(self, node);
     return Py_NewRef(copy != NULL ? copy : fj_structure_value(node));
 }
 
-/* (P) Whether the node's value still equals `was`, which frozen_value returned for it.  1, 0,
+/* (P) Whether the node's value still equals `was`, which snapshot_of returned for it.  1, 0,
  * or -1 with an error. */
 static int
 is_unchanged(const FjStructure *self, const FjNode *node, PyObject *was)
@@ -214,7 +215,7 @@ is_unchanged(const FjStructure *self, const FjNode *node, PyObject *was)
     if (!self->hashed || was == value) {
         return 1;
     }
-    PyObject *now = fj_static_freeze(self->registry, value, 1);
+    PyObject *now = fj_static_snapshot(self->registry, value, 1);
     int same = now == NULL ? -1 : fj_static_equal(self->registry, was, now);
     Py_XDECREF(now);
     return same;
@@ -232,13 +233,13 @@ is_still_static(const FjStructure *self, const FjNode *node, int same)
     return is_array < 0 ? -1 : !is_array;
 }
 
-/* (P) Whether a value, of which `frozen` is the frozen copy, equals the node's value as it was
+/* (P) Whether a value with this snapshot equals the node's value as it was
  * and as it is.  1, 0, or -1 with an error. */
 static int
-has_frozen(const FjStructure *self, const FjNode *node, PyObject *value, PyObject *frozen)
+has_snapshot(const FjStructure *self, const FjNode *node, PyObject *value, PyObject *snapshot)
 {
-    PyObject *was = frozen_value(self, node);
-    int same = was == NULL ? -1 : fj_static_equal(self->registry, was, frozen);
+    PyObject *was = snapshot_of(self, node);
+    int same = was == NULL ? -1 : fj_static_equal(self->registry, was, snapshot);
     if (same > 0 && value != fj_structure_value(node)) {
         same = is_unchanged(self, node, was);
     }
@@ -254,12 +255,12 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value, i
         return is_still_static(self, node, fj_static_equal(self->registry, expected, value));
     }
     Py_hash_t hash;
-    PyObject *frozen = fj_static_freeze(self->registry, value, field);
-    int same = frozen == NULL || fj_static_hash(self->registry, frozen, &hash) < 0 ? -1
+    PyObject *snapshot = fj_static_snapshot(self->registry, value, field);
+    int same = snapshot == NULL || fj_static_hash(self->registry, snapshot, &hash) < 0 ? -1
                : hash == fj_structure_info(self, node)->hash
-                   ? has_frozen(self, node, value, frozen)
+                   ? has_snapshot(self, node, value, snapshot)
                    : 0;
-    Py_XDECREF(frozen);
+    Py_XDECREF(snapshot);
     return same;
 }
 
@@ -328,12 +329,12 @@ equal_values(const FjStructure *a, const FjNode *x, const FjStructure *b, const 
                                    fj_static_equal(a->registry, fj_structure_value(x), value));
         }
     }
-    PyObject *frozen = frozen_value(b, y);
-    int same = frozen == NULL ? -1 : has_frozen(a, x, value, frozen);
+    PyObject *snapshot = snapshot_of(b, y);
+    int same = snapshot == NULL ? -1 : has_snapshot(a, x, value, snapshot);
     if (same > 0 && value != fj_structure_value(x)) {
-        same = is_unchanged(b, y, frozen);
+        same = is_unchanged(b, y, snapshot);
     }
-    Py_XDECREF(frozen);
+    Py_XDECREF(snapshot);
     return same;
 }
 

@@ -54,7 +54,7 @@
  *  8   TUPLE        2 SHALLOW           (2, 3)                         11
  *  9    STATIC      0 SELF_EQUAL        2                              10        aux
  * 10    STATIC      0 SELF_EQUAL        3                              11        aux
- * 11   STATIC       0 FIELD             [8, 4]                         12 frozen cached
+ * 11   STATIC       0 FIELD             [8, 4]                         12 copy   cached
  * 12   STATIC       0 SELF_EQUAL, FIELD "net"                          13        aux
  * 13  ARRAY         0                                                  14
  * 14  MISSING       0                                                  15
@@ -73,14 +73,14 @@
  * STATIC node holds its value in `aux`; it is a leaf or, with FIELD, the value of a static
  * field.  NONE and MISSING nodes have no children and are not leaves.
  *
- * Inert and frozen values.  0.1 is SELF_EQUAL: it cannot change, and comparing it runs no
+ * Inert values and snapshots.  0.1 is SELF_EQUAL: it cannot change, and comparing it runs no
  * Python code (statics.h defines both words).  [8, 4] can be changed in place.  Therefore
- * fj_structure_hash, which fills in the column `hash`, freezes it: `cached` is a copy of the
- * contents at that moment, and the hash is the hash of that copy.  Later comparisons use the
- * copy.  The keys of a dict and the aux data of a CUSTOM node are treated in the same way.
- * `untaken` counts it because comparing lists may run the __eq__ of their items.  The first
- * match that finds the list equal takes its contents (contents.h), which are compared from
- * then on, by addresses; 8 and 4 are SELF_EQUAL.
+ * fj_structure_hash, which fills in the column `hash`, takes a snapshot: `cached` is a copy
+ * of the contents at that moment, and the hash is the hash of that copy.  Later comparisons
+ * use the copy.  The keys of a dict and the aux data of a CUSTOM node are treated in the same
+ * way. `untaken` counts it because comparing lists may run the __eq__ of their items.  The
+ * first match that finds the list equal takes its contents (contents.h), which are compared
+ * from then on, by addresses; 8 and 4 are SELF_EQUAL.
  *
  * Constant tuples.  The tuple (2, 3) holds nothing but inert statics, so it can never change.
  * Its node keeps the tuple itself in `aux`: where match.c meets this very object, it skips the
@@ -208,8 +208,8 @@ typedef struct {
      *
      * - DICT with FJ_NODE_PLAIN_KEYS: a dict with the keys of the node, each mapped to None,
      *   or to its value where all values are statics.  build.c makes new dicts by copying it.
-     * - Any other node, once the Structure has been hashed: the frozen copy of the value that
-     *   fj_structure_value returns (statics.h), if freezing it made a copy. */
+     * - Any other node, once the Structure has been hashed: the snapshot of the value that
+     *   fj_structure_value returns (statics.h), if that is a copy. */
     PyObject *cached;
 
     /* STATIC, CUSTOM: the contents (contents.h) of the value that fj_structure_value returns,
@@ -365,9 +365,9 @@ Py_ssize_t fj_structure_append(FjStructure *structure, FjKindCode code, Py_ssize
 /* Closes the node at `index`, after its whole subtree has been appended. */
 void fj_structure_close(FjStructure *structure, Py_ssize_t index);
 
-/* (P) Hashes the Structure, which freezes its static values.  0, or -1 with an error of a
- * static value's __hash__, to which the path has been added (fj_structure_add_error_context).
- * Does nothing if the Structure has been hashed. */
+/* (P) Hashes the Structure, which takes snapshots of its static values.  0, or -1 with an
+ * error of a static value's __hash__, to which the path has been added
+ * (fj_structure_add_error_context). Does nothing if the Structure has been hashed. */
 int fj_structure_hash(FjStructure *structure);
 
 /* (P) Whether two Structures are equal.  1, 0, or -1 with an error of a static value's __eq__,

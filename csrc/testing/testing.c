@@ -1,7 +1,8 @@
 /* The extension module filterjit._testing: parts of the core that tests use on their own.
  *
  * It is compiled from the sources of the core, and its functions take objects of
- * filterjit._core.
+ * filterjit._core.  So there are two copies of the core's functions and static variables, and
+ * nothing in such an object may depend on the address of one.
  *
  * The type Table is an interface to table.c.  Its values are pairs (key, value), which are
  * added with a hash that the test chooses, so a test can make keys collide.  A pair is found

@@ -172,7 +172,8 @@ run_not(FilterRun *r, PyObject *p, const uint8_t *asked, uint8_t *taken)
 }
 
 static int
-run_path(FilterRun *r, PyObject *components, const uint8_t *asked, uint8_t *taken)
+run_path(FilterRun *r, PyObject *components, int is_strict, const uint8_t *asked,
+         uint8_t *taken)
 {
     if (!PyTuple_Check(components)) {
         PyErr_SetString(PyExc_TypeError, "the components of a path pattern are a tuple");
@@ -182,7 +183,7 @@ run_path(FilterRun *r, PyObject *components, const uint8_t *asked, uint8_t *take
         PyErr_SetString(PyExc_ValueError, "a path pattern inside a tree of filters");
         return -1;
     }
-    int result = fj_pattern_match(r->structure, components, taken);
+    int result = fj_pattern_match(r->structure, components, is_strict, taken);
     for (Py_ssize_t i = 0; result == 0 && i < r->count; i++) {
         taken[i] &= asked[i];
     }
@@ -284,15 +285,22 @@ done:
 
 /* ---- expressions ---- */
 
-typedef enum { ARRAYS, ARRAY, LEAF, PATH, AND, OR, NOT, TREE } Operation;
+typedef enum { ARRAYS, ARRAY, LEAF, PATH, PATH_OR_NONE, AND, OR, NOT, TREE } Operation;
 
 static const struct {
     const char *name;
     Py_ssize_t size; /* of the expression */
     Operation operation;
 } operations[] = {
-    {"arrays", 1, ARRAYS}, {"array", 2, ARRAY}, {"leaf", 2, LEAF}, {"path", 2, PATH},
-    {"and", 3, AND},       {"or", 3, OR},       {"not", 2, NOT},   {"tree", 3, TREE},
+    {"arrays", 1, ARRAYS},
+    {"array", 2, ARRAY},
+    {"leaf", 2, LEAF},
+    {"path", 2, PATH},
+    {"path or none", 2, PATH_OR_NONE},
+    {"and", 3, AND},
+    {"or", 3, OR},
+    {"not", 2, NOT},
+    {"tree", 3, TREE},
 };
 
 /* Decodes the operation of an expression that is not a bool.  0, or -1 with a ValueError. */
@@ -327,7 +335,8 @@ run_operation(FilterRun *r, Operation operation, PyObject *const *operands,
     case LEAF:
         return run_leaf_predicate(r, operands[0], asked, taken);
     case PATH:
-        return run_path(r, operands[0], asked, taken);
+    case PATH_OR_NONE:
+        return run_path(r, operands[0], operation == PATH, asked, taken);
     case AND:
         return run_and(r, operands[0], operands[1], asked, taken);
     case OR:

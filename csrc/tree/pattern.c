@@ -34,7 +34,7 @@ typedef struct {
     Py_ssize_t leaf;     /* index of the next leaf */
     int has_match;       /* whether a leaf has matched */
     uint32_t inner_node; /* 1 + index of the first inner node that matched, or 0 */
-} Match;
+} PatternRun;
 
 /* ---- the components ---- */
 
@@ -129,7 +129,7 @@ decode_component(Component *component, PyObject *parts)
 
 /* Adds to each state before a "deep" the state after it, since a "deep" may match no key. */
 static uint64_t
-add_states_after_deep(const Match *m, uint64_t set)
+add_states_after_deep(const PatternRun *m, uint64_t set)
 {
     for (int i = 0; i < m->count; i++) {
         if ((set >> i & 1) && m->components[i].operation == DEEP) {
@@ -140,7 +140,7 @@ add_states_after_deep(const Match *m, uint64_t set)
 }
 
 static int
-accepts(const Match *m, uint64_t set)
+accepts(const PatternRun *m, uint64_t set)
 {
     return (int)(set >> m->count & 1);
 }
@@ -221,7 +221,7 @@ is_sequence(const FjNode *node)
 /* Sets `*below` to the states of a child of a node that has the states `set`.  0, or -1 with
  * an error. */
 static int
-find_states_below(Match *m, const FjChildren *c, uint64_t set, uint64_t *below)
+find_states_below(PatternRun *m, const FjChildren *c, uint64_t set, uint64_t *below)
 {
     const FjNode *node = &m->structure->nodes[c->parent];
     PyObject *key = NULL;
@@ -267,14 +267,14 @@ find_states_below(Match *m, const FjChildren *c, uint64_t set, uint64_t *below)
 }
 
 static void
-match_leaf(Match *m, uint64_t set)
+match_leaf(PatternRun *m, uint64_t set)
 {
     m->taken[m->leaf++] = (uint8_t)accepts(m, set);
     m->has_match |= accepts(m, set);
 }
 
 static int
-match_node(Match *m, uint32_t index, uint64_t set)
+match_node(PatternRun *m, uint32_t index, uint64_t set)
 {
     const FjNode *node = &m->structure->nodes[index];
     if (node->code == FJ_ARRAY) {
@@ -307,7 +307,7 @@ match_node(Match *m, uint32_t index, uint64_t set)
 
 /* Raises a ValueError about the first inner node that matched. */
 static void
-raise_inner_node_matches(Match *m)
+raise_inner_node_matches(PatternRun *m)
 {
     PyObject *path = fj_path_text(fj_path_of_node(m->structure, m->inner_node - 1));
     if (path != NULL) {
@@ -320,10 +320,10 @@ raise_inner_node_matches(Match *m)
 }
 
 int
-fj_pattern_match(FjStructure *structure, PyObject *components, uint8_t *taken)
+fj_pattern_match(FjStructure *structure, PyObject *components, int is_strict, uint8_t *taken)
 {
     int result = -1;
-    Match m = {.structure = structure, .taken = taken};
+    PatternRun m = {.structure = structure, .taken = taken};
     if (PyTuple_GET_SIZE(components) > MAX_COMPONENTS) {
         PyErr_Format(PyExc_ValueError, "a path pattern of more than %d components",
                      MAX_COMPONENTS);
@@ -337,7 +337,7 @@ fj_pattern_match(FjStructure *structure, PyObject *components, uint8_t *taken)
     }
     result = match_node(&m, 0, add_states_after_deep(&m, 1));
     int is_deep = m.count > 0 && m.components[m.count - 1].operation == DEEP;
-    if (result == 0 && !m.has_match && m.inner_node != 0 && !is_deep) {
+    if (result == 0 && is_strict && !m.has_match && m.inner_node != 0 && !is_deep) {
         raise_inner_node_matches(&m);
         result = -1;
     }

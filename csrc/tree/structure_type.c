@@ -222,7 +222,7 @@ structure_flatten_up_to(PyObject *op, PyObject *tree)
 }
 
 static PyObject *
-structure_parts(PyObject *op, PyObject *hole)
+structure_skeleton(PyObject *op, PyObject *hole)
 {
     FjStructure *self = (FjStructure *)op;
     PyObject *statics = NULL, *skeleton = NULL, *result = NULL;
@@ -478,11 +478,11 @@ PyDoc_STRVAR(structure_equal_nodes_doc,
              "Returns whether a node equals a node of another structure, by the rule for\n"
              "structures. Nodes are counted as in `_nodes`; their children are not compared.");
 
-PyDoc_STRVAR(structure_parts_doc,
-             "_parts($self, hole, /)\n"
+PyDoc_STRVAR(structure_skeleton_doc,
+             "_skeleton($self, hole, /)\n"
              "--\n"
              "\n"
-             "Returns (skeleton, statics), from which `from_parts` makes this structure.\n"
+             "Returns (skeleton, statics), from which `from_skeleton` makes this structure.\n"
              "\n"
              "The skeleton is the tree with `hole` as each leaf. The statics are a list with\n"
              "each static leaf, and `hole` for an open one; or None if all leaves are open.");
@@ -496,7 +496,7 @@ static PyMethodDef structure_methods[] = {
     {"_array_paths", structure_array_paths, METH_NOARGS, structure_array_paths_doc},
     {"_nodes", structure_nodes, METH_NOARGS, structure_nodes_doc},
     {"_equal_nodes", structure_equal_nodes, METH_VARARGS, structure_equal_nodes_doc},
-    {"_parts", structure_parts, METH_O, structure_parts_doc},
+    {"_skeleton", structure_skeleton, METH_O, structure_skeleton_doc},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -243,7 +243,7 @@ fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 /* (hole, skeleton, statics): the Structure of `skeleton`.  A leaf for which the list `statics`
  * has an item other than `hole` is static, with that item as its value. */
 static PyObject *
-from_parts(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const *args)
+from_skeleton(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const *args)
 {
     PyObject *hole = args[0], *statics = args[2];
     if (statics == Py_None) {
@@ -272,12 +272,12 @@ from_parts(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const
 }
 
 PyObject *
-fj_tree_from_parts(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+fj_tree_from_skeleton(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     static const FjTreeFunction function = {.usage = "(registry, hole, skeleton, statics)",
                                             .argument_count = 3,
                                             .tree_argument = 1,
                                             .is_leaf_argument = -1,
-                                            .apply = from_parts};
+                                            .apply = from_skeleton};
     return fj_tree_call(module, args, nargs, &function);
 }

@@ -12,7 +12,7 @@ PyObject *fj_tree_leaves(PyObject *module, PyObject *const *args, Py_ssize_t nar
 PyObject *fj_tree_paths(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_map(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-PyObject *fj_tree_from_parts(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fj_tree_from_skeleton(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 /* A function of the module that flattens one of its arguments and works on the leaves.  Its
  * first argument is the registry; the other arguments are numbered from 0. */

@@ -1,556 +1,15 @@
-/* Builds trees from Structures, in one pass over the nodes in their order.
+/* Builds trees from Structures, in one pass over the nodes in their order: of a whole tree, a
+ * part of its leaves, or the arguments of a call.
  *
- * Python code can run where a node is built by a call: `unflatten` of custom nodes, the class
- * of an object or of a named tuple with a __new__ of its own, defaultdict and OrderedDict (and
- * its __setitem__), the factories of an object's other attributes, and a descriptor in the
- * place of a field. Such code, and other threads meanwhile, can find the parts of a tree that
- * is being built in gc.get_objects().  So a part is complete when the garbage collector sees
- * it: its children are built first, or it is hidden until it has them all (fj_hide).  Only
- * dicts, which are valid at any time, can be seen before they have all values.
- *
- * Modules are created without __init__, by object.__new__ and object.__setattr__, as Equinox
- * does in its own unflatten.
+ * Python code can run where containers are built (build_containers.c).
  */
 #include "walk/build.h"
 
-#include "base/scratch.h"
-#include "structure/fields.h"
-
-#define FEW 8       /* children that have room on the stack */
-#define FACTORIES 4 /* factories whose results have room in a Build */
-
-typedef struct {
-    FjStructure *structure;
-    const FjNode *next;
-    PyObject *const *arrays; /* the next array */
-    PyObject *registry;
-    PyObject *missing;
-    PyObject *no_arguments; /* the empty tuple */
-    /* The results of factories (FjNodeKind.factories), which a tree shares. */
-    PyObject *factories[FACTORIES]; /* borrowed from the kinds */
-    PyObject *made[FACTORIES];      /* owned */
-    int num_factories;
-    /* If there are REF nodes: the objects that they may refer to, by number; NULL while one is
-     * being built. */
-    PyObject **numbered; /* owned, or NULL */
-    uint32_t next_number;
-    /* For fj_build_part, where `arrays` are the leaves that have a node of their own: */
-    const FjPart *part;       /* or NULL */
-    PyObject *const *singles; /* the first of `arrays` */
-    Py_ssize_t taken;         /* number of leaves without a node that have been built */
-} Build;
-
-static PyObject *build_container(Build *b);
-
-/* Builds the subtree at the next node of the Structure: a new reference. */
-static inline PyObject *
-build_node(Build *b)
-{
-    const FjNode *node = b->next;
-    if (FJ_LIKELY(node->code == FJ_ARRAY)) {
-        b->next++;
-        return Py_NewRef(*b->arrays++);
-    }
-    if (FJ_LIKELY(node->code == FJ_STATIC)) {
-        b->next++;
-        return Py_NewRef(node->aux);
-    }
-    return build_container(b);
-}
-
-/* Stores new references to the leaves of a node with FJ_NODE_LEAVES in `items`. */
-static void
-take_leaves(Build *b, PyObject **items, uint32_t count)
-{
-    const FjPart *part = b->part;
-    if (part == NULL) {
-        for (uint32_t i = 0; i < count; i++) {
-            items[i] = Py_NewRef(b->arrays[i]);
-        }
-        b->arrays += count;
-        return;
-    }
-    /* Often nearly all of 100,000 leaves are of other groups, so that `replace` takes their
-     * places.  To increment its reference count once for each would take as long as everything
-     * else here. */
-    Py_ssize_t first = b->arrays - b->singles + b->taken, replaced = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (part->groups[first + i] == part->group) {
-            items[i] = Py_NewRef(part->leaves[first + i]);
-        }
-        else {
-            items[i] = part->replace;
-            replaced++;
-        }
-    }
-    fj_compat_add_references(part->replace, replaced);
-    b->taken += count;
-}
-
-/* Builds the children of a node as the items of a new tuple or list.  0, or -1 with an error.
- *
- * Most containers hold only leaves, and nothing else runs while they are filled; others are
- * hidden meanwhile. */
-static int
-fill_items(Build *b, const FjNode *node, PyObject *container, PyObject **items)
-{
-    uint32_t i = 0;
-    if (node->flags & FJ_NODE_LEAVES) {
-        take_leaves(b, items, node->arity);
-        return 0;
-    }
-    for (; i < node->arity; i++) {
-        const FjNode *child = b->next;
-        if (FJ_LIKELY(child->code == FJ_ARRAY)) {
-            items[i] = Py_NewRef(*b->arrays++);
-        }
-        else if (child->code == FJ_STATIC) {
-            items[i] = Py_NewRef(child->aux);
-        }
-        else {
-            break;
-        }
-        b->next++;
-    }
-    if (i == node->arity) {
-        return 0;
-    }
-    fj_hide(container);
-    for (; i < node->arity; i++) {
-        items[i] = build_node(b);
-        if (items[i] == NULL) {
-            return -1;
-        }
-    }
-    fj_show(container);
-    return 0;
-}
-
-static PyObject *
-build_list(Build *b, const FjNode *node)
-{
-    PyObject *list = PyList_New(node->arity);
-    if (list != NULL && fill_items(b, node, list, ((PyListObject *)list)->ob_item) < 0) {
-        Py_CLEAR(list);
-    }
-    return list;
-}
-
-static PyObject *
-build_tuple(Build *b, const FjNode *node)
-{
-    PyObject *tuple = PyTuple_New(node->arity);
-    if (tuple != NULL && fill_items(b, node, tuple, ((PyTupleObject *)tuple)->ob_item) < 0) {
-        Py_CLEAR(tuple);
-    }
-    return tuple;
-}
-
-static void
-drop_children(PyObject **children, uint32_t count)
-{
-    while (count > 0) {
-        Py_XDECREF(children[--count]);
-    }
-}
-
-/* Builds the children of a node, before the node itself.  An absent one of the first `fields`
- * becomes NULL.  0, or -1 with an error and no references. */
-static inline int
-build_children(Build *b, const FjNode *node, uint32_t fields, PyObject **children)
-{
-    for (uint32_t i = 0; i < node->arity; i++) {
-        if (FJ_UNLIKELY(b->next->code == FJ_MISSING) && i < fields) {
-            b->next++;
-            children[i] = NULL;
-        }
-        else if ((children[i] = build_node(b)) == NULL) {
-            drop_children(children, i);
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static PyObject *
-build_namedtuple(Build *b, const FjNode *node)
-{
-    PyTypeObject *type = fj_structure_info(b->structure, node)->type;
-    PyObject *room[FEW], *result = NULL;
-    PyObject **items = fj_scratch_new(room, FEW, node->arity);
-    if (items == NULL || build_children(b, node, 0, items) < 0) {
-        goto done;
-    }
-    if (!fj_node_kind(node)->fill_directly) {
-        result = PyObject_Vectorcall((PyObject *)type, items, node->arity, NULL);
-        drop_children(items, node->arity);
-    }
-    else if ((result = fj_compat_tuple_alloc(type, node->arity)) == NULL) {
-        drop_children(items, node->arity);
-    }
-    else {
-        memcpy(((PyTupleObject *)result)->ob_item, items, node->arity * sizeof(PyObject *));
-    }
-done:
-    fj_scratch_free(items, room);
-    return result;
-}
-
-/* Whether all values of a dict are statics, so that all trees have equal dicts there. */
-static int
-has_only_statics(const FjNode *node)
-{
-    for (uint32_t i = 0; i < node->arity; i++) {
-        if (node[i + 1].code != FJ_STATIC) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* A new dict to be filled.  With PLAIN_KEYS, it is a copy of a dict that the Structure holds,
- * and copying hashes no key.  It has these keys already, each with the value None, or with its
- * value if `*is_full` becomes 1. */
-static PyObject *
-new_dict(Build *b, const FjNode *node, int *is_full)
-{
-    *is_full = 0;
-    if (!(node->flags & FJ_NODE_PLAIN_KEYS)) {
-        return PyDict_New();
-    }
-    FjNodeInfo *info = &b->structure->info[node - b->structure->nodes];
-    *is_full = has_only_statics(node);
-    if (info->cached == NULL) {
-        PyObject *model = PyDict_New();
-        for (uint32_t i = 0; model != NULL && i < node->arity; i++) {
-            if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i),
-                               *is_full ? node[i + 1].aux : Py_None) < 0) {
-                Py_CLEAR(model);
-            }
-        }
-        Py_XSETREF(info->cached, model); /* a finalizer may have set it meanwhile */
-    }
-    return info->cached == NULL ? NULL : PyDict_Copy(info->cached);
-}
-
-static PyObject *
-build_dict(Build *b, const FjNode *node)
-{
-    PyObject *type = (PyObject *)fj_structure_info(b->structure, node)->type, *dict = NULL;
-    if (node->code == FJ_DICT) {
-        int is_full;
-        dict = new_dict(b, node, &is_full);
-        if (is_full) {
-            b->next = fj_structure_skip(b->structure, node);
-            return dict;
-        }
-    }
-    else if (node->code == FJ_ORDERED_DICT) {
-        dict = PyObject_CallNoArgs(type);
-    }
-    else {
-        PyObject *factory = build_node(b);
-        dict = factory == NULL ? NULL : PyObject_CallOneArg(type, factory);
-        Py_XDECREF(factory);
-    }
-    for (Py_ssize_t i = 0; dict != NULL && i < PyTuple_GET_SIZE(node->aux); i++) {
-        PyObject *value = build_node(b);
-        PyObject *key = PyTuple_GET_ITEM(node->aux, i);
-        /* OrderedDict records the order of its keys in its own __setitem__. */
-        if (value == NULL ||
-            (node->code == FJ_ORDERED_DICT ? PyObject_SetItem(dict, key, value)
-                                           : PyDict_SetItem(dict, key, value)) < 0) {
-            Py_CLEAR(dict);
-        }
-        Py_XDECREF(value);
-    }
-    return dict;
-}
-
-/* Sets an attribute of a wrapper in its __dict__; steals `value`.  0, or -1 with an error. */
-static int
-set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
-{
-    PyObject *dict = PyObject_GenericGetDict(object, NULL);
-    int result = dict == NULL ? -1 : PyDict_SetItem(dict, name, value);
-    Py_XDECREF(dict);
-    Py_DECREF(value);
-    return result;
-}
-
-/* Calls object.__new__, which gives the instance its array of values.  An instance that is
- * only allocated would create a dict for its attributes later. */
-static PyObject *
-new_module(Build *b, const FjNode *node)
-{
-    return PyBaseObject_Type.tp_new(fj_node_kind(node)->type, b->no_arguments, NULL);
-}
-
-/* Sets the attributes of a new Module; steals `values`.  0, or -1 with an error.  No other
- * code can see the instance yet, so all its fields are stored at once. */
-static int
-fill_module(PyObject *object, const FjNode *node, PyObject *const *values, uint32_t fields)
-{
-    FjNodeKind *kind = fj_node_kind(node);
-    int result = fj_fields_fill_fresh(object, kind, values, fields);
-    for (uint32_t i = fields; i < node->arity; i++) {
-        if (result < 0) {
-            Py_DECREF(values[i]);
-        }
-        else {
-            result =
-                set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i), values[i]);
-        }
-    }
-    return result;
-}
-
-/* Builds a wrapper, or a Module with more fields than build_module has room for.  An absent
- * attribute of a wrapper is set to `missing`, as Equinox does, so that the instance still has
- * more attributes than fields. */
-static PyObject *
-build_large_module(Build *b, const FjNode *node)
-{
-    PyObject *room[FEW], *object = NULL;
-    PyObject **values = fj_scratch_new(room, FEW, node->arity);
-    uint32_t fields = (uint32_t)Py_MIN(fj_node_kind_fields(fj_node_kind(node)), node->arity);
-    if (values != NULL && build_children(b, node, fields, values) == 0) {
-        object = new_module(b, node);
-        if (object == NULL) {
-            drop_children(values, node->arity);
-        }
-        else if (fill_module(object, node, values, fields) < 0) {
-            Py_CLEAR(object);
-        }
-    }
-    fj_scratch_free(values, room);
-    return object;
-}
-
-/* Builds the values of the fields first and the instance last. */
-static PyObject *
-build_module(Build *b, const FjNode *node)
-{
-    PyObject *values[FJ_FIELDS_INLINE];
-    if (FJ_UNLIKELY(node->arity > FJ_FIELDS_INLINE || (node->flags & FJ_NODE_WRAPPER))) {
-        return build_large_module(b, node);
-    }
-    if (FJ_UNLIKELY(build_children(b, node, node->arity, values) < 0)) {
-        return NULL;
-    }
-    PyObject *object = new_module(b, node);
-    if (FJ_UNLIKELY(object == NULL)) {
-        drop_children(values, node->arity);
-        return NULL;
-    }
-    if (fj_fields_fill_fresh(object, fj_node_kind(node), values, node->arity) < 0) {
-        Py_CLEAR(object);
-    }
-    return object;
-}
-
-/* (P) What `factory` makes for this tree: a new reference, or NULL with an error. */
-static PyObject *
-make_once(Build *b, PyObject *factory)
-{
-    for (int i = 0; i < b->num_factories; i++) {
-        if (b->factories[i] == factory) {
-            return Py_NewRef(b->made[i]);
-        }
-    }
-    PyObject *made = PyObject_CallNoArgs(factory);
-    if (made != NULL && b->num_factories < FACTORIES) {
-        b->factories[b->num_factories] = factory;
-        b->made[b->num_factories++] = Py_NewRef(made);
-    }
-    return made;
-}
-
-/* (P) Sets the fields, and what their factories make for the other attributes, in a new
- * instance; steals the `fields` first `values`, which has room for all. */
-static PyObject *
-fill_object(Build *b, FjNodeKind *kind, PyObject **values, uint32_t fields)
-{
-    uint32_t count = fields;
-    PyObject *object = NULL;
-    for (; count < (uint32_t)PyTuple_GET_SIZE(kind->names); count++) {
-        values[count] = make_once(b, PyTuple_GET_ITEM(kind->factories, count - fields));
-        if (values[count] == NULL) {
-            break;
-        }
-    }
-    if (count == (uint32_t)PyTuple_GET_SIZE(kind->names)) {
-        object = PyBaseObject_Type.tp_new(kind->type, b->no_arguments, NULL);
-    }
-    if (object == NULL) {
-        drop_children(values, count);
-    }
-    else if (fj_fields_fill_object(object, kind, values, count) < 0) {
-        Py_CLEAR(object);
-    }
-    return object;
-}
-
-/* (P) Builds a subclass of functools.partial from its positional arguments, its keywords and
- * its function, by functools.partial.__new__; but this would take a function that is a partial
- * apart. */
-static PyObject *
-build_partial(PyTypeObject *type, PyObject *const *values)
-{
-    PyObject *result = NULL, *arguments = NULL;
-    PyObject *given = fj_tuple_of(values[0]), *keywords = given == NULL ? NULL : PyDict_New();
-    if (keywords == NULL || (arguments = PyTuple_New(PyTuple_GET_SIZE(given) + 1)) == NULL) {
-        goto done;
-    }
-    PyTuple_SET_ITEM(arguments, 0, Py_NewRef(values[2]));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++) {
-        PyTuple_SET_ITEM(arguments, i + 1, Py_NewRef(PyTuple_GET_ITEM(given, i)));
-    }
-    if (PyDict_Update(keywords, values[1]) < 0) {
-        if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
-            PyErr_Format(PyExc_TypeError,
-                         "the keywords of a `%.200s` must be a mapping, not `%.200s`",
-                         type->tp_name, Py_TYPE(values[1])->tp_name);
-        }
-        goto done;
-    }
-    result = PyObject_TypeCheck(values[2], type->tp_base)
-                 ? PyObject_Call((PyObject *)type, arguments, keywords)
-                 : type->tp_base->tp_new(type, arguments, keywords);
-done:
-    Py_XDECREF(arguments);
-    Py_XDECREF(keywords);
-    Py_XDECREF(given);
-    return result;
-}
-
-/* Whether an object is built by setting its attributes, without a call of its class. */
-static int
-is_filled(FjNodeKind *kind)
-{
-    return kind->build == FJ_BUILD_FILL ||
-           (kind->build == FJ_BUILD_INIT && fj_fields_are_as_classified(kind));
-}
-
-static PyObject *
-build_object(Build *b, const FjNode *node)
-{
-    PyObject *room[FEW], *result = NULL;
-    FjNodeKind *kind = fj_node_kind(node);
-    PyObject **values = fj_scratch_new(room, FEW, PyTuple_GET_SIZE(kind->names));
-    if (values == NULL || build_children(b, node, 0, values) < 0) {
-        goto done;
-    }
-    if (is_filled(kind)) {
-        result = fill_object(b, kind, values, node->arity);
-    }
-    else {
-        result = kind->build == FJ_BUILD_PARTIAL
-                     ? build_partial(kind->type, values)
-                     : PyObject_Vectorcall((PyObject *)kind->type, values, 0,
-                                           node->arity == 0 ? NULL : kind->names);
-        drop_children(values, node->arity);
-    }
-done:
-    fj_scratch_free(values, room);
-    return result;
-}
-
-static PyObject *
-build_custom(Build *b, const FjNode *node)
-{
-    PyObject *values = build_tuple(b, node);
-    if (values == NULL) {
-        return NULL;
-    }
-    PyObject *arguments[] = {PyTuple_GET_ITEM(node->aux, 0), values};
-    PyObject *result = PyObject_Vectorcall(PyTuple_GET_ITEM(node->aux, 1), arguments, 2, NULL);
-    Py_DECREF(values);
-    return result;
-}
-
-static PyObject *
-build_by_code(Build *b, const FjNode *node)
-{
-    switch (node->code) {
-    case FJ_TUPLE:
-        return build_tuple(b, node);
-    case FJ_LIST:
-        return build_list(b, node);
-    case FJ_NAMEDTUPLE:
-        return build_namedtuple(b, node);
-    case FJ_MODULE:
-        return build_module(b, node);
-    case FJ_OBJECT:
-        return build_object(b, node);
-    case FJ_CUSTOM:
-        return build_custom(b, node);
-    default:
-        return build_dict(b, node);
-    }
-}
-
-static PyObject *
-build_node_of_its_own(Build *b, const FjNode *node)
-{
-    if (node->flags & FJ_NODE_SHALLOW) { /* has no grandchildren: no recursion */
-        return build_by_code(b, node);
-    }
-    if (Py_EnterRecursiveCall(" while building a pytree")) {
-        return NULL;
-    }
-    PyObject *result = build_by_code(b, node);
-    Py_LeaveRecursiveCall();
-    return result;
-}
-
-/* Builds a node with FJ_NODE_IDENTITY, to which REF nodes may refer. */
-static PyObject *
-build_numbered(Build *b, const FjNode *node)
-{
-    uint32_t number = b->next_number++;
-    PyObject *result = build_node_of_its_own(b, node);
-    b->numbered[number] = Py_XNewRef(result);
-    return result;
-}
-
-static PyObject *
-build_container(Build *b)
-{
-    const FjNode *node = b->next++;
-    switch (node->code) {
-    case FJ_NONE:
-        return Py_NewRef(Py_None);
-    case FJ_REF:
-        if (b->numbered[fj_node_number(node)] == NULL) {
-            PyErr_SetString(PyExc_RecursionError, "an argument contains itself");
-            return NULL;
-        }
-        return Py_NewRef(b->numbered[fj_node_number(node)]);
-    case FJ_MISSING:
-        return Py_NewRef(b->missing);
-    case FJ_CUSTOM:
-        if (node->flags & FJ_NODE_ITSELF) {
-            return Py_NewRef(fj_structure_value(node));
-        }
-        break;
-    case FJ_TUPLE:
-        if (node->aux != NULL) { /* a tuple that can never change, shared by all trees */
-            b->next = fj_structure_skip(b->structure, node);
-            return Py_NewRef(node->aux);
-        }
-        break;
-    default:
-        break;
-    }
-    return FJ_UNLIKELY(b->numbered != NULL) && (node->flags & FJ_NODE_IDENTITY)
-               ? build_numbered(b, node)
-               : build_node_of_its_own(b, node);
-}
+#include "walk/build_walk.h"
 
 /* Frees what run_build has allocated. */
 static void
-end_build(Build *b)
+end_build(FjBuilder *b)
 {
     Py_XDECREF(b->no_arguments);
     for (int i = 0; i < b->num_factories; i++) {
@@ -564,17 +23,17 @@ end_build(Build *b)
 
 static PyObject *
 run_build(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
-          PyObject *(*build)(Build *))
+          PyObject *(*build)(FjBuilder *))
 {
-    Build b = {.structure = structure,
-               .next = structure->nodes,
-               .arrays = arrays,
-               .registry = (PyObject *)structure->registry,
-               .missing = fj_registry_missing(structure->registry),
-               .no_arguments = PyTuple_New(0),
-               .part = part,
-               .singles = arrays,
-               .taken = 0};
+    FjBuilder b = {.structure = structure,
+                   .next = structure->nodes,
+                   .arrays = arrays,
+                   .registry = (PyObject *)structure->registry,
+                   .missing = fj_registry_missing(structure->registry),
+                   .no_arguments = PyTuple_New(0),
+                   .part = part,
+                   .singles = arrays,
+                   .taken = 0};
     PyObject *result = NULL;
     if (structure->num_refs > 0) {
         b.numbered = PyMem_Calloc(structure->num_identities, sizeof(PyObject *));
@@ -592,7 +51,7 @@ run_build(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
 PyObject *
 fj_build_tree(FjStructure *structure, PyObject *const *arrays)
 {
-    return run_build(structure, arrays, NULL, build_node);
+    return run_build(structure, arrays, NULL, fj_build_node);
 }
 
 PyObject *
@@ -610,7 +69,7 @@ fj_build_part(FjStructure *structure, const FjPart *part)
         }
         leaf += fj_node_leaves(node);
     }
-    PyObject *tree = run_build(structure, singles, part, build_node);
+    PyObject *tree = run_build(structure, singles, part, fj_build_node);
     PyMem_Free(singles);
     return tree;
 }
@@ -637,7 +96,7 @@ fj_build_open(FjStructure *structure, PyObject *const *given)
 /* Builds the arguments of a call as a new list.  The registry stands for an argument that was
  * not given, because `missing` could have been given as one. */
 static PyObject *
-build_root(Build *b)
+build_root(FjBuilder *b)
 {
     const FjNode *root = b->next++;
     PyObject *list = fj_hide(PyList_New(root->arity));
@@ -648,7 +107,7 @@ build_root(Build *b)
             item = Py_NewRef(b->registry);
         }
         else {
-            item = build_node(b);
+            item = fj_build_node(b);
         }
         if (item == NULL) {
             Py_CLEAR(list);

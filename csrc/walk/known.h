@@ -2,8 +2,9 @@
  * object as before, and unchanged, need not be walked.  The head of known.c proves that this
  * is exact, although nothing known holds a reference.
  *
- * match.c asks for what is known, and has it recorded as it walks.  Nothing in this file runs
- * Python code, and nothing fails: where there is no memory, nothing is known. */
+ * match_python_free.c asks for what is known, and has it recorded as it walks.  Nothing in
+ * this file runs Python code, and nothing fails: where there is no memory, nothing is known.
+ */
 #ifndef FJ_KNOWN_H
 #define FJ_KNOWN_H
 

@@ -7,6 +7,7 @@ name below is imported from its module when it is first used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import nnx as nnx
     from ._aot._file import SavedInfo, saved_info
     from ._aot._load import load
     from ._aot._stages import Compiled
@@ -122,15 +123,17 @@ _MODULES = {
 if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is an error
 
     def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
+        if name == "nnx":
+            return import_module(".nnx", __name__)
         module = next((module for module, names in _MODULES.items() if name in names), None)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
         value = getattr(import_module(f".{module}", __name__), name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({"__version__", "nnx", *__all__})

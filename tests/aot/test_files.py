@@ -2,13 +2,16 @@
 
 import builtins
 import hashlib
+import importlib.util
 import json
 import os
 import random
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,10 @@ from hypothesis import strategies as st
 import filterjit
 from filterjit import _core, filter_jit
 from filterjit._aot import _encode
+from filterjit._base._files import replacing
 from filterjit._trees import _registry
 from support.nodes import Bag, Point
+from support.processes import run_code
 from support.statics import Colour
 
 X = jnp.arange(3.0)
@@ -104,6 +109,42 @@ def _damaged(data: bytes, other: bytes, random: random.Random) -> bytes:
         lambda: data[:8] + random.randbytes(at),
     ]
     return random.choice(changes)()
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    """The error names the path that was given, and leaves nothing behind."""
+    compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
+    with pytest.raises(FileNotFoundError, match=re.escape(str(tmp_path / "none" / "x.jit"))):
+        compiled.save(tmp_path / "none" / "x.jit")
+    with pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path))):
+        compiled.save(tmp_path)
+    code = """
+import resource, sys
+import jax.numpy as jnp, filterjit
+compiled = filterjit.filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))  # as a full disk
+try:
+    compiled.save(sys.argv[1])
+except OSError as e:
+    assert e.filename == sys.argv[1] and sys.argv[1] in str(e), e
+else:
+    raise AssertionError
+"""
+    if importlib.util.find_spec("resource") is not None:
+        run_code(code, str(tmp_path / "file"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(path.read_bytes)
+        with replacing(path) as file:
+            file.write(b"abc")
+        assert read.result() == b"abc"
+    assert stat.S_ISFIFO(path.stat().st_mode) and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -635,3 +635,45 @@ def test_a_platform_that_is_no_sequence(tmp_path: Path) -> None:
     compiled = filter_jit(lambda x: x).lower(X).compile()
     with pytest.raises(TypeError, match=r"must be a sequence, such as \('cpu',\)"):
         compiled.save(tmp_path / "file", portable=True, platforms="cpu")
+
+
+# ---- symbolic dimensions ----
+
+
+def test_a_batch_of_any_size(tmp_path: Path) -> None:
+    n, m = jax.export.symbolic_shape("n, m")
+    specs = jax.ShapeDtypeStruct((n, 3), np.float32), jax.ShapeDtypeStruct((m,), np.int32)
+
+    def f(model: Any, x: Any, y: Any, flag: bool) -> Any:
+        return {"x": jax.vmap(model)(x) @ jnp.ones((2, n)), "y": [y * 2, flag]}
+
+    model = eqx.nn.Linear(3, 2, key=jax.random.key(0))
+    filter_jit(f).lower(model, *specs, True).save(tmp_path / "file")
+    assert "float32[n,3]" in str(filterjit.saved_info(tmp_path / "file"))
+    loaded = filterjit.load(tmp_path / "file")
+    assert str(loaded.out_info["y"][0].shape) == "(m,)"
+    for sizes in [(1, 2), (4, 2), (1, 2), (5, 1)] * 10:  # in the end they are direct calls
+        x, y = jnp.full((sizes[0], 3), 0.5), jnp.arange(sizes[1])
+        result = loaded(model, x, y, True)
+        expected = jnp.full((sizes[0], sizes[0]), jax.vmap(model)(x)[0].sum())
+        np.testing.assert_allclose(result["x"], expected, rtol=1e-6)
+        np.testing.assert_array_equal(result["y"][0], y * 2)
+        assert result["y"][1] is True
+    with pytest.raises(
+        MismatchError, match=r"`x`: compiled for float32\[n,3\], called with float32\[5,4\]"
+    ):
+        loaded(model, jnp.ones((5, 4)), y, True)
+    with pytest.raises(MismatchError, match=r"`flag`: compiled for the bool True"):
+        loaded(model, x, y, False)
+    with pytest.raises(ValueError, match="loaded from a file"):
+        loaded.save(tmp_path / "again")
+
+
+def test_a_lowered_program_without_symbols(tmp_path: Path) -> None:
+    """It is as the portable file of the compiled one."""
+    filter_jit(lambda x: x + 1).lower(X).save(tmp_path / "file")
+    loaded = filterjit.load(tmp_path / "file")
+    assert "stablehlo" not in loaded.as_text()  # it is compiled
+    np.testing.assert_array_equal(loaded(X), X + 1)
+    with pytest.raises(MismatchError):
+        loaded(jnp.ones(4))

@@ -576,7 +576,7 @@ def called(fun: Any, *args: Any) -> tuple[Any, Any]:
     """A FilterJit that was called once, and its variant."""
     f = make_jit(fun)
     f(*args)
-    return f, f._lookup(*args)[0]
+    return f, f._find_or_compile(*args)[0]
 
 
 # ---- comparing ----

@@ -228,6 +228,7 @@ class DirectJit:
     def __init__(self, backend: Backend, reads: Callable[[int], bool] = lambda i: True) -> None:
         self.backend, self.reads = backend, reads
         self.programs: dict[Any, Program] = {}
+        self.traces = itertools.count()
         self.calls = self.cleared = 0
         self.fails: BaseException | None = None
 
@@ -235,7 +236,8 @@ class DirectJit:
         key = self.backend.key(arrays)
         if key not in self.programs:
             reads = [self.reads(i) for i in range(len(arrays))]
-            self.programs[key] = Program(self.backend, key, len(self.programs), reads)
+            made = Program(self.backend, key, next(self.traces), reads)
+            self.programs.setdefault(key, made)  # another thread may have compiled it meanwhile
         return self.programs[key]
 
     def __call__(self, *arrays: Any, **kwargs: Any) -> Any:

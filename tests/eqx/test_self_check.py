@@ -199,14 +199,14 @@ def registered_with(data: tuple[str, ...], meta: tuple[str, ...]) -> Patch:
     return patch
 
 
-LAYOUT = _jax_compat.module_layout()
-assert LAYOUT is not None
+DETAILS = _jax_compat.module_details()
+assert DETAILS is not None
 UNKNOWN_MODULES: dict[str, Patch] = {
-    "no layout": answering("module_layout", None),
+    "no details": answering("module_details", None),
     "no Equinox": answering("equinox", None),
     "no sentinel": without("equinox._module._flatten", "MISSING"),
     "no names": without("equinox._module._flatten", "WRAPPER_FIELD_NAMES"),
-    "other sentinel": answering("module_layout", (object(), LAYOUT[1])),
+    "other sentinel": answering("module_details", (object(), DETAILS[1])),
 }
 UNKNOWN_DATACLASSES: dict[str, Patch] = {
     "no fields": answering("registered_dataclass_fields", None),
@@ -244,7 +244,7 @@ def test_expected_and_unexpected_classes_together(monkeypatch: pytest.MonkeyPatc
     """Classes met before are still read in C, next to others that are not."""
     known = fresh()
     assert {kind(x) for x in modules(known)} == {"module"}
-    answering("module_layout", None)(monkeypatch)
+    answering("module_details", None)(monkeypatch)
     unknown = fresh()
 
     def body(jit: Jit) -> Any:
@@ -519,7 +519,7 @@ def test_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     cls = fresh().registered
     assert _jax_compat.registered_dataclass_fields(cls) is None
     assert _jax_compat.registered_unflatten(cls) is None
-    assert _jax_compat.module_layout() is None
+    assert _jax_compat.module_details() is None
     assert _jax_compat.jaxlib_version() == jax.__version__
     assert _jax_compat.executable_parts(object()) is None
     assert _jax_compat.load_executable(b"", [], False, {}, [], None, None) is None

@@ -402,6 +402,8 @@ def run(seed: int, edits: int, folder: Path) -> Counter[str]:
 
 
 def main() -> int:
+    # Imported before the fork, too.
+    filterjit.filter_jit(_call), filterjit.load
     seed, edits, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     counts = run(seed, edits, folder)
     print(json.dumps(counts))

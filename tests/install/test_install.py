@@ -255,4 +255,11 @@ def test_import_without_jax() -> None:
 def test_unknown_name() -> None:
     with warnings.catch_warnings(), pytest.raises(AttributeError, match="no attribute 'nothing'"):
         filterjit.nothing  # noqa: B018
-    assert "install" in dir(filterjit)
+    assert set(dir(filterjit)) == {"__version__", "nnx", *filterjit.__all__}
+
+
+def test_nnx_is_an_attribute() -> None:
+    run_code(
+        "import filterjit, sys; dir(filterjit); assert 'flax' not in sys.modules; "
+        "assert filterjit.nnx.jit is __import__('filterjit.nnx', fromlist='nnx').jit"
+    )

@@ -5,6 +5,7 @@ import gc
 import importlib.util
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import filterjit
@@ -356,6 +358,69 @@ x = jnp.arange(3.0)
 assert f(jnp.arange(3.0), 1).tolist() == [0, 1, 2]
 """
     run_code(FORK.format(setup=setup, forks=3, threads=0))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_fork_and_exec() -> None:
+    """A child that executes another program at once, while threads make calls, and while a callback
+    of the program runs; that program has filterjit and JAX of its own."""
+    run_code("""
+import os, subprocess, sys, threading, warnings; warnings.simplefilter("ignore")
+import jax, jax.numpy as jnp, numpy as np, filterjit
+code = "import filterjit, jax.numpy as jnp; print(filterjit.filter_jit(lambda x: x * 2)(jnp.ones(2)))"
+command = [sys.executable, "-c", code]
+started = []
+def callback(x):
+    started.append(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return x
+f = filterjit.filter_jit(lambda x, n: x * n)
+g = filterjit.filter_jit(
+    lambda x: jax.pure_callback(callback, jax.ShapeDtypeStruct((3,), jnp.float32), x) + 1
+)
+x, stop = jnp.arange(3.0), False
+def busy():
+    n = 0
+    while not stop:
+        n += 1
+        assert f(x, n % 5).shape == (3,)
+thread = threading.Thread(target=busy); thread.start()
+pid = os.fork()
+if not pid:
+    os.execv(sys.executable, command)
+assert g(x).tolist() == [1, 2, 3] and started == [b"[2. 2.]\\n"], started
+assert os.waitpid(pid, 0)[1] == 0
+stop = True; thread.join()
+assert f(x, 2).tolist() == [0, 2, 4]
+""")
+
+
+@pytest.mark.skipif(
+    not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread(),
+    reason="needs signals",
+)
+def test_a_signal_whose_handler_calls_the_same_function() -> None:
+    """At any moment of a call, with the arguments of the call, with others, and with new ones."""
+    f = filterjit.filter_jit(lambda x, n: [x * n, n])
+    handled, n = 0, 1
+
+    def handle(*_: Any) -> None:
+        nonlocal handled
+        handled += 1
+        for n in (1, 2, 3 + handled // 10):
+            assert f(X, n)[1] == n
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        for i in range(60):
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + i % 20))
+            while handled <= i:
+                n = 1 + n % 2
+                assert f(X, n)[1] == n
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert handled == 60
+    np.testing.assert_array_equal(f(X, 2)[0], np.asarray(X) * 2)
 
 
 def test_locks_held_at_a_fork() -> None:

@@ -83,12 +83,12 @@ def check_train() -> None:
     assert f.cache_info().hits == 9 and alone[-1] < alone[0]
 
 
-def raised(f: Any, *args: Any) -> str:
+def raised(f: Any, *args: Any, within: float = 10) -> str:
     start = time.monotonic()
     try:
         f(*args)
     except filterjit.ProcessMismatchError as e:
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < within, (time.monotonic() - start, e)
         return str(e)
     raise AssertionError("nothing was raised")
 
@@ -251,6 +251,29 @@ def check_threads() -> None:
     f = filter_jit(lambda x, n: x * n, in_shardings={"x": P("data")}, mesh=MESH)
     errors: list[BaseException] = []
 
+    # One thread of each process traces for longer than waits are judged in, while the other waits.
+    os.environ["TRACE_1"], os.environ["TRACE_2"] = ("6", "0") if index else ("0", "6")
+
+    def slow(x: Any, n: int) -> Any:
+        time.sleep(float(os.environ[f"TRACE_{n}"]))
+        return x + n
+
+    g = filter_jit(slow, in_shardings={"x": P("data")}, mesh=MESH)
+
+    def call_both(n: int) -> None:
+        try:
+            g(x, n)
+            f(x, n)
+        except BaseException as e:
+            errors.append(e)
+
+    pair = [threading.Thread(target=call_both, args=(n,)) for n in (1, 2)]
+    for thread in pair:
+        thread.start()
+    for thread in pair:
+        thread.join()
+    assert not errors, errors
+
     def work(numbers: Any) -> None:
         try:
             for n in numbers:
@@ -307,6 +330,62 @@ def check_fuzz() -> None:
             assert "`n`" in raised(f, x, 1000 + 10 * step + index)
         with contextlib.suppress(ValueError):
             f(x, n)
+
+
+def check_sequences() -> None:
+    """Two threads in each process call, trace, lower, fail, drop and trace too often, in another
+    order in each process. What agrees never raises; what differs raises on all, and the next call goes
+    on. ``FILTERJIT_SEQUENCES`` is the number of sequences."""
+    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    options: dict[str, Any] = {"in_shardings": {"x": P("data")}, "mesh": MESH}
+    own = random.Random(index)
+    errors: list[BaseException] = []
+
+    def fails(x: Any, n: int) -> Any:
+        if n % 3 == 1:
+            raise ValueError("no")
+        return x - n
+
+    def work(functions: Any, seed: Any) -> None:
+        common = random.Random(seed)
+        try:
+            for step in range(5):
+                f, n = common.choice(functions), common.randrange(6)
+                time.sleep(own.choice((0, 0, 0.02)))
+                with contextlib.suppress(ValueError, filterjit.RetraceError):
+                    match own.randrange(10):
+                        case 0:
+                            f.eval_shape(x, n)
+                        case 1:
+                            f.lower(x, own.randrange(6)).compile()
+                        case 2:
+                            jax.make_jaxpr(lambda x, f=f: f(x, own.randrange(6)))(x)
+                        case 3:
+                            f.clear_cache()
+                if common.random() < 0.02:
+                    text = raised(f, x, f"{seed} {step} {index}", within=50)
+                    assert "different programs" in text, text
+                with contextlib.suppress(ValueError, filterjit.RetraceError):
+                    np.testing.assert_array_equal(
+                        f(x, n).addressable_data(0), f.__wrapped__(x.addressable_data(0), n)
+                    )
+        except BaseException as e:
+            errors.append(e)
+
+    for sequence in range(int(os.environ.get("FILTERJIT_SEQUENCES", "30"))):
+        functions = [
+            filter_jit(lambda x, n: x * n, **options),
+            filter_jit(lambda x, n: x + n, maxsize=2, **options),
+            filter_jit(fails, on_retrace="raise", max_traces=3, **options),
+        ]
+        threads = [threading.Thread(target=work, args=(functions, f"{sequence} {t}")) for t in "ab"]
+        for thread in threads[:: 1 - 2 * (index % 2)]:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors, (sequence, errors)
+    assert "`n`" in raised(functions[0], x, 100 + index)
+    functions[0](x, 200)
 
 
 def check_absent() -> None:

@@ -1,5 +1,6 @@
 """Several processes that run one program together; `distributed.py` says what each does."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pytest
 import filterjit
 from support.processes import ROOT, environment, run
 
+# ``FILTERJIT_SEQUENCES=500`` takes long.
+TIMEOUT = 200 + int(os.environ.get("FILTERJIT_SEQUENCES", "0"))
 SCRIPT = Path(__file__).with_name("distributed.py")
 
 
@@ -29,6 +32,7 @@ def free_port() -> int:
         ("alone", 2),
         ("threads", 2),
         ("fuzz", 2),
+        ("sequences", 2),
         ("absent", 2),
         ("files", 2),
         ("direct", 2),
@@ -47,7 +51,7 @@ def test_processes(check: str, count: int, tmp_path: Path) -> None:
         for i in range(count)
     ]  # fmt: skip
     try:
-        outputs = [process.communicate(timeout=200)[0] for process in started]
+        outputs = [process.communicate(timeout=TIMEOUT)[0] for process in started]
     finally:
         for process in started:
             process.kill()

@@ -3,7 +3,6 @@
 There is a file for each module of programs, since files are what pytest's workers share out.
 """
 
-import sys
 from typing import Any
 
 import equinox as eqx
@@ -81,9 +80,6 @@ def test_compiled(name: str) -> None:
 def test_one_answer(name: str, registry: _core.Registry) -> None:
     """Prediction, look-up and `explain` say the same of any two configurations: whether they are
     equal, as they were when each was looked up."""
-    if sys.version_info >= (3, 14):
-        # A known fault, to be found: a NodeKind is freed while the Registry's table holds it.
-        pytest.skip("crashes on CPython 3.14")
     testing = pytest.importorskip("filterjit._testing")
     made = PROGRAMS[name]
     for place in made.places:

@@ -42,7 +42,8 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         settings: how the function is jitted; of a loaded one, what is known of it.
         name: of the function, for messages.
         signature: of the function.
-        stage: the ``jax.stages.Compiled``.
+        stage: the ``jax.stages.Compiled``; of a program with symbolic dimensions, the
+            ``jax.stages.Lowered``.
         may_raise: whether the program can raise while it runs.
         jit_id: identifies errors of ``eqx.error_if``; see `_errors.jit_id_of`.
     """
@@ -80,11 +81,15 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         f: _core.FilterJit,
         structure: _core.Structure,
         outputs: tuple[_core.Structure, ...],
+        jitted: Any = None,
     ) -> _core.Variant:
         """Gives `f` its variant: `structure` is that of the arguments, `outputs` are those of the
-        results, by the number of the trace."""
+        results, by the number of the trace. `jitted` compiles a program with symbolic dimensions."""
         self._structure = structure
-        call = _direct.wrap(_jax_compat.compiled_call(self.stage), self.stage)
+        if jitted is None:
+            call = _direct.wrap(_jax_compat.compiled_call(self.stage), self.stage)
+        else:
+            call = _direct.wrap(jitted)
         return f._parts()[0].insert_compiled(structure, call, outputs, self.may_raise)
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
@@ -108,8 +113,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
     ) -> None:
-        _signature.stand_in(self.name, self.name, self.signature)(*args, **kwargs)
-        self.signature.bind(*args, **kwargs)
+        _signature.raise_misfit(self.name, self.name, self.signature, args, kwargs)
 
     def translate_error(
         self,
@@ -145,7 +149,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
                 now_words = "a ShapeDtypeStruct, which has no values"
                 causes.append(Cause("type", _errors.format_path(path), str(was), now_words, ""))
                 continue
-            if (was.shape, was.dtype) != (now.shape, now.dtype):
+            if was.dtype != now.dtype or not _fits(was.shape, now.shape):
                 causes.append(Cause("shape", _errors.format_path(path), str(was), str(now), ""))
                 continue
             placed = _compare.compare_sharding(sharding, x)
@@ -163,3 +167,10 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
     ) -> bool | None:
         return self.may_raise
+
+
+def _fits(expected: Sequence[Any], shape: Sequence[int]) -> bool:
+    """Returns whether an array can have this shape; a symbolic dimension may have any size."""
+    return len(expected) == len(shape) and all(
+        n == size or not isinstance(n, int) for n, size in zip(expected, shape, strict=True)
+    )

@@ -282,8 +282,8 @@ def _new(cls: Any, fields: dict[Any, Any]) -> Any:
     """Returns an instance of a dataclass with these fields, without calling its constructor."""
     if not (issubclass(type(cls), type) and dataclasses.is_dataclass(cls)):
         raise TypeError("not a dataclass")
-    layout = _jax_compat.module_layout() if _jax_compat.equinox() is not None else None
-    names = {field.name for field in dataclasses.fields(cls)}.union(*(layout or ((), ()))[1:])
+    details = _jax_compat.module_details() if _jax_compat.equinox() is not None else None
+    names = {field.name for field in dataclasses.fields(cls)}.union(*(details or ((), ()))[1:])
     x: Any = object.__new__(cls)  # type: ignore[arg-type]
     for name, value in fields.items():
         if name not in names:
@@ -294,20 +294,21 @@ def _new(cls: Any, fields: dict[Any, Any]) -> Any:
 
 def _new_node(cls: Any, fields: dict[Any, Any]) -> Any:
     """Returns an instance of a class of pytrees with these fields, as the C core builds it."""
-    found = isinstance(cls, type) and (_flax_compat.layout(cls) or _other_compat.layout(cls))
-    layout = found or None
+    known = isinstance(cls, type) and (
+        _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
+    )
     described = isinstance(cls, type) and _flax_compat.describer(cls) is not None
-    if layout is None and not described:
+    if not known and not described:
         return _new(cls, fields)
-    if layout is None:
+    if not known:
         if not all(type(name) is str for name in fields):
             raise TypeError("the names of attributes")
-    elif fields.keys() != {*layout.dynamic, *layout.static}:
+    elif fields.keys() != {*known.dynamic, *known.static}:
         raise ValueError(f"other fields of a {cls}: {list(fields)}")
-    elif layout.mode == "partial":
+    elif known.mode == "partial":
         return cls(fields["func"], *fields["args"], **fields["keywords"])
     else:
-        fields |= {name: make() for name, make in layout.factories.items()}
+        fields |= {name: make() for name, make in known.factories.items()}
     x: Any = object.__new__(cls)
     for name, value in fields.items():
         if isinstance(inspect.getattr_static(cls, name, None), property):

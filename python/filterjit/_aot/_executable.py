@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._compat import _jax_compat
 from .._shardings._specs import rest_of
@@ -142,8 +143,6 @@ def decode_sharding(json: Json, devices: Devices) -> Any:
     """Returns the sharding of which `encode_sharding` returned the JSON, over these devices."""
     if json is None:
         return None
-    import numpy as np
-
     match json:
         case ["single", id, memory]:
             return jax.sharding.SingleDeviceSharding(devices[id], memory_kind=memory)
@@ -162,7 +161,8 @@ def encode_aval(aval: Any) -> Json:
     if sharding is not None and getattr(sharding.mesh, "empty", False):
         sharding = None
     weak = bool(getattr(aval, "weak_type", False))
-    shape = list(map(int, aval.shape))
+    # A symbolic dimension is a text here; the program itself has the symbol.
+    shape = [int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape]
     return [shape, encode_dtype(aval.dtype), weak, encode_sharding(sharding)]
 
 
@@ -230,11 +230,12 @@ _OTHER_FIELDS = "filterjit does not know the executables of this version of JAX"
 def input_shardings(stage: Any) -> list[Any]:
     """Returns the sharding of each argument of a ``jax.stages.Compiled``; None if it is unused.
 
-    Raises Unsupported if JAX cannot tell: JAX 0.9 with `jax_use_simplified_jaxpr_constants`.
+    Raises Unsupported if JAX cannot tell: of a ``jax.stages.Lowered``, and JAX 0.9 with
+    `jax_use_simplified_jaxpr_constants`.
     """
     try:
         found = stage.input_shardings
-    except ValueError as e:
+    except (ValueError, AttributeError) as e:
         raise Unsupported(f"JAX does not tell where its arguments are placed ({e})") from None
     shardings: list[Any] = jax.tree_util.tree_leaves(found, is_leaf=lambda x: x is None)
     return shardings

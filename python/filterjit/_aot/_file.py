@@ -46,6 +46,7 @@ _SCHEMA: dict[str, type] = {
     "signature": list,
     "arguments": list,
     "result": list,
+    "result words": list,
     "specs": list,  # of all arrays, those in the function itself first
     "own": list,  # the arrays in the function itself
     "program": dict,
@@ -161,6 +162,7 @@ class SavedInfo:
         devices: how many devices the program runs on.
         arguments: pairs of a path and what the program was compiled for, for each array and each
             static value.
+        results: the same of the result.
         nbytes: the size of the file.
         frozen: the number of arrays that `freeze` made constants of the program, and their size in
             bytes.
@@ -176,6 +178,7 @@ class SavedInfo:
     platforms: tuple[str, ...]
     devices: int
     arguments: tuple[tuple[str, str], ...]
+    results: tuple[tuple[str, str], ...]
     nbytes: int
     frozen: tuple[int, int] = (0, 0)
     process: tuple[int, int] | None = None
@@ -190,6 +193,8 @@ class SavedInfo:
             *self._frozen_in_words(),
             "arguments:",
             *(f"  {path}: {words}" for path, words in self.arguments),
+            "results:",
+            *(f"  {path or 'the result'}: {words}" for path, words in self.results),
         ]
         return "\n".join(lines)
 
@@ -229,6 +234,7 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
             tuple(map(str, header["platforms"])),
             len(header["devices"]),
             tuple((str(where), str(words)) for where, words in header["words"]),
+            tuple((str(where), str(words)) for where, words in header["result words"]),
             size,
             (int(count), int(nbytes)),
             (int(index), int(processes)) if processes else None,

@@ -30,11 +30,12 @@ def load(
     *,
     devices: jax.sharding.Mesh | Sequence[jax.Device] | None = None,
 ) -> Compiled:
-    """Loads a compiled function that ``compiled.save`` wrote.
+    """Loads a compiled function that ``compiled.save`` or ``lowered.save`` wrote.
 
     The functions and classes that its static values name are looked up in the modules that the
-    program has imported; nothing is imported. A portable file is compiled now. Only load files
-    from people whose code you would run.
+    program has imported; nothing is imported. A portable file is compiled now, or, if it has symbolic
+    dimensions, when it is called with new shapes. Only load files from people whose code you would
+    run.
 
     Arguments:
         path: of the file. Of a program over the devices of several processes, each process saves
@@ -195,7 +196,9 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     result = _encode.decode_tree(header["result"], array, registry.missing)
     output = _core.flatten(registry, result)[1]
     donated = [bool(flag) for _, flag, _ in header["specs"]]
+    jitted = None
     if header["kind"] == "executable":
+        avals = [_executable.decode_aval(aval, devices) for aval, _, _ in header["specs"]]
         infos = tuple(map(jax.stages.ArgInfo, avals, donated))
         leaves = max(1, output.num_leaves)
         tree = jax.tree_util.tree_structure(_core.output_unflatten(0, (0,) * leaves))
@@ -203,7 +206,9 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
             header["program"], blobs[0], devices, constants, (infos, {}), tree
         )
     else:
-        stage = _compile_portable(blobs[0], avals, put, donated)
+        avals, jitted, stage = _lower_portable(blobs[0], put, donated)
+        if all(isinstance(n, int) for aval in avals for n in aval.shape):
+            jitted, stage = None, stage.compile()
     parameters = [
         _Parameter(name, _Parameter.__dict__[kind], default=None if optional else _Parameter.empty)
         for name, kind, optional in header["signature"]
@@ -216,8 +221,8 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     f = hooks.make_filter_jit(function, tuple(own))
     arguments = _encode.decode_tree(header["arguments"], array, registry)
     args, kwargs = unbind(f._parts()[0].signature, list(arguments.values()), registry)
-    structure = f._peek(*args, **kwargs)[1]
-    variant = hooks.insert_variant(f, structure, (output,))
+    structure = f._find(*args, **kwargs)[1]
+    variant = hooks.insert_variant(f, structure, (output,), jitted)
     if variant.function.num_leaves + structure.num_leaves != len(avals):
         raise ValueError("the number of arrays")
     specs = tuple(map(_jax_compat.spec_of, avals, shardings))
@@ -243,17 +248,20 @@ def _decode_sharding(json: Json, devices: Devices, default: bool) -> Any:
     return None if default and single else _executable.decode_sharding(json, devices)
 
 
-def _compile_portable(
-    blob: bytes, avals: Sequence[Any], shardings: Sequence[Any], donated: Sequence[bool]
-) -> Any:
+def _lower_portable(
+    blob: bytes, shardings: Sequence[Any], donated: Sequence[bool]
+) -> tuple[list[Any], Any, jax.stages.Lowered]:
+    """Returns the avals of a portable program, its ``jax.jit``, and the program, lowered."""
     try:
         exported = export_module().deserialize(bytearray(blob))
     except ImportError as e:
         raise Unsupported(NEEDS_FLATBUFFERS) from e
     numbers = tuple(i for i, flag in enumerate(donated) if flag)
-    specs = map(_jax_compat.spec_of, avals, shardings)
+    if len(exported.in_avals) != len(shardings):
+        raise ValueError("the number of arrays")
+    specs = map(_jax_compat.spec_of, exported.in_avals, shardings)
+    jitted = jax.jit(exported.call, donate_argnums=numbers)
     try:
-        lowered = jax.jit(exported.call, donate_argnums=numbers).lower(*specs)
+        return list(exported.in_avals), jitted, jitted.lower(*specs)
     except ValueError as e:
         raise Unsupported(f"JAX cannot call it: {e}") from e
-    return lowered.compile()

@@ -175,7 +175,7 @@ def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if with_placeholders is not fun:  # shares its cache with a function that holds arrays
         f = type(f)(with_placeholders, hooks, f._given_signature, dict(f.__dict__))
     args, kwargs = _with_placeholders(hooks.registry, (args, kwargs))
-    variant, arrays = f._lookup(*args, **kwargs)
+    variant, arrays = f._find_or_compile(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
     name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))
     signature = f._given_signature or inspect.signature(fun)

@@ -55,8 +55,8 @@ def save(
 ) -> None:
     """Saves a compiled function, as `CompiledDetails.save` says.
 
-    `stage` is the ``jax.stages.Compiled`` of `prepared`, and `lowered` what it was compiled from; None
-    of a loaded function.
+    `stage` is the ``jax.stages.Compiled`` of `prepared`, or the ``jax.stages.Lowered`` for a portable
+    file, and `lowered` what it was compiled from; None of a loaded function.
     """
     path = os.fsdecode(path)
     if platforms is not None and not portable:
@@ -94,13 +94,15 @@ def _contents(
         ],
         "arguments": _encode.encode_structure(registry, variant.structure, "the arguments"),
         "result": _encode.encode_structure(registry, variant.outputs[trace], "the result"),
-        "words": _describe_arguments(prepared),
+        "words": _describe(variant.structure, prepared.arrays[len(prepared.function_arrays) :]),
     }
     described = _encode.describe([header["arguments"], header["result"]])
     if described["parts"]:
         header["described"] = described
     infos = jax.tree_util.tree_leaves(stage.args_info)
-    shardings = _executable.input_shardings(stage)
+    shardings, devices = _placement(stage)
+    results = jax.tree_util.tree_leaves(stage.out_info)
+    header["result words"] = _describe(variant.outputs[trace], results)
     header["specs"] = [
         [_executable.encode_aval(info), info.donated, _executable.encode_sharding(sharding)]
         for info, sharding in zip(infos, shardings, strict=True)
@@ -108,7 +110,13 @@ def _contents(
     arrays = [_encode_array(x) for x in prepared.function_arrays]
     constants: list[tuple[Json, bytes]] = []
     if portable:
-        program, blob, header["platforms"] = _export(prepared, lowered, platforms)
+        exported, blob = _export(prepared, lowered, platforms)
+        if isinstance(stage, jax.stages.Lowered) and exported.nr_devices > 1:
+            raise Unsupported(
+                f"it runs on {exported.nr_devices} devices. Compile it, and save that"
+            )
+        program: Json = {}
+        header["platforms"] = exported.platforms
     elif _records.record_of(variant).cost.from_disk:
         raise Unsupported(
             "JAX loaded it from its persistent compilation cache, and XLA cannot serialize such "
@@ -125,7 +133,6 @@ def _contents(
         header["constants"] = [array for array, _ in constants]
     if prepared.frozen[0]:
         header["frozen"] = list(prepared.frozen)
-    devices = _devices(stage)
     header["devices"] = [device.id for device in devices]
     processes = [device.process_index for device in devices]
     if len(set(processes)) > 1:
@@ -135,27 +142,29 @@ def _contents(
     return header, [blob, *(data for _, data in (*arrays, *constants))]
 
 
-def _describe_arguments(prepared: PreparedCall) -> list[list[str]]:
+def _describe(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[str]]:
     """Returns pairs of a path and a description of the array or static value, for `SavedInfo`."""
     found: list[list[str]] = []
-    avals = [Aval.of(x) for x in prepared.arrays[len(prepared.function_arrays) :]]
-    for node, path in walk(prepared.variant.structure):
+    avals = list(map(Aval.of, arrays))
+    for node, path in walk(structure):
         if not node.children and node.kind != "arguments":
             found.append([format_path(path), describe_node(node, avals)])
     return found
 
 
-def _devices(stage: Any) -> list[jax.Device]:
-    """Returns the devices of a program: in the order of its mesh, or else by their ids."""
-    shardings = jax.tree_util.tree_leaves(
-        (_executable.input_shardings(stage), stage.output_shardings)
-    )
+def _placement(stage: Any) -> tuple[list[Any], list[jax.Device]]:
+    """Returns the sharding of each argument, and the devices of the program: in the order of its
+    mesh, or else by their ids. A lowered program runs on the default device."""
+    if isinstance(stage, jax.stages.Lowered):
+        return [None] * len(jax.tree_util.tree_leaves(stage.args_info)), jax.local_devices()[:1]
+    inputs = _executable.input_shardings(stage)
+    shardings = jax.tree_util.tree_leaves((inputs, stage.output_shardings))
     found = {device.id: device for sharding in shardings for device in sharding.device_set}
     for sharding in shardings:
         mesh = getattr(sharding, "mesh", None)
         if isinstance(mesh, jax.sharding.Mesh) and mesh.size == len(found):
-            return list(mesh.devices.flat)
-    return [found[id] for id in sorted(found)]
+            return inputs, list(mesh.devices.flat)
+    return inputs, [found[id] for id in sorted(found)]
 
 
 def _encode_array(x: Any) -> tuple[Json, bytes]:
@@ -189,12 +198,12 @@ def export_module() -> Any:
 
 def _export(
     prepared: PreparedCall, lowered: Program, platforms: Sequence[str] | None
-) -> tuple[Json, bytes, Sequence[str]]:
-    """Returns the program as StableHLO: its entry in the header, its bytes, and its platforms."""
+) -> tuple[Any, bytes]:
+    """Returns the program as a ``jax.export.Exported``, and as bytes."""
     try:
         with prepared.working(), lowered.settings():
             exported = export_module().export(lowered, platforms=platforms)()
-            return {}, bytes(exported.serialize()), exported.platforms
+            return exported, bytes(exported.serialize())
     except ImportError as e:
         raise Unsupported(NEEDS_FLATBUFFERS) from e
     except (ValueError, TypeError, KeyError, NotImplementedError) as e:

@@ -144,6 +144,26 @@ class Lowered(_Stage, Generic[_P, _T]):
         hooks.insert_variant(f, variant.structure, variant.outputs)
         return Compiled(f, CompiledDetails(compiled, prepared, self._program))
 
+    def save(self, path: str | os.PathLike[str], *, platforms: Sequence[str] | None = None) -> None:
+        """Saves the program to a portable file, which `filterjit.load` reads.
+
+        Its arguments may have symbolic dimensions (``jax.export.symbolic_shape``), such as a batch
+        of any size: the loaded function is then compiled once for each shape that it is called
+        with.
+
+        Arguments:
+            path: of the file. An existing file is replaced, as by the `save` of a compiled
+                function.
+            platforms: the platforms that the file runs on, such as ``("cpu", "cuda")``. The
+                default is the current one.
+
+        Raises:
+            ValueError: as `save` of a compiled function; or if the program runs on several devices.
+        """
+        _save.save(
+            self.prepared, self.stage, self._program, path, portable=True, platforms=platforms
+        )
+
 
 class CompiledDetails(_Stage):
     """The attributes of a compiled function; see ``jax.stages.Compiled``."""

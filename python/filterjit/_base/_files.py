@@ -15,16 +15,20 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
 
     If the block raises, the new file is removed and `path` is as it was. A symbolic link stays a
     link: the file that it points to is replaced. The new file gets the permissions of the old
-    one. With `durable`, the data is on the disk before `path` is replaced, so that a crash of the
+    one. A pipe or a device is written to. With `durable`, the data is on the disk before `path` is replaced, so that a crash of the
     machine leaves either the old or the new file.
 
     Raises:
         IsADirectoryError: `path` is a folder.
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; it names `path`.
     """
-    path = os.path.realpath(path)
+    given, path = os.fspath(path), os.path.realpath(path)
     if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), given)
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as file:
+            yield file
+        return
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".filterjit-{secrets.token_hex(8)}")
     try:
@@ -36,9 +40,11 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as e:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(e, OSError) and e.filename in (None, temporary) and e.errno is not None:
+            raise OSError(e.errno, e.strerror, given) from None
         raise
     if durable:
         with contextlib.suppress(OSError):  # some systems cannot open a folder

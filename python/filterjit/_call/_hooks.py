@@ -161,7 +161,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             processes = tuple(range(jax.process_count()))
         if len(processes) > 1:
             lines = _processes.lines_of(name, variant, arrays, specs, mesh)
-            _processes.compare(name, lines, processes)
+            _processes.compare(name, lines, processes, variant)
 
     def traceable(self, variant: _core.Variant) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""

@@ -2,18 +2,20 @@
 
 A program over the devices of several processes is run by all of them, and hangs if one of them runs
 another. So before the first call of each program the processes compare a digest of what it depends
-on: the function with what it captured, the structure and the static values of the arguments, the
-avals, the specs and the mesh. A call in a trace or a transformation is part of another program, and
-is not compared.
+on: the function with its defaults and closure, the structure and the static values of the
+arguments, the avals, the specs and the mesh. A call in a trace or a transformation is part of
+another program, and is not compared.
 
 They meet in the key-value store of ``jax.distributed``, where a comparison is named by the digest:
 
-- ``waiting/DIGEST/PROCESS`` is there while a process waits, with an id of the wait and the lines.
+- ``waiting/DIGEST/PROCESS`` is there while a process waits, with an id of the wait, whether another
+  thread of the process traces, compiles or runs what was compared before, and the lines.
 - ``agreed/DIGEST`` is there for good when all have waited for the same. The first process, the
   *leader*, writes it. Whoever comes again with this digest, after an eviction say, goes on at once.
-- ``failed/ID`` ends one wait with a message. The leader writes it for all waits when all processes
-  have waited, for different programs, for `GRACE` seconds. Until then, another thread may come with
-  the program that the others wait for. The process that waited deletes it.
+- ``failed/ID`` ends one wait with a message. The leader writes it when all processes have waited,
+  for different programs, for `GRACE` seconds in which none of them had such another thread. Until
+  then, another thread may come with the program that the others wait for. All waits end then, as
+  nothing tells which of them belong together. The process that waited deletes it.
 
 Nothing is compared on a hit. A process that hits where others miss runs its program and waits there;
 the others raise when they have waited for `TIMEOUT` seconds.
@@ -43,7 +45,7 @@ from .._base import _errors
 from .._base._errors import ProcessMismatchError
 from .._compat import _jax_compat
 from .._functions._describe import defaults_of
-from .._functions._digest import digest_of_function, is_captured_value
+from .._functions._digest import digest_of_function, is_held_value
 from .._observe._records import Aval
 from .._trees._nodes import walk
 
@@ -55,6 +57,7 @@ _MOST_LINES = 5
 
 _agreed: set[tuple[str, str]] = set()  # (who takes part, a digest)
 _locks: dict[tuple[str, str], threading.Lock] = {}  # one thread waits for each
+_at_work: set[object] = set()  # calls that have agreed and are not over
 _judging = threading.Lock()
 
 
@@ -74,8 +77,8 @@ def describe_value(x: Any, depth: int = 8) -> str:
     if isinstance(x, (type, FunctionType, BuiltinFunctionType)):
         text = f"{x.__module__}.{x.__qualname__}"
         if isinstance(x, FunctionType):
-            captured = [(k, v) for k, v in _captured(x) if depth > 1 and is_captured_value(v)]
-            text += f"({_all(captured, depth - 1)}) {digest_of_function(x)}"
+            held = [(k, v) for k, v in _defaults_and_closure(x) if depth > 1 and is_held_value(v)]
+            text += f"({_all(held, depth - 1)}) {digest_of_function(x)}"
         return text
     if depth == 0:
         return name
@@ -117,7 +120,7 @@ def _in_order(text: str) -> str:
     return text
 
 
-def _captured(f: FunctionType) -> Iterator[tuple[str, Any]]:
+def _defaults_and_closure(f: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yields the names and the values of a function's defaults and of its closure."""
     yield from defaults_of(f)
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
@@ -167,8 +170,10 @@ def participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
     return tuple(sorted({device.process_index for device in devices}))
 
 
-def compare(name: str, lines: Sequence[str], processes: tuple[int, ...]) -> None:
-    """Returns when all `processes` have come to run the program of these lines.
+def compare(
+    name: str, lines: Sequence[str], processes: tuple[int, ...], variant: _core.Variant
+) -> None:
+    """Returns when all `processes` have come to run the program of these lines, a call of `variant`.
 
     Raises:
         ProcessMismatchError: on all of them if they have come to run different programs; it names
@@ -184,6 +189,9 @@ def compare(name: str, lines: Sequence[str], processes: tuple[int, ...]) -> None
         if (place, digest) not in _agreed:
             _Wait(client, place, processes, digest, text).run(name)
             _agreed.add((place, digest))
+    call = object()
+    variant.defer(lambda: _at_work.discard(call))
+    _at_work.add(call)
 
 
 class _Wait:
@@ -200,16 +208,17 @@ class _Wait:
         self.me = jax.process_index()
         self.missing = list(processes[1:])  # which the leader has not seen yet
         self.id = uuid.uuid4().hex
-        self.stuck: tuple[frozenset[str], float] = frozenset(), 0.0  # the waits, since when
+        self.announced = ""
+        self.since: dict[str, float] = {}  # waits of processes that do nothing else, by their ids
 
     def run(self, name: str) -> None:
         mine = f"{self.place}/waiting/{self.digest}/{self.me}"
-        value = zlib.compress(f"{self.id}\n{self.text}".encode())
         end = time.monotonic() + TIMEOUT
         try:
-            self.client.key_value_set_bytes(mine, value, allow_overwrite=True)
+            self._announce(mine)
             while not self._has_agreed(min(1.0, max(0.001, end - time.monotonic()))):
                 self._raise_failure()
+                self._announce(mine)
                 if self.me == self.processes[0]:
                     self._judge()
                 if time.monotonic() > end:
@@ -220,6 +229,13 @@ class _Wait:
                     )
         finally:
             self.client.key_value_delete(mine)
+
+    def _announce(self, key: str) -> None:
+        head = f"{self.id}\n{'busy' if _at_work else ''}\n"
+        if head != self.announced:
+            value = zlib.compress((head + self.text).encode())
+            self.client.key_value_set_bytes(key, value, allow_overwrite=True)
+            self.announced = head
 
     def _has_agreed(self, seconds: float) -> bool:
         """Waits for up to `seconds`, and returns whether all have come with this digest."""
@@ -249,21 +265,26 @@ class _Wait:
     def _judge(self) -> None:
         """Ends the waits of all processes if they wait for different programs for too long."""
         with _judging:
-            waits = []  # (process, digest, id, text)
+            now = time.monotonic()
+            waits: dict[str, dict[int, tuple[str, str, str]]] = {}  # by digest and process
             for key, value in self.client.key_value_dir_get_bytes(f"{self.place}/waiting/"):
                 digest, i = key.split("/")[-2:]
-                waits.append((int(i), digest, *zlib.decompress(value).decode().split("\n", 1)))
-            ids = frozenset(wait[2] for wait in waits)
-            if {wait[0] for wait in waits} != set(self.processes) or ids != self.stuck[0]:
-                self.stuck = ids, time.monotonic()
+                id, busy, text = zlib.decompress(value).decode().split("\n", 2)
+                waits.setdefault(digest, {})[int(i)] = id, busy, text
+            ended = [
+                (i, digest, id, busy, text)
+                for digest, by_process in waits.items()
+                if len(by_process) < len(self.processes)  # else they have agreed
+                for i, (id, busy, text) in by_process.items()
+            ]
+            self.since = {id: self.since.get(id, now) for _, _, id, busy, _ in ended if not busy}
+            if {i for i, *_ in ended} != set(self.processes) or not all(
+                now - self.since.get(id, now) >= GRACE for _, _, id, _, _ in ended
+            ):
                 return
-            if time.monotonic() - self.stuck[1] < GRACE:
-                return
-            by_process = {i: text for i, _, _, text in sorted(waits, reverse=True)}
-            by_process[self.me] = self.text
-            differ = {i: text for i, text in by_process.items() if text != self.text}
+            differ = {i: text for i, *_, text in sorted(ended) if text != self.text}
             message = _message(self.me, self.text, differ)
-            for i, digest, id, _ in waits:
+            for i, digest, id, *_ in ended:
                 self.client.key_value_set(f"{self.place}/failed/{id}/message", message)
                 self.client.key_value_delete(f"{self.place}/waiting/{digest}/{i}")
         self._raise_failure()

@@ -144,12 +144,25 @@ def raise_binding_error(
     except (TypeError, ValueError):
         own = None
     if isinstance(function, types.FunctionType) and own is not None:
-        stand_in(function.__name__, function.__qualname__, own)(*full_args, **full_kwargs)
+        _stand_in(function.__name__, function.__qualname__, own)(*full_args, **full_kwargs)
     # The signature is not that of the function itself, because of functools.wraps for example.
     (signature or inspect.signature(fun)).bind(*args, **kwargs)
 
 
-def stand_in(name: str, qualname: str, signature: inspect.Signature) -> Callable[..., None]:
+def raise_misfit(
+    name: str,
+    qualname: str,
+    signature: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    """Raises the TypeError that a function of this name and signature would raise for arguments
+    that do not fit it."""
+    _stand_in(name, qualname, signature)(*args, **kwargs)
+    signature.bind(*args, **kwargs)
+
+
+def _stand_in(name: str, qualname: str, signature: inspect.Signature) -> Callable[..., None]:
     """Returns a function with the parameters of `signature` and an empty body.
 
     Defaults become None and annotations are left out, so that the source text has only names.

@@ -24,7 +24,7 @@ Description = tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...] | None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class ObjectFields:
     """The attributes that hold the children of a class, and how an instance is built.
 
     The fields are the details of an ``object`` in the docstring of `_core.Registry`.
@@ -42,16 +42,18 @@ def _none() -> None:
     return None
 
 
-def layout(cls: type) -> Layout | None:
-    """Returns the layout of a class whose registered functions only read and set attributes; None
+def object_fields(cls: type) -> ObjectFields | None:
+    """Returns the fields of a class whose registered functions only read and set attributes; None
     for other classes. It also knows ``jax.tree_util.Partial``."""
     if cls is jtu.Partial and cls.__base__ is functools.partial:
-        return Layout(("args", "keywords"), ("func",), ((0,), (1,), "func"), mode="partial")
+        return ObjectFields(("args", "keywords"), ("func",), ((0,), (1,), "func"), mode="partial")
     if cls is loaded("flax.core.frozen_dict", "FrozenDict"):
-        return Layout(("_dict",), (), (None,), dict_fields=("_dict",), factories={"_hash": _none})
+        return ObjectFields(
+            ("_dict",), (), (None,), dict_fields=("_dict",), factories={"_hash": _none}
+        )
     state = loaded("flax.nnx.statelib", "State")
     if isinstance(state, type) and issubclass(cls, state) and _has_own(cls, state, "__init__"):
-        return Layout(("_mapping",), (), (None,), dict_fields=("_mapping",))
+        return ObjectFields(("_mapping",), (), (None,), dict_fields=("_mapping",))
     trace_state = loaded("flax.nnx.tracers", "TraceState")
     if trace_state is None:
         return None
@@ -62,13 +64,13 @@ def layout(cls: type) -> Layout | None:
         if registered_flatten(cls) is flatten is not None and _has_own(cls, variable, "_new"):
             metadata = "_var_metadata"
             keys = (None, "metadata")
-            return Layout(
+            return ObjectFields(
                 ("_raw_value",), (metadata,), keys, dict_fields=(metadata,), factories=factories
             )
         return None
     if cls is loaded("flax.nnx.pytreelib", "PytreeState"):
         names = ("_initializing", "_is_setup")
-        return Layout((), names, ("initializing", "is_setup"), factories=factories)
+        return ObjectFields((), names, ("initializing", "is_setup"), factories=factories)
     return None
 
 

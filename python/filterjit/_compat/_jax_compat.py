@@ -159,7 +159,7 @@ def equinox() -> ModuleType | None:
     return sys.modules.get("equinox")
 
 
-def module_layout() -> tuple[Any, tuple[str, ...]] | None:
+def module_details() -> tuple[Any, tuple[str, ...]] | None:
     """Returns Equinox's sentinel for a field that is not set, and the names of the attributes
     that a Module has if it wraps a function.
 

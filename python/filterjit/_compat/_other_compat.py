@@ -10,7 +10,7 @@ import dataclasses
 import operator
 from typing import Any
 
-from ._flax_compat import Layout
+from ._flax_compat import ObjectFields
 from ._jax_compat import loaded, registered_flatten, registered_unflatten
 
 # The functions of a Struct that decide about its children, their keys, and how it is rebuilt.
@@ -23,8 +23,8 @@ _STRUCT_FUNCTIONS = (
 )
 
 
-def layout(cls: type) -> Layout | None:
-    """Returns the layout of a ``penzai`` Struct, whose fields tell which of them are children; None
+def object_fields(cls: type) -> ObjectFields | None:
+    """Returns the fields of a ``penzai`` Struct, which tell which of them are children; None
     for other classes, and for a class of Structs that has one of the functions of its own."""
     struct = loaded("penzai.core.struct", "Struct")
     is_child = loaded("penzai.core.struct", "is_pytree_node_field")
@@ -39,7 +39,7 @@ def layout(cls: type) -> Layout | None:
     fields = dataclasses.fields(cls)
     dynamic = tuple([field.name for field in fields if is_child(field)])
     static = tuple([field.name for field in fields if not is_child(field)])
-    return Layout(dynamic, static, dynamic + static)
+    return ObjectFields(dynamic, static, dynamic + static)
 
 
 def _calls(function: Any, name: str) -> bool:

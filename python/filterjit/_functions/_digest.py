@@ -339,7 +339,7 @@ class _Digest(_describe.Walk):
 
 # ---- several processes that are about to run one program ----
 
-# What a function captured must be the same everywhere if it is of these types, or a dataclass.
+# What a function holds must be the same everywhere if it is of these types, or a dataclass.
 # Other objects, such as a logger or a file, may know their process.
 _VALUES = (
     bool, int, float, complex, str, bytes, enum.Enum, type, np.ndarray, functools.partial,
@@ -347,15 +347,15 @@ _VALUES = (
 )  # fmt: skip
 
 
-def is_captured_value(x: Any) -> bool:
-    """Whether what a function captured must be the same on all processes."""
+def is_held_value(x: Any) -> bool:
+    """Whether what a function holds must be the same on all processes."""
     return x is None or isinstance(x, _VALUES) or dataclasses.is_dataclass(x)
 
 
 def digest_of_function(f: Any) -> str:
-    """Returns a digest of the code of a function and of the values that it captured, in defaults, in
+    """Returns a digest of the code of a function and of the values that it holds, in defaults, in
     its closure and in what it wraps, as far as they must be the same on all processes."""
-    walk = _Captured()
+    walk = _Held()
     try:
         walk.at(None, "root", "", f)
         walk.describe()
@@ -364,7 +364,7 @@ def digest_of_function(f: Any) -> str:
     return hashlib.sha256(repr(walk.noted).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-class _Captured(_Digest):
+class _Held(_Digest):
     """The walk that leaves out globals, and what may differ between processes."""
 
     def doubt(self, reason: str) -> None:
@@ -389,7 +389,7 @@ class _Captured(_Digest):
         return "module", x.__name__
 
     def contents(self, x: Any, facts: _types.Type) -> Part:
-        return super().contents(x, facts) if is_captured_value(x) else self.unknown(x, facts)
+        return super().contents(x, facts) if is_held_value(x) else self.unknown(x, facts)
 
     def unknown(self, x: Any, facts: _types.Type) -> Part:
         return "object", self.cls(type(x))

@@ -5,9 +5,9 @@ only itself. With ``functions="structure"``, two functions share a variant if th
 differently. A *key* stands for each static function: its description (`_describe`). Functions with
 equal keys are equal.
 
-The C core computes and freezes the key when it looks for a variant. It computes the key again on
-each later call, for the function that is passed, and also for the function that the variant
-holds if that is another object. On a hit, therefore, neither function has changed since the
+The C core computes the key and takes a snapshot of it when it looks for a variant. It computes the
+key again on each later call, for the function that is passed, and also for the function that the
+variant holds if that is another object. On a hit, therefore, neither function has changed since the
 trace.
 
 In a key,

@@ -122,23 +122,19 @@ def filter_jit(
         functions: when two functions among the static values (lambdas, ``functools.partial`` and
             bound methods included) count as equal. ``"identity"``: when they are the same object.
             ``"structure"``: also when they are known to behave alike, so that a Module that is
-            created again with the same lambdas is not traced again. Their code and globals must be
-            the same, and their defaults, closures, attributes and the global variables that they
-            read must be equal; if one of these changes, the function is traced again.
-            Compared by contents, at each call: numbers, strings, the containers of the standard
-            library and their subclasses, dataclasses, Modules, enums, partials, and functions in
-            any of these; a mutable object must be the same object too. Compared by identity:
-            classes, modules, JAX arrays, and functions that are read by the name of a global
-            variable or of an attribute. Of classes, modules and such functions, the attributes
-            that the code reads by name, as in ``config.scale``, are compared as well (those of JAX,
-            NumPy, Equinox and the standard library by identity); other changes in them are not
-            noticed. All other objects, such as NumPy arrays and instances of ordinary classes, are
-            compared by identity, by the attributes that the code reads by name, and by their own
-            ``==``; other changes in them are not noticed when the same function is called again,
-            and a new function that refers to one of them, or imports a module of the user's in its
-            body, is always traced. What a trace changes itself, such as a counter of traces, is not
-            compared from then on. If functions are compared with ``is`` while they are traced, the
-            program keeps the answer for the functions that it was traced with.
+            created again with the same lambdas is not traced again.
+
+            For ``"structure"``, the code and the globals must be the same, and the defaults,
+            closures, attributes and the global variables that the code reads must be equal. If one
+            of these changes, the function is traced again.
+
+            Changes inside containers, dataclasses, Modules, partials and functions in them are
+            noticed at each call. Inside classes, modules and functions that the code reads by name,
+            and inside all other objects, they are noticed in the attributes that the code reads by
+            name, as in ``config.scale``, and of the other objects by their own ``==``. A new
+            function that refers to one of the other objects, such as a NumPy array or an instance
+            of an ordinary class, or that imports a module of the user's in its body, is always
+            traced. `docs/statics.md` has the rules.
         on_retrace: what to do when the function is traced again. ``"log"`` logs the reason to the
             logger ``"filterjit"``, ``"warn"`` issues a `RetraceWarning`, ``"raise"`` raises a
             `RetraceError`, and a function is called with the `Explanation`. The first trace is not

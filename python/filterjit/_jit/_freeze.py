@@ -266,11 +266,8 @@ class FrozenHooks(FunctionHooks):
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
     ) -> None:
-        constants = self.constants
-        _signature.stand_in(constants.name, constants.qualname, constants.signature)(
-            *args, **kwargs
-        )
-        constants.signature.bind(*args, **kwargs)
+        of = self.constants
+        _signature.raise_misfit(of.name, of.qualname, of.signature, args, kwargs)
 
     def translate_error(
         self,

@@ -5,7 +5,7 @@ No code in this package runs on a hit. The C core counts calls, and reads the cl
 
 **Why a call compiles** (`_explain`). Each trace writes a record on its variant: the avals and
 placements of its arrays, and the configuration of JAX (`_records`). For a call that is not a hit,
-``FilterJit._peek`` returns the Structure of the arguments without compiling anything. If a variant
+``FilterJit._find`` returns the Structure of the arguments without compiling anything. If a variant
 has this Structure, the arrays are compared with the records of its traces. Otherwise the Structure
 is compared node by node with those of the function's variants (`_nodes`, `_compare`), and the
 explanation names the differences from the closest one (`_causes`). JAX may compile a call again

@@ -50,7 +50,7 @@ def explain(
     `fun` is the function at the bottom of the wrappers that `f` jits. `wanted` returns the specs
     that `in_shardings` gives to the arrays of a call.
     """
-    variant, structure, arrays = f._peek(*args, **kwargs)
+    variant, structure, arrays = f._find(*args, **kwargs)
     cache, _ = f._parts()
     earlier = [] if variant is None else _records.record_of(variant).traces
     avals = tuple(map(Aval.of, arrays))

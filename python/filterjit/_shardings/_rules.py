@@ -194,8 +194,8 @@ class ShardingRules:
         arrays, structure = _core.flatten(registry, tree)
         paths = [where + path for path in structure._array_paths()]
         groups, in_state = self._groups(tree, len(arrays))
-        if arrays and not any(in_state):
-            self._check_all_match(tree, set(groups), where)
+        if not all(in_state):
+            self._check_all_match(tree, set(groups), any(in_state), where)
         return [
             self._find_one(path, array, group, state, mesh)
             for path, array, group, state in zip(paths, arrays, groups, in_state, strict=True)
@@ -204,22 +204,29 @@ class ShardingRules:
     def _groups(self, tree: Any, count: int) -> tuple[list[int], list[bool]]:
         """Returns for each array the number of its rule (the number of filters if none takes it)
         and whether it belongs to an optimizer's state."""
-        groups = list(_groups_of(tree, self._expressions).values())
+        expressions = tuple(map(_or_none, self._expressions))
+        groups = list(_groups_of(tree, expressions).values())
         if len(groups) != count:  # a filter of the user's has changed the tree
             raise ValueError("the tree changed while rules were applied to it")
         numbers, in_state = groups.copy(), [False] * count
         for first, subtree in _below_named_tuples(tree, 0):
-            below = _groups_of(subtree, self._expressions).values()
+            below = _groups_of(subtree, expressions).values()
             for i, group in enumerate(below, first):
                 in_state[i] = True
                 if numbers[i] == groups[i]:  # no longer part of the path has an earlier rule
                     numbers[i] = min(numbers[i], group)
         return numbers, in_state
 
-    def _check_all_match(self, tree: Any, taken: set[int], where: list[Any]) -> None:
+    def _check_all_match(
+        self, tree: Any, taken: set[int], has_state: bool, where: list[Any]
+    ) -> None:
+        """Raises ValueError for a rule that takes no array, beside a state only if it matches an
+        inner node."""
         for number, expression in enumerate(self._expressions):
             if number not in taken:
                 alone = 0 in _groups_of(tree, (expression,)).values()
+                if has_state:
+                    continue
                 raise ValueError(
                     f"the rule {self._show_rule(number)} takes no array"
                     + (f" of `{format_path(where)}`" if where else "")
@@ -289,6 +296,17 @@ def _groups_of(tree: Any, expressions: tuple[Expression, ...]) -> dict[str, int]
     _, *parts = _core.partition_dict(registry, tree, ("arrays",), expressions, None)
     found = {path: i for i, part in enumerate(parts) for path in part}
     return {path: found.get(path, len(expressions)) for path in everything}
+
+
+def _or_none(expression: Expression) -> Expression:
+    """Returns `expression` without the error of patterns that match inner nodes only: the rule of a
+    parameter ``[0]`` also matches the first part of a state."""
+    match expression:
+        case ("path", components):
+            return "path or none", components
+        case ("and" | "or" | "not" as operation, *operands):
+            return operation, *map(_or_none, operands)
+    return expression
 
 
 def _is_named_tuple(x: Any) -> bool:

@@ -91,14 +91,14 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
     by flattening and rebuilding the instance `x` with these functions.
     """
     equinox = _jax_compat.equinox()
-    layout = _jax_compat.module_layout() if equinox is not None else None
-    if equinox is None or layout is None or not issubclass(cls, equinox.Module):
+    details = _jax_compat.module_details() if equinox is not None else None
+    if equinox is None or details is None or not issubclass(cls, equinox.Module):
         return None
     if object.__getattribute__(x, "__dict__") is not x.__dict__ or any(
         type(c.__dict__.get("__dict__", _DICT)) is not type(_DICT) for c in cls.__mro__
     ):
         return None  # its attributes may be stored elsewhere than in `x.__dict__`
-    missing, wrapper = layout
+    missing, wrapper = details
     fields = dataclasses.fields(cls)
     dynamic = tuple([f.name for f in fields if not f.metadata.get("static", False)])
     static = tuple([f.name for f in fields if f.metadata.get("static", False)])
@@ -219,36 +219,36 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
     The instance `x` is flattened and rebuilt by the functions that the class is registered with,
     and these have to agree.
     """
-    layout = _flax_compat.layout(cls) or _other_compat.layout(cls)
-    if layout is None:
+    fields = _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
+    if fields is None:
         return None
-    values = {name: getattr(x, name) for name in layout.dynamic + layout.static}
-    if any(type(values[name]) is not dict for name in layout.dict_fields):
+    values = {name: getattr(x, name) for name in fields.dynamic + fields.static}
+    if any(type(values[name]) is not dict for name in fields.dict_fields):
         return None
     expected: list[Any] = []
-    for name in layout.dynamic:
+    for name in fields.dynamic:
         value = values[name]
-        expected += [value[k] for k in sorted(value)] if name in layout.dict_fields else [value]
+        expected += [value[k] for k in sorted(value)] if name in fields.dict_fields else [value]
     children, aux, unflatten, _ = flatten_with_keys(x)
     rebuilt = unflatten(aux, children)
     found = _attributes(rebuilt)
-    names = values.keys() | layout.factories.keys()
+    names = values.keys() | fields.factories.keys()
     if not (
         _same_objects(children, expected)
         and type(rebuilt) is cls
-        and (found.keys() == names if layout.mode == "fill" else found.keys() >= names)
+        and (found.keys() == names if fields.mode == "fill" else found.keys() >= names)
         and all(_has_same_items(found[name], value) for name, value in values.items())
     ):
         return None
     return (
         "object",
         _key_of(cls),
-        layout.dynamic,
-        layout.static,
-        layout.keys,
-        layout.dict_fields,
-        layout.mode,
-        dict(layout.factories),
+        fields.dynamic,
+        fields.static,
+        fields.keys,
+        fields.dict_fields,
+        fields.mode,
+        dict(fields.factories),
     )
 
 

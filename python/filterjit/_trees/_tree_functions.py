@@ -200,7 +200,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _reduce(structure: Structure) -> tuple[Any, ...]:
-    parts = structure._parts(_HOLE)
+    parts = structure._skeleton(_HOLE)
     if not any(kind == "missing" for kind, *_ in structure._nodes()):
         return _from_parts, parts
     buffer = io.BytesIO()
@@ -209,7 +209,7 @@ def _reduce(structure: Structure) -> tuple[Any, ...]:
 
 
 def _from_parts(skeleton: Any, statics: list[Any] | None) -> Structure:
-    return _core.from_parts(registry, _HOLE, skeleton, statics)
+    return _core.from_skeleton(registry, _HOLE, skeleton, statics)
 
 
 def _unpickle(parts: bytes) -> Structure:

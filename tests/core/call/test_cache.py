@@ -136,7 +136,7 @@ def test_wrappers_share_it() -> None:
 def test_lookup() -> None:
     f = make_jit(lambda x, n: (n, x))
     x = Array()
-    variant, arrays = f._lookup(x, 1)
+    variant, arrays = f._find_or_compile(x, 1)
     assert arrays == (x,) and variant.num_traces == 0
     assert variants(f) == [], "it has not been traced"
     assert variant.arguments(arrays)[1] == [x, 1]
@@ -146,7 +146,7 @@ def test_lookup() -> None:
         variant.arguments([x])
     assert f(x, 1) == (1, x)
     (in_cache,) = variants(f)
-    assert f._lookup(x, 1)[0] is in_cache is not variant
+    assert f._find_or_compile(x, 1)[0] is in_cache is not variant
 
 
 def test_hits_are_timed() -> None:
@@ -166,7 +166,7 @@ class TestInsertTraced:
     def test_after_the_first_trace(self) -> None:
         f = make_jit(lambda x, n: n)
         cache = f._parts()[0]
-        variant, arrays = f._lookup(Array(), 3)
+        variant, arrays = f._find_or_compile(Array(), 3)
         assert cache.variants() == []
         cache.insert_traced(variant)
         assert cache.variants() == []
@@ -179,7 +179,7 @@ class TestInsertTraced:
     def test_an_equal_variant_is_in_the_cache(self) -> None:
         f = make_jit(lambda x, n: n)
         cache = f._parts()[0]
-        variant, arrays = f._lookup(Array(), 3)
+        variant, arrays = f._find_or_compile(Array(), 3)
         core.output_flatten(variant.call(*arrays))
         f(Array(), 3)
         (first,) = cache.variants()
@@ -210,8 +210,8 @@ class TestInsertTraced:
     def test_the_oldest_is_evicted(self) -> None:
         f = make_jit(lambda n: n, Hooks(make_registry(), maxsize=2))
         f(1), f(2)
-        cache, oldest = f._parts()[0], f._lookup(1)[0]
-        variant, _ = f._lookup(3)
+        cache, oldest = f._parts()[0], f._find_or_compile(1)[0]
+        variant, _ = f._find_or_compile(3)
         core.output_flatten(variant.call())
         cache.insert_traced(variant)
         assert variant in variants(f) and oldest not in variants(f) and len(variants(f)) == 2

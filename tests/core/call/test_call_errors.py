@@ -89,7 +89,7 @@ def test_a_call_that_fails_evicts_no_variant(registry: Any) -> None:
     f(Array(), 4)
     after = set(variants(f))
     assert len(after) == 3 and len(after - before) == 1
-    f._lookup(Array(), 5)
+    f._find_or_compile(Array(), 5)
     assert len(variants(f)) == 3
 
 

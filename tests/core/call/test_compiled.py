@@ -89,10 +89,12 @@ class TestInsertCompiled:
         cache = f._parts()[0]
         _, other = called(lambda x, n: x, Array(1), 4)
         registry = cache.hooks.registry
-        structure = make_jit(lambda x, n: x, Hooks(registry))._lookup(Array(1), 4)[0].structure
+        structure = (
+            make_jit(lambda x, n: x, Hooks(registry))._find_or_compile(Array(1), 4)[0].structure
+        )
         second = cache.insert_compiled(structure, first.call, first.outputs, False)
         assert cache.variants() == [second] and other is not second
-        assert f._lookup(Array(1), 4)[0] is second
+        assert f._find_or_compile(Array(1), 4)[0] is second
 
     def test_an_output_of_a_trace_without_a_structure(self) -> None:
         f, variant = called(lambda x: x, Array(1))

@@ -62,7 +62,7 @@ def test_deferred_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_answers_of_prepare(answer: Any) -> None:
     f = make_jit(lambda x: x)
     f._hooks.prepare = lambda f: answer
-    for call in (lambda: f(1), f._parts, lambda: hash(f), lambda: f._lookup(1)):
+    for call in (lambda: f(1), f._parts, lambda: hash(f), lambda: f._find_or_compile(1)):
         with pytest.raises(TypeError, match=r"prepare\(\) must return"):
             call()
 

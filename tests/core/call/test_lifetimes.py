@@ -72,7 +72,7 @@ def test_statics_die_with_the_function() -> None:
     s, ref = watched(Static())
     f = make_jit(lambda x, s: x)
     f(Array(), s)
-    variant = weakref.ref(f._lookup(Array(), s)[0])
+    variant = weakref.ref(f._find_or_compile(Array(), s)[0])
     cache = weakref.ref(f._parts()[0])
     del s
     assert not dies(ref)
@@ -400,7 +400,7 @@ def test_weak_references(registry: Any) -> None:
         core.flatten(registry, 1)[1],
         f,
         f._parts()[0],
-        f._lookup(Array())[0],
+        f._find_or_compile(Array())[0],
         core.BoundMethod(f, 1),
     ]
     refs = [weakref.ref(t) for t in things]

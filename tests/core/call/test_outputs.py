@@ -10,7 +10,7 @@ from core_support import Array, Hooks, Unhashable, Value, called, core, make_jit
 def test_output() -> None:
     f = make_jit(lambda x: (x, 1))
     x = Array()
-    variant, _ = f._lookup(x)
+    variant, _ = f._find_or_compile(x)
     output = variant.finish((x, [x]), lambda: 1 / 0)
     assert output.arrays == (x, x) and output.trace == -1
     assert core.output_flatten(output) == ((x, x), 0)
@@ -37,7 +37,7 @@ def test_outputs_with_a_wrong_trace_or_number_of_arrays(trace: int, arrays: Any)
 def test_outputs_of_another_variant() -> None:
     f = make_jit(lambda x, n: [x] * n)
     f(Array(), 1), f(Array(), 2)
-    one, two = (f._lookup(Array(), n)[0] for n in (1, 2))
+    one, two = (f._find_or_compile(Array(), n)[0] for n in (1, 2))
     with pytest.raises(RuntimeError, match="does not belong"):
         two.result(one.call(Array()))
     with pytest.raises(TypeError):
@@ -60,7 +60,7 @@ def test_an_output_that_was_never_flattened() -> None:
 def test_a_trace_outside_of_a_call() -> None:
     f = make_jit(lambda x: [x, 1])
     x = Array()
-    variant, arrays = f._lookup(x)
+    variant, arrays = f._find_or_compile(x)
     assert variant.outputs == ()
     variant.call(*arrays)
     (structure,) = variant.outputs
@@ -71,7 +71,7 @@ def test_a_trace_outside_of_a_call() -> None:
     variant.run_deferred()
     variant.run_deferred()
     assert done == [2, 1, 0]
-    assert repr(f._peek(x)[1]).startswith("Structure(")
+    assert repr(f._find(x)[1]).startswith("Structure(")
 
 
 class TestOutputsOfAVariant:
@@ -89,7 +89,7 @@ class TestOutputsOfAVariant:
 
     def test_none_before_the_first(self) -> None:
         f = make_jit(lambda x: x)
-        variant, _ = f._lookup(Array())
+        variant, _ = f._find_or_compile(Array())
         assert variant.outputs == ()
 
     def test_they_outlive_the_variant(self) -> None:

@@ -97,7 +97,7 @@ def test_statics_that_change_are_seen() -> None:
 
 
 def test_the_same_object_in_another_place() -> None:
-    """A captured argument is recognized only in its own parameter."""
+    """An argument that is given once is recognized only in its own parameter."""
     f = make_jit(lambda a, b, c=0: (a, b, c))
     text, other = "a text", "another"
     p = f.partial(text)

@@ -163,7 +163,7 @@ def test_a_tree_that_contains_itself(make: Any) -> None:
         jit(*args)
     assert jit.handed_over == ["a Module contains itself"] * 8
     assert raised(ValueError, jit._nodes, t)
-    assert "a=" in repr(jit._inner._peek(t)[1])
+    assert "a=" in repr(jit._inner._find(t)[1])
     raised(RecursionError, jit._inner, t)  # no tree can be built from its Structure
     t.child = t.v
     jit(t, t), jit(t, t)
@@ -275,7 +275,7 @@ def test_random_sharing(seed: int) -> None:
 
 def structure_of(*args: Any) -> Any:
     options = Hooks(make_registry())
-    return make_jit(tell, options)._peek(*args)[1]
+    return make_jit(tell, options)._find(*args)[1]
 
 
 def test_structures() -> None:
@@ -284,7 +284,7 @@ def test_structures() -> None:
     jit = make_jit(tell, options)
 
     def structure(*args: Any) -> Any:
-        return jit._peek(*args)[1]
+        return jit._find(*args)[1]
 
     assert structure(x, y) == structure(y, x) != structure(x, x)
     assert hash(structure(x, y, x)) == hash(structure(y, x, y))

@@ -210,12 +210,12 @@ def hit_after_a_record_was_wrong() -> Operation:
 def look_up_of_many_arrays() -> Operation:
     kept = Kept()
     arrays = [X] * 1200
-    structure = kept.f._lookup(arrays)[0].structure
+    structure = kept.f._find_or_compile(arrays)[0].structure
 
     def check(found: Any) -> None:
         expect(found[0].structure == structure and len(found[1]) == 1200)
 
-    return functools.partial(kept.f._lookup, arrays), check
+    return functools.partial(kept.f._find_or_compile, arrays), check
 
 
 @operation
@@ -377,7 +377,7 @@ def functions_with_arrays() -> Operation:
 
     def call() -> Any:
         g = core.FilterJit._rebuild(cache, arrays)
-        return [g(Y)[0], g.__wrapped__.weight, repr(g)[:14], g == f, g._lookup(Y)[1]]
+        return [g(Y)[0], g.__wrapped__.weight, repr(g)[:14], g == f, g._find_or_compile(Y)[1]]
 
     return call, equals([Y, X, "<filter_jit of", False, (X, Y)])
 
@@ -400,9 +400,9 @@ def lookups() -> Operation:
     kept.f(X, 1)
 
     def call() -> Any:
-        variant, arrays = kept.f._lookup(X, 1)
-        found, _, _ = kept.f._peek(X, 1)
-        none, structure, more = kept.f._peek(X, "unknown", k=Y)
+        variant, arrays = kept.f._find_or_compile(X, 1)
+        found, _, _ = kept.f._find(X, 1)
+        none, structure, more = kept.f._find(X, "unknown", k=Y)
         return [variant is found, arrays, none, more, len(structure._nodes()), found.num_traces]
 
     return call, equals([True, (X,), None, (X, Y), 6, 1])
@@ -412,7 +412,7 @@ def lookups() -> Operation:
 def variants() -> Operation:
     kept = Kept()
     kept.f([X])
-    variant = kept.f._lookup([X])[0]
+    variant = kept.f._find_or_compile([X])[0]
 
     def call() -> Any:
         wrapped, arguments = variant.arguments((X,))
@@ -433,7 +433,7 @@ def wrappers_in_cycles() -> Operation:
         f = core.FilterJit(function, kept.hooks, None, {})
         f(X)
         f.me = f
-        return f._lookup(X)[1]
+        return f._find_or_compile(X)[1]
 
     return call, equals((X,))
 
@@ -442,7 +442,7 @@ def wrappers_in_cycles() -> Operation:
 def variants_that_are_misused() -> Operation:
     kept = Kept()
     kept.f(X)
-    variant = kept.f._lookup(X)[0]
+    variant = kept.f._find_or_compile(X)[0]
 
     def call() -> Any:
         raised(RuntimeError, variant.result, core.output_unflatten(77, ()))

@@ -124,7 +124,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
         def check(made: Any) -> None:
             expect(made == structure and same(made.unflatten(leaves), tree))
 
-        return lambda: core.from_parts(registry, HOLE, *structure._parts(HOLE)), check
+        return lambda: core.from_skeleton(registry, HOLE, *structure._skeleton(HOLE)), check
 
     def partition() -> Operation:
         registry, tree = make_registry(), make()
@@ -389,8 +389,8 @@ def groups_that_do_not_fit() -> Operation:
             raised(ValueError, structure.unflatten, [X]),
             raised(ValueError, core.partition_dict, registry, doubled, True, (), None),
             raised(ValueError, core.combine, registry, (tree, tree), None, True),
-            raised(ValueError, core.from_parts, registry, HOLE, [X, X], [X]),
-            raised(ValueError, core.from_parts, registry, HOLE, [X], X),
+            raised(ValueError, core.from_skeleton, registry, HOLE, [X, X], [X]),
+            raised(ValueError, core.from_skeleton, registry, HOLE, [X], X),
         )
 
     def check(found: Any) -> None:

@@ -192,7 +192,7 @@ def arguments_with_sharing() -> Operation:
 @operation
 def repr_and_nodes_with_sharing() -> Operation:
     kept, tree = KeptVariables(graph=1), with_sharing()
-    structure = kept.f._peek(tree, X)[1]
+    structure = kept.f._find(tree, X)[1]
 
     def call() -> Any:
         return repr(structure), structure._nodes()

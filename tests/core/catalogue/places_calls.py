@@ -127,7 +127,7 @@ def marker_of_a_result_without_arrays(w: World) -> Any:
     f = cs.make_jit(echo, w.hooks)
 
     def run(tree: Any) -> Any:
-        variant, _ = f._lookup(tree)
+        variant, _ = f._find_or_compile(tree)
         variant.finish(1, lambda: w.answer(Array()))
         return f(tree)
 

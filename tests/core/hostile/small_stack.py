@@ -47,7 +47,7 @@ def deep_trees(depth: int) -> Callable[[], None]:
             results |= {
                 "unflatten": attempt(structure.unflatten, leaves),
                 "up to": attempt(structure.flatten_up_to, tree),
-                "parts": attempt(structure._parts, 0),
+                "parts": attempt(structure._skeleton, 0),
                 "repr": attempt(repr, structure),
                 "hash": attempt(hash, structure),
                 "equal": attempt(lambda: structure == equal[1]),

@@ -221,8 +221,8 @@ class TestTreesThatAreBuilt:
             again = with_statics.unflatten(leaves)
             by_iterator = with_statics.unflatten(f(x) for x in leaves)
             _, expected = core.tree_flatten(registry, tree, True, None)
-            skeleton, statics = with_statics._parts("hole")
-            assert core.from_parts(registry, "hole", skeleton, statics) == with_statics
+            skeleton, statics = with_statics._skeleton("hole")
+            assert core.from_skeleton(registry, "hole", skeleton, statics) == with_statics
         for result in (mapped, mapped_2, combined, again, by_iterator):
             assert core.tree_flatten(registry, result, True, None)[1] == expected
         assert len(parts) == 3
@@ -313,7 +313,7 @@ def test_outputs_are_seen_with_their_arrays() -> None:
     with looking(on):
         for _ in range(100):
             f(Array())
-            f._lookup(Array())[0].finish([Array()] * 25, Array)
+            f._find_or_compile(Array())[0].finish([Array()] * 25, Array)
 
 
 class TestStructures:
@@ -344,11 +344,11 @@ class TestStructures:
         def structures() -> list[Any]:
             _, one = core.tree_flatten(registry, tree, ("leaf", takes), None)
             two, *_ = core.partition_dict(registry, tree, ("leaf", takes), (), None)
-            return [one, two, core.from_parts(registry, "hole", *parts)]
+            return [one, two, core.from_skeleton(registry, "hole", *parts)]
 
         registry = make_registry()
         tree = [Array(), {"a": 1}, 2.5, ("s", Array())]
-        parts = core.tree_flatten(registry, tree, ("leaf", takes), None)[1]._parts("hole")
+        parts = core.tree_flatten(registry, tree, ("leaf", takes), None)[1]._skeleton("hole")
         expected = [(hash(s), s.paths) for s in structures()]
         with looking(ask):
             found = structures()
@@ -366,7 +366,7 @@ class TestStructures:
             lambda node: core.flatten(registry, node)[1],
             lambda node: core.tree_flatten(registry, node, False, None)[1],
             lambda node: core.partition_dict(registry, node, False, (), None)[0],
-            lambda node: core.from_parts(registry, "hole", 1, [node]),
+            lambda node: core.from_skeleton(registry, "hole", 1, [node]),
         ):
             dead.clear()
             node: Any = Node()

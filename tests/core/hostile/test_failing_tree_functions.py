@@ -244,7 +244,7 @@ def test_unflatten_that_fails(registry: Any) -> None:
     for call in (
         lambda: structure.unflatten([1, None, 2]),
         lambda: structure.combine({**group, "1.a.data": None}),
-        lambda: structure._parts(None),
+        lambda: structure._skeleton(None),
         lambda: core.tree_map(registry, lambda x: None, (tree,), None),
         lambda: core.partition(registry, tree, (True,), None, None),
     ):
@@ -298,7 +298,7 @@ def test_statics_that_change_while_they_are_read() -> None:
             return classify(cls, x)
 
         registry = make_registry(classify=ask)
-        found = attempt(core.from_parts, registry, hole, [hole, 1.5, hole], statics)
+        found = attempt(core.from_skeleton, registry, hole, [hole, 1.5, hole], statics)
         if change is list.reverse:
             assert found.unflatten([1, 2]) == [1, "a", 2]
         else:
@@ -349,8 +349,8 @@ def test_reference_counts(registry: Any, kind: str, at: int) -> None:
         (lambda: structure.unflatten(leaves[1:]), ValueError),
         (lambda: structure.combine(dict(zip(structure.paths, leaves, strict=True))), None),
         (lambda: structure.combine({"0": leaves[0]}, {"0": leaves[0]}), ValueError),
-        (lambda: core.from_parts(registry, hole, *structure._parts(hole)), None),
-        (lambda: core.from_parts(registry, hole, tree, short), ValueError),
+        (lambda: core.from_skeleton(registry, hole, *structure._skeleton(hole)), None),
+        (lambda: core.from_skeleton(registry, hole, tree, short), ValueError),
         (lambda: core.partition(registry, tree, (ARRAYS, None), None, hole), ValueError),
         (lambda: core.partition(registry, tree, (("tree", short, max),), None, 0), ValueError),
         (lambda: core.tree_flatten(registry, tree, ("path", (("any",), 3)), None), TypeError),
@@ -399,7 +399,7 @@ def test_cycles_through_a_structure_are_collected(registry: Any) -> None:
     assert dies(lambda owner: make(Box([1], aux=owner))), "aux data"
     assert dies(lambda owner: make(collections.defaultdict(lambda: owner, a=1))), "a factory"
     assert dies(lambda owner: core.partition_dict(registry, [owner], False, (), None)[0])
-    assert dies(lambda owner: core.from_parts(registry, 0, [0, 0], [0, owner]))
+    assert dies(lambda owner: core.from_skeleton(registry, 0, [0, 0], [0, owner]))
     Kind.structure = core.tree_flatten(registry, [Kind(weight=1)], True, None)[1]  # type: ignore[attr-defined]
     dead = weakref.ref(Kind)
     del Kind

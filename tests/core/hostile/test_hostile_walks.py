@@ -489,12 +489,12 @@ def test_less_of_the_stack_than_for_flattening(static: bool, may_run_python: boo
         "hash": lambda: hash(core.flatten(registry, other)[1]),
         "repr": lambda: repr(structure),
         "paths": lambda: core.tree_paths(registry, tree, None),
-        "array_paths": lambda: f._peek(tree)[1]._array_paths(),
+        "array_paths": lambda: f._find(tree)[1]._array_paths(),
         "up to": lambda: outer.flatten_up_to(other),
         "pattern": lambda: core.tree_flatten(registry, tree, ("path", (("deep",),)), None),
         "call": lambda: f(other),
-        "peek": lambda: f._peek(other),
-        "lookup": lambda: f._lookup(other),
+        "find": lambda: f._find(other),
+        "find_or_compile": lambda: f._find_or_compile(other),
     }
     here = len(inspect.stack(0))
     before = sys.getrecursionlimit()

@@ -73,7 +73,7 @@ def test_many_leaves(registry: Any, count: int) -> None:
         structure, *groups = core.partition_dict(registry, tree, ("not", odd), (odd,), None)
         assert groups[0] == {} and len(groups[1]) == (count + 1) // 2
         assert same(structure.combine(*groups), tree)
-        again = core.from_parts(registry, 0, *structure._parts(0))
+        again = core.from_skeleton(registry, 0, *structure._skeleton(0))
         assert again == structure and again.num_leaves == (count + 1) // 2
         with pytest.raises(ValueError, match=r"and .* more"):
             structure.combine()
@@ -106,7 +106,7 @@ def use(registry: Any, tree: Any) -> int:
         attempt(structure.flatten_up_to, tree),
         attempt(lambda: structure.paths),
         attempt(lambda: structure.combine(dict(zip(structure.paths, leaves, strict=True)))),
-        attempt(structure._parts, 0),
+        attempt(structure._skeleton, 0),
         attempt(repr, structure),
         attempt(hash, structure),
         attempt(lambda: structure == core.tree_flatten(registry, tree, True, None)[1]),
@@ -253,7 +253,7 @@ def test_a_function_that_calls_itself_forever(code: str) -> None:
         "structure.unflatten([x])",
         "structure.combine({'a': x})",
         "structure.flatten_up_to([x])",
-        "structure._parts(0)",
+        "structure._skeleton(0)",
     ],
 )
 def test_structures_of_calls_refuse_tree_operations(code: str) -> None:
@@ -261,7 +261,7 @@ def test_structures_of_calls_refuse_tree_operations(code: str) -> None:
     run_apart(f"""
         f = make_jit(lambda a: a)
         f(x)
-        structure = f._lookup(x)[0].structure
+        structure = f._find_or_compile(x)[0].structure
         raised((TypeError, ValueError), lambda: {code})
     """)
 

@@ -158,18 +158,18 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "combine_empty": lambda: core.combine(r, (), None, False),
         "combine_list": lambda: core.combine(r, [t], None, False),
         "combine_is_leaf": lambda: core.combine(r, (t,), 3, False),
-        "from_parts_few": lambda: core.from_parts(r, 0, t),
-        "from_parts_tuple": lambda: core.from_parts(r, 0, t, (1, 2)),
-        "from_parts_fewer": lambda: core.from_parts(r, 0, t, [1]),
-        "from_parts_more": lambda: core.from_parts(r, 0, t, [1, 2, 3]),
+        "from_skeleton_few": lambda: core.from_skeleton(r, 0, t),
+        "from_skeleton_tuple": lambda: core.from_skeleton(r, 0, t, (1, 2)),
+        "from_skeleton_fewer": lambda: core.from_skeleton(r, 0, t, [1]),
+        "from_skeleton_more": lambda: core.from_skeleton(r, 0, t, [1, 2, 3]),
         "unflatten_none": lambda: structure.unflatten(),
         "unflatten_int": lambda: structure.unflatten(3),
         "unflatten_few": lambda: structure.unflatten([1]),
         "unflatten_many": lambda: structure.unflatten(iter("abc")),
         "up_to_none": lambda: structure.flatten_up_to(),
         "up_to_jitted": lambda: jitted.flatten_up_to(t),
-        "parts_none": lambda: structure._parts(),
-        "parts_jitted": lambda: jitted._parts(0),
+        "parts_none": lambda: structure._skeleton(),
+        "parts_jitted": lambda: jitted._skeleton(0),
         "paths_set": lambda: setattr(structure, "paths", ()),
         "match": lambda: testing.match(structure, t),
     }
@@ -191,15 +191,15 @@ def test_structures_of_jitted_calls(registry: Any) -> None:
     assert structure.combine({"b": 1, "a.0": 2}) == {"a": [2, 1], "b": 1}
     f = make_jit(lambda a, b: a)
     f([x, 1], b=x)
-    assert f._lookup([x, 1], b=x)[0].structure.paths == ("a.0", "b")
+    assert f._find_or_compile([x, 1], b=x)[0].structure.paths == ("a.0", "b")
 
 
 def test_statics_tell_which_leaves_of_a_skeleton_are_open(registry: Any) -> None:
     """The values in the places of the skeleton do not matter."""
     hole = Value("hole")
-    structure = core.from_parts(registry, hole, [1, (2, 3)], [hole, "a", hole])
+    structure = core.from_skeleton(registry, hole, [1, (2, 3)], [hole, "a", hole])
     assert structure.unflatten([5, 6]) == [5, ("a", 6)]
-    assert core.from_parts(registry, hole, [1, 2], None).unflatten([5, 6]) == [5, 6]
-    assert core.from_parts(registry, hole, (), []).unflatten([]) == ()
+    assert core.from_skeleton(registry, hole, [1, 2], None).unflatten([5, 6]) == [5, 6]
+    assert core.from_skeleton(registry, hole, (), []).unflatten([]) == ()
     with pytest.raises(ValueError, match="an item for each leaf"):
-        core.from_parts(registry, [], [[], 1], [[], []])
+        core.from_skeleton(registry, [], [[], 1], [[], []])

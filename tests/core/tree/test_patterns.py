@@ -205,6 +205,7 @@ def test_a_pattern_that_takes_an_inner_node_only(registry: Any) -> None:
         with pytest.raises(ValueError, match="takes no leaf") as info:
             run(*components)
         assert f"`{where}`, which is an inner node: to take the leaves" in str(info.value)
+        assert core.tree_flatten(registry, forest(), ("path or none", components), None)[0] == []
     with pytest.raises(ValueError, match="takes no leaf"):
         core.tree_flatten(registry, forest(), ("or", True, ("path", (name("t"),))), None)
 

@@ -350,6 +350,26 @@ def test_a_policy_holds_no_types() -> None:
         assert ref() is None and testing.num_types(registry) == known - 1
 
 
+def test_match_where_other_classes_were(registry: Any) -> None:
+    """The functions of ``_testing``, which has a copy of the core, search the same tables: they know
+    what the core has deleted."""
+
+    def make() -> list[Any]:
+        return [type("Local", (), {})() for _ in range(100)]
+
+    _, structure = core.flatten(registry, [Array()])
+    things = make()
+    core.flatten(registry, things)
+    dead = {id(type(thing)) for thing in things}
+    del things
+    gc.collect()
+    again = make()
+    if not any(id(type(thing)) in dead for thing in again):
+        pytest.skip("no class is where another one was")
+    for thing in again:
+        assert testing.match(structure, [thing]) is None
+
+
 @pytest.mark.parametrize("own_eq", [False, True])
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (1, x), lambda x: {"a": [x]}])
 def test_a_static_that_becomes_an_array(

@@ -1,0 +1,204 @@
+/* The hooks of a call: methods of a FilterJit's `hooks`, a Python object, called by name.
+ * `_base/_hooks.py` has their protocol.
+ *
+ *   prepare              before the first call of a FilterJit
+ *   raise_binding_error  when the arguments do not fit the signature
+ *   compile              when there is no variant for the arguments
+ *   before_raising_call  before a call of a variant whose program can raise while it runs, or
+ *                        has not been inspected yet
+ *   inspect_new_trace    after a call that has traced, and after later ones until it answers
+ *   wait                 after a call whose program can raise while it runs
+ *   call_again           when a variant whose `call` Python has set has failed
+ *   translate_error      when the call has failed with an Exception
+ *
+ * If a hook raises, the call fails with its exception, except for translate_error: see there.
+ * No exception is set while a hook runs.
+ *
+ * Any Python code can run in each function of this file.
+ */
+#include "call/call_hooks.h"
+
+#include "call/bind.h"
+
+/* Of a FilterJit that has its cache. */
+static FjState *
+state_of(const FjFilterJit *self)
+{
+    return self->cache->registry->state;
+}
+
+/* Calls hooks.hook(argument).  0, or -1 with the error that it raised. */
+static int
+call_hook(FjFilterJit *self, PyObject *hook, PyObject *argument)
+{
+    PyObject *answer = PyObject_CallMethodOneArg(self->hooks, hook, argument);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
+/* Takes the exception that is set, for a hook that is only asked about an Exception, not about
+ * KeyboardInterrupt and the like.  NULL for those, which stay set. */
+static PyObject *
+take_exception(void)
+{
+    PyObject *exception = fj_compat_take_exception();
+    if (exception == NULL || PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
+        return exception;
+    }
+    fj_compat_give_exception(exception);
+    return NULL;
+}
+
+/* hooks.prepare(self) -> (cache, arrays) */
+int
+fj_hooks_prepare_first(FjFilterJit *self)
+{
+    FjState *state = fj_state_of(Py_TYPE(self));
+    PyObject *cache, *arrays;
+    if (Py_EnterRecursiveCall(" in a jitted call")) {
+        return -1;
+    }
+    PyObject *answer =
+        PyObject_CallMethodOneArg(self->hooks, state->str_prepare, (PyObject *)self);
+    Py_LeaveRecursiveCall();
+    if (answer == NULL) {
+        return -1;
+    }
+    if (!fj_expect_tuple(answer, "prepare") ||
+        !PyArg_ParseTuple(answer, "O!O!;prepare() must return (cache, arrays)", state->cache,
+                          &cache, &PyTuple_Type, &arrays)) {
+        Py_DECREF(answer);
+        return -1;
+    }
+    Py_ssize_t expected = ((FjCache *)cache)->function->open_leaves;
+    if (PyTuple_GET_SIZE(arrays) != expected) {
+        PyErr_Format(PyExc_ValueError,
+                     "prepare() returned %zd arrays, but the cache's function has %zd",
+                     PyTuple_GET_SIZE(arrays), expected);
+        Py_DECREF(answer);
+        return -1;
+    }
+    if (self->cache == NULL) { /* another thread may have been faster */
+        self->arrays = Py_NewRef(arrays);
+        self->cache = (FjCache *)Py_NewRef(cache);
+    }
+    Py_DECREF(answer);
+    return 0;
+}
+
+/* hooks.raise_binding_error(self, args, kwargs) */
+void
+fj_hooks_raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kwnames)
+{
+    PyObject *positional, *keywords;
+    if (fj_bind_pack(args, nargs, kwnames, &positional, &keywords) < 0) {
+        return;
+    }
+    PyObject *result =
+        PyObject_CallMethodObjArgs(self->hooks, state_of(self)->str_raise_binding_error, self,
+                                   positional, keywords, NULL);
+    if (result != NULL) { /* the hook should have raised */
+        PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
+    }
+    Py_XDECREF(result);
+    Py_DECREF(keywords);
+    Py_DECREF(positional);
+}
+
+/* hooks.compile(self, variant) -> callable */
+PyObject *
+fj_hooks_compile(FjFilterJit *self, FjVariant *variant)
+{
+    return PyObject_CallMethodObjArgs(self->hooks, state_of(self)->str_compile, self, variant,
+                                      NULL);
+}
+
+int
+fj_hooks_before_raising_call(FjFilterJit *self, FjVariant *variant)
+{
+    return call_hook(self, state_of(self)->str_before_raising_call, (PyObject *)variant);
+}
+
+/* hooks.inspect_new_trace(variant, arrays, arrays of the output) -> bool, or None if it cannot
+ * tell yet */
+int
+fj_hooks_inspect_new_trace(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
+                           FjOutput *output)
+{
+    PyObject *inputs = fj_leafbuf_as_tuple(arrays);
+    PyObject *answer =
+        inputs == NULL
+            ? NULL
+            : PyObject_CallMethodObjArgs(self->hooks, state_of(self)->str_inspect_new_trace,
+                                         variant, inputs, output->arrays, NULL);
+    Py_XDECREF(inputs);
+    if (answer == NULL) {
+        return -1;
+    }
+    if (answer != Py_None) {
+        fj_variant_set_may_raise(variant, output->trace,
+                                 answer == Py_True ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO);
+    }
+    Py_DECREF(answer);
+    return 0;
+}
+
+int
+fj_hooks_wait(FjFilterJit *self, FjOutput *output)
+{
+    return call_hook(self, state_of(self)->str_wait, output->arrays);
+}
+
+/* hooks.call_again(variant, exception, arrays) -> bool */
+int
+fj_hooks_call_again(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays)
+{
+    PyObject *exception = take_exception();
+    if (exception == NULL) {
+        return 0;
+    }
+    PyObject *inputs = fj_leafbuf_as_tuple(arrays);
+    int again = inputs == NULL ? -1
+                               : fj_take_truth(PyObject_CallMethodObjArgs(
+                                     self->hooks, state_of(self)->str_call_again, variant,
+                                     exception, inputs, NULL));
+    Py_XDECREF(inputs);
+    if (again == 0) {
+        fj_compat_give_exception(exception);
+        return 0;
+    }
+    Py_DECREF(exception);
+    return again > 0;
+}
+
+/* hooks.translate_error(self, exception, variant or None, arrays) -> exception.  If the hook
+ * raises an Exception itself, or returns something else, the original exception stays; if it
+ * is interrupted, the interrupt replaces the original. */
+void
+fj_hooks_translate_error(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays)
+{
+    PyObject *exception = take_exception();
+    if (exception == NULL) {
+        return;
+    }
+    PyObject *inputs = fj_leafbuf_as_tuple(arrays);
+    PyObject *translated =
+        inputs == NULL ? NULL
+                       : PyObject_CallMethodObjArgs(
+                             self->hooks, state_of(self)->str_translate_error, self, exception,
+                             variant == NULL ? Py_None : (PyObject *)variant, inputs, NULL);
+    Py_XDECREF(inputs);
+    if (translated == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        Py_DECREF(exception);
+        return;
+    }
+    if (translated == NULL || !PyExceptionInstance_Check(translated)) {
+        PyErr_Clear();
+        Py_XDECREF(translated);
+        fj_compat_give_exception(exception);
+        return;
+    }
+    Py_DECREF(exception);
+    fj_compat_give_exception(translated);
+}

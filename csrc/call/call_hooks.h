@@ -1,0 +1,49 @@
+/* The hooks of a call: what a FilterJit asks Python where a call is no plain hit. */
+#ifndef FJ_CALL_HOOKS_H
+#define FJ_CALL_HOOKS_H
+
+#include "base/common.h"
+#include "base/leafbuf.h"
+#include "call/filter_jit.h"
+
+/* Each function calls the hook of its name, and may run any Python code.  No exception is set
+ * when it is called, except where it says so.  The caller holds all arguments. */
+
+/* fj_hooks_prepare of a FilterJit that has no cache. */
+int fj_hooks_prepare_first(FjFilterJit *self);
+
+/* Gives a FilterJit its cache and arrays, if it has none.  0, or -1 with an error. */
+static inline int
+fj_hooks_prepare(FjFilterJit *self)
+{
+    return FJ_LIKELY(self->cache != NULL) ? 0 : fj_hooks_prepare_first(self);
+}
+
+/* Sets the TypeError of arguments that do not fit the signature. */
+void fj_hooks_raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
+                                  PyObject *kwnames);
+
+/* The callable of a new variant: a new reference, or NULL with an error. */
+PyObject *fj_hooks_compile(FjFilterJit *self, FjVariant *variant);
+
+/* 0, or -1 with an error. */
+int fj_hooks_before_raising_call(FjFilterJit *self, FjVariant *variant);
+
+/* Asks whether the program of a new trace can raise while it runs, and notes the answer, if
+ * there is one, for this trace.  0, or -1 with an error. */
+int fj_hooks_inspect_new_trace(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
+                               FjOutput *output);
+
+/* Waits for a program that can raise, so that its exception is raised by this call.  0, or -1
+ * with an error. */
+int fj_hooks_wait(FjFilterJit *self, FjOutput *output);
+
+/* After a call has failed, if Python has set the `call` of the variant: lets it set another
+ * one for these arrays.  1 if that is to be called, and then no exception is set any more; or
+ * 0 with an exception, that which was set before or that of the hook. */
+int fj_hooks_call_again(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays);
+
+/* Lets Python replace the exception that is set.  `variant` is NULL if none was found. */
+void fj_hooks_translate_error(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays);
+
+#endif

@@ -1,0 +1,504 @@
+/* How each kind of container is flattened (flatten.c): which children it has, and what its
+ * node has besides.
+ *
+ * Python code can run in comparisons of dict keys that are sorted, the functions of custom
+ * nodes, `describe`, getattr for objects, and finalizers, and wherever a child is walked.
+ */
+#include "walk/flatten_walk.h"
+
+#include "base/scratch.h"
+#include "structure/fields.h"
+#include "structure/statics.h"
+
+/* (P) Adds the path of `object`, which gets no node of its own, to the current exception. */
+static void
+add_error_context_here(FjFlattener *f, PyObject *object, const char *operation)
+{
+    PyObject *exception = fj_compat_take_exception();
+    Py_ssize_t index = fj_structure_append(f->structure, FJ_MISSING, 0, NULL, object);
+    PyErr_Clear(); /* without memory for the path, the exception goes without it */
+    fj_compat_give_exception(exception);
+    if (index >= 0) {
+        fj_structure_add_error_context(f->structure, (uint32_t)index, operation);
+    }
+}
+
+/* Whether the tuple whose node has just been closed can never change: see structure.h. */
+static int
+is_constant(const FjStructure *structure, uint32_t index)
+{
+    uint32_t end = structure->info[index].subtree_end;
+    if (structure->nodes[index].flags & FJ_NODE_LEAVES) {
+        return 0;
+    }
+    for (uint32_t i = index + 1; i < end; i = structure->info[i].subtree_end) {
+        const FjNode *child = &structure->nodes[i];
+        if (!(child->code == FJ_NONE ||
+              (child->code == FJ_STATIC && child->flags & FJ_NODE_SELF_EQUAL) ||
+              (child->code == FJ_TUPLE && child->aux != NULL))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Pushes all `items` if the prefix has leaves in their places, or if the registry has
+ * classified their types, and each item is a leaf, so that they need no nodes.  Runs no Python
+ * code.  1 if it has pushed them, 0 if not, or -1 with an error. */
+static int
+add_leaves(FjFlattener *f, PyObject *const *items, Py_ssize_t count)
+{
+    const PyTypeObject *last = NULL;
+    Py_ssize_t before = f->arrays->count;
+    if (f->prefix != NULL) {
+        return fj_prefix_has_leaves(f->prefix)
+                   ? (fj_leafbuf_extend(f->arrays, items, count) < 0 ? -1 : 1)
+                   : 0;
+    }
+    if (f->is_leaf != NULL || count == 0) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyTypeObject *type = Py_TYPE(items[i]);
+        if (FJ_UNLIKELY(type != last)) {
+            FjNodeKind *kind = fj_registry_cached_kind(fj_flatten_registry(f), type);
+            if (kind == NULL || !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC ||
+                                  kind->code == FJ_MAYBE_ARRAY ||
+                                  (kind->code == FJ_NONE && f->none_is_leaf))) {
+                /* The tree holds the items too, so that dropping them runs no Python code. */
+                fj_leafbuf_truncate(f->arrays, before);
+                return 0;
+            }
+            last = type;
+            if (i == 0 && fj_leafbuf_reserve(f->arrays, count) < 0) {
+                return -1;
+            }
+        }
+        if (fj_leafbuf_push(f->arrays, items[i]) < 0) {
+            return -1;
+        }
+    }
+    f->structure->all_leaves += count;
+    f->structure->open_leaves += count;
+    return 1;
+}
+
+/* Removes the children's nodes of a tuple or list if all its children are leaves, and sets
+ * FJ_NODE_LEAVES.  The children have nodes if their types were not classified yet in
+ * add_leaves, or if there is an `is_leaf`; equal trees must have equal Structures in any case.
+ */
+static void
+remove_leaf_nodes(FjFlattener *f, Py_ssize_t index)
+{
+    FjStructure *structure = f->structure;
+    FjNode *node = &structure->nodes[index];
+    uint32_t first = (uint32_t)index + 1;
+    if (node->arity == 0 || structure->count - first != node->arity) {
+        return;
+    }
+    for (uint32_t i = first; i < structure->count; i++) {
+        if (structure->nodes[i].code != FJ_ARRAY) {
+            return;
+        }
+    }
+    structure->count = first;
+    node->flags |= FJ_NODE_LEAVES;
+}
+
+/* Ends the node of a tuple or list, all of whose children have been walked. */
+static void
+close_sequence(FjFlattener *f, Py_ssize_t index)
+{
+    if (f->is_tree_structure && f->prefix == NULL) {
+        remove_leaf_nodes(f, index);
+    }
+    fj_structure_close(f->structure, index);
+}
+
+static int
+walk_tuple(FjFlattener *f, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(tuple);
+    Py_ssize_t index = kind == NULL
+                           ? fj_flatten_open(f, code, size, NULL, NULL)
+                           : fj_flatten_open(f, code, size, Py_TYPE(tuple), (PyObject *)kind);
+    if (index < 0) {
+        return -1;
+    }
+    if (f->is_tree_structure && code == FJ_TUPLE) {
+        int all_leaves = add_leaves(f, ((PyTupleObject *)tuple)->ob_item, size);
+        if (all_leaves != 0) {
+            f->structure->nodes[index].flags |= FJ_NODE_LEAVES;
+            fj_structure_close(f->structure, index);
+            return all_leaves < 0 ? -1 : 0;
+        }
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        if (fj_flatten_object(f, PyTuple_GET_ITEM(tuple, i)) < 0) {
+            return -1;
+        }
+    }
+    if (code == FJ_NAMEDTUPLE) {
+        fj_structure_close(f->structure, index);
+        return 0;
+    }
+    close_sequence(f, index);
+    if (is_constant(f->structure, (uint32_t)index)) {
+        f->structure->nodes[index].aux = Py_NewRef(tuple);
+    }
+    return 0;
+}
+
+static int
+walk_list(FjFlattener *f, PyObject *list)
+{
+    Py_ssize_t size = PyList_GET_SIZE(list);
+    Py_ssize_t index = fj_flatten_open(f, FJ_LIST, size, NULL, NULL);
+    if (index < 0) {
+        return -1;
+    }
+    int all_leaves =
+        f->is_tree_structure ? add_leaves(f, ((PyListObject *)list)->ob_item, size) : 0;
+    if (all_leaves != 0) {
+        f->structure->nodes[index].flags |= FJ_NODE_LEAVES;
+        fj_structure_close(f->structure, index);
+        return all_leaves < 0 ? -1 : 0;
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        if (PyList_GET_SIZE(list) != size) {
+            PyErr_SetString(PyExc_RuntimeError, "list changed size while it was flattened");
+            return -1;
+        }
+        PyObject *item = Py_NewRef(PyList_GET_ITEM(list, i));
+        int result = fj_flatten_object(f, item);
+        Py_DECREF(item);
+        if (result < 0) {
+            return -1;
+        }
+    }
+    close_sequence(f, index);
+    return 0;
+}
+
+/* The keys of a dict as a new tuple: sorted, as in JAX, or in their own order for an
+ * OrderedDict. */
+static PyObject *
+dict_keys(FjFlattener *f, FjKindCode code, PyObject *dict)
+{
+    PyObject *keys = PySequence_List(dict);
+    if (keys == NULL) {
+        return NULL;
+    }
+    if (code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
+        Py_DECREF(keys);
+        add_error_context_here(f, dict, "sort");
+        return NULL;
+    }
+    PyObject *tuple = PyList_AsTuple(keys);
+    Py_DECREF(keys);
+    return tuple;
+}
+
+/* Walks the values of a dict, which are static fields if `is_static`. */
+static int
+walk_dict_values(FjFlattener *f, PyObject *dict, PyObject *keys, int is_static)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
+        PyObject *value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
+        if (value == NULL) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_RuntimeError, "dict changed while it was flattened");
+            }
+            return -1;
+        }
+        Py_INCREF(value);
+        int result = is_static ? fj_flatten_field(f, value) : fj_flatten_object(f, value);
+        Py_DECREF(value);
+        if (result < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+walk_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_static)
+{
+    int result = -1;
+    PyObject *factory = NULL;
+    PyObject *keys =
+        f->prefix != NULL ? fj_prefix_keys(f->prefix, dict) : dict_keys(f, code, dict);
+    if (keys == NULL) {
+        return -1;
+    }
+    Py_ssize_t size = PyTuple_GET_SIZE(keys);
+    int has_factory = code == FJ_DEFAULT_DICT;
+    Py_ssize_t index = fj_flatten_open(f, code, size + has_factory, Py_TYPE(dict), keys);
+    if (index < 0) {
+        goto done;
+    }
+    int plain = 1;
+    for (Py_ssize_t i = 0; i < size; i++) {
+        PyObject *key = PyTuple_GET_ITEM(keys, i);
+        plain &= PyUnicode_CheckExact(key) || PyLong_CheckExact(key);
+    }
+    if (plain) {
+        f->structure->nodes[index].flags |= FJ_NODE_PLAIN_KEYS;
+    }
+    if (!plain || code == FJ_ORDERED_DICT) {
+        f->structure->may_run_python = 1;
+    }
+    if (has_factory) {
+        factory = PyObject_GetAttrString(dict, "default_factory");
+        if (factory == NULL || fj_flatten_field(f, factory) < 0) {
+            goto done;
+        }
+    }
+    if (walk_dict_values(f, dict, keys, is_static) == 0) {
+        fj_structure_close(f->structure, index);
+        result = 0;
+    }
+done:
+    Py_XDECREF(factory);
+    Py_DECREF(keys);
+    return result;
+}
+
+/* Walks field `i` of a Module or object; `value` is NULL if it is absent. */
+static int
+walk_field(FjFlattener *f, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
+{
+    return value == NULL       ? fj_flatten_nothing(f, FJ_MISSING)
+           : i < kind->dynamic ? fj_flatten_object(f, value)
+                               : fj_flatten_field(f, value);
+}
+
+static int
+walk_module(FjFlattener *f, PyObject *object, FjNodeKind *kind)
+{
+    PyObject *room[FJ_FIELDS_INLINE];
+    int result = -1;
+    int wrapper = fj_fields_is_wrapper(object, kind);
+    if (wrapper < 0) {
+        return -1;
+    }
+    Py_ssize_t count = fj_node_kind_fields(kind) + (wrapper ? kind->extra_names : 0);
+    PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
+    if (values == NULL) {
+        return -1;
+    }
+    Py_ssize_t index = fj_flatten_open(f, FJ_MODULE, count, Py_TYPE(object), (PyObject *)kind);
+    if (index < 0 ||
+        fj_fields_get_all(object, kind, count, fj_registry_missing(fj_flatten_registry(f)),
+                          values) < 0) {
+        goto done;
+    }
+    f->structure->nodes[index].flags |= wrapper ? FJ_NODE_WRAPPER : 0;
+    result = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (result == 0) {
+            result = walk_field(f, kind, i, values[i]);
+        }
+        Py_XDECREF(values[i]);
+    }
+    if (result == 0) {
+        fj_structure_close(f->structure, index);
+    }
+done:
+    fj_scratch_free(values, room);
+    return result;
+}
+
+/* Raises a RuntimeError: other code has changed the object during the walk.  Always -1. */
+static int
+raise_changed(PyObject *object)
+{
+    PyErr_Format(PyExc_RuntimeError, "`%.200s` changed while it was flattened",
+                 Py_TYPE(object)->tp_name);
+    return -1;
+}
+
+/* Whether the values of the dict fields are dicts, as they are in all instances that were made
+ * as their class intends.  1, 0, or -1 with an error. */
+static int
+holds_dicts(PyObject *object, FjNodeKind *kind)
+{
+    for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
+        if (kind->dict_fields[i]) {
+            PyObject *value = fj_fields_getattr(object, kind, i);
+            int is_dict = value != NULL && PyDict_CheckExact(value);
+            Py_XDECREF(value);
+            if (!is_dict) {
+                return value == NULL ? -1 : 0;
+            }
+        }
+    }
+    return 1;
+}
+
+static int
+walk_object(FjFlattener *f, PyObject *object, FjNodeKind *kind)
+{
+    Py_ssize_t count = fj_node_kind_fields(kind);
+    Py_ssize_t index = fj_flatten_open(f, FJ_OBJECT, count, kind->type, (PyObject *)kind);
+    if (index < 0) {
+        return -1;
+    }
+    f->structure->may_run_python |= !fj_fields_are_plain(kind);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *value = fj_fields_getattr(object, kind, i);
+        int result = -1;
+        if (value != NULL && kind->dict_fields[i]) {
+            result = PyDict_CheckExact(value)
+                         ? walk_dict(f, FJ_DICT, value, i >= kind->dynamic)
+                         : raise_changed(object);
+        }
+        else if (value != NULL) {
+            result = walk_field(f, kind, i, value);
+        }
+        Py_XDECREF(value);
+        if (result < 0) {
+            return -1;
+        }
+    }
+    fj_structure_close(f->structure, index);
+    return 0;
+}
+
+/* Whether `keys` are the keys of `count` children, in the form that fj_children_key returns.
+ */
+static int
+are_keys(PyObject *keys, Py_ssize_t count)
+{
+    if (PyTuple_GET_SIZE(keys) != count) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *key = PyTuple_GET_ITEM(keys, i);
+        if (!PyUnicode_CheckExact(key) &&
+            !(PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* walk_custom for fj_flatten_up_to, which needs no keys. */
+static int
+walk_custom_up_to(FjFlattener *f, PyObject *object)
+{
+    PyObject *children, *aux;
+    PyObject *parts = fj_registry_flatten(fj_flatten_registry(f), object, &children, &aux);
+    PyObject *items = parts == NULL ? NULL : fj_tuple_of(children);
+    int result =
+        items == NULL ? -1 : fj_prefix_open_custom(f->prefix, PyTuple_GET_SIZE(items), aux);
+    for (Py_ssize_t i = 0; result == 0 && i < PyTuple_GET_SIZE(items); i++) {
+        result = fj_flatten_object(f, PyTuple_GET_ITEM(items, i));
+    }
+    Py_XDECREF(items);
+    Py_XDECREF(parts);
+    return result;
+}
+
+static int
+walk_custom(FjFlattener *f, PyObject *object, const FjNodeKind *kind)
+{
+    if (f->prefix != NULL) {
+        return walk_custom_up_to(f, object);
+    }
+    int result = -1;
+    PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *details = NULL;
+    PyObject *parts =
+        PyObject_CallOneArg(fj_flatten_registry(f)->types->flatten_with_keys, object);
+    if (parts == NULL) {
+        add_error_context_here(f, object, "flatten");
+        return -1;
+    }
+    if (!fj_expect_tuple(parts, "flatten_with_keys") ||
+        !PyArg_ParseTuple(
+            parts, "O!OOO!;flatten_with_keys() must return (children, aux, unflatten, keys)",
+            &PyTuple_Type, &children, &aux, &unflatten, &PyTuple_Type, &keys)) {
+        goto done;
+    }
+    if (!are_keys(keys, PyTuple_GET_SIZE(children))) {
+        PyErr_SetString(PyExc_ValueError,
+                        "flatten_with_keys() must return a key for each child");
+        goto done;
+    }
+    details = PyTuple_Pack(3, aux, unflatten, keys);
+    if (details == NULL) {
+        goto done;
+    }
+    Py_ssize_t index =
+        fj_flatten_open(f, FJ_CUSTOM, PyTuple_GET_SIZE(children), Py_TYPE(object), details);
+    if (index < 0) {
+        goto done;
+    }
+    int immutable = fj_static_is_immutable(fj_flatten_registry(f), aux);
+    if (immutable < 0) {
+        goto done;
+    }
+    int is_itself = kind->is_itself && aux == object && PyTuple_GET_SIZE(children) == 0;
+    f->structure->nodes[index].flags |=
+        (uint16_t)((immutable ? FJ_NODE_SELF_EQUAL : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
+    f->structure->may_run_python |= !is_itself;
+    f->structure->untaken += is_itself && !immutable;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
+        if (fj_flatten_object(f, PyTuple_GET_ITEM(children, i)) < 0) {
+            goto done;
+        }
+    }
+    fj_structure_close(f->structure, index);
+    result = 0;
+done:
+    Py_XDECREF(details);
+    Py_DECREF(parts);
+    return result;
+}
+
+static int
+walk_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
+{
+    FjNodeKind *described;
+    if (fj_node_kind_described(kind, object, &described) < 0) {
+        return -1;
+    }
+    if (described == NULL) {
+        return walk_custom(f, object, kind);
+    }
+    int is_other = fj_fields_is_wrapper(object, described); /* has more or fewer attributes */
+    int result = is_other < 0 ? -1
+                 : is_other   ? raise_changed(object)
+                              : walk_module(f, object, described);
+    Py_DECREF(described);
+    return result;
+}
+
+int
+fj_flatten_container(FjFlattener *f, PyObject *object, FjNodeKind *kind)
+{
+    int holds = kind->code == FJ_OBJECT ? holds_dicts(object, kind) : 0;
+    if (holds < 0) {
+        return -1;
+    }
+    switch (kind->code) {
+    case FJ_TUPLE:
+        return walk_tuple(f, FJ_TUPLE, object, NULL);
+    case FJ_NAMEDTUPLE:
+        return walk_tuple(f, FJ_NAMEDTUPLE, object, kind);
+    case FJ_LIST:
+        return walk_list(f, object);
+    case FJ_DICT:
+    case FJ_ORDERED_DICT:
+    case FJ_DEFAULT_DICT:
+        return walk_dict(f, kind->code, object, 0);
+    case FJ_MODULE:
+        return walk_module(f, object, kind);
+    case FJ_OBJECT:
+        return holds ? walk_object(f, object, kind) : walk_custom(f, object, kind);
+    case FJ_DESCRIBED:
+        return walk_described(f, object, kind);
+    default:
+        return walk_custom(f, object, kind);
+    }
+}

@@ -1,0 +1,69 @@
+/* The state of a walk that flattens a tree, and what flatten.c (the walk, and leaves) and
+ * flatten_containers.c have in common.
+ *
+ * Functions marked (P) may run Python code.  Functions return 0, or -1 with an error, except
+ * where they say something else.
+ */
+#ifndef FJ_FLATTEN_WALK_H
+#define FJ_FLATTEN_WALK_H
+
+#include "base/address_map.h"
+#include "base/common.h"
+#include "base/leafbuf.h"
+#include "structure/structure.h"
+#include "walk/prefix.h"
+
+typedef struct {
+    FjStructure *structure;
+    FjLeafBuf *arrays;
+    int is_tree_structure; /* every leaf counts as an array: fj_flatten_leaves */
+    int none_is_leaf;
+    int may_stop;      /* there is an `is_leaf` or a `prefix` */
+    PyObject *is_leaf; /* borrowed, or NULL */
+    FjPrefix *prefix;  /* for fj_flatten_up_to, or NULL: only its leaves are leaves.  The nodes
+                        * of the Structure are those of containers, without their children */
+    /* For the arguments of a call: the objects that have a number (Sharing in structure.h), in
+     * order, and their numbers. */
+    FjLeafBuf *objects; /* or NULL */
+    FjAddressMap numbers;
+} FjFlattener;
+
+/* (P) Walks an object, which the caller holds: adds its nodes, and pushes its arrays. */
+int fj_flatten_object(FjFlattener *f, PyObject *object);
+
+/* (P) Walks an object of a container's kind. */
+int fj_flatten_container(FjFlattener *f, PyObject *object, FjNodeKind *kind);
+
+/* (P) Adds the value of a static field. */
+int fj_flatten_field(FjFlattener *f, PyObject *value);
+
+static inline FjRegistry *
+fj_flatten_registry(FjFlattener *f)
+{
+    return f->structure->registry;
+}
+
+/* (P) Adds a node for None, or for an absent field or argument. */
+static inline int
+fj_flatten_nothing(FjFlattener *f, FjKindCode code)
+{
+    if (FJ_UNLIKELY(f->prefix != NULL)) {
+        return fj_prefix_pass_nothing(f->prefix, code);
+    }
+    return fj_structure_add(f->structure, code, NULL) == NULL ? -1 : 0;
+}
+
+/* (P) Appends a node whose children are walked next; fj_structure_close ends it.  Its index,
+ * or -1 with an error. */
+static inline Py_ssize_t
+fj_flatten_open(FjFlattener *f, FjKindCode code, Py_ssize_t children, PyTypeObject *type,
+                PyObject *aux)
+{
+    if (FJ_UNLIKELY(f->prefix != NULL) &&
+        fj_prefix_open(f->prefix, code, children, type, aux) < 0) {
+        return -1;
+    }
+    return fj_structure_append(f->structure, code, children, type, aux);
+}
+
+#endif

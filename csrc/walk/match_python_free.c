@@ -1,0 +1,474 @@
+/* The python_free walk of a match (match.c): a hit takes it and no other.
+ *
+ * It runs no Python code: every static (a leaf or field that is not an array) is inert
+ * (statics.h) or has contents (contents.h), and every container is read directly.  So nothing
+ * can change or be freed during the walk, and borrowed references are safe.  For the common
+ * containers nothing is allocated as long as the buffer is large enough.  An object that
+ * cannot be compared without Python code ends the walk with FJ_MATCH_NEEDS_PYTHON; so does a
+ * node of a kind that is not named here.
+ *
+ * A large argument that has been the same object for some calls is recorded while the walk
+ * goes through it (known.h), and is not walked as long as it is unchanged.
+ */
+#include "walk/match_walks.h"
+
+#include "structure/fields.h"
+#include "structure/statics.h"
+
+#define VALUES_AT_ONCE 32 /* how many values of a dict match_values passes on together */
+#define NEAR 16           /* how many entries it searches for a key before it hashes the key */
+
+static int match_node(FjMatcher *m, PyObject *object);
+
+/* Is called where an address does not stand for what it has matched. */
+static inline void
+fail_record(FjMatcher *m)
+{
+    if (m->recording != NULL) {
+        fj_known_fail(m->recording);
+    }
+}
+
+/* ---- leaves ---- */
+
+static int
+match_array(FjMatcher *m, PyObject *object)
+{
+    if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
+        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+    }
+    const FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
+    return kind != NULL && kind->code != FJ_MAYBE_ARRAY ? FJ_MATCH_NO : FJ_MATCH_NEEDS_PYTHON;
+}
+
+/* A static or aux data that is not inert may have changed in place, even if it is the same
+ * object.  Its contents can show that it has not, and that another object equals it. */
+static FJ_NOINLINE int
+match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    PyObject *expected = fj_structure_value(node);
+    if (!fj_structure_is_same(m->structure, node)) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    if (object == expected) {
+        if (m->recording != NULL) {
+            fj_known_add_contents(m->recording, m->structure, node);
+        }
+        return FJ_MATCH_YES;
+    }
+    fail_record(m);
+    int same = fj_contents_equal(m->registry, expected, object, 1);
+    return same == FJ_MATCH_NO ? FJ_MATCH_NEEDS_PYTHON : same;
+}
+
+/* Matches two inert statics, which are not one object. */
+static FJ_NOINLINE int
+match_inert(FjMatcher *m, PyObject *expected, PyObject *object)
+{
+    fail_record(m);
+    return fj_static_equal(m->registry, expected, object);
+}
+
+/* Matches a static or the aux data of a custom node with the node's own, `expected`. */
+static inline int
+match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *object)
+{
+    if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_SELF_EQUAL)) {
+        return FJ_MATCH_YES;
+    }
+    if (Py_TYPE(object) != Py_TYPE(expected)) {
+        return FJ_MATCH_NO;
+    }
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_MAYBE_ARRAY)) { /* it may have become an array */
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    /* FJ_NODE_SELF_EQUAL is not enough here: the class may have been given an __eq__ since the
+     * flag was set. */
+    return fj_static_is_inert(m->registry, expected) ? match_inert(m, expected, object)
+                                                     : match_mutable_static(m, node, object);
+}
+
+/* ---- containers ---- */
+
+static FJ_NOINLINE int
+match_missing(FjMatcher *m, PyObject *object)
+{
+    fail_record(m);
+    return object == NULL || object == fj_registry_missing(m->registry);
+}
+
+/* Matches a child, which is NULL if it is absent. */
+static inline int
+match_child(FjMatcher *m, PyObject *object)
+{
+    if (FJ_UNLIKELY(m->next->code == FJ_MISSING)) {
+        m->next++;
+        return match_missing(m, object);
+    }
+    return object == NULL ? FJ_MATCH_NO : match_node(m, object);
+}
+
+/* Matches a child: match_items for a single one. */
+static inline int
+match_item(FjMatcher *m, PyObject *object)
+{
+    const FjNode *node = m->next;
+    if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
+        m->next++;
+        return FJ_MATCH_YES;
+    }
+    if (node->code == FJ_ARRAY && object != NULL &&
+        Py_TYPE(object) == m->registry->array_type) {
+        m->next++;
+        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+    }
+    return match_child(m, object);
+}
+
+/* Matches the children in an array.  Nearly all children are either
+ * inert statics that are the same object or arrays of the most common type: both are matched
+ * here, without a function call. */
+static int
+match_items(FjMatcher *m, PyObject *const *items, uint32_t count)
+{
+    const FjNode *node = m->next;
+    PyTypeObject *array_type = m->registry->array_type;
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *object = items[i];
+        if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
+            node++;
+        }
+        else if (node->code == FJ_ARRAY && object != NULL && Py_TYPE(object) == array_type) {
+            node++;
+            if (FJ_UNLIKELY(fj_leafbuf_push(m->arrays, object) < 0)) {
+                return FJ_MATCH_ERROR;
+            }
+        }
+        else {
+            m->next = node;
+            int result = match_child(m, object);
+            if (result != FJ_MATCH_YES) {
+                return result;
+            }
+            node = m->next;
+        }
+    }
+    m->next = node;
+    return FJ_MATCH_YES;
+}
+
+static int
+match_tuple(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    return PyTuple_GET_SIZE(object) == (Py_ssize_t)node->arity
+               ? match_items(m, ((PyTupleObject *)object)->ob_item, node->arity)
+               : FJ_MATCH_NO;
+}
+
+static int
+match_list(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    return PyList_GET_SIZE(object) == (Py_ssize_t)node->arity
+               ? match_items(m, ((PyListObject *)object)->ob_item, node->arity)
+               : FJ_MATCH_NO;
+}
+
+/* Matches values of a dict, up to the first key of which the dict does
+ * not have the very object, and adds the number of values to `*count`.  It looks up no key:
+ * the dict's next key is nearly always the node's next key, and a small dict is searched. */
+static int
+match_values(FjMatcher *m, const FjNode *node, PyObject *object, Py_ssize_t *count)
+{
+    PyObject *values[VALUES_AT_ONCE], *key, *value;
+    Py_ssize_t size = PyTuple_GET_SIZE(node->aux), at = 0;
+    int result, more;
+    do {
+        uint32_t number = 0;
+        while (number < VALUES_AT_ONCE && *count < size &&
+               fj_compat_dict_next(object, &at, &key, &value) &&
+               key == PyTuple_GET_ITEM(node->aux, *count)) {
+            values[number++] = value;
+            ++*count;
+        }
+        more = number == VALUES_AT_ONCE;
+        if (number < VALUES_AT_ONCE && *count < size) {
+            key = PyTuple_GET_ITEM(node->aux, *count);
+            value = fj_compat_dict_find_object(object, key, NEAR, &at);
+            if (value != NULL) {
+                values[number++] = value;
+                ++*count;
+                more = 1;
+            }
+        }
+        result = match_items(m, values, number);
+    } while (result == FJ_MATCH_YES && more);
+    return result;
+}
+
+static int
+match_dict(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(node->aux), i = 0;
+    if (PyDict_GET_SIZE(object) != size) {
+        return FJ_MATCH_NO;
+    }
+    if (!(node->flags & FJ_NODE_PLAIN_KEYS)) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    int result = FJ_MATCH_YES;
+    if (node->code == FJ_DEFAULT_DICT) {
+        PyObject *factory = PyObject_GetAttrString(object, "default_factory");
+        if (factory == NULL) {
+            return FJ_MATCH_ERROR;
+        }
+        result = match_node(m, factory);
+        Py_DECREF(factory); /* the dict holds it */
+    }
+    if (result == FJ_MATCH_YES) {
+        result = match_values(m, node, object, &i);
+    }
+    if (result == FJ_MATCH_YES && i < size && !fj_compat_dict_is_unicode(object)) {
+        return FJ_MATCH_NEEDS_PYTHON; /* looking up a key may run an __eq__ */
+    }
+    for (; i < size && result == FJ_MATCH_YES; i++) {
+        PyObject *value = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node->aux, i));
+        if (value == NULL) {
+            return PyErr_Occurred() ? FJ_MATCH_ERROR : FJ_MATCH_NO;
+        }
+        result = match_node(m, value);
+    }
+    return result;
+}
+
+/* Matches the fields of a Module one by one. */
+static inline int
+match_fields(FjMatcher *m, const FjNode *node, const FjFieldView *view)
+{
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+        result = match_item(m, fj_fields_peek(view, fj_node_kind(node), i));
+    }
+    return result;
+}
+
+/* Matches a Module whose attributes are in a dict.  Not inlined, so that its array takes no
+ * stack where there is no dict. */
+static FJ_NOINLINE int
+match_module_dict(FjMatcher *m, const FjNode *node, const FjFieldView *view)
+{
+    PyObject *values[FJ_FIELDS_INLINE];
+    if (view->dict == NULL) {
+        return match_fields(m, node, view);
+    }
+    if (node->arity <= FJ_FIELDS_INLINE &&
+        fj_fields_read_dict(view->dict, fj_node_kind(node), node->arity, values)) {
+        return match_items(m, values, node->arity);
+    }
+    return view->python_free || fj_compat_dict_is_unicode(view->dict)
+               ? match_fields(m, node, view)
+               : FJ_MATCH_NEEDS_PYTHON;
+}
+
+static int
+match_module(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    FjFieldView view;
+    if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
+        return FJ_MATCH_ERROR;
+    }
+    if (FJ_UNLIKELY((view.used != fj_node_kind_fields(kind)) !=
+                    !!(node->flags & FJ_NODE_WRAPPER))) {
+        return FJ_MATCH_NO;
+    }
+    if (FJ_UNLIKELY(view.values == NULL)) {
+        return match_module_dict(m, node, &view);
+    }
+    if (FJ_LIKELY(fj_fields_in_order(kind) && !(node->flags & FJ_NODE_WRAPPER))) {
+        return match_items(m, view.values, node->arity);
+    }
+    return match_fields(m, node, &view);
+}
+
+/* A field that is not where it is stored is left to getattr. */
+static int
+match_object(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    FjFieldView view;
+    if (!fj_fields_are_plain(kind)) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    if (FJ_UNLIKELY(fj_fields_view_object(object, kind, &view) < 0)) {
+        return FJ_MATCH_ERROR;
+    }
+    if (!view.python_free && !fj_compat_dict_is_unicode(view.dict)) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    int result = FJ_MATCH_YES;
+    if (view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == node->arity) {
+        for (uint32_t i = 0; i < node->arity; i++) {
+            result = view.values[i] == NULL ? FJ_MATCH_NEEDS_PYTHON : result;
+        }
+        return result == FJ_MATCH_YES ? match_items(m, view.values, node->arity) : result;
+    }
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+        PyObject *value = fj_fields_peek_object(object, &view, kind, i);
+        result = value == NULL ? FJ_MATCH_NEEDS_PYTHON : match_item(m, value);
+    }
+    return result;
+}
+
+/* ---- the walk ---- */
+
+/* Pushes a numbered object, and adds a container to the record that is being made.  0, or -1
+ * with MemoryError. */
+static FJ_NOINLINE int
+note_container(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    if (m->recording != NULL) {
+        fj_known_add(m->recording, m->structure, node, object,
+                     m->arrays->count - m->first_array);
+    }
+    return node->flags & FJ_NODE_IDENTITY ? fj_leafbuf_push(m->objects, object) : 0;
+}
+
+static int
+match_container(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY || m->recording != NULL) &&
+        note_container(m, node, object) < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    switch (node->code) {
+    case FJ_TUPLE:
+        if (object == node->aux) { /* it cannot have changed */
+            m->next = fj_structure_skip(m->structure, node);
+            return FJ_MATCH_YES;
+        }
+        return PyTuple_CheckExact(object) ? match_tuple(m, node, object) : FJ_MATCH_NO;
+    case FJ_LIST:
+        return PyList_CheckExact(object) ? match_list(m, node, object) : FJ_MATCH_NO;
+    case FJ_MODULE:
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_module(m, node, object)
+                                                           : FJ_MATCH_NO;
+    case FJ_OBJECT:
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_object(m, node, object)
+                                                           : FJ_MATCH_NO;
+    default:
+        break;
+    }
+    if (Py_TYPE(object) != fj_structure_info(m->structure, node)->type) {
+        return FJ_MATCH_NO;
+    }
+    switch (node->code) {
+    case FJ_NAMEDTUPLE:
+        return match_tuple(m, node, object);
+    case FJ_DICT:
+    case FJ_DEFAULT_DICT:
+        return match_dict(m, node, object);
+    case FJ_CUSTOM:
+        if (node->flags & FJ_NODE_ITSELF) {
+            return match_value(m, node, fj_structure_value(node), object);
+        }
+        return FJ_MATCH_NEEDS_PYTHON;
+    default: /* an OrderedDict, whose order counts */
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+}
+
+/* The walk goes no deeper than the Structure, and looks at the stack here only. */
+static int
+match_deep(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    if (Py_EnterRecursiveCall(" while matching a pytree")) {
+        return FJ_MATCH_ERROR;
+    }
+    int result = match_container(m, node, object);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+/* The object of this number comes before the REF. */
+static FJ_NOINLINE int
+match_ref(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    uint32_t number = fj_node_number(node);
+    if (m->recording != NULL) {
+        fj_known_add_ref(m->recording, object, number);
+    }
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): only arguments have a REF. */
+    return m->objects->items[number] == object;
+}
+
+static int
+match_node(FjMatcher *m, PyObject *object)
+{
+    const FjNode *node = m->next++;
+    if (FJ_UNLIKELY(node->code == FJ_NONE)) {
+        return object == Py_None;
+    }
+    switch (node->code) {
+    case FJ_ARRAY:
+        return match_array(m, object);
+    case FJ_STATIC:
+        return match_value(m, node, node->aux, object);
+    case FJ_REF:
+        return match_ref(m, node, object);
+    default:
+        break;
+    }
+    return FJ_UNLIKELY(node->flags & FJ_NODE_DEEP) ? match_deep(m, node, object)
+                                                   : match_container(m, node, object);
+}
+
+/* Matches a large argument, and records it if that is worth it. */
+static FJ_NOINLINE int
+match_large(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
+{
+    Py_ssize_t first_object = m->objects == NULL ? 0 : m->objects->count;
+    if (FJ_LIKELY(fj_known_check(argument, m->structure, object))) {
+        m->next = fj_structure_skip(m->structure, m->next);
+        return fj_known_push(argument, m->arrays, m->objects);
+    }
+    if (!fj_known_start(argument, object)) {
+        return match_node(m, object);
+    }
+    m->recording = argument;
+    m->first_array = m->arrays->count;
+    int result = match_node(m, object);
+    m->recording = NULL;
+    fj_known_end(argument, result == FJ_MATCH_YES, object, m->arrays->items + m->first_array,
+                 m->arrays->count - m->first_array,
+                 m->objects == NULL ? NULL : m->objects->items + first_object,
+                 m->objects == NULL ? 0 : m->objects->count - first_object);
+    return result;
+}
+
+static int
+match_argument(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
+{
+    /* Not match_child, which takes registry->missing for absent: a caller may pass it. */
+    if (m->next->code == FJ_MISSING) {
+        m->next++;
+        return object == NULL;
+    }
+    return object == NULL     ? FJ_MATCH_NO
+           : argument != NULL ? match_large(m, object, argument)
+                              : match_node(m, object);
+}
+
+int
+fj_match_python_free(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
+                     FjKnownArguments *known)
+{
+    int result = FJ_MATCH_YES;
+    if (fj_compat_enter_frames(0) < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+        result = match_argument(m, objects[i], known == NULL ? NULL : fj_known_find(known, i));
+    }
+    fj_compat_leave_frames(0);
+    return result;
+}
