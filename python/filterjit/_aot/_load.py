@@ -174,10 +174,10 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     default = header["kind"] == "portable" and not placed
     shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
-    avals = [_executable.decode_aval(aval, devices) for aval, _, _ in header["specs"]]
+    dtypes = [_executable.decode_dtype(aval[1]) for aval, _, _ in header["specs"]]
     own = [  # a NumPy array may have had 64 bits where the program takes 32
-        _decode_array(array, blob, sharding, aval.dtype)
-        for array, blob, sharding, aval in zip(header["own"], blobs[1:], put, avals, strict=False)
+        _decode_array(array, blob, sharding, dtype)
+        for array, blob, sharding, dtype in zip(header["own"], blobs[1:], put, dtypes, strict=False)
     ]
     hoisted = header.get("constants", [])
     if len(own) != len(header["own"]) or len(blobs) != 1 + len(own) + len(hoisted):

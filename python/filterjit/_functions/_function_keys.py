@@ -93,7 +93,8 @@ class _Key(_describe.Walk):
         if facts.is_library:
             if dict_of(x).get("__wrapped__") is not None:
                 return self.wrapper(x)
-            if facts.is_complete and not (facts.attributes and facts.attributes(x)):
+            bare = facts.is_complete and facts.contents is _types.nothing
+            if bare and not (facts.attributes and facts.attributes(x)):
                 return _identity(x)  # such as a sentinel
             if _core.is_immutable(_registry.registry, x):
                 return "value", x

@@ -128,7 +128,7 @@ class Type:
         address, forget = id(cls), _types.pop
         self.ref = weakref.ref(cls, lambda _: forget(address, None))
         base = _static_keys.base_of(cls)
-        self.contents = _static_keys.CONTENTS.get(base, _nothing)
+        self.contents = _static_keys.CONTENTS.get(base, nothing)
         self.attributes = _static_keys.attributes_of(cls, base)
         frozen = cls.__setattr__ is not object.__setattr__ or issubclass(cls, enum.Enum)
         if base in _static_keys.MUTABLE or (base is object and not frozen):
@@ -141,7 +141,7 @@ class Type:
         self.is_library = all(is_library(module_of(c)) for c in cls.__mro__)
 
 
-def _nothing(_: Any) -> Any:
+def nothing(_: Any) -> Any:
     return ()
 
 
