@@ -219,6 +219,8 @@ class _Digest(_describe.Walk):
         return super().items_of_function(f)
 
     def annotation(self, owner: Any, name: Any, x: Any) -> Item:
+        if type(x) is types.FunctionType:  # what Python 3.14 makes annotations with: its text
+            return self._noted(owner, "annotation", name, _code.digest_of(x.__code__)[:32])
         count = len(self.doubts)
         item = self.at(owner, "annotation", name, x)
         del self.doubts[count:]
