@@ -2,7 +2,9 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -39,3 +41,21 @@ def _first_example() -> None:
     def example(_: None) -> None: ...
 
     example()
+
+
+# The folders in which it does not matter whether XLA compiles a program or JAX has kept it.
+_COMPILED_ONCE = ("downstream", "eqx", "explain", "fuzz", "nnx", "parity", "structs", "zoo")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_once(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Lets XLA compile each program once, in these folders."""
+    if request.path.relative_to(Path(__file__).parent).parts[0] not in _COMPILED_ONCE:
+        yield
+        return
+    from support.compiled import compiled_once  # imports JAX
+
+    with compiled_once(str(tmp_path_factory.getbasetemp() / "compiled")):
+        yield

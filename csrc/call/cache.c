@@ -296,7 +296,9 @@ static PyMemberDef cache_members[] = {
      "The number of variants that it holds at most."},
     {"timed", T_INT, offsetof(FjCache, timed), 0, "Whether hit_time is updated."},
     {"hit_time", T_ULONGLONG, offsetof(FjCache, hit_time), READONLY,
-     "The nanoseconds that hits took until they returned, while `timed` was set."},
+     "The nanoseconds that hits took until they returned, while `timed` was set, without "
+     "those that "
+     "waited for the device."},
     {"record", T_OBJECT, offsetof(FjCache, record), 0,
      "The FunctionRecord of the package _observe, or None."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCache, weakrefs), READONLY, NULL},

@@ -263,9 +263,11 @@ wait_if_may_raise(Call *call, FjOutput *output)
         fj_hooks_inspect_new_trace(call->self, variant, &call->arrays, output) < 0) {
         return -1;
     }
-    return variant->traces[output->trace].may_raise == FJ_MAY_RAISE_YES
-               ? fj_hooks_wait(call->self, output)
-               : 0;
+    if (variant->traces[output->trace].may_raise != FJ_MAY_RAISE_YES) {
+        return 0;
+    }
+    call->started = 0; /* the device's time is not dispatch */
+    return fj_hooks_wait(call->self, output);
 }
 
 /* Builds the user's tree from what the variant's callable returned.  Steals `result`. */

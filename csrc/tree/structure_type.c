@@ -193,8 +193,9 @@ structure_unflatten(PyObject *op, PyObject *leaves)
         return NULL;
     }
     if (PyTuple_GET_SIZE(given) != self->open_leaves) {
-        PyErr_Format(PyExc_ValueError, "the structure takes %zd leaves, not %zd",
-                     self->open_leaves, PyTuple_GET_SIZE(given));
+        PyErr_Format(PyExc_ValueError, "the structure takes %zd %s, not %zd",
+                     self->open_leaves, self->open_leaves == 1 ? "leaf" : "leaves",
+                     PyTuple_GET_SIZE(given));
     }
     else {
         tree = fj_build_open(self, ((PyTupleObject *)given)->ob_item);

@@ -77,8 +77,8 @@ def says(where: str, was: str, now: str) -> str:
 
 
 STATICS = [
-    (4, "the int 4"), (3.0, "the float 3.0"), (True, "the bool True"), (None, "None"),
-    ("3", "the str '3'"), (X, "an array"), ([3], "a list of 1"), ((), "a tuple of 0"),
+    (4, "the int 4"), (3.0, "the float 3.0"), (True, "True"), (None, "None"),
+    ("3", "the str '3'"), (X, "an array"), ([3], "a list of 1 item"), ((), "an empty tuple"),
 ]  # fmt: skip
 
 
@@ -105,12 +105,14 @@ def test_inside_of_trees(first: Any) -> None:
     ]
     (line,) = lines(layer=Layer(X, activation=jnp.tanh))
     assert line.startswith("`tree['layer'].activation`: ") and "tanh" in line
-    assert lines(layer=Layer(2.0)) == [says("tree['layer'].weight", "an array", "the float 2.0")]
+    assert lines(layer=Layer(2.0)) == [
+        says("tree['layer'].weight", "an array float32[3]", "the float 2.0")
+    ]
     assert lines(point=Point(X, 2)) == [says("tree['point'].y", "the int 1", "the int 2")]
     (line,) = lines(point=(X, 1))
     assert line.startswith("`tree['point']`: ") and "Point" in line and "a tuple of 2" in line
     (line,) = lines(list=(X, "s", None))
-    assert line == says("tree['list']", "a list of 3", "a tuple of 3")
+    assert line == says("tree['list']", "a list of 3 items", "a tuple of 3 items")
     (line,) = lines(list=[X, "s"])
     assert line.startswith("`tree['list']`: ")
     (line,) = lines(list=[X, "s", X])
@@ -137,11 +139,11 @@ def test_several_at_once(first: Any) -> None:
 
 def test_defaults_are_not_filled_in(first: Any) -> None:
     (line,) = mismatch(first, X, tree(), name="a")
-    assert line.startswith(says("n", "the int 3", "not given"))
+    assert line == "`n`: compiled for the int 3, called without it"
     (line,) = mismatch(compile_for(lambda x, n=3: x * n, X), X, 3)
-    assert line.startswith(says("n", "not given", "the int 3"))
+    assert line == "`n`: compiled without it, called with the int 3"
     (line,) = mismatch(first, X, tree(), 3, name="a", other=1)
-    assert line.startswith(says("more", "not given", "a dict"))
+    assert line == "`more`: compiled without it, called with a dict"
 
 
 def test_varargs() -> None:
@@ -514,3 +516,12 @@ def test_arrays_that_it_was_lowered_for_are_not_kept() -> None:
     gc.collect()
     assert gone() is None
     assert compiled(jnp.ones(3), 2).tolist() == [2, 2, 2]
+
+
+def test_the_words_of_a_mismatch_say_what_is_meant() -> None:
+    compiled = filter_jit(lambda x, y=None: x).lower(X).compile()
+    assert mismatch(compiled, X, 2) == ["`y`: compiled without it, called with the int 2"]
+    both = filter_jit(lambda x, y=None: x).lower(X, 2).compile()
+    assert mismatch(both, X) == ["`y`: compiled for the int 2, called without it"]
+    (line,) = mismatch(compiled, [X] * 8)
+    assert line == "`x`: compiled for an array float32[3], called with a list of 8 items"

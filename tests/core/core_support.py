@@ -451,7 +451,7 @@ class Jitted:
         self.traces: dict[Any, int] = {}
 
     def __call__(self, *arrays: Any) -> Any:
-        key = tuple(type(getattr(x, "value", x)) for x in arrays)
+        key = tuple([type(getattr(x, "value", x)) for x in arrays])  # fast: there are thousands
         if key not in self.traces:
             out, trace = core.output_flatten(self.flat(*arrays))
             self.traces[key] = trace

@@ -1,19 +1,22 @@
 """The sentence on dispatch at the end of ``filterjit run --report``."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from filterjit._observe._advice import advise
+from support import processes
 
 
 def function(name: str = "m.f", **figures: Any) -> dict[str, Any]:
     row = dict.fromkeys(("tracing", "lowering", "compiling", "dispatch"), 0.0)
+    row |= {"again": 0.0, "unplaced": [], "handed_over": {}, "decorator": "filter_jit"}
     return {"name": name, "calls": 1, "hits": 0, "traces": 1, "variants": [], **row, **figures}
 
 
 def advice(*functions: dict[str, Any], seconds: float = 10.0, equinox: bool = False) -> str:
-    return advise({"functions": list(functions)}, seconds, equinox)
+    return advise({"functions": list(functions), "others": None}, seconds, equinox)
 
 
 def test_nothing_was_called() -> None:
@@ -32,26 +35,25 @@ def test_share() -> None:
 @pytest.mark.parametrize(
     ("functions", "equinox", "expected"),
     [
-        ([function(dispatch=0.1)], False, "There is little to gain."),
+        ([function(dispatch=0.1)], False, "There is little more to gain."),
         ([function(dispatch=0.1)], True, "`filterjit.install()` in the program"),
         # 2 s for the first trace of each are needed.
-        ([function(compiling=2.0), function("m.g", compiling=9.0)], False, "little to gain"),
+        ([function(compiling=2.0), function("m.g", compiling=9.0)], False, "little more to gain"),
         (
-            [function(compiling=2.0), function("m.g", traces=3, compiling=2.0, tracing=1.0)],
+            [function(compiling=2.0), function("m.g", traces=3, compiling=9.0, again=2.0)],
             True,
-            "Retraces cost more: m.g was traced 3 times, about 2.00 s too much; "
-            "`run --explain` tells why.",
+            "Retraces took 2.00 s: m.g was traced 3 times; `run --explain` tells why.",
         ),
         (
-            [function(traces=1, compiles=2, compiling=4.0, unplaced=["model.w"])],
+            [function(traces=1, compiles=2, compiling=4.0, again=2.0, unplaced=["model.w"])],
             True,
-            "Compiling again cost more: m.f was compiled 2 times, about 2.00 s too much, since some "
-            "calls passed arrays that were not placed on devices. Place a model once, before the "
-            "first call: `filterjit.place(...)`.",
+            "Compiling again took 2.00 s: m.f was compiled 2 times, since some calls passed arrays "
+            "that were not placed on devices. Place a model once, before the first call: "
+            "`filterjit.place(...)`.",
         ),
         # More time than retraces take.
         (
-            [function(traces=3, compiling=3.0, hits=100_000, dispatch=5.0)],
+            [function(traces=3, compiling=3.0, again=2.0, hits=100_000, dispatch=5.0)],
             False,
             "Most is of m.f, 50.0 us a hit: do more in one call, with jax.lax.scan for example.",
         ),
@@ -63,8 +65,8 @@ def test_share() -> None:
                     hits=200_000,
                     dispatch=4.0,
                     variants=[
-                        {"hits": 3, "arrays": ["float32[3]"]},
-                        {"hits": 9, "arrays": ["float32[3]"] * 40},
+                        {"hits": 3, "dispatch": 0.1, "arrays": ["float32[3]"]},
+                        {"hits": 9, "dispatch": 0.1, "arrays": ["float32[3]"] * 40},
                     ],
                 ),
             ],
@@ -77,3 +79,62 @@ def test_share() -> None:
 def test_what_to_do(functions: list[dict[str, Any]], equinox: bool, expected: str) -> None:
     text = advice(*functions, equinox=equinox)
     assert expected in text and "\n" not in text
+
+
+def test_nnx_jit_is_not_told_to_pack() -> None:
+    variants = [{"hits": 9, "dispatch": 0.1, "arrays": ["float32[3]"] * 40}]
+    row = function(hits=200_000, dispatch=4.0, variants=variants, decorator="nnx.jit")
+    assert advice(row).endswith(
+        "20.0 us a hit: do more in one call, with jax.lax.scan for example."
+    )
+
+
+def test_hits_that_waited_are_not_counted() -> None:
+    variants = [{"hits": 3, "dispatch": None, "arrays": []}, {"hits": 2, "dispatch": 0.1}]
+    row = function(hits=5, dispatch=0.1, variants=variants)
+    assert advice(row).startswith("Dispatch of 2 hits took 100.0 ms, 1.0% of")
+
+
+def test_calls_that_were_handed_over() -> None:
+    row = function(calls=0, handed_over={"static_argnames is given": 7, "other": 2})
+    said = (
+        "flax.nnx.jit made 9 calls of m.f: static_argnames is given. Jit a functools.partial for each "
+        "value instead."
+    )
+    assert advice(row) == said
+    assert advice(function(hits=3, dispatch=0.1), row).endswith(said)
+
+
+def test_a_program_of_jax_jit_alone() -> None:
+    report: dict[str, Any] = {"functions": [], "others": {"compiles": 12}}
+    assert advise(report, 2.0, False) == (
+        "filterjit jitted no function in 2.00 s: JAX compiled 12 programs of `jax.jit` and of single "
+        "operations, which `run` leaves as they are."
+    )
+
+
+PROGRAMS = {
+    "nnx": (
+        "import jax.numpy as jnp\n"
+        "from flax import nnx\n"
+        "@nnx.jit(static_argnames='name')\n"
+        "def step(x, name):\n"
+        "    return x + 1\n"
+        "for _ in range(3):\n"
+        "    step(jnp.ones(2), name='a')\n",
+        "flax.nnx.jit made 3 calls of __main__.step: static_argnames is given. Jit a",
+    ),
+    "jax": (
+        "import jax, jax.numpy as jnp\njax.jit(lambda x: x + 1)(jnp.ones(2))\n",
+        "filterjit jitted no function in ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_last_line_of_run(name: str, tmp_path: Path) -> None:
+    text, expected = PROGRAMS[name]
+    script = tmp_path / "program.py"
+    script.write_text(text)
+    done = processes.run("-m", "filterjit", "run", "--report", script, timeout=240)
+    assert done.stderr.splitlines()[-1].startswith(expected)

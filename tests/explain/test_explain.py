@@ -6,7 +6,10 @@ it, with what the call then does.
 
 import collections
 import dataclasses
+import enum
 import functools
+import gc
+import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,7 +25,9 @@ import pytest
 from explain_support import jitted
 
 import filterjit
+import filterjit.nnx
 from filterjit import Explanation, filter_jit
+from support.processes import environment, run_code
 
 KEY = jax.random.key(0)
 X = jnp.ones(2)
@@ -70,6 +75,39 @@ class Config:
     size: int = 1
 
 
+class Size(eqx.Module):
+    size: int = eqx.field(static=True)
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.size = 2
+        self.weight = {"w": X}
+
+
+class Mode(enum.Enum):
+    FAST = 1
+    EXACT = 2
+
+
+def decorator(fun: Any) -> Any:
+    @functools.wraps(fun)
+    def wrapper(*args: Any) -> Any:
+        return fun(*args)
+
+    return wrapper
+
+
+@decorator
+def decorated_once(x: Any) -> Any:
+    return x
+
+
+@decorator
+def decorated_twice(x: Any) -> Any:
+    return x + x
+
+
 def local_module() -> Any:
     class Local(eqx.Module):
         weight: Any
@@ -82,10 +120,10 @@ def local_module() -> Any:
 A = tuple[Any, ...]
 CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "static int": ((X, 1), (X, 2), ("static", "b", "int 1", "int 2", "jnp.asarray")),
-    "static str": ((X, "sum"), (X, "mean"), ("static", "b", "'sum'", "'mean'", "jnp.asarray")),
+    "static str": ((X, "sum"), (X, "mean"), ("static", "b", "'sum'", "'mean'", "if there are few")),
     "negative zero": ((X, 0.0), (X, -0.0), ("static", "b", "float 0.0", "float -0.0", "array")),
     "int to float": ((X, 1), (X, 1.0), ("type", "b", "int 1", "float 1.0", "same type")),
-    "int to bool": ((X, 1), (X, True), ("type", "b", "int 1", "bool True", "same type")),
+    "int to bool": ((X, 1), (X, True), ("type", "b", "int 1", "True", "same type")),
     "array to float": ((X, X), (X, 1.0), ("type", "b", "float32[2]", "float 1.0", "jnp.asarray")),
     "float to array": ((X, 1.0), (X, X), ("type", "b", "float 1.0", "float32[2]", "jnp.asarray")),
     "NumPy to list": (
@@ -139,17 +177,83 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "static field": (
         (X, eqx.nn.Dropout(0.5, inference=False)),
         (X, eqx.nn.Dropout(0.5, inference=True)),
-        ("static", "b.inference", "False", "True", "jnp.asarray"),
+        ("static", "b.inference", "False", "True", "two programs"),
+    ),
+    "a number in a static field": (
+        (X, Size(1)),
+        (X, Size(2)),
+        ("static", "b.size", "int 1", "int 2", "and its field not static"),
+    ),
+    "a path": (
+        (X, pathlib.PurePosixPath("a")),
+        (X, pathlib.PurePosixPath("b")),
+        ("static", "b", "the path 'a'", "the path 'b'", "read the file before the call"),
+    ),
+    "a member of an enum": (
+        (X, Mode.FAST),
+        (X, Mode.EXACT),
+        ("static", "b", "`Mode.FAST`", "`Mode.EXACT`", "this is normal"),
+    ),
+    "an object that holds an array": (
+        (X, Holder()),
+        (X, Holder()),
+        (
+            "identity",
+            "b",
+            "Holder",
+            "Holder",
+            "Its `weight` holds an array: make `Holder` a pytree",
+        ),
+    ),
+    "a dtype": (
+        (X, jnp.float32),
+        (X, jnp.float16),
+        ("static", "b", "the dtype float32", "the dtype float16", "this is normal"),
+    ),
+    "a dtype in two ways": (
+        (X, np.dtype("float32")),
+        (X, jnp.float32),
+        ("static", "b", "dtype('float32')", "names the same dtype", "the same way"),
+    ),
+    "a class": (
+        (X, Plain),
+        (X, Config),
+        ("static", "b", "the class `Plain`", "the class `Config`", "Each class"),
+    ),
+    "functions of two types": (
+        (X, jax.nn.relu),
+        (X, jax.nn.gelu),
+        ("other function", "b", "the function `relu`", "the function `gelu`", "Each function"),
+    ),
+    "ufuncs": (
+        (X, jnp.add),
+        (X, np.sin),
+        ("other function", "b", "the function `add`", "the function `sin`", "Each function"),
+    ),
+    "two functions under one decorator": (
+        (X, decorated_once),
+        (X, decorated_twice),
+        ("other function", "b", "`decorated_once` of test_explain.py", "`decorated_twice`", "Each"),
+    ),
+    "another value in a closure": (
+        (X, closing_over(1)),
+        (X, closing_over(2)),
+        ("recreated", "b", "closing_over", "another `n`", "pass `n` as an argument"),
+    ),
+    "another value in a partial": (
+        (X, functools.partial(scale, by=1.0)),
+        (X, functools.partial(scale, by=2.0)),
+        ("recreated", "b", "a partial of the function `scale`", "`by`", "pass `by` as an argument"),
     ),
     "flax static field": (
         (X, State(X)),
         (X, State(X, "b")),
-        ("static", "b.name", "'a'", "'b'", "jnp.asarray"),
+        ("static", "b.name", "'a'", "'b'", "if there are few"),
     ),
     "flax module": (
         (X, flax.linen.Dense(2)),
         (X, flax.linen.Dense(3)),
-        ("static", "b", "features = 2", "features = 3", "jnp.asarray"),
+        ("static", "b", "features = 2", "features = 3", "Each value has its own"),
     ),
     "lambda in a Module": (
         (X, recreated()),
@@ -164,12 +268,12 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "partial": (
         (X, functools.partial(scale, by=2.0)),
         (X, functools.partial(scale, by=2.0)),
-        ("recreated", "b", "scale", "new function", "Define it once"),
+        ("recreated", "b", "a partial of the function `scale`", "new partial", "Define it once"),
     ),
     "recreated optimizer": (
         (X, optax.sgd(0.1)),
         (X, optax.sgd(0.1)),
-        ("recreated", "b.init", "init_fn", "new function", "Define it once"),
+        ("recreated", "b.init", "init_fn", "new function", "A library makes it: create `b` once"),
     ),
     "bound method": (
         (X, Plain().method),
@@ -184,7 +288,7 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "dataclass": (
         (X, Config()),
         (X, Config(2)),
-        ("static", "b", "size=1", "size=2", "jnp.asarray"),
+        ("static", "b", "size=1", "size=2", "pass that as an array of its own"),
     ),
     "named tuple to tuple": (
         (X, Point(X, 1)),
@@ -263,7 +367,7 @@ def test_a_static_changed_in_place() -> None:
     f(X, settings)
     settings.sizes.append(3)
     cause = only(f.explain(X, settings))
-    check(cause, ("changed in place", "b.sizes", "at that time", "[1, 2, 3]", "new object"))
+    check(cause, ("changed in place", "b.sizes", "when it was traced", "[1, 2, 3]", "new object"))
     f(X, settings)
     assert len(traces) == 2
 
@@ -284,8 +388,56 @@ def test_committed_device() -> None:
     f, traces = jitted()
     f(X)
     cause = only(f.explain(jax.device_put(X, jax.devices()[0])))
-    check(cause, ("device", "a", "SingleDevice", "committed", "device_put"))
+    check(cause, ("device", "a", "0 (not committed)", "0 (committed)", "device_put"))
     assert len(traces) == 1
+
+
+PLACES = """
+import itertools
+import jax, jax.numpy as jnp, numpy as np
+from filterjit import filter_jit
+
+devices = jax.devices()
+mesh = jax.make_mesh((2,), ("a",))
+spec = jax.sharding.NamedSharding(mesh, jax.P("a"))
+makers = {
+    "not committed": lambda: jnp.ones(2),
+    "NumPy": lambda: np.ones(2, np.float32),
+    "device 0": lambda: jax.device_put(np.ones(2, np.float32), devices[0]),
+    "device 1": lambda: jax.device_put(np.ones(2, np.float32), devices[1]),
+    "sharded": lambda: jax.device_put(np.ones(2, np.float32), spec),
+}
+for first, second in itertools.permutations(makers, 2):
+    f = filter_jit(lambda x, n: x * n)
+    f(makers[first](), 1), f(makers[second](), 2)
+    compiles = lambda: f.report().as_dict()["functions"][0]["compiles"]
+    for name in (first, second, first, second, "device 0"):
+        x = makers[name]()
+        before, explanation = compiles(), f.explain(x, 1)
+        f(x, 1)
+        assert explanation.hit == (compiles() == before), (first, second, name, str(explanation))
+        assert f.explain(x, 1).hit
+print("done")
+"""
+
+
+def test_what_jax_compiles_without_a_trace_is_known(tmp_path: pathlib.Path) -> None:
+    flags = environment(XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    done = run_code(PLACES, cwd=tmp_path, timeout=240, env=flags)
+    assert done.stdout == "done\n"
+
+
+def test_a_deleted_array_is_called_deleted() -> None:
+    f = filter_jit(lambda a, b: a[0] + b, donate="all")
+    gone = [jnp.ones(2)]
+    f(gone, X + 1)
+    explanation = f.explain(gone, X)
+    cause = only(explanation)
+    assert (cause.kind, cause.path) == ("deleted", "a[0]") and not explanation.hit
+    assert str(explanation).splitlines()[0].endswith("raises an error because")
+    assert str(cause) == "`a[0]`: deleted, or donated to an earlier call"
+    with pytest.raises((RuntimeError, ValueError), match="deleted"):
+        f(gone, X + 1)
 
 
 def test_another_function() -> None:
@@ -301,8 +453,77 @@ def test_another_function() -> None:
     first(X)
     cause = only(make().explain(X))
     check(
-        cause, ("function", "the function", "make.<locals>.f", "new function", "Apply `filter_jit`")
+        cause,
+        ("function", "the function", "make.<locals>.f", "new function", "test_explain.py:"),
     )
+
+
+def test_a_function_that_was_defined_again_is_known_when_the_first_is_gone() -> None:
+    def make() -> Any:
+        def defined_again(a: Any) -> Any:
+            return a
+
+        return filter_jit(defined_again)
+
+    make()(X)
+    gc.collect()
+    cause = only(make().explain(X))
+    assert cause.kind == "function" and "test_explain.py:" in cause.remedy
+    assert only(make().explain(X)) == cause
+
+
+def hidden(fun: Any) -> Any:
+    """A decorator that does not say what it wraps."""
+
+    def inner(x: Any) -> Any:
+        return fun(x)
+
+    return inner
+
+
+@pytest.mark.parametrize("name", ["wraps", "no wraps", "nnx.jit"])
+def test_two_functions_under_one_decorator_are_two(name: str) -> None:
+    def first(x: Any) -> Any:
+        return x
+
+    def second(x: Any) -> Any:
+        return x
+
+    jit: Any = {
+        "wraps": lambda f: filter_jit(decorator(f)),
+        "no wraps": lambda f: filter_jit(hidden(f)),
+        "nnx.jit": lambda f: filterjit.nnx.jit(f),
+    }[name]
+    one, two = jit(first), jit(second)
+    one(X)
+    assert only(two.explain(X)).kind == "first"
+    cause = only(jit(first).explain(X))
+    assert cause.kind == "function" and cause.place == "the function"
+    assert cause.now == "the same function, wrapped or jitted again" or name == "no wraps"
+    here = hidden if name == "no wraps" else first
+    line = here.__code__.co_firstlineno + (3 if name == "no wraps" else 0)
+    assert f"test_explain.py:{line}" in cause.was and f"test_explain.py:{line}" in cause.remedy
+
+
+def test_two_instances_and_their_methods_are_not_recreated() -> None:
+    class Callable_(Plain):
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    one, two = Callable_(), Callable_()
+    filter_jit(one)(X), filter_jit(one.method)(X)
+    check(
+        only(filter_jit(two).explain(X)),
+        ("identity", "the function", "Callable_", "Callable_", "the same object"),
+    )
+    check(
+        only(filter_jit(two.method).explain(X)),
+        ("bound method", "the function", "Plain.method", "Plain.method", "`__eq__`"),
+    )
+    filter_jit(mlp())(X)
+    cause = only(filter_jit(mlp(jax.nn.gelu)).explain(X))
+    check(cause, ("other function", "the function.activation", "relu", "gelu", "Each function"))
+    assert cause.place == "`the function.activation`"
 
 
 def test_other_options() -> None:
@@ -329,7 +550,7 @@ def test_the_first_call_is_not_a_retrace() -> None:
     explanations: list[Explanation] = []
     f = filter_jit(lambda a: a, on_retrace=explanations.append)
     explanation = f.explain(X)
-    assert only(explanation).kind == "first" and "compiles because" in str(explanation)
+    assert only(explanation).kind == "first" and "no program is compiled" in str(explanation)
     f(X)
     assert explanations == []
 
@@ -410,6 +631,35 @@ def test_methods() -> None:
     model(X)
     assert model.__call__.explain(X).hit
     assert only(Model(X, "b").__call__.explain(X)).path == "self.name"
+
+
+@dataclasses.dataclass
+class Unregistered:
+    size: int
+    weight: Any
+    inner: Any = None
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            Unregistered(1, X),
+            "Its `weight` holds an array: make `Unregistered` a pytree (`jax.tree_",
+        ),
+        (Unregistered(1, [X], Unregistered(2, X)), "Its `weight`, `inner` hold arrays: make"),
+        (Unregistered(1, 2), "Make the dataclass frozen"),
+        ({1, 2}, "Pass a frozenset."),
+        (bytearray(b"a"), "Pass bytes."),
+    ],
+)
+def test_what_helps_against_a_static_that_cannot_be_hashed(value: Any, said: str) -> None:
+    f, _ = jitted()
+    with pytest.raises(filterjit.StaticArgumentError) as caught:
+        f(X, {"k": value})
+    text = str(caught.value)
+    assert "argument `b['k']` is static, but it cannot be hashed" in text and said in text
+    assert "jnp.asarray" not in text
 
 
 def test_wrong_arguments() -> None:

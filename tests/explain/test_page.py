@@ -133,7 +133,7 @@ def test_all_text_is_escaped() -> None:
 
 
 def test_long_texts_are_shortened_and_lists_end() -> None:
-    variant = {**row("f"), "arguments": "x" * 10_000, "loop": None}
+    variant = {**row("f"), "label": "x" * 10_000, "loop": None}
     place = ("/a/b.py", 1)
     events = [Event("trace", "f", place, i, i + 0.5, i, f"reason {i}") for i in range(90)]
     parser = make([row("f", variants=[variant] * 90)], events, dropped=1234)

@@ -8,6 +8,7 @@ import gc
 import json
 import pickle
 import platform
+import re
 import time
 import weakref
 from pathlib import Path
@@ -26,6 +27,7 @@ from filterjit.__main__ import main
 from filterjit._base import _versions
 from filterjit._compat import _jax_compat
 from filterjit._observe import _program
+from filterjit._observe._functions import functions
 from filterjit._observe._recorder import recorder
 from support.processes import environment, run_code
 
@@ -191,6 +193,171 @@ def test_programs_of_jax_jit_are_not_attributed() -> None:
     row, others = row_of(same_name), filterjit.report().as_dict()["others"]
     assert row == before[0]
     assert others["compiles"] > before[1]["compiles"]
+
+
+def test_what_retraces_took_is_the_cost_of_later_traces_in_calls() -> None:
+    def body(x: Any, n: int) -> Any:
+        for _ in range(100 * n):
+            x = jnp.sin(x)
+        return x
+
+    inner_of_again = filter_jit(body)
+
+    @filter_jit
+    def outer_of_again(x: Any) -> Any:
+        return inner_of_again(x, 1)
+
+    outer_of_again(X)
+    assert row_of(inner_of_again)["again"] == row_of(outer_of_again)["again"] == 0
+    outer_of_again(jnp.ones(5))  # a retrace, and one of `inner` that is a part of it
+    assert row_of(inner_of_again)["again"] == 0 < row_of(outer_of_again)["again"]
+    inner_of_again(X, 1)  # its first compilation
+    assert row_of(inner_of_again)["again"] == 0
+    inner_of_again.warm_up([((X, 2), {})])
+    assert row_of(inner_of_again)["again"] == 0
+    inner_of_again(X, 3)
+    row = row_of(inner_of_again)
+    (last,) = (v for v in row["variants"] if v["label"] == "n=3")
+    assert row["again"] == pytest.approx(build_seconds(last))
+
+
+def test_what_recreated_functions_took_is_that_of_all_but_the_first() -> None:
+    def make() -> Any:
+        def recreated_for_again(x: Any) -> Any:
+            return x * 2
+
+        return filter_jit(recreated_for_again)
+
+    functions = [make() for _ in range(3)]
+    for f in functions:
+        f(X)
+    rows = [row_of(f) for f in functions]
+    assert [row["again"] for row in rows] == [0, 0, 0]
+    total = in_all("recreated_for_again")
+    builds = [build_seconds(row) for row in rows]
+    assert min(builds) > 0 and total["functions"] == 3
+    assert any(total["again"] == pytest.approx(sum(builds) - build) for build in builds)
+
+
+def test_two_functions_in_one_decorator_have_two_rows() -> None:
+    def hidden(fun: Any) -> Any:
+        def inner_of_two(x: Any) -> Any:
+            return fun(x)
+
+        return filter_jit(inner_of_two)
+
+    one, two = hidden(lambda x: x), hidden(lambda x: x * 2)
+    one(X), two(X)
+    rows = filterjit.report().as_dict()["functions"]
+    assert [r["calls"] for r in rows if r["name"].endswith("inner_of_two")] == [1, 1]
+
+
+def test_a_program_that_was_compiled_once_has_no_unplaced_arrays() -> None:
+    inner = filter_jit(lambda x: x * 3)
+    filter_jit(lambda x: inner(x))(X)
+    inner(X)  # compiles for the first time
+    row = row_of(inner)
+    assert row["unplaced"] == [] and row["remarks"] == []
+
+
+def test_a_program_that_can_raise_has_no_dispatch(timed: None) -> None:
+    @filter_jit
+    def f(x: Any, checked: bool) -> Any:
+        return eqx.error_if(x, x[0] > 5, "too large") if checked else x * 2
+
+    for _ in range(4):
+        f(X, True)
+    row = row_of(f)
+    assert row["hits"] == 3 and row["dispatch"] is None is row["variants"][0]["dispatch"]
+    assert "first run" in str(f.report()) and "not measured" not in str(f.report())
+    f(X, False), f(X, False)
+    row = row_of(f)
+    times = {v["label"]: v["dispatch"] for v in row["variants"]}
+    assert times == {"checked=True": None, "checked=False": row["dispatch"]}
+    assert row["dispatch"] > 0
+
+
+def figures(text: str, column: str) -> list[float]:
+    """Returns the figures in a column of a report, in order: one for each row."""
+    lines = [line for line in text.splitlines()[1:] if not line.endswith("first.")]
+    end = lines[0].index(column) + len(column)
+    found = []
+    for line in lines[1:]:
+        cell = re.search(r"([\d.,]+)( s| ms)?$", line[:end])
+        assert cell is not None, line
+        found.append(float(cell[1].replace(",", "")) * (1000 if cell[2] == " s" else 1))
+    return found
+
+
+def test_rows_of_variants_add_up(timed: None) -> None:
+    f = filter_jit(lambda x, n: x * n)
+    for n in range(8):
+        f(X, n), f(X, n)
+    f.clear_cache()
+    for n in range(8):
+        f(X, n)
+    text = str(f.report())
+    assert "3 other variants" in text and "n=" in text
+    for column in ("hits", "traces", "compiling", "dispatch"):
+        whole, *parts = figures(text, column)
+        assert len(parts) == 6
+        assert sum(parts) == pytest.approx(whole, abs=0.4)
+    g = filter_jit(lambda x, n: x * n)
+    g(X, 1)
+    g.clear_cache()
+    g(X, 1)
+    text = str(g.report())
+    assert "other programs" in text and figures(text, "traces") == [2, 1, 1]
+
+
+def test_variants_are_called_by_what_differs() -> None:
+    f = filter_jit(lambda model, x, n: model(x) * n)
+    key = jax.random.key(0)
+    for activation, n in [(jax.nn.relu, 1), (jax.nn.gelu, 1), (jax.nn.gelu, 2)]:
+        f(eqx.nn.MLP(3, 3, 4, 1, activation=activation, key=key), X, n)
+    labels = {v["label"] for v in row_of(f)["variants"]}
+    assert labels == {
+        "model.activation=relu, n=1",
+        "model.activation=gelu, n=1",
+        "model.activation=gelu, n=2",
+    }
+
+
+def test_variants_that_words_do_not_tell_apart_have_numbers() -> None:
+    f = filter_jit(lambda fun, x: fun(x))
+    for _ in range(2):
+        f(lambda x: x, X)
+    assert {v["label"] for v in row_of(f)["variants"]} == {"variant 1: fun", "variant 2: fun"}
+
+
+def test_a_function_without_a_name_is_called_by_its_class() -> None:
+    model = eqx.nn.MLP(3, 3, 8, 2, key=jax.random.key(0))
+    f = filter_jit(model)
+    assert str(f.explain(X)).startswith("`MLP`: compiles")
+    f(X)
+    assert row_of(f)["name"].endswith(".MLP")
+
+
+def many_small_arrays(calls: int) -> Any:
+    f = filter_jit(lambda tree: [x + 1 for x in tree])
+    tree = [jnp.ones(2) for _ in range(60)]
+    for _ in range(calls):
+        tree = f(tree)
+    return f
+
+
+def test_pack_is_named_where_dispatch_is_much_of_the_time() -> None:
+    assert row_of(many_small_arrays(100))["remarks"] == []  # not timed
+    filterjit.time_calls()
+    try:
+        f = many_small_arrays(100)
+        functions.timed_since = time.perf_counter() - 20 * row_of(f)["dispatch"] - 1
+        assert row_of(f)["remarks"] == []
+        functions.timed_since = time.perf_counter() - row_of(f)["dispatch"]
+        (remark,) = row_of(f)["remarks"]
+        assert "takes 60 arrays of 8 B in the mean" in remark and "`filterjit.pack`" in remark
+    finally:
+        filterjit.time_calls(False)
 
 
 def test_lower_and_compile_are_counted() -> None:

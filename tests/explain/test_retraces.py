@@ -1,6 +1,7 @@
 """What happens at a retrace: `on_retrace`, `max_traces`, `log_retraces` and ``run --explain``."""
 
 import functools
+import importlib
 import logging
 import pickle
 import pydoc
@@ -8,8 +9,10 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
@@ -44,6 +47,31 @@ def test_log_retraces(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 1 and "float32[3]" in caplog.text
 
 
+def test_retraces_in_installed_libraries_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "solver_of_test.py").write_text(
+        "from filterjit import filter_jit\n@filter_jit\ndef solve(a, b):\n    return a\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    solve = importlib.import_module("solver_of_test").solve
+    filterjit.log_retraces()
+    try:
+        with caplog.at_level(logging.WARNING, "filterjit"):
+            solve(X, 1), solve(jnp.ones(3), 1), solve(X, 2.0), solve({"a": X, "b": X}, 3)
+    finally:
+        filterjit.log_retraces(False)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == (
+        "solver_of_test.solve (solver_of_test.py:2) compiles again because `a`: different shape: was "
+        "float32[2], is float32[3]"
+    )
+    assert len(lines) == 3 and not any("\n" in line for line in lines)
+    assert lines[2].endswith("is a dict, and 1 other difference")
+
+
 def test_warn() -> None:
     f, _ = jitted(on_retrace="warn")
     with warnings.catch_warnings(record=True) as found:
@@ -67,6 +95,28 @@ def test_raise_leaves_the_cache_as_it_was() -> None:
     assert len(traces) == 1
 
 
+def test_the_first_call_of_another_instance_is_no_retrace() -> None:
+    class Model(eqx.Module):
+        weight: Any
+        size: int = eqx.field(static=True)
+
+        def __call__(self, x: Any) -> Any:
+            return self.weight * x
+
+        def method(self, x: Any) -> Any:
+            return x
+
+    class Plain:
+        def method(self, x: Any) -> Any:
+            return x
+
+    functions = [Model(X, 1), Model(X, 2), Model(X, 1).method, Model(X, 2).method]
+    functions += [Plain().method, Plain().method, lambda x: x, lambda x: x]
+    for fun in functions:
+        f = filter_jit(fun, on_retrace="raise", max_traces=1)
+        f(X), f(X)
+
+
 def test_max_traces() -> None:
     f, traces = jitted(max_traces=2)
     f(X), f(X, 1)
@@ -76,6 +126,44 @@ def test_max_traces() -> None:
         f(X, 2)
     assert len(traces) == 2
     assert f(X, 1) is not None
+
+
+def test_what_is_traced_ahead_of_time_is_no_retrace(caplog: pytest.LogCaptureFixture) -> None:
+    shapes = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (2, 3, 4)]
+    f, traces = jitted(on_retrace="raise", max_traces=1)
+    filterjit.log_retraces()
+    try:
+        with caplog.at_level(logging.WARNING, "filterjit"):
+            assert not f.warm_up([((s,), {}) for s in shapes]).errors
+            f.lower(X, 1).compile(), f.trace(X, 2), f.eval_shape(X, 3)
+    finally:
+        filterjit.log_retraces(False)
+    assert len(traces) == 6 and caplog.records == []
+    for n in (2, 3, 4):
+        f(jnp.ones(n)), f(X, 1), f(X, 2)
+    assert len(traces) == 6
+    with pytest.raises(RetraceError, match=r"`a`: different shape"):
+        f(jnp.ones(5))
+    assert len(traces) == 6
+
+
+def test_functions_that_are_traced_inside_ahead_of_time_are_not_retraced() -> None:
+    inner, traces = jitted(on_retrace="raise", max_traces=1)
+    outer = filter_jit(lambda x: inner(x))
+    outer.warm_up([((jnp.ones(n),), {}) for n in (2, 3)])
+    assert len(traces) == 2
+    with pytest.raises(RetraceError, match="compiles again"):
+        outer(jnp.ones(4))
+    assert len(traces) == 2
+
+
+def test_only_traces_of_calls_count_to_max_traces() -> None:
+    f, traces = jitted(max_traces=1)
+    f.lower(X, 1), f.lower(X, 2)
+    f(X)
+    with pytest.raises(RetraceError, match="more than max_traces=1"):
+        f(X, 3)
+    assert len(traces) == 3
 
 
 def test_a_callable_that_raises() -> None:

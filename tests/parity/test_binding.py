@@ -173,47 +173,6 @@ def test_everything_at_once() -> None:
     check(body)
 
 
-def test_many_parameters() -> None:
-    """More than fit into any buffer of fixed size."""
-    names = [f"p{i}" for i in range(60)]
-    namespace: dict[str, Any] = {}
-    exec(f"def f({', '.join(names)}, **rest): return {'+'.join(names)} + len(rest)", namespace)
-
-    def body(jit: Jit) -> Any:
-        f = jit(namespace["f"])
-        values = {name: jnp.array(float(i)) for i, name in enumerate(names)}
-        extra = {f"q{i}": i for i in range(40)}
-        return f(*values.values()), f(**values), f(**extra, **values)
-
-    assert check(body)[2] == sum(range(60)) + 40
-
-
-def test_names_that_are_not_interned(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(first_name: Any, **rest: Any) -> Any:
-        traces.tick()
-        return first_name + rest["second_name"]
-
-    for _ in range(3):
-        names = ["".join(["first", "_", "name"]), "".join(["second", "_", "name"])]
-        assert f(**{names[0]: ONE, names[1]: TWO}) == 3
-    assert traces.count == 1
-
-
-class StrSubclass(str):
-    pass
-
-
-def test_keyword_of_a_str_subclass(jit: Jit) -> None:
-    @jit
-    def f(x: Any, **rest: Any) -> Any:
-        return x + rest.get("y", 0)
-
-    assert f(**{StrSubclass("x"): ONE, StrSubclass("y"): TWO}) == 3
-
-
 def test_partials_bind(jit: Jit) -> None:
     def f(x: Any, y: Any, z: Any = 1, *, w: Any = 2) -> Any:
         return x + 10 * y + 100 * z + 1000 * w

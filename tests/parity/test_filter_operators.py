@@ -50,15 +50,6 @@ def test_operators() -> None:
             bad | text
 
 
-def test_operators_call_no_more_filters_than_needed() -> None:
-    asked: list[Any] = []
-    ask = lambda x: asked.append(x) or True
-    tree = ["a", 1, ARRAY]
-    fj.partition(tree, fj.Filter(is_text) & ask)
-    fj.partition(tree, fj.is_array | ask)
-    assert same(asked, ["a", "a", 1])
-
-
 @pytest.mark.parametrize("leaf", [ONE, np.ones(2), np.float32(1), jnp.arange(2), 1, "text", None])
 def test_a_filter_is_a_function_of_a_leaf(leaf: Any) -> None:
     array, text = eqx.is_array(leaf), is_text(leaf)

@@ -30,7 +30,8 @@ from support.processes import environment, run_code
 X = jnp.arange(4.0)
 INFERENCE = (
     "mlp", "mlp_256", "dict_10", "dict_100", "deep_chain", "wide_tuple", "transformer_4",
-    "transformer", "static_100k", "static_100k_tuple", "static_100k_module", "bound_method",
+    pytest.param("transformer", marks=pytest.mark.slow), "static_100k", "static_100k_tuple",
+    "static_100k_module", "bound_method",
 )  # fmt: skip
 
 

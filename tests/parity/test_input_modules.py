@@ -14,23 +14,7 @@ import filterjit
 from support.comparison import Jit, Traces, check, comparable
 from support.modules import Module, WithFactories
 from support.nodes import Childless
-from support.trees import ARRAY, KEY, LAYER, MLP, ONE, unset
-
-
-def test_missing_fields(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(m: Any) -> Any:
-        traces.tick()
-        return sorted(k for k in m.__dict__ if not k.startswith("__")), m
-
-    for _ in range(2):
-        names, back = f(unset(Module, a=ARRAY))
-        assert names == ["a"]
-        assert "b" not in back.__dict__
-        assert f(Module(ARRAY))[0] == ["a", "b", "name"]
-    assert traces.count == 2
+from support.trees import ARRAY, KEY, MLP, ONE
 
 
 @pytest.mark.parametrize("field", ["a", "b", "name"])
@@ -255,25 +239,6 @@ def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
     assert traces.count == 3
 
 
-def test_modules_with_the_same_fields_of_other_classes(jit: Jit) -> None:
-    traces = Traces()
-
-    class A(eqx.Module):
-        a: Any
-
-    class B(eqx.Module):
-        a: Any
-
-    @jit
-    def f(m: Any) -> Any:
-        traces.tick()
-        return type(m).__name__
-
-    for _ in range(2):
-        assert (f(A(ONE)), f(B(ONE)), f(A(1)), f(B(1))) == ("A", "B", "A", "B")
-    assert traces.count == 4
-
-
 def test_a_field_that_becomes_static_and_back(jit: Jit) -> None:
     """One class, with all combinations of values in its fields."""
     traces = Traces()
@@ -291,55 +256,6 @@ def test_a_field_that_becomes_static_and_back(jit: Jit) -> None:
     assert traces.count == len(combinations)
 
 
-def test_modules_with_many_fields(jit: Jit) -> None:
-    """More fields than a class's shared keys hold."""
-    names = [f"field_{i}" for i in range(80)]
-    # dataclasses.make_dataclass does not: from Python 3.14 on, the class has no annotations yet
-    # when Equinox makes it a dataclass.
-    Wide = type(eqx.Module)("Wide", (eqx.Module,), {"__annotations__": dict.fromkeys(names, Any)})
-    traces = Traces()
-
-    @jit
-    def f(m: Any) -> Any:
-        traces.tick()
-        return sum(getattr(m, n) for n in names), m
-
-    m = Wide(*(jnp.array(float(i)) for i in range(80)))
-    for _ in range(3):
-        total, m = f(m)
-        assert total == sum(range(80))
-    assert traces.count == 1
-
-
-def test_fields_set_in_another_order(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(m: Any) -> Any:
-        traces.tick()
-        return m.a - m.b
-
-    for i, order in enumerate((["a", "b", "name"], ["name", "b", "a"], ["b", "name", "a"]) * 2):
-        m = object.__new__(Module)
-        for name in order:
-            value = {"a": jnp.array(float(i)), "b": ONE, "name": "n"}[name]
-            object.__setattr__(m, name, value)
-        assert f(m) == i - 1
-    assert traces.count == 1
-
-
-def test_extra_attributes_are_dropped() -> None:
-    def body(jit: Jit) -> Any:
-        m = Module(ARRAY)
-        object.__setattr__(m, "extra", 1)
-        f = jit(lambda m: (hasattr(m, "extra"), m))
-        results = [f(m), f(m)]
-        object.__setattr__(m, "extra", 2)
-        return results, f(m), jtu.tree_structure(f(m)[1]) == jtu.tree_structure(m)
-
-    check(body)
-
-
 def test_dict_replaced(jit: Jit) -> None:
     """Writing to ``__dict__`` gives the instance a real dict."""
     m = Module(ONE)
@@ -354,39 +270,6 @@ def test_dict_replaced(jit: Jit) -> None:
 
 
 # ---- states, optimisers, layers ----
-
-
-def test_stateful_layers() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-
-        class Model(eqx.Module):
-            norm: eqx.nn.BatchNorm
-            linear: eqx.nn.Linear
-
-            def __init__(self) -> None:
-                self.norm = eqx.nn.BatchNorm(2, axis_name="batch", mode="batch")
-                self.linear = LAYER
-
-            def __call__(self, x: Any, state: Any) -> Any:
-                x, state = self.norm(x, state)
-                return self.linear(x), state
-
-        @jit
-        def step(model: Any, state: Any, xs: Any) -> Any:
-            traces.tick()
-            return jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))(
-                xs, state
-            )
-
-        model, state = eqx.nn.make_with_state(Model)()
-        outputs = []
-        for i in range(4):
-            output, state = step(model, state, jnp.arange(8.0).reshape(4, 2) + i)
-            outputs.append(output)
-        return outputs, jtu.tree_leaves(state), traces.count
-
-    check(body)
 
 
 def test_state_is_used_up() -> None:

@@ -5,6 +5,7 @@ import copy
 import gc
 import itertools
 import pickle
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ import pytest
 import filterjit
 from cases import CASES
 from filterjit import Packed, filter_jit, pack
+from filterjit._observe._functions import functions
 from filterjit._packed import _pack_layout
 from support.comparison import comparable
 from support.modules import Holder
@@ -158,7 +160,9 @@ def test_nnx_and_optax_and_flax() -> None:
     model = nnx.Sequential(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), nnx.BatchNorm(3, rngs=nnx.Rngs(0)))
     packed = pack(model)
     ours = filter_jit(lambda packed, x: packed.unpack()(x))(packed, jnp.ones((4, 2)))
-    assert np.array_equal(ours, filter_jit(lambda model, x: model(x))(model, jnp.ones((4, 2))))
+    with pytest.warns(UserWarning, match="That change is lost"):  # of the means
+        theirs = filter_jit(lambda model, x: model(x))(model, jnp.ones((4, 2)))
+    assert np.array_equal(ours, theirs)
     assert jtu.tree_structure(packed.unpack()) == jtu.tree_structure(model)
 
     params = {"w": X, "b": jnp.ones(3)}
@@ -213,16 +217,16 @@ def training(optimizer: Any, dtype: Any = jnp.float32) -> tuple[Any, Callable[..
 
 
 @pytest.mark.parametrize(
-    ("how", "optimizer", "dtype"),
+    ("how", "optimizer", "dtype", "steps"),
     [
-        ("replace", "adam", "float32"),
-        ("pack", "adam", "float32"),
-        ("replace", "sgd", "float32"),
-        ("pack", "sgd", "bfloat16"),
-        ("not exact", "adam", "float32"),
+        ("replace", "adam", "float32", 1000),
+        ("pack", "adam", "float32", 200),
+        ("replace", "sgd", "float32", 200),
+        ("pack", "sgd", "bfloat16", 200),
+        ("not exact", "adam", "float32", 200),
     ],
 )
-def test_1000_steps_are_equal_to_the_bit(how: str, optimizer: str, dtype: str) -> None:
+def test_all_steps_are_equal_to_the_bit(how: str, optimizer: str, dtype: str, steps: int) -> None:
     """The state is donated, and no step but the first is traced. The results differ by rounding if
     the exact ones are not asked for, and with older versions of JAX, whose XLA does not respect the
     barriers."""
@@ -237,7 +241,7 @@ def test_1000_steps_are_equal_to_the_bit(how: str, optimizer: str, dtype: str) -
     theirs = filter_jit(step)
     state = pack(tree)
     exact = EXACT and how != "not exact"
-    for _ in range(1000):
+    for _ in range(steps):
         before = state
         state, loss = ours(x, state)
         tree, expected = theirs(tree, x)
@@ -247,7 +251,7 @@ def test_1000_steps_are_equal_to_the_bit(how: str, optimizer: str, dtype: str) -
         elif dtype == "float32":
             np.testing.assert_allclose(loss, expected, rtol=1e-3, atol=1e-5)
     assert not exact or comparable(state.unpack()) == comparable(tree)
-    assert ours.cache_info()[:3] == (999, 1, 1)
+    assert ours.cache_info()[:3] == (steps - 1, 1, 1)
 
 
 def test_under_plain_jit() -> None:
@@ -644,18 +648,15 @@ def test_reports_say_what_would_gain() -> None:
     large = filter_jit(lambda xs: [x + 1 for x in xs])
     small = filter_jit(lambda xs: xs.replace([x + 1 for x in xs.unpack()]))
     tree, packed = [X] * 60, pack([X] * 60)
-    for _ in range(12):
-        f(tree), small(packed), large([jnp.ones((100, 100))] * 60)
-    assert remarks(f) == [
-        "takes 60 arrays of 24 B in the mean: `filterjit.pack` what it takes and returns"
-    ]
-    assert remarks(large) == remarks(small) == []
     filterjit.time_calls()
     try:
-        g = filter_jit(lambda xs: [x + 2 for x in xs])
         for _ in range(12):
-            g(tree)
-        (text,) = remarks(g)
-        assert " us until it returns, " in text and "% of what its first run took" in text
+            f(tree), small(packed), large([jnp.ones((100, 100))] * 60)
+        # As if the calls had taken all the time that has passed since.
+        functions.timed_since = time.perf_counter()
+        (text,) = remarks(f)
+        assert text.startswith("takes 60 arrays of 24 B in the mean, and a call takes ")
+        assert text.endswith(" us until it returns: `filterjit.pack` what it takes and returns")
+        assert remarks(large) == remarks(small) == []
     finally:
         filterjit.time_calls(False)

@@ -241,23 +241,6 @@ def test_the_first_filter_wins() -> None:
         assert same(parts[-1], rest)
 
 
-def test_no_filter_and_many() -> None:
-    tree = [1, {"a": None, "b": ARRAY}]
-    assert same(fj.partition(tree), (tree,))
-    assert same(fj.combine(*fj.partition(tree)), tree)
-    many = [lambda x, i=i: x == i for i in range(300)]
-    parts = fj.partition(list(range(299, -1, -1)), *many)
-    assert [[x for x in part if x is not None] for part in parts] == [[i] for i in range(300)] + [
-        []
-    ]
-
-
-def test_a_filter_is_not_called_for_leaves_that_an_earlier_one_took() -> None:
-    asked: list[Any] = []
-    fj.partition([1, "a", ARRAY, 2], fj.is_array, is_text, lambda x: asked.append(x) or x == 1)
-    assert asked == [1, 2]
-
-
 @pytest.mark.parametrize(
     "filter, expected",
     [

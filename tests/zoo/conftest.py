@@ -2,14 +2,13 @@
 zoo_table.py. Gives each test the programs of its module."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from zoo_support import PROGRAMS, compiled_once
+from zoo_support import PROGRAMS
 
 pytest.register_assert_rewrite("zoo_tests")
 
@@ -24,9 +23,3 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("name", "place"), everywhere)
     else:
         metafunc.parametrize("name", [made.name for made in programs])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with compiled_once(str(tmp_path_factory.mktemp("cache"))):
-        yield

@@ -13,7 +13,6 @@ argument (`PLACES`): as it is, in a static field, and so on. `oracle` computes w
 return by a new `jax.jit` for each, with the configuration closed over, which cannot be wrong.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -28,7 +27,6 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 from flax.nnx import Variable
-from jax.experimental.compilation_cache import compilation_cache
 
 import filterjit
 from support.comparison import Jit, Traces
@@ -137,27 +135,6 @@ FIELDS = tuple(PLACES)[4:]
 
 
 # ---- running programs ----
-
-_CACHE = {
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-}
-
-
-@contextlib.contextmanager
-def compiled_once(folder: str) -> Iterator[None]:
-    """Lets XLA compile each program once. A program is traced for each place that its configuration
-    can stand in, and is lowered to the same each time; XLA would take three quarters of the time.
-    """
-    settings = _CACHE | {"jax_compilation_cache_dir": folder}
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @dataclasses.dataclass(frozen=True)

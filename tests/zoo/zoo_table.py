@@ -17,9 +17,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import equinox as eqx
 import zoo_programs  # noqa: F401
-from zoo_support import MISSING, PROGRAMS, compiled_once, problems, run, summary
+from zoo_support import MISSING, PROGRAMS, problems, run, summary
 
 import filterjit
+from support.compiled import compiled_once
 
 
 def main(parts: list[str]) -> None:

@@ -17,6 +17,7 @@ from .._compat import _jax_compat
 from .._observe import _causes, _compare
 from .._observe._causes import Cause
 from .._observe._records import Aval
+from .._observe._words import NOT_GIVEN
 from . import _executable
 from ._encode import Unsupported
 from ._prepared import is_spec
@@ -26,9 +27,13 @@ def mismatch(name: str, done: str, causes: Sequence[Cause], remedy: str) -> Mism
     """Returns the error of a call with other arguments than the function was compiled or traced
     for, whichever word `done` is."""
     lines = [f"`{name}` was {done} for other arguments:"]
-    lines += _causes.lines_of(
-        causes, lambda c: f"{c.place}: {done} for {c.was}, called with {c.now}"
-    )
+
+    def write(cause: Cause) -> str:
+        was = "without it" if cause.was == NOT_GIVEN else f"for {cause.was}"
+        now = "without it" if cause.now == NOT_GIVEN else f"with {cause.now}"
+        return f"{cause.place}: {done} {was}, called {now}"
+
+    lines += _causes.lines_of(causes, write)
     return MismatchError("\n".join([*lines, remedy]))
 
 
@@ -106,7 +111,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         """Raises MismatchError: the structure or the static values of the arguments differ."""
         first_array = variant.function.num_leaves
         causes = _compare.compare_structures(
-            self.registry, self._structure, variant.structure, first_array
+            self.registry, self._structure, variant.structure, first_array, self._avals()
         )
         raise self._mismatch(causes)
 
@@ -134,17 +139,21 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
                 return self._mismatch(causes).with_traceback(None)
         return _errors.translate(exception, variant, arrays, self.jit_id)
 
+    def _avals(self) -> list[Aval]:
+        leaves = jax.tree_util.tree_leaves(self.stage.args_info)
+        return [Aval(tuple(aval.shape), aval.dtype, False) for aval in leaves]
+
     def _compare_arrays(self, variant: _core.Variant, arrays: Sequence[Any]) -> list[Cause]:
         paths = _errors.array_paths(variant.function, variant.structure)
         stage = self.stage
-        avals = jax.tree_util.tree_leaves(stage.args_info)
+        avals = self._avals()
         try:
             shardings = _executable.input_shardings(stage)
         except Unsupported:
             shardings = [None] * len(avals)
         causes = []
-        for path, x, aval, sharding in zip(paths, arrays, avals, shardings, strict=True):
-            was, now = Aval(tuple(aval.shape), aval.dtype, False), Aval.of(x)
+        for path, x, was, sharding in zip(paths, arrays, avals, shardings, strict=True):
+            now = Aval.of(x)
             if is_spec(x):  # in the function itself: it can be compiled for a spec, but not called
                 now_words = "a ShapeDtypeStruct, which has no values"
                 causes.append(Cause("type", _errors.format_path(path), str(was), now_words, ""))

@@ -155,7 +155,7 @@ class PreparedCall:
         # Cleans up in both branches rather than in a `finally`, which a KeyboardInterrupt could
         # interrupt although the work has succeeded.
         try:
-            recorder.work(cache.record, variant)
+            recorder.work(cache.record, variant, on_purpose=True)
             if self.settings.is_quiet:
                 _running.ignore_donation(variant)
             yield

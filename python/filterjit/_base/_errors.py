@@ -1,6 +1,6 @@
 """The errors that a jitted call raises, and what is added to the errors of others."""
 
-import re
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,8 +81,7 @@ def add_path(exception: BaseException) -> BaseException:
         error: BaseException = StaticArgumentError(
             f"argument `{where}` is static, but it cannot be hashed: {short(value)} of type "
             f"`{kind}`. Everything that is not an array is part of the key of the compiled "
-            "program. Make it an array (`jnp.asarray`), make it hashable (a tuple instead of a "
-            "list, a frozen dataclass), or register its type as a pytree."
+            f"program. {holds_arrays(value) or _how_to_hash(value)}"
         )
         return error.with_traceback(None)
     if operation == "sort":
@@ -97,6 +96,55 @@ def add_path(exception: BaseException) -> BaseException:
     }[operation]
     exception.add_note(f"({what})")
     return exception
+
+
+def holds_arrays(x: Any) -> str:
+    """Returns what to do about an object of a class that is not a pytree, if it holds arrays; an empty
+    text if it holds none."""
+    names = [name for name, value in _attributes(x) if _has_arrays(value, 3)]
+    if not names:
+        return ""
+    shown = ", ".join(f"`{name}`" for name in names[:3]) + ", ..." * (len(names) > 3)
+    holds = f"{shown} holds an array" if len(names) == 1 else f"{shown} hold arrays"
+    how = (
+        "`jax.tree_util.register_dataclass`"
+        if dataclasses.is_dataclass(x)
+        else "`jax.tree_util.register_pytree_node_class`, or an equinox.Module"
+    )
+    return f"Its {holds}: make `{type(x).__qualname__}` a pytree ({how}), so that JAX traces what it holds."
+
+
+def _attributes(x: Any) -> list[tuple[str, Any]]:
+    if isinstance(x, type) or callable(x):
+        return []
+    try:
+        return list(vars(x).items())
+    except TypeError:
+        return []
+
+
+def _has_arrays(x: Any, depth: int) -> bool:
+    leaves = jax.tree_util.tree_leaves(x)
+    if any(isinstance(leaf, _jax_compat.ARRAY_TYPES) for leaf in leaves):
+        return True
+    return depth > 0 and any(
+        _has_arrays(value, depth - 1) for leaf in leaves[:100] for _, value in _attributes(leaf)
+    )
+
+
+def _how_to_hash(x: Any) -> str:
+    if isinstance(x, set):
+        return "Pass a frozenset."
+    if isinstance(x, bytearray):
+        return "Pass bytes."
+    if dataclasses.is_dataclass(x):
+        return (
+            "Make the dataclass frozen, with values that can be hashed (tuples instead of lists), or "
+            "register it as a pytree (`jax.tree_util.register_dataclass`)."
+        )
+    return (
+        "Make it hashable (`__eq__` and `__hash__` in its class), or register its type as a pytree."
+    )
 
 
 def jit_id_of(variant: _core.Variant | None) -> bytes:
@@ -124,18 +172,6 @@ def name_deleted(
     return exception
 
 
-def _name_arguments(text: str, variant: _core.Variant) -> str:
-    """Returns a message of JAX with the paths of the arrays that it calls ``arrays[0]`` and so on,
-    which are the arguments of the flat function."""
-    name = re.escape(getattr(variant.call, "__qualname__", ""))
-    paths = array_paths(variant.function, variant.structure)
-
-    def path_of(match: re.Match[str]) -> str:
-        return f"argument {format_path(paths[int(match[1])])} of "
-
-    return re.sub(rf"\bargument arrays\[(\d+)\] of (?={name} with shape )", path_of, text)
-
-
 def translate(
     exception: BaseException, variant: _core.Variant | None, arrays: Sequence[Any], jit_id: bytes
 ) -> BaseException:
@@ -154,6 +190,4 @@ def translate(
             return error
     if isinstance(exception, (RuntimeError, ValueError)) and "deleted" in str(exception):
         return name_deleted(exception, variant, arrays)
-    if isinstance(exception, ValueError) and "argument arrays[" in str(exception):
-        exception.args = (_name_arguments(str(exception), variant),)
     return exception

@@ -1,7 +1,12 @@
 """Following wrappers: decorated functions, bound methods and partials, down to what they wrap."""
 
+import contextlib
+import functools
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from ._package import PACKAGE
 
 
 def unwrap_chain(
@@ -25,3 +30,80 @@ def unwrap_chain(
                 break
         else:
             return
+
+
+def innermost(fun: Any) -> Any:
+    """Returns the function at the bottom of wrappers, partials and methods: the one that the user
+    wrote."""
+    *_, inner = unwrap_chain(fun, "__wrapped__", "__func__", "func")
+    return inner
+
+
+def code_of(fun: Any) -> types.CodeType | None:
+    """Returns the code of the innermost function; None if that is not written in Python."""
+    fun = innermost(fun)
+    code = getattr(fun, "__code__", None) or getattr(
+        getattr(type(fun), "__call__", None),  # noqa: B004
+        "__code__",
+        None,
+    )
+    return code if isinstance(code, types.CodeType) else None
+
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+
+
+def is_function(x: Any) -> bool:
+    """Whether `x` is a function, or wraps one as a partial or a jitted function does, or is a ufunc of
+    NumPy or JAX; not a class, nor another instance with a ``__call__``."""
+    if isinstance(x, type) or not callable(x):
+        return False
+    return isinstance(innermost(x), _FUNCTIONS) or type(x).__name__ == "ufunc"
+
+
+def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
+    """Yields `fun`, what it wraps, and the functions that they hold in closures and partials. With each
+    it yields the names and the values of all that it holds, if it is not a wrapper of filterjit."""
+    todo, seen = [fun], set[int]()
+    while todo and len(seen) < 100:
+        for inner in unwrap_chain(todo.pop(), "__wrapped__", "__func__", "func"):
+            if id(inner) in seen:
+                break
+            seen.add(id(inner))
+            code = getattr(inner, "__code__", None)
+            own = code is not None and code.co_filename.startswith(PACKAGE)
+            held = [] if own else closure_of(inner)
+            if isinstance(inner, functools.partial):
+                held += [(f"args[{i}]", x) for i, x in enumerate(inner.args)]
+                held += sorted(inner.keywords.items())
+            yield inner, held
+            todo += [x for _, x in held if is_function(x)]
+
+
+def codes_of(fun: Any) -> tuple[Any, ...]:
+    """Returns the codes of `fun`, of what it wraps, and of the functions that these hold; those of
+    instances with their classes.
+
+    Two functions that one place of a program makes have equal codes. Those of two functions under
+    one decorator differ, since it wraps them or closes over them.
+    """
+    return tuple(
+        getattr(part, "__code__", None) if is_function(part) else (type(part), code_of(part))
+        for part, _ in _parts_of(fun)
+    )
+
+
+def values_in(fun: Any) -> list[tuple[str, Any]]:
+    """Returns the names and the values of what a function holds in closures and partials, without the
+    functions among them."""
+    return [pair for _, held in _parts_of(fun) for pair in held if not is_function(pair[1])]
+
+
+def closure_of(fun: Any) -> list[tuple[str, Any]]:
+    """Returns the names and the contents of the cells of a Python function's closure."""
+    found: list[tuple[str, Any]] = []
+    if isinstance(fun, types.FunctionType):
+        for name, cell in zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # it is empty
+                found.append((name, cell.cell_contents))
+    return found

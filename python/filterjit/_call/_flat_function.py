@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from .. import _core
+from .._base import _errors
+from .._base._unwrap import code_of
 from .._compat import _jax_compat
 from .._observe import _records, _retraces
+from .._observe._functions import FunctionRecord
 from .._observe._recorder import recorder
 from .._shardings._place import is_tracing
-from . import _direct, _running, _signature
-from ._caches import function_of, names_of
+from . import _direct, _lost_changes, _running, _signature
+from ._caches import names_of
 
 if TYPE_CHECKING:
     from ._hooks import FunctionHooks
@@ -44,6 +47,9 @@ class FlatFunction:
         self._registry = hooks.registry
         self._record = cache.record
         self._compared: set[Any] = set()
+        self._code = code_of(f.__wrapped__)
+        paths = _errors.array_paths(variant.function, variant.structure)
+        self._paths = tuple(map(_errors.format_path, paths))
 
     def make(self, program: "ShardedProgram | None" = None) -> Callable[..., _core.Output]:
         """Returns a function for ``jax.jit``, which keeps the traces of each function apart."""
@@ -51,11 +57,18 @@ class FlatFunction:
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
             _direct.before_trace()
+            recorder.before_trace()
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname
         flat.__dict__["jit_id"] = self.jit_id
+        flat.__dict__["observed"] = self.observed
+        _jax_compat.name_arguments(flat, self.name, self._code, self._paths)
         return flat
+
+    def observed(self) -> tuple[FunctionRecord, _core.Variant | None]:
+        """Returns the record of the function and the variant, for what JAX compiles."""
+        return self._record, self._variant()
 
     def callable_of(self, jitted: Any) -> Callable[..., _core.Output]:
         """Returns what a call of the variant calls: `jitted`, or its executable."""
@@ -115,6 +128,14 @@ class FlatFunction:
         cache, settings = self._cache(), hooks.settings
         if cache is not None:
             _retraces.before_trace(
-                settings.on_retrace, settings.max_traces, cache, function_of(fun), variant, traced
+                settings.on_retrace, settings.max_traces, cache, fun, variant, traced
             )
-        return _signature.call_with_arguments(fun, self._signature, arguments, self._registry)
+        call, names = _signature.call_with_arguments, self._signature.names
+        is_told = hooks.updates_modules or self._record.has_told_lost
+        if is_told or not _lost_changes.has_variables(variant.structure):
+            return call(fun, self._signature, arguments, self._registry)
+        before = _lost_changes.variables_in(names, arguments)
+        out = call(fun, self._signature, arguments, self._registry)
+        after = _lost_changes.variables_in(names, arguments)
+        _lost_changes.warn(self._record, before, after, out)
+        return out

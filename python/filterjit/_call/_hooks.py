@@ -20,7 +20,7 @@ from .._observe import _explain, _program, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _direct, _processes, _running, _signature
-from ._caches import MAXSIZE, caches_of, function_of, names_of
+from ._caches import MAXSIZE, caches_of, names_of
 from ._flat_function import FlatFunction
 from ._settings import Settings
 from ._sharded_call import ShardedCall
@@ -66,6 +66,12 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         )
         self.registry = registry_for(settings.functions)
         self.tracing = _tracing_for(settings.functions)
+
+    decorator: str = "filter_jit"
+    """The name of what jits such functions, for reports."""
+
+    updates_modules: bool = False
+    """Whether the calls update the NNX Modules among their arguments."""
 
     frozen: tuple[int, int] = (0, 0)
     """The number of arrays that `freeze` made constants, and their size in bytes."""
@@ -122,7 +128,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
             recorder.register(cache, names_of(fun)[0], fun)
-            _explain.register(function_of(fun), cache)
+            _explain.register(fun, cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:

@@ -72,8 +72,10 @@ def run(
 
 
 def _start_report() -> None:
+    from .._observe._recorder import recorder
     from .._observe._report import keep_functions, time_calls
 
+    recorder.listen()  # also to a program that filterjit jits nothing of
     keep_functions()
     time_calls()
 

@@ -177,3 +177,12 @@ class _Owner:
 
     def __init__(self) -> None:
         self._mapping: dict[str, bool] = {}
+
+
+def variable_type() -> type | None:
+    """Returns the class of NNX's Variables if the program has imported it.
+
+    Fallback: None, as if it had not.
+    """
+    found = loaded("flax.nnx.variablelib", "Variable")
+    return found if isinstance(found, type) and hasattr(found, "get_raw_value") else None

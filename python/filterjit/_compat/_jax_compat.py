@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, MutableSet, Sequence
 from contextlib import AbstractContextManager
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import jax
@@ -77,6 +77,40 @@ def hide_from_tracebacks(file: str) -> None:
     register = private("jax._src.traceback_util", "register_exclusion")
     if register is not None:
         register(file)
+
+
+def name_arguments(flat: Any, name: str, code: CodeType | None, paths: Sequence[str]) -> None:
+    """Tells JAX of which function and of which arguments it speaks in errors that the trace of a
+    function `flat` raises: the name and the code of the user's function, and a path for each array.
+
+    Fallback: JAX names the parameters and the line of `flat` itself.
+    """
+    debug_info = private("jax._src.core", "DebugInfo")
+    unknown = private("jax._src.core", "initial_result_paths")
+    if debug_info is None or unknown is None:
+        return
+    place = "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
+    # A later version may have other fields, or read another attribute.
+    with contextlib.suppress(TypeError):
+        flat.__fun_debug_info__ = debug_info("jit", name + place, tuple(paths), unknown)
+
+
+def jit_call_under_way() -> tuple[Any, tuple[Any, ...]] | None:
+    """Returns the function and the arguments of the innermost call of a ``jax.jit`` in this thread that
+    has not found its program, which JAX compiles then.
+
+    Fallback: None, and what was compiled without a trace is known by the name of the function only.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "cache_miss" and frame.f_globals.get("__name__") == _PJIT:
+            fun, args = frame.f_locals.get("fun"), frame.f_locals.get("args")
+            return None if fun is None or not isinstance(args, tuple) else (fun, args)
+        frame = frame.f_back
+    return None
+
+
+_PJIT = "jax._src.pjit"
 
 
 def registered_dataclass_fields(

@@ -138,8 +138,9 @@ def filter_jit(
         on_retrace: what to do when the function is traced again. ``"log"`` logs the reason to the
             logger ``"filterjit"``, ``"warn"`` issues a `RetraceWarning`, ``"raise"`` raises a
             `RetraceError`, and a function is called with the `Explanation`. The first trace is not
-            a retrace.
-        max_traces: how many traces are allowed, the first included. The next one raises a
+            a retrace, nor is what ``warm_up``, ``lower`` and ``trace`` do. So after ``warm_up``,
+            ``"raise"`` says that no call may compile.
+        max_traces: how many traces of calls are allowed, the first included. The next one raises a
             `RetraceError` that tells the reason for it.
         maxsize: how many combinations of static values are kept. When there are more, the program
             that was used least recently is dropped.

@@ -13,7 +13,7 @@ from jax import tree_util as jtu
 
 from .. import _core
 from .._aot import _stages, _warm_up
-from .._call._caches import attributes_of, function_of
+from .._call._caches import attributes_of
 from .._call._hooks import FunctionHooks
 from .._call._settings import DONATE, Settings
 from .._call._signature import inspect_signature
@@ -239,9 +239,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
               `by`: different static value: was the int 2, is the int 3
               -> ...
         """
-        return _explain.explain(
-            self, function_of(self.__wrapped__), args, kwargs, self._wanted_placements
-        )
+        return _explain.explain(self, self.__wrapped__, args, kwargs, self._wanted_placements)
 
     def _wanted_placements(
         self, variant: _core.Variant, arrays: tuple[Any, ...]

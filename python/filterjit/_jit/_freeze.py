@@ -34,6 +34,7 @@ import numpy as np
 from .. import _core
 from .._base import _errors
 from .._base._package import public
+from .._base._unwrap import code_of
 from .._call import _signature
 from .._call._caches import function_of, names_of
 from .._call._hooks import FunctionHooks
@@ -165,6 +166,7 @@ class Frozen:
         self._kept = tuple(kept)
         self.__name__, self.__qualname__ = constants.name, constants.qualname
         self.__signature__ = constants.signature
+        self.__code__ = code_of(constants.f.__wrapped__)  # which errors name the line of
 
     def tree_flatten_with_keys(self) -> tuple[Any, Constants]:
         constants = self._constants

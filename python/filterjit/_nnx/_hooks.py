@@ -18,6 +18,9 @@ class NNXHooks(FunctionHooks):
     call waits for the device, as in ``nnx.jit``.
     """
 
+    decorator = "nnx.jit"
+    updates_modules = True
+
     def __init__(self, donation: Donation, settings: Settings) -> None:
         super().__init__(settings)
         self.donation = donation

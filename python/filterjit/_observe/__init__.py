@@ -9,8 +9,8 @@ placements of its arrays, and the configuration of JAX (`_records`). For a call 
 has this Structure, the arrays are compared with the records of its traces. Otherwise the Structure
 is compared node by node with those of the function's variants (`_nodes`, `_compare`), and the
 explanation names the differences from the closest one (`_causes`). JAX may compile a call again
-without tracing it, for a new sharding; such a call writes no record, so `explain` names that
-sharding as new also after the call.
+without tracing it, for a new sharding; the recorder hears of it, and records where the arrays of the
+call are.
 
 **How long it took** (`_report`, `_report_output`). JAX's monitoring events tell how long JAX traced,
 lowered and compiled, but not for which function. The flat function of a variant puts its trace on a

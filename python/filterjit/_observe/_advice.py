@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from . import _handed_over
 from ._causes import PLACE_ONCE
 from ._report_output import show_seconds
 from ._words import count
 
-_STAGES = ("tracing", "lowering", "compiling")
 _MUCH = 0.05  # of the time of the program
 _MANY_ARRAYS = 8
 
@@ -20,41 +20,51 @@ def advise(report: dict[str, Any], seconds: float, equinox: bool) -> str:
         equinox: whether the program uses Equinox, whose `filter_jit` has been replaced.
     """
     functions = [f for f in report["functions"] if f["calls"]]
-    if not functions:
-        return f"No jitted function was called in {show_seconds(seconds)}."
-    dispatch = sum(f["dispatch"] or 0.0 for f in functions)
-    share = min(1.0, dispatch / seconds) if seconds > 0 else 0.0
-    return (
-        f"Dispatch of {count(sum(f['hits'] for f in functions), 'hit')} took {show_seconds(dispatch)}, "
-        f"{_percent(share)} of the {show_seconds(seconds)} of the run. "
-        f"{_advice(functions, dispatch, seconds, equinox)}"
-    )
+    handed = _handed_over.summary(report["functions"])
+    if functions:
+        dispatch = sum(f["dispatch"] or 0.0 for f in functions)
+        share = min(1.0, dispatch / seconds) if seconds > 0 else 0.0
+        said = (
+            f"Dispatch of {count(sum(map(_timed_hits, functions)), 'hit')} took "
+            f"{show_seconds(dispatch)}, {_percent(share)} of the {show_seconds(seconds)} of the run. "
+        )
+        return said + (handed or _advice(functions, dispatch, seconds, equinox))
+    if handed:
+        return handed
+    others = report["others"] or {}
+    if others.get("compiles"):
+        return (
+            f"filterjit jitted no function in {show_seconds(seconds)}: JAX compiled "
+            f"{count(others['compiles'], 'program')} of `jax.jit` and of single operations, which "
+            "`run` leaves as they are."
+        )
+    return f"No jitted function was called in {show_seconds(seconds)}."
 
 
 def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, equinox: bool) -> str:
-    retraced = max(functions, key=_seconds_of_retraces)
-    lost = _seconds_of_retraces(retraced)
+    retraced = max(functions, key=lambda f: f["again"])
+    lost = retraced["again"]
     if lost >= max(dispatch, _MUCH * seconds):
-        if retraced.get("unplaced"):
+        if retraced["unplaced"]:
             return (
-                f"Compiling again cost more: {retraced['name']} was compiled "
-                f"{retraced['compiles']:,} times, about {show_seconds(lost)} too much, since some "
-                f"calls passed arrays that were not placed on devices. {PLACE_ONCE}"
+                f"Compiling again took {show_seconds(lost)}: {retraced['name']} was compiled "
+                f"{retraced['compiles']:,} times, since some calls passed arrays that were not "
+                f"placed on devices. {PLACE_ONCE}"
             )
         return (
-            f"Retraces cost more: {retraced['name']} was traced {retraced['traces']:,} times, "
-            f"about {show_seconds(lost)} too much; `run --explain` tells why."
+            f"Retraces took {show_seconds(lost)}: {retraced['name']} was traced "
+            f"{retraced['traces']:,} times; `run --explain` tells why."
         )
     if dispatch < _MUCH * seconds:
         if equinox:
             return "`filterjit.install()` in the program keeps it so without `run`."
-        return "There is little to gain."
+        return "There is little more to gain."
     heaviest = max(functions, key=lambda f: f["dispatch"] or 0.0)
-    each = 1e6 * (heaviest["dispatch"] or 0.0) / max(1, heaviest["hits"])
+    each = 1e6 * (heaviest["dispatch"] or 0.0) / max(1, _timed_hits(heaviest))
     variant = max(heaviest["variants"], key=lambda v: v["hits"], default=None)
     arrays = 0 if variant is None else len(variant["arrays"])
     most = f"Most is of {heaviest['name']}, {each:.1f} us a hit"
-    if arrays >= _MANY_ARRAYS:
+    if arrays >= _MANY_ARRAYS and heaviest["decorator"] == "filter_jit":
         return (
             f"{most} with {arrays:,} arrays: give those that are the same in every call once, "
             "with `freeze` or `partial`, and `pack` a state that it returns."
@@ -62,14 +72,10 @@ def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, eq
     return f"{most}: do more in one call, with jax.lax.scan for example."
 
 
-def _seconds_of_retraces(f: dict[str, Any]) -> float:
-    """Returns the cost of all traces but one, as if all had cost the same; of all compilations but
-    one, if its arrays were placed in some calls only."""
-    times: int = max(f["traces"], f["compiles"] if f.get("unplaced") else 0)
-    if times < 2:
-        return 0.0
-    cost: float = sum(f[stage] or 0.0 for stage in _STAGES)
-    return cost * (times - 1) / times
+def _timed_hits(f: dict[str, Any]) -> int:
+    """Returns how many hits of a function did not wait for the device."""
+    waited = sum(int(v["hits"]) for v in f["variants"] if v["dispatch"] is None)
+    return int(f["hits"]) - waited
 
 
 def _percent(share: float) -> str:

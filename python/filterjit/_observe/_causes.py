@@ -4,22 +4,27 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from .._base._package import public
-from ._words import show_bytes
+from ._words import count, show_bytes
 
 _MOST_CAUSES = 6  # more are counted, not written out
 
 PLACE_ONCE = "Place a model once, before the first call: `filterjit.place(...)`."
 
+WHOLE_FUNCTION = "the function"
+"""The path of the function itself."""
+
 # The title of each kind of cause. The order is that of an explanation: a cause that comes later
 # is often a consequence of an earlier one.
 _TITLES = {
+    "deleted": "deleted, or donated to an earlier call",
     "first": "nothing is compiled yet",
-    "function": "the function was recreated",
+    "function": "defined or jitted again",
     "given": "argument added or left out",
     "class": "different class",
     "structure": "different structure",
     "type": "different type",
     "recreated": "recreated function",
+    "other function": "different function",
     "bound method": "bound method of a different instance",
     "changed in place": "static value changed in place",
     "static": "different static value",
@@ -57,10 +62,19 @@ class Cause:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {_TITLES[self.kind]}: was {self.was}, is {self.now}"
+        change = f": was {self.was}, is {self.now}" if self.was else ""
+        place = f"{self.place}: " if self.path else ""
+        return f"{place}{_TITLES[self.kind]}{change}"
+
+    @property
+    def is_of_function(self) -> bool:
+        """Whether the function itself differs, so that the call is its first one."""
+        return self.path.startswith(WHOLE_FUNCTION)
 
     @property
     def place(self) -> str:
+        if self.path == WHOLE_FUNCTION:
+            return self.path
         return f"`{self.path}`" if self.path else "the call"
 
 
@@ -131,14 +145,29 @@ class Explanation:
     def __str__(self) -> str:
         if self.hit:
             return "\n".join([f"{self.name}: hit", *self._placement()])
-        is_first = any(cause.kind == "first" for cause in self.causes)
-        lines = [f"{self.name}: compiles {'' if is_first else 'again '}because"]
-        lines += lines_of(self.causes)
+        if any(cause.kind == "first" for cause in self.causes):
+            return f"{self.name}: compiles: no program is compiled for it yet"
+        fails = any(cause.kind == "deleted" for cause in self.causes)
+        others = all(cause.is_of_function and cause.kind != "function" for cause in self.causes)
+        begin = "raises an error" if fails else "compiles" if others else "compiles again"
+        lines = [f"{self.name}: {begin} because", *lines_of(self.causes)]
         if self.variants > 1:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")
-        remedies = dict.fromkeys(c.remedy for c in self.causes[:_MOST_CAUSES] if c.remedy)
+        causes = self.causes[:_MOST_CAUSES]
+        if any(cause.kind in ("class", "structure") for cause in causes):
+            causes = tuple(c for c in causes if c.kind != "static")  # they follow from it
+        remedies = dict.fromkeys(c.remedy for c in causes if c.remedy)
         lines += [f"  -> {remedy}" for remedy in remedies]
         return "\n".join([*lines, *self._placement()])
+
+    @property
+    def line(self) -> str:
+        """One line without the name of the function: the most important difference."""
+        if self.hit or not self.causes:
+            return "hit"
+        more = len(self.causes) - 1
+        others = f", and {count(more, 'other difference')}" if more else ""
+        return f"compiles again because {self.causes[0]}{others}"
 
     def _placement(self) -> list[str]:
         lines = []

@@ -1,30 +1,32 @@
 """The differences between two structures, between two lists of arrays, and between placements."""
 
+import enum
 import functools
 import types
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
 from .. import _core
-from .._base._errors import format_path
-from .._base._unwrap import unwrap_chain
+from .._base._errors import format_path, holds_arrays
+from .._base._unwrap import codes_of, is_function, unwrap_chain, values_in
 from .._shardings._specs import same_spec
 from .._trees import _registry
 from .._trees._nodes import Node, tree_of
 from . import _records
 from ._causes import Cause, in_order
 from ._records import Aval, TraceRecord
-from ._words import class_name, describe, describe_node, shorten, source_of
-
-_STATIC_REMEDY = (
-    "Make it an array (`jnp.asarray`) if it changes often: each static value has its own program."
-)
+from ._remedies import of_value
+from ._words import class_name, describe, describe_node, dtype_of, is_of_library, place_of, shorten
 
 _EQUALITY_REMEDY = "Let `__eq__` give the same answer each time."
 
 _SHARING_REMEDY = (
     "Let the same places share an object on every call: which do is a part of the structure."
 )
+
+PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
 
 _PLACE_ONCE = (
     "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
@@ -50,15 +52,18 @@ class StructureComparison:
         self.registry = registry
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
+        self._in_field = False  # whether the nodes are a field that its class declares to be static
 
-    def compare(self, was: Node, now: Node) -> None:
-        todo: list[tuple[Node, Node, list[Any]]] = [(was, now, [])]
+    def compare(self, was: Node, now: Node, path: Sequence[Any] = ()) -> None:
+        """Collects the differences of two nodes and of those below; `path` is their own."""
+        todo: list[tuple[Node, Node, list[Any], Any]] = [(was, now, [*path], None)]
         while todo:
-            was, now, path = todo.pop()
+            was, now, below, parent = todo.pop()
             children = list(zip(was.children, now.children, strict=False))
             if not was.equals(now):
-                children = self._compare_nodes(was, now, path)
-            todo.extend((x, y, y.path_below(path)) for x, y in reversed(children))
+                self._in_field = _is_static_field(parent, now.key)
+                children = self._compare_nodes(was, now, below)
+            todo.extend((x, y, y.path_below(below), now.type) for x, y in reversed(children))
 
     def distance(self) -> int:
         """Returns how different the two structures are. A node of another container or class weighs
@@ -102,14 +107,14 @@ class StructureComparison:
         if was.kind == "module":
             return self._compare_attributes(was, now, path)
         if len(was.children) != len(now.children):
-            remedy = "Keep its length the same, or put its items into one array."
+            remedy = "Each length has its own program: keep it the same, or put the items into one array."
             self._add_nodes("structure", path, was, now, remedy)
             return []
         if self._is_changed(was.detail, now.detail):
             self._add_changed(path, f"aux data {shorten(now.detail)}")
         else:
             words = f"aux data {shorten(was.detail)}", shorten(now.detail)
-            self._add("static", path, *words, _STATIC_REMEDY)
+            self._add("static", path, *words, of_value(now.detail))
         return list(zip(was.children, now.children, strict=True))
 
     def _is_changed(self, x: Any, y: Any) -> bool:
@@ -164,7 +169,7 @@ class StructureComparison:
             kind, remedy = "structure", _SHARING_REMEDY
         elif "none" in kinds:
             kind = "structure"
-            remedy = "Pass None on every call, or on none: None and a value differ in structure."
+            remedy = "None and a value have a program each: this is normal for an argument that is optional."
         elif {"array", "static"} & kinds and {"list", "tuple"} & kinds:
             kind = "structure"
             remedy = (
@@ -179,15 +184,22 @@ class StructureComparison:
         name_was, name_now = class_name(was.type), class_name(now.type)
         if name_was == name_now:
             remedy = "Define the class once, outside the loop: each definition is a new class."
-            self._add("class", path, f"a {name_was}", "a new class of the same name", remedy)
+            self._add("class", path, f"`{name_was}`", "a new class of the same name", remedy)
         else:
             remedy = "Pass the same class on every call: each class has its own program."
-            self._add("class", path, f"a {name_was}", f"a {name_now}", remedy)
+            self._add("class", path, f"`{name_was}`", f"`{name_now}`", remedy)
 
     def _compare_statics(self, was: Node, now: Node, path: list[Any]) -> None:
         x, y = was.detail, now.detail
         if self._is_changed(x, y):
             self._add_changed(path, describe(y))
+        elif dtype_of(x) is not None and dtype_of(x) == dtype_of(y):
+            words = shorten(x), f"{shorten(y)}, which names the same dtype"
+            self._add("static", path, *words, "Write the dtype the same way on every call.")
+        elif dtype_of(x) is not None and dtype_of(y) is not None:
+            self._add_other_value(x, y, path)
+        elif is_function(x) and is_function(y):
+            self._add_other_function(x, y, path)
         elif type(x) is not type(y):
             numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
             remedy = "Pass the same type on every call" + (
@@ -198,40 +210,57 @@ class StructureComparison:
             self._add_other_value(x, y, path)
 
     def _add_changed(self, path: list[Any], now: str) -> None:
-        remedy = (
-            "Create a new object instead of changing this one, or make it an array if it changes "
-            "often."
-        )
-        self._add("changed in place", path, "its value at that time", now, remedy)
+        remedy = "Create a new object instead of changing this one: each value has its own program."
+        self._add("changed in place", path, "another value when it was traced", now, remedy)
 
-    def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
-        place = _where_recreated(x, y)
-        kind, was, now, remedy = "static", describe(x), describe(y), _STATIC_REMEDY
-        if place and self.registry is not _registry.registry:  # functions="structure"
-            now = "a function with the same code"
-            remedy = (
-                "Make the closures, defaults, attributes and global variables of the two functions "
-                "equal, and keep mutable objects out of them."
-            )
-        elif place:
-            kind, now = "recreated", "a new function with the same code"
-            remedy = (
-                f"It is recreated {place}. Define it once, outside the loop, or pass "
-                'functions="structure" to `filter_jit`.'
-            )
-        elif isinstance(x, types.MethodType) and x.__func__ is y.__func__:
+    def _add_other_function(self, x: Any, y: Any, path: list[Any]) -> None:
+        kind, was, now, remedy = "other function", describe(x), describe(y), of_value(y)
+        if isinstance(x, types.MethodType) and getattr(y, "__func__", None) is x.__func__:
             kind = "bound method"
             remedy = (
                 "Pass the instance and call its method inside the jitted function, make its class an "
                 "equinox.Module, or define `__eq__` and `__hash__` in the class."
             )
-        elif getattr(type(x), "__eq__", None) is object.__eq__ and not isinstance(x, type):
+        elif (place := _where_recreated(x, y)) is not None:
+            noun = "partial" if isinstance(y, functools.partial) else "function with the same code"
+            kind, now = "recreated", f"a new {noun}"
+            others = _other_values(self.registry, x, y)
+            again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
+            if is_of_library(x):
+                holder = format_path(path[:-1]) if len(path) > 1 else format_path(path)
+                remedy = f"A library makes it: create `{holder}` once, and pass the same object."
+            elif self.registry is not _registry.registry:  # functions="structure"
+                remedy = (
+                    "Make the closures, defaults, attributes and global variables of the two functions "
+                    "equal, and keep mutable objects out of them."
+                )
+            elif others:
+                now += f" {'with' if noun == 'partial' else 'but'} another {others}"
+                remedy = f"{again} Make it once, and pass {others} as an argument."
+            else:
+                remedy = (
+                    f"{again} Define it once, outside the loop, or pass "
+                    'functions="structure" to `filter_jit`.'
+                )
+        self._add(kind, path, was, now, remedy)
+
+    def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
+        kind, was, now, remedy = "static", describe(x), describe(y), of_value(y, self._in_field)
+        is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
+        if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
-            remedy = (
+            remedy = holds_arrays(y) or (
                 "Create it once and pass the same object, or define `__eq__` and `__hash__` in its "
                 "class."
             )
         self._add(kind, path, was, now, remedy)
+
+
+def _is_static_field(cls: Any, name: Any) -> bool:
+    """Whether a field is static because its class, of Equinox or Flax, declares it to be."""
+    fields = getattr(cls, "__dataclass_fields__", {}) if isinstance(name, str) else {}
+    metadata = getattr(fields.get(name), "metadata", {})
+    return bool(metadata.get("static")) or metadata.get("pytree_node") is False
 
 
 def _other_keys(was: list[Any], now: list[Any]) -> str:
@@ -248,9 +277,11 @@ def _list_keys(keys: Sequence[Any]) -> str:
     return shown + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
 
 
-def _where_recreated(x: Any, y: Any) -> str:
-    """Returns where the program creates functions of the code that `x` and `y` share, in words;
-    an empty text if they do not share their code."""
+def _where_recreated(x: Any, y: Any) -> str | None:
+    """Returns where the program creates functions of the code that `x` and `y` share; an empty text if
+    they wrap one function. None if they do not share their code, or wrap functions that do not."""
+    if codes_of(x) != codes_of(y):
+        return None
     pairs = zip(
         unwrap_chain(x, "__wrapped__", lookup=_look_up),
         unwrap_chain(y, "__wrapped__", lookup=_look_up),
@@ -258,13 +289,26 @@ def _where_recreated(x: Any, y: Any) -> str:
     )
     for i, (a, b) in enumerate(pairs):
         if i > 0 and a is b:
-            return "on each call"
-        if isinstance(a, functools.partial) != isinstance(b, functools.partial):
             return ""
+        if isinstance(a, functools.partial) != isinstance(b, functools.partial):
+            return None
         code = getattr(a, "__code__", None)
         if code is not None and code is getattr(b, "__code__", None):
-            return f"at {source_of(a)}" if isinstance(a, types.FunctionType) else ""
-    return ""
+            return place_of(a) if isinstance(a, types.FunctionType) else None
+    return None
+
+
+def _other_values(registry: _core.Registry, x: Any, y: Any) -> str:
+    """Returns the names of the values that differ in the closures and partials of two functions of the
+    same code, in words; an empty text if there are none."""
+    names = []
+    for (name, a), (_, b) in zip(values_in(x), values_in(y), strict=False):
+        try:
+            if a is not b and not _core.same_static(registry, a, b):
+                names.append(f"`{name}`")
+        except Exception:
+            names.append(f"`{name}`")
+    return ", ".join(dict.fromkeys(names))
 
 
 def _look_up(x: Any, name: str, default: Any) -> Any:
@@ -273,11 +317,15 @@ def _look_up(x: Any, name: str, default: Any) -> Any:
 
 
 def compare_structures(
-    registry: _core.Registry, was: _core.Structure, now: _core.Structure, first_array: int
+    registry: _core.Registry,
+    was: _core.Structure,
+    now: _core.Structure,
+    first_array: int,
+    avals_was: Sequence[Aval] | None = None,
 ) -> list[Cause]:
     """Returns the differences between two structures of arguments, whose arrays are numbered from
-    `first_array` on."""
-    comparison = StructureComparison(registry)
+    `first_array` on; `avals_was` are those of the arrays of `was`, if they are known."""
+    comparison = StructureComparison(registry, avals_was)
     comparison.compare(tree_of(was, first_array), tree_of(now, first_array))
     return comparison.causes_in_order()
 
@@ -316,7 +364,7 @@ def compare_traces(
         before = was.context.get(name)
         if before != value:
             remedy = "Set it once, before the first call."
-            causes.append(Cause("config", "", f"{name}={before!r}", f"{value!r}", remedy))
+            causes.append(Cause("config", "", f"{name}={before!r}", f"{name}={value!r}", remedy))
     return causes
 
 
@@ -335,18 +383,39 @@ def compare_placements(
     elsewhere."""
     causes = []
     for path, a, b in zip(paths, was, now, strict=True):
-        if a is None or b is None:
-            continue
-        (sharding, committed), (other, other_committed) = a, b
-        if committed == other_committed and same_spec(sharding, other):
+        if not _committed(a) and not _committed(b) and (a is None or b is None):
+            continue  # to JAX, an array of NumPy is one that is not committed
+        if a is not None and b is not None and a[1] == b[1] and same_spec(a[0], b[0]):
             continue  # for ``P()`` and ``P(None)``, JAX finds the program again
-        same_devices = sharding.device_set == other.device_set
-        kind = "sharding" if same_devices and committed == other_committed else "device"
-        before = f"{shorten(sharding)}{', committed' if committed else ''}"
-        after = f"{shorten(other)}{', committed' if other_committed else ''}"
-        remedy = "Place it the same way on every call: `jax.device_put(x, sharding)`."
-        causes.append(Cause(kind, format_path(path), before, after, remedy))
+        elsewhere = _devices(a) != _devices(b) or _committed(a) != _committed(b)
+        kind = "device" if elsewhere else "sharding"
+        causes.append(
+            Cause(kind, format_path(path), describe_placed(a), describe_placed(b), PLACE_SAME)
+        )
     return causes
+
+
+def _committed(placed: _records.Placed) -> bool:
+    return placed is not None and placed[1]
+
+
+def _devices(placed: _records.Placed) -> Any:
+    return None if placed is None else placed[0].device_set
+
+
+def describe_placed(placed: _records.Placed) -> str:
+    """Returns in words where an array is."""
+    if placed is None:
+        return "an array of NumPy"
+    sharding, committed = placed
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        where = f"{sharding.spec} on {len(sharding.device_set)} devices"
+    elif len(sharding.device_set) == 1:
+        (device,) = sharding.device_set
+        where = f"on {device.platform}:{device.id}"
+    else:
+        where = shorten(sharding)
+    return f"{where} ({'committed' if committed else 'not committed'})"
 
 
 def compare_sharding(sharding: Any, x: Any) -> tuple[str, str] | None:

@@ -13,29 +13,34 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._errors import array_paths
+from .._base._errors import array_paths, format_path, is_deleted
+from .._base._unwrap import code_of, codes_of, innermost, is_function
 from .._trees._nodes import tree_of
+from .._trees._registry import registry
 from . import _records
-from ._causes import Cause, Explanation
+from ._causes import WHOLE_FUNCTION, Cause, Explanation
 from ._compare import StructureComparison, compare_placements, compare_traces
+from ._functions import functions
 from ._placement import placement_of
 from ._records import Aval, TraceRecord
-from ._words import describe, source_of
+from ._words import describe, place_of
 
 _MOST_VARIANTS = 16  # that a call is compared with
+_DELETED = "A call deletes the arrays that it is told to donate: pass what it has returned."
 
-# The caches of functions by code object. A function that is recreated has a new cache, which is
-# found here by the code that the functions share.
-_caches_by_code: weakref.WeakKeyDictionary[Any, weakref.WeakSet[_core.Cache]] = (
+# The caches of functions by the code that the user wrote, each with the codes of all that the
+# function wraps. A function that is recreated has a new cache, which is found here.
+_caches_by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]] = (
     weakref.WeakKeyDictionary()
 )
 
 
 def register(fun: Any, cache: _core.Cache) -> None:
-    """Remembers, weakly, that `cache` belongs to a function with the code of `fun`."""
-    code = getattr(fun, "__code__", None)
+    """Remembers, weakly, that `cache` belongs to `fun`."""
+    code = code_of(fun)
     if code is not None:
-        _caches_by_code.setdefault(code, weakref.WeakSet()).add(cache)
+        found = _caches_by_code.setdefault(code, weakref.WeakKeyDictionary())
+        found[cache] = codes_of(fun)
 
 
 def explain(
@@ -47,11 +52,16 @@ def explain(
 ) -> Explanation:
     """Returns whether a call of `f` would be a hit, and if not, why. Traces and runs nothing.
 
-    `fun` is the function at the bottom of the wrappers that `f` jits. `wanted` returns the specs
-    that `in_shardings` gives to the arrays of a call.
+    `fun` is the function that `f` jits. `wanted` returns the specs that `in_shardings` gives to the
+    arrays of a call.
     """
     variant, structure, arrays = f._find(*args, **kwargs)
     cache, _ = f._parts()
+    paths = array_paths(cache.function, structure)
+    deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
+    if deleted:
+        causes = tuple(Cause("deleted", format_path(path), "", "", _DELETED) for path in deleted)
+        return Explanation(_name_of(cache), False, causes)
     earlier = [] if variant is None else _records.record_of(variant).traces
     avals = tuple(map(Aval.of, arrays))
     placements = tuple(map(_records.placement, arrays))
@@ -67,7 +77,6 @@ def explain(
     )
     if variant is None or any(isinstance(x, jax.core.Tracer) for x in arrays):
         return explanation
-    paths = array_paths(cache.function, structure)
     shardings = _records.resolve(wanted(variant, arrays))
     placement = placement_of(paths, avals, placements, shardings)
     return dataclasses.replace(explanation, **vars(placement))
@@ -96,17 +105,17 @@ def explain_trace(
     others = [v for v in cache.variants() if v is not variant and v.num_traces > 0]
     if not earlier:
         if not others:
-            return Explanation(name, False, (_explain_first_trace(cache, fun),))
+            return Explanation(name, False, tuple(_explain_first_trace(cache, fun)))
         causes = _compare_with_closest(cache, structure, avals, others)
         return Explanation(name, False, tuple(causes), len(others))
     paths = array_paths(cache.function, structure)
     best = min(
         (compare_traces(paths, trace, avals, context) for trace in reversed(earlier)), key=len
     )
-    if not best and placements is not None:
+    if not best and placements is not None and variant is not None:
         equal = [
             trace
-            for trace in earlier
+            for trace in (*earlier, *_records.record_of(variant).compiled)
             if trace.placements is not None and not compare_traces(paths, trace, avals, context)
         ]
         best = min(
@@ -118,8 +127,7 @@ def explain_trace(
 
 
 def _name_of(cache: _core.Cache) -> str:
-    name = cache.attributes.get("__qualname__")
-    return f"`{name}`" if name else f"`{cache.function!r}`"
+    return f"`{cache.attributes.get('__qualname__') or cache.record.label}`"
 
 
 def _was_traced(cache: _core.Cache) -> bool:
@@ -127,31 +135,65 @@ def _was_traced(cache: _core.Cache) -> bool:
     return cache.record.cost.traces > 0
 
 
-def _explain_first_trace(cache: _core.Cache, fun: Any) -> Cause:
+def _explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
     """Returns why a function has no traced variant to compare a call with."""
     if _was_traced(cache):
         remedy = (
             "The cache was cleared, or it was full (`maxsize`) and this program was the least "
             "recently used."
         )
-        return Cause("cleared", "", "compiled", "no longer in the cache", remedy)
-    same_code = _caches_by_code.get(getattr(fun, "__code__", None), ())
-    others = [other for other in same_code if other is not cache and _was_traced(other)]
-    if any(other.function == cache.function for other in others):
-        remedy = (
-            "Use the same options: functions jitted with different options do not share programs."
-        )
-        return Cause(
-            "options", "", str(others[0].hooks.settings), str(cache.hooks.settings), remedy
-        )
-    if others:
-        remedy = (
-            f"Apply `filter_jit` once, outside the loop: the function of {source_of(fun)} is defined "
-            "and jitted again each time."
-        )
+        return [Cause("cleared", "", "", "", remedy)]
+    codes = codes_of(fun)
+    code = code_of(fun)
+    alike = _caches_by_code.get(code) if code is not None else None
+    others = [
+        other
+        for other, its in list((alike or {}).items())
+        if other is not cache and its == codes and _was_traced(other)
+    ]
+    for other in others:
+        options = str(other.hooks.settings), str(cache.hooks.settings)
+        if other.function == cache.function and options[0] != options[1]:
+            remedy = "Use the same options: functions jitted with different options do not share programs."
+            return [Cause("options", "", *options, remedy)]
+    causes = _compare_functions(cache, fun, others)
+    if causes is None and is_function(fun) and functions.were_traced(cache.record):
+        # The functions that the same code made before have been collected.
         now = "a new function with the same code"
-        return Cause("function", "the function", describe(fun), now, remedy)
-    return Cause("first", "", "nothing", "the first call", "")
+        causes = [_jitted_again(Cause("recreated", WHOLE_FUNCTION, describe(fun), now, ""), fun)]
+    return causes or [Cause("first", "", "", "", "")]
+
+
+def _compare_functions(
+    cache: _core.Cache, fun: Any, others: Sequence[_core.Cache]
+) -> list[Cause] | None:
+    """Returns how a function differs from the closest one of the same code; None without others."""
+    comparisons = []
+    for other in others[:_MOST_VARIANTS]:
+        comparison = StructureComparison(registry)  # which functions are always classified by
+        root = tree_of(other.function)
+        comparison.compare(root, tree_of(cache.function), [WHOLE_FUNCTION])
+        comparisons.append((comparison, root.detail))
+    if not comparisons:
+        return None
+    closest, was = min(comparisons, key=lambda pair: pair[0].distance())
+    is_same = innermost(was) is innermost(fun)
+    return [
+        _jitted_again(cause, fun, is_same) if cause.kind == "recreated" else cause
+        for cause in closest.causes_in_order()
+    ]
+
+
+def _jitted_again(cause: Cause, fun: Any, is_same: bool = False) -> Cause:
+    """Returns the cause of a function that is recreated; `is_same` if only what wraps it is."""
+    if cause.path != WHOLE_FUNCTION:
+        return cause
+    remedy = (
+        f"The function of {place_of(fun)} has new programs each time that it is defined or jitted. "
+        "Jit it once, outside the loop, and pass what changes as an argument."
+    )
+    now = "the same function, wrapped or jitted again" if is_same else cause.now
+    return dataclasses.replace(cause, kind="function", now=now, remedy=remedy)
 
 
 def _compare_with_closest(

@@ -8,14 +8,14 @@ import collections
 import dataclasses
 import os
 import threading
-import types
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from .. import _core
 from .._base._package import public
-from .._base._unwrap import unwrap_chain
+from .._base._unwrap import code_of, codes_of
 from .._compat import _jax_compat
 from ._numbers import NumberWatch
 from ._program import Captured
@@ -33,7 +33,13 @@ class FunctionRecord:
         name: module and qualified name.
         label: the name that JAX has for its programs.
         place: file and line of the function.
+        decorator: what jitted it: "filter_jit" or "nnx.jit".
+        codes: a hash of the code of the function and of what it wraps.
         cost: the cost of all its programs, including those no longer in its cache.
+        first: the part of `cost` that was needed: that of its first trace in a call, and what was
+            compiled for it.
+        again: the part of `cost` that later traces in calls, and compilations that repeat an earlier
+            one, have taken. What is traced ahead of time or inside of another function is in neither.
         functions: how many functions the record adds up.
         calls, hits: the counters of the cache at the last `refresh`.
         dispatch: seconds that hits took; None if they were never timed.
@@ -41,13 +47,18 @@ class FunctionRecord:
         handed_over: how many calls ``flax.nnx.jit`` made in the place of `filterjit.nnx.jit`, by
             the reason for it.
         numbers: watches for a Python number that changes in each call.
+        has_told_lost: whether it was told that changes of NNX Modules are lost.
         cache: returns the cache, or None if that has been collected.
     """
 
     name: str
     label: str
     place: tuple[str, int] | None = None
+    decorator: str = "filter_jit"
+    codes: int = 0
     cost: Cost = dataclasses.field(default_factory=Cost)
+    first: Cost = dataclasses.field(default_factory=Cost)
+    again: Cost = dataclasses.field(default_factory=Cost)
     functions: int = 1
     calls: int = 0
     hits: int = 0
@@ -55,11 +66,17 @@ class FunctionRecord:
     captured: Captured | None = None
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     numbers: NumberWatch = dataclasses.field(default_factory=NumberWatch)
+    has_told_lost: bool = False
     cache: Callable[[], _core.Cache | None] = lambda: None
 
     @property
     def name_and_place(self) -> str:
         return self.name if self.place is None else f"{self.name} ({file_and_line(*self.place)})"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Is equal for functions that one place of the program makes."""
+        return self.name, self.place, self.codes
 
     @property
     def is_empty(self) -> bool:
@@ -78,6 +95,9 @@ class FunctionRecord:
 
     def add(self, other: "FunctionRecord") -> None:
         self.cost.add(other.cost)
+        self.again.add(other.again)
+        # The first trace of a function that was defined again has repeated an earlier one.
+        (self.again if self.first.total else self.first).add(other.first)
         self.functions += other.functions
         self.calls += other.calls
         self.hits += other.hits
@@ -104,12 +124,14 @@ class _Functions:
 
     Attributes:
         timed: whether their calls are timed.
+        timed_since: when the timing was turned on.
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
         lock: held while a `Cost` of a function or variant, or a total, changes.
     """
 
     def __init__(self) -> None:
         self.timed = False
+        self.timed_since = 0.0
         self.kept_alive: collections.deque[_core.Cache] | None = None
         self.lock = threading.Lock()
         self._refs: set[_CacheRef] = set()
@@ -124,14 +146,21 @@ class _Functions:
     def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
         """Begins the record of a new cache, of the function `fun`."""
         self._add_collected_to_totals()
-        code = _code_of(fun)
+        code = code_of(fun)
         module = cache.attributes.get("__module__", "?")
         name = cache.attributes.get("__qualname__") or label
         place = None if code is None else (code.co_filename, code.co_firstlineno)
         # The garbage collector may run the callback at any moment. It is a C function and takes
         # no lock: Python code could deadlock here, or be interrupted by a signal.
         ref = _CacheRef(cache, self._collected.append)
-        cache.record = ref.record = FunctionRecord(f"{module}.{name}", label, place, cache=ref)
+        cache.record = ref.record = FunctionRecord(
+            f"{module}.{name}",
+            label,
+            place,
+            getattr(cache.hooks, "decorator", "filter_jit"),
+            hash(codes_of(fun)),
+            cache=ref,
+        )
         cache.timed = int(self.timed)
         self._refs.add(ref)
         if self.kept_alive is not None:
@@ -148,11 +177,10 @@ class _Functions:
                     continue  # `register` was interrupted before it set the record
                 if record.is_empty:
                     continue
-                key = record.name, record.place
-                if key in self._totals:
-                    self._totals[key].add(record)
+                if record.key in self._totals:
+                    self._totals[record.key].add(record)
                 else:
-                    self._totals[key] = record
+                    self._totals[record.key] = record
 
     def live(self) -> list[tuple[_core.Cache, FunctionRecord]]:
         """Returns the caches that exist, with their records."""
@@ -160,8 +188,8 @@ class _Functions:
         return [(cache, record) for cache, record in pairs if cache is not None]
 
     def groups(self) -> list[list[FunctionRecord]]:
-        """Returns the records of functions that were called or compiled, grouped by name and
-        place; in each group the total of the collected caches comes first."""
+        """Returns the records of functions that were called or compiled, those that one place has
+        made together; in each group the total of the collected caches comes first."""
         self._add_collected_to_totals()
         found: dict[Any, list[FunctionRecord]] = {}
         with self.lock:
@@ -169,6 +197,8 @@ class _Functions:
                 dataclasses.replace(
                     record,
                     cost=dataclasses.replace(record.cost),
+                    first=dataclasses.replace(record.first),
+                    again=dataclasses.replace(record.again),
                     handed_over=record.handed_over.copy(),
                 )
                 for record in self._totals.values()
@@ -176,10 +206,18 @@ class _Functions:
         for record in (*totals, *(record for _, record in self.live())):
             record.refresh()
             if not record.is_empty:
-                found.setdefault((record.name, record.place), []).append(record)
+                found.setdefault(record.key, []).append(record)
         return list(found.values())
 
+    def were_traced(self, record: FunctionRecord) -> bool:
+        """Whether functions of the same place that have been collected were traced."""
+        self._add_collected_to_totals()
+        total = self._totals.get(record.key)
+        return total is not None and total.cost.traces > 0
+
     def time_calls(self, on: bool) -> None:
+        if on and not self.timed:
+            self.timed_since = time.perf_counter()
         self.timed = on
         for cache, _ in self.live():
             cache.timed = int(on)
@@ -190,17 +228,6 @@ class _Functions:
 
 
 functions = _Functions()
-
-
-def _code_of(fun: Any) -> types.CodeType | None:
-    """Returns the code of the function at the bottom of wrappers, partials and methods."""
-    *_, fun = unwrap_chain(fun, "__wrapped__", "__func__", "func")
-    code = getattr(fun, "__code__", None) or getattr(
-        getattr(type(fun), "__call__", None),  # noqa: B004
-        "__code__",
-        None,
-    )
-    return code if isinstance(code, types.CodeType) else None
 
 
 def clear(cache: _core.Cache) -> None:

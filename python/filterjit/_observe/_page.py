@@ -254,7 +254,7 @@ def _loop(loop: dict[str, Any]) -> str:
 def _variants(variants: Sequence[dict[str, Any]]) -> str:
     rows = [
         f"<tr><td>{v['hits']:,}</td><td>{v['traces']:,}</td><td>{show_seconds(total(v))}</td>"
-        f"<td>{_escape(v['arguments'])}</td></tr>"
+        f"<td>{_escape(v['label'] if len(variants) > 1 else v['arguments'])}</td></tr>"
         for v in variants[:_MOST_VARIANTS]
     ]
     if len(variants) > _MOST_VARIANTS:

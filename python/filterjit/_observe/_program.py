@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from .._base._unwrap import unwrap_chain
+from .._base._unwrap import closure_of, unwrap_chain
 from .._compat import _jax_compat
 from ._loops import Loop, lines_and_loop
 from ._words import show_bytes
@@ -154,13 +154,9 @@ def names_of_captured(fun: Any) -> tuple[str, ...]:
             held.append(("self", inner.__self__))
     if not isinstance(inner, types.FunctionType):
         return ()
-    code = inner.__code__
-    for name, cell in zip(code.co_freevars, inner.__closure__ or (), strict=True):
-        try:
-            held.append((name, cell.cell_contents))
-        except ValueError:  # empty
-            pass
-    held += [(n, inner.__globals__[n]) for n in code.co_names if n in inner.__globals__]
+    held += closure_of(inner)
+    names = inner.__code__.co_names
+    held += [(n, inner.__globals__[n]) for n in names if n in inner.__globals__]
     found = []
     for name, value in held:
         if isinstance(value, types.ModuleType):

@@ -4,7 +4,7 @@ JAX's monitoring events tell how long it traced, lowered and compiled, but not f
 filterjit. The recorder therefore has a stack of the traces that are under way in each thread.
 From the beginning of a trace to the end of the call, an event is attributed to the innermost trace
 on the stack, and each second is counted once. A program that JAX compiles without a trace, for a
-new sharding for example, is attributed by its name if only one function has that name.
+new sharding for example, is that of the call that JAX makes.
 
 A hit does not reach this code. If `time_calls` is on, the C core times hits itself.
 """
@@ -42,7 +42,8 @@ class _OpenTrace:
 
     Attributes:
         record: of the function.
-        cost: of the variant.
+        costs: what its cost is added to: those of the function and of the variant, and the part of
+            that of the function which it belongs to.
         tracing: whether the user's function is running.
         counted: seconds of the trace that are counted elsewhere.
         traced: the seconds that the trace took; None before its end, and after JAX has told its
@@ -51,13 +52,15 @@ class _OpenTrace:
         job: what a terminal shows meanwhile.
         reason: why this is a retrace, if events are logged.
         started_at: when the trace began.
+        on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
     """
 
     __slots__ = (
         "compiled_at",
-        "cost",
+        "costs",
         "counted",
         "job",
+        "on_purpose",
         "reason",
         "record",
         "started_at",
@@ -67,7 +70,7 @@ class _OpenTrace:
 
     def __init__(self, record: FunctionRecord, cost: Cost) -> None:
         self.record = record
-        self.cost = cost
+        self.costs = [record.cost, cost]
         self.tracing = False
         self.counted = 0.0
         self.traced: float | None = None
@@ -75,6 +78,7 @@ class _OpenTrace:
         self.job: Job | None = None
         self.reason = ""
         self.started_at = time.perf_counter()
+        self.on_purpose = False
 
 
 class _Thread(threading.local):
@@ -108,13 +112,14 @@ class _Recorder:
     def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
         """Begins the record of a new cache, of the function `fun`, whose programs JAX knows as
         `label`."""
-        self._listen()
+        self.listen()
         clear_with_equinox()
         functions.register(cache, label, fun)
 
     # ---- JAX's events ----
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
+        """Begins to listen to JAX's events, if that was not done before."""
         if self._listening:
             return
         self._listening = True
@@ -141,7 +146,7 @@ class _Recorder:
             if work.job is None:
                 work.job = watcher.job(work.record.name_and_place)
                 watcher.begin(work.job)
-        elif thread.job is None and (record := self._find_by_name(fun_name)[0]) is not None:
+        elif thread.job is None and (record := self._find(fun_name)[0]) is not None:
             thread.job = watcher.job(record.name_and_place)
             watcher.begin(thread.job)
 
@@ -154,12 +159,19 @@ class _Recorder:
             work = thread.stack[-1] if thread.stack else None
             attributed: Sequence[Cost] = (self.other_programs,)
             record = None
+            again = False
             if work is not None:
                 record = work.record
-                attributed = work.record.cost, work.cost
-            elif (found := self._find_by_name(fun_name))[0] is not None:
-                record = found[0]
-                attributed = found[0].cost, *(() if found[1] is None else (found[1],))
+                attributed = work.costs
+            else:
+                record, variant_cost = self._find(fun_name, event == _COMPILED)
+                if record is not None:
+                    attributed = [record.cost]
+                if record is not None and variant_cost is not None:
+                    attributed = [record.cost, variant_cost]
+                    again = variant_cost.compiles > 0
+                    if again:
+                        attributed.append(record.again)
             if record is not None:
                 event_log.add("lowering" if event == _LOWERED else "compile", record, duration)
             cost = Cost(in_hits=duration if work is None and functions.timed else 0.0)
@@ -167,7 +179,7 @@ class _Recorder:
                 cost.lowering = duration
             else:
                 cost.compiles, cost.compiling = 1, duration
-                cost.recompiles = int(work is None)
+                cost.recompiles = int(again)
                 cost.from_disk, thread.from_disk = thread.from_disk, 0
                 if work is not None and not work.tracing:
                     work.compiled_at = time.perf_counter()
@@ -205,8 +217,29 @@ class _Recorder:
 
     def _add(self, work: _OpenTrace, cost: Cost) -> None:
         with functions.lock:
-            work.record.cost.add(cost)
-            work.cost.add(cost)
+            for one in work.costs:
+                one.add(cost)
+
+    def _find(
+        self, fun_name: str, is_compiled: bool = False
+    ) -> tuple[FunctionRecord | None, Cost | None]:
+        """Returns the record of the function whose program JAX lowers or compiles without a trace, and
+        the `Cost` of the variant; None for each that is not known.
+
+        If `is_compiled`, it also records where the arrays are.
+        """
+        call = _jax_compat.jit_call_under_way()
+        if call is None:
+            return self._find_by_name(fun_name)
+        observed = getattr(call[0], "observed", None)
+        if observed is None:
+            return None, None
+        record, variant = observed()
+        if variant is None:
+            return record, None
+        if is_compiled:
+            _records.record_compiled(variant, call[1])
+        return record, _records.record_of(variant).cost
 
     def _find_by_name(self, fun_name: str) -> tuple[FunctionRecord | None, Cost | None]:
         """Returns the record of the only function whose programs have this name, and the `Cost`
@@ -223,11 +256,15 @@ class _Recorder:
 
     # ---- the traces ----
 
-    def work(self, record: FunctionRecord, variant: _core.Variant) -> _OpenTrace:
-        """Attributes what JAX does in this thread to `variant`, until the call under way is
-        over."""
+    def work(
+        self, record: FunctionRecord, variant: _core.Variant, on_purpose: bool = False
+    ) -> _OpenTrace:
+        """Attributes what JAX does in this thread to `variant`, until the call under way is over.
+
+        `on_purpose` says that no call needs it: it is done ahead of time, and is no retrace."""
         stack = self._thread.stack
         work = _OpenTrace(record, _records.record_of(variant).cost)
+        work.on_purpose = on_purpose
         variant.defer(lambda: self._end(stack, work))
         stack.append(work)
         return work
@@ -236,10 +273,11 @@ class _Recorder:
     def tracing(self, record: FunctionRecord, variant: _core.Variant) -> Iterator[None]:
         """A context for the time of a trace. What JAX does after it, until the end of the call,
         is attributed to the variant as well."""
-        if self._thread.refuses_to_compile:
-            raise _WouldCompileError
         stack = self._thread.stack
+        is_nested = any(other.tracing for other in stack)
         work = self.work(record, variant)
+        if not is_nested and not self.is_on_purpose():
+            work.costs.append(record.again if record.cost.traces else record.first)
         work.tracing = True
         traces = 0
         try:
@@ -254,6 +292,10 @@ class _Recorder:
             if traces and len(stack) == 1:
                 work.job = watcher.job(record.name_and_place)
                 watcher.begin(work.job)
+
+    def is_on_purpose(self) -> bool:
+        """Whether what is traced in this thread now is traced ahead of time, not for a call."""
+        return any(work.on_purpose for work in self._thread.stack)
 
     def set_reason(self, reason: str) -> None:
         """Says why the innermost trace that is under way in this thread is a retrace."""
@@ -302,6 +344,11 @@ class _Recorder:
             if logged is None:
                 logger.warning("%s %s", record.name_and_place, captured.warning())
         _records.record_of(variant).program = program
+
+    def before_trace(self) -> None:
+        """Is called where a flat function is traced, before anything else."""
+        if self._thread.refuses_to_compile:
+            raise _WouldCompileError
 
     @contextlib.contextmanager
     def without_compiling(self) -> Iterator[None]:

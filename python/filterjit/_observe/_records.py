@@ -56,7 +56,7 @@ class Aval:
 
     def __str__(self) -> str:
         name = getattr(self.dtype, "name", str(self.dtype))
-        weak = ", weak type" if self.weak_type else ""
+        weak = " of weak type" if self.weak_type else ""
         return f"{name}[{','.join(map(str, self.shape))}]{weak}"
 
 
@@ -90,12 +90,14 @@ class TraceRecord:
         placements: of the arrays of the call that traced; None until the program has run.
         wanted: the sharding of each array that `in_shardings` gives, or None (until the program
             has run, it may be a PartitionSpec); empty without that option.
+        on_purpose: whether it was made ahead of time, which is no retrace.
     """
 
     avals: tuple[Aval, ...]
     context: dict[str, Any]
     placements: tuple[Placed, ...] | None = None
     wanted: tuple[Any, ...] = ()
+    on_purpose: bool = False
 
 
 @dataclasses.dataclass
@@ -104,7 +106,8 @@ class Cost:
 
     Attributes:
         traces, compiles: how many there were.
-        recompiles: how many of the compiles were in calls that traced nothing.
+        recompiles: how many of the compiles were in calls that traced nothing, and came after
+            another one of the same variant.
         from_disk: how many of the compiles JAX read from its persistent cache.
         tracing, lowering, compiling: seconds. Each second is counted for one function only.
         first_run: seconds of the first execution; None if it was not measured.
@@ -138,6 +141,7 @@ class VariantRecord:
 
     Attributes:
         traces: its traces, in order.
+        compiled: what JAX has compiled without a trace, since the arrays were in other places.
         cost: what they and their programs cost.
         program: what the last program that was traced contains.
         placed: the positions of arrays that the first call placed on devices itself.
@@ -146,6 +150,7 @@ class VariantRecord:
     """
 
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
+    compiled: list[TraceRecord] = dataclasses.field(default_factory=list)
     cost: Cost = dataclasses.field(default_factory=Cost)
     program: Program | None = None
     placed: set[int] = dataclasses.field(default_factory=set)
@@ -183,6 +188,14 @@ def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:
     if traces:
         traces[-1].placements = tuple(map(placement, arrays))
         traces[-1].wanted = resolve(traces[-1].wanted)
+
+
+def record_compiled(variant: _core.Variant, arrays: Sequence[Any]) -> None:
+    """Records where the arrays of a call are, for which JAX compiles a trace again."""
+    compiled = TraceRecord(
+        tuple(map(Aval.of, arrays)), config_context(), tuple(map(placement, arrays))
+    )
+    record_of(variant).compiled.append(compiled)
 
 
 def resolve(specs: Sequence[Any]) -> tuple[Any, ...]:

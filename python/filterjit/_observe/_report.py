@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -12,9 +13,10 @@ from .. import _core
 from .._base._errors import array_paths
 from .._base._package import public
 from .._compat import _jax_compat
-from . import _direct_calls, _records
+from . import _direct_calls, _handed_over, _records
 from ._causes import PLACE_ONCE
 from ._functions import FunctionRecord, dispatch_seconds, functions
+from ._labels import labels_of
 from ._placement import HOST, recorded_placement, unplaced
 from ._program import Program
 from ._recorder import recorder
@@ -135,22 +137,22 @@ def _cost_columns(cost: Cost) -> dict[str, Any]:
 _MANY, _SMALL, _OFTEN = 50, 16 << 10, 10
 
 
+_MUCH_DISPATCH = 0.05  # of the time since calls are timed: below, dispatch is not worth a remark
+
+
 def _packing(record: _records.VariantRecord, hits: int, dispatch: float | None) -> list[str]:
     """Returns a remark on a variant that would gain from `filterjit.pack`."""
     avals = record.traces[-1].avals if record.traces else ()
     sizes = [math.prod(a.shape) * getattr(a.dtype, "itemsize", 0) for a in avals]
     if hits < _OFTEN or len(sizes) < _MANY or sum(sizes) > _SMALL * len(sizes):
         return []
+    passed = time.perf_counter() - functions.timed_since
+    if dispatch is None or dispatch < _MUCH_DISPATCH * passed:
+        return []
     mean = show_bytes(round(sum(sizes) / len(sizes)))
-    took, first = "", record.cost.first_run
-    if dispatch:
-        took = f", and a call takes {1e6 * dispatch / hits:,.0f} us until it returns"
-        if first and record.cost.traces == 1:
-            share = min(100.0, 100 * dispatch / hits / first)
-            took += f", {share:.0f} % of what its first run took to its end"
     return [
-        f"takes {len(sizes):,} arrays of {mean} in the mean{took}: `filterjit.pack` what it takes "
-        "and returns"
+        f"takes {len(sizes):,} arrays of {mean} in the mean, and a call takes "
+        f"{1e6 * dispatch / hits:,.0f} us until it returns: `filterjit.pack` what it takes and returns"
     ]
 
 
@@ -195,13 +197,16 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
     }
 
 
-def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
+def _variant_row(variant: _core.Variant, timed: bool, decorator: str) -> dict[str, Any]:
     record = _records.record_of(variant)
     program = record.program or Program(0)
     loop, captured = program.loop, program.captured
     remarks = [] if loop is None else [str(loop)]
+    # A program that can raise is waited for, which is no dispatch.
+    timed = timed and not program.callbacks
     dispatch = dispatch_seconds(variant.hit_time, record.cost) if timed else None
-    remarks += _packing(record, variant.hits, dispatch)
+    if decorator == "filter_jit":
+        remarks += _packing(record, variant.hits, dispatch)
     placement = _placement_row(variant, remarks)
     direct, passed_on = _direct_calls.direct_calls(variant)
     if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
@@ -227,35 +232,41 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
 
 def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
     """Returns the row of functions of one name and place, added up."""
-    whole = FunctionRecord(records[0].name, records[0].label, records[0].place, functions=0)
-    variants = []
+    one = records[0]
+    whole = FunctionRecord(one.name, one.label, one.place, one.decorator, functions=0)
+    found: list[tuple[_core.Variant, bool]] = []
     for record in records:
         cache = record.refresh()
         whole.add(record)
         if cache is not None:
-            variants += [_variant_row(v, record.dispatch is not None) for v in cache.variants()]
+            found += [(variant, record.dispatch is not None) for variant in cache.variants()]
+    labels = labels_of([variant for variant, _ in found])
+    variants = [
+        {"label": label, **_variant_row(variant, timed, whole.decorator)}
+        for label, (variant, timed) in zip(labels, found, strict=True)
+    ]
     remarks = list(dict.fromkeys(text for v in variants for text in v["remarks"]))
     if whole.captured is not None:
         remarks.append(whole.captured.warning())
-    remarks += [
-        f"flax.nnx.jit made {count:,} of its calls: {reason}."
-        for reason, count in whole.handed_over.most_common()
-    ]
+    remarks += _handed_over.remarks(whole.handed_over)
     direct = sum(v["direct"] for v in variants)
     passed_on = sum((Counter[str](v["passed_on"]) for v in variants), Counter[str]())
     remarks += _direct_calls.remarks(direct, passed_on)
+    is_timed = any(v["dispatch"] is not None for v in variants)
     file, line = whole.place or (None, None)
     return {
         "name": whole.name,
         "file": file,
         "line": line,
+        "decorator": whole.decorator,
         "functions": whole.functions,
         "calls": whole.calls,
         "hits": whole.hits,
         "direct": direct,
         "passed_on": dict(passed_on),
-        "dispatch": whole.dispatch,
+        "dispatch": whole.dispatch if not variants or is_timed else None,
         **_cost_columns(whole.cost),
+        "again": whole.again.tracing + whole.again.lowering + whole.again.compiling,
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),
         "bytes_a_device": max((v["bytes_a_device"] or 0 for v in variants), default=0) or None,
         "unplaced": list(dict.fromkeys(path for v in variants for path in v["unplaced"])),

@@ -110,11 +110,13 @@ class Report:
             many = f" (x{function['functions']:,})" if function["functions"] > 1 else ""
             rows.append((_shorten_name(function["name"]) + many, function))
             variants = function["variants"]
-            if len(variants) > 1:
-                labels = _labels([v["arguments"] for v in variants[:_VARIANTS]])
-                rows += zip(labels, variants, strict=False)
-            if len(variants) > _VARIANTS:
-                rows.append((f"  {len(variants) - _VARIANTS:,} other variants", {}))
+            shown = variants[:_VARIANTS]
+            rest = _rest(function, shown) if variants else None
+            if len(variants) > 1 or rest is not None:
+                rows += [("  " + _shorten_label(v["label"]), v) for v in shown]
+            if rest is not None:
+                others = len(variants) - len(shown)
+                rows.append((f"  {others} other variants" if others else "  other programs", rest))
         if self._others is not None and self._others["compiles"]:
             rows.append(("(not jitted by filterjit)", self._others))
         if not self._functions:
@@ -132,7 +134,8 @@ class Report:
 
     def _remarks(self) -> list[str]:
         found = [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
-        if self._functions and not any(f["dispatch"] is not None for f in self._functions):
+        measured = any(f["dispatch"] is not None for f in self._functions)
+        if self._functions and not self._timed and not measured:
             found.append(
                 "Dispatch and first runs were not measured: call filterjit.time_calls() first."
             )
@@ -195,14 +198,18 @@ def _shorten_name(name: str) -> str:
     return name if len(name) <= 40 else "..." + name[-37:]
 
 
-def _labels(texts: list[str]) -> list[str]:
-    """Returns the texts, shortened, without a long common prefix."""
-    common = os.path.commonprefix(texts)  # noqa: RUF071 (these are not paths)
-    cut = 1 + max(common.rfind(", "), common.rfind("(")) if len(common) > 20 else 0
-    if len(set(texts)) < len(texts):
-        cut = 0
-    shown = [("... " if cut else "") + text[cut:].lstrip() for text in texts]
-    return [f"  {text if len(text) <= 38 else text[:35] + '...'}" for text in shown]
+def _shorten_label(text: str) -> str:
+    return text if len(text) <= 38 else text[:35] + "..."
+
+
+def _rest(function: dict[str, Any], shown: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Returns the figures of a function that are not in the rows of its variants: those of other
+    variants, and of programs that were dropped. None if there are none."""
+    rest: dict[str, Any] = {}
+    for name in ("hits", "traces", "compiles", "from_disk", *_TIMES):
+        if function[name] is not None:
+            rest[name] = max(0, function[name] - sum(v[name] or 0 for v in shown))
+    return rest if rest["traces"] or total({**dict.fromkeys(_TIMES), **rest}) > 1e-4 else None
 
 
 def show_seconds(value: float) -> str:

@@ -11,7 +11,7 @@ import jax
 
 from .. import _core
 from .._base._checks import positive_int
-from .._base._package import PACKAGE, public
+from .._base._package import PACKAGE, is_installed, public
 from . import _records
 from ._causes import Explanation
 from ._events import event_log
@@ -22,9 +22,6 @@ from ._records import TraceRecord
 logger = logging.getLogger("filterjit")
 
 OnRetrace = Literal["log", "warn", "raise"] | Callable[[Explanation], Any] | None
-
-# Kinds of causes of the first trace of a function: no program of this very function is compiled.
-_FIRST_TRACE = ("first", "function", "options")
 
 _log_all = False
 
@@ -42,7 +39,8 @@ class RetraceWarning(UserWarning):
 
 @public
 def log_retraces(on: bool = True) -> None:
-    """Logs why a function is traced again, for each retrace of every jitted function.
+    """Logs why a function is traced again, for each retrace of every jitted function. Of functions in
+    installed libraries, it logs one line.
 
     The messages go to the logger ``"filterjit"`` with level WARNING. Python shows them on stderr
     if the program does not configure logging.
@@ -73,16 +71,17 @@ def before_trace(
     trace: TraceRecord,
 ) -> None:
     """Logs, warns or raises if this trace is a retrace. It is called before the user's function
-    runs, with the record of the trace that begins.
+    runs, with the record of the trace that begins. What is traced ahead of time is none.
 
     Raises:
         RetraceError: if `on_retrace` or `max_traces` forbids the trace.
     """
-    if jax.config.jax_disable_jit:
+    trace.on_purpose = recorder.is_on_purpose()
+    if jax.config.jax_disable_jit or trace.on_purpose:
         return
     earlier = [t for t in _records.record_of(variant).traces if t is not trace]
     if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
-        warnings.warn(text, RetraceWarning, stacklevel=_stack_level())
+        warnings.warn(text, RetraceWarning, stacklevel=stack_level())
     if not (_log_all or event_log.on or on_retrace is not None or max_traces is not None):
         return
     explanation = explain_trace(
@@ -96,20 +95,24 @@ def before_trace(
         earlier,
     )
     variants = {id(v): v for v in (*cache.variants(), variant)}
-    num_traces = sum(len(_records.record_of(v).traces) for v in variants.values())
+    traces = [t for v in variants.values() for t in _records.record_of(v).traces]
+    num_traces = sum(not t.on_purpose for t in traces)
     if max_traces is not None and num_traces > max_traces:
         raise RetraceError(f"traced more than max_traces={max_traces} times\n{explanation}")
     kind = explanation.causes[0].kind if explanation.causes else "first"
     if event_log.on and kind not in ("first", "options"):
         recorder.set_reason(str(explanation))
     if _log_all and kind not in ("first", "options"):
-        logger.warning("%s", explanation)
-    if kind in _FIRST_TRACE:
-        return
+        record = cache.record
+        library = record.place is not None and is_installed(record.place[0])
+        said = f"{record.name_and_place} {explanation.line}" if library else str(explanation)
+        logger.warning("%s", said)
+    if kind in ("first", "options") or explanation.causes[0].is_of_function:
+        return  # no program of this very function is compiled
     if on_retrace == "log" and not _log_all:
         logger.warning("%s", explanation)
     if on_retrace == "warn":
-        warnings.warn(str(explanation), RetraceWarning, stacklevel=_stack_level())
+        warnings.warn(str(explanation), RetraceWarning, stacklevel=stack_level())
     elif on_retrace == "raise":
         raise RetraceError(str(explanation))
     elif callable(on_retrace):
@@ -119,9 +122,9 @@ def before_trace(
 _FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
 
 
-def _stack_level() -> int:
-    """Returns the `stacklevel` with which `before_trace` warns at the line that
-    called the jitted function: the innermost frame that is neither filterjit's nor JAX's."""
+def stack_level() -> int:
+    """Returns the `stacklevel` with which the function that asks for it warns at the line that called
+    the jitted function: the innermost frame that is neither filterjit's nor JAX's."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):
         level, frame = level + 1, frame.f_back

@@ -1,13 +1,21 @@
 """How explanations and reports write values, places in source files, and sizes."""
 
+import enum
 import functools
 import os
 import types
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .._base._errors import short
+from .._base._package import is_installed
+from .._base._unwrap import code_of, is_function
 from .._trees._nodes import Node
+
+NOT_GIVEN = "not given"
+"""What an argument is that a call leaves out."""
 
 shorten = functools.partial(short, most=60)
 """The repr of any value, cut off after 60 characters."""
@@ -21,26 +29,64 @@ def file_and_line(file: str, line: int) -> str:
     return f"{os.path.basename(file)}:{line}"
 
 
-def source_of(fun: Any) -> str:
-    """Returns the file and line where a function is defined; an empty text if it has no code
-    object."""
-    code = getattr(fun, "__code__", None)
+def place_of(fun: Any) -> str:
+    """Returns the file and line where the user wrote a function, below its decorators; an empty text
+    if it is not written in Python."""
+    code = code_of(fun)
     return "" if code is None else file_and_line(code.co_filename, code.co_firstlineno)
+
+
+def dtype_of(x: Any) -> np.dtype[Any] | None:
+    """Returns the dtype that `x` is: a dtype of NumPy, or one of the types that name a dtype, such as
+    ``jnp.float32``. None for all else."""
+    if isinstance(x, np.dtype):
+        return x
+    if isinstance(x, type) and not issubclass(x, np.generic):
+        x = getattr(x, "dtype", None)
+        return x if isinstance(x, np.dtype) else None
+    return np.dtype(x) if isinstance(x, type) and x.__subclasses__() == [] else None
+
+
+def is_of_library(fun: Any) -> bool:
+    """Whether a function is written in an installed library, or not in Python."""
+    code = code_of(fun)
+    return code is None or is_installed(code.co_filename)
+
+
+def _describe_function(x: Any) -> str:
+    if isinstance(x, functools.partial):
+        return f"a partial of {describe(x.func)}"
+    name = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
+    place = "" if is_of_library(x) else f" of {place_of(x)}"
+    return f"the function `{name if isinstance(name, str) else shorten(x)}`{place}"
 
 
 def describe(x: Any) -> str:
     """Returns a static value in words."""
-    if isinstance(x, types.FunctionType):
-        return f"the function `{x.__qualname__}` of {source_of(x)}"
+    if x is None or isinstance(x, bool):
+        return str(x)
+    if isinstance(x, enum.Enum):
+        return f"`{x}`"
     if isinstance(x, types.MethodType):
         name = getattr(x.__func__, "__qualname__", None) or shorten(x.__func__)  # any callable
         return f"`{name}` of the {class_name(type(x.__self__))} at {id(x.__self__):#x}"
-    if isinstance(x, (bool, int, float, complex, str, bytes, type(None))):
-        return f"the {type(x).__name__} {shorten(x)}" if x is not None else "None"
-    name = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
-    if callable(x) and isinstance(name, str):  # for example `jax.nn.relu`
-        return f"the {class_name(type(x))} `{name}`"
-    return f"{shorten(x)} of type `{class_name(type(x))}`"
+    if isinstance(x, (int, float, complex, str, bytes)):
+        return f"the {type(x).__name__} {shorten(x)}"
+    if isinstance(x, os.PathLike):
+        return f"the path {shorten(os.fspath(x))}"
+    if (dtype := dtype_of(x)) is not None:
+        return f"the dtype {dtype}"
+    if isinstance(x, type):
+        return f"the class `{class_name(x)}`"
+    if is_function(x):
+        return _describe_function(x)
+    name = class_name(type(x))
+    own_repr: Any = type(x).__repr__
+    if own_repr is object.__repr__:
+        return f"the {name} at {id(x):#x}"
+    text = shorten(x)
+    known = text.startswith(type(x).__name__) or type(x) in (list, dict, set, frozenset, tuple)
+    return text if known else f"{text} of type `{name}`"
 
 
 def show_bytes(count: int) -> str:
@@ -68,9 +114,10 @@ def describe_node(node: Node, avals: Sequence[Any] | None) -> str:
         case "none":
             return "None"
         case "missing":
-            return "not given"
+            return NOT_GIVEN
         case "ref":
             return f"the same object as {node.detail}"
         case "tuple" | "list":
-            return f"a {node.kind} of {len(node.children)}"
+            items = count(len(node.children), "item")
+            return f"a {node.kind} of {items}" if node.children else f"an empty {node.kind}"
     return f"a {class_name(node.type)}"

@@ -91,7 +91,7 @@ def test_build_puts_new_arrays_in_their_places(registry: Any) -> None:
 def test_build_refuses_another_number_of_arrays(registry: Any) -> None:
     _, structure = core.flatten(registry, [Array()])
     for arrays in ([], [1, 2]):
-        with pytest.raises(ValueError, match="takes 1 leaves"):
+        with pytest.raises(ValueError, match="takes 1 leaf, not"):
             structure.unflatten(arrays)
 
 

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Prints docs/causes.md: what filterjit says about each cause of a retrace.
+
+    .venv/bin/python .ci/causes.py > docs/causes.md
+
+Each row is a program that runs here: its first call, then ``explain`` of its second one, then the
+second one itself, which must trace, compile or raise as explained. tests/explain/test_causes_page.py
+compares the page with what this prints.
+"""
+
+import os
+import re
+import sys
+from typing import Any
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+
+import jax
+
+HEAD = """<!-- printed by .ci/causes.py -->
+# Causes of a retrace
+
+What `f.explain(...)` says of the call in the second column, after that in the first. The programs
+begin with
+
+```python
+import dataclasses, enum, functools, pathlib
+
+import equinox as eqx
+import filterjit
+import filterjit.nnx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from filterjit import filter_jit
+
+x = jnp.ones(2)
+
+
+@filter_jit
+def f(x, n=None):
+    return x
+```
+
+and each is a file `train.py`. The first line of a text, which is the same in most rows, is left out:
+`` `f`: compiles again because ``. Addresses are shortened.
+
+"""
+
+# The program up to the first call, and the second call.
+CAUSES: list[tuple[str, str]] = [
+    # ---- values
+    ("f(x, 1)", "f(x, 2)"),
+    ("f(x, 0.1)", "f(x, 0.2)"),
+    ("f(x, True)", "f(x, False)"),
+    ("f(x, 'sum')", "f(x, 'mean')"),
+    ("f(x, pathlib.PurePosixPath('a.npy'))", "f(x, pathlib.PurePosixPath('b.npy'))"),
+    ("class Mode(enum.Enum):\n    FAST = 1\n    EXACT = 2\nf(x, Mode.FAST)", "f(x, Mode.EXACT)"),
+    ("f(x, jnp.float32)", "f(x, jnp.bfloat16)"),
+    ("f(x, np.dtype('float32'))", "f(x, jnp.float32)"),
+    ("f(x, (4, 8))", "f(x, (4, 16))"),
+    (
+        "@dataclasses.dataclass(frozen=True)\nclass Config:\n    size: int\nf(x, Config(1))",
+        "f(x, Config(2))",
+    ),
+    (
+        "class Layer(eqx.Module):\n    size: int = eqx.field(static=True)\nf(x, Layer(1))",
+        "f(x, Layer(2))",
+    ),
+    ("f(x, eqx.nn.Dropout(0.5))", "f(x, eqx.nn.Dropout(0.5, inference=True))"),
+    (
+        "class Layer(eqx.Module):\n    sizes: list = eqx.field(static=True)\n"
+        "layer = Layer([1])\nf(x, layer)\nlayer.sizes.append(2)",
+        "f(x, layer)",
+    ),
+    # ---- functions and classes among the arguments
+    ("f(x, jax.nn.relu)", "f(x, jax.nn.gelu)"),
+    (
+        "def logged(fun):\n    @functools.wraps(fun)\n    def wrapper(x):\n        return fun(x)\n"
+        "    return wrapper\n@logged\ndef one(x): return x\n@logged\ndef two(x): return x\nf(x, one)",
+        "f(x, two)",
+    ),
+    ("def make():\n    return lambda x: 2 * x\nf(x, make())", "f(x, make())"),
+    ("def make(n):\n    return lambda x: n * x\nf(x, make(1))", "f(x, make(2))"),
+    (
+        "def scale(x, by): return by * x\nf(x, functools.partial(scale, by=1))",
+        "f(x, functools.partial(scale, by=2))",
+    ),
+    ("f(x, optax.sgd(0.1))", "f(x, optax.sgd(0.1))"),
+    (
+        "class Plain:\n    def method(self, x): return x\nf(x, Plain().method)",
+        "f(x, Plain().method)",
+    ),
+    ("class Plain: pass\nf(x, Plain())", "f(x, Plain())"),
+    (
+        "class Batch:\n    def __init__(self): self.images = jnp.ones(2)\nf(x, Batch())",
+        "f(x, Batch())",
+    ),
+    ("f(x, int)", "f(x, float)"),
+    # ---- types and structures
+    ("f(x, 1)", "f(x, 1.0)"),
+    ("f(x, 1)", "f(x, True)"),
+    ("f(x, 1.0)", "f(x, x)"),
+    ("f(x, 'a')", "f(x, x)"),
+    ("f(x, None)", "f(x, x)"),
+    ("f(x)", "f(x, 2)"),
+    ("f(x, (x, x))", "f(x, [x, x])"),
+    ("f(x, [x])", "f(x, [x, x])"),
+    ("f(x, np.ones(3))", "f(x, [1.0, 1.0, 1.0])"),
+    ("f(x, {'a': x})", "f(x, {'a': x, 'b': x})"),
+    ("f(x, {'a': x, 'b': x})", "f(x, {'b': x})"),
+    (
+        "key = jax.random.key(0)\nf(x, eqx.nn.Linear(2, 2, key=key))",
+        "f(x, eqx.nn.MLP(2, 2, 4, 1, key=key))",
+    ),
+    (
+        "def make():\n    class Model(eqx.Module):\n        weight: jax.Array\n    return Model(x)\n"
+        "f(x, make())",
+        "f(x, make())",
+    ),
+    (
+        "key = jax.random.key(0)\nf(x, eqx.nn.MLP(2, 2, 4, depth=1, key=key))",
+        "f(x, eqx.nn.MLP(2, 2, 4, depth=2, key=key))",
+    ),
+    # ---- arrays
+    ("f(jnp.ones((32, 2)))", "f(jnp.ones((7, 2)))"),
+    ("f({'image': x})", "f({'image': x.astype(jnp.int8)})"),
+    ("f(jnp.ones(()))", "f(jnp.asarray(1.0))"),
+    ("f(x)", "f(jax.device_put(x, jax.devices()[1]))"),
+    ("f(jax.device_put(x, jax.devices()[0]))", "f(np.ones(2, np.float32))"),
+    (
+        "mesh = jax.make_mesh((2,), ('data',))\nspec = jax.NamedSharding(mesh, jax.P('data'))\nf(x)",
+        "f(jax.device_put(x, spec))",
+    ),
+    ("f = filter_jit(f, donate='all')\nf(x)", "f(x)"),
+    ("f(x)\njax.config.update('jax_default_matmul_precision', 'highest')", "f(x)"),
+    # ---- the function itself
+    (
+        "def make():\n    @filter_jit\n    def f(x): return x\n    return f\nfirst = make()\nfirst(x)\nf = make()",
+        "f(x)",
+    ),
+    (
+        "def make(n):\n    @filter_jit\n    def f(x): return n * x\n    return f\nfirst = make(1)\nfirst(x)\nf = make(2)",
+        "f(x)",
+    ),
+    (
+        "def step(x): return x\nfirst = filterjit.nnx.jit(step)\nfirst(x)\nf = filterjit.nnx.jit(step)",
+        "f(x)",
+    ),
+    (
+        "def model(): return eqx.nn.MLP(2, 2, 4, 1, activation=a, key=jax.random.key(0))\n"
+        "a = jax.nn.relu\nfirst = filter_jit(model())\nfirst(x)\na = jax.nn.tanh\nf = filter_jit(model())",
+        "f(x)",
+    ),
+    (
+        "class Plain:\n    def method(self, x): return x\nfirst = filter_jit(Plain().method)\nfirst(x)\n"
+        "f = filter_jit(Plain().method)",
+        "f(x)",
+    ),
+    (
+        "def step(x): return x\nfirst = filter_jit(step)\nfirst(x)\nf = filter_jit(step, donate='all')",
+        "f(x)",
+    ),
+    ("f(x)\nf.clear_cache()", "f(x)"),
+]
+
+compiled: list[str] = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **kwargs: (
+        compiled.append(event) if event.endswith("backend_compile_duration") else None
+    )
+)
+
+
+def say(before: str, call: str) -> str:
+    """Returns what `explain` says of the last call of a program."""
+    names: dict[str, Any] = {"__name__": "train"}
+    begin = re.search(r"```python\n(.*?)```", HEAD, re.S)
+    assert begin is not None
+    exec(compile(begin[1], "begin.py", "exec"), names)
+    exec(compile(before, "train.py", "exec"), names)
+    said = str(eval(compile(call.replace("(", ".explain(", 1), "train.py", "eval"), names))
+    compiled.clear()
+    try:
+        eval(compile(call, "train.py", "eval"), names)
+    except (RuntimeError, ValueError) as e:
+        assert "deleted" in str(e) and "raises an error" in said, said
+    else:
+        assert compiled, f"the call did not do as explained: {said}"
+    jax.config.update("jax_default_matmul_precision", None)
+    return re.sub(r"0x[0-9a-f]{6,}", "0x...", said)
+
+
+def code(text: str) -> str:
+    lines = [line.replace("|", "\\|") for line in text.splitlines()]
+    return "<br>".join(
+        "\u2003" * ((len(line) - len(line.lstrip())) // 4) + f"`{line.strip()}`" for line in lines
+    )
+
+
+def words(said: str) -> str:
+    lines = said.removeprefix("`f`: compiles again because\n").splitlines()
+    text = "<br>".join(line.strip().replace("|", "\\|").replace("->", "\u2192") for line in lines)
+    parts = re.split(r"(`[^`]*`|<br>)", text)
+    return "".join(p if i % 2 else p.replace("<", "&lt;") for i, p in enumerate(parts))
+
+
+def main() -> None:
+    rows = ["| | first | then | what is said |", "|--:|---|---|---|"]
+    for i, (before, call) in enumerate(CAUSES, 1):
+        rows.append(f"| {i} | {code(before)} | `{call}` | {words(say(before, call))} |")
+    sys.stdout.write(HEAD + "\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()

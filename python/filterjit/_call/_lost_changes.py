@@ -1,0 +1,71 @@
+"""The warning that a function changes an NNX Module in place, which `filter_jit` does not see.
+
+A trace gets a copy of each Module among the arguments, so what it changes in one is lost.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from .. import _core
+from .._compat import _flax_compat
+from .._observe._functions import FunctionRecord
+from .._observe._retraces import stack_level
+
+Variables = list[tuple[str, Any, Any]]
+"""The path, the Variable and its value of each Variable."""
+
+
+def variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
+    """Returns the Variables in the arguments of a trace, one argument for each name; None if a tree
+    among them cannot be flattened."""
+    cls: Any = _flax_compat.variable_type()
+    try:
+        return [
+            (name + jax.tree_util.keystr(path), x, x.get_raw_value())
+            for name, argument in zip(names, arguments, strict=True)
+            for path, x in jax.tree_util.tree_leaves_with_path(
+                argument, is_leaf=lambda x: isinstance(x, cls)
+            )
+            if isinstance(x, cls)
+        ]
+    except Exception:  # of a function of the user's, which must not make the call fail
+        return None
+
+
+def has_variables(structure: _core.Structure) -> bool:
+    """Whether there is a Variable of NNX in arguments of this structure."""
+    cls = _flax_compat.variable_type()
+    return cls is not None and any(
+        isinstance(node_type, type) and issubclass(node_type, cls)
+        for _, _, node_type, _, _ in structure._nodes()
+    )
+
+
+def warn(
+    record: FunctionRecord, before: Variables | None, after: Variables | None, result: Any
+) -> None:
+    """Warns once a function if a trace has changed Variables of its arguments, and does not return
+    them."""
+    results = variables_in(("",), (result,))
+    if before is None or after is None or results is None:
+        return
+    returned = {id(variable) for _, variable, _ in results}
+    now = {path: (variable, value) for path, variable, value in after}
+    lost = [
+        path
+        for path, variable, value in before
+        if (found := now.get(path)) is None
+        or (id(found[0]) not in returned and (found[0] is not variable or found[1] is not value))
+    ]
+    if lost:
+        record.has_told_lost = True
+        others = f" and {len(lost) - 1} other Variables" if len(lost) > 1 else ""
+        warnings.warn(
+            f"{record.name_and_place} changes `{lost[0]}`{others} in place. That change is lost: "
+            "filter_jit traces a copy of its arguments. Jit the function with "
+            "`filterjit.nnx.jit`, which updates them, or return the Module.",
+            stacklevel=stack_level(),
+        )

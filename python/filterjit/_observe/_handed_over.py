@@ -1,0 +1,55 @@
+"""The calls that ``flax.nnx.jit`` makes in the place of `filterjit.nnx.jit`: why, and what helps."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ._words import count
+
+# What helps, by the beginning of a reason of `_nnx` or csrc/call/variables.c.
+_CURES = {
+    "static_arg": "Jit a functools.partial for each value instead.",
+    "in_shardings": "Place the arrays before the first call instead: `filterjit.place(...)`.",
+    "out_shardings": "Use jax.lax.with_sharding_constraint in the function instead.",
+    "donate_argnums": "Give donate_argnames instead.",
+    "jax.jit does not trace": "Turn jax_disable_jit off.",
+    "this version": "Install versions that filterjit supports.",
+    "an argument is a tracer": "Another jitted function calls it, and holds its program.",
+    "an argument has a leaf that is no": (
+        "Jit a functools.partial for each value, or make it a static attribute of a Module."
+    ),
+    "a Module holds a leaf that is no array of JAX": "Make it an array of JAX (`jnp.asarray`).",
+    "a Variable or Module occurs twice": "Pass it once, or jit with graph=True.",
+    "a static attribute is not hashable": "Make it hashable: a tuple instead of a list, for example.",
+    "a static attribute is a tracer": "Make it a Variable.",
+    "the result or a new value has a leaf": "Return arrays only.",
+}
+_OTHER = "The page on filterjit.nnx.jit says which calls are covered."
+
+
+def cure(reason: str) -> str:
+    """Returns what to do, so that such calls are not handed over."""
+    return next((text for start, text in _CURES.items() if reason.startswith(start)), _OTHER)
+
+
+def remarks(handed_over: Counter[str]) -> list[str]:
+    """Returns a remark for each reason, the most frequent first."""
+    return [
+        f"flax.nnx.jit made {n:,} of its calls: {reason}. {cure(reason)}"
+        for reason, n in handed_over.most_common()
+    ]
+
+
+def summary(functions: Sequence[dict[str, Any]]) -> str:
+    """Returns a sentence on the function of a report with the most calls that were handed over; an
+    empty text if there were none."""
+    counts = [sum(f["handed_over"].values()) for f in functions]
+    most = max(counts, default=0)
+    if not most:
+        return ""
+    function = functions[counts.index(most)]
+    reasons = Counter(function["handed_over"])
+    ((reason, _),) = reasons.most_common(1)
+    return (
+        f"flax.nnx.jit made {count(most, 'call')} of {function['name']}: {reason}. {cure(reason)}"
+    )

@@ -1,0 +1,59 @@
+"""What helps against a static value that differs: it depends on what the value is.
+
+Many differences are normal: a flag has two programs. So a remedy says what is normal, and only a
+number may be told to become an array.
+"""
+
+import enum
+import os
+from typing import Any
+
+from .._base._unwrap import is_function
+from .._compat import _jax_compat
+from ._words import dtype_of
+
+_FLAG = "A flag has two programs, one for each value: this is normal."
+_MODE = (
+    "Each {kind} has its own program: this is normal if there are few. Leave it out if the function "
+    "does not need it."
+)
+_PATH = (
+    "Each path has its own program. Leave it out, or read the file before the call and pass what is "
+    "in it."
+)
+_MEMBER = "Each member has its own program: this is normal."
+_DTYPE = "Each dtype has its own program: this is normal."
+_FUNCTION = "Each function has its own program: this is normal if there are few."
+_CLASS = "Each class has its own program: this is normal if there are few."
+_ARRAY = "An array in a static field is compared by its contents. Make the field not static."
+_OTHER = "Each value has its own program. If a part of it changes often, pass that as an array of its own."
+_NUMBER = (
+    "If the function only computes with it, make it an array (`jnp.asarray`){where}. If it is a size "
+    "or a shape, each value needs its own program."
+)
+
+
+def of_value(x: Any, in_field: bool = False) -> str:
+    """Returns what helps where a static value was `x` and is another one of the same kind.
+
+    `in_field` says that the value is in a field that its class declares to be static.
+    """
+    if isinstance(x, bool):
+        return _FLAG
+    if isinstance(x, enum.Enum):
+        return _MEMBER
+    if isinstance(x, (int, float, complex)):
+        return _NUMBER.format(where=", and its field not static" if in_field else "")
+    if isinstance(x, _jax_compat.ARRAY_TYPES):
+        return _ARRAY
+    if isinstance(x, (str, bytes)):
+        return _MODE.format(kind="string" if isinstance(x, str) else "value")
+    if isinstance(x, os.PathLike):
+        return _PATH
+    if dtype_of(x) is not None:
+        return _DTYPE
+    if isinstance(x, type):
+        return _CLASS
+    if is_function(x):
+        return _FUNCTION
+    return _OTHER
