@@ -353,15 +353,19 @@ def _save(folder: Path, file: Path) -> str:
 
 
 def _load(folder: Path, file: Path) -> str:
+    # Loads first: an edit may make a program that calls itself without end, which ends the process.
     try:
         everything = _import(folder)
-        now = np.asarray(jax.jit(everything)(X))
     except Exception:
-        now = None
+        return "refused"  # there is nothing to call
     try:
         loaded = filterjit.load(file)
     except ValueError as e:
         return "refused" if "cannot be loaded" in str(e) else f"stale {e}"
+    try:
+        now = np.asarray(jax.jit(everything)(X))
+    except Exception:
+        now = None
     found = np.asarray(loaded(everything, X))
     if now is None or found.dtype != now.dtype or found.shape != now.shape:
         return f"stale {found}, and not {now}"

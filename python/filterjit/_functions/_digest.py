@@ -220,7 +220,7 @@ class _Digest(_describe.Walk):
 
     def annotation(self, owner: Any, name: Any, x: Any) -> Item:
         if type(x) is types.FunctionType:  # what Python 3.14 makes annotations with: its text
-            return self._noted(owner, "annotation", name, _code.digest_of(x.__code__)[:32])
+            return self._noted(owner, "annotation", name, ("code", _code.digest_of(x.__code__)))
         count = len(self.doubts)
         item = self.at(owner, "annotation", name, x)
         del self.doubts[count:]
@@ -231,7 +231,7 @@ class _Digest(_describe.Walk):
 
     def code(self, f: Any) -> Part:
         self.codes += _code.nested(f.__code__)
-        part = _code.digest_of(f.__code__)[:32]
+        part = "code", _code.digest_of(f.__code__)[:32]
         self._noted(f, "code", "", part)
         return part
 
