@@ -13,6 +13,7 @@
     NAME(before_raising_call)                                                                 \
     NAME(call_again)                                                                          \
     NAME(compile)                                                                             \
+    NAME(hand_over)                                                                           \
     NAME(inspect_new_trace)                                                                   \
     NAME(prepare)                                                                             \
     NAME(raise_binding_error)                                                                 \

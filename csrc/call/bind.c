@@ -110,7 +110,7 @@ fj_bind(const FjSignature *sig, PyObject *const *args, Py_ssize_t nargs, PyObjec
         }
     }
     for (Py_ssize_t i = 0; i < sig->num_parameters; i++) {
-        if (arguments[i] == NULL && sig->required[i]) {
+        if (arguments[i] == NULL && (sig->flags[i] & FJ_REQUIRED)) {
             return 0;
         }
     }
@@ -123,20 +123,20 @@ static PyObject *
 signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"names", "positional_only", "positional", "varargs",
-                               "varkw", "required",        NULL};
+                               "varkw", "flags",           NULL};
     PyObject *names;
     Py_ssize_t positional_only, positional;
     int varargs, varkw;
-    const char *required;
-    Py_ssize_t required_size;
+    const char *flags;
+    Py_ssize_t flags_size;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nnppy#:Signature", keywords,
                                      &PyTuple_Type, &names, &positional_only, &positional,
-                                     &varargs, &varkw, &required, &required_size)) {
+                                     &varargs, &varkw, &flags, &flags_size)) {
         return NULL;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(names);
     if (positional_only < 0 || positional < positional_only ||
-        positional > count - varargs - varkw || required_size != count) {
+        positional > count - varargs - varkw || flags_size != count) {
         PyErr_SetString(PyExc_ValueError, "the counts of a Signature do not fit its names");
         return NULL;
     }
@@ -155,13 +155,13 @@ signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
             goto error;
         }
     }
-    self->required = PyMem_Malloc((size_t)count + 1);
-    self->names = self->required == NULL ? NULL : PyTuple_New(count);
+    self->flags = PyMem_Malloc((size_t)count + 1);
+    self->names = self->flags == NULL ? NULL : PyTuple_New(count);
     if (self->names == NULL) {
         PyErr_NoMemory();
         goto error;
     }
-    memcpy(self->required, required, (size_t)count);
+    memcpy(self->flags, flags, (size_t)count);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *name = Py_NewRef(PyTuple_GET_ITEM(names, i));
         PyUnicode_InternInPlace(&name);
@@ -180,7 +180,7 @@ signature_dealloc(PyObject *op)
     FjSignature *self = (FjSignature *)op;
     PyTypeObject *type = Py_TYPE(op);
     Py_CLEAR(self->names);
-    PyMem_Free(self->required);
+    PyMem_Free(self->flags);
     type->tp_free(op);
     Py_DECREF(type);
 }
@@ -199,10 +199,12 @@ static PyMemberDef signature_members[] = {
 
 PyDoc_STRVAR(
     signature_doc,
-    "Signature(names, positional_only, positional, varargs, varkw, required)\n--\n\n"
+    "Signature(names, positional_only, positional, varargs, varkw, flags)\n--\n\n"
     "The parameters of a function.\n\n"
-    "`names` has the name of each parameter, in order, and `required` has a byte for each,\n"
-    "which is 0 if its argument may be missing. `positional` counts those that can be given\n"
+    "`names` has the name of each parameter, in order, and `flags` has a byte for each: 1 if\n"
+    "its argument may not be missing, plus 2 if it is a static, which is not walked, or 4 if\n"
+    "leaves in it are traced as the Registry's `traced_in` says.\n"
+    "`positional` counts those that can be given\n"
     "by position; the first `positional_only` of them can only be given by position.\n"
     "`varargs` and `varkw` tell whether there are *args and **kwargs.");
 

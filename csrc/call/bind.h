@@ -10,6 +10,9 @@
 #define FJ_BIND_H
 
 #include "base/common.h"
+#include "walk/flatten.h"
+
+#define FJ_REQUIRED 1 /* the argument of a parameter may not be missing */
 
 typedef struct {
     PyObject_HEAD PyObject *names; /* tuple of interned str, by parameter */
@@ -18,7 +21,7 @@ typedef struct {
     Py_ssize_t positional; /* how many can be given by position */
     Py_ssize_t varargs;    /* the parameter *args, or -1 */
     Py_ssize_t varkw;      /* the parameter **kwargs, or -1 */
-    char *required;        /* by parameter: 0 if its argument may be missing */
+    char *flags;           /* by parameter: FJ_REQUIRED and those of flatten.h */
 } FjSignature;
 
 extern PyType_Spec fj_signature_spec;

@@ -124,8 +124,8 @@ flatten_arguments(Call *call)
     FjLeafBuf objects;
     fj_leafbuf_init(&objects, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_arguments(
-        cache->registry, cache->signature->names, call->arguments, &call->arrays,
-        call->hook == NULL ? &objects : &call->hook->objects);
+        cache->registry, cache->signature->names, cache->signature->flags, call->arguments,
+        &call->arrays, call->hook == NULL ? &objects : &call->hook->objects);
     fj_leafbuf_clear(&objects); /* the arguments hold them too */
     if (accept_arguments(call, structure, 1) < 0) {
         Py_CLEAR(structure);
@@ -460,10 +460,15 @@ fj_call_from(FjFilterJit *self, FjVariant **last, FjArgumentsHook *hook, PyObjec
         call.cache->calls++;
         result = call_and_build(&call);
     }
+    PyObject *reason = NULL;
     if (FJ_UNLIKELY(result == NULL && !call.given_up)) {
-        fj_hooks_translate_error(self, call.variant, &call.arrays);
+        fj_hooks_translate_error(self, call.variant, &call.arrays, &reason);
     }
     end_call(&call);
+    if (FJ_UNLIKELY(reason != NULL)) {
+        result = fj_hooks_hand_over(self, reason, args, nargs, kwnames);
+        Py_DECREF(reason);
+    }
     return result;
 }
 
@@ -497,7 +502,7 @@ bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObje
                      : Py_BuildValue("(OON)", variant, structure, arrays);
     }
     if (result == NULL) {
-        fj_hooks_translate_error(self, call.variant, &call.arrays);
+        fj_hooks_translate_error(self, call.variant, &call.arrays, NULL);
     }
     Py_XDECREF(structure);
     end_call(&call);

@@ -10,6 +10,7 @@
  *   wait                 after a call whose program can raise while it runs
  *   call_again           when a variant whose `call` Python has set has failed
  *   translate_error      when the call has failed with an Exception
+ *   hand_over            when translate_error has said that something else makes the call
  *
  * If a hook raises, the call fails with its exception, except for translate_error: see there.
  * No exception is set while a hook runs.
@@ -86,24 +87,45 @@ fj_hooks_prepare_first(FjFilterJit *self)
     return 0;
 }
 
-/* hooks.raise_binding_error(self, args, kwargs) */
+/* Calls a hook with the arguments of a call: hooks.hook(self, reason, args, kwargs), or
+ * hooks.hook(self, args, kwargs) if `reason` is NULL. */
+static PyObject *
+call_with_arguments(FjFilterJit *self, PyObject *hook, PyObject *reason, PyObject *const *args,
+                    Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *positional, *keywords;
+    if (fj_bind_pack(args, nargs, kwnames, &positional, &keywords) < 0) {
+        return NULL;
+    }
+    PyObject *result =
+        reason == NULL
+            ? PyObject_CallMethodObjArgs(self->hooks, hook, self, positional, keywords, NULL)
+            : PyObject_CallMethodObjArgs(self->hooks, hook, self, reason, positional, keywords,
+                                         NULL);
+    Py_DECREF(keywords);
+    Py_DECREF(positional);
+    return result;
+}
+
 void
 fj_hooks_raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames)
 {
-    PyObject *positional, *keywords;
-    if (fj_bind_pack(args, nargs, kwnames, &positional, &keywords) < 0) {
-        return;
-    }
-    PyObject *result =
-        PyObject_CallMethodObjArgs(self->hooks, state_of(self)->str_raise_binding_error, self,
-                                   positional, keywords, NULL);
+    PyObject *result = call_with_arguments(self, state_of(self)->str_raise_binding_error, NULL,
+                                           args, nargs, kwnames);
     if (result != NULL) { /* the hook should have raised */
         PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
     }
     Py_XDECREF(result);
-    Py_DECREF(keywords);
-    Py_DECREF(positional);
+}
+
+/* hooks.hand_over(self, reason, args, kwargs) -> result */
+PyObject *
+fj_hooks_hand_over(FjFilterJit *self, PyObject *reason, PyObject *const *args,
+                   Py_ssize_t nargs, PyObject *kwnames)
+{
+    return call_with_arguments(self, state_of(self)->str_hand_over, reason, args, nargs,
+                               kwnames);
 }
 
 /* hooks.compile(self, variant) -> callable */
@@ -172,11 +194,12 @@ fj_hooks_call_again(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arra
     return again > 0;
 }
 
-/* hooks.translate_error(self, exception, variant or None, arrays) -> exception.  If the hook
- * raises an Exception itself, or returns something else, the original exception stays; if it
- * is interrupted, the interrupt replaces the original. */
+/* hooks.translate_error(self, exception, variant or None, arrays) -> exception, or a str: why
+ * the call is handed over.  If the hook raises an Exception itself, or returns something else,
+ * the original exception stays; if it is interrupted, the interrupt replaces the original. */
 void
-fj_hooks_translate_error(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays)
+fj_hooks_translate_error(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
+                         PyObject **reason)
 {
     PyObject *exception = take_exception();
     if (exception == NULL) {
@@ -190,6 +213,11 @@ fj_hooks_translate_error(FjFilterJit *self, FjVariant *variant, const FjLeafBuf 
                              variant == NULL ? Py_None : (PyObject *)variant, inputs, NULL);
     Py_XDECREF(inputs);
     if (translated == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        Py_DECREF(exception);
+        return;
+    }
+    if (reason != NULL && translated != NULL && PyUnicode_Check(translated)) {
+        *reason = translated;
         Py_DECREF(exception);
         return;
     }

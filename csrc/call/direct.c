@@ -166,6 +166,16 @@ weigh_effort(FjDirect *self, const FjDirectEffort *effort, int way, Py_ssize_t n
     }
 }
 
+static int
+takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t nargs)
+{
+    int all = 1;
+    for (Py_ssize_t i = 0; i < nargs && all; i++) {
+        all = fj_direct_takes(context, args[i]);
+    }
+    return all;
+}
+
 /* (P) Finds the way of a call, with the entry that it agrees with, which the caller owns, if
  * there is one.  -1 with an error that is no Exception. */
 static int
@@ -194,10 +204,8 @@ find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ss
         }
     }
     weigh_effort(self, &effort, way, nargs);
-    for (Py_ssize_t i = 0; i < nargs; i++) {
-        if (!fj_direct_takes(context, args[i])) {
-            return FJ_WAY_type;
-        }
+    if (!takes_all(context, args, nargs)) {
+        return FJ_WAY_type;
     }
     Py_ssize_t note_at = self->note_at < 0 ? context->after : self->note_at;
     if (self->unmatched++ < note_at) {
@@ -238,6 +246,9 @@ choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, FjDirectEntr
     if (self->num_entries == 0 && self->unmatched < note_at) {
         self->unmatched++;
         return FJ_WAY_waiting;
+    }
+    if (self->num_entries == 0 && !takes_all(context, args, nargs)) {
+        return FJ_WAY_type; /* as where Python's numbers are traced */
     }
     int profiled = fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
     if (profiled != 0) {

@@ -391,7 +391,7 @@ jit_nodes(PyObject *op, PyObject *tree)
     fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
     fj_leafbuf_init(&objects, more_room, FJ_LEAFBUF_FEW);
     FjStructure *structure =
-        fj_flatten_arguments(rules->registry, names, &tree, &arrays, &objects);
+        fj_flatten_arguments(rules->registry, names, NULL, &tree, &arrays, &objects);
     int covered = structure == NULL
                       ? -1
                       : fj_variables_check_structure(rules, structure, &objects, 1, &reason);

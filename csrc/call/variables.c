@@ -77,7 +77,8 @@ fj_variables_check_structure(const FjVariableRules *rules, const FjStructure *st
         const FjNode *node = &structure->nodes[i];
         PyTypeObject *type = structure->info[i].type;
         int has_number = fj_node_has_number(node);
-        if (node->code == FJ_STATIC && !(node->flags & FJ_NODE_FIELD) && !lenient) {
+        if (node->code == FJ_STATIC && !lenient &&
+            !(node->flags & (FJ_NODE_FIELD | FJ_NODE_ARGUMENT))) {
             result =
                 check_leaf_type(Py_TYPE(node->aux), node->flags & FJ_NODE_MAYBE_ARRAY, reason);
         }

@@ -67,6 +67,17 @@ fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
 }
 
 int
+fj_registry_traces_in(const FjRegistry *registry, const PyTypeObject *type)
+{
+    PyObject *types = registry->traced_in;
+    int found = 0;
+    for (Py_ssize_t i = 0; types != NULL && i < PyTuple_GET_SIZE(types) && !found; i++) {
+        found = PyTuple_GET_ITEM(types, i) == (const PyObject *)type;
+    }
+    return found;
+}
+
+int
 fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type)
 {
     PyObject *types = registry->by_identity;
@@ -264,13 +275,14 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static PyObject *
 registry_with_policy(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"traced", "keyed", "by_identity", NULL};
+    static char *keywords[] = {"traced", "keyed", "by_identity", "traced_in", NULL};
     FjRegistry *types = ((FjRegistry *)op)->types;
-    PyObject *traced = NULL, *keyed = NULL, *by_identity = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$O!O!O!:with_policy", keywords,
+    PyObject *traced = NULL, *keyed = NULL, *by_identity = NULL, *traced_in = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$O!O!O!O!:with_policy", keywords,
                                      &PyTuple_Type, &traced, &PyTuple_Type, &keyed,
-                                     &PyTuple_Type, &by_identity) ||
-        check_types(traced) < 0 || check_keyed(keyed) < 0 || check_types(by_identity) < 0) {
+                                     &PyTuple_Type, &by_identity, &PyTuple_Type, &traced_in) ||
+        check_types(traced) < 0 || check_keyed(keyed) < 0 || check_types(by_identity) < 0 ||
+        check_types(traced_in) < 0) {
         return NULL;
     }
     FjRegistry *self = (FjRegistry *)Py_TYPE(op)->tp_alloc(Py_TYPE(op), 0);
@@ -279,6 +291,7 @@ registry_with_policy(PyObject *op, PyObject *args, PyObject *kwargs)
         self->state = types->state;
         self->array_type = (PyTypeObject *)Py_NewRef((PyObject *)types->array_type);
         self->traced = Py_XNewRef(traced);
+        self->traced_in = Py_XNewRef(traced_in);
         self->keyed = Py_XNewRef(keyed);
         self->by_identity = Py_XNewRef(by_identity);
     }
@@ -295,6 +308,7 @@ registry_traverse(PyObject *op, visitproc visit, void *arg)
     }
     Py_VISIT(self->array_type);
     Py_VISIT(self->traced);
+    Py_VISIT(self->traced_in);
     Py_VISIT(self->classify);
     Py_VISIT(self->is_array);
     Py_VISIT(self->flatten_one_level);
@@ -330,6 +344,7 @@ registry_dealloc(PyObject *op)
     }
     Py_XDECREF(self->array_type);
     Py_XDECREF(self->traced);
+    Py_XDECREF(self->traced_in);
     Py_XDECREF(self->classify);
     Py_XDECREF(self->is_array);
     Py_XDECREF(self->flatten_one_level);
@@ -358,12 +373,14 @@ static PyMethodDef registry_methods[] = {
     {"kind", registry_kind, METH_O, "kind(object) -> the name of its type's kind"},
     {"with_policy", (PyCFunction)(void (*)(void))registry_with_policy,
      METH_VARARGS | METH_KEYWORDS,
-     "with_policy($self, /, *, traced=(), keyed=(), by_identity=())\n--\n\n"
+     "with_policy($self, /, *, traced=(), keyed=(), by_identity=(), traced_in=())\n--\n\n"
      "Returns a Registry that shares the kinds of this one, and has this policy.\n\n"
      "`traced` are types of leaves that are traced like arrays; `classify` says that they "
      "are\n"
      "static. `keyed` are pairs of a type and a callable: for static instances of the type,\n"
-     "the result of the callable is hashed and compared instead. `by_identity` are types of\n"
+     "the result of the callable is hashed and compared instead. `traced_in` are types that "
+     "are\n"
+     "traced in the arguments of which the Signature says so. `by_identity` are types of\n"
      "containers: an instance that occurs again in the arguments of a call is the same "
      "object\n"
      "there."},

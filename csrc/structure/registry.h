@@ -25,6 +25,7 @@ struct FjRegistry {
 
     /* The policy: tuples, or NULL. */
     PyObject *traced;      /* types of leaves, static by their kind, that are traced */
+    PyObject *traced_in;   /* the same, where FJ_TRACED_ARGUMENT says so of a parameter */
     PyObject *keyed;       /* pairs (type, key): see statics.h */
     PyObject *by_identity; /* types whose instances occur once in the arguments of a call: see
                             * structure.h */
@@ -68,6 +69,9 @@ fj_registry_traces(const FjRegistry *registry, const PyTypeObject *type)
     }
     return 0;
 }
+
+/* The same, in an argument with FJ_TRACED_ARGUMENT. */
+int fj_registry_traces_in(const FjRegistry *registry, const PyTypeObject *type);
 
 /* The code of a kind under the policy: FJ_ARRAY for leaves that it traces. */
 static inline FjKindCode

@@ -166,7 +166,9 @@ enum {
                                * when it was flattened, but may become one; never SELF_EQUAL */
     FJ_NODE_DEEP = 128,       /* its depth is a multiple of FJ_STRUCTURE_DEEP */
     FJ_NODE_ITSELF = 256, /* CUSTOM: it has no children, and its aux data is the node itself */
-    FJ_NODE_IDENTITY = 512, /* MODULE, OBJECT, CUSTOM: it has a number, see Sharing */
+    FJ_NODE_IDENTITY = 512,  /* MODULE, OBJECT, CUSTOM: it has a number, see Sharing */
+    FJ_NODE_ARGUMENT = 1024, /* STATIC: a static argument of a call, no leaf of one */
+    FJ_NODE_NUMBERS = 2048,  /* ARRAY: types of `traced_in` (registry.h) match too */
 };
 
 /* A node, which is kept as small as possible: every call reads all nodes of a large tree.

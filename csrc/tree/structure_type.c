@@ -328,6 +328,20 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
+/* _has_static_leaves() -> bool */
+static PyObject *
+structure_has_static_leaves(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    const FjStructure *self = (FjStructure *)op;
+    for (uint32_t i = 0; i < self->count; i++) {
+        if (self->nodes[i].code == FJ_STATIC &&
+            !(self->nodes[i].flags & (FJ_NODE_FIELD | FJ_NODE_ARGUMENT))) {
+            Py_RETURN_TRUE;
+        }
+    }
+    Py_RETURN_FALSE;
+}
+
 /* _equal_nodes(index, other, other_index) -> bool */
 static PyObject *
 structure_equal_nodes(PyObject *op, PyObject *args)
@@ -497,6 +511,9 @@ static PyMethodDef structure_methods[] = {
     {"_array_paths", structure_array_paths, METH_NOARGS, structure_array_paths_doc},
     {"_nodes", structure_nodes, METH_NOARGS, structure_nodes_doc},
     {"_equal_nodes", structure_equal_nodes, METH_VARARGS, structure_equal_nodes_doc},
+    {"_has_static_leaves", structure_has_static_leaves, METH_NOARGS,
+     "_has_static_leaves($self, /)\n--\n\n"
+     "Returns whether a leaf is static; static fields and static arguments are no leaves."},
     {"_skeleton", structure_skeleton, METH_O, structure_skeleton_doc},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},

@@ -19,9 +19,11 @@
 static int
 add_array(FjFlattener *f, PyObject *object)
 {
-    if (fj_structure_add(f->structure, FJ_ARRAY, NULL) == NULL) {
+    FjNode *node = fj_structure_add(f->structure, FJ_ARRAY, NULL);
+    if (node == NULL) {
         return -1;
     }
+    node->flags |= (uint16_t)f->array_flags;
     f->structure->all_leaves++;
     f->structure->open_leaves++;
     return fj_leafbuf_push(f->arrays, object);
@@ -44,7 +46,8 @@ add_mutable_static(FjFlattener *f, PyObject *object, int flag)
 }
 
 /* Adds a static: a value that is not an array.  `flag` is FJ_NODE_FIELD for a static field,
- * FJ_NODE_MAYBE_ARRAY for a leaf of such a type, or 0 for another leaf. */
+ * FJ_NODE_MAYBE_ARRAY for a leaf of such a type, FJ_NODE_ARGUMENT for a static argument, or 0
+ * for another leaf. */
 static int
 add_static(FjFlattener *f, PyObject *object, int flag)
 {
@@ -113,6 +116,17 @@ stop_at_leaf(FjFlattener *f, PyObject *object)
     return result < 0 ? -1 : 1;
 }
 
+/* The code of a kind under the policy, in this argument. */
+static inline FjKindCode
+code_of(const FjFlattener *f, const FjNodeKind *kind)
+{
+    const FjRegistry *registry = f->structure->registry;
+    return FJ_UNLIKELY(f->array_flags != 0) && kind->code == FJ_STATIC &&
+                   fj_registry_traces_in(registry, kind->type)
+               ? FJ_ARRAY
+               : fj_registry_code(registry, kind);
+}
+
 int
 fj_flatten_object(FjFlattener *f, PyObject *object)
 {
@@ -125,17 +139,15 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
     /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
     FjNodeKind *kind = fj_registry_cached_kind(fj_flatten_registry(f), Py_TYPE(object));
     if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
-        return f->is_tree_structure ||
-                       fj_registry_code(fj_flatten_registry(f), kind) == FJ_ARRAY
-                   ? add_array(f, object)
-                   : add_static(f, object, 0);
+        return f->is_tree_structure || code_of(f, kind) == FJ_ARRAY ? add_array(f, object)
+                                                                    : add_static(f, object, 0);
     }
     kind = fj_registry_kind(fj_flatten_registry(f), object);
     if (kind == NULL) {
         return -1;
     }
     int result;
-    switch (fj_registry_code(fj_flatten_registry(f), kind)) {
+    switch (code_of(f, kind)) {
     case FJ_ARRAY:
         result = add_array(f, object);
         break;
@@ -237,9 +249,19 @@ note_identities(FjStructure *structure)
     return 0;
 }
 
+/* Walks the argument of a parameter. */
+static int
+walk_argument(FjFlattener *f, PyObject *argument, int flags)
+{
+    f->array_flags = flags & FJ_TRACED_ARGUMENT ? FJ_NODE_NUMBERS : 0;
+    return argument == NULL             ? fj_flatten_nothing(f, FJ_MISSING)
+           : flags & FJ_STATIC_ARGUMENT ? add_static(f, argument, FJ_NODE_ARGUMENT)
+                                        : fj_flatten_object(f, argument);
+}
+
 FjStructure *
-fj_flatten_arguments(FjRegistry *registry, PyObject *names, PyObject *const *arguments,
-                     FjLeafBuf *arrays, FjLeafBuf *objects)
+fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
+                     PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects)
 {
     FjFlattener f = {
         .structure = fj_structure_new(registry), .arrays = arrays, .objects = objects};
@@ -250,8 +272,7 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, PyObject *const *arg
     Py_ssize_t root = fj_flatten_open(&f, FJ_ARGUMENTS, count, NULL, names);
     int result = root < 0 ? -1 : 0;
     for (Py_ssize_t i = 0; i < count && result == 0; i++) {
-        result = arguments[i] == NULL ? fj_flatten_nothing(&f, FJ_MISSING)
-                                      : fj_flatten_object(&f, arguments[i]);
+        result = walk_argument(&f, arguments[i], flags == NULL ? 0 : flags[i]);
     }
     fj_address_map_clear(&f.numbers);
     if (result == 0) {

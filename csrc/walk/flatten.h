@@ -13,10 +13,14 @@
 /* Flattens one tree. */
 FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *arrays);
 
+#define FJ_STATIC_ARGUMENT 2 /* the argument of a parameter is a static, and is not walked */
+#define FJ_TRACED_ARGUMENT 4 /* leaves in it are traced as the Registry's `traced_in` says */
+
 /* Flattens the arguments of a call, one for each parameter in `names`; NULL stands for an
- * argument that is not given.  The caller holds the arguments.  `objects`, which is empty,
- * receives the numbered objects in their order (Sharing in structure.h). */
-FjStructure *fj_flatten_arguments(FjRegistry *registry, PyObject *names,
+ * argument that is not given.  `flags`, which may be NULL, has a byte for each parameter: see
+ * above.  The caller holds the arguments.  `objects`, which is empty, receives the numbered
+ * objects in their order (Sharing in structure.h). */
+FjStructure *fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
                                   PyObject *const *arguments, FjLeafBuf *arrays,
                                   FjLeafBuf *objects);
 

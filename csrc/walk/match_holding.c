@@ -21,7 +21,10 @@ match_array(FjMatcher *m, PyObject *object)
     }
     FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
     if (kind != NULL && kind->code != FJ_MAYBE_ARRAY) {
-        return FJ_MATCH_NO;
+        if (!fj_match_is_number(m, object)) {
+            return FJ_MATCH_NO;
+        }
+        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
     }
     kind = fj_registry_kind(m->registry, object);
     if (kind == NULL) {

@@ -31,14 +31,27 @@ fail_record(FjMatcher *m)
 
 /* ---- leaves ---- */
 
+/* Matches a leaf whose type is not that of arrays with the node before `m->next`. */
+static FJ_NOINLINE int
+match_other(FjMatcher *m, PyObject *object)
+{
+    const FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
+    if (kind == NULL || kind->code == FJ_MAYBE_ARRAY) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    if (!fj_match_is_number(m, object)) {
+        return FJ_MATCH_NO;
+    }
+    return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+}
+
 static int
 match_array(FjMatcher *m, PyObject *object)
 {
     if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
         return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
     }
-    const FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
-    return kind != NULL && kind->code != FJ_MAYBE_ARRAY ? FJ_MATCH_NO : FJ_MATCH_NEEDS_PYTHON;
+    return match_other(m, object);
 }
 
 /* A static or aux data that is not inert may have changed in place, even if it is the same

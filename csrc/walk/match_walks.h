@@ -33,4 +33,12 @@ int fj_match_python_free(FjMatcher *m, PyObject *const *objects, Py_ssize_t coun
 /* (P) */
 int fj_match_holding(FjMatcher *m, PyObject *const *objects, Py_ssize_t count);
 
+/* Whether a leaf is of a type that the array's node before `next` takes too. */
+static inline int
+fj_match_is_number(const FjMatcher *m, PyObject *object)
+{
+    return (m->next[-1].flags & FJ_NODE_NUMBERS) &&
+           fj_registry_traces_in(m->registry, Py_TYPE(object));
+}
+
 #endif

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._jit._decorator import filter_jit
     from ._jit._filter_jit import FilterJit
     from ._jit._freeze import FreezeWarning
+    from ._jit._plain import jit
     from ._observe._causes import Explanation
     from ._observe._functions import clear_caches
     from ._observe._report import CacheInfo, report, time_calls
@@ -69,6 +70,7 @@ __all__ = [
     "installed",
     "is_array",
     "is_inexact_array",
+    "jit",
     "load",
     "log_retraces",
     "pack",
@@ -96,6 +98,7 @@ _MODULES = {
     "_jit._decorator": ("filter_jit",),
     "_jit._filter_jit": ("FilterJit",),
     "_jit._freeze": ("FreezeWarning",),
+    "_jit._plain": ("jit",),
     "_packed._pack": ("Packed", "pack"),
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_shardings._place": ("place",),

@@ -61,13 +61,18 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
-        usage="%(prog)s [-h] [--report] [--explain] [--html FILE] (SCRIPT | -m MODULE) [argument ...]",
+        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] (SCRIPT | -m MODULE) [argument ...]",
         description=(
             "Runs a script or a module as python does, but replaces equinox.filter_jit by "
             "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
             "the program uses and in the children that it starts with multiprocessing. SCRIPT may "
             "be a folder or a zip file with a __main__.py, or - for standard input."
         ),
+    )
+    parser.add_argument(
+        "--jax",
+        action="store_true",
+        help="replace jax.jit by filterjit.jit too, but for the modules of JAX itself",
     )
     parser.add_argument(
         "--report",
@@ -122,6 +127,7 @@ def _run_program(options: argparse.Namespace) -> int:
         report=options.report,
         explain=options.explain,
         html=options.html,
+        jax=options.jax,
         prog=options.prog,
     )
     return 0

@@ -1,4 +1,4 @@
-"""Replacing ``equinox.filter_jit`` and ``flax.nnx.jit`` in a whole program.
+"""Replacing ``equinox.filter_jit``, ``flax.nnx.jit`` and ``jax.jit`` in a whole program.
 
 `install` changes two things of Equinox. ``equinox.filter_jit`` becomes `filterjit.filter_jit`.
 Functions that Equinox's filter_jit has returned call a FilterJit of the same function: those that
@@ -8,6 +8,9 @@ they took before (Diffrax does).
 Of Flax, ``flax.nnx.jit`` and ``flax.nnx.compat.jit`` become `filterjit.nnx.jit`, and
 ``cached_partial`` of both modules `filterjit.nnx.cached_partial`. Functions that they returned
 before stay as they are.
+
+With ``install(jax=True)``, ``jax.jit`` becomes a function that returns what `filterjit.jit` does.
+JAX's own modules, and filterjit's, get a function of JAX there, whenever they ask for one.
 
 `install` imports neither Equinox nor Flax. If the program has not imported one of them yet, an
 import hook makes the changes when it does. JAX is not imported either, so that the program can set
@@ -209,17 +212,39 @@ def _changes_of_flax() -> _Changes:
     return changes
 
 
+def _changes_of_jax() -> _Changes:
+    import jax
+
+    from ._jit._plain import jit as ours
+
+    upstream = jax.jit
+
+    @functools.wraps(upstream)
+    def jit(*args: Any, **options: Any) -> Any:
+        caller = f"{sys._getframe(1).f_globals.get('__name__')}."
+        return (upstream if caller.startswith(_KEEP_JAX_JIT) else ours)(*args, **options)
+
+    return [(jax, "jit", jit)]
+
+
+# Modules whose functions stay with ``jax.jit``: JAX's public modules call it by its public name too;
+# ours jit flat functions; Equinox's and Flax's make other decorators of it, which `install`
+# replaces.
+_KEEP_JAX_JIT = ("jax.", "jaxlib.", "filterjit.", "equinox.", "flax.nnx.transforms.")
+
 _equinox = _Peer("equinox", _changes_of_equinox)
 _flax = _Peer("flax.nnx", _changes_of_flax)
+_jax = _Peer("jax", _changes_of_jax)
 
 
-def is_installed() -> bool:
-    """Whether `install` was called, and `uninstall` not since."""
-    return _equinox.wanted
+def is_installed(jax: bool = False) -> bool:
+    """Whether `install` was called, with ``jax=True`` if `jax` is true, and `uninstall` not
+    since."""
+    return _jax.wanted if jax else _equinox.wanted
 
 
 @public
-def install(*, flax: bool = True) -> None:
+def install(*, flax: bool = True, jax: bool = False) -> None:
     """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit`, and ``flax.nnx.jit`` and
     ``flax.nnx.cached_partial`` by those of `filterjit.nnx`, in the whole program.
 
@@ -233,6 +258,9 @@ def install(*, flax: bool = True) -> None:
     Arguments:
         flax: whether to replace the functions of ``flax.nnx``, which are also in
             ``flax.nnx.compat``.
+        jax: whether to replace ``jax.jit`` by `filterjit.jit`, for functions that are jitted from
+            then on, also in libraries. A module that has imported the name before, as
+            ``from jax import jit`` does, keeps what it has. JAX's own modules keep theirs.
 
     Examples:
         >>> install()
@@ -243,23 +271,26 @@ def install(*, flax: bool = True) -> None:
     _equinox.install()
     if flax:
         _flax.install()
+    if jax:
+        _jax.install()
 
 
 @public
 def uninstall() -> None:
     """Undoes `install`.
 
-    Functions that `filterjit.filter_jit` and `filterjit.nnx.jit` have returned in the meantime
-    remain as they are. Those that Equinox's filter_jit has returned run on Equinox again. A second
+    Functions that `filterjit.filter_jit`, `filterjit.nnx.jit` and `filterjit.jit` have returned in
+    the meantime remain as they are, and so do names that modules have imported from JAX. Those that Equinox's filter_jit has returned run on Equinox again. A second
     call does nothing.
     """
     _equinox.uninstall()
     _flax.uninstall()
+    _jax.uninstall()
 
 
 @public
 @contextlib.contextmanager
-def installed(*, flax: bool = True) -> Iterator[None]:
+def installed(*, flax: bool = True, jax: bool = False) -> Iterator[None]:
     """Returns a context manager that calls `install`, and at the end `uninstall`.
 
     What was installed before remains installed.
@@ -269,9 +300,9 @@ def installed(*, flax: bool = True) -> Iterator[None]:
         ...     eqx.filter_jit is filter_jit
         True
     """
-    added = [peer for peer in (_equinox, _flax) if not peer.wanted]
+    added = [peer for peer in (_equinox, _flax, _jax) if not peer.wanted]
     try:
-        install(flax=flax)
+        install(flax=flax, jax=jax)
         yield
         _uninstall(added)
     except BaseException:

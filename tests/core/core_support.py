@@ -464,7 +464,8 @@ class Hooks:
     """The Python side of a call: what ``filterjit._call._hooks.FunctionHooks`` is, without JAX.
 
     `calls` has the names of the hooks that were called.  `on` maps the name of a hook to a
-    function that the hook calls first, with its arguments; it may raise.
+    function that the hook calls first, with its arguments; it may raise. `reason` is what
+    `translate_error` returns, if it is not None.
     """
 
     def __init__(self, registry: Any, maxsize: int = 4096) -> None:
@@ -474,6 +475,7 @@ class Hooks:
         self.on: dict[str, Callable[..., Any]] = {}
         self.may_raise: bool | None = False
         self.again = False
+        self.reason: str | None = None
         self.caches: dict[Any, Any] = {}
 
     def _note(self, hook: str, *args: Any) -> None:
@@ -523,7 +525,11 @@ class Hooks:
 
     def translate_error(self, f: Any, exception: BaseException, variant: Any, arrays: Any) -> Any:
         self._note("translate_error", f, exception, variant, arrays)
-        return exception
+        return exception if self.reason is None else self.reason
+
+    def hand_over(self, f: Any, reason: str, args: tuple[Any, ...], kwargs: Any) -> Any:
+        self._note("hand_over", f, reason, args, kwargs)
+        return f.__wrapped__(*args, **kwargs)
 
     def before_raising_call(self, variant: Any) -> None:
         self._note("before_raising_call", variant)

@@ -128,6 +128,18 @@ def _edits(seed: int, edits: int) -> int:
     return status
 
 
+def _plain_programs(seed: int, programs: int) -> int:
+    import fuzz_plain
+
+    handed_over = 0
+    for n in range(programs):
+        handed_over += fuzz_plain.compare(seed + n)
+        if n % 10 == 9:
+            jax.clear_caches()
+    print(f"{programs:,} programs from seed {seed}, {handed_over:,} calls handed over")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--calls", type=int, default=100_000)
@@ -135,12 +147,15 @@ def main() -> int:
     parser.add_argument("--jax-share", type=int, default=JAX_SHARE, help="0: never")
     parser.add_argument("--nnx", type=int, metavar="PROGRAMS", help="programs of Flax NNX instead")
     parser.add_argument("--edits", type=int, metavar="N", help="edits of saved programs instead")
+    parser.add_argument("--plain", type=int, metavar="PROGRAMS", help="of plain JAX instead")
     options = parser.parse_args()
     seed = int.from_bytes(os.urandom(4)) if options.seed is None else options.seed
     if options.edits is not None:
         return _edits(seed, options.edits)
     if options.nnx is not None:
         return _nnx_programs(seed, options.nnx)
+    if options.plain is not None:
+        return _plain_programs(seed, options.plain)
     steps.use_fast_draws(True)
     progress = _Progress(options.calls)
     on_call.append(progress.show)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -121,17 +122,18 @@ def test_flax_is_imported_later() -> None:
 
 @pytest.mark.skipif(not compat.supported, reason="all calls are handed over, for that reason")
 def test_a_report_tells_what_was_handed_over() -> None:
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     with filterjit.installed():
 
-        @nnx.jit(static_argnums=1)  # which is handed over
-        def with_static(m: Any, n: Any) -> Any:
+        @nnx.jit(out_shardings=sharding)  # which is handed over
+        def with_sharding(m: Any, n: Any) -> Any:
             return m.count[...] + n
 
         m = Counter()
-        assert with_static(m, 1) == 1
-        assert with_static(m, 2) == 2
-    for report in (with_static.report(), filterjit.report()):
-        assert "flax.nnx.jit made 2 of its calls: static_argnums is given." in str(report)
-    row = with_static.report().as_dict()["functions"][0]
-    assert row["handed_over"] == {"static_argnums is given": 2}
-    assert row["name"].endswith("with_static")
+        assert with_sharding(m, 1) == 1
+        assert with_sharding(m, 2) == 2
+    for report in (with_sharding.report(), filterjit.report()):
+        assert "flax.nnx.jit made 2 of its calls: out_shardings is given." in str(report)
+    row = with_sharding.report().as_dict()["functions"][0]
+    assert row["handed_over"] == {"out_shardings is given": 2}
+    assert row["name"].endswith("with_sharding")

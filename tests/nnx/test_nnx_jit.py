@@ -318,24 +318,56 @@ def test_leaves_that_are_no_arrays(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ALL)
-def test_static_arguments_and_shardings(mode: str) -> None:
+def test_static_arguments(mode: str) -> None:
     def program(jit: Any, traces: Any) -> Any:
-        def f(m: Any, flag: Any, y: Any = 1.0) -> Any:
+        def f(m: Any, flag: Any, y: Any = 1.0, *rest: Any, **more: Any) -> Any:
             traces()
             m.count[...] += 1
+            assert isinstance(y, jax.core.Tracer) and not isinstance(flag, jax.core.Tracer)
             return y if flag else -y
 
         m = Counter()
-        for options in ({"static_argnums": 1}, {"static_argnames": "flag"}):
+        for options in (
+            {"static_argnums": 1},
+            {"static_argnames": "flag"},
+            {"static_argnums": (1, 4), "static_argnames": ("flag", "k")},
+            {"static_argnums": 1, "donate_argnums": 0},
+        ):
             g = jit(f, **options)
-            for flag in (True, False, True):
-                yield g(m, flag)
+            for flag in (True, False, True, "text", (1, ("a", 2))):
+                yield g(m, flag, 2.0)
+            yield g(m, flag=True, y=x)
+            if "static_argnames" in options and "static_argnums" in options:
+                yield g(m, True, 3.0, x, "static", x, k="static", other={"a": x})
             yield m
+        yield outcome(jit(f, static_argnums=1), m, [1])[0]
+
+    compare(program, mode, handed_over=None)
+    g = filterjit.nnx.jit(lambda m, n: m.other * n, static_argnames="n", **MODES[mode])
+    for n in (1, 2, 2):
+        g(Counter(), n)
+    assert g.cache_info()[:2] == (1, 2) and not g.handed_over
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_static_arguments_that_are_modules(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        static = Counter()
+        f = jit(lambda m, static: m.other + static.other.get_raw_value(), static_argnums=1)
+        yield outcome(f, Counter(), static)[:2]
+
+    compare(program, mode, handed_over=True)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_shardings(mode: str) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        m = Counter()
         sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         yield jit(lambda m, y: m.other * y, in_shardings=sharding)(m, 2.0)
         yield jit(lambda m: m.count + 1, out_shardings=sharding)(m)
 
-    compare(program, mode, handed_over=None)
+    compare(program, mode, handed_over=True)
 
 
 @pytest.mark.parametrize("mode", ALL)

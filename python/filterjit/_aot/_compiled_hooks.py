@@ -11,7 +11,7 @@ from .._base import _errors
 from .._base._errors import MismatchError
 from .._base._hooks import CallHooks
 from .._call import _direct, _running, _signature
-from .._call._hooks import registry_for
+from .._call._hooks import marked, registry_for
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._observe import _causes, _compare
@@ -63,7 +63,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         jit_id: bytes = b"",
     ) -> None:
         self.settings = settings
-        self.registry = registry_for(settings.functions)
+        self.registry = registry_for(settings)
         self.name = name
         self.signature = signature
         self.stage = stage
@@ -77,7 +77,8 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
 
         `function` and `arrays` are the Structure of the jitted function and the arrays in it.
         """
-        signature = _signature.core_signature(None, self.signature)
+        parameters = _signature.parameters_of(None, self.signature)
+        signature = _core.Signature(*marked(parameters, self.settings))
         cache = _core.Cache(self.registry, function, signature, self, 1, {})
         return _core.FilterJit._rebuild(cache, arrays)
 

@@ -169,8 +169,8 @@ def _count(devices: int) -> str:
 
 def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed: bool) -> Compiled:
     """Returns the function of a file; `placed` is whether the user has given `devices`."""
-    settings = Settings(functions=header["functions"])
-    registry = registry_for(settings.functions)
+    settings = Settings(functions=header["functions"], traced=tuple(header.get("traced", ())))
+    registry = registry_for(settings)
     default = header["kind"] == "portable" and not placed
     shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]

@@ -88,6 +88,7 @@ def _contents(
         "filterjit": __version__,
         "python": sys.version.split()[0],
         "functions": prepared.settings.functions,
+        "traced": list(prepared.settings.traced),
         "signature": [
             [p.name, p.kind.name, p.default is not inspect.Parameter.empty]
             for p in prepared.signature.parameters.values()

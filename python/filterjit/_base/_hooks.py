@@ -78,7 +78,7 @@ class CallHooks(Protocol):
         variant: _core.Variant | None,
         arrays: tuple[Any, ...],
         /,
-    ) -> BaseException:
+    ) -> BaseException | str:
         """Returns the exception to raise in the place of `exception`, often `exception` itself.
 
         When: a call failed, in any of its steps, with an instance of Exception. It is not called
@@ -87,12 +87,25 @@ class CallHooks(Protocol):
         it had one. `arrays` are the arrays that were collected: all arrays of the call if there is a
         variant.
 
-        Returns: an exception. Anything else is ignored, and `exception` is raised.
+        Returns: an exception; or a str, and then the result of the call is that of `hand_over`.
+        Anything else is ignored, and `exception` is raised.
 
         Raises: an Exception is dropped, and `exception` is raised; any other BaseException takes
         the place of `exception`.
         """
         ...
+
+    def hand_over(
+        self, f: _core.FilterJit, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> Any:
+        """Makes a call with something else than a variant of `f`, and returns its result.
+
+        When: `translate_error` has returned `reason` for an exception of the call. A call of
+        ``_find_or_compile`` or ``_find`` raises the exception instead.
+
+        Raises: anything.
+        """
+        raise AssertionError("translate_error returns no reason")
 
     def before_raising_call(self, variant: _core.Variant, /) -> None:
         """Prepares for a program that can raise while it runs.

@@ -113,10 +113,12 @@ class FlatFunction:
             hooks.tracing(variant),
         ):
             traced.wanted = specs
-            out = self._call_function(hooks, variant, arrays, traced)
+            out = hooks.check_result(self._call_function(hooks, variant, arrays, traced))
             output = variant.finish(out, lambda: jnp.array(0))
             if program is not None:
                 program.after_trace(out, output, arrays)
+            elif hooks.settings.tells_unused:
+                hooks.tell_unused(variant, self._signature, arrays, output.arrays)
             return output
 
     def _call_function(

@@ -21,7 +21,9 @@ from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _direct, _processes, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
+from ._donation import tell_unused
 from ._flat_function import FlatFunction
+from ._named import STATIC, TRACED, check_names, mark_names
 from ._settings import Settings
 from ._sharded_call import ShardedCall
 
@@ -29,13 +31,22 @@ _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
 
 
-def registry_for(functions: str) -> _core.Registry:
-    """Returns the registry of arguments, for filter_jit's option `functions`."""
-    if functions == "structure":
+def registry_for(settings: Settings) -> _core.Registry:
+    """Returns the registry of arguments."""
+    if settings.functions == "structure":
         from .._functions import _function_keys
 
         return _function_keys.registry
-    return _registry.registry
+    if settings.traced:
+        return _registry.with_numbers_in_some
+    return _registry.with_numbers if settings.numbers_traced else _registry.registry
+
+
+def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.Parameters:
+    """Returns parameters with the flags that the settings ask for."""
+    if settings.traced:
+        return mark_names(parameters, TRACED, settings.traced)
+    return settings.static.mark(parameters, STATIC) if settings.static else parameters
 
 
 def _tracing_for(
@@ -64,7 +75,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         self._sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = (
             weakref.WeakKeyDictionary()
         )
-        self.registry = registry_for(settings.functions)
+        self.registry = registry_for(settings)
         self.tracing = _tracing_for(settings.functions)
 
     decorator: str = "filter_jit"
@@ -72,6 +83,10 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
 
     updates_modules: bool = False
     """Whether the calls update the NNX Modules among their arguments."""
+
+    upstream: Any = None
+    """The ``jax.jit`` whose methods `lower`, `trace` and `eval_shape` are those of the function;
+    None if it has its own."""
 
     frozen: tuple[int, int] = (0, 0)
     """The number of arrays that `freeze` made constants, and their size in bytes."""
@@ -87,6 +102,14 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         if self.settings.donate == "none":
             return
         given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
+        if donation := self.settings.donation:
+            names, positional = f._parts()[0].signature.names, f._parts()[0].signature.positional
+            positions = donation.arguments.positions
+            named = donation.arguments.names | {name for name, _ in donation.parameters}
+            is_meant = [
+                i in positions or (i < positional and names[i] in named) for i in range(len(args))
+            ] + [k in named for k in kwargs]
+            given = [x for x, donated in zip(given, is_meant, strict=True) if donated]
         if self.settings.spares_first:
             signature = f._parts()[0].signature
             first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
@@ -104,7 +127,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         options, and the arrays in the function itself."""
         fun = f.__wrapped__
         try:
-            arrays, structure = _core.flatten(_registry.registry, fun)
+            arrays, structure = _core.flatten(_registry.registry, self.function(f))
             hash(structure)
         except Exception as e:
             context = e.__dict__.get("__filterjit_error_context__")
@@ -114,7 +137,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         caches = caches_of(fun)
         # Two wrappers of one function can differ in their parameters, as its `__signature__`, its
         # defaults or its code may have been set in between.
-        parameters = _signature.parameters_of(fun, f._given_signature)
+        parameters = self.parameters(f)
         key = type(self), structure, self.settings, parameters
         try:
             cache = None if caches is None else caches.get(key)
@@ -124,6 +147,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             signature = _core.Signature(*parameters)
             if self.settings.shardings is not None:
                 self.settings.shardings.check_names(signature)
+            check_names("donate", self.settings.donation.names, signature)
+            check_names("traced", self.settings.traced, signature)
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
@@ -134,6 +159,18 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
                     caches.pop(old, None)
         return cache, arrays
+
+    def parameters(self, f: _core.FilterJit) -> _signature.Parameters:
+        """Returns the parameters that the arguments of a call are bound to."""
+        return marked(_signature.parameters_of(f.__wrapped__, f._given_signature), self.settings)
+
+    def function(self, f: _core.FilterJit) -> Any:
+        """Returns what stands for the function in its Structure, and is called by a trace."""
+        return f.__wrapped__
+
+    def check_result(self, out: Any) -> Any:
+        """Returns the result of a trace, or what stands for it; raises if it cannot be one."""
+        return out
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
@@ -183,6 +220,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
         """Returns the positions of the arrays that a variant donates; arrays in the function
         itself come first."""
+        if not isinstance(self.settings.donate, str):
+            return self.settings.donate.positions(variant, signature, self.registry)
         own = variant.function.num_leaves
         total = own + variant.structure.num_leaves
         if self.settings.donate == "none":
@@ -199,6 +238,25 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         excepted = range(own + first, own + first + count)
         return tuple(i for i in range(total) if i not in excepted)
 
+    def tell_unused(
+        self,
+        variant: _core.Variant,
+        signature: _core.Signature,
+        arrays: Sequence[Any],
+        results: Sequence[Any],
+    ) -> None:
+        """Tells of donated arrays of a trace whose memory no result can take."""
+        tell_unused(
+            self._donated(variant, signature),
+            variant,
+            arrays,
+            results,
+            raises=self.settings.donate_unused == "raise",
+            taken={},
+            inputs=[None] * len(arrays),
+            outputs=[None] * len(results),
+        )
+
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
     ) -> None:
@@ -212,7 +270,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         variant: _core.Variant | None,
         arrays: tuple[Any, ...],
         /,
-    ) -> BaseException:
+    ) -> BaseException | str:
         """Returns the exception to raise in the place of `exception`."""
         return _errors.translate(exception, variant, arrays, _errors.jit_id_of(variant))
 

@@ -7,6 +7,8 @@ import jax
 
 from .._observe._retraces import OnRetrace
 from ._caches import MAXSIZE
+from ._donation import Donation
+from ._named import NONE, Named
 from ._shardings import Shardings
 
 DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
@@ -20,11 +22,17 @@ class Settings:
     are not hashable either.
 
     Attributes:
+        donate: one of the modes `DONATE`, or which arguments are donated.
         shardings: `in_shardings`, `out_shardings` and `mesh`; None without.
         jitkwargs: what is passed on to ``jax.jit``, sorted by name.
+        numbers_traced: whether Python's numbers are traced, as under ``jax.jit``.
+        static: the static arguments of ``jax.jit``.
+        donate_unused: what to do about donated arrays whose memory no result can take: "ignore",
+            "warn" or "raise"; None follows from `donate`, or leaves it to JAX.
+        traced: the parameters in whose arguments Python's numbers are traced.
     """
 
-    donate: str = "none"
+    donate: str | Donation = "none"
     functions: str = "identity"
     maxsize: int = MAXSIZE
     on_retrace: OnRetrace = None
@@ -32,6 +40,10 @@ class Settings:
     shardings: Shardings | None = None
     same_on_all_processes: bool | None = None
     jitkwargs: tuple[tuple[str, Any], ...] = ()
+    numbers_traced: bool = False
+    static: Named = NONE
+    donate_unused: str | None = None
+    traced: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jitkwargs", tuple(sorted(self.jitkwargs)))
@@ -56,9 +68,28 @@ class Settings:
     @property
     def is_quiet(self) -> bool:
         """Whether JAX's warning about donated buffers that it could not use is silenced."""
-        return self.donate in ("all", "all-except-first")
+        return self.donate in ("all", "all-except-first") or self.donate_unused is not None
+
+    @property
+    def tells_unused(self) -> bool:
+        """Whether donated arrays whose memory no result can take are told by their paths.
+
+        Without shardings, "warn" as a mode leaves that to JAX.
+        """
+        if self.donate_unused is not None:
+            return self.donate_unused != "ignore"
+        return (
+            self.shardings is not None
+            and isinstance(self.donate, str)
+            and self.donate.startswith("warn")
+        )
+
+    @property
+    def donation(self) -> Donation:
+        """Which arguments are donated, if it is not one of the modes."""
+        return self.donate if isinstance(self.donate, Donation) else Donation()
 
     @property
     def spares_first(self) -> bool:
         """Whether the first argument is not donated."""
-        return self.donate.endswith("-except-first")
+        return isinstance(self.donate, str) and self.donate.endswith("-except-first")

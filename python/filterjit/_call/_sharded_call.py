@@ -17,7 +17,6 @@ traced once, and then jitted again with them: JAX finds the trace of the flat fu
 """
 
 import threading
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -33,6 +32,7 @@ from .._observe import _records
 from .._shardings._place import is_tracing, place
 from .._shardings._specs import Spec, same_spec
 from .._trees import _registry
+from ._donation import same_memory, tell_unused
 from ._flat_function import FlatFunction
 from ._settings import Settings
 
@@ -107,7 +107,7 @@ class ShardedCall:
         self.variant = weakref.ref(variant)
         self.signature = signature
         self.donated = donated
-        self.warns = settings.donate.startswith("warn")
+        self.settings = settings
         self.jitkwargs = dict(settings.jitkwargs)
         self.flat = flat
         self.jit_id = flat.jit_id
@@ -155,7 +155,7 @@ class ShardedCall:
                 by_path.setdefault(key, []).append(j)
         for i in self.donated:
             for j in by_path.get(_key(paths_in[i][1:]), ()):
-                fits = _same(arrays[i], output.arrays[j]) and j not in taken.values()
+                fits = same_memory(arrays[i], output.arrays[j]) and j not in taken.values()
                 if (
                     fits
                     and specs[j] is None
@@ -165,38 +165,18 @@ class ShardedCall:
                 if fits and same_spec(specs[j], program.inputs[i]):
                     taken[i] = j
                     break
-        if self.warns and program.outputs is None:
-            self._warn_of_unused(program, specs, output.arrays, arrays, taken, paths_in)
+        if self.settings.tells_unused and program.outputs is None:
+            tell_unused(
+                self.donated,
+                variant,
+                arrays,
+                output.arrays,
+                raises=self.settings.donate_unused == "raise",
+                taken=taken,
+                inputs=program.inputs,
+                outputs=specs,
+            )
         return tuple(specs)
-
-    def _warn_of_unused(
-        self,
-        program: ShardedProgram,
-        specs: Sequence[Spec],
-        results: Sequence[Any],
-        arrays: Sequence[Any],
-        taken: dict[int, int],
-        paths: Sequence[list[Any]],
-    ) -> None:
-        """Warns of donated arrays whose memory no result can take, by their paths."""
-        free = [j for j in range(len(specs)) if j not in taken.values()]
-        lines = []
-        for i in self.donated:
-            if i in taken:
-                continue
-            equal = [j for j in free if _same(arrays[i], results[j])]
-            spec = program.inputs[i]
-            fitting = [j for j in equal if None in (spec, specs[j]) or same_spec(specs[j], spec)]
-            if fitting:
-                free.remove(fitting[0])
-                continue
-            aval = _jax_compat.aval(arrays[i])
-            why = f"all results of that shape are {specs[equal[0]]}" if equal else "no such result"
-            where = _errors.format_path(paths[i])
-            lines.append(f"  `{where}`: {aval.dtype}{list(aval.shape)}, {spec}: {why}")
-        if lines:
-            text = "donated arrays whose memory no result can take:"
-            warnings.warn("\n".join([text, *lines]), stacklevel=2)
 
     # ---- calls ----
 
@@ -356,9 +336,3 @@ def _stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
 
 def _key(path: Sequence[Any]) -> tuple[str, ...]:
     return tuple(map(str, path))
-
-
-def _same(x: Any, y: Any) -> bool:
-    """Returns whether one array can take the memory of the other."""
-    a, b = _jax_compat.aval(x), _jax_compat.aval(y)
-    return (a.shape, a.dtype) == (b.shape, b.dtype)

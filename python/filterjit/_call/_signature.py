@@ -29,6 +29,22 @@ def inspect_signature(fun: Any) -> inspect.Signature | None:
     return inspect.signature(fun)
 
 
+ANY = inspect.signature(lambda *args, **kwargs: None)
+
+
+def own_signature(fun: Any) -> inspect.Signature | None:
+    """Returns the parameters that `fun` itself takes, whatever it wraps: None if its code object
+    tells them, `ANY` if they are not known."""
+    if type(fun) is types.FunctionType and "__signature__" not in fun.__dict__:
+        return None
+    if hasattr(fun, "__signature__"):
+        return ANY
+    try:
+        return inspect.signature(fun, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return ANY
+
+
 Parameters = tuple[tuple[str, ...], int, int, bool, bool, bytes]
 """The arguments of `_core.Signature`."""
 
@@ -73,11 +89,6 @@ def parameters_of(fun: Any, signature: inspect.Signature | None) -> Parameters:
     )
 
 
-def core_signature(fun: Any, signature: inspect.Signature | None) -> _core.Signature:
-    """Returns the parameters of `fun` for the C core."""
-    return _core.Signature(*parameters_of(fun, signature))
-
-
 def call_with_arguments(
     fun: Callable[..., Any], signature: _core.Signature, arguments: Sequence[Any], missing: Any
 ) -> Any:
@@ -97,7 +108,8 @@ def call_with_arguments(
         elif i == signature.varargs:
             args.extend(value)
         elif i == signature.varkw:
-            kwargs.update(value)
+            # Static ones have parameters of their own; the function sees the order of a pytree.
+            kwargs = dict(sorted({**kwargs, **value}.items()))
         elif by_position and i < signature.positional:
             args.append(value)
         else:

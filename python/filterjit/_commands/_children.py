@@ -56,7 +56,9 @@ def inherit(explain: bool) -> None:
         def get_preparation_data(*args: Any, **kwargs: Any) -> dict[str, Any]:
             data = original(*args, **kwargs)
             if _install.is_installed():
-                data["filterjit"] = _SetUp(data["sys_path"], explain)
+                data["filterjit"] = _SetUp(
+                    data["sys_path"], explain, _install.is_installed(jax=True)
+                )
             return data
 
         spawn.get_preparation_data = get_preparation_data
@@ -64,9 +66,9 @@ def inherit(explain: bool) -> None:
     after_import("multiprocessing.spawn", replace)
 
 
-def set_up(explain: bool) -> None:
+def set_up(explain: bool, jax: bool) -> None:
     """Prepares a child, before it imports the main module."""
-    _install.install()
+    _install.install(jax=jax)
     inherit(explain)
     if explain:
         explain_retraces()
@@ -80,7 +82,7 @@ sys.path[:] = [folder, *sys_path]
 import filterjit
 sys.path[:] = sys_path
 from filterjit._commands._children import set_up
-set_up(explain)
+set_up(explain, jax)
 """
 
 
@@ -90,11 +92,12 @@ class _SetUp:
     The pickle names nothing of filterjit's, because the child cannot import it yet.
     """
 
-    def __init__(self, sys_path: list[str], explain: bool) -> None:
+    def __init__(self, sys_path: list[str], explain: bool, jax: bool) -> None:
         self._variables = {
             "sys_path": sys_path,
             "folder": os.path.dirname(PACKAGE),
             "explain": explain,
+            "jax": jax,
         }
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -33,6 +33,7 @@ def run(
     report: bool,
     explain: bool,
     html: str | None = None,
+    jax: bool = False,
     prog: str = "python -m filterjit",
 ) -> None:
     """Runs a script, or a module if `module` is true, as ``python [-m]`` does.
@@ -47,11 +48,12 @@ def run(
         report: whether to print a report of the jitted functions to stderr at the end.
         explain: whether to print an explanation of each retrace to stderr.
         html: the file to which a page with a timeline is written at the end, if any.
+        jax: whether `filterjit.jit` takes the place of ``jax.jit`` too.
         prog: the name of this command, for an error message.
     """
     begin = time.perf_counter()
     html = None if html is None else os.path.abspath(html)  # the program may change the folder
-    install()
+    install(jax=jax)
     inherit(explain)
     if explain:
         explain_retraces()

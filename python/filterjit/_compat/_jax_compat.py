@@ -6,6 +6,7 @@ results are the same.
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, MutableSet, Sequence
@@ -67,6 +68,26 @@ IMMUTABLE_TYPES: frozenset[type] = frozenset(
 # The name of the logger to which JAX logs the error of a callback. Fallback: if it has another name,
 # the error is logged as well as raised.
 CALLBACK_LOGGER = "jax._src.callback"
+
+
+def is_unspecified(x: Any) -> bool:
+    """Whether `x` is what ``jax.jit`` has for shardings that are not given.
+
+    Fallback: only None is.
+    """
+    unspecified = private("jax._src.sharding_impls", "UnspecifiedValue")
+    return x is None or (unspecified is not None and isinstance(x, unspecified))
+
+
+@functools.cache
+def resolves_negative_argnums() -> bool:
+    """Whether ``jax.jit`` counts a negative number from the end of the parameters, and not from
+    the end of what a call passes.
+
+    Fallback: False, and calls of functions with such numbers are handed over.
+    """
+    jitted = jax.jit(lambda a, b: a, static_argnums=-1)
+    return bool(private_attribute(jitted, "_jit_info", "static_argnums") == (1,))
 
 
 def hide_from_tracebacks(file: str) -> None:

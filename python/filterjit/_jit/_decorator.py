@@ -1,12 +1,13 @@
 """The decorator `filter_jit`."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from .._base._checks import NOT_GIVEN, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
+from .._call._donation import UNUSED, Donation
 from .._call._settings import DONATE, Settings
 from .._call._shardings import Shardings
 from .._call._signature import inspect_signature
@@ -15,7 +16,13 @@ from ._filter_jit import FilterJit, make_filter_jit
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-Donate = Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
+Names = tuple[str, ...] | list[str] | Set[str]  # a str is no collection of names
+Donate = (
+    Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
+    | Names
+    | Mapping[str, Any]
+)
+DonateUnused = Literal["ignore", "warn", "raise"]
 Functions = Literal["identity", "structure"]
 
 
@@ -41,10 +48,21 @@ _REFUSED = ("static_argnums", "static_argnames", "donate_argnums", "donate_argna
 _DEPRECATED = ("default", "fn", "args", "kwargs", "out")
 
 
+def _names(option: str, given: Any) -> tuple[str, ...]:
+    names = tuple(given) if isinstance(given, (tuple, list, set, frozenset)) else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(
+            f"`filter_jit(..., {option}=...)` must be a tuple of names of parameters, not {given!r}."
+        )
+    return names
+
+
 @overload
 def filter_jit(
     *,
     donate: Donate = "none",
+    donate_unused: DonateUnused | None = None,
+    traced: Names = (),
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
@@ -62,6 +80,8 @@ def filter_jit(
     fun: Callable[_P, _T],
     *,
     donate: Donate = "none",
+    donate_unused: DonateUnused | None = None,
+    traced: Names = (),
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
@@ -78,7 +98,9 @@ def filter_jit(
 def filter_jit(
     fun: Any = NOT_GIVEN,
     *,
-    donate: str = "none",
+    donate: Any = "none",
+    donate_unused: str | None = None,
+    traced: Any = (),
     functions: str = "identity",
     on_retrace: Any = None,
     max_traces: int | None = None,
@@ -118,7 +140,16 @@ def filter_jit(
         donate: which arrays give their memory to the compiled program; they are deleted by the
             call. ``"all"``: all of them. ``"all-except-first"``: all except those in the first
             argument. ``"warn"`` and ``"warn-except-first"``: the same, and JAX warns of memory
-            that the program could not use. ``"none"``: no array.
+            that the program could not use. ``"none"``: no array. Or parameters, by name: a tuple
+            such as ``("state", "cache")``, or a dict from names to True, or to path patterns of the
+            arrays (see `Filter`), such as ``{"state": True, "model": "**.weight"}``.
+        donate_unused: what to do about donated arrays whose memory no result can take, as no
+            result has their shape and dtype: ``"ignore"``; ``"warn"``, with their paths; or
+            ``"raise"``, a ``ValueError`` from the trace. The default is ``"ignore"``, but for the
+            modes ``"warn"`` and ``"warn-except-first"``.
+        traced: the names of parameters in whose arguments Python's numbers are traced, weakly
+            typed, as ``jax.jit`` traces them: ``traced=("step_size",)`` for a number that changes
+            in each call.
         functions: when two functions among the static values (lambdas, ``functools.partial`` and
             bound methods included) count as equal. ``"identity"``: when they are the same object.
             ``"structure"``: also when they are known to behave alike, so that a Module that is
@@ -168,7 +199,8 @@ def filter_jit(
         A `FilterJit` with the parameters of `fun`, or a decorator if `fun` is left out.
 
     Raises:
-        ValueError: if an option has a value that is not described above, or if `jitkwargs` has one
+        ValueError: if an option has a value that is not described above (a name in `donate` or
+            `traced` that is no parameter, and a pattern that matches no array, raise at the first call), or if `jitkwargs` has one
             of ``static_argnums``, ``static_argnames``, ``donate_argnums`` and ``donate_argnames``,
             which do not apply to pytrees.
         TypeError: if `fun` is not callable, `in_shardings` or `mesh` is of a wrong type, or
@@ -190,6 +222,8 @@ def filter_jit(
         return functools.partial(
             filter_jit,
             donate=donate,
+            donate_unused=donate_unused,
+            traced=traced,
             functions=functions,
             on_retrace=on_retrace,
             max_traces=max_traces,
@@ -216,10 +250,17 @@ def filter_jit(
                 "Here, 'donate_argnames' is refused too, and shardings are options. What is not an "
                 "array is static, and `donate` says which arrays are donated."
             )
-    if donate not in DONATE:
+    if not isinstance(donate, str):
+        donate, donate_unused = Donation.of(donate) or "none", donate_unused or "ignore"
+    elif donate not in DONATE:
         raise ValueError(
             "`filter_jit(..., donate=...)` must be one of 'all', 'all-except-first', "
             "'warn', 'warn-except-first', or 'none'."
+        )
+    if donate_unused is not None and donate_unused not in UNUSED:
+        raise ValueError(
+            "`filter_jit(..., donate_unused=...)` must be one of 'ignore', 'warn', or 'raise', not "
+            f"{donate_unused!r}."
         )
     if functions not in _FUNCTIONS:
         raise ValueError(
@@ -231,6 +272,11 @@ def filter_jit(
             "`filter_jit(..., same_on_all_processes=...)` must be a bool or None, not "
             f"{same_on_all_processes!r}."
         )
+    traced = tuple(sorted(set(_names("traced", traced))))
+    if traced and functions == "structure":
+        raise ValueError(
+            "`filter_jit(..., traced=...)` cannot be combined with functions='structure'."
+        )
     positive_int("filter_jit(..., maxsize=...)", maxsize)
     if on_retrace is not None or max_traces is not None:
         check_on_retrace("filter_jit", on_retrace, max_traces)
@@ -239,6 +285,6 @@ def filter_jit(
         shardings = Shardings(in_shardings, out_shardings, mesh)
     settings = Settings(
         donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,
-        tuple(jitkwargs.items()),
+        tuple(jitkwargs.items()), donate_unused=donate_unused, traced=traced,
     )  # fmt: skip
     return make_filter_jit(fun, settings, inspect_signature(fun))

@@ -15,6 +15,7 @@ from .. import _core
 from .._aot import _stages, _warm_up
 from .._call._caches import attributes_of
 from .._call._hooks import FunctionHooks
+from .._call._plain_hooks import PlainHooks
 from .._call._settings import DONATE, Settings
 from .._call._signature import inspect_signature
 from .._compat import _jax_compat
@@ -134,6 +135,9 @@ class FilterJit(_core.FilterJit[_P, _T]):
             >>> compiled(jnp.ones(2), 3)
             Array([3., 3.], dtype=float32)
         """
+        if (upstream := self._hooks.upstream) is not None:
+            lowered: _stages.Lowered[_P, _T] = upstream.lower(*args, **kwargs)
+            return lowered
         return _stages.trace(self, args, kwargs).lower()
 
     def trace(self, /, *args: Any, **kwargs: Any) -> "_stages.Traced[_P, _T]":
@@ -141,6 +145,9 @@ class FilterJit(_core.FilterJit[_P, _T]):
 
         Takes what `lower` takes, and returns a `Traced`.
         """
+        if (upstream := self._hooks.upstream) is not None:
+            traced: _stages.Traced[_P, _T] = upstream.trace(*args, **kwargs)
+            return traced
         return _stages.trace(self, args, kwargs)
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -152,6 +159,8 @@ class FilterJit(_core.FilterJit[_P, _T]):
             >>> filter_jit(lambda x: {'sum': x.sum(), 'n': 1}).eval_shape(jnp.ones((2, 3)))
             {'n': 1, 'sum': ShapeDtypeStruct(shape=(), dtype=float32)}
         """
+        if (upstream := self._hooks.upstream) is not None:
+            return upstream.eval_shape(*args, **kwargs)
         return _stages.eval_shape(self, args, kwargs)
 
     def warm_up(
@@ -173,7 +182,9 @@ class FilterJit(_core.FilterJit[_P, _T]):
             >>> print(f.warm_up([((x,), {}) for x in sizes]))
             compiled 2 of 2 in ...
         """
-        return _warm_up.warm_up(self.trace, signatures, threads=threads)
+        return _warm_up.warm_up(
+            lambda *args, **kwargs: _stages.trace(self, args, kwargs), signatures, threads=threads
+        )
 
     def partial(self, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit[_T]:
         """Returns the function with these arguments given once.
@@ -264,6 +275,10 @@ class FilterJit(_core.FilterJit[_P, _T]):
         """
         return _report.cache_info(self._parts()[0])
 
+    def _cache_size(self) -> int:
+        """Returns how many programs the function has, as that of ``jax.jit`` does."""
+        return sum(variant.num_traces for variant in self.variants)
+
     def clear_cache(self) -> None:
         """Drops all compiled programs of the function, also those of equal functions that were
         jitted with equal settings: they share their programs."""
@@ -296,6 +311,8 @@ class FilterJit(_core.FilterJit[_P, _T]):
         hooks = self._hooks
         if isinstance(hooks, _freeze.FrozenHooks):
             return hooks.reduce(self)
+        if isinstance(hooks, PlainHooks):
+            return hooks.reduce()
         return _rebuild, (self.__wrapped__, hooks.settings)
 
 

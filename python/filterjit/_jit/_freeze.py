@@ -37,7 +37,7 @@ from .._base._package import public
 from .._base._unwrap import code_of
 from .._call import _signature
 from .._call._caches import function_of, names_of
-from .._call._hooks import FunctionHooks
+from .._call._hooks import FunctionHooks, marked
 from .._compat import _jax_compat
 from .._observe import _compare, _program, _records
 from .._observe._recorder import recorder
@@ -255,7 +255,8 @@ class FrozenHooks(FunctionHooks):
         arrays, structure = _core.flatten(registry, f.__wrapped__)
         cache = self._cache()
         if cache is None or cache.function != structure:
-            signature = _signature.core_signature(None, self.constants.signature)
+            parameters = _signature.parameters_of(None, self.constants.signature)
+            signature = _core.Signature(*marked(parameters, self.settings))
             attributes = dict(f.__dict__)
             attributes["__qualname__"] = f"{self.constants.qualname} (frozen)"
             cache = _core.Cache(
@@ -278,14 +279,14 @@ class FrozenHooks(FunctionHooks):
         variant: _core.Variant | None,
         arrays: tuple[Any, ...],
         /,
-    ) -> BaseException:
+    ) -> BaseException | str:
         """Names the constants that were deleted, besides what all functions do."""
-        exception = super().translate_error(f, exception, variant, arrays)
-        if isinstance(exception, (RuntimeError, ValueError)) and "deleted" in str(exception):
-            deleted = [] if "`freeze`" in str(exception) else self.constants.deleted()
+        found = super().translate_error(f, exception, variant, arrays)
+        if isinstance(found, (RuntimeError, ValueError)) and "deleted" in str(found):
+            deleted = [] if "`freeze`" in str(found) else self.constants.deleted()
             if deleted:
-                exception.add_note(f"(deleted after `freeze`: argument {', '.join(deleted)})")
-        return exception
+                found.add_note(f"(deleted after `freeze`: argument {', '.join(deleted)})")
+        return found
 
     # ---- called by the base class ----
 
@@ -323,6 +324,11 @@ def freeze(f: _F, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: floa
         raise ValueError(
             f"`freeze(..., max_bytes=...)` must be None or a number of at least 0, not "
             f"{max_bytes!r}."
+        )
+    if hooks.settings.static or hooks.settings.donation.arguments:
+        raise ValueError(
+            "`freeze` takes no function of `filterjit.jit` with static or donated arguments, which "
+            "are numbered: use `filter_jit`."
         )
     if hooks.settings.shardings is not None:
         raise ValueError(

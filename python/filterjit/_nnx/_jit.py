@@ -3,14 +3,17 @@
 import collections
 import functools
 import inspect
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .. import _core
 from .._base._checks import NOT_GIVEN, positive_int
 from .._call._caches import MAXSIZE, attributes_of
+from .._call._donation import Donation
+from .._call._named import Named, NotNamed, signature_for
+from .._call._plain_hooks import HandOver
 from .._call._settings import Settings
+from .._call._signature import ANY
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._jit._filter_jit import FilterJit, is_found_by_name
@@ -20,9 +23,7 @@ from .._observe._report_output import Report
 from .._observe._retraces import OnRetrace, check_on_retrace
 from ._hooks import NNXHooks
 from ._registry import registry
-from ._trace import NOT_TRACED, Donation, GraphFunction, HandOver, TracedFunction, TreeFunction
-
-_ANY = inspect.signature(lambda *args, **kwargs: None)
+from ._trace import NOT_TRACED, GraphFunction, TracedFunction, TreeFunction
 
 
 class NNXJit(_core.VariableJit):
@@ -128,55 +129,18 @@ class NNXJit(_core.VariableJit):
             clear()
 
 
-def _indices(x: Any) -> tuple[int, ...]:
+def _signature(fun: Any) -> inspect.Signature | None:
     try:
-        return (operator.index(x),)
-    except TypeError:
-        return tuple(map(operator.index, x))
-
-
-def _donation(fun: Any, options: Mapping[str, Any]) -> Donation | None:
-    """Returns which arguments ``jax.jit`` donates; None if it is not known here."""
-    nums, names = options["donate_argnums"], options["donate_argnames"]
-    if nums is None and names is None:
-        return Donation(frozenset(), frozenset())
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
+        return inspect.signature(fun)
     except (TypeError, ValueError):
         return None
-    plain = [p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters]
-    positions = None if nums is None else frozenset(_indices(nums))
-    named = None if names is None else frozenset((names,) if isinstance(names, str) else names)
-    if positions is None:
-        assert named is not None
-        positions = frozenset(i for i, p in enumerate(parameters) if plain[i] and p.name in named)
-    elif named is None:
-        named = frozenset(p.name for i, p in enumerate(parameters) if plain[i] and i in positions)
-    if any(i < 0 for i in positions):
-        return None
-    return Donation(positions, named)
-
-
-def _signature(fun: Any, options: Mapping[str, Any]) -> inspect.Signature:
-    """Returns the parameters to bind by: those that `fun` itself takes.
-
-    ``f(1)`` and ``f(x=1)`` look the same by them, which they do not to ``jax.jit`` where both
-    numbers and names say what is donated.
-    """
-    numbered, named = options["donate_argnums"], options["donate_argnames"]
-    if (numbered is not None and named is not None) or hasattr(fun, "__signature__"):
-        return _ANY
-    try:
-        return inspect.signature(fun, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return _ANY
 
 
 def _not_covered(options: Mapping[str, Any]) -> str | None:
     """Returns why all calls of a function with these options are upstream's; None if not all."""
     if not compat.supported:
         return "this version of Flax or JAX is not supported"
-    for name in ("static_argnums", "static_argnames", "in_shardings", "out_shardings"):
+    for name in ("in_shardings", "out_shardings"):
         if options[name] is not None:
             return f"{name} is given"
     return None
@@ -207,8 +171,7 @@ def jit(
     its meaning: Variables in the arguments are updated, and with ``graph=True`` so are attributes.
     `on_retrace`, `max_traces` and `maxsize` are those of `filterjit.filter_jit`.
 
-    Calls that are not covered here are made by ``flax.nnx.jit``: with static arguments or
-    shardings, under a trace. `handed_over` of the function counts them.
+    Calls that are not covered here are made by ``flax.nnx.jit``: with shardings, under a trace. `handed_over` of the function counts them.
 
     Raises:
         ValueError: if `on_retrace`, `max_traces` or `maxsize` has a value that
@@ -270,17 +233,25 @@ def new_jit(cls: Any, inner: _core.FilterJit, traced: TracedFunction, upstream: 
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     upstream = compat.upstream_jit(fun, **options)
     function: Callable[..., Any] = getattr(upstream, "fun", fun)
-    reason, donation = _not_covered(options), _donation(function, options)
-    if donation is None and reason is None:
-        reason = "donate_argnums cannot be told"
-    donation = donation or Donation(frozenset(), frozenset())
-    signature = _signature(function, options)
+    reason = _not_covered(options)
+    static = donated = Named()
+    try:
+        static, donated = (
+            Named.of(_signature(function), options[f"{what}_argnums"], options[f"{what}_argnames"])
+            for what in ("static", "donate")
+        )
+        signature = signature_for(function, static, donated)
+    except NotNamed as e:
+        reason, signature = reason or str(e), ANY
+    # What is traced has other parameters than `function`.
+    signature = signature or inspect.signature(function, follow_wrapped=False)
+    donation = Donation(donated)
     graph = bool(options.get("graph"))
     traced: TracedFunction
     if graph and options.get("graph_updates"):
-        traced = GraphFunction(function, signature, donation)
+        traced = GraphFunction(function, signature, static, donation)
     else:
-        traced = TreeFunction(function, signature, donation, graph)
+        traced = TreeFunction(function, signature, static, donation, graph)
     target = traced.function()
     functools.update_wrapper(target, function, updated=())
     jitkwargs = tuple(
@@ -293,12 +264,14 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         )
         if options[name] != default
     )
-    inner = FilterJit(
-        target,
-        NNXHooks(donation, Settings(**own, jitkwargs=jitkwargs)),
-        signature,
-        attributes_of(target),
+    settings = Settings(
+        **own,
+        donate=donation or "none",
+        numbers_traced=True,
+        static=static,
+        jitkwargs=jitkwargs,
     )
+    inner = FilterJit(target, NNXHooks(settings), signature, attributes_of(target))
     jitted: NNXJit = new_jit(NNXJit, inner, traced, upstream)
     jitted._made_of = fun, options, own
     jitted.handed_over = collections.Counter()

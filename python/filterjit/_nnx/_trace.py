@@ -18,34 +18,14 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._call._donation import Donation
+from .._call._named import Named
+from .._call._plain_hooks import HandOver
 from .._compat import _nnx_compat as compat
-from ._registry import is_traced, registry
-
-
-class HandOver(Exception):
-    """Raised in a trace if the function must be left to upstream; its text is the reason."""
-
+from .._trees._registry import is_traced
+from ._registry import registry
 
 NOT_TRACED = "jax.jit does not trace (jax_disable_jit)"
-
-
-class Donation:
-    """Which arguments are donated.
-
-    Attributes:
-        positions, names: of the donated arguments.
-    """
-
-    def __init__(self, positions: frozenset[int], names: frozenset[str]) -> None:
-        self.positions, self.names = positions, names
-
-    def __bool__(self) -> bool:
-        return bool(self.positions or self.names)
-
-    def donated(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, Any]]:
-        """Returns all arguments, each with whether it is donated."""
-        found = [(i in self.positions, x) for i, x in enumerate(args)]
-        return found + [(name in self.names, x) for name, x in kwargs.items()]
 
 
 def _pack(indices: list[int]) -> bytes:
@@ -59,10 +39,15 @@ class TracedFunction:
     owner: Callable[[], Any]  # a weak reference to the VariableJit
 
     def __init__(
-        self, fun: Callable[..., Any], signature: inspect.Signature, donation: Donation
+        self,
+        fun: Callable[..., Any],
+        signature: inspect.Signature,
+        static: Named,
+        donation: Donation,
     ) -> None:
         self.fun = fun
         self.signature = signature
+        self.static = static
         self.donation = donation
 
     def function(self) -> Callable[..., Any]:
@@ -75,8 +60,30 @@ class TracedFunction:
     def own(self, owner: Any) -> None:
         self.owner = weakref.ref(owner)
 
+    def dynamic(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns the arguments with None in the place of static ones.
+
+        Raises:
+            HandOver: if a static argument holds a Variable or a Module.
+        """
+        if not self.static:
+            return args, kwargs
+        values = [x for static, x in self.static.of_call(args, kwargs) if static]
+        if any(
+            compat.is_variable(x) or isinstance(x, compat.Pytree)
+            for x in _leaves(values, lambda x: isinstance(x, compat.Pytree))
+        ):
+            raise HandOver("a static argument is a Variable or a Module")
+        return (
+            tuple(None if i in self.static.positions else x for i, x in enumerate(args)),
+            {k: None if k in self.static.names else x for k, x in kwargs.items()},
+        )
+
     def nodes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Returns the Variables and Pytrees in the arguments, in the order of a call."""
+        args, kwargs = self.dynamic(args, kwargs)
         bound = self.signature.bind(*args, **kwargs).arguments
         found: list[Any] = self.owner()._nodes(list(bound.values()))
         return found
@@ -98,7 +105,7 @@ class TracedFunction:
         if any(compat.has_static_tracer(node) for node in nodes):
             raise HandOver("a static attribute is a tracer")
         try:
-            hash(jax.tree.structure((args, kwargs)))
+            hash(jax.tree.structure(self.dynamic(args, kwargs)))
         except Exception as e:
             raise HandOver("a static attribute is not hashable") from e
         return nodes
@@ -112,7 +119,7 @@ class TracedFunction:
         numbers = {id(variable): i for i, variable in enumerate(variables)}
         return {
             numbers[id(node)]
-            for donated, x in self.donation.donated(args, kwargs)
+            for donated, x in self.donation.arguments.of_call(args, kwargs)
             if donated
             for node in self.owner()._nodes(x)
             if compat.is_variable(node)
@@ -142,9 +149,13 @@ class GraphFunction(TracedFunction):
     """``graph=True, graph_updates=True``: the call can change attributes, and return Modules."""
 
     def __init__(
-        self, fun: Callable[..., Any], signature: inspect.Signature, donation: Donation
+        self,
+        fun: Callable[..., Any],
+        signature: inspect.Signature,
+        static: Named,
+        donation: Donation,
     ) -> None:
-        super().__init__(fun, signature, donation)
+        super().__init__(fun, signature, static, donation)
         self.mode = 2
         self.updates = compat.GraphUpdates()
 
@@ -152,10 +163,11 @@ class GraphFunction(TracedFunction):
         nodes = self.start(args, kwargs)
         variables = [node for node in nodes if compat.is_variable(node)]
         donated = self.donated_variables(args, kwargs, variables)
-        before = self.updates.split(nodes, compat.only_nodes((args, kwargs)))
+        dynamic = self.dynamic(args, kwargs)
+        before = self.updates.split(nodes, compat.only_nodes(dynamic))
         values = [compat.raw_value(variable) for variable in variables]
         out = self.fun(*args, **kwargs)
-        *after, out = self.updates.split(nodes, (*compat.only_nodes((args, kwargs)), out))
+        *after, out = self.updates.split(nodes, (*compat.only_nodes(dynamic), out))
         changed = [i for i, x in enumerate(variables) if compat.raw_value(x) is not values[i]]
         leaves = _changed_leaves(before, tuple(after))
         if (
@@ -212,10 +224,11 @@ class TreeFunction(TracedFunction):
         self,
         fun: Callable[..., Any],
         signature: inspect.Signature,
+        static: Named,
         donation: Donation,
         graph: bool,
     ) -> None:
-        super().__init__(fun, signature, donation)
+        super().__init__(fun, signature, static, donation)
         self.graph, self.mode = graph, int(graph)
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -223,7 +236,8 @@ class TreeFunction(TracedFunction):
         variables = [node for node in nodes if compat.is_variable(node)]
         numbers = {id(variable): i for i, variable in enumerate(variables)}
         kept = self.donated_variables(args, kwargs, variables)
-        tree = compat.to_tree((args, kwargs)) if self.graph else (args, kwargs)
+        dynamic = self.dynamic(args, kwargs)
+        tree = compat.to_tree(dynamic) if self.graph else dynamic
         current, snapshot = compat.snapshot(*tree)
         out = self.fun(*args, **kwargs)
         if self.graph:

@@ -33,7 +33,7 @@ class FunctionRecord:
         name: module and qualified name.
         label: the name that JAX has for its programs.
         place: file and line of the function.
-        decorator: what jitted it: "filter_jit" or "nnx.jit".
+        decorator: what jitted it: "filter_jit", "jit" or "nnx.jit".
         codes: a hash of the code of the function and of what it wraps.
         cost: the cost of all its programs, including those no longer in its cache.
         first: the part of `cost` that was needed: that of its first trace in a call, and what was
@@ -44,7 +44,7 @@ class FunctionRecord:
         calls, hits: the counters of the cache at the last `refresh`.
         dispatch: seconds that hits took; None if they were never timed.
         captured: the arrays that its last program captured.
-        handed_over: how many calls ``flax.nnx.jit`` made in the place of `filterjit.nnx.jit`, by
+        handed_over: how many calls ``jax.jit`` or ``flax.nnx.jit`` made in the place of ours, by
             the reason for it.
         numbers: watches for a Python number that changes in each call.
         has_told_lost: whether it was told that changes of NNX Modules are lost.

@@ -1,4 +1,5 @@
-"""The calls that ``flax.nnx.jit`` makes in the place of `filterjit.nnx.jit`: why, and what helps."""
+"""The calls that ``jax.jit`` and ``flax.nnx.jit`` make in the place of `filterjit.jit` and
+`filterjit.nnx.jit`: why, and what helps."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,7 +7,10 @@ from typing import Any
 
 from ._words import count
 
-# What helps, by the beginning of a reason of `_nnx` or csrc/call/variables.c.
+# What makes the calls of a function, by what jitted it.
+_UPSTREAM = {"jit": "jax.jit", "nnx.jit": "flax.nnx.jit"}
+
+# What helps, by the beginning of a reason of `_nnx`, `_call` or csrc/call/variables.c.
 _CURES = {
     "static_arg": "Jit a functools.partial for each value instead.",
     "in_shardings": "Place the arrays before the first call instead: `filterjit.place(...)`.",
@@ -24,18 +28,18 @@ _CURES = {
     "a static attribute is a tracer": "Make it a Variable.",
     "the result or a new value has a leaf": "Return arrays only.",
 }
-_OTHER = "The page on filterjit.nnx.jit says which calls are covered."
 
 
-def cure(reason: str) -> str:
-    """Returns what to do, so that such calls are not handed over."""
-    return next((text for start, text in _CURES.items() if reason.startswith(start)), _OTHER)
+def cure(decorator: str, reason: str) -> str:
+    """Returns what to do, so that such calls of functions of `decorator` are not handed over."""
+    other = f"The page on filterjit.{decorator} says which calls are covered."
+    return next((text for start, text in _CURES.items() if reason.startswith(start)), other)
 
 
-def remarks(handed_over: Counter[str]) -> list[str]:
+def remarks(decorator: str, handed_over: Counter[str]) -> list[str]:
     """Returns a remark for each reason, the most frequent first."""
     return [
-        f"flax.nnx.jit made {n:,} of its calls: {reason}. {cure(reason)}"
+        f"{_UPSTREAM[decorator]} made {n:,} of its calls: {reason}. {cure(decorator, reason)}"
         for reason, n in handed_over.most_common()
     ]
 
@@ -50,6 +54,8 @@ def summary(functions: Sequence[dict[str, Any]]) -> str:
     function = functions[counts.index(most)]
     reasons = Counter(function["handed_over"])
     ((reason, _),) = reasons.most_common(1)
+    decorator = function["decorator"]
     return (
-        f"flax.nnx.jit made {count(most, 'call')} of {function['name']}: {reason}. {cure(reason)}"
+        f"{_UPSTREAM[decorator]} made {count(most, 'call')} of {function['name']}: {reason}. "
+        f"{cure(decorator, reason)}"
     )

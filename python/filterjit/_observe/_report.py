@@ -248,7 +248,7 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
     remarks = list(dict.fromkeys(text for v in variants for text in v["remarks"]))
     if whole.captured is not None:
         remarks.append(whole.captured.warning())
-    remarks += _handed_over.remarks(whole.handed_over)
+    remarks += _handed_over.remarks(whole.decorator, whole.handed_over)
     direct = sum(v["direct"] for v in variants)
     passed_on = sum((Counter[str](v["passed_on"]) for v in variants), Counter[str]())
     remarks += _direct_calls.remarks(direct, passed_on)

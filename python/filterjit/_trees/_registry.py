@@ -344,6 +344,20 @@ registry: _core.Registry = _core.Registry(
     missing=_Missing(),
 )
 
+NUMBERS = (bool, int, float, complex)
+
+# The leaf rule of ``jax.jit``: Python's numbers are traced too.
+with_numbers: _core.Registry = registry.with_policy(traced=NUMBERS)
+
+# The same, in the arguments of some parameters.
+with_numbers_in_some: _core.Registry = registry.with_policy(traced_in=NUMBERS)
+
+
+def is_traced(x: Any) -> bool:
+    """Whether ``jax.jit`` takes and returns a leaf, for sure."""
+    return type(x) in NUMBERS or isinstance(x, (*_jax_compat.ARRAY_TYPES, jax.core.Tracer))
+
+
 jtu.register_pytree_node(_core.Output, _core.output_flatten, _core.output_unflatten)
 jtu.register_pytree_node(
     _core.PartialFilterJit,

@@ -317,6 +317,51 @@ def raise_binding_error() -> Operation:
 
 
 @operation
+def handed_over() -> Operation:
+    kept = Kept()
+    kept.f(X)
+    before = kept.variants()
+    kept.hooks.on["compile"] = fail
+    kept.hooks.reason = "why"
+
+    def hand_over(f: Any, reason: str, args: Any, kwargs: Any) -> Any:
+        return reason, args, kwargs
+
+    kept.hooks.hand_over = hand_over  # type: ignore[method-assign]
+
+    def check(found: Any) -> None:
+        equals(("why", (X, 1, Y), {"k": 2}))(found)
+        expect(kept.variants() == before)
+
+    def call() -> Any:
+        try:
+            return kept.f(X, 1, Y, k=2)
+        except ZeroDivisionError:  # the hook could not be asked
+            raise MemoryError from None
+
+    return call, check
+
+
+@operation
+def static_arguments() -> Operation:
+    options = Hooks(make_registry())
+    structure = core.flatten(options.registry, len)[1]
+    signature = core.Signature(("a", "b"), 0, 2, False, False, b"\1\2")
+    cache = core.Cache(options.registry, structure, signature, options, 4, {})
+    f = core.FilterJit._rebuild(cache, ())
+    static = (1, ("two", 3.0), frozenset({4}))
+
+    def call() -> Any:
+        return f(X, static), f(X, (1, ("two", 3.0), frozenset({4}))), f(X, b=static)
+
+    def check(found: Any) -> None:
+        expect([x[0] for x in found] == [X] * 3 and all(x[1] == static for x in found))
+        expect(len(cache.variants()) == 1)
+
+    return call, check
+
+
+@operation
 def many_parameters() -> Operation:
     names = tuple(f"a{i}" for i in range(20))
     options = Hooks(make_registry())

@@ -1,0 +1,159 @@
+"""Times functions of plain JAX programs: `jax.jit` over filterjit.jit.
+
+    python benchmarks/plain_jit.py                   all programs, some 2 minutes
+    python benchmarks/plain_jit.py --quick array     rough times of some programs
+    python benchmarks/plain_jit.py --markdown        the table of the documentation
+
+Both are called alternately with the same arguments. A number above 1 says how many times longer
+``jax.jit`` takes.
+"""
+
+import functools
+import itertools
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import flax.training.train_state
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import optax
+
+import command
+import filterjit
+from layout import lay_out, progress
+from timing import in_a_row, in_batches, interleaved
+
+BATCH = 5e-3  # the least seconds of a batch of calls
+ROUNDS = 10  # the least number of batches of each
+
+Call = Callable[[], Any]
+JITS: Mapping[str, Callable[..., Any]] = {"jax": jax.jit, "ours": filterjit.jit}
+
+
+def _layers(number: int) -> Any:
+    return {
+        f"block_{i:03}": {
+            name: {"kernel": jnp.full((2, 2), float(i)), "bias": jnp.full((2,), float(i))}
+            for name in ("attention", "mlp")
+        }
+        for i in range(number)
+    }
+
+
+def _total(tree: Any) -> jax.Array:
+    total = jnp.float32(0)
+    for x in jtu.tree_leaves(tree):
+        total = total + x.ravel()[0]
+    return total
+
+
+def _again(function: Callable[..., Any], *args: Any, **options: Any) -> Callable[[Any], Call]:
+    """Returns what makes a call that passes the same arguments again."""
+    return lambda jit: functools.partial(jit(function, **options), *args)
+
+
+def _number_that_changes(jit: Any) -> Call:
+    f = jit(lambda x, t: x * t)
+    x, numbers = jnp.ones(2), itertools.count()
+    return lambda: f(x, float(next(numbers)))
+
+
+def _train(number: int, **options: Any) -> Callable[[Any], Call]:
+    """Returns what makes a training step by Adam, whose state is the result of the last one."""
+
+    def make(jit: Any) -> Call:
+        leaves = [jnp.full((2, 2), float(i)) for i in range(number)]
+        params = {f"layer_{i:03}": {"kernel": x} for i, x in enumerate(leaves)}
+        state = flax.training.train_state.TrainState.create(
+            apply_fn=None, params=params, tx=optax.adam(1e-3)
+        )
+        state = state.replace(step=jnp.array(0))
+        step = jit(lambda state: state.apply_gradients(grads=state.params), **options)
+
+        def call() -> Any:
+            nonlocal state
+            state = step(state)
+            return state
+
+        return call
+
+    return make
+
+
+def _first_call(jit: Any) -> Call:
+    def call() -> Any:
+        def function(layers: Any) -> Any:
+            return jtu.tree_map(lambda x: jnp.tanh(x) * 2, layers)
+
+        return jit(function)(_layers(5))
+
+    return call
+
+
+PROGRAMS: Mapping[str, tuple[str, Callable[[Any], Call]]] = {
+    "array": ("one array", _again(lambda x: x + 1, jnp.ones(2))),
+    "number": ("an array and a Python number that changes", _number_that_changes),
+    "static": (
+        "an array and a static argument",
+        _again(lambda x, n: x * n, jnp.ones(2), 3, static_argnums=1),
+    ),
+    "dict_100": ("dict of 100 arrays, passed again", _again(_total, _layers(25))),
+    "dict_336": ("nested dict of 336 arrays, passed again", _again(_total, _layers(84))),
+    "adam_44": ("Adam, `TrainState` of 44 arrays", _train(14)),
+    "adam_170": ("Adam, `TrainState` of 170 arrays", _train(56)),
+    "adam_1010": ("Adam, `TrainState` of 1,010 arrays", _train(336)),
+    "donated_170": ("the same of 170, donated", _train(56, donate_argnums=0)),
+    "first": ("first call, of a function of 20 arrays", _first_call),
+}
+
+
+def measure(name: str, seconds: float) -> tuple[float, float]:
+    """Returns the microseconds of a call of filterjit.jit, and the ratio."""
+    make = PROGRAMS[name][1]
+    calls = {jit: make(function) for jit, function in JITS.items()}
+    if name == "first":
+        # Of so few compilations the lower quartile counts: the minimum is chance.
+        def timed(call: Call) -> float:
+            start = time.perf_counter()
+            jax.block_until_ready(call())
+            return time.perf_counter() - start
+
+        batches = {jit: functools.partial(timed, call) for jit, call in calls.items()}
+        times = interleaved(batches, seconds, ROUNDS, lambda t: statistics.quantiles(t)[0])
+    else:
+        for call in calls.values():
+            for _ in range(40):  # until calls are direct
+                jax.block_until_ready(jtu.tree_leaves(call()))
+        timers = {jit: functools.partial(in_a_row, call) for jit, call in calls.items()}
+        times = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
+    return times["ours"] * 1e6, times["jax"] / times["ours"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = command.parser(
+        "Times functions of plain JAX programs.",
+        quick="0.5 seconds a program",
+        metavar="PROGRAM",
+        names=PROGRAMS,
+    ).parse_args(argv)
+    seconds = 0.5 if options.quick else 6.0
+
+    def table() -> str:
+        rows = [["program", "filterjit.jit", "`jax.jit` over it"]]
+        for name in progress(options.names):
+            taken, ratio = measure(name, seconds)
+            rows.append([PROGRAMS[name][0], f"{taken:,.1f} us", f"{ratio:.2f}"])
+        return lay_out(rows, markdown=options.markdown)
+
+    return command.run(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

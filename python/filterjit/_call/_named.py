@@ -1,0 +1,184 @@
+"""`Named`: arguments that an option of ``jax.jit`` names, by position, by name or both."""
+
+import dataclasses
+import difflib
+import inspect
+import operator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from .. import _core
+from .._compat import _jax_compat
+from ._signature import ANY, Parameters, own_signature, parameters_of
+
+STATIC = 2  # FJ_STATIC_ARGUMENT in csrc/walk/flatten.h
+TRACED = 4  # FJ_TRACED_ARGUMENT
+
+_MOST = 64  # items of *args that get a parameter of their own
+
+_P = inspect.Parameter
+
+
+def _indices(x: Any) -> tuple[int, ...]:
+    try:
+        return (operator.index(x),)
+    except TypeError:
+        return tuple(map(operator.index, x))
+
+
+class NotNamed(Exception):
+    """The arguments that an option names depend on the call; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """Which arguments of a call are meant.
+
+    Attributes:
+        positions: of those that are given by position.
+        names: of those that are given by name.
+    """
+
+    positions: frozenset[int] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.positions or self.names)
+
+    def __repr__(self) -> str:
+        return repr((*sorted(self.positions), *sorted(self.names)))
+
+    @classmethod
+    def of(
+        cls,
+        signature: inspect.Signature | None,
+        argnums: int | Iterable[int] | None,
+        argnames: str | Iterable[str] | None,
+    ) -> "Named":
+        """Returns what ``argnums`` and ``argnames`` mean for a function.
+
+        If only one of them is given, the other one follows from the parameters, as in ``jax.jit``.
+
+        Raises:
+            NotNamed: if a number counts from the end of the arguments of a call.
+        """
+        parameters = [] if signature is None else list(signature.parameters.values())
+        plain = {i: p.name for i, p in enumerate(parameters) if p.kind is _P.POSITIONAL_OR_KEYWORD}
+        nums = () if argnums is None else _indices(argnums)
+        named = (argnames,) if isinstance(argnames, str) else tuple(argnames or ())
+        if argnums is None:
+            nums = tuple(i for i, name in plain.items() if name in named)
+        elif argnames is None:
+            count = len(parameters)
+            named = tuple(name for i, name in plain.items() if i in nums or i - count in nums)
+        if any(i < 0 for i in nums):
+            kinds = [p.kind for p in parameters]
+            resolved = parameters and _jax_compat.resolves_negative_argnums()
+            if not resolved or _P.VAR_POSITIONAL in kinds:
+                raise NotNamed("a number counts from the end of the arguments")
+            count = kinds.count(_P.POSITIONAL_ONLY) + kinds.count(_P.POSITIONAL_OR_KEYWORD)
+            nums = tuple(i % count if i < 0 else i for i in nums)
+        return cls(frozenset(nums), frozenset(named))
+
+    def fits(self, parameters: Parameters) -> bool:
+        """Whether an argument that can be given by position and by name is meant in both ways or
+        in none."""
+        names, positional_only, positional, *_ = parameters
+        return all(
+            (i in self.positions) == (names[i] in self.names)
+            for i in range(positional_only, positional)
+        )
+
+    def mark(self, parameters: Parameters, flag: int) -> Parameters:
+        """Returns `parameters` with a flag at those that are meant.
+
+        Items of ``*args`` and ``**kwargs`` that are meant get parameters of their own, the former
+        with names that no identifier has.
+
+        Raises:
+            NotNamed: if these are too many.
+        """
+        names, positional_only, positional, varargs, varkw, flags = parameters
+        more = max(self.positions, default=-1) + 1 - positional
+        if more > _MOST:
+            raise NotNamed("a large number of *args is named")
+        extra: tuple[str, ...] = ()
+        if varargs and more > 0:
+            extra = tuple(f"{names[positional]}[{i}]" for i in range(more))
+        own = set(names[positional_only:positional]) | set(names[positional + varargs :])
+        keywords = tuple(sorted(self.names - own)) if varkw else ()
+        end = len(names) - varkw
+        names = names[:positional] + extra + names[positional:end] + keywords + names[end:]
+        all_flags = bytearray(
+            flags[:positional]
+            + bytes(len(extra))
+            + flags[positional:end]
+            + bytes(len(keywords))
+            + flags[end:]
+        )
+        positional += len(extra)
+        for i in range(positional):
+            all_flags[i] |= flag * (i in self.positions)
+        for i in range(positional + varargs, len(names) - varkw):
+            all_flags[i] |= flag * (names[i] in self.names)
+        return names, positional_only, positional, varargs, varkw, bytes(all_flags)
+
+    def of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, Any]]:
+        """Returns all arguments of a call, each with whether it is meant."""
+        found = [(i in self.positions, x) for i, x in enumerate(args)]
+        return found + [(name in self.names, x) for name, x in kwargs.items()]
+
+    def paths(
+        self, signature: _core.Signature, arguments: Sequence[Any], missing: Any
+    ) -> Iterator[tuple[int, ...]]:
+        """Yields which parameters are meant, and which items of ``*args`` and ``**kwargs``, of a
+        call with one argument per parameter; `missing` stands for one that was not given."""
+        for i, (name, value) in enumerate(zip(signature.names, arguments, strict=True)):
+            if value is missing:
+                continue
+            if i == signature.varargs:
+                yield from ((i, j) for j in range(len(value)) if i + j in self.positions)
+            elif i == signature.varkw:
+                yield from ((i, j) for j, key in enumerate(sorted(value)) if key in self.names)
+            elif (i < signature.positional and i in self.positions) or name in self.names:
+                yield (i,)
+
+
+NONE = Named()
+
+
+def signature_for(fun: Any, static: Named, donated: Named) -> inspect.Signature | None:
+    """Returns the parameters to bind by: those that `fun` itself takes, where a call by position
+    and a call by name mean the same.
+
+    Raises:
+        NotNamed: if the static arguments cannot be told by parameters.
+    """
+    signature = own_signature(fun)
+    parameters = parameters_of(fun, signature)
+    if not (static.fits(parameters) and donated.fits(parameters)):
+        signature = ANY
+    static.mark(parameters_of(fun, signature), STATIC)
+    return signature
+
+
+def mark_names(parameters: Parameters, flag: int, names: Collection[str]) -> Parameters:
+    """Returns `parameters` with a flag at those of these names, ``*args`` and ``**kwargs``
+    included."""
+    given = frozenset(names)
+    extended = Named(names=given - set(parameters[0])).mark(parameters, flag)
+    names, positional_only, positional, varargs, varkw, flags = extended
+    flags = bytes(x | flag * (name in given) for name, x in zip(names, flags, strict=True))
+    return names, positional_only, positional, varargs, varkw, flags
+
+
+def check_names(option: str, names: Iterable[str], signature: _core.Signature) -> None:
+    """Raises ValueError if one of the names that an option has is not that of a parameter."""
+    for name in names:
+        if name not in signature.names and signature.varkw < 0:
+            close = difflib.get_close_matches(name, signature.names, 1)
+            raise ValueError(
+                f"`{option}` names {name!r}, which is not a parameter: these are "
+                f"{', '.join(map(repr, signature.names)) or 'none'}"
+                + (f". Did you mean {close[0]!r}?" if close else "")
+            )

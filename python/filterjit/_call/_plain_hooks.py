@@ -1,0 +1,166 @@
+"""The hooks of functions that behave as those of ``jax.jit``: `filterjit.jit` and
+`filterjit.nnx.jit`."""
+
+import collections
+import re
+import types
+from typing import Any
+
+import jax
+
+from .. import _core
+from .._base import _errors
+from .._compat import _jax_compat
+from .._trees._registry import is_traced
+from . import _signature
+from ._hooks import FunctionHooks
+from ._settings import Settings
+
+_jax_compat.hide_from_tracebacks(__file__)
+
+
+class HandOver(Exception):
+    """Raised where upstream has to make a call, such as ``jax.jit``; its text is the reason."""
+
+
+class AsInJax(FunctionHooks):
+    """Errors of a running program are raised as they are, and no call waits for the device."""
+
+    def before_raising_call(self, variant: _core.Variant, /) -> None:
+        pass
+
+    def inspect_new_trace(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
+    ) -> bool | None:
+        super().inspect_new_trace(variant, arrays, outputs)
+        return False
+
+    def translate_error(
+        self,
+        f: _core.FilterJit,
+        exception: BaseException,
+        variant: _core.Variant | None,
+        arrays: tuple[Any, ...],
+        /,
+    ) -> BaseException | str:
+        return exception
+
+
+class _Opaque:
+    """A callable as one static value, whatever it holds: it equals itself only."""
+
+    __slots__ = ("fun",)
+
+    def __init__(self, fun: Any) -> None:
+        self.fun = fun
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        return self.fun(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Opaque and self.fun is other.fun
+
+    def __hash__(self) -> int:
+        return id(self.fun)
+
+
+_PLAIN_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_NOT_TRACED = "a leaf of the {} is no array and no number"
+
+
+class PlainHooks(AsInJax):
+    """The hooks of a function of `filterjit.jit`.
+
+    Attributes:
+        upstream: what ``jax.jit`` has returned for the same function and options. It makes the
+            calls that are not covered here, and raises the errors of arguments and results.
+        reason: why it makes all calls; "" if it does not.
+        handed_over: how many calls it has made, by the reason for it.
+    """
+
+    decorator = "jit"
+
+    def __init__(
+        self, settings: Settings, upstream: Any, made_of: tuple[Any, ...], reason: str = ""
+    ) -> None:
+        super().__init__(settings)
+        self.upstream, self.reason = upstream, reason
+        self._made_of = made_of
+        self.handed_over: collections.Counter[str] = collections.Counter()
+
+    def reduce(self) -> tuple[Any, ...]:
+        """Returns a function and its arguments, which make the jitted function again, for
+        pickles."""
+        return self._made_of
+
+    def function(self, f: _core.FilterJit) -> Any:
+        fun = f.__wrapped__
+        return fun if isinstance(fun, _PLAIN_FUNCTIONS) else _Opaque(fun)
+
+    def check_result(self, out: Any) -> Any:
+        leaves = jax.tree_util.tree_leaves(out)
+        if not all(map(is_traced, leaves)):
+            raise HandOver(_NOT_TRACED.format("result"))
+        if self.settings.shardings is not None:  # which have a spec for each array
+            return jax.tree_util.tree_map(jax.numpy.asarray, out)
+        return out
+
+    def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Any:
+        if self.reason:
+            raise HandOver(self.reason)
+        if variant.structure._has_static_leaves():
+            raise HandOver(_NOT_TRACED.format("arguments"))
+        return super().compile(f, variant)
+
+    def raise_binding_error(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> None:
+        _signature.raise_binding_error(f.__wrapped__, f._given_signature, args, kwargs)
+
+    def translate_error(
+        self,
+        f: _core.FilterJit,
+        exception: BaseException,
+        variant: _core.Variant | None,
+        arrays: tuple[Any, ...],
+        /,
+    ) -> BaseException | str:
+        if isinstance(exception, HandOver):
+            return str(exception)
+        if variant is None:
+            # The arguments cannot be flattened, or a static one cannot be hashed.
+            if isinstance(exception, RecursionError | MemoryError):
+                return exception
+            return "the arguments cannot be a key of compiled programs"
+        if str(exception).startswith(_OF_ARGUMENTS):
+            return "an argument is none that JAX takes"
+        return _name_arguments(exception, variant)
+
+    def hand_over(
+        self, f: _core.FilterJit, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> Any:
+        __tracebackhide__ = True
+        self.handed_over[reason] += 1
+        f._parts()[0].record.handed_over = self.handed_over
+        return self.upstream(*args, **kwargs)
+
+
+# JAX's errors of arguments, before the function runs, which name those of the flat function.
+_OF_ARGUMENTS = (
+    "An overflow was encountered while parsing an argument",
+    "Error interpreting argument to",
+)
+_ARGUMENT = re.compile(r"(argument |Argument ')arrays\[(\d+)\]")
+
+
+def _name_arguments(exception: BaseException, variant: _core.Variant) -> BaseException:
+    """Puts the paths of the arguments into a message of JAX, to which they are ``arrays[0]`` and
+    so on."""
+    text = exception.args[0] if len(exception.args) == 1 else None
+    if isinstance(text, str) and "arrays[" in text:
+        paths = _errors.array_paths(variant.function, variant.structure)
+        exception.args = (
+            _ARGUMENT.sub(lambda m: m[1] + _errors.format_path(paths[int(m[2])]), text),
+        )
+    return exception

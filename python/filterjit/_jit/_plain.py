@@ -1,0 +1,206 @@
+"""The decorator `jit`, in the place of ``jax.jit``."""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, overload
+
+import jax
+
+from .._base._checks import NOT_GIVEN, positive_int
+from .._base._package import public
+from .._call._caches import MAXSIZE, attributes_of
+from .._call._donation import Donation
+from .._call._named import Named, NotNamed, signature_for
+from .._call._plain_hooks import PlainHooks
+from .._call._settings import Settings
+from .._call._shardings import Shardings
+from .._call._signature import ANY
+from .._compat import _jax_compat
+from .._observe._retraces import OnRetrace, check_on_retrace
+from .._shardings._place import is_value
+from ._filter_jit import FilterJit
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_jax_compat.hide_from_tracebacks(__file__)
+
+upstream_jit = jax.jit
+"""``jax.jit`` as it was when this module was imported."""
+
+_PASSED_ON = {
+    "keep_unused": False, "device": None, "backend": None, "inline": False, "compiler_options": None
+}  # fmt: skip
+"""The options that only the ``jax.jit`` of a flat function knows, with their defaults."""
+
+
+@overload
+def jit(
+    *,
+    in_shardings: Any = ...,
+    out_shardings: Any = ...,
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Iterable[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: Any = False,
+    compiler_options: dict[str, Any] | None = None,
+    on_retrace: OnRetrace = None,
+    max_traces: int | None = None,
+    maxsize: int = MAXSIZE,
+    **others: Any,
+) -> Callable[[Callable[_P, _T]], FilterJit[_P, _T]]: ...
+
+
+@overload
+def jit(
+    fun: Callable[_P, _T],
+    /,
+    *,
+    in_shardings: Any = ...,
+    out_shardings: Any = ...,
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Iterable[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: Any = False,
+    compiler_options: dict[str, Any] | None = None,
+    on_retrace: OnRetrace = None,
+    max_traces: int | None = None,
+    maxsize: int = MAXSIZE,
+    **others: Any,
+) -> FilterJit[_P, _T]: ...
+
+
+@public
+def jit(
+    fun: Any = NOT_GIVEN,
+    /,
+    *,
+    on_retrace: OnRetrace = None,
+    max_traces: int | None = None,
+    maxsize: int = MAXSIZE,
+    **options: Any,
+) -> Any:
+    """Compiles a function as ``jax.jit`` does, with the dispatch in C.
+
+    The options are those of ``jax.jit``, and have its defaults and its meaning: arrays, NumPy
+    arrays and Python's numbers in the arguments are traced, numbers weakly typed. Static arguments
+    are values that the function is compiled for; they must be hashable. Any other leaf is a
+    ``TypeError``. The result is one that ``jax.jit`` could return.
+
+    The jitted function is a `FilterJit`, with ``explain``, ``report``, ``warm_up`` and its other
+    methods. ``lower``, ``trace`` and ``eval_shape`` are those of ``jax.jit``.
+
+    Two static arguments are equal if they are equal to `filter_jit`: exactly, by type and value,
+    also where ``jax.jit`` takes ``(1,)`` and ``(True,)`` for one.
+
+    Calls that are not covered here are made by ``jax.jit`` itself, which also raises the errors of
+    arguments and results. ``f.report()`` tells how many, and why.
+
+    Arguments:
+        fun: the function. If it is left out, a decorator is returned.
+        in_shardings, out_shardings, static_argnums, static_argnames, donate_argnums,
+            donate_argnames, keep_unused, device, backend, inline, compiler_options: see
+            ``jax.jit``. Other options that it has are passed on, and all calls are made by it.
+        on_retrace, max_traces, maxsize: see `filter_jit`.
+
+    Returns:
+        A `FilterJit`, or a decorator if `fun` is left out.
+
+    Raises:
+        ValueError: if `on_retrace`, `max_traces` or `maxsize` has a value that `filter_jit` does
+            not take. What ``jax.jit`` raises for the other options is raised too.
+
+    Examples:
+        >>> @filterjit.jit(static_argnames="n")
+        ... def scale(x, by, n):
+        ...     return x * by**n
+        >>> scale(jnp.ones(2), 3.0, n=2)
+        Array([9., 9.], dtype=float32)
+        >>> y = scale(jnp.ones(2), 4.0, n=2)  # `by` is traced: the same program
+        >>> scale.cache_info()[:2]
+        (1, 1)
+    """
+    own = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize}
+    if fun is NOT_GIVEN:
+        return functools.partial(jit, **options, **own)
+    positive_int("jit(..., maxsize=...)", maxsize)
+    if on_retrace is not None or max_traces is not None:
+        check_on_retrace("jit", on_retrace, max_traces)
+    return _make(fun, options, own)
+
+
+def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
+    upstream = upstream_jit(fun, **options)  # raises where the options are wrong
+    try:
+        settings, signature = _settings(fun, dict(options), own)
+        reason = ""
+    except (_NotCovered, NotNamed) as e:
+        settings, signature = Settings(**own, numbers_traced=True), ANY
+        reason = str(e)
+    hooks = PlainHooks(settings, upstream, (_make, (fun, options, own)), reason)
+    return FilterJit(fun, hooks, signature, attributes_of(fun))
+
+
+class _NotCovered(Exception):
+    """Says why ``jax.jit`` makes all calls of a function."""
+
+
+def _settings(
+    fun: Any, options: dict[str, Any], own: dict[str, Any]
+) -> tuple[Settings, inspect.Signature | None]:
+    """Returns how a function is jitted, and the parameters to bind by."""
+
+    def take(name: str) -> Any:
+        return options.pop(name, None)
+
+    static, donated = (
+        (take(f"{what}_argnums"), take(f"{what}_argnames")) for what in ("static", "donate")
+    )
+    public = None
+    if any(x is not None for x in (*static, *donated)):
+        with contextlib.suppress(TypeError, ValueError):
+            public = inspect.signature(fun)
+    statics, donation = Named.of(public, *static), Donation(Named.of(public, *donated))
+    signature = signature_for(fun, statics, donation.arguments)
+    shardings = _shardings(take("in_shardings"), take("out_shardings"), statics)
+    passed_on = {name: options.pop(name) for name in _PASSED_ON.keys() & options.keys()}
+    if options:
+        raise _NotCovered(f"{min(options)} is given")
+    settings = Settings(
+        **own,
+        donate=donation or "none",
+        shardings=shardings,
+        same_on_all_processes=False,
+        numbers_traced=True,
+        static=statics,
+        jitkwargs=tuple((k, v) for k, v in passed_on.items() if v != _PASSED_ON[k]),
+    )
+    return settings, signature
+
+
+def _shardings(inputs: Any, outputs: Any, static: Named) -> Shardings | None:
+    inputs, outputs = (None if _jax_compat.is_unspecified(x) else x for x in (inputs, outputs))
+    if inputs is None and outputs is None:
+        return None
+    inputs = tuple(inputs) if isinstance(inputs, list) else inputs
+    for name, value in (("in_shardings", inputs), ("out_shardings", outputs)):
+        if not all(map(is_value, jax.tree_util.tree_leaves(value, is_leaf=is_value))):
+            raise _NotCovered(f"{name} has a leaf that is no sharding")
+    if isinstance(inputs, tuple):
+        rest = list(inputs)  # one for each positional argument that is not static
+        for i in sorted(static.positions):
+            rest[i:i] = [None] * (i <= len(rest))
+        inputs = tuple(rest)
+    elif not is_value(inputs):
+        raise _NotCovered("in_shardings is neither a tuple nor a sharding")
+    return Shardings(inputs, outputs, None)

@@ -1,0 +1,20 @@
+"""Some random programs of plain JAX; ``python tests/fuzz/long.py --plain 100`` runs many."""
+
+import fuzz_plain
+import jax
+import pytest
+
+pytest.importorskip("flax")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_program(seed: int) -> None:
+    fuzz_plain.compare(seed)
+    jax.clear_caches()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_another_random_program(seed: int) -> None:
+    fuzz_plain.compare(seed)
+    jax.clear_caches()

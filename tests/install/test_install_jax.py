@@ -1,0 +1,178 @@
+"""`install(jax=True)` and ``run --jax``: filterjit in the place of ``jax.jit``, and back."""
+
+import functools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+import filterjit
+from support.processes import run, run_code
+
+ORIGINAL = jax.jit
+
+
+@pytest.fixture(autouse=True)
+def not_installed() -> Iterator[None]:
+    filterjit.uninstall()
+    yield
+    filterjit.uninstall()
+
+
+def is_ours(f: Any) -> bool:
+    return isinstance(f, filterjit.FilterJit)
+
+
+def test_install_and_uninstall() -> None:
+    filterjit.install()
+    assert jax.jit is ORIGINAL
+    filterjit.install(jax=True)
+    filterjit.install(jax=True)
+    f = jax.jit(lambda x: x + 1)
+    assert is_ours(f) and f(1) == 2
+    filterjit.uninstall()
+    assert jax.jit is ORIGINAL
+    assert f(1) == 2 and is_ours(f)
+    with filterjit.installed(jax=True):
+        assert is_ours(jax.jit(len))
+        with filterjit.installed():
+            assert is_ours(jax.jit(len))
+        assert is_ours(jax.jit(len))
+    assert jax.jit is ORIGINAL
+    with pytest.raises(ZeroDivisionError), filterjit.installed(jax=True):
+        raise ZeroDivisionError
+    assert jax.jit is ORIGINAL
+
+
+def test_forms_of_the_decorator() -> None:
+    before = jax.jit(lambda x: x)
+    with filterjit.installed(jax=True):
+        found = [
+            jax.jit(len),
+            jax.jit(static_argnums=0)(len),
+            jax.jit(len, static_argnums=0),
+            functools.partial(jax.jit, static_argnums=0)(len),
+            *map(jax.jit, [len]),
+        ]
+        assert all(map(is_ours, found))
+        assert not is_ours(before)
+        assert jax.jit.__name__ == "jit"
+    with filterjit.installed(jax=True), pytest.raises(TypeError):
+        jax.jit(3)  # type: ignore[call-overload]
+
+
+def module(name: str, source: str) -> Any:
+    made = ModuleType(name)
+    exec(compile(source, name, "exec"), made.__dict__)
+    return made
+
+
+def test_modules_that_import_the_name() -> None:
+    source = "from jax import jit\nf = jit(lambda x: x + 1)"
+    before = module("before", source)
+    with filterjit.installed(jax=True):
+        after = module("some_library.after", source)
+        assert is_ours(after.f) and after.f(1) == 2
+        assert not is_ours(before.f) and not is_ours(before.jit(len))
+        for name in ("jax", "jax.experimental.some", "filterjit.some", "equinox._jit"):
+            assert not is_ours(module(name, source).f)
+        assert is_ours(module("jaxopt.some", source).f)
+
+
+def test_functions_of_jax_stay_as_they_are() -> None:
+    with filterjit.installed(jax=True):
+        assert not is_ours(jnp.where) and not is_ours(jax.nn.relu)
+        value, grad = jax.value_and_grad(jax.jit(lambda x: jnp.where(x > 1, x * x, x).sum()))(
+            jnp.arange(4.0)
+        )
+        assert value == 14 and grad.tolist() == [1, 1, 4, 6]
+        assert jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, y: y * 2, x))(1.0) == 8
+
+
+def test_a_training_loop_of_a_library() -> None:
+    def train() -> Any:
+        tx = optax.adam(1e-1)
+        params = {"w": jnp.ones((3, 2)), "b": jnp.zeros(2)}
+        state = tx.init(params)
+
+        @functools.partial(jax.jit, donate_argnums=(0, 1), static_argnames="scale")
+        def step(params: Any, state: Any, x: Any, scale: float) -> Any:
+            def loss(p: Any) -> Any:
+                return scale * ((x @ p["w"] + p["b"]) ** 2).mean()
+
+            value, grads = jax.value_and_grad(loss)(params)
+            updates, state = tx.update(grads, state, params)
+            return optax.apply_updates(params, updates), state, value
+
+        values = []
+        for i in range(20):
+            params, state, value = step(params, state, jnp.full((4, 3), i / 10), scale=2.0)
+            values.append(value.item())
+        return values, is_ours(step)
+
+    expected, _ = train()
+    with filterjit.installed(jax=True):
+        found, ours = train()
+    assert found == expected and ours
+
+
+def test_jax_is_not_imported() -> None:
+    run_code(
+        """
+        import sys, filterjit
+        filterjit.install(jax=True)
+        assert 'jax' not in sys.modules
+        from jax import jit
+        import jax
+        jax.config.update('jax_num_cpu_devices', 2)
+        f = jit(lambda x: x + 1)
+        assert isinstance(f, filterjit.FilterJit) and f(1) == 2
+        assert len(jax.devices()) == 2
+        filterjit.uninstall()
+        assert not isinstance(jax.jit(len), filterjit.FilterJit)
+        """
+    )
+
+
+PROGRAM = """
+import json, sys
+import jax, jax.numpy as jnp
+from jax import jit
+from multiprocessing import get_context
+
+@jit
+def f(x, by):
+    return {"x": x * by}
+
+def in_child(queue):
+    queue.put(type(f).__name__)
+
+if __name__ == "__main__":
+    values = [f(jnp.arange(3), i)["x"].tolist() for i in range(3)]
+    context = get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=in_child, args=(queue,))
+    child.start()
+    print(json.dumps([values, type(f).__name__, queue.get(timeout=100)]))
+    child.join()
+"""
+
+
+def test_run(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    found = {}
+    for name, options in {"plain": ["run"], "jax": ["run", "--jax", "--report"]}.items():
+        done = run("-m", "filterjit", *options, "program.py", cwd=tmp_path, timeout=200)
+        found[name] = json.loads(done.stdout)
+        assert ("`f`" in done.stderr or "f " in done.stderr) == (name == "jax")
+    assert found["plain"][0] == found["jax"][0] == [[0, 0, 0], [0, 1, 2], [0, 2, 4]]
+    assert found["plain"][1:] == ["PjitFunction"] * 2
+    assert found["jax"][1:] == ["FilterJit"] * 2
+    assert "filterjit" in sys.modules

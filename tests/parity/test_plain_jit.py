@@ -1,0 +1,569 @@
+"""`filterjit.jit` and ``jax.jit``: the same bodies on both."""
+
+import copy
+import enum
+import functools
+import gc
+import pickle
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import filterjit
+from filterjit._compat import _jax_compat
+from support.comparison import Traces, _without_addresses, comparable
+
+x = jnp.arange(3.0)
+# Older versions of JAX count a negative number from the end of what a call passes.
+NEGATIVE = not _jax_compat.resolves_negative_argnums()
+
+
+def described(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Returns what a call returns or raises: the type and the first line of an error."""
+    try:
+        return comparable(f(*args, **kwargs))
+    except Exception as e:
+        return type(e).__name__, _without_addresses(str(e).split("\n")[0])
+
+
+def compare(
+    program: Callable[[Any, Traces], Iterator[Any]], handed_over: bool | None = False
+) -> None:
+    """Runs a generator of observations on both, which `program` gets with a counter of traces.
+
+    `handed_over`: whether ``jax.jit`` has made some of the calls of `filterjit.jit`; None if either
+    will do.
+    """
+    results = []
+    made: list[Any] = []
+    for jit in (jax.jit, filterjit.jit):
+
+        def decorator(*args: Any, jit: Any = jit, **options: Any) -> Any:
+            if not args:
+                return functools.partial(decorator, jit=jit, **options)
+            made.append(jit(*args, **options))
+            return made[-1]
+
+        traces = Traces()
+        results.append((list(program(decorator, traces)), traces.count))
+    (expected, theirs), (found, ours) = results
+    assert found == expected
+    reasons = {r for f in made if isinstance(f, filterjit.FilterJit) for r in f._hooks.handed_over}
+    assert handed_over is None or bool(reasons) == handed_over, reasons
+    assert handed_over is not False or ours <= theirs  # f(1) and f(x=1) are one program here
+
+
+# ---- leaves ----
+
+
+class Point(NamedTuple):
+    a: Any
+    b: Any
+
+
+@flax.struct.dataclass
+class State:
+    params: Any
+    name: str = flax.struct.field(pytree_node=False)
+
+
+LEAVES = [
+    1, -1, 0, 2**30, True, False, 1.5, -0.0, float("inf"), 2j, np.float32(2), np.int8(3), np.bool_(True),
+    np.float64(1.5), np.arange(3), np.ones(2, np.float16), x, jnp.int32(4), None, (), [], {},
+]  # fmt: skip
+
+
+def test_leaves_are_traced_as_in_jax() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        f = jit(traces.counting(lambda tree: (tree, jax.tree.map(lambda y: y * 2, tree))))
+        for leaf in LEAVES:
+            for tree in (leaf, [leaf], {"a": leaf, "b": (leaf, x)}, Point(leaf, 1.0)):
+                yield described(f, tree)
+        yield described(f, State({"w": 2}, "net"))
+        yield described(f, State({"w": 3}, "net"))
+        yield described(f, State({"w": 3}, "other"))
+
+    compare(program)
+
+
+def test_a_number_that_changes_is_traced_once() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        f = jit(traces.counting(lambda y, by: y * by))
+        for i in range(40):
+            yield described(f, x, float(i))
+        yield described(f, x, 3)
+        yield described(f, x, True)
+        yield described(f, 2.0, x)
+        yield described(f, x, jnp.float32(3))  # not weakly typed
+        yield described(f, x, 4.0)
+
+    compare(program)
+
+
+def test_random_keys() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        f = jit(traces.counting(lambda key: (jax.random.normal(key), jax.random.split(key))))
+        yield from (described(f, jax.random.key(i)) for i in range(20))
+        yield described(f, jax.random.PRNGKey(0))
+        yield described(f, jax.random.key(0, impl="rbg"))
+
+    compare(program)
+
+
+class Number(int):
+    pass
+
+
+class Level(enum.IntEnum):
+    HIGH = 7
+
+
+def test_subclasses_of_numbers_are_made_by_jax() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        f = jit(lambda tree: tree["n"] * 2)
+        for n in (Number(3), Level.HIGH):
+            yield described(f, {"n": n})
+
+    compare(program, handed_over=True)
+
+
+class HasArray:
+    def __jax_array__(self) -> Any:
+        return x
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["text", object(), np.array(["a"]), np.array([object()]), len, HasArray(), {1, 2}],
+    ids=lambda bad: type(bad).__name__,
+)
+def test_other_leaves_are_errors_of_jax(bad: Any) -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        @jit
+        def f(tree: Any, scale: Any) -> Any:
+            return scale
+
+        yield described(f, {"layers": [1.0, bad]}, 2)
+        yield described(f, 1.0, scale=bad)
+        yield described(f, 1.0, 2)
+
+    results = []
+    for jit in (jax.jit, filterjit.jit):
+        results.append(list(program(jit, Traces())))
+    assert results[1] == results[0]
+
+
+def test_the_path_of_a_leaf_is_in_the_error() -> None:
+    f = filterjit.jit(lambda tree: tree)
+    with pytest.raises(TypeError, match=r"tree\['layers'\]\[1\]"):
+        f({"layers": [1.0, "text"]})
+    with pytest.raises(OverflowError, match=r"argument path is tree\['n'\]"):
+        f({"n": 2**70})
+
+
+def test_results_are_arrays() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        yield described(jit(lambda: {"a": (1, True, 2.5, 1j, None), "b": np.arange(2)}))
+        yield described(jit(lambda y: (y, [])), 3)
+        yield described(jit(lambda: None))
+
+    compare(program)
+
+
+def test_bad_results_are_errors_of_jax() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        def named(y: Any) -> Any:
+            return {"a": (y, "text")}
+
+        yield described(jit(named), x)
+
+    compare(program, handed_over=True)
+
+
+# ---- static arguments ----
+
+
+def test_static_arguments() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        @functools.partial(jit, static_argnums=1, static_argnames=None)
+        def by_number(y: Any, n: Any, *, m: Any = 1) -> Any:
+            traces.tick()
+            return y * n * m if isinstance(n, (int, float)) else (y, len(n))
+
+        for n in (2, 2, 3, "text", "text", (1, 2), (1, 2), (1, (2, "b")), frozenset({1})):
+            yield described(by_number, x, n)
+            yield described(by_number, x, n=n)
+            yield described(by_number, x, n, m=3.0)
+
+    compare(program)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"static_argnums": 0},
+        {"static_argnums": (0, 2)},
+        {"static_argnums": -1},
+        {"static_argnums": [1]},
+        {"static_argnames": "b"},
+        {"static_argnames": ["a", "k"]},
+        {"static_argnums": 1, "static_argnames": "k"},
+        {"static_argnums": 0, "static_argnames": "c"},
+        {"static_argnums": 7},
+        {"static_argnames": "unknown"},
+        {"static_argnames": "a", "donate_argnames": "a"},
+    ],
+    ids=str,
+)
+def test_ways_to_name_static_arguments(options: dict[str, Any]) -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        def f(a: Any, b: Any, c: Any = 3, *, k: Any = 4) -> Any:
+            traces.tick()
+            kinds = [isinstance(y, jax.core.Tracer) for y in (a, b, c, k)]
+            return jnp.array(kinds)
+
+        yield described(lambda: jit(f, **options) and None)
+        try:
+            jitted = jit(f, **options)
+        except ValueError:
+            return
+        yield described(jitted, 1, 2)
+        yield described(jitted, 1, b=2, c=5)
+        yield described(jitted, a=1, b=2, k=5)
+        yield described(jitted, 1, 2, 3, k=6)
+        yield described(jitted, k=6, c=1, b=2, a=1)
+
+    compare(program, NEGATIVE if -1 in options.values() else False)
+
+
+def test_static_items_of_variable_arguments() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        def f(first: Any, *rest: Any, **more: Any) -> Any:
+            traces.tick()
+            return jnp.array(
+                [isinstance(y, jax.core.Tracer) for y in (first, *rest, *more.values())]
+            )
+
+        g = jit(f, static_argnums=(2, 4), static_argnames="n")
+        yield described(g, 1, 2, 3, 4, 5, 6)
+        yield described(g, 1, 2, 3)
+        yield described(g, 1, 2)
+        yield described(g, 1, m=2, n=3)
+        yield described(g, 1, 2, 3, n="text", z=1.0)
+
+    compare(program)
+
+
+def test_a_number_from_the_end_of_variable_arguments() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        f = jit(lambda *args: args[0] * args[-1], static_argnums=-1)
+        yield described(f, x, 2)
+        yield described(f, x, x, 3)
+
+    compare(program, handed_over=True)
+
+
+def test_the_wrapper_of_a_function() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        def f(y: Any, n: int) -> Any:
+            return jnp.ones(n) * y[0]
+
+        @functools.wraps(f)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            traces.tick()
+            return f(*args, **kwargs)
+
+        g = jit(wrapper, static_argnames="n")
+        for n in (2, 3):
+            yield described(g, x, n)
+            yield described(g, x, n=n)
+
+    compare(program)
+
+
+@pytest.mark.parametrize("bad", [[1], {"a": 1}, x, np.ones(2)], ids=lambda bad: type(bad).__name__)
+def test_unhashable_static_arguments(bad: Any) -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        f = jit(lambda y, n: y, static_argnums=1)
+        yield described(f, x, bad)
+        yield described(f, x, (1, bad))
+        yield described(f, x, 1)
+
+    compare(program, handed_over=True)
+
+
+def test_static_arguments_are_exact() -> None:
+    """A difference that is a decision: types inside a static value count."""
+    f = filterjit.jit(lambda y, n: y + n[0], static_argnums=1)
+    assert [f(1, (n,)).dtype for n in (1, 1.0, True)] == [jnp.int32, jnp.float32, jnp.int32]
+    assert f.cache_info().variants == 3
+
+
+# ---- donation ----
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"donate_argnums": 0},
+        {"donate_argnums": (0, 1)},
+        {"donate_argnames": "b"},
+        {"donate_argnums": -1},
+        {"donate_argnums": 1, "static_argnums": 2},
+        {"donate_argnums": 0, "donate_argnames": "b"},
+        {"donate_argnums": 2, "static_argnums": 0},
+    ],
+    ids=str,
+)
+def test_donation(options: dict[str, Any]) -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        def f(a: Any, b: Any, c: Any) -> Any:
+            traces.tick()
+            return jax.tree.map(lambda y: y * 2, (a, b, c))
+
+        g = jit(f, **options)
+        calls: list[Callable[..., Any]] = [
+            g, lambda a, b, c: g(a, b=b, c=c), lambda a, b, c: g(a=a, b=b, c=c)
+        ]  # fmt: skip
+        for call in calls * 10:
+            arrays = [{"w": jnp.ones(3)}, jnp.ones((2, 2)), 2]
+            if options.get("static_argnums") == 0:
+                arrays = [2, *arrays[:2]]
+            yield described(call, *arrays)
+            yield [y.is_deleted() for y in jax.tree.leaves(arrays) if isinstance(y, jax.Array)]
+
+    compare(program, NEGATIVE if -1 in options.values() else False)
+
+
+def test_donation_that_cannot_be_used_is_jax_s_warning() -> None:
+    for jit in (jax.jit, filterjit.jit):
+        f = jit(lambda y: y.sum(), donate_argnums=0)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            f(jnp.ones(300))
+        assert any("donated buffers were not usable" in str(w.message) for w in found)
+
+
+def test_a_deleted_array() -> None:
+    for jit in (jax.jit, filterjit.jit):
+        f = jit(lambda y: y + 1, donate_argnums=0)
+        y = jnp.ones(3)
+        f(y)
+        with pytest.raises((RuntimeError, ValueError), match="has been deleted"):
+            f(y)
+
+
+# ---- functions of all kinds ----
+
+
+class Model:
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def method(self, y: Any, n: int) -> Any:
+        return y * self.scale * n
+
+    def __call__(self, y: Any) -> Any:
+        return y * self.scale
+
+
+def test_methods_partials_and_callable_objects() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        class Own:
+            scale = 3.0
+
+            @functools.partial(jit, static_argnums=(0, 2))
+            def method(self, y: Any, n: int) -> Any:
+                traces.tick()
+                return y * self.scale * n
+
+            @staticmethod
+            @jit
+            def static(y: Any) -> Any:
+                return y + 1
+
+            @classmethod
+            def cls(cls, y: Any) -> Any:
+                return y + cls.scale
+
+        own = Own()
+        for n in (1, 2, 2):
+            yield described(own.method, x, n)
+        yield described(Own.static, x)
+        yield described(jit(Own.cls), x)
+        yield described(jit(Model(2.0).method, static_argnames="n"), x, 3)
+        yield described(jit(Model(2.0)), x)
+        yield described(jit(functools.partial(Model(2.0).method, n=3)), x)
+        yield described(jit(functools.partial(jnp.add, x)), 1)
+        yield described(jit(jax.tree_util.Partial(jnp.add, x)), 1)
+        yield described(jit(jit(lambda y: y * 2)), x)
+        yield described(jit(jnp.sin), x)
+        yield described(jit(lambda y, *, k=2: y * k), x)
+
+    compare(program)
+
+
+def test_names_and_pickles() -> None:
+    f = filterjit.jit(_doubled)
+    g = jax.jit(_doubled)
+    names = ("__name__", "__qualname__", "__module__", "__doc__", "__wrapped__")
+    assert [getattr(f, n) for n in names] == [getattr(g, n) for n in names]
+    assert f.__wrapped__ is _doubled
+    assert pickle.loads(pickle.dumps(f))(2.0) == 4
+    assert copy.deepcopy(f)(2.0) == 4
+    assert filterjit.jit(static_argnames="n")(lambda n: jnp.ones(n))(n=2).shape == (2,)
+
+
+def _doubled(y: Any) -> Any:
+    """Doubles."""
+    return y * 2
+
+
+def test_wrong_arguments() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        f = jit(lambda a, /, b, *, c: a, static_argnames="c")
+        yield described(f, 1)
+        yield described(f, 1, 2, 3, c=1)
+        yield described(f, 1, 2, d=3, c=1)
+        yield described(lambda: jit(3))
+        yield described(lambda: jit(len, unknown=3))
+
+    found = [list(program(jit, Traces())) for jit in (jax.jit, filterjit.jit)]
+    assert [e[0] for e in found[0]] == [e[0] for e in found[1]]
+
+
+def test_errors_of_the_function_are_its_own() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        @jit
+        def f(tree: Any) -> Any:
+            if tree["a"] > 0:
+                return 1
+            return 2
+
+        yield described(f, {"a": 1.0})
+
+        @jit
+        def g(y: Any) -> Any:
+            raise KeyError("own")
+
+        yield described(g, 1.0)
+
+    compare(program)
+    with pytest.raises(jax.errors.TracerBoolConversionError, match=r"argument tree\['a'\]"):
+        filterjit.jit(lambda tree: 1 if tree["a"] else 2)({"a": 1.0})
+
+
+# ---- under other transformations ----
+
+
+def test_transformations() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        f = jit(lambda y, n: (y**n).sum(), static_argnums=1)
+        g = jit(lambda y, by: y * by)
+        yield described(jax.grad(f), x, 3)
+        yield described(jax.vmap(lambda y: f(y, 2)), jnp.ones((2, 3)))
+        yield described(jax.vmap(g, in_axes=(0, None)), x, 2.0)
+        yield described(lambda: jax.jvp(g, (x, 2.0), (x, 1.0)))
+        yield described(lambda: jax.lax.scan(lambda c, y: (g(c, y), c), 1.0, x))
+        yield described(jit(lambda y: jax.grad(f)(y, 2)), x)
+        yield described(jax.jit(g), x, 2.0)
+        yield described(jax.make_jaxpr(lambda y: y + 1), x)
+        yield described(jax.eval_shape, g, x, 1.0)
+        yield described(lambda: jax.linearize(g, x, 2.0)[0])
+        yield described(jax.checkpoint(g), x, 2.0)
+        with jax.disable_jit():
+            yield described(g, x, 2.0)
+            yield described(f, x, 3)
+
+    compare(program)
+
+
+# ---- the other methods ----
+
+
+def test_stages() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        f = jit(lambda y, n: y * n, static_argnames="n")
+        spec = jax.ShapeDtypeStruct((3,), jnp.float32)
+        yield described(f.eval_shape, spec, n=2)
+        traced = f.trace(x, 2)
+        yield type(traced), str(traced.jaxpr), comparable(traced.out_info)
+        lowered = f.lower(spec, 3)
+        yield type(lowered), lowered.as_text()
+        yield described(lowered.compile(), x)
+        yield described(jax.export.export(f), spec, n=2)[0]
+
+    compare(program)
+
+
+def test_options_reach_the_compiler() -> None:
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        for options in (
+            {"keep_unused": True},
+            {"inline": True},
+            {"compiler_options": {"xla_embed_ir_in_executable": True}},
+        ):
+            yield described(jit(lambda y, z: y + 1, **options), x, 2)
+        yield described(lambda: jit(len, inline="text"))
+        f = jit(lambda y: y, compiler_options={"xla_no_such_flag": True})
+        yield described(f, x)[0]
+
+    compare(program)
+
+
+def test_device_is_passed_on() -> None:
+    for jit in (jax.jit, filterjit.jit):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            f = jit(lambda y: y + 1, device=jax.devices()[0])
+            assert f(x).committed
+        with pytest.warns(DeprecationWarning, match="device argument on jit"):
+            jit(lambda y: y, backend="cpu")
+
+
+def test_methods_of_filter_jit() -> None:
+    f = filterjit.jit(lambda y, n: y * n, static_argnames="n")
+    f(x, n=2)
+    f(x, n=2)
+    assert f.cache_info()[:3] == (1, 1, 1)
+    assert "`n`" in str(f.explain(x, n=3))
+    assert f.report() is not None
+    warm = f.warm_up([((jax.ShapeDtypeStruct((3,), jnp.float32), 5), {})])
+    assert "1 of 1" in str(warm)
+    f(x, 5)
+    assert f.cache_info().variants == 2
+    g = f.partial(n=2)
+    assert (g(x) == 2 * x).all()
+    f.clear_cache()
+    assert f.cache_info().variants == 0
+    with pytest.raises(filterjit.RetraceError):
+        limited = filterjit.jit(lambda y: y, max_traces=1)
+        limited(x)
+        limited(jnp.ones(4))
+
+
+def test_calls_that_are_handed_over_are_told() -> None:
+    f = filterjit.jit(lambda n: n * 2)
+    f(Number(2))
+    f(Number(3))
+    assert f._hooks.handed_over.total() == 2
+    assert "2" in str(f.report())
+
+
+def test_a_function_is_freed() -> None:
+    def f(y: Any) -> Any:
+        return y + 1
+
+    g = filterjit.jit(f)
+    g(1.0)
+    alive = weakref.ref(f)
+    del f, g
+    gc.collect()
+    assert alive() is None
