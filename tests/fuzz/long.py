@@ -1,4 +1,5 @@
-"""The fuzzer at length: ``python tests/fuzz/long.py --calls 100000``.
+"""The fuzzer at length: ``python tests/fuzz/long.py --calls 100000``; with ``--edits 2000``, edits of
+saved programs instead, and with ``--nnx 100`` programs of Flax NNX.
 
 Most calls go through a stand-in for ``jax.jit``, one in `JAX_SHARE` through JAX itself. On a
 terminal the progress is shown, and at the end a table of what was done. A failure ends the run
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -112,6 +115,19 @@ def _nnx_programs(seed: int, programs: int) -> int:
     return 0
 
 
+def _edits(seed: int, edits: int) -> int:
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("fuzz_edits.py")),
+        str(seed),
+        str(edits),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        status = subprocess.run([*command, folder], check=False).returncode
+    print(f"{edits:,} edits from seed {seed}")
+    return status
+
+
 def _plain_programs(seed: int, programs: int) -> int:
     import fuzz_plain
 
@@ -130,9 +146,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--jax-share", type=int, default=JAX_SHARE, help="0: never")
     parser.add_argument("--nnx", type=int, metavar="PROGRAMS", help="programs of Flax NNX instead")
+    parser.add_argument("--edits", type=int, metavar="N", help="edits of saved programs instead")
     parser.add_argument("--plain", type=int, metavar="PROGRAMS", help="of plain JAX instead")
     options = parser.parse_args()
     seed = int.from_bytes(os.urandom(4)) if options.seed is None else options.seed
+    if options.edits is not None:
+        return _edits(seed, options.edits)
     if options.nnx is not None:
         return _nnx_programs(seed, options.nnx)
     if options.plain is not None:

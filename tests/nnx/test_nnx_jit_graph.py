@@ -356,3 +356,24 @@ def test_methods_of_the_result() -> None:
         g(m)
         m.tag = 5
         g(m)
+
+
+def test_the_order_of_attributes_after_a_call() -> None:
+    """As before the call, where Flax leaves them sorted: docs/nnx.md says so."""
+
+    class Model(nnx.Module):
+        def __init__(self) -> None:
+            self.z = nnx.Param(jnp.ones(2))
+            self.b = 3
+            self.a = nnx.Param(jnp.ones(2))
+
+    def step(model: Any, x: Any) -> Any:
+        model.a[...] += x
+
+    def order(jit: Any) -> list[str]:
+        model = Model()
+        jit(step, graph=True)(model, jnp.ones(2))
+        return [name for name in vars(model) if not name.startswith("_")]
+
+    assert order(filterjit.nnx.jit) == ["z", "b", "a"]
+    assert order(nnx.jit) == ["a", "b", "z"]

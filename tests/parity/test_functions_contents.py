@@ -188,6 +188,10 @@ VALUES: dict[str, tuple[Callable[[], Any], list[Change]]] = {
     "mappingproxy": (lambda: {"a": 1}, [_set_item("a", True)]),
     "set": (lambda: {1}, [lambda x: x.add(2), lambda x: (x.remove(1), x.add(True))]),
     "deque": (lambda: collections.deque([1]), [_set_item(0, True), lambda x: x.append(2)]),
+    "NumPy array": (
+        lambda: np.zeros(1, np.float32),
+        [lambda x: x.fill(-0.0), lambda x: x.fill(1)],
+    ),
     "bytearray": (lambda: bytearray(b"a"), [lambda x: x.append(1)]),
     "array": (lambda: array.array("d", [0.0]), [_set_item(0, -0.0), lambda x: x.append(1)]),
     "SimpleNamespace": (lambda: _namespace(a=1), [_set_attribute("a", v) for v in (True, -1, -2)]),
@@ -365,8 +369,8 @@ OFTEN = ["list", "subclass of dict", "list in a namedtuple", "registered node", 
 @pytest.mark.parametrize(
     ("name", "place"),
     [(name, place) for name in VALUES for place in PLACES
-     if (name in OFTEN or place in (_in_global, _in_cell, _in_default))
-     and not (name in FUNCTIONS and place in BY_NAME)],
+     if name in OFTEN or place in (_in_global, _in_cell, _in_default)
+     or (name in FUNCTIONS and place in BY_NAME)],
 )  # fmt: skip
 def test_changes_in_place(apply: Counted, name: str, place: Callable[[Any, Change], Any]) -> None:
     """The same function, and new functions with the same value, compute what they compute now."""
@@ -432,7 +436,7 @@ class OddLayout(Item, Exception):
 
 
 def _of_array() -> Any:
-    return np.zeros(1, np.float32), lambda x, v: x.fill(v)
+    return np.zeros(1 << 15, np.float32), lambda x, v: x.fill(v)
 
 
 def _of_view() -> Any:
@@ -446,7 +450,7 @@ UNKNOWN: dict[str, Callable[[], tuple[Any, Callable[[Any, float], Any]]]] = {
     "exception": lambda: (OddLayout(0.0), lambda x, v: setattr(x, "value", v)),
     "object in a tuple": lambda: ((Item(0.0),), lambda x, v: setattr(x[0], "value", v)),
     "object in a Module": lambda: (Layer(Item(0.0), 0), lambda x, v: setattr(x.weight, "value", v)),
-    "NumPy array": _of_array,
+    "large NumPy array": _of_array,
     "memoryview": _of_view,
 }
 

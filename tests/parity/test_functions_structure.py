@@ -375,8 +375,13 @@ def test_arrays_by_identity(apply: Counted) -> None:
     for _ in range(2):
         apply(act)
     assert apply.count == 2
-    apply(holding(same))  # a NumPy array is mutable
+    apply(holding(same)), apply(holding(np.ones(3)))  # a NumPy array is mutable
     assert apply.count == 3
+    act = holding(np.ones(1 << 16))  # too large to be compared by contents in each call
+    apply(act), apply(act)
+    assert apply.count == 4
+    apply(holding(act.__closure__[0].cell_contents))
+    assert apply.count == 5
 
 
 def test_objects_without_a_hash(apply: Counted) -> None:

@@ -3,6 +3,7 @@ leaf comes back as it was, and what is static decides on the program as it does 
 
 import copy
 import gc
+import itertools
 import pickle
 import time
 import weakref
@@ -392,6 +393,30 @@ def test_replace_says_where_a_tree_differs(changes: dict[str, Any], message: str
         packed.replace(model_and(**changes))
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(lambda p: p.replace(model_and(**changes)), packed)
+
+
+def _weak(x: Any) -> list[tuple[Any, bool]]:
+    return [(y.dtype, y.aval.weak_type) for y in jax.tree.leaves(x)]
+
+
+@pytest.mark.parametrize("first", [*itertools.product([False, True], repeat=3)])
+@pytest.mark.parametrize("how", ["eager", "traced", "unpacked"])
+def test_replace_by_leaves_of_another_weak_type(first: tuple[bool, ...], how: str) -> None:
+    """As `pack` of the same tree: results that are computed from the leaves have equal dtypes."""
+    make = lambda kinds: [jnp.asarray(2.0) if weak else jnp.float32(2.0) for weak in kinds]
+    packed, half = pack(make(first)), jnp.float16(1)
+    for kinds in itertools.product([False, True], repeat=3):
+        tree = make(kinds)
+        match how:
+            case "eager":
+                found = packed.replace(tree)
+            case "traced":
+                found = jax.jit(lambda p, tree: p.replace(tree))(packed, tree)
+            case "unpacked":
+                found = filter_jit(lambda p, tree: p.replace(pack(tree).unpack()))(packed, tree)
+        assert found == pack(tree)
+        assert _weak(found.unpack()) == _weak(tree)
+        assert _weak([half * x for x in found.unpack()]) == _weak([half * x for x in tree])
 
 
 def test_replace_and_placement() -> None:

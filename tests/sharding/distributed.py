@@ -4,11 +4,13 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import logging
 import os
 import random
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 os.environ["XLA_FLAGS"] = (
@@ -170,6 +172,18 @@ def check_disagree() -> None:
     for h in (lambda x: x * scale, lambda x, *, scale=scale: x * scale):
         for text in (raised(filter_jit(h, same_on_all_processes=True), x), raised(g, x, h)):
             assert "scale=builtins.float 1.0" in text and "scale=builtins.float 2.0" in text, text
+    inner, other = (lambda x: x * scale), (lambda x: x)
+    for make in (jax.jit, jax.custom_jvp, functools.lru_cache, jax.vmap, lambda f: [f]):
+        wrapped, same = make(inner), make(other)
+        assert raised(g, x, lambda x, f=wrapped: f(x))
+        g(x, lambda x, f=same: f(x))
+    log, lock, path, shown = (
+        logging.getLogger(str(index)),
+        threading.Lock(),
+        Path(str(index)),
+        Shown(index),
+    )
+    g(x, lambda x: (x, log, lock, path, shown)[0])
     off = filter_jit(lambda x, n: x, in_shardings={"x": P("data")}, mesh=MESH,
                      same_on_all_processes=False)  # fmt: skip
     off(x, index)

@@ -2,16 +2,15 @@
 
 Static values are all that is not an array. A value is ``[tag, content]``; a structure is the list
 of its nodes, each before its children. Classes and functions are stored as module and qualified
-name, with traits that are compared when they are looked up again: the names of fields, and a
-digest of the code. They are only looked up in modules that the program has imported, so decoding
-imports nothing. Decoding runs the same code as flattening and building such a tree in any call.
+name, with traits that are compared when they are looked up again, the names of fields; and there
+is one description (`_functions`) of all of them. They are only looked up in modules that the
+program has imported, so decoding imports nothing. Decoding runs the same code as flattening and building such a tree in any call.
 """
 
 import collections
 import contextlib
 import dataclasses
 import enum
-import hashlib
 import inspect
 import struct
 import sys
@@ -24,12 +23,12 @@ import numpy as np
 
 from .. import _core
 from .._base._errors import format_path, short
-from .._base._unwrap import unwrap_chain
 from .._compat import _flax_compat, _jax_compat, _other_compat
+from .._functions import _digest
 from .._trees import _nodes
 
 Json = Any
-_PYTHON = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
+_MOST_DOUBTS = 3
 
 
 class Unsupported(ValueError):
@@ -87,79 +86,15 @@ def _search(module: str, x: Any) -> str | None:
     return None
 
 
-def _code_digest(x: Any) -> str | None:
-    """Returns a digest of the code and the constant defaults of a Python function and of the
-    functions that it wraps, or None if there is no Python code.
-
-    It reads no attribute that could run Python code.
-    """
-    found: list[str] = []
-    for inner in unwrap_chain(x, "__wrapped__", "fun", lookup=_look_up):
-        if type(inner) is types.FunctionType:
-            found += _code_parts(inner.__code__)
-            found += map(_constant_text, (inner.__defaults__, inner.__kwdefaults__))
-    if not found:
-        return None
-    return hashlib.sha256("\n".join(found).encode("utf-8", "replace")).hexdigest()
-
-
-def _look_up(x: Any, name: str, default: Any) -> Any:
-    """Reads an attribute without running Python code of its class."""
-    found = inspect.getattr_static(x, name, default)
-    if isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):
-        found = found.__get__(x)
-    return found
-
-
-def _code_parts(code: types.CodeType) -> list[str]:
-    constants = []
-    for constant in code.co_consts:
-        constants += _code_parts(constant) if isinstance(constant, types.CodeType) else []
-        constants.append(_constant_text(constant))
-    return [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), *constants]
-
-
-def _constant_text(x: Any) -> str:
-    """Returns a text that is equal for equal constants; of other objects, the name of the type."""
-    cls = type(x)
-    if isinstance(x, frozenset):
-        return repr(sorted(map(_constant_text, x)))
-    if cls is tuple:
-        return repr(list(map(_constant_text, x)))
-    if cls is dict:
-        return repr([(_constant_text(key), _constant_text(value)) for key, value in x.items()])
-    constants = (type(None), bool, int, float, complex, str, bytes, type(...))
-    return repr(x) if cls in constants else f"<{cls.__qualname__}>"
-
-
-def _methods_digest(cls: type) -> str | None:
-    """Returns a digest of the methods of a class, with inherited ones, or None if it has none.
-
-    The methods of ``equinox.Module`` and of builtin bases do not count.
-    """
-    equinox = _jax_compat.equinox()
-    ignored = (object, tuple) if equinox is None else (object, tuple, *equinox.Module.__mro__)
-    found = []
-    for base in type.__dict__["__mro__"].__get__(cls):
-        if base not in ignored:
-            for name, value in sorted(_members(base), key=lambda item: item[0]):
-                method = value.fget if type(value) is property else value
-                if type(method) is types.FunctionType:
-                    found.append(f"{name} {_code_digest(method)}")
-    return hashlib.sha256("\n".join(found).encode()).hexdigest() if found else None
-
-
 def _traits(x: Any) -> dict[str, Json]:
-    """Returns what must be unchanged in a class or function when it is looked up again."""
+    """Returns what must be unchanged in a class or function when it is looked up again, whatever
+    version of Python does it."""
     traits: dict[str, Json] = {"type": f"{type(x).__module__}.{type(x).__qualname__}"}
     if issubclass(type(x), type):
         if dataclasses.is_dataclass(x):
             traits["fields"] = [field.name for field in dataclasses.fields(x)]
         elif hasattr(x, "_fields"):
             traits["fields"] = list(x._fields)
-    digest = _methods_digest(x) if issubclass(type(x), type) else _code_digest(x)
-    if digest is not None:
-        traits["code"] = [_PYTHON, digest]
     return traits
 
 
@@ -185,13 +120,69 @@ def _decode_reference(json: Json) -> Any:
     if type(module) is not str or type(qualname) is not str or type(traits) is not dict:
         raise TypeError("not a reference")
     found = _find(module, qualname)
-    now = _traits(found)
-    code, code_now = traits.get("code"), now.get("code")
-    if code is not None and code_now is not None and code[0] != code_now[0]:
-        now["code"] = code  # bytecode of different versions of Python cannot be compared
-    if traits != now:
+    if traits != _traits(found):
         raise Unsupported(f"`{module}.{qualname}` has changed since the file was written")
     return found
+
+
+# ---- what classes and functions do ----
+
+
+def describe(nodes: Json) -> dict[str, Json]:
+    """Returns the description of the classes and functions that the nodes of structures refer to.
+
+    Raises Unsupported if it is not known what they do.
+    """
+    found = _description(nodes)
+    if found.doubts:
+        raise Unsupported(
+            "what a function or a class among its static values does is not known: "
+            + "; ".join(map(str, found.doubts[:_MOST_DOUBTS]))
+        )
+    return {"python": _digest.PYTHON, "parts": [list(part) for part in found.parts]}
+
+
+def check_description(nodes: Json, described: Json, versions: bool) -> None:
+    """Raises Unsupported if what the nodes refer to has changed since it was described.
+
+    `versions` is whether the versions of installed packages count.
+    """
+    if not any(True for _ in references_in(nodes)):
+        return
+    if described is None:
+        raise Unsupported(
+            "an earlier version of filterjit wrote it, which described functions in another way; "
+            "save it again"
+        )
+    same_python = described["python"] == _digest.PYTHON
+    now = _description(nodes)
+    changed = _digest.difference(
+        described["parts"], now.parts, versions=versions, bytecode=same_python
+    )
+    if changed is not None:
+        raise Unsupported(f"since the file was written, something has changed: {changed}")
+    if now.doubts:
+        raise Unsupported(f"it is not known whether this has changed: {now.doubts[0]}")
+
+
+def _description(nodes: Json) -> _digest.Description:
+    places = dict.fromkeys(references_in(nodes))
+    return _digest.describe([(".".join(place), _find(*place)) for place in places])
+
+
+def references_in(nodes: Json) -> Iterator[tuple[str, str]]:
+    """Yields the modules and names that nodes refer to. Only references have a dict, their traits."""
+    todo = [nodes]
+    while todo:
+        json = todo.pop()
+        if type(json) is not list:
+            continue
+        if len(json) == 3 and type(json[2]) is dict:
+            if type(json[0]) is not str or type(json[1]) is not str:
+                raise TypeError("not a reference")
+            yield json[0], json[1]
+        else:
+            todo += reversed(json)
 
 
 # ---- values ----

@@ -174,19 +174,25 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     default = header["kind"] == "portable" and not placed
     shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
-    own = [
-        _decode_array(array, blob, sharding)
-        for array, blob, sharding in zip(header["own"], blobs[1:], put, strict=False)
+    dtypes = [_executable.decode_dtype(aval[1]) for aval, _, _ in header["specs"]]
+    own = [  # a NumPy array may have had 64 bits where the program takes 32
+        _decode_array(array, blob, sharding, dtype)
+        for array, blob, sharding, dtype in zip(header["own"], blobs[1:], put, dtypes, strict=False)
     ]
     hoisted = header.get("constants", [])
     if len(own) != len(header["own"]) or len(blobs) != 1 + len(own) + len(hoisted):
         raise ValueError("the number of arrays")
     constants = [
-        _decode_array(array, blob, None)
+        _decode_array(array, blob, None, None)
         for array, blob in zip(hoisted, blobs[1 + len(own) :], strict=True)
     ]
 
     array = np.zeros(())
+    _encode.check_description(
+        [header["arguments"], header["result"]],
+        header.get("described"),
+        versions=header["kind"] == "executable",
+    )
     result = _encode.decode_tree(header["result"], array, registry.missing)
     output = _core.flatten(registry, result)[1]
     donated = [bool(flag) for _, flag, _ in header["specs"]]
@@ -224,10 +230,13 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     return Compiled(f, CompiledDetails(stage, prepared))
 
 
-def _decode_array(header: Json, blob: bytes, sharding: Any) -> jax.Array:
+def _decode_array(header: Json, blob: bytes, sharding: Any, taken: Any) -> jax.Array:
+    """Returns an array of a file, with the dtype that the program takes, if that is given."""
     shape, dtype, key = header
     values = np.frombuffer(blob, _executable.decode_dtype(dtype)).reshape(shape)
     array = jax.numpy.asarray(values)
+    if key is None and taken is not None:
+        array = array.astype(taken)
     if key is not None:
         array = jax.random.wrap_key_data(array, impl=_executable.key_impl(key))
     return array if sharding is None else jax.device_put(array, sharding)

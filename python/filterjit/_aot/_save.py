@@ -97,6 +97,9 @@ def _contents(
         "result": _encode.encode_structure(registry, variant.outputs[trace], "the result"),
         "words": _describe(variant.structure, prepared.arrays[len(prepared.function_arrays) :]),
     }
+    described = _encode.describe([header["arguments"], header["result"]])
+    if described["parts"]:
+        header["described"] = described
     infos = jax.tree_util.tree_leaves(stage.args_info)
     shardings, devices = _placement(stage)
     results = jax.tree_util.tree_leaves(stage.out_info)

@@ -34,7 +34,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence, Set
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import jax
@@ -44,6 +44,8 @@ from .. import _core
 from .._base import _errors
 from .._base._errors import ProcessMismatchError
 from .._compat import _jax_compat
+from .._functions._describe import defaults_of
+from .._functions._digest import digest_of_function, is_held_value
 from .._observe._records import Aval
 from .._trees._nodes import walk
 
@@ -53,10 +55,6 @@ _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _MOST_LINES = 5
 
-_VALUES = (
-    bool, int, float, complex, str, bytes, enum.Enum, type, np.ndarray, functools.partial,
-    tuple, list, Mapping, Set, FunctionType, BuiltinFunctionType, MethodType,
-)  # fmt: skip
 _agreed: set[tuple[str, str]] = set()  # (who takes part, a digest)
 _locks: dict[tuple[str, str], threading.Lock] = {}  # one thread waits for each
 _at_work: set[object] = set()  # calls that have agreed and are not over
@@ -79,8 +77,8 @@ def describe_value(x: Any, depth: int = 8) -> str:
     if isinstance(x, (type, FunctionType, BuiltinFunctionType)):
         text = f"{x.__module__}.{x.__qualname__}"
         if isinstance(x, FunctionType):
-            held = [(k, v) for k, v in _defaults_and_closure(x) if depth > 1 and _is_value(v)]
-            text += f"({_all(held, depth - 1)}) {_of_code(x.__code__)}"
+            held = [(k, v) for k, v in _defaults_and_closure(x) if depth > 1 and is_held_value(v)]
+            text += f"({_all(held, depth - 1)}) {digest_of_function(x)}"
         return text
     if depth == 0:
         return name
@@ -124,31 +122,14 @@ def _in_order(text: str) -> str:
 
 def _defaults_and_closure(f: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yields the names and the values of a function's defaults and of its closure."""
-    code, defaults = f.__code__, f.__defaults__ or ()
-    first = code.co_argcount - len(defaults)
-    yield from zip(code.co_varnames[first : code.co_argcount], defaults, strict=True)
-    yield from (f.__kwdefaults__ or {}).items()
-    for name, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
+    yield from defaults_of(f)
+    for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # the cell is empty
             yield name, cell.cell_contents
 
 
-def _is_value(x: Any) -> bool:
-    """Returns whether what a function holds must be the same everywhere. A logger, a file or
-    another object that may know its process need not be."""
-    return x is None or isinstance(x, _VALUES) or dataclasses.is_dataclass(x)
-
-
 def _all(items: Sequence[tuple[str, Any]], depth: int) -> str:
     return ", ".join(f"{k}={describe_value(v, depth - 1)}" for k, v in items)
-
-
-def _of_code(code: CodeType) -> str:
-    constants = [
-        _of_code(c) if isinstance(c, CodeType) else describe_value(c) for c in code.co_consts
-    ]
-    text = f"{code.co_names} {code.co_varnames} {constants}"
-    return hashlib.sha256(code.co_code + text.encode()).hexdigest()[:16]
 
 
 def _lines_of_structure(structure: _core.Structure, prefix: list[Any]) -> Iterator[str]:

@@ -484,6 +484,16 @@ def tiling_of(layout: Any) -> tuple[Any, int]:
     return read("tiling", None) or (), read("sub_byte_element_size_in_bits", 0)
 
 
+def jit_options(x: Any) -> tuple[str, ...] | None:
+    """Returns texts of the options of a function of ``jax.jit`` that decide what it computes and
+    where; None of others. Fallback: None, and two such functions that wrap the same one are
+    described alike."""
+    info = getattr(x, "_jit_info", None) if isinstance(x, type(jax.jit(len))) else None
+    names = ("static_argnums", "static_argnames", "donate_argnums", "keep_unused", "inline")
+    shardings = ("in_shardings_leaves", "out_shardings_leaves")
+    return None if info is None else tuple(repr(getattr(info, k, None)) for k in names + shardings)
+
+
 def aval(x: Any) -> Any:
     """Returns the aval of an array: its shape, dtype and weak type, as ``jax.jit`` traces it.
 

@@ -143,7 +143,8 @@ class Packed:
     def replace(self, tree: Any) -> "Packed":
         """Returns a Packed of another tree, each leaf of which has the shape and the dtype that it
         has here. Outside of a trace, arrays are also divided as they are here, and those of one
-        buffer are placed alike.
+        buffer are placed alike. Where a leaf is weakly typed and was not, or was and is not, it goes
+        into the buffer into which `pack` puts it.
 
         Raises:
             ValueError: the tree differs in structure, in a static value, or in the shape, dtype or
@@ -160,7 +161,7 @@ class Packed:
             difference = _structure_difference(layout.structure, structure)
             if difference is not None:
                 raise ValueError(f"cannot replace the tree that is packed: {difference}")
-        table = layout.table
+        table, static = layout.table, self.static
         for group, buffer in zip(table.groups, self.buffers, strict=True):
             dtype = getattr(buffer, "dtype", None)
             for i, shape in zip(group.leaves, group.shapes, strict=True):
@@ -171,18 +172,22 @@ class Packed:
                         f"`{_name(structure, i)}` was {_type_of(dtype, shape)}, is {_describe(x)}"
                     )
         kinds = set(map(type, leaves))
-        if _is_traced(kinds):
-            buffers = table.pack_traced(leaves)
-        else:
-            facts = _facts(leaves, kinds)
-            if facts != layout.facts and (bad := _misplaced(table, facts)) is not None:
-                raise ValueError(
-                    f"cannot replace the tree that is packed: `{_name(structure, bad)}` is placed "
-                    "otherwise (its sharding, its memory, or whether it is committed). Call `pack`, "
-                    "or `jax.device_put` before it."
-                )
-            buffers = table.pack(leaves)
-        return Packed(buffers, tuple([leaves[i] for i in table.beside]), self.static)
+        traced = _is_traced(kinds)
+        facts = None if traced else _facts(leaves, kinds)
+        changed = facts is None or facts != layout.facts
+        if facts is not None and changed and (bad := _misplaced(table, facts)) is not None:
+            raise ValueError(
+                f"cannot replace the tree that is packed: `{_name(structure, bad)}` is placed "
+                "otherwise (its sharding, its memory, or whether it is committed). Call `pack`, "
+                "or `jax.device_put` before it."
+            )
+        if changed:
+            table = _by_weak_type(table, self.buffers, leaves)
+            if table is not layout.table:
+                layout = layout_of(layout.structure, table, traced)
+                layout.facts, static = facts, layout.static
+        buffers = table.pack_traced(leaves) if traced else table.pack(leaves)
+        return Packed(buffers, tuple([leaves[i] for i in table.beside]), static)
 
     def __eq__(self, other: object) -> Any:
         if type(other) is not Packed:
@@ -368,6 +373,38 @@ def _misplaced(table: Table, facts: _Facts) -> int | None:
             if runs.setdefault(group.run, place[0]) != place[0]:
                 return i
     return None
+
+
+def _by_weak_type(table: Table, buffers: Sequence[Any], leaves: Sequence[Any]) -> Table:
+    """Returns the table with weakly typed leaves and others in buffers apart: in one buffer, all
+    would be taken for others."""
+    weak = [isinstance(x, jax.Array) and bool(_jax_compat.aval(x).weak_type) for x in leaves]
+    avals = [_jax_compat.aval(x) for x in buffers]
+    if all(
+        weak[i] == bool(aval.weak_type)
+        for group, aval in zip(table.groups, avals, strict=True)
+        for i in group.leaves
+    ):
+        return table
+    found: dict[Any, list[tuple[int, tuple[int, ...], Any]]] = {}
+    members = sorted(
+        (i, shape, n, m)
+        for n, group in enumerate(table.groups)
+        for m, (i, shape) in enumerate(zip(group.leaves, group.shapes, strict=True))
+    )
+    for i, shape, n, m in members:
+        group, aval = table.groups[n], avals[n]
+        place = group.place
+        on_mesh = None if place is None else (place.mesh, place.axes)
+        key = aval.dtype, weak[i], group.run, on_mesh, _jax_compat.varying_axes(aval)
+        found.setdefault(key, []).append((i, shape, None if place is None else place.specs[m]))
+    runs = {run: n for n, run in enumerate(dict.fromkeys(key[2] for key in found))}
+    groups = []
+    for (_, _, run, on_mesh, _), apart in found.items():
+        indices, shapes, specs = zip(*apart, strict=True)
+        at = None if on_mesh is None else Placement(on_mesh[0], on_mesh[1], specs)
+        groups.append(Group(indices, shapes, at, runs[run]))
+    return table_of(table.count, tuple(groups))
 
 
 def _axes(part: Any) -> tuple[Any, ...]:

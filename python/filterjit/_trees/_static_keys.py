@@ -52,7 +52,7 @@ takes the keys only where it does not see that they are equal.
 ``functools.cached_property``. An instance has *other memory* if a base in C, which is not in the
 table, makes it larger (`is_known`).
 
-The keys of functions (`_function_keys`) have the same contents and attributes.
+The descriptions of functions (`_functions`) have the same contents and attributes.
 """
 
 import argparse

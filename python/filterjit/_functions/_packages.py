@@ -1,0 +1,82 @@
+"""Which modules belong to installed packages, whose code is taken as fixed.
+
+An installed package is known by its name and its version. All other modules are the user's, also
+those of a package that is installed to be edited, and are known by their contents.
+"""
+
+import importlib.metadata
+import os
+import sys
+import sysconfig
+import types
+from typing import Any
+
+from .._trees import _static_keys
+
+# The libraries that are taken as fixed wherever they are.
+_ALWAYS = frozenset({"jax", "jaxlib", "equinox", "filterjit", "numpy"})
+_STANDARD = _static_keys.STANDARD_LIBRARY
+_FOLDERS = ("site-packages", "dist-packages")
+_LIBRARY = tuple(
+    os.path.join(os.path.realpath(sysconfig.get_path(name)), "")
+    for name in ("stdlib", "platstdlib")
+)
+
+_known: dict[str, bool] = {}
+_versions: dict[str, str | None] = {}
+
+
+def is_library(module: Any) -> bool:
+    """Whether a module of this name belongs to an installed package or to the standard library."""
+    if type(module) is not str:
+        return False
+    found = _known.get(module)
+    if found is None:
+        found = _ask(module)
+        if found or module in sys.modules:
+            _known[module] = found
+    return found
+
+
+def _ask(module: str) -> bool:
+    top = module.partition(".")[0]
+    if top in _ALWAYS or top == "__main__":
+        return top != "__main__"
+    file = _file_of(module) or _file_of(top)
+    if file is None:
+        return top in _STANDARD
+    parts = file.split(os.sep)
+    if any(folder in parts for folder in _FOLDERS):
+        return True
+    return top in _STANDARD and os.path.realpath(file).startswith(_LIBRARY)
+
+
+def _file_of(module: str) -> str | None:
+    found = sys.modules.get(module)
+    if not issubclass(type(found), types.ModuleType):
+        return None
+    file = object.__getattribute__(found, "__dict__").get("__file__")
+    return file if type(file) is str else None
+
+
+def version_of(module: str) -> str | None:
+    """Returns the name and the version of the package of a module; None if it has none."""
+    top = module.partition(".")[0]
+    if top not in _versions:
+        _versions[top] = _find_version(top)
+    return _versions[top]
+
+
+def _find_version(top: str) -> str | None:
+    if top in _STANDARD and top not in _ALWAYS:
+        return f"python {sys.version_info.major}.{sys.version_info.minor}"
+    module = sys.modules.get(top)
+    if issubclass(type(module), types.ModuleType):
+        version = object.__getattribute__(module, "__dict__").get("__version__")
+        if type(version) is str:
+            return f"{top} {version}"
+    try:
+        names = importlib.metadata.packages_distributions().get(top, [top])
+        return " ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))
+    except importlib.metadata.PackageNotFoundError:
+        return None
