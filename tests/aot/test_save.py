@@ -663,7 +663,7 @@ def test_a_batch_of_any_size(tmp_path: Path) -> None:
         MismatchError, match=r"`x`: compiled for float32\[n,3\], called with float32\[5,4\]"
     ):
         loaded(model, jnp.ones((5, 4)), y, True)
-    with pytest.raises(MismatchError, match=r"`flag`: compiled for the bool True"):
+    with pytest.raises(MismatchError, match=r"`flag`: compiled for True"):
         loaded(model, x, y, False)
     with pytest.raises(ValueError, match="loaded from a file"):
         loaded.save(tmp_path / "again")
