@@ -72,10 +72,12 @@ class Param(Var):
 class Nodes(Mapping[str, bool]):
     """A mapping that never changes: which attributes of a Pytree are children."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("_hash", "_items")
 
     def __init__(self, **items: bool) -> None:
         self._items = dict(sorted(items.items()))
+        # CPython crashes where the iterator of a dict's items cannot be allocated.
+        self._hash = hash(tuple(self._items.items()))
 
     def __getitem__(self, name: str) -> bool:
         return self._items[name]
@@ -87,7 +89,7 @@ class Nodes(Mapping[str, bool]):
         return len(self._items)
 
     def __hash__(self) -> int:
-        return hash(tuple(self._items.items()))
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Nodes) and self._items == other._items
