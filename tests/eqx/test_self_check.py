@@ -524,6 +524,7 @@ def test_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _jax_compat.executable_parts(object()) is None
     assert _jax_compat.load_executable(b"", [], False, {}, [], None, None) is None
     assert _jax_compat.signatures_of(object()) is None
+    assert _jax_compat.may_be_handed_back(object())
     assert _jax_compat.equinox_cache_clears() is None
     assert _jax_compat.equinox_wrapper_type() is None
     assert _jax_compat.stack_key(object()) is None

@@ -72,8 +72,17 @@ def test_what_is_not_lost_is_not_told() -> None:
         other.count[...] += model.count[...]
         return x + other.count[...]
 
+    def transformed(model: Any, x: Any) -> Any:
+        gradients = nnx.grad(lambda m: nnx.jit(lambda m, x: m.last(x))(m, x).sum())(model)
+        return nnx.jit(lambda m, x: m.last(x))(model, x), gradients
+
+    class Net(nnx.Module):
+        def __init__(self) -> None:
+            self.last = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        filter_jit(transformed)(Net(), X)
         model, _ = filter_jit(returned)(Counter(), X)
         assert model.count[...] == 1
         filter_jit(local)(Counter(), X)

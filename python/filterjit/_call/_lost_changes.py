@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._compat import _flax_compat
+from .._compat import _flax_compat, _jax_compat
 from .._observe._functions import FunctionRecord
 from .._observe._retraces import stack_level
 
@@ -48,7 +48,8 @@ def warn(
     record: FunctionRecord, before: Variables | None, after: Variables | None, result: Any
 ) -> None:
     """Warns once a function if a trace has changed Variables of its arguments, and does not return
-    them."""
+    them. What a transformation of NNX in the function changes is not known: it gives all Variables
+    new values."""
     results = variables_in(("",), (result,))
     if before is None or after is None or results is None:
         return
@@ -58,7 +59,11 @@ def warn(
         path
         for path, variable, value in before
         if (found := now.get(path)) is None
-        or (id(found[0]) not in returned and (found[0] is not variable or found[1] is not value))
+        or (
+            id(found[0]) not in returned
+            and (found[0] is not variable or found[1] is not value)
+            and not _jax_compat.may_be_handed_back(found[1])
+        )
     ]
     if lost:
         record.has_told_lost = True

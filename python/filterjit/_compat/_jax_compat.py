@@ -404,6 +404,16 @@ def private_attribute(x: Any, *names: str) -> Any:
     return x
 
 
+def may_be_handed_back(x: Any) -> bool:
+    """Returns whether a tracer is a result of a program within the trace, such as one of ``jit`` or
+    ``scan``: a value that this takes and returns as it is comes back as another tracer.
+
+    Fallback: True.
+    """
+    parameters = private_attribute(x, "parent", "params")
+    return not isinstance(parameters, dict) or any("jaxpr" in name for name in parameters)
+
+
 def loaded(module: str, *names: str) -> Any:
     """Returns ``module.names[0].names[1]...`` if the module is imported and has it, else None."""
     return private_attribute(sys.modules.get(module), *names)
