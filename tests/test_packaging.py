@@ -143,7 +143,7 @@ def test_the_citation_names_the_version(metadata: Message) -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == metadata["Version"]
     assert citation["license"] == PROJECT["project"]["license"]
-    assert f"## {metadata['Version']}\n" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"## {metadata['Version']} (20" in (ROOT / "CHANGELOG.md").read_text()
 
 
 # ---- metadata ----
