@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 import pytest
 
 import filterjit
@@ -442,3 +443,23 @@ def test_garbage_collection_leaves_shared_wrappers_alone(jit: Jit) -> None:
     gc.collect()
     assert jit(f)(ONE) == 2
     assert traces.count == 1
+
+
+def test_a_wrapper_that_compiled_may_die_before_an_equal_one() -> None:
+    """They share their programs, also those with shardings."""
+    mesh = jax.make_mesh((1,), ("a",))
+    for options in ({"maxsize": 5}, {"in_shardings": jax.P("a"), "donate": "all", "mesh": mesh}):
+
+        def f(x: Any) -> Any:
+            return x + 1
+
+        first = filterjit.filter_jit(f, **options)
+        first.cache_info()
+        second = filterjit.filter_jit(f, **options)
+        second(jnp.ones(2))
+        del second
+        gc.collect()
+        for n in (2, 3, 3):
+            np.testing.assert_array_equal(first(jnp.ones(n)), 2 * np.ones(n))
+        assert first.eval_shape(jnp.ones(4)).shape == (4,)
+        assert first.cache_info()[:3] == (2, 2, 1)

@@ -10,6 +10,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +371,7 @@ def check_sequences() -> None:
                         f(x, n).addressable_data(0), f.__wrapped__(x.addressable_data(0), n)
                     )
         except BaseException as e:
+            traceback.print_exc()
             errors.append(e)
 
     for sequence in range(int(os.environ.get("FILTERJIT_SEQUENCES", "30"))):

@@ -3,7 +3,7 @@
 import os
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax.numpy as jnp
 
@@ -29,15 +29,18 @@ class FlatFunction:
     """The traces of one variant.
 
     JAX's caches may hold a flat function for long, and must not keep the user's objects alive: the
-    variant, the hooks and the cache are referred to weakly. A call that traces holds all of them.
+    variant, the hooks and the cache are referred to weakly. A call that traces holds all of them. The
+    hooks are those of the cache: the FilterJit that compiles a variant may die before others that
+    share the cache.
 
     Attributes:
         jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
         qualname: of the user's function.
     """
 
-    def __init__(self, hooks: "FunctionHooks", f: _core.FilterJit, variant: _core.Variant) -> None:
+    def __init__(self, f: _core.FilterJit, variant: _core.Variant) -> None:
         cache, _ = f._parts()
+        hooks = cast("FunctionHooks", cache.hooks)
         self.name, self.qualname = names_of(f.__wrapped__)
         self.jit_id = os.urandom(16)
         self._hooks = weakref.ref(hooks)

@@ -60,6 +60,10 @@ def _tracing_for(
     return contextlib.nullcontext
 
 
+# A variant belongs to a cache, and so to the FilterJits that share it, each with hooks of its own.
+_sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = weakref.WeakKeyDictionary()
+
+
 class FunctionHooks(_running.RunningHooks, CallHooks):
     """The hooks of a jitted function; see `CallHooks`.
 
@@ -72,9 +76,6 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = (
-            weakref.WeakKeyDictionary()
-        )
         self.registry = registry_for(settings)
         self.tracing = _tracing_for(settings.functions)
 
@@ -175,14 +176,14 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
         signature = f._parts()[0].signature
-        flat = FlatFunction(self, f, variant)
+        flat = FlatFunction(f, variant)
         donated = self._donated(variant, signature)
         settings = self.settings
         if settings.shardings is None:
             jitted = jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
             return flat.callable_of(jitted)
         call = ShardedCall(variant, signature, donated, settings, flat)
-        self._sharded[variant] = call
+        _sharded[variant] = call
         return call
 
     @property
@@ -197,7 +198,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         self, name: str, variant: _core.Variant, arrays: Sequence[Any], mesh: Any
     ) -> None:
         """Compares a program that is about to run over `mesh` with those of other processes."""
-        sharded = self._sharded.get(variant)
+        sharded = _sharded.get(variant)
         specs = () if sharded is None else sharded.specs_of_arrays(tuple(arrays))
         processes = _processes.participants(mesh, specs)
         if self.settings.same_on_all_processes and not processes:
@@ -208,13 +209,13 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
 
     def traceable(self, variant: _core.Variant) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
-        return self._sharded.get(variant) or _direct.jitted_of(variant.call)
+        return _sharded.get(variant) or _direct.jitted_of(variant.call)
 
     def call_again(
         self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
     ) -> bool:
         """Returns whether a failed call was made with the shardings of other arrays."""
-        sharded = self._sharded.get(variant)
+        sharded = _sharded.get(variant)
         return sharded is not None and sharded.call_again(exception, arrays)
 
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
