@@ -108,10 +108,11 @@ def jit(
 
     Arguments:
         fun: the function. If it is left out, a decorator is returned.
-        in_shardings, out_shardings, static_argnums, static_argnames, donate_argnums,
-            donate_argnames, keep_unused, device, backend, inline, compiler_options: see
-            ``jax.jit``. Other options that it has are passed on, and all calls are made by it.
-        on_retrace, max_traces, maxsize: see `filter_jit`.
+        on_retrace: see `filter_jit`.
+        max_traces: see `filter_jit`.
+        maxsize: see `filter_jit`.
+        options: those of ``jax.jit``. With one that is not named in the signature, all calls are
+            made by ``jax.jit``.
 
     Returns:
         A `FilterJit`, or a decorator if `fun` is left out.
