@@ -33,6 +33,7 @@ def free_port() -> int:
         ("threads", 2),
         ("fuzz", 2),
         ("sequences", 2),
+        ("sequences", 4),
         ("absent", 2),
         ("files", 2),
         ("direct", 2),
