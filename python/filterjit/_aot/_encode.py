@@ -4,7 +4,8 @@ Static values are all that is not an array. A value is ``[tag, content]``; a str
 of its nodes, each before its children. Classes and functions are stored as module and qualified
 name, with traits that are compared when they are looked up again, the names of fields; and there
 is one description (`_functions`) of all of them. They are only looked up in modules that the
-program has imported, so decoding imports nothing. Decoding runs the same code as flattening and building such a tree in any call.
+program has imported, so decoding imports nothing. Decoding runs the same code as flattening and
+building such a tree in any call.
 """
 
 import collections

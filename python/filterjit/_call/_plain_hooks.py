@@ -2,17 +2,14 @@
 `filterjit.nnx.jit`."""
 
 import collections
-import re
 import types
 from typing import Any
 
 import jax
 
 from .. import _core
-from .._base import _errors
 from .._compat import _jax_compat
 from .._trees._registry import is_traced
-from . import _signature
 from ._hooks import FunctionHooks
 from ._settings import Settings
 
@@ -113,11 +110,6 @@ class PlainHooks(AsInJax):
             raise HandOver(_NOT_TRACED.format("arguments"))
         return super().compile(f, variant)
 
-    def raise_binding_error(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
-    ) -> None:
-        _signature.raise_binding_error(f.__wrapped__, f._given_signature, args, kwargs)
-
     def translate_error(
         self,
         f: _core.FilterJit,
@@ -135,7 +127,7 @@ class PlainHooks(AsInJax):
             return "the arguments cannot be a key of compiled programs"
         if str(exception).startswith(_OF_ARGUMENTS):
             return "an argument is none that JAX takes"
-        return _name_arguments(exception, variant)
+        return exception
 
     def hand_over(
         self, f: _core.FilterJit, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -151,16 +143,3 @@ _OF_ARGUMENTS = (
     "An overflow was encountered while parsing an argument",
     "Error interpreting argument to",
 )
-_ARGUMENT = re.compile(r"(argument |Argument ')arrays\[(\d+)\]")
-
-
-def _name_arguments(exception: BaseException, variant: _core.Variant) -> BaseException:
-    """Puts the paths of the arguments into a message of JAX, to which they are ``arrays[0]`` and
-    so on."""
-    text = exception.args[0] if len(exception.args) == 1 else None
-    if isinstance(text, str) and "arrays[" in text:
-        paths = _errors.array_paths(variant.function, variant.structure)
-        exception.args = (
-            _ARGUMENT.sub(lambda m: m[1] + _errors.format_path(paths[int(m[2])]), text),
-        )
-    return exception

@@ -171,7 +171,8 @@ def jit(
     its meaning: Variables in the arguments are updated, and with ``graph=True`` so are attributes.
     `on_retrace`, `max_traces` and `maxsize` are those of `filterjit.filter_jit`.
 
-    Calls that are not covered here are made by ``flax.nnx.jit``: with shardings, under a trace. `handed_over` of the function counts them.
+    Calls that are not covered here are made by ``flax.nnx.jit``: with shardings, under a trace.
+    `handed_over` of the function counts them.
 
     Raises:
         ValueError: if `on_retrace`, `max_traces` or `maxsize` has a value that
