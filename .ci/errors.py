@@ -85,8 +85,8 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         ],
     ),
     (
-        "Options of `filter_jit`",
-        "Those of `filterjit.jit` and `filterjit.nnx.jit` read alike.",
+        "Options",
+        "Of `filter_jit`. Those of `filterjit.jit` and `filterjit.nnx.jit` read alike.",
         [
             "filter_jit(f, static_argnums=1)",
             "filter_jit(f, args=1)",
