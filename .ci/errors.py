@@ -81,6 +81,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         [
             "step = filter_jit(f.__wrapped__, on_retrace='raise')\nstep(x, 1)\nstep(x, 2)",
             "step = filter_jit(f.__wrapped__, on_retrace='warn')\nstep(x, 1)\nstep(x, 2)",
+            "for n in range(30):\n    f(x, n)",
             "step = filter_jit(f.__wrapped__, max_traces=1)\nstep(x)\nstep(jnp.ones(3))",
         ],
     ),
