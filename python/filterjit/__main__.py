@@ -192,7 +192,8 @@ class _ShowVersion(argparse.Action):
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=prog, description="equinox.filter_jit with its dispatch in C."
+        prog=prog,
+        description="equinox.filter_jit, flax.nnx.jit and jax.jit with their dispatch in C.",
     )
     parser.add_argument(
         "--version",
