@@ -97,12 +97,23 @@ def read() -> str:
     return html.unescape(page).replace("\u2192", "->")
 
 
+def has(row: str, parts: list[str]) -> bool:
+    """Returns whether a row has the parts, one after the other."""
+    at = 0
+    for part in parts:
+        at = row.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
 def test_each_message_is_on_the_page() -> None:
-    page = words(read())
+    rows = [words(row) for row in read().splitlines() if row.startswith("| ")]
     missing, named = [], set()
     for path, text in messages():
-        pattern = re.escape(words(text)).replace(re.escape(HOLE), ".*")
-        if not re.search(r"\w", text) or re.search(pattern, page):
+        parts = words(text).split(HOLE)
+        if not re.search(r"\w", text) or any(has(row, parts) for row in rows):
             continue
         entry = next((x for x in NOT_SHOWN if path.startswith(x[0]) and x[1] in text), None)
         if entry is None:
