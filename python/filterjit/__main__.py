@@ -88,7 +88,7 @@ def _add_run(commands: Any) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="print to stderr why, whenever a jitted function is traced again",
+        help="print to stderr why, whenever a jitted function compiles again",
     )
     parser.add_argument("-m", metavar="MODULE", help="run a module instead of a script")
     parser.set_defaults(run=_run_program, error=parser.error)
