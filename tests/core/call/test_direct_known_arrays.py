@@ -12,14 +12,17 @@ from direct_support import (
     Backend,
     DirectArray,
     DirectKeys,
+    Interrupt,
     SubArray,
     another_at,
+    interrupt,
     noting,
     planned,
     program_of,
     way_of,
     ways_of,
 )
+from outcome_support import fail
 
 
 class TestKnownArrays:
@@ -187,6 +190,37 @@ class TestKnownArrays:
         before = direct.counts["type"]
         direct(keys, DirectKeys(x))
         assert direct.counts["type"] == before + 1
+
+    @pytest.mark.parametrize("part", ["data", "impl"])
+    @pytest.mark.parametrize("error", [fail, interrupt])
+    def test_keys_that_fail(self, backend: Backend, part: str, error: Any) -> None:
+        """An error is a reason to pass the call on, an interrupt is not swallowed."""
+        keys = DirectKeys(DirectArray(3))
+        backend.parts["plan"] = lambda *args: (lambda given: given, [], (), b"\3", 0, False)
+        working = backend.parts[part]
+        direct = core.Direct(backend.context, lambda x: core.output_unflatten(0, ()), None)
+
+        def call(keys: DirectKeys) -> int:
+            """How many direct calls it is."""
+            before = direct.counts.get("direct", 0)
+            backend.parts[part] = error
+            if error is fail:
+                direct(keys)
+            else:
+                with pytest.raises(Interrupt):
+                    direct(keys)
+            backend.parts[part] = working
+            return direct.counts.get("direct", 0) - before
+
+        assert call(keys) == 0 and direct.num_entries == 0, "it cannot be noted"
+        for _ in range(3):
+            direct(keys)
+        assert call(DirectKeys(DirectArray(4))) == 0
+        if part == "data":  # of keys that are known, only the array in them is asked for
+            assert call(keys) == 0
+        before = direct.counts["direct"]
+        direct(keys)
+        assert direct.counts["direct"] == before + 1
 
     def test_keys_are_freed(self, backend: Backend) -> None:
         keys = DirectKeys(DirectArray(3))
