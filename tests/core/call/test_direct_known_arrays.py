@@ -104,6 +104,29 @@ class TestKnownArrays:
             assert i < 4 or asked == []
         assert direct.counts["direct"] == 41 and backend.wrong == []
 
+    @pytest.mark.parametrize("error", [fail, interrupt])
+    def test_results_that_cannot_be_looked_at(self, backend: Backend, error: Any) -> None:
+        """They were fed back before, so they are to be known to the next call."""
+        x, made = DirectArray(0), list[DirectArray]()
+        direct = planned(backend, x)
+        program, aval = program_of(direct, x), backend.parts["aval"]
+
+        def make(raw: int, j: int) -> DirectArray:
+            made.append(DirectArray(raw + j))
+            return made[-1]
+
+        program.made = make
+        backend.parts["aval"] = lambda y: error() if made and y is made[-1] else aval(y)
+        errors = 0
+        for _ in range(20):
+            try:
+                (x,) = direct(x).arrays
+            except Interrupt:
+                errors += 1
+            made.clear()
+        assert (errors > 0) == (error is interrupt)
+        assert backend.wrong == [] and direct.jitted.calls == 1
+
     def test_results_that_are_not_fed_back(self, backend: Backend) -> None:
         """After some calls with results as arguments, others are checked again."""
         x = DirectArray(0)
