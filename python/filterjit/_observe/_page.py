@@ -15,8 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ._events import Event
-from ._report_output import show_seconds, total
-from ._words import count, file_and_line, show_bytes
+from ._words import count, file_and_line, show_bytes, show_seconds, total
 
 _WIDTH = 1000  # of a timeline, in its own units
 _NARROWEST = 1.5

@@ -21,8 +21,8 @@ from ._placement import HOST, recorded_placement, unplaced
 from ._program import Program
 from ._recorder import recorder
 from ._records import Cost, TraceRecord
-from ._report_output import STAGES, Report, total
-from ._words import show_bytes
+from ._report_output import Report
+from ._words import STAGES, show_bytes, total
 
 
 @public

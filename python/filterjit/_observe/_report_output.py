@@ -10,15 +10,8 @@ from .._base import _versions
 from .._base._files import replacing
 from .._base._package import public
 from .._terminal._text import align, widths_of
-from ._words import show_bytes
-
-STAGES = ("tracing", "lowering", "compiling", "first_run")
-_TIMES = ("dispatch", *STAGES)
-
-
-def total(row: dict[str, Any]) -> float:
-    """Returns all seconds of a function or variant."""
-    return sum(row[name] or 0.0 for name in _TIMES)
+from ._plot import draw
+from ._words import TIMES, shorten_name, show_bytes, show_seconds, total
 
 
 @public
@@ -108,7 +101,7 @@ class Report:
         rows: list[tuple[str, dict[str, Any]]] = []
         for function in self._functions:
             many = f" (x{function['functions']:,})" if function["functions"] > 1 else ""
-            rows.append((_shorten_name(function["name"]) + many, function))
+            rows.append((shorten_name(function["name"]) + many, function))
             variants = function["variants"]
             shown = variants[:_VARIANTS]
             rest = _rest(function, shown) if variants else None
@@ -152,25 +145,8 @@ class Report:
         Returns:
             The path.
         """
-        from matplotlib.figure import Figure
-
         path = os.fspath(path)
-        functions = self._functions[:12]
-        figure = Figure(figsize=(9, 1.4 + 0.4 * max(1, len(functions))), layout="constrained")
-        axes = figure.subplots()
-        names = [f"{i}: {_shorten_name(f['name'])}" for i, f in enumerate(functions, 1)]
-        left = [0.0] * len(functions)
-        for name, colour in zip(_TIMES, _COLOURS, strict=True):
-            values = [f[name] or 0.0 for f in functions]
-            if any(values):
-                axes.barh(names, values, left=left, color=colour, label=name.replace("_", " "))
-            left = [x + y for x, y in zip(left, values, strict=True)]
-        axes.invert_yaxis()
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xlabel("seconds")
-        axes.set_title("Where the time of jitted functions went", loc="left", weight="bold")
-        if any(left):
-            axes.legend(frameon=False, loc="lower right")
+        figure = draw(self._functions)
         with replacing(path) as file:
             kind = os.path.splitext(path)[1][1:].lower()
             figure.savefig(file, format=kind or "png", dpi=160)
@@ -190,12 +166,6 @@ _DISPENSABLE = (
     "traces",
 )
 _VARIANTS = 5  # rows of variants of one function
-# The palette of Okabe and Ito, which colour-blind people can distinguish.
-_COLOURS = ("#999999", "#56B4E9", "#E69F00", "#0072B2", "#009E73")
-
-
-def _shorten_name(name: str) -> str:
-    return name if len(name) <= 40 else "..." + name[-37:]
 
 
 def _shorten_label(text: str) -> str:
@@ -206,16 +176,10 @@ def _rest(function: dict[str, Any], shown: list[dict[str, Any]]) -> dict[str, An
     """Returns the figures of a function that are not in the rows of its variants: those of other
     variants, and of programs that were dropped. None if there are none."""
     rest: dict[str, Any] = {}
-    for name in ("hits", "traces", "compiles", "from_disk", *_TIMES):
+    for name in ("hits", "traces", "compiles", "from_disk", *TIMES):
         if function[name] is not None:
             rest[name] = max(0, function[name] - sum(v[name] or 0 for v in shown))
-    return rest if rest["traces"] or total({**dict.fromkeys(_TIMES), **rest}) > 1e-4 else None
-
-
-def show_seconds(value: float) -> str:
-    if value >= 99.95:
-        return f"{value:,.0f} s"
-    return f"{value:.2f} s" if value >= 0.9995 else f"{1e3 * value:.1f} ms"
+    return rest if rest["traces"] or total({**dict.fromkeys(TIMES), **rest}) > 1e-4 else None
 
 
 # Head, key in the row, how to write the figure, and whether the column is shown without figures.

@@ -14,6 +14,10 @@ from .._base._package import is_installed
 from .._base._unwrap import code_of, is_function
 from .._trees._nodes import Node
 
+STAGES = ("tracing", "lowering", "compiling", "first_run")
+TIMES = ("dispatch", *STAGES)
+"""The seconds in the row of a function or variant in a report."""
+
 NOT_GIVEN = "not given"
 """What an argument is that a call leaves out."""
 
@@ -96,6 +100,23 @@ def show_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def total(row: dict[str, Any]) -> float:
+    """Returns all seconds of the row of a function or variant."""
+    return sum(row[name] or 0.0 for name in TIMES)
+
+
+def show_seconds(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:,.0f} s"
+    if 0 < value < 5e-5:
+        return f"{1e6 * value:.1f} us"
+    return f"{value:.2f} s" if value >= 0.9995 else f"{1e3 * value:.1f} ms"
+
+
+def shorten_name(name: str) -> str:
+    return name if len(name) <= 40 else "..." + name[-37:]
 
 
 def count(n: int, noun: str) -> str:
