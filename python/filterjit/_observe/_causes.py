@@ -15,7 +15,7 @@ WHOLE_FUNCTION = "the function"
 
 # The title of each kind of cause. The order is that of an explanation: a cause that comes later
 # is often a consequence of an earlier one.
-_TITLES = {
+TITLES = {
     "deleted": "deleted, or donated to an earlier call",
     "first": "nothing is compiled yet",
     "function": "defined or jitted again",
@@ -39,7 +39,7 @@ _TITLES = {
     "options": "different options of `filter_jit`",
     "cleared": "the compiled program was dropped",
 }
-_ORDER = {kind: i for i, kind in enumerate(_TITLES)}
+_ORDER = {kind: i for i, kind in enumerate(TITLES)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Cause:
     def __str__(self) -> str:
         change = f": was {self.was}, is {self.now}" if self.was else ""
         place = f"{self.place}: " if self.path else ""
-        return f"{place}{_TITLES[self.kind]}{change}"
+        return f"{place}{TITLES[self.kind]}{change}"
 
     @property
     def is_of_function(self) -> bool:
@@ -159,6 +159,11 @@ class Explanation:
         remedies = dict.fromkeys(c.remedy for c in causes if c.remedy)
         lines += [f"  -> {remedy}" for remedy in remedies]
         return "\n".join([*lines, *self._placement()])
+
+    @property
+    def kinds(self) -> tuple[tuple[str, str], ...]:
+        """The kind and the path of each cause."""
+        return tuple((cause.kind, cause.path) for cause in self.causes)
 
     @property
     def line(self) -> str:

@@ -209,7 +209,7 @@ def _compare_with_closest(
     for variant in variants[:_MOST_VARIANTS]:
         traces = _records.record_of(variant).traces
         avals_was = traces[-1].avals if traces else None
-        comparison = StructureComparison(cache.hooks.registry, avals_was, avals)
+        comparison = StructureComparison(cache.hooks.registry, avals_was, avals, cache)
         comparison.compare(tree_of(variant.structure, first_array), node)
         comparisons.append(comparison)
     return min(comparisons, key=StructureComparison.distance).causes_in_order()

@@ -13,7 +13,7 @@ from .. import _core
 from .._base._errors import array_paths
 from .._base._package import public
 from .._compat import _jax_compat
-from . import _direct_calls, _handed_over, _records
+from . import _again, _direct_calls, _handed_over, _records
 from ._causes import PLACE_ONCE
 from ._functions import FunctionRecord, dispatch_seconds, functions
 from ._labels import labels_of
@@ -234,17 +234,18 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
     """Returns the row of functions of one name and place, added up."""
     one = records[0]
     whole = FunctionRecord(one.name, one.label, one.place, one.decorator, functions=0)
-    found: list[tuple[_core.Variant, bool]] = []
+    timed_variants: list[tuple[_core.Variant, bool]] = []
     for record in records:
         cache = record.refresh()
         whole.add(record)
         if cache is not None:
-            found += [(variant, record.dispatch is not None) for variant in cache.variants()]
+            timed_variants += [
+                (variant, record.dispatch is not None) for variant in cache.variants()
+            ]
+    found = [(v, _variant_row(v, timed, whole.decorator)) for v, timed in timed_variants]
+    found.sort(key=lambda pair: total(pair[1]), reverse=True)
     labels = labels_of([variant for variant, _ in found])
-    variants = [
-        {"label": label, **_variant_row(variant, timed, whole.decorator)}
-        for label, (variant, timed) in zip(labels, found, strict=True)
-    ]
+    variants = [{"label": label, **row} for label, (_, row) in zip(labels, found, strict=True)]
     remarks = list(dict.fromkeys(text for v in variants for text in v["remarks"]))
     if whole.captured is not None:
         remarks.append(whole.captured.warning())
@@ -266,11 +267,12 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "passed_on": dict(passed_on),
         "dispatch": whole.dispatch if not variants or is_timed else None,
         **_cost_columns(whole.cost),
+        "cause": _again.main_cause(records, whole),
         "again": whole.again.tracing + whole.again.lowering + whole.again.compiling,
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),
         "bytes_a_device": max((v["bytes_a_device"] or 0 for v in variants), default=0) or None,
         "unplaced": list(dict.fromkeys(path for v in variants for path in v["unplaced"])),
-        "variants": sorted(variants, key=total, reverse=True),
+        "variants": variants,
         "handed_over": dict(whole.handed_over),
         "remarks": remarks,
     }

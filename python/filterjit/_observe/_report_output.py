@@ -18,7 +18,8 @@ from ._words import TIMES, shorten_name, show_bytes, show_seconds, total
 class Report:
     """Where the time of jitted functions went, most expensive function first.
 
-    ``str()`` of a report is a table. `as_dict` returns the same figures and more, as numbers.
+    ``str()`` of a report is a table. Above it stands why a function was traced again and again, if
+    most of its traces have one cause. `as_dict` returns the same figures and more, as numbers.
     """
 
     def __init__(
@@ -55,8 +56,18 @@ class Report:
             with contextlib.suppress(ImportError):
                 return self._rich_text(file, columns, rows)
         table = align([columns, *rows])
-        lines = [_HEADING, *("  ".join(row).rstrip() for row in table)]
+        lines = [*self._first(), _HEADING, *("  ".join(row).rstrip() for row in table)]
         return "\n".join((*lines, *self._remarks()))
+
+    def _causes(self) -> list[str]:
+        """Returns why functions were traced again and again, where most of their traces have one
+        cause; that which took most time comes first."""
+        found = [f for f in self._functions if f.get("cause")]
+        return [f["cause"] for f in sorted(found, key=lambda f: -f["again"])]
+
+    def _first(self) -> list[str]:
+        """Returns the line above the table, if any."""
+        return self._causes()[:1]
 
     def _rich_text(self, file: Any, columns: list[str], rows: list[list[str]]) -> str:
         import rich.box
@@ -90,6 +101,8 @@ class Report:
             style = "dim" if row[0].startswith(" ") else None
             table.add_row(*(Text(cells[column]) for column in widths), style=style)
         with console.capture() as captured:
+            for line in self._first():
+                console.print(Text(line, style="bold yellow"))
             console.print(table)
             for remark in self._remarks():
                 console.print(Text(remark, style="yellow"))
@@ -106,7 +119,8 @@ class Report:
             shown = variants[:_VARIANTS]
             rest = _rest(function, shown) if variants else None
             if len(variants) > 1 or rest is not None:
-                rows += [("  " + _shorten_label(v["label"]), v) for v in shown]
+                labels = _shorten_labels([v["label"] for v in shown])
+                rows += [("  " + label, v) for label, v in zip(labels, shown, strict=True)]
             if rest is not None:
                 others = len(variants) - len(shown)
                 rows.append((f"  {others} other variants" if others else "  other programs", rest))
@@ -126,7 +140,8 @@ class Report:
         return ["function", *(head for head, _, _ in shown)], cells
 
     def _remarks(self) -> list[str]:
-        found = [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
+        found = self._causes()[1:]
+        found += [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
         measured = any(f["dispatch"] is not None for f in self._functions)
         if self._functions and not self._timed and not measured:
             found.append(
@@ -168,8 +183,13 @@ _DISPENSABLE = (
 _VARIANTS = 5  # rows of variants of one function
 
 
-def _shorten_label(text: str) -> str:
-    return text if len(text) <= 38 else text[:35] + "..."
+def _shorten_labels(labels: list[str]) -> list[str]:
+    """Returns labels of at most 38 characters; those that would be the same have numbers."""
+    cut = [text if len(text) <= 38 else text[:35] + "..." for text in labels]
+    return [
+        text if cut.count(text) == 1 else f"{i}: {label[:32]}..."
+        for i, (text, label) in enumerate(zip(cut, labels, strict=True), 1)
+    ]
 
 
 def _rest(function: dict[str, Any], shown: list[dict[str, Any]]) -> dict[str, Any] | None:

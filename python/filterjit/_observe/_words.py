@@ -110,8 +110,6 @@ def total(row: dict[str, Any]) -> float:
 def show_seconds(value: float) -> str:
     if value >= 99.95:
         return f"{value:,.0f} s"
-    if 0 < value < 5e-5:
-        return f"{1e6 * value:.1f} us"
     return f"{value:.2f} s" if value >= 0.9995 else f"{1e3 * value:.1f} ms"
 
 
