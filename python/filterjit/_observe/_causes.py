@@ -129,6 +129,7 @@ class Explanation:
             `was` and `to`.
         replicated: ``(path, bytes)`` of the arrays of 1 MiB and more that are whole on each device.
         bytes_a_device: the bytes of the arguments on one device, if the program runs on several.
+        compiled: whether the function was compiled ahead of time: a call that is not a hit raises.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Explanation:
     moves: tuple[Move, ...] = ()
     replicated: tuple[tuple[str, int], ...] = ()
     bytes_a_device: int | None = None
+    compiled: bool = False
 
     def __bool__(self) -> bool:
         return self.hit
@@ -149,7 +151,9 @@ class Explanation:
             return f"{self.name}: compiles: no program is compiled for it yet"
         fails = any(cause.kind == "deleted" for cause in self.causes)
         others = all(cause.is_of_function and cause.kind != "function" for cause in self.causes)
-        begin = "raises an error" if fails else "compiles" if others else "compiles again"
+        begin = "compiles" if others else "compiles again"
+        if fails or self.compiled:
+            begin = "raises an error" if fails else "raises MismatchError"
         lines = [f"{self.name}: {begin} because", *lines_of(self.causes)]
         if self.variants > 1:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")
@@ -172,7 +176,8 @@ class Explanation:
             return "hit"
         more = len(self.causes) - 1
         others = f", and {count(more, 'other difference')}" if more else ""
-        return f"compiles again because {self.causes[0]}{others}"
+        does = "raises MismatchError" if self.compiled else "compiles again"
+        return f"{does} because {self.causes[0]}{others}"
 
     def _placement(self) -> list[str]:
         lines = []

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -47,7 +47,8 @@ class CacheInfo(NamedTuple):
 
 def cache_info(cache: _core.Cache) -> CacheInfo:
     variants = cache.variants()
-    calls, hits = cache.calls, cache.hits
+    cache.record.refresh()
+    calls, hits = cache.record.calls, cache.record.hits
     size = _sum_of_sizes(map(_bytes_of, variants))
     return CacheInfo(hits, max(0, calls - hits), len(variants), cache.maxsize, size)
 
@@ -99,7 +100,10 @@ def _bytes_of(variant: _core.Variant) -> int | None:
     record = _records.record_of(variant)
     key = len(record.traces), record.cost.compiles
     if record.cached_size[0] != key:
-        record.cached_size = key, _sum_of_sizes(_bytes_of_trace(variant, t) for t in record.traces)
+        sizes = [_bytes_of_trace(variant, trace) for trace in record.traces]
+        if record.executable is not None:
+            sizes.append(_bytes_of_executable(record.executable))
+        record.cached_size = key, _sum_of_sizes(sizes)
     return record.cached_size[1]
 
 
@@ -114,8 +118,15 @@ def _bytes_of_trace(variant: _core.Variant, trace: TraceRecord) -> int | None:
     try:
         with recorder.without_compiling():
             compiled = variant.call.trace(*avals).lower().compile()
-        executable = compiled.runtime_executable()
-        return executable.size_of_generated_code_in_bytes() or len(executable.serialize())
+    except Exception:
+        return None
+    return _bytes_of_executable(compiled.runtime_executable)
+
+
+def _bytes_of_executable(executable: Callable[[], Any]) -> int | None:
+    try:
+        found = executable()
+        return found.size_of_generated_code_in_bytes() or len(found.serialize())
     except Exception:
         return None
 
