@@ -144,6 +144,9 @@ class Explanation:
     def __bool__(self) -> bool:
         return self.hit
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         if self.hit:
             return "\n".join([f"{self.name}: hit", *self._placement()])

@@ -1,6 +1,7 @@
 """The class `Report`: the figures of a report, and their output as a table and as a plot."""
 
 import contextlib
+import html
 import os
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 from .._base import _versions
 from .._base._files import replacing
 from .._base._package import public
-from .._terminal._text import align, widths_of
+from .._terminal._text import align, html_table, widths_of
 from ._plot import draw
 from ._words import TIMES, shorten_name, show_bytes, show_seconds, total
 
@@ -47,6 +48,14 @@ class Report:
         return self.text(sys.stdout)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows: the table, with the lines above and below it."""
+        columns, rows = self._table()
+        above, below = [
+            "".join(map(_paragraph, texts)) for texts in (self._first(), self._remarks())
+        ]
+        return above + html_table(columns, rows, _HEADING) + below
 
     def text(self, file: Any) -> str:
         """Returns the table for output to `file`, with colours if `file` is a terminal and ``rich``
@@ -166,6 +175,10 @@ class Report:
             kind = os.path.splitext(path)[1][1:].lower()
             figure.savefig(file, format=kind or "png", dpi=160)
         return path
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{html.escape(text)}</p>"
 
 
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"

@@ -12,6 +12,7 @@ import numpy as np
 from .._base._errors import short
 from .._base._package import is_installed
 from .._base._unwrap import code_of, is_function
+from .._terminal._notebook import cell_of
 from .._trees._nodes import Node
 
 STAGES = ("tracing", "lowering", "compiling", "first_run")
@@ -30,7 +31,9 @@ def class_name(cls: Any) -> str:
 
 
 def file_and_line(file: str, line: int) -> str:
-    return f"{os.path.basename(file)}:{line}"
+    """Returns a place in words: ``train.py:3``, or ``In [2], line 3`` of a cell of a notebook."""
+    cell = cell_of(file)
+    return f"{os.path.basename(file)}:{line}" if cell is None else f"{cell}, line {line}"
 
 
 def place_of(fun: Any) -> str:
