@@ -13,6 +13,7 @@ import pytest
 import filterjit
 from filterjit import MismatchError, filter_jit
 from filterjit._observe._functions import functions
+from support.direct import counts
 from support.processes import environment, run_code
 
 X = jnp.arange(4.0)
@@ -108,7 +109,9 @@ def test_counters(compiled: Any, timed: None) -> None:
     assert info[:4] == (40, len(OTHERS), 1, 1) and info.bytes > 0
     row = row_of(compiled)
     assert row["calls"] == 40 + len(OTHERS) and row["hits"] == 40 and row["traces"] == 0
-    assert row["direct"] > 10 and row["dispatch"] > 0 and row["bytes"] == info.bytes
+    if jax.__version_info__ >= (0, 12):  # older ones have no direct calls of compiled functions
+        assert row["direct"] == counts(compiled)["direct"] > 10
+    assert row["dispatch"] > 0 and row["bytes"] == info.bytes
     assert row["cause"] is None and row["decorator"] == "compiled"
     assert "n=3" in row["variants"][0]["arguments"]
     assert str(compiled.report()).splitlines()[2].split()[2:4] == ["46", "40"]
@@ -186,12 +189,12 @@ def test_a_process_that_only_loads(tmp_path: Path) -> None:
             pass
         print(scale.cache_info()[:4])
         (row,) = filterjit.report().as_dict()["functions"]
-        print(row["name"], row["calls"], row["hits"], row["dispatch"] > 0, row["direct"] > 0)
+        print(row["name"], row["calls"], row["hits"], row["dispatch"] > 0)
         print(scale.explain({{"w": x}}, x, 5).line)
     """
     done = run_code(code, env=environment())
     assert done.stdout.splitlines() == [
         "(30, 1, 1, 1)",
-        "scale_for_figures (loaded) 31 30 True True",
+        "scale_for_figures (loaded) 31 30 True",
         "raises MismatchError because `n`: different static value: was the int 3, is the int 5",
     ]
