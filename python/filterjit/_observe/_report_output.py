@@ -35,7 +35,8 @@ class Report:
 
         A figure that JAX does not tell, or that was not measured (see `time_calls`), is None.
         ``direct`` counts the calls that went straight to their executable (see `direct`), and
-        ``passed_on`` those that ``jax.jit`` made, by the reason.
+        ``passed_on`` those that ``jax.jit`` made, by the reason. ``cause`` says why a function was
+        traced again and again, or is None.
 
         Returns:
             A dict: ``functions``, a list of dicts, each with its ``variants``; ``timed``, whether
