@@ -77,7 +77,10 @@ def of_number(
         settings = cache.hooks.settings
         decorator = getattr(cache.hooks, "decorator", "")
         if decorator == "filter_jit" and settings.functions == "identity":
-            names = tuple(sorted({*settings.traced, *parameters}))
-            listed = ", ".join(f'"{name}"' for name in names) + "," * (len(names) == 1)
-            how = f"jit it with `filterjit.filter_jit(traced=({listed}))`, or {how}"
+            listed = ", ".join(f'"{name}"' for name in sorted(parameters))
+            if settings.traced:
+                how = f"add {listed} to the option `traced`, or {how}"
+            else:
+                listed += "," * (len(parameters) == 1)
+                how = f"jit it with `filterjit.filter_jit(traced=({listed}))`, or {how}"
     return _NUMBER.format(how=how)
