@@ -301,7 +301,8 @@ def test_rows_of_variants_add_up(timed: None) -> None:
     for column in ("hits", "traces", "compiling", "dispatch"):
         whole, *parts = figures(text, column)
         assert len(parts) == 6
-        assert sum(parts) == pytest.approx(whole, abs=0.4)
+        shown_to = 0.4 if whole < 1000 else 6.0  # "1.23 s" is shown to 10 ms
+        assert sum(parts) == pytest.approx(whole, abs=shown_to)
     g = filter_jit(lambda x, n: x * n)
     g(X, 1)
     g.clear_cache()
