@@ -153,6 +153,22 @@ def test_report_of_a_program_without_jax(tmp_path: Path) -> None:
     assert "0 jitted functions" in (tmp_path / "r.html").read_text()
 
 
+def test_the_last_line_knows_what_was_told(tmp_path: Path) -> None:
+    text = (
+        "import time, equinox as eqx, jax.numpy as jnp\n@eqx.filter_jit\ndef f(x, n):\n"
+        "    time.sleep(1)\n    return x * n\n"
+    )
+    (tmp_path / "program.py").write_text(text + "for n in range(4):\n    f(jnp.ones(n), n)\n")
+    told = {}
+    for options in (["--report"], ["--report", "--explain", "--html", "r.html"]):
+        ours = run_installed(*options, "program.py", cwd=tmp_path)
+        told[len(options)] = ours.stderr.splitlines()[-1]
+    page = (tmp_path / "r.html").read_text()
+    assert told[1].endswith("was traced 4 times; `run --explain` tells why.")
+    assert told[4].endswith("was traced 4 times; the explanations above tell why.")
+    assert "its row below tells why" in page and "run --explain" not in page
+
+
 def test_html(program: Path) -> None:
     (program.parent / "elsewhere").mkdir()
     text = PROGRAM + "import os; os.chdir('elsewhere')"

@@ -101,7 +101,7 @@ def before_trace(
         raise RetraceError(f"traced more than max_traces={max_traces} times\n{explanation}")
     kind = explanation.causes[0].kind if explanation.causes else "first"
     if event_log.on and kind not in ("first", "options"):
-        recorder.set_reason(str(explanation))
+        recorder.set_reason(explanation)
     if _log_all and kind not in ("first", "options"):
         record = cache.record
         library = record.place is not None and is_installed(record.place[0])
