@@ -116,6 +116,33 @@ stop_at_leaf(FjFlattener *f, PyObject *object)
     return result < 0 ? -1 : 1;
 }
 
+/* Always -1. */
+static int
+raise_changed(void)
+{
+    PyErr_SetString(PyExc_RuntimeError, "an argument changed while a filter was asked");
+    return -1;
+}
+
+/* Sets `array_flags` for the next leaf of an argument of which some are chosen.  0, or -1 with
+ * a RuntimeError. */
+static FJ_NOINLINE int
+take_choice(FjFlattener *f)
+{
+    if (f->choice == f->choice_end) {
+        return raise_changed();
+    }
+    f->array_flags = *f->choice++ ? FJ_NODE_NUMBERS : 0;
+    return 0;
+}
+
+/* Whether an object of this kind is a leaf. */
+static inline int
+is_leaf_kind(const FjNodeKind *kind)
+{
+    return kind->code == FJ_ARRAY || kind->code == FJ_STATIC || kind->code == FJ_MAYBE_ARRAY;
+}
+
 /* The code of a kind under the policy, in this argument. */
 static inline FjKindCode
 code_of(const FjFlattener *f, const FjNodeKind *kind)
@@ -139,6 +166,9 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
     /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
     FjNodeKind *kind = fj_registry_cached_kind(fj_flatten_registry(f), Py_TYPE(object));
     if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
+        if (FJ_UNLIKELY(f->choice != NULL) && take_choice(f) < 0) {
+            return -1;
+        }
         return f->is_tree_structure || code_of(f, kind) == FJ_ARRAY ? add_array(f, object)
                                                                     : add_static(f, object, 0);
     }
@@ -147,6 +177,10 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
         return -1;
     }
     int result;
+    if (FJ_UNLIKELY(f->choice != NULL) && is_leaf_kind(kind) && take_choice(f) < 0) {
+        Py_DECREF(kind);
+        return -1;
+    }
     switch (code_of(f, kind)) {
     case FJ_ARRAY:
         result = add_array(f, object);
@@ -259,9 +293,30 @@ walk_argument(FjFlattener *f, PyObject *argument, int flags)
                                         : fj_flatten_object(f, argument);
 }
 
+/* Walks an argument of which some leaves are chosen. */
+static int
+walk_chosen(FjFlattener *f, PyObject *argument, PyObject *choice)
+{
+    if (choice == NULL || !PyBytes_Check(choice)) {
+        if (choice != NULL) {
+            PyErr_SetString(PyExc_TypeError, "a choice of leaves must be bytes");
+        }
+        return -1;
+    }
+    f->choice = PyBytes_AS_STRING(choice);
+    f->choice_end = f->choice + PyBytes_GET_SIZE(choice);
+    int result = fj_flatten_object(f, argument);
+    if (result == 0 && f->choice != f->choice_end) {
+        result = raise_changed();
+    }
+    f->choice = NULL;
+    return result;
+}
+
 FjStructure *
 fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
-                     PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects)
+                     PyObject *const *arguments, FjChoose choose, void *context,
+                     FjLeafBuf *arrays, FjLeafBuf *objects)
 {
     FjFlattener f = {
         .structure = fj_structure_new(registry), .arrays = arrays, .objects = objects};
@@ -272,7 +327,17 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
     Py_ssize_t root = fj_flatten_open(&f, FJ_ARGUMENTS, count, NULL, names);
     int result = root < 0 ? -1 : 0;
     for (Py_ssize_t i = 0; i < count && result == 0; i++) {
-        result = walk_argument(&f, arguments[i], flags == NULL ? 0 : flags[i]);
+        int flag = flags == NULL ? 0 : flags[i];
+        if (FJ_UNLIKELY(flag & FJ_CHOSEN_ARGUMENT) && arguments[i] != NULL) {
+            PyObject *choice = choose(context, i, arguments[i]);
+            result = walk_chosen(&f, arguments[i], choice);
+            Py_XDECREF(choice);
+            f.structure->is_asked |= (flag & FJ_ASKED_ARGUMENT) != 0;
+            f.structure->may_run_python |= f.structure->is_asked;
+        }
+        else {
+            result = walk_argument(&f, arguments[i], flag);
+        }
     }
     fj_address_map_clear(&f.numbers);
     if (result == 0) {

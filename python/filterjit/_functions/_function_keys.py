@@ -224,6 +224,11 @@ def _same(x: Any, y: Any) -> bool:
         return False
 
 
-registry: _core.Registry = _registry.registry.with_policy(
-    keyed=tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial))
+_KEYED = tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial))
+
+registry: _core.Registry = _registry.registry.with_policy(keyed=_KEYED)
+
+# The same, with numbers traced in the arguments of some parameters.
+with_numbers_in_some: _core.Registry = _registry.registry.with_policy(
+    keyed=_KEYED, traced_in=_registry.NUMBERS
 )
