@@ -116,42 +116,41 @@ stop_at_leaf(FjFlattener *f, PyObject *object)
     return result < 0 ? -1 : 1;
 }
 
-/* Always -1. */
-static int
-raise_changed(void)
-{
-    PyErr_SetString(PyExc_RuntimeError, "an argument changed while a filter was asked");
-    return -1;
-}
+/* Of `array_flags`: some leaves of the argument are chosen, those for which NUMBERS is set
+ * too. */
+#define CHOOSING (1 << 16)
 
-/* Sets `array_flags` for the next leaf of an argument of which some are chosen.  0, or -1 with
- * a RuntimeError. */
-static FJ_NOINLINE int
+/* Takes what was chosen for the next leaf. */
+static void
 take_choice(FjFlattener *f)
 {
-    if (f->choice == f->choice_end) {
-        return raise_changed();
-    }
-    f->array_flags = *f->choice++ ? FJ_NODE_NUMBERS : 0;
-    return 0;
+    int chosen = f->next_choice < f->num_choices && f->choice[f->next_choice];
+    f->array_flags = CHOOSING | (chosen ? FJ_NODE_NUMBERS : 0);
+    f->next_choice++;
 }
 
-/* Whether an object of this kind is a leaf. */
-static inline int
-is_leaf_kind(const FjNodeKind *kind)
-{
-    return kind->code == FJ_ARRAY || kind->code == FJ_STATIC || kind->code == FJ_MAYBE_ARRAY;
-}
-
-/* The code of a kind under the policy, in this argument. */
-static inline FjKindCode
-code_of(const FjFlattener *f, const FjNodeKind *kind)
+/* The code of a kind in an argument in which numbers may be traced. */
+static FJ_NOINLINE FjKindCode
+code_among_numbers(FjFlattener *f, const FjNodeKind *kind)
 {
     const FjRegistry *registry = f->structure->registry;
-    return FJ_UNLIKELY(f->array_flags != 0) && kind->code == FJ_STATIC &&
+    int is_leaf =
+        kind->code == FJ_ARRAY || kind->code == FJ_STATIC || kind->code == FJ_MAYBE_ARRAY;
+    if (is_leaf && (f->array_flags & CHOOSING)) {
+        take_choice(f);
+    }
+    return kind->code == FJ_STATIC && (f->array_flags & FJ_NODE_NUMBERS) &&
                    fj_registry_traces_in(registry, kind->type)
                ? FJ_ARRAY
                : fj_registry_code(registry, kind);
+}
+
+/* The code of a kind under the policy, in this argument.  Called once for each object. */
+static inline FjKindCode
+code_of(FjFlattener *f, const FjNodeKind *kind)
+{
+    return FJ_UNLIKELY(f->array_flags != 0) ? code_among_numbers(f, kind)
+                                            : fj_registry_code(f->structure->registry, kind);
 }
 
 int
@@ -166,9 +165,6 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
     /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
     FjNodeKind *kind = fj_registry_cached_kind(fj_flatten_registry(f), Py_TYPE(object));
     if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
-        if (FJ_UNLIKELY(f->choice != NULL) && take_choice(f) < 0) {
-            return -1;
-        }
         return f->is_tree_structure || code_of(f, kind) == FJ_ARRAY ? add_array(f, object)
                                                                     : add_static(f, object, 0);
     }
@@ -177,10 +173,6 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
         return -1;
     }
     int result;
-    if (FJ_UNLIKELY(f->choice != NULL) && is_leaf_kind(kind) && take_choice(f) < 0) {
-        Py_DECREF(kind);
-        return -1;
-    }
     switch (code_of(f, kind)) {
     case FJ_ARRAY:
         result = add_array(f, object);
@@ -304,12 +296,14 @@ walk_chosen(FjFlattener *f, PyObject *argument, PyObject *choice)
         return -1;
     }
     f->choice = PyBytes_AS_STRING(choice);
-    f->choice_end = f->choice + PyBytes_GET_SIZE(choice);
+    f->num_choices = PyBytes_GET_SIZE(choice);
+    f->next_choice = 0;
+    f->array_flags = CHOOSING;
     int result = fj_flatten_object(f, argument);
-    if (result == 0 && f->choice != f->choice_end) {
-        result = raise_changed();
+    if (result == 0 && f->next_choice != f->num_choices) {
+        PyErr_SetString(PyExc_RuntimeError, "an argument changed while a filter was asked");
+        result = -1;
     }
-    f->choice = NULL;
     return result;
 }
 
