@@ -6,10 +6,10 @@
  * The children of each kind of container are in flatten_containers.c.
  *
  * Python code can run nearly anywhere in this file: `classify` and `is_array` for a type or an
- * instance that is met, the caller's `is_leaf`, what prefix.c and flatten_containers.c say,
- * and finalizers.  So the walk holds a strong reference to each object while it walks it, and
- * checks sizes again after each child.  It refers to nodes by their index, since the array of
- * nodes moves when it grows.
+ * instance that is met, the caller's `is_leaf` and `choose`, what prefix.c and
+ * flatten_containers.c say, and finalizers.  So the walk holds a strong reference to each
+ * object while it walks it, and checks sizes again after each child.  It refers to nodes by
+ * their index, since the array of nodes moves when it grows.
  */
 #include "walk/flatten.h"
 
