@@ -371,11 +371,11 @@ def chosen_numbers() -> Operation:
     f = core.FilterJit._rebuild(cache, ())
 
     def call() -> Any:
-        rates = [([{"rate": i, "n": 1}, X], {"rate": i}) for i in range(3)]
+        rates = [([X, {"rate": i, "n": 1}], {"rate": i}) for i in range(3)]
         return [(f(*given), f._find_or_compile(*given)[1])[1] for given in rates]
 
     def check(found: Any) -> None:
-        expect(found == [(i, X, i) for i in range(3)] and len(cache.variants()) == 1)
+        expect(found == [(X, i, i) for i in range(3)] and len(cache.variants()) == 1)
 
     return call, check
 
