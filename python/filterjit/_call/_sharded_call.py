@@ -111,7 +111,7 @@ class ShardedCall:
         self.jitkwargs = dict(settings.jitkwargs)
         self.flat = flat
         self.jit_id = flat.jit_id
-        self.needs_outputs = self.shardings.outputs is not None or bool(donated)
+        self.needs_outputs = self.shardings.has_outputs or bool(donated)
         self._lock = threading.Lock()
         # Programs stay as long as the variant: calls that are running do not own their `jit`.
         self._programs: list[ShardedProgram] = []
@@ -141,9 +141,11 @@ class ShardedCall:
         """Returns the specs of the arrays of a result. An array of which nothing is said, and
         which the function itself moves nowhere, has the spec of the donated array in the same place
         of an argument, so that it takes its memory."""
-        specs = list(self.shardings.specs_of_outputs(tree, output.arrays))
         variant = self.variant()
-        if not self.donated or variant is None:
+        assert variant is not None
+        shardings, results = self.shardings, output.arrays
+        specs = list(shardings.specs_of_outputs(tree, results, variant, self.signature, arrays))
+        if not (self.donated and shardings.follows_donated):
             return tuple(specs)
         _, structure = _core.flatten(_registry.registry, tree)
         paths_in = _errors.array_paths(variant.function, variant.structure)
