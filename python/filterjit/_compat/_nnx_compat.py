@@ -249,6 +249,16 @@ def is_node_states(x: Any) -> bool:
 # ---- shardings ----
 
 
+def reads_shardings(upstream: Any) -> bool:
+    """Whether this version of Flax has the names that the functions below need; `upstream` is what
+    `upstream_jit` has returned."""
+    return (
+        hasattr(nnx, "StateSharding")
+        and hasattr(extract.NodeStates, "from_prefixes")
+        and hasattr(upstream, "in_shardings")
+    )
+
+
 def is_sharding(x: Any) -> bool:
     return isinstance(x, (jax.sharding.PartitionSpec, jax.sharding.Sharding))
 

@@ -16,6 +16,7 @@ from .._call._settings import Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
+from .._jit._decorator import filter_jit
 from .._jit._filter_jit import FilterJit, is_found_by_name
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
@@ -103,6 +104,31 @@ class NNXJit(_core.VariableJit):
     def partial(self, *args: Any, **kwargs: Any) -> functools.partial[Any]:
         """Returns the function with some arguments given; they are matched on each call."""
         return functools.partial(self, *args, **kwargs)
+
+    def freeze(
+        self, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
+    ) -> FilterJit[..., Any]:
+        """Returns the function with these arguments given once, their arrays constants, such as a
+        model that is served.
+
+        It is what `freeze` of ``filter_jit(fun)`` returns, with Python's numbers traced: its
+        `lower` returns what can be saved. A call changes none of the Variables in the arguments; a
+        warning tells if it would.
+
+        Raises:
+            ValueError: if the function was jitted with shardings.
+        """
+        if self._traced.prefixes is not None:
+            raise ValueError("`freeze` is for functions without shardings")
+        traced = self._traced
+        names = [
+            p.name
+            for i, p in enumerate(traced.signature.parameters.values())
+            if not (i in traced.static.positions or p.name in traced.static.names)
+        ]
+        jitted: Any = filter_jit(traced.fun, traced=tuple(names))
+        frozen: FilterJit[..., Any] = jitted.freeze(*args, max_bytes=max_bytes, **kwargs)
+        return frozen
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Explains whether a call is a hit, and if not, why it compiles."""

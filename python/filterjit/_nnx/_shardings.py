@@ -42,10 +42,13 @@ class Prefixes:
         """Returns the prefixes of a function; None if there is none.
 
         Raises:
-            HandOver: if a leaf is not a sharding, a ``PartitionSpec`` or None.
+            HandOver: if a leaf is not a sharding, a ``PartitionSpec`` or None, or if this version
+                of Flax is not known.
         """
         if given is None and outputs is None:
             return None
+        if not compat.reads_shardings(upstream):
+            raise HandOver("this version of Flax has other names for shardings")
         for name, prefix in (("in_shardings", given), ("out_shardings", outputs)):
             leaves = jax.tree.leaves(compat.as_jax_prefix(prefix))
             if not all(map(compat.is_sharding, leaves)):
