@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _core
 from .._base import _errors
+from .._base._errors import short
 from .._compat import _jax_compat
 from .._shardings._specs import Spec, same_spec
 from .._trees._filters import as_expression
@@ -57,13 +58,14 @@ class Donation:
         if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
             raise TypeError(
                 "`filter_jit(..., donate=...)` must be a mode, a tuple of names of parameters, or "
-                f"a dict from such names to True, False or path patterns, not {given!r}."
+                f"a dict from such names to True, False or path patterns, not {short(given)}. The "
+                "modes are 'all', 'all-except-first', 'warn', 'warn-except-first' and 'none'."
             )
         for name, chosen in given.items():
             if not _is_by_path(as_expression(chosen)):
                 raise ValueError(
                     f"`filter_jit(..., donate=...)`: the filter of {name!r} must consist of path "
-                    f"patterns, not {chosen!r}: what is donated is known before the values."
+                    f"patterns, not {short(chosen)}: what is donated is known before the values."
                 )
         return cls(parameters=tuple(sorted(given.items(), key=lambda item: item[0])))
 

@@ -1,10 +1,14 @@
 """The decorator `filter_jit`."""
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from .._base._checks import NOT_GIVEN, positive_int
+import jax
+
+from .._base import _errors
+from .._base._checks import NOT_GIVEN, is_bool, known_options, one_of, option_names, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._donation import UNUSED, Donation
@@ -41,9 +45,25 @@ class _Decorator(Protocol):
 
 
 _FUNCTIONS = ("identity", "structure")
+_BY_NAME = '`donate` names the parameters whose arrays are donated, as in `donate=("state",)`.'
+_STATIC = (
+    "leave it out, as what is not an array is static, Python's numbers too. `filterjit.jit` takes it, "
+    "as `jax.jit` does."
+)
 # Options of jax.jit that name arguments by position or by name: the flat function that JAX sees
 # has other arguments.
-_REFUSED = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
+_REFUSED = {
+    "static_argnums": _STATIC,
+    "static_argnames": _STATIC,
+    "donate_argnums": _BY_NAME,
+    "donate_argnames": _BY_NAME,
+}
+# Options that jax.jit does not check before it uses them.
+_JIT_OPTIONS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("device", "one of `jax.devices()`", lambda x: not isinstance(x, str)),
+    ("backend", "the name of a platform", lambda x: isinstance(x, str)),
+    ("compiler_options", "a dict of options of XLA", lambda x: isinstance(x, Mapping)),
+)
 # Options of Equinox before version 0.10.
 _DEPRECATED = ("default", "fn", "args", "kwargs", "out")
 
@@ -52,9 +72,34 @@ def _names(option: str, given: Any) -> tuple[str, ...]:
     names = tuple(given) if isinstance(given, (tuple, list, set, frozenset)) else (None,)
     if not all(isinstance(name, str) for name in names):
         raise TypeError(
-            f"`filter_jit(..., {option}=...)` must be a tuple of names of parameters, not {given!r}."
+            f"`filter_jit(..., {option}=...)` must be a tuple of names of parameters"
+            + (f", such as ({given!r},)" if isinstance(given, str) else "")
+            + f", not {given!r}."
         )
     return names
+
+
+def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
+    """Raises ValueError or TypeError for names that cannot be passed on to ``jax.jit``."""
+    for name in _DEPRECATED:
+        if name in jitkwargs:
+            raise ValueError(
+                f"{name} is deprecated as of Equinox version 0.10.0. Please see the "
+                "release notes on GitHub for details on how to upgrade:\n"
+                "https://github.com/patrick-kidger/equinox/releases/tag/v0.10.0"
+            )
+    for name, instead in _REFUSED.items():
+        if name in jitkwargs:
+            raise ValueError(f"`jitkwargs` cannot contain {name!r}: {instead}")
+    names = dict.fromkeys(option_names(filter_jit) + option_names(jax.jit))
+    known_options("filter_jit", jitkwargs, [name for name in names if name not in _REFUSED])
+    is_bool("filter_jit(..., keep_unused=...)", jitkwargs.get("keep_unused", False))
+    for name, expected, is_one in _JIT_OPTIONS:
+        value = jitkwargs.get(name)
+        if not (value is None or is_one(value)):
+            raise TypeError(
+                f"`filter_jit(..., {name}=...)` must be {expected} or None, not {value!r}."
+            )
 
 
 @overload
@@ -200,12 +245,13 @@ def filter_jit(
 
     Raises:
         ValueError: if an option has a value that is not described above (a name in `donate` or
-            `traced` that is no parameter, and a pattern that matches no array, raise at the first call), or if `jitkwargs` has one
-            of ``static_argnums``, ``static_argnames``, ``donate_argnums`` and ``donate_argnames``,
-            which do not apply to pytrees.
-        TypeError: if `fun` is not callable, `in_shardings` or `mesh` is of a wrong type, or
-            ``jax.jit`` does not know one of `jitkwargs`. A value in `out_shardings` that is no
-            sharding raises at the first trace.
+            `traced` that is no parameter, and a pattern that matches no array, raise at the first
+            call), or if `jitkwargs` has one of ``static_argnums``, ``static_argnames``,
+            ``donate_argnums`` and ``donate_argnames``, which do not apply to pytrees.
+        TypeError: if `fun` is not callable, or is an async function or a generator function, if
+            `in_shardings` or `mesh` is of a wrong type, or if ``jax.jit`` does not know one of
+            `jitkwargs`. A value in `out_shardings` that is no sharding raises at the first trace,
+            and a function that returns a coroutine or a generator does so too.
 
     Examples:
         >>> @filter_jit
@@ -218,60 +264,17 @@ def filter_jit(
         >>> scale.cache_info()[:2]
         (1, 2)
     """
-    if fun is NOT_GIVEN:
-        return functools.partial(
-            filter_jit,
-            donate=donate,
-            donate_unused=donate_unused,
-            traced=traced,
-            functions=functions,
-            on_retrace=on_retrace,
-            max_traces=max_traces,
-            maxsize=maxsize,
-            in_shardings=in_shardings,
-            out_shardings=out_shardings,
-            mesh=mesh,
-            same_on_all_processes=same_on_all_processes,
-            **jitkwargs,
-        )
     if jitkwargs:
-        for name in _DEPRECATED:
-            if name in jitkwargs:
-                raise ValueError(
-                    f"{name} is deprecated as of Equinox version 0.10.0. Please see the "
-                    "release notes on GitHub for details on how to upgrade:\n"
-                    "https://github.com/patrick-kidger/equinox/releases/tag/v0.10.0"
-                )
-        if any(name in jitkwargs for name in _REFUSED):
-            raise ValueError(
-                # The first line is Equinox's, which has no options for shardings.
-                "`jitkwargs` cannot contain 'static_argnums', 'static_argnames', "
-                "'donate_argnums', 'in_shardings', or 'out_shardings'.\n"
-                "Here, 'donate_argnames' is refused too, and shardings are options. What is not an "
-                "array is static, and `donate` says which arrays are donated."
-            )
-    if not isinstance(donate, str):
+        _check_jitkwargs(jitkwargs)
+    if isinstance(donate, str):
+        names = f"a tuple of names of parameters, such as ({donate!r},)"
+        one_of("filter_jit(..., donate=...)", donate, DONATE, or_else=names)
+    else:
         donate, donate_unused = Donation.of(donate) or "none", donate_unused or "ignore"
-    elif donate not in DONATE:
-        raise ValueError(
-            "`filter_jit(..., donate=...)` must be one of 'all', 'all-except-first', "
-            "'warn', 'warn-except-first', or 'none'."
-        )
-    if donate_unused is not None and donate_unused not in UNUSED:
-        raise ValueError(
-            "`filter_jit(..., donate_unused=...)` must be one of 'ignore', 'warn', or 'raise', not "
-            f"{donate_unused!r}."
-        )
-    if functions not in _FUNCTIONS:
-        raise ValueError(
-            "`filter_jit(..., functions=...)` must be 'identity' or 'structure', not "
-            f"{functions!r}."
-        )
-    if not (same_on_all_processes is None or isinstance(same_on_all_processes, bool)):
-        raise ValueError(
-            "`filter_jit(..., same_on_all_processes=...)` must be a bool or None, not "
-            f"{same_on_all_processes!r}."
-        )
+    if donate_unused is not None:
+        one_of("filter_jit(..., donate_unused=...)", donate_unused, UNUSED)
+    one_of("filter_jit(..., functions=...)", functions, _FUNCTIONS)
+    is_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
     traced = tuple(sorted(set(_names("traced", traced))))
     if traced and functions == "structure":
         raise ValueError(
@@ -287,4 +290,36 @@ def filter_jit(
         donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,
         tuple(jitkwargs.items()), donate_unused=donate_unused, traced=traced,
     )  # fmt: skip
+    return functools.partial(_jit, settings) if fun is NOT_GIVEN else _jit(settings, fun)
+
+
+def _jit(settings: Settings, fun: Any, /) -> FilterJit:
+    if not callable(fun):
+        above = (classmethod, property, functools.cached_property)
+        raise TypeError(
+            f"`filter_jit(fun)`: {_errors.short(fun)} is not a callable object. "
+            + (
+                f"Put `@{type(fun).__name__}` above `@filter_jit`."
+                if isinstance(fun, above)
+                else 'Pass the function itself, and options by name, such as `donate="all"`.'
+            )
+        )
+    if (kind := _kind_of_generator(fun)) is not None:
+        raise _errors.nothing_to_trace(f"`filter_jit(fun)`: {_errors.short(fun)} is {kind}")
     return make_filter_jit(fun, settings, inspect_signature(fun))
+
+
+_GENERATORS = (
+    ("an async function", inspect.iscoroutinefunction),
+    ("a generator function", inspect.isgeneratorfunction),
+    ("an async generator function", inspect.isasyncgenfunction),
+)
+
+
+def _kind_of_generator(fun: Any) -> str | None:
+    """Returns what a callable is, if a call of it returns a coroutine or a generator; else None."""
+    call = getattr(type(fun), "__call__", None)  # noqa: B004
+    for kind, is_one in _GENERATORS:
+        if is_one(fun) or is_one(call):
+            return kind
+    return None

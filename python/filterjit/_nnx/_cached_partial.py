@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .._base._checks import is_callable
+from .._base._package import public
 from .._compat import _nnx_compat as compat
 from ._jit import NNXJit, new_jit
 from ._trace import GraphFunction
@@ -60,6 +62,7 @@ def _make(f: Any, count: int, partial: Callable[..., Any]) -> CachedJit:
     return jitted
 
 
+@functools.partial(public, module="filterjit.nnx")
 def cached_partial(
     f: Any, *cached_args: Any, graph: bool | None = None, graph_updates: bool | None = None
 ) -> Any:
@@ -82,6 +85,7 @@ def cached_partial(
         >>> count[...]
         Array(2., dtype=float32, weak_type=True)
     """
+    is_callable("nnx.cached_partial(f)", f)
     modes = {"graph": graph, "graph_updates": graph_updates}
     if not _is_covered(f):
         return compat.upstream_cached_partial(f, *cached_args, **modes)

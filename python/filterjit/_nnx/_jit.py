@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import _core
 from .._base._checks import NOT_GIVEN, positive_int
+from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
 from .._call._named import Named, NotNamed, signature_for
@@ -26,6 +27,7 @@ from ._registry import registry
 from ._trace import NOT_TRACED, GraphFunction, TracedFunction, TreeFunction
 
 
+@functools.partial(public, module="filterjit.nnx")
 class NNXJit(_core.VariableJit):
     """A function that `jit` has returned.
 
@@ -146,6 +148,7 @@ def _not_covered(options: Mapping[str, Any]) -> str | None:
     return None
 
 
+@functools.partial(public, module="filterjit.nnx")
 def jit(
     fun: Any = NOT_GIVEN,
     *,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base import _versions
+from .._base._checks import as_path
 from .._base._files import replacing
 from .._base._package import public
 from .._terminal._text import align, widths_of
@@ -56,7 +57,16 @@ class Report:
 
     def text(self, file: Any) -> str:
         """Returns the table for output to `file`, with colours if `file` is a terminal and ``rich``
-        is installed."""
+        is installed.
+
+        Arguments:
+            file: an open text file such as ``sys.stdout``, or None for plain text. Nothing is written.
+
+        Raises:
+            TypeError: `file` is no file.
+        """
+        if not (file is None or hasattr(file, "isatty")):
+            raise TypeError(f"`text(file)` must be an open file or None, not {file!r}.")
         columns, rows = self._table()
         if file is not None and file.isatty():
             with contextlib.suppress(ImportError):
@@ -149,12 +159,15 @@ class Report:
         Needs Matplotlib. The suffix of `path`, such as ``.svg`` or ``.png``, selects the format. An
         existing file is replaced only when the new one is complete.
 
+        Arguments:
+            path: of the picture.
+
         Returns:
             The path.
         """
         from matplotlib.figure import Figure
 
-        path = os.fspath(path)
+        path = as_path("plot(path)", path)
         functions = self._functions[:12]
         figure = Figure(figsize=(9, 1.4 + 0.4 * max(1, len(functions))), layout="constrained")
         axes = figure.subplots()

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _core
+from .._base._errors import short
 from .._base._package import public
 from .._compat import _jax_compat
 from . import _registry
@@ -182,8 +183,9 @@ def _not_a_filter(spec: Any) -> ValueError:
     if isinstance(spec, jax.core.Tracer):
         return ValueError("a filter cannot be a traced array")
     return ValueError(
-        f"not a filter: {spec!r} of type `{type(spec).__name__}`. A filter is a function of a "
-        "leaf, a bool, a dtype, a type of arrays, a path pattern, or a tree of these."
+        f"not a filter: {short(spec)} of type `{type(spec).__name__}`. A filter is a function of a "
+        "leaf, a bool, a dtype, a type of arrays, a path pattern, or a tree of these"
+        + (": a tree of arrays, such as a model, is none." if is_array(spec) else ".")
     )
 
 

@@ -3,6 +3,7 @@
 from typing import Any, TypeVar, overload
 
 from .. import _core
+from .._base._checks import is_bool
 from .._base._package import public
 from ._filters import as_expression, entry_expression
 from ._registry import registry
@@ -119,7 +120,8 @@ def combine(*trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any:
         >>> combine({"a": 1, "b": None}, {"a": None, "b": 2})
         {'a': 1, 'b': 2}
     """
-    return _core.combine(registry, trees, is_leaf, bool(strict))
+    is_bool("combine(..., strict=...)", strict)
+    return _core.combine(registry, trees, is_leaf, strict)
 
 
 @public
