@@ -263,6 +263,9 @@ def install(*, flax: bool = True, jax: bool = False) -> None:
             then on, also in libraries. A module that has imported the name before, as
             ``from jax import jit`` does, keeps what it has. JAX's own modules keep theirs.
 
+    Raises:
+        ValueError: `flax` or `jax` is no bool.
+
     Examples:
         >>> install()
         >>> eqx.filter_jit is filter_jit
@@ -297,6 +300,10 @@ def installed(*, flax: bool = True, jax: bool = False) -> Iterator[None]:
     """Returns a context manager that calls `install`, and at the end `uninstall`.
 
     What was installed before remains installed.
+
+    Arguments:
+        flax: see `install`.
+        jax: see `install`.
 
     Examples:
         >>> with installed():

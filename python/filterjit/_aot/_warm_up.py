@@ -22,6 +22,7 @@ from .._terminal._progress import watcher
 logger = logging.getLogger("filterjit")
 
 
+@public
 @dataclasses.dataclass
 class Warmed:
     """What ``warm_up`` did for one signature; times are in seconds.

@@ -27,9 +27,10 @@ def did_you_mean(given: Any, known: Iterable[str]) -> str:
 
 
 def option_names(function: Callable[..., Any]) -> list[str]:
-    """Returns the keyword-only parameters of a function that have a default."""
+    """Returns the keyword-only parameters of a function that have a default, private ones excepted."""
     parameters = inspect.signature(function).parameters.values()
-    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty]
+    found = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty]
+    return [name for name in found if not name.startswith("_")]
 
 
 def known_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -17,19 +17,30 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def public(x: _T, module: str = "filterjit") -> _T:
-    """Decorates a class or function of the public API: sets its ``__module__``, and lets calls with a
-    misspelt option say which one was meant."""
+    """Decorates a class or function of the public API: sets its ``__module__``, and lets it say
+    which option a misspelt one was meant to be."""
     x.__module__ = module
-    return x if sys.version_info >= (3, 13) else _suggesting(x)
+    return suggesting(x)
+
+
+_PYTHON_SUGGESTS: bool = sys.version_info >= (3, 13)
+
+
+def suggesting(x: _T) -> _T:
+    """Decorates a function, or a class with methods: a call with a misspelt option says which one was
+    meant, as Python does itself since version 3.13."""
+    if _PYTHON_SUGGESTS:
+        return x
+    if isinstance(x, type):
+        for name, member in list(vars(x).items()):
+            if isinstance(member, types.FunctionType) and (name[0] != "_" or name == "__init__"):
+                setattr(x, name, _suggesting(member))
+        return x
+    found: _T = _suggesting(x)
+    return found
 
 
 def _suggesting(x: Any) -> Any:
-    """Returns a function, or a class with functions, that does what Python does since 3.13."""
-    if isinstance(x, type):
-        for name, member in list(vars(x).items()):
-            if isinstance(member, types.FunctionType) and name.strip("_") in (name, "init"):
-                setattr(x, name, _suggesting(member))
-        return x
     parameters = inspect.signature(x).parameters.values()
     given_by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     names = [p.name for p in parameters if p.kind in given_by_name]
@@ -43,8 +54,9 @@ def _suggesting(x: Any) -> Any:
         try:
             return x(*args, **kwargs)
         except TypeError:
-            known_options(x.__qualname__, kwargs, names)
-            raise
+            if kwargs.keys() <= set(names):
+                raise
+        return known_options(x.__qualname__, kwargs, names)
 
     return call
 

@@ -90,15 +90,16 @@ class NNXJit(_core.VariableJit):
     # ---- methods ----
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces and lowers the function, as upstream does."""
+        """Traces and lowers the function for these arguments; returns what ``flax.nnx.jit`` returns."""
         return self.upstream.lower(*args, **kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces the function, as upstream does."""
+        """Traces the function for these arguments; returns what ``flax.nnx.jit`` returns."""
         return self.upstream.trace(*args, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the shapes of the result, as upstream does."""
+        """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array, as
+        ``flax.nnx.jit`` does."""
         return self.upstream.eval_shape(*args, **kwargs)
 
     def partial(self, *args: Any, **kwargs: Any) -> functools.partial[Any]:
@@ -106,7 +107,10 @@ class NNXJit(_core.VariableJit):
         return functools.partial(self, *args, **kwargs)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Explains whether a call is a hit, and if not, why it compiles."""
+        """Explains whether a call with these arguments is a hit, and if not, why it compiles.
+
+        Returns an `Explanation`. Nothing is traced and nothing runs.
+        """
         found: Explanation = self._inner.explain(*args, **kwargs)
         return found
 
@@ -170,12 +174,26 @@ def jit(
 ) -> Any:
     """Compiles a function of Modules, Variables and other pytrees, as ``flax.nnx.jit`` does.
 
-    The arguments up to `graph_updates` are those of ``flax.nnx.jit``, and have its defaults and
-    its meaning: Variables in the arguments are updated, and with ``graph=True`` so are attributes.
-    `on_retrace`, `max_traces` and `maxsize` are those of `filterjit.filter_jit`.
+    The options up to `graph_updates` are those of ``flax.nnx.jit``, and have its defaults and its
+    meaning: Variables in the arguments are updated, and with ``graph=True`` so are attributes.
 
     Calls that are not covered here are made by ``flax.nnx.jit``: with shardings, under a trace.
     `handed_over` of the function counts them.
+
+    Arguments:
+        fun: the function. If it is left out, a decorator is returned.
+        in_shardings, out_shardings: as in ``flax.nnx.jit``, which then makes all calls.
+        static_argnums, static_argnames: the arguments that the function is compiled for, by position
+            and by name.
+        donate_argnums, donate_argnames: the arguments that give their memory to the program.
+        keep_unused, device, backend, inline: as in ``jax.jit``.
+        graph, graph_updates: the mode of ``flax.nnx.jit``; None for its default.
+        on_retrace: see `filterjit.filter_jit`.
+        max_traces: see `filterjit.filter_jit`.
+        maxsize: see `filterjit.filter_jit`.
+
+    Returns:
+        An `NNXJit`, or a decorator if `fun` is left out.
 
     Raises:
         ValueError: if `on_retrace`, `max_traces` or `maxsize` has a value that

@@ -198,8 +198,10 @@ class ShardingRules:
         return "\n".join(lines)
 
     def find(self, tree: Any, mesh: Axes | None, where: list[Any]) -> list[_Found]:
-        """Returns what the rules say of each array of `tree`, in order; `where` is the path of
-        `tree` for messages."""
+        """Returns what the rules say of each array of `tree`, in order.
+
+        `mesh` has the axes that specs may name, and `where` is the path of `tree` for messages.
+        """
         if mesh is None:
             raise ValueError(
                 "ShardingRules need a mesh: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"

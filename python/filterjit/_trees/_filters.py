@@ -53,6 +53,9 @@ class Filter:
     ``['a.b']``               the key as it is written, including dots and stars
     ========================  ==========================================================
 
+    Attributes:
+        expression: `spec` as the C core reads it; see ``csrc/tree/filter.h``.
+
     Raises:
         ValueError: the pattern cannot be read, or `spec` is none of the above.
 
