@@ -63,8 +63,14 @@ def save(
     is_bool("save(..., portable=...)", portable)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
-    if isinstance(platforms, str):
-        raise TypeError(f"`save(..., platforms=...)` must be a sequence, such as ({platforms!r},).")
+    if platforms is not None:
+        names = () if isinstance(platforms, str) else tuple(platforms)
+        if not (names and all(isinstance(name, str) for name in names)):
+            raise TypeError(
+                "`save(..., platforms=...)` must be a sequence of names, such as ('cpu', 'cuda'), not "
+                f"{platforms!r}."
+            )
+        platforms = names
     if lowered is None:
         raise ValueError(f"`{prepared.name}` was loaded from a file; copy that file.")
     try:

@@ -126,7 +126,7 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
             case _:
                 raise TypeError(
                     f"signature {i} of `warm_up` is not a pair (args, kwargs) of a tuple and a "
-                    f"dict, such as ((x, 2), {{}}), but {short(one)}"
+                    f"dict, as in [((x, 2), {{}})], but {short(one)}"
                 )
     return found
 

@@ -33,14 +33,22 @@ def option_names(function: Callable[..., Any]) -> list[str]:
     return [name for name in found if not name.startswith("_")]
 
 
-def known_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises TypeError, in Python's words, for a keyword argument that `function` does not know."""
+def known_options(
+    function: str, given: Iterable[str], known: Iterable[str], others: Iterable[str] = ()
+) -> None:
+    """Raises TypeError, in Python's words, for a keyword argument that `function` does not know.
+
+    `others` are names that may be meant too, of which the caller says what to do about them.
+    """
     known = list(known)
     for name in given:
         if name not in known:
             raise TypeError(
                 f"{function}() got an unexpected keyword argument {name!r}."
-                + (did_you_mean(name, known) or f" There are {', '.join(map(repr, known))}.")
+                + (
+                    did_you_mean(name, [*known, *others])
+                    or f" There are {', '.join(map(repr, known))}."
+                )
             )
 
 

@@ -62,7 +62,7 @@ class Donation:
                 "modes are 'all', 'all-except-first', 'warn', 'warn-except-first' and 'none'."
             )
         for name, chosen in given.items():
-            if not _is_by_path(as_expression(chosen)):
+            if not _is_by_path(as_expression(chosen, f"`donate` of {name!r}")):
                 raise ValueError(
                     f"`filter_jit(..., donate=...)`: the filter of {name!r} must consist of path "
                     f"patterns, not {short(chosen)}: what is donated is known before the values."
@@ -110,7 +110,7 @@ class Donation:
 
 def _filtered(name: str, chosen: Any, argument: Any) -> list[int]:
     """Returns the positions of the arrays of an argument that a filter takes."""
-    part = _core.partition(registry, argument, (as_expression(chosen),), None, None)[0]
+    part = _core.partition(registry, argument, (as_expression(chosen, "`donate`"),), None, None)[0]
     found = [x.position for x in _core.tree_leaves(registry, part, None) if isinstance(x, _Hole)]
     if not found and not isinstance(chosen, bool):
         paths = _core.tree_paths(registry, argument, None)

@@ -92,7 +92,7 @@ def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
         if name in jitkwargs:
             raise ValueError(f"`jitkwargs` cannot contain {name!r}: {instead}")
     names = dict.fromkeys(option_names(filter_jit) + option_names(jax.jit))
-    known_options("filter_jit", jitkwargs, [name for name in names if name not in _REFUSED])
+    known_options("filter_jit", jitkwargs, [x for x in names if x not in _REFUSED], _REFUSED)
     is_bool("filter_jit(..., keep_unused=...)", jitkwargs.get("keep_unused", False))
     for name, expected, is_one in _JIT_OPTIONS:
         value = jitkwargs.get(name)
@@ -306,7 +306,12 @@ def _jit(settings: Settings, fun: Any, /) -> FilterJit:
         )
     if (kind := _kind_of_generator(fun)) is not None:
         raise _errors.nothing_to_trace(f"`filter_jit(fun)`: {_errors.short(fun)} is {kind}")
-    return make_filter_jit(fun, settings, inspect_signature(fun))
+    try:
+        signature = inspect_signature(fun)
+    except ValueError as e:
+        e.add_note("(a function in Python that calls it has a signature)")
+        raise
+    return make_filter_jit(fun, settings, signature)
 
 
 _GENERATORS = (

@@ -150,7 +150,9 @@ class ShardingRules:
         self._keys = tuple(key for key, _ in pairs)
         self._values = tuple(value for _, value in pairs)
         keys = self._keys[: len(pairs) - self._default]
-        self._expressions: tuple[Expression, ...] = tuple([as_expression(key) for key in keys])
+        self._expressions: tuple[Expression, ...] = tuple(
+            [as_expression(key, "a key of `ShardingRules`") for key in keys]
+        )
 
     def __repr__(self) -> str:
         pairs = zip(self._keys, self._values, strict=True)

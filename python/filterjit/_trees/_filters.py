@@ -71,7 +71,7 @@ class Filter:
     __slots__ = ("__weakref__", "expression")
 
     def __init__(self, spec: Any) -> None:
-        self.expression: Expression = as_expression(spec)
+        self.expression: Expression = as_expression(spec, "`Filter(spec)`")
 
     def __call__(self, leaf: Any) -> bool:
         """Returns whether the filter takes a leaf that is not part of a tree.
@@ -102,7 +102,7 @@ class Filter:
 
 def _combined(op: str, *specs: Any) -> Filter:
     combined = object.__new__(Filter)
-    combined.expression = (op, *map(as_expression, specs))
+    combined.expression = (op, *(as_expression(spec, f"an operand of `{op}`") for spec in specs))
     return combined
 
 
@@ -150,11 +150,11 @@ def _format(expression: Expression) -> str:
 # ---- from filters to expressions ----
 
 
-def as_expression(spec: Any) -> Expression:
+def as_expression(spec: Any, where: str) -> Expression:
     """Returns the expression of any filter that `Filter` describes.
 
     Raises:
-        ValueError: `spec` is not a filter.
+        ValueError: `spec` is not a filter. The message begins with `where`, which says what it is.
     """
     if isinstance(spec, str):
         return "path", parse_pattern(spec)
@@ -165,7 +165,7 @@ def as_expression(spec: Any) -> Expression:
     below = _core.tree_leaves(_registry.registry, spec, lambda x: x is not spec)
     if not any(x is spec for x in below):
         return "tree", spec, entry_expression
-    return _simple_expression(spec)
+    return _simple_expression(spec, where)
 
 
 def entry_expression(spec: Any) -> Expression:
@@ -179,14 +179,14 @@ def entry_expression(spec: Any) -> Expression:
             f"a tree of filters cannot contain a path pattern: {spec!r}. A pattern filters a whole "
             "tree; combine the two by `&` or `|`."
         )
-    return _simple_expression(spec)
+    return _simple_expression(spec, "a leaf of the tree of filters")
 
 
-def _not_a_filter(spec: Any) -> ValueError:
+def _not_a_filter(spec: Any, where: str) -> ValueError:
     if isinstance(spec, jax.core.Tracer):
-        return ValueError("a filter cannot be a traced array")
+        return ValueError(f"{where} is not a filter, but a traced array")
     return ValueError(
-        f"not a filter: {short(spec)} of type `{type(spec).__name__}`. A filter is a function of a "
+        f"{where} is not a filter: {short(spec)} of type `{type(spec).__name__}`. A filter is a function of a "
         "leaf, a bool, a dtype, a type of arrays, a path pattern, or a tree of these"
         + (": a tree of arrays, such as a model, is none." if is_array(spec) else ".")
     )
@@ -198,7 +198,7 @@ def _has_path(expression: Expression) -> bool:
     )
 
 
-def _simple_expression(spec: Any) -> Expression:
+def _simple_expression(spec: Any, where: str) -> Expression:
     """Returns the expression of a filter that is neither a tree nor a path pattern."""
     if isinstance(spec, bool):
         return spec
@@ -215,7 +215,7 @@ def _simple_expression(spec: Any) -> Expression:
         return ("arrays",)
     if callable(spec) and not isinstance(spec, jax.core.Tracer):
         return _equinox_expression(spec) or ("leaf", spec)
-    raise _not_a_filter(spec)
+    raise _not_a_filter(spec, where)
 
 
 def _is_instance(cls: type, leaf: Any) -> bool:

@@ -148,7 +148,9 @@ def flatten(
         >>> structure.paths
         ('x',)
     """
-    return _core.tree_flatten(registry, tree, as_expression(filter), is_leaf)
+    return _core.tree_flatten(
+        registry, tree, as_expression(filter, "`flatten(..., filter=...)`"), is_leaf
+    )
 
 
 @public
