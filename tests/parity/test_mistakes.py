@@ -52,7 +52,7 @@ FILTER = "A filter is a function of a leaf, a bool, a dtype, a type of arrays, a
 BOOL, PATH = "must be a bool, not", "must be the path of a file, not"
 
 # What a function is, and options of wrong types and values.
-JITTING: dict[str, tuple[type[Exception], str]] = {
+JITTING: dict[str, tuple[Any, str]] = {
     "filter_jit(3)": (
         TypeError,
         "`filter_jit(fun)`: 3 is not a callable object. Pass the function",
@@ -144,7 +144,7 @@ JITTING: dict[str, tuple[type[Exception], str]] = {
     ),
 }
 # Calls, and the methods of a jitted function.
-CALLING: dict[str, tuple[type[Exception], str]] = {
+CALLING: dict[str, tuple[Any, str]] = {
     "f(MODEL)": (TypeError, "step() missing 1 required positional argument: 'x'"),
     "f(MODEL, X, 1, 2)": (
         TypeError,
@@ -172,7 +172,7 @@ CALLING: dict[str, tuple[type[Exception], str]] = {
         "(argument `x` is a NumPy array of dtype object, which",
     ),
     "[donating(x) for x in 2 * [X + 0]]": (
-        RuntimeError,
+        (RuntimeError, ValueError),  # which one, depends on the version of JAX
         "(deleted, or donated to an earlier call: ... x)",
     ),
     "donating.partial(X)": (
@@ -248,7 +248,7 @@ CALLING: dict[str, tuple[type[Exception], str]] = {
     ),
 }
 # Trees, filters and shardings.
-TREES: dict[str, tuple[type[Exception], str]] = {
+TREES: dict[str, tuple[Any, str]] = {
     "Filter(3)": (ValueError, "`Filter(spec)` is not a filter: 3 of type `int`. " + FILTER),
     "Filter('a[')": (ValueError, "cannot read the path pattern 'a[' from character 2 on"),
     "Filter('head.**')(X)": (ValueError, "'head.**' cannot be called with a leaf"),
