@@ -143,8 +143,8 @@ def test_a_word_that_is_not_known(name: str, option: str) -> None:
         text = str(info.value)
         assert f"`{name}(..., {option}=...)` must be one of " in text
         assert all(repr(one) in text for one in words)
-        assert f"not {word[:-1]!r}. Did you mean {word!r}?" in text
-    with pytest.raises(ValueError, match="not 'xyz'") as info:
+        assert f"It is {word[:-1]!r}. Did you mean {word!r}?" in text
+    with pytest.raises(ValueError, match="It is 'xyz'") as info:
         FUNCTIONS[name](**{option: "xyz"})
     assert "Did you mean" not in str(info.value)
 
@@ -156,7 +156,7 @@ def test_a_word_that_is_not_known(name: str, option: str) -> None:
 def test_static_arguments_of_jax_jit(option: str) -> None:
     with pytest.raises(ValueError) as info:
         filterjit.filter_jit(example, **{option: 2})
-    assert f"'{option}': leave it out" in str(info.value)
+    assert f"`{option}`: leave it out" in str(info.value)
     assert "`filterjit.jit` takes it" in str(info.value)
 
 

@@ -55,7 +55,7 @@ BOOL, PATH = "must be a bool, not", "must be the path of a file, not"
 JITTING: dict[str, tuple[Any, str]] = {
     "filter_jit(3)": (
         TypeError,
-        "`filter_jit(fun)`: 3 is not a callable object. Pass the function",
+        "3 is not a callable object ... `filter_jit` takes the function itself",
     ),
     "filter_jit('all')": (
         TypeError,
@@ -67,10 +67,13 @@ JITTING: dict[str, tuple[Any, str]] = {
     "filter_jit(property(step))": (TypeError, "Put `@property` above `@filter_jit`"),
     "filter_jit(functools.cached_property(step))": (TypeError, "Put `@cached_property` above"),
     "filter_jit(max)": (ValueError, "no signature found"),
-    "filter_jit(step, donate='al')": (ValueError, "donate=...)` ... not 'al'. Did you mean 'all'?"),
+    "filter_jit(step, donate='al')": (
+        ValueError,
+        "donate=...)` ... It is 'al'. Did you mean 'all'?",
+    ),
     "filter_jit(step, donate='model')": (
         ValueError,
-        "names of parameters, such as ('model',), not",
+        "It is 'model'. ... names of parameters, such as ('model',)",
     ),
     "filter_jit(step, donate=True)": (
         TypeError,
@@ -98,7 +101,7 @@ JITTING: dict[str, tuple[Any, str]] = {
         "`traced` names 'm' ... these are 'model'",
     ),
     "filter_jit(step, static_argnum=2)": (TypeError, "Did you mean 'static_argnums'?"),
-    "filter_jit(step, static_argnums=2)": (ValueError, "'static_argnums': leave it out"),
+    "filter_jit(step, static_argnums=2)": (ValueError, "`static_argnums`: leave it out"),
     "filter_jit(step, maxsize=None)": (
         ValueError,
         "maxsize=...)` must be a positive int, not None",

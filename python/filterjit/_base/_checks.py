@@ -52,14 +52,16 @@ def known_options(
             )
 
 
-def one_of(option: str, value: Any, words: Sequence[str], *, or_else: str = "") -> None:
-    """Raises ValueError if `value` is none of some words. `or_else` says what else may be given, which
-    the caller has looked at before."""
+def one_of(option: str, value: Any, words: Sequence[str], *, also: str = "") -> None:
+    """Raises ValueError if `value` is none of some words. `also` says what else may be given, which the
+    caller has looked at before."""
     if not (isinstance(value, str) and value in words):
-        *first, last = [*map(repr, words), *([or_else] if or_else else [])]
+        *first, last = map(repr, words)
+        listed = f"{', '.join(first)}{',' * (len(first) > 1)} or {last}"
         raise ValueError(
-            f"`{option}` must be one of {', '.join(first)} or {last}, not {value!r}."
+            f"`{option}` must be one of {listed}.\nIt is {value!r}."
             + did_you_mean(value, words)
+            + (f" It may also be {also}." if also else "")
         )
 
 

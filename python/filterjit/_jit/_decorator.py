@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import operator
+import types
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
@@ -16,7 +18,7 @@ from .._call._settings import DONATE, Settings
 from .._call._shardings import Shardings
 from .._call._signature import inspect_signature
 from .._observe._retraces import OnRetrace, check_on_retrace
-from ._filter_jit import FilterJit, make_filter_jit
+from ._filter_jit import NO_OPTIONS, FilterJit, make_filter_jit
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -44,6 +46,7 @@ class _Decorator(Protocol):
     def __call__(self, fun: Callable[_P, _T], /) -> FilterJit[_P, _T]: ...
 
 
+_DEFAULTS = ("none", None, (), "identity", None, None, MAXSIZE, None, None, None, None)
 _FUNCTIONS = ("identity", "structure")
 _BY_NAME = '`donate` names the parameters whose arrays are donated, as in `donate=("state",)`.'
 _STATIC = (
@@ -90,7 +93,11 @@ def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
             )
     for name, instead in _REFUSED.items():
         if name in jitkwargs:
-            raise ValueError(f"`jitkwargs` cannot contain {name!r}: {instead}")
+            raise ValueError(
+                # The first line is Equinox's, which has no options for shardings.
+                "`jitkwargs` cannot contain 'static_argnums', 'static_argnames', "
+                f"'donate_argnums', 'in_shardings', or 'out_shardings'.\n`{name}`: {instead}"
+            )
     names = dict.fromkeys(option_names(filter_jit) + option_names(jax.jit))
     known_options("filter_jit", jitkwargs, [x for x in names if x not in _REFUSED], _REFUSED)
     is_bool("filter_jit(..., keep_unused=...)", jitkwargs.get("keep_unused", False))
@@ -264,11 +271,18 @@ def filter_jit(
         >>> scale.cache_info()[:2]
         (1, 2)
     """
+    options = (
+        donate, donate_unused, traced, functions, on_retrace, max_traces, maxsize,
+        in_shardings, out_shardings, mesh, same_on_all_processes,
+    )  # fmt: skip
+    if not jitkwargs and all(map(operator.is_, options, _DEFAULTS)):
+        # Programs that jit a lambda again and again give none: no option is checked.
+        return _jit(NO_OPTIONS, fun)
     if jitkwargs:
         _check_jitkwargs(jitkwargs)
     if isinstance(donate, str):
         names = f"a tuple of names of parameters, such as ({donate!r},)"
-        one_of("filter_jit(..., donate=...)", donate, DONATE, or_else=names)
+        one_of("filter_jit(..., donate=...)", donate, DONATE, also=names)
     else:
         donate, donate_unused = Donation.of(donate) or "none", donate_unused or "ignore"
     if donate_unused is not None:
@@ -290,18 +304,21 @@ def filter_jit(
         donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,
         tuple(jitkwargs.items()), donate_unused=donate_unused, traced=traced,
     )  # fmt: skip
-    return functools.partial(_jit, settings) if fun is NOT_GIVEN else _jit(settings, fun)
+    return _jit(settings, fun)
 
 
-def _jit(settings: Settings, fun: Any, /) -> FilterJit:
+def _jit(settings: Settings, fun: Any, /) -> Any:
+    if fun is NOT_GIVEN:
+        return functools.partial(_jit, settings)
     if not callable(fun):
         above = (classmethod, property, functools.cached_property)
         raise TypeError(
-            f"`filter_jit(fun)`: {_errors.short(fun)} is not a callable object. "
+            f"{_errors.short(fun)} is not a callable object\n"  # this line is Equinox's
             + (
                 f"Put `@{type(fun).__name__}` above `@filter_jit`."
                 if isinstance(fun, above)
-                else 'Pass the function itself, and options by name, such as `donate="all"`.'
+                else "`filter_jit` takes the function itself, and options by name, such as "
+                '`donate="all"`.'
             )
         )
     if (kind := _kind_of_generator(fun)) is not None:
@@ -314,17 +331,22 @@ def _jit(settings: Settings, fun: Any, /) -> FilterJit:
     return make_filter_jit(fun, settings, signature)
 
 
-_GENERATORS = (
-    ("an async function", inspect.iscoroutinefunction),
-    ("a generator function", inspect.isgeneratorfunction),
-    ("an async generator function", inspect.isasyncgenfunction),
-)
+_RUN_LATER = {
+    inspect.CO_COROUTINE: "an async function",
+    inspect.CO_GENERATOR: "a generator function",
+    inspect.CO_ASYNC_GENERATOR: "an async generator function",
+}
+_ANY = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 def _kind_of_generator(fun: Any) -> str | None:
     """Returns what a callable is, if a call of it returns a coroutine or a generator; else None."""
-    call = getattr(type(fun), "__call__", None)  # noqa: B004
-    for kind, is_one in _GENERATORS:
-        if is_one(fun) or is_one(call):
-            return kind
-    return None
+    if type(fun) is not types.FunctionType:
+        while isinstance(fun, functools.partial):
+            fun = fun.func
+        if not hasattr(fun, "__code__"):  # methods have that of their function
+            fun = getattr(type(fun), "__call__", None)  # noqa: B004
+    flags = getattr(getattr(fun, "__code__", None), "co_flags", 0)
+    if not flags & _ANY:
+        return None
+    return next((kind for flag, kind in _RUN_LATER.items() if flags & flag), None)

@@ -58,7 +58,7 @@ def check_on_retrace(function: str, on_retrace: Any, max_traces: Any) -> None:
     if on_retrace is not None and not callable(on_retrace):
         also = "a callable that takes an explanation, or None"
         option = f"{function}(..., on_retrace=...)"
-        one_of(option, on_retrace, ("log", "warn", "raise"), or_else=also)
+        one_of(option, on_retrace, ("log", "warn", "raise"), also=also)
     positive_int(f"{function}(..., max_traces=...)", max_traces, or_none=True)
 
 
