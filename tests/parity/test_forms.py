@@ -213,11 +213,11 @@ def test_deprecated_jitkwargs(name: str) -> None:
 def test_unknown_jitkwarg_is_refused_at_once() -> None:
     """Equinox leaves it to ``jax.jit``, whose message does not name `filter_jit`."""
     with pytest.raises(
-        TypeError, match="jit.. got an unexpected keyword argument 'no_such_option'"
+        TypeError, match=r"jit.. got an unexpected keyword argument 'no_such_option'"
     ):
         eqx.filter_jit(scale, no_such_option=1)
     with pytest.raises(
-        TypeError, match="^filter_jit.. got an unexpected keyword argument 'no_such"
+        TypeError, match=r"^filter_jit.. got an unexpected keyword argument 'no_such"
     ):
         filterjit.filter_jit(scale, no_such_option=1)
 
