@@ -414,7 +414,7 @@ static PyObject *
 variant_repr(PyObject *op)
 {
     FjVariant *self = (FjVariant *)op;
-    return PyUnicode_FromFormat("<Variant of %R, %zd traces, %llu hits>", self->structure,
+    return PyUnicode_FromFormat("<Variant of %R, traces: %zd, hits: %llu>", self->structure,
                                 self->num_traces, self->hits);
 }
 
