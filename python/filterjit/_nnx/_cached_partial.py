@@ -80,7 +80,8 @@ def cached_partial(
     Arguments:
         f: a jitted function.
         cached_args: its first arguments.
-        graph, graph_updates: the mode of ``flax.nnx.cached_partial``; None for its default.
+        graph: as in ``flax.nnx.cached_partial``; None for its default.
+        graph_updates: the same.
 
     Returns:
         A ``functools.partial`` of a `CachedJit`, or Flax's partial.

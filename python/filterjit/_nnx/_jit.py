@@ -182,12 +182,19 @@ def jit(
 
     Arguments:
         fun: the function. If it is left out, a decorator is returned.
-        in_shardings, out_shardings: as in ``flax.nnx.jit``, which then makes all calls.
-        static_argnums, static_argnames: the arguments that the function is compiled for, by position
-            and by name.
-        donate_argnums, donate_argnames: the arguments that give their memory to the program.
-        keep_unused, device, backend, inline: as in ``jax.jit``.
-        graph, graph_updates: the mode of ``flax.nnx.jit``; None for its default.
+        in_shardings: as in ``flax.nnx.jit``, which then makes all calls.
+        out_shardings: the same.
+        static_argnums: the arguments that the function is compiled for, by position.
+        static_argnames: the same, by name.
+        donate_argnums: the arguments that give their memory to the program, by position.
+        donate_argnames: the same, by name.
+        keep_unused: as in ``jax.jit``.
+        device: as in ``jax.jit``.
+        backend: as in ``jax.jit``.
+        inline: as in ``jax.jit``.
+        graph: whether Modules are compared as graphs, with what they share; None for the default of
+            ``flax.nnx.jit``.
+        graph_updates: whether attributes of Modules are updated too; None for the same default.
         on_retrace: see `filterjit.filter_jit`.
         max_traces: see `filterjit.filter_jit`.
         maxsize: see `filterjit.filter_jit`.
