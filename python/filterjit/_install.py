@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ._base._after_import import AfterImport
-from ._base._checks import is_bool
+from ._base._checks import check_bool
 from ._base._package import public
 
 _lock = threading.RLock()
@@ -272,8 +272,8 @@ def install(*, flax: bool = True, jax: bool = False) -> None:
         True
         >>> uninstall()
     """
-    is_bool("install(flax=...)", flax)
-    is_bool("install(jax=...)", jax)
+    check_bool("install(flax=...)", flax)
+    check_bool("install(jax=...)", jax)
     _equinox.install()
     if flax:
         _flax.install()

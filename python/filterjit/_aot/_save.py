@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from .. import __version__, _core
-from .._base._checks import as_path, is_bool
+from .._base._checks import as_path, check_bool
 from .._base._errors import format_path
 from .._compat import _jax_compat
 from .._observe import _records
@@ -60,7 +60,7 @@ def save(
     file, and `lowered` what it was compiled from; None of a loaded function.
     """
     path = as_path("save(path)", path)
-    is_bool("save(..., portable=...)", portable)
+    check_bool("save(..., portable=...)", portable)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
     if platforms is not None:

@@ -65,7 +65,7 @@ def one_of(option: str, value: Any, words: Sequence[str], *, also: str = "") -> 
         )
 
 
-def is_bool(option: str, value: Any, *, or_none: bool = False) -> None:
+def check_bool(option: str, value: Any, *, or_none: bool = False) -> None:
     """Raises ValueError if `value` is no bool; with `or_none`, it may also be None."""
     if not (isinstance(value, bool) or (value is None and or_none)):
         raise ValueError(f"`{option}` must be a bool{' or None' * or_none}, not {value!r}.")
@@ -83,7 +83,7 @@ def positive_int(option: str, value: Any, *, or_none: bool = False) -> None:
         raise ValueError(f"`{option}` must be {expected}, not {value!r}.")
 
 
-def is_callable(option: str, value: Any, *, or_none: bool = False) -> None:
+def check_callable(option: str, value: Any, *, or_none: bool = False) -> None:
     """Raises TypeError if `value` cannot be called; with `or_none`, it may also be None."""
     if not (callable(value) or (value is None and or_none)):
         raise TypeError(f"`{option}` must be a function{' or None' * or_none}, not {value!r}.")

@@ -10,7 +10,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
 import jax
 
 from .._base import _errors
-from .._base._checks import NOT_GIVEN, is_bool, known_options, one_of, option_names, positive_int
+from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option_names, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._donation import UNUSED, Donation
@@ -100,7 +100,7 @@ def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
             )
     names = dict.fromkeys(option_names(filter_jit) + option_names(jax.jit))
     known_options("filter_jit", jitkwargs, [x for x in names if x not in _REFUSED], _REFUSED)
-    is_bool("filter_jit(..., keep_unused=...)", jitkwargs.get("keep_unused", False))
+    check_bool("filter_jit(..., keep_unused=...)", jitkwargs.get("keep_unused", False))
     for name, expected, is_one in _JIT_OPTIONS:
         value = jitkwargs.get(name)
         if not (value is None or is_one(value)):
@@ -288,7 +288,7 @@ def filter_jit(
     if donate_unused is not None:
         one_of("filter_jit(..., donate_unused=...)", donate_unused, UNUSED)
     one_of("filter_jit(..., functions=...)", functions, _FUNCTIONS)
-    is_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
+    check_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
     traced = tuple(sorted(set(_names("traced", traced))))
     if traced and functions == "structure":
         raise ValueError(
@@ -341,12 +341,14 @@ _ANY = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 def _kind_of_generator(fun: Any) -> str | None:
     """Returns what a callable is, if a call of it returns a coroutine or a generator; else None."""
-    if type(fun) is not types.FunctionType:
+    if type(fun) is types.FunctionType:
+        flags = fun.__code__.co_flags
+    else:
         while isinstance(fun, functools.partial):
             fun = fun.func
         if not hasattr(fun, "__code__"):  # methods have that of their function
             fun = getattr(type(fun), "__call__", None)  # noqa: B004
-    flags = getattr(getattr(fun, "__code__", None), "co_flags", 0)
+        flags = getattr(getattr(fun, "__code__", None), "co_flags", 0)
     if not flags & _ANY:
         return None
     return next((kind for flag, kind in _RUN_LATER.items() if flags & flag), None)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .._base._checks import is_callable
+from .._base._checks import check_callable
 from .._base._package import public
 from .._compat import _nnx_compat as compat
 from ._jit import NNXJit, new_jit
@@ -98,7 +98,7 @@ def cached_partial(
         >>> count[...]
         Array(2., dtype=float32)
     """
-    is_callable("nnx.cached_partial(f)", f)
+    check_callable("nnx.cached_partial(f)", f)
     modes = {"graph": graph, "graph_updates": graph_updates}
     if not _is_covered(f):
         return compat.upstream_cached_partial(f, *cached_args, **modes)

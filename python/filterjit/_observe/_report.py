@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from .. import _core
-from .._base._checks import is_bool
+from .._base._checks import check_bool
 from .._base._errors import array_paths
 from .._base._package import public
 from .._compat import _jax_compat
@@ -63,7 +63,7 @@ def time_calls(on: bool = True) -> None:
     Arguments:
         on: whether calls are timed from now on.
     """
-    is_bool("time_calls(on=...)", on)
+    check_bool("time_calls(on=...)", on)
     functions.time_calls(on)
 
 

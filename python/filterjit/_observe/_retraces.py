@@ -10,7 +10,7 @@ from typing import Any, Literal
 import jax
 
 from .. import _core
-from .._base._checks import is_bool, one_of, positive_int
+from .._base._checks import check_bool, one_of, positive_int
 from .._base._package import PACKAGE, is_installed, public
 from . import _records
 from ._causes import Explanation
@@ -49,7 +49,7 @@ def log_retraces(on: bool = True) -> None:
         on: False stops the logging.
     """
     global _log_all
-    is_bool("log_retraces(on=...)", on)
+    check_bool("log_retraces(on=...)", on)
     _log_all = on
 
 

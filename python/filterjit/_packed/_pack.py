@@ -19,7 +19,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 from .. import _core
-from .._base._checks import is_bool
+from .._base._checks import check_bool
 from .._base._errors import format_path, short
 from .._base._package import public
 from .._compat import _jax_compat
@@ -122,7 +122,7 @@ class Packed:
             TypeError: a buffer is not an array.
         """
         if exact is not True:
-            is_bool("unpack(exact=...)", exact)
+            check_bool("unpack(exact=...)", exact)
         layout = layout_in(self.static)
         table, buffers = layout.table, self.buffers
         for length, buffer in zip(table.lengths, buffers, strict=True):

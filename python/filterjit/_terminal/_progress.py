@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .._base._checks import is_bool
+from .._base._checks import check_bool
 from .._base._package import public
 from . import _terminal
 
@@ -37,7 +37,7 @@ def show_progress(on: bool = True) -> None:
         on: False stops the display.
     """
     global _wanted
-    is_bool("show_progress(on=...)", on)
+    check_bool("show_progress(on=...)", on)
     _wanted = on
 
 

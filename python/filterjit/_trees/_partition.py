@@ -3,7 +3,7 @@
 from typing import Any, TypeVar, overload
 
 from .. import _core
-from .._base._checks import is_bool
+from .._base._checks import check_bool
 from .._base._package import public
 from ._filters import as_expression, entry_expression
 from ._registry import registry
@@ -120,7 +120,7 @@ def combine(*trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any:
         >>> combine({"a": 1, "b": None}, {"a": None, "b": 2})
         {'a': 1, 'b': 2}
     """
-    is_bool("combine(..., strict=...)", strict)
+    check_bool("combine(..., strict=...)", strict)
     return _core.combine(registry, trees, is_leaf, strict)
 
 
