@@ -183,6 +183,7 @@ BOOLS = [
     (name, option)
     for name, option in OPTIONS
     if name in FUNCTIONS
+    and name not in public_types()  # fields of results
     and not name.startswith("nnx.")  # which has Flax's options
     and str(inspect.signature(FUNCTIONS[name]).parameters.get(option)).find(": bool") > 0
 ]
