@@ -7,7 +7,8 @@
 # and for those who work on it:
 #
 #   make test-slow the tests that `make test` leaves out
-#   make test-core the tests of the C core, which need neither JAX nor Equinox: some 90 seconds;
+#   make test-core the tests of the C core, which need neither JAX nor Equinox: some 110 seconds of
+#                  processor time, so a minute or two on two free cores;
 #                  PYTEST_ARGS=tests/core/call/test_wrappers.py runs that file alone
 #   make lint      formatting, layers, types and stubs
 #   make docs      builds the site into build/site; a warning or a broken link is an error

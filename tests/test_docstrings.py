@@ -1,10 +1,13 @@
-"""The examples in docstrings run as printed, and each public name has a docstring.
+"""The examples in docstrings run as printed, and each public name has a docstring, which says what
+goes in and what comes out. Public types have the name that they show.
 
 An example runs by itself, in an empty folder, with the names of filterjit and those below. `...` in
 an output stands for anything.
 """
 
 import doctest
+import importlib
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +18,17 @@ import numpy as np
 import pytest
 
 import filterjit
-from filterjit import nnx
-from support.docstrings import public_docstrings
+from support.public import (
+    public_attributes,
+    public_docstrings,
+    public_routines,
+    public_types,
+)
 
 NAMES = {"eqx": eqx, "jax": jax, "jnp": jnp, "np": np, "filterjit": filterjit} | {
     name: getattr(filterjit, name) for name in filterjit.__all__
 }
-DOCS = public_docstrings() | {
-    "Compiled.save": filterjit.filter_jit(lambda x: x).lower(1).compile().save.__doc__ or "",
-    "nnx.jit": nnx.jit.__doc__ or "",
-    "nnx.NNXJit": nnx.NNXJit.__doc__ or "",
-}
+DOCS = public_docstrings()
 EXAMPLES = {name: doc for name, doc in DOCS.items() if ">>>" in doc}
 # What is called first has an example.
 FIRST = {
@@ -41,6 +44,80 @@ FIRST = {
 @pytest.mark.parametrize("name", DOCS)
 def test_it_has_a_docstring(name: str) -> None:
     assert DOCS[name].strip()
+
+
+def test_all_is_found() -> None:
+    """By introspection, so not by a list that lacks what is added later."""
+    assert {"filter_jit", "nnx.cached_partial"} <= public_routines().keys()
+    assert {"Compiled.details", "Variant.hits", "Cause.path"} <= public_attributes().keys()
+    assert {"PartialFilterJit", "nnx.NNXJit"} <= public_types().keys()
+
+
+@pytest.mark.parametrize("name", public_routines())
+def test_it_says_what_goes_in_and_what_comes_out(name: str) -> None:
+    fun, doc = public_routines()[name], DOCS[name]
+    signature = inspect.signature(fun)
+    given = [
+        p.name
+        for p in signature.parameters.values()
+        if p.name not in ("self", "args", "kwargs")  # `args` and `kwargs` are those of a call
+    ]
+    assert [parameter for parameter in given if parameter not in doc] == []
+    if signature.return_annotation not in (None, "None", inspect.Signature.empty):
+        assert "eturns" in doc or "ields" in doc
+
+
+@pytest.mark.parametrize("name", public_types())
+def test_a_type_is_where_it_says(name: str) -> None:
+    cls = public_types()[name]
+    assert getattr(importlib.import_module(cls.__module__), cls.__qualname__) is cls
+    assert f"{cls.__module__}.{cls.__qualname__}" == f"filterjit.{name}"
+
+
+def types_in(x: Any) -> set[type]:
+    """The types of filterjit's that a user finds in an object: in its attributes, and in those of
+    these, if their type is public."""
+    found, todo, public = set[type](), [x], set(public_types().values())
+    while todo:
+        y = todo.pop()
+        if isinstance(y, (tuple, list)):
+            todo += y
+        elif type(y).__module__.startswith("filterjit") and type(y) not in found:
+            found.add(type(y))
+            if type(y) not in public:
+                continue
+            for name in dir(type(y)):
+                if not name.startswith("_") and not callable(getattr(type(y), name)):
+                    todo.append(getattr(y, name, None))
+            todo += [value for name, value in getattr(y, "__dict__", {}).items() if name[0] != "_"]
+    return found
+
+
+# What these attributes hold is of the core and of the packages below.
+INTERNAL = {"Direct", "Layout", "PreparedCall", "VariantRecord"}
+
+
+def test_what_people_meet_has_a_public_name() -> None:
+    """The types of all that public functions and methods of jitted functions return."""
+    f = filterjit.filter_jit(lambda x, n: n * x)
+    method = type("C", (), {"method": f})().method
+    x = jnp.ones(2)
+    f(x, 2)
+    traced = f.trace(x, 3)
+    lowered = traced.lower()
+    compiled = lowered.compile()
+    met = [f, method, f.variants, f.partial(x), f.freeze(x), traced, lowered, compiled]
+    met += [compiled.details, f.explain(x, 4), f.report(), f.cache_info(), filterjit.report()]
+    met += [f.warm_up([((x, 5), {})]), filterjit.pack(x), filterjit.Filter("a"), filterjit.is_array]
+    met += [*filterjit.flatten(x), *filterjit.partition_dict({"a": x})]
+    jitted = filterjit.nnx.jit(lambda v: v)
+    met += [jitted, filterjit.nnx.cached_partial(jitted, x).func]
+    public = set(public_types().values())
+    found = {t for one in met for t in types_in(one)}
+    assert {t for t in found - public if t.__name__ not in INTERNAL} == set()
+    for one in met:
+        text = repr(one)
+        assert not text.startswith("<filterjit.") and " object at " not in text.split(" of ")[0]
 
 
 def test_what_is_called_first_has_an_example() -> None:

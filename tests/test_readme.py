@@ -166,6 +166,19 @@ def test_the_reference_has_each_public_name() -> None:
     assert set(filterjit.__all__) - set(named) == set()
 
 
+def test_the_lines_that_contributing_changes_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    files = re.findall(r"PYTEST_ARGS=(\S+)", text)
+    changes = re.findall(r"`(\S+)` says \"([^\"]+)\"", text)
+    assert len(files) == len(changes) == 2
+    for name, words in changes:
+        assert words in (ROOT / name).read_text()
+    # The words of the core are expected by the first of the tests, in the test that is named.
+    test = (ROOT / files[0]).read_text()
+    assert changes[0][1] in test and "def test_bad_arguments_are_named" in test
+    assert changes[1][1] in (ROOT / files[1]).read_text()
+
+
 def test_the_first_page_is_short() -> None:
     words = (ROOT / "README.md").read_text().split()
     assert len(words) <= 750

@@ -229,7 +229,15 @@ partial_dealloc(PyObject *op)
 static PyObject *
 partial_repr(PyObject *op)
 {
-    return PyUnicode_FromFormat("<partial of %R>", ((FjPartialJit *)op)->function);
+    FjPartialJit *self = (FjPartialJit *)op;
+    PyObject *names = PyDict_Keys(self->keywords);
+    PyObject *text =
+        names == NULL
+            ? NULL
+            : PyUnicode_FromFormat("<partial of %R, given %zd by position and %R by name>",
+                                   self->function, PyTuple_GET_SIZE(self->args), names);
+    Py_XDECREF(names);
+    return text;
 }
 
 static PyObject *
@@ -301,7 +309,7 @@ static PyType_Slot partial_slots[] = {
 };
 
 PyType_Spec fj_partial_spec = {
-    .name = "filterjit._core.PartialFilterJit",
+    .name = "filterjit.PartialFilterJit",
     .basicsize = sizeof(FjPartialJit),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
              Py_TPFLAGS_IMMUTABLETYPE,

@@ -1,9 +1,9 @@
 /* The Python type Variant.
  *
  * Python code can run in Variant.arguments and Variant.result (build.c), in Variant.finish
- * (flatten.c, and the `marker` callable), where deferred callables are run, and wherever
- * references are dropped.  The array of traces moves as it grows, so whatever can run Python
- * code refers to a trace by its number, never by a pointer.
+ * (flatten.c, and the `marker` callable), where deferred callables are run, in its repr, and
+ * wherever references are dropped.  The array of traces moves as it grows, so whatever can run
+ * Python code refers to a trace by its number, never by a pointer.
  */
 #include "call/output.h"
 
@@ -366,11 +366,11 @@ static PyMethodDef variant_methods[] = {
      "parameter; the item of an argument that was not given is the Registry."},
     {"finish", (PyCFunction)(void (*)(void))variant_finish, METH_FASTCALL,
      "finish($self, tree, marker, /)\n--\n\n"
-     "Flattens the result of the function, while it is traced, and returns an Output.\n\n"
+     "Flattens `tree`, the result of the function while it is traced; returns an Output.\n\n"
      "If the result contains no arrays, the Output has one array that marker() returns."},
     {"result", variant_result, METH_O,
      "result($self, output, /)\n--\n\n"
-     "Builds the result of the function from an Output."},
+     "Returns the result of the function, built from the Output `output`."},
     {"defer", variant_defer, METH_O,
      "defer($self, callable, /)\n--\n\n"
      "Calls callable() when the call that is running in this thread ends.\n\n"
@@ -410,9 +410,19 @@ static PyGetSetDef variant_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+static PyObject *
+variant_repr(PyObject *op)
+{
+    FjVariant *self = (FjVariant *)op;
+    return PyUnicode_FromFormat("<Variant of %R, traces: %zd, hits: %llu>", self->structure,
+                                self->num_traces, self->hits);
+}
+
 static PyType_Slot variant_slots[] = {
     {Py_tp_doc,
-     "The compiled callable of one static structure, and what its traces returned."},
+     "The compiled callable of one static structure, and what its traces returned.\n\n"
+     "`FilterJit.variants` returns a list of them.\n"},
+    {Py_tp_repr, variant_repr},
     {Py_tp_traverse, variant_traverse},
     {Py_tp_clear, variant_clear},
     {Py_tp_dealloc, variant_dealloc},
@@ -423,7 +433,7 @@ static PyType_Slot variant_slots[] = {
 };
 
 PyType_Spec fj_variant_spec = {
-    .name = "filterjit._core.Variant",
+    .name = "filterjit.Variant",
     .basicsize = sizeof(FjVariant),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
              Py_TPFLAGS_DISALLOW_INSTANTIATION,

@@ -188,7 +188,14 @@ structure_unflatten(PyObject *op, PyObject *leaves)
 {
     FjStructure *self = (FjStructure *)op;
     PyObject *tree = NULL;
-    PyObject *given = check_is_tree(self) < 0 ? NULL : fj_tuple_of(leaves);
+    if (check_is_tree(self) < 0) {
+        return NULL;
+    }
+    if (Py_TYPE(leaves)->tp_iter == NULL && !PySequence_Check(leaves)) {
+        PyErr_Format(PyExc_TypeError, "the leaves must be a sequence, not %R", leaves);
+        return NULL;
+    }
+    PyObject *given = fj_tuple_of(leaves);
     if (given == NULL) {
         return NULL;
     }

@@ -25,10 +25,15 @@ flatten_argument(FjRegistry *registry, PyObject *const *args, const FjTreeFuncti
         function->is_leaf_argument < 0 ? Py_None : args[function->is_leaf_argument];
     if (function->takes_trees) {
         if (!PyTuple_Check(trees) || PyTuple_GET_SIZE(trees) == 0) {
-            PyErr_SetString(PyExc_TypeError, "trees must be a non-empty tuple");
+            PyErr_SetString(PyExc_TypeError, "there must be at least one tree");
             return NULL;
         }
         tree = PyTuple_GET_ITEM(trees, 0);
+    }
+    if (is_leaf != Py_None && !PyCallable_Check(is_leaf)) {
+        PyErr_Format(PyExc_TypeError, "`is_leaf` must be a function of a node or None, not %R",
+                     is_leaf);
+        return NULL;
     }
     FjStructure *structure = fj_flatten_leaves(
         registry, tree, is_leaf == Py_None ? NULL : is_leaf, function->none_is_leaf, leaves);
@@ -196,6 +201,10 @@ fj_tree_map(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
                                             .is_leaf_argument = 2,
                                             .takes_trees = 1,
                                             .apply = map_trees};
+    if (nargs > 1 && !PyCallable_Check(args[1])) {
+        PyErr_Format(PyExc_TypeError, "`f` must be a function of a leaf, not %R", args[1]);
+        return NULL;
+    }
     return fj_tree_call(module, args, nargs, &function);
 }
 

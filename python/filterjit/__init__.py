@@ -10,16 +10,17 @@ if TYPE_CHECKING:
     from . import nnx as nnx
     from ._aot._file import SavedInfo, saved_info
     from ._aot._load import load
-    from ._aot._stages import Compiled
-    from ._aot._warm_up import WarmUp
+    from ._aot._stages import Compiled, CompiledDetails, Lowered, Traced
+    from ._aot._warm_up import Warmed, WarmUp
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._call._direct import direct
+    from ._core import PartialFilterJit, Variant
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
-    from ._jit._filter_jit import FilterJit
+    from ._jit._filter_jit import BoundFilterJit, FilterJit
     from ._jit._freeze import FreezeWarning
     from ._jit._plain import jit
-    from ._observe._causes import Explanation
+    from ._observe._causes import Cause, Explanation, Move
     from ._observe._functions import clear_caches
     from ._observe._report import CacheInfo, report, time_calls
     from ._observe._report_output import Report
@@ -42,14 +43,20 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "BoundFilterJit",
     "CacheInfo",
+    "Cause",
     "Compiled",
+    "CompiledDetails",
     "Explanation",
     "Filter",
     "FilterJit",
     "FreezeWarning",
+    "Lowered",
     "MismatchError",
+    "Move",
     "Packed",
+    "PartialFilterJit",
     "ProcessMismatchError",
     "Report",
     "RetraceError",
@@ -58,7 +65,10 @@ __all__ = [
     "ShardingRules",
     "StaticArgumentError",
     "Structure",
+    "Traced",
+    "Variant",
     "WarmUp",
+    "Warmed",
     "clear_caches",
     "combine",
     "direct",
@@ -90,13 +100,14 @@ __all__ = [
 
 _MODULES = {
     "_base._errors": ("MismatchError", "ProcessMismatchError", "StaticArgumentError"),
-    "_observe._causes": ("Explanation",),
+    "_core": ("PartialFilterJit", "Variant"),
+    "_observe._causes": ("Cause", "Explanation", "Move"),
     "_observe._functions": ("clear_caches",),
     "_observe._retraces": ("RetraceError", "RetraceWarning", "log_retraces"),
     "_trees._filters": ("Filter", "is_array", "is_inexact_array"),
     "_install": ("install", "installed", "uninstall"),
     "_jit._decorator": ("filter_jit",),
-    "_jit._filter_jit": ("FilterJit",),
+    "_jit._filter_jit": ("BoundFilterJit", "FilterJit"),
     "_jit._freeze": ("FreezeWarning",),
     "_jit._plain": ("jit",),
     "_packed._pack": ("Packed", "pack"),
@@ -109,8 +120,8 @@ _MODULES = {
     "_observe._report_output": ("Report",),
     "_aot._file": ("SavedInfo", "saved_info"),
     "_aot._load": ("load",),
-    "_aot._stages": ("Compiled",),
-    "_aot._warm_up": ("WarmUp",),
+    "_aot._stages": ("Compiled", "CompiledDetails", "Lowered", "Traced"),
+    "_aot._warm_up": ("WarmUp", "Warmed"),
     "_trees._tree_functions": (
         "Structure",
         "flatten",

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ._base._after_import import AfterImport
+from ._base._checks import check_bool
 from ._base._package import public
 
 _lock = threading.RLock()
@@ -262,12 +263,17 @@ def install(*, flax: bool = True, jax: bool = False) -> None:
             then on, also in libraries. A module that has imported the name before, as
             ``from jax import jit`` does, keeps what it has. JAX's own modules keep theirs.
 
+    Raises:
+        ValueError: `flax` or `jax` is no bool.
+
     Examples:
         >>> install()
         >>> eqx.filter_jit is filter_jit
         True
         >>> uninstall()
     """
+    check_bool("install(flax=...)", flax)
+    check_bool("install(jax=...)", jax)
     _equinox.install()
     if flax:
         _flax.install()
@@ -294,6 +300,10 @@ def installed(*, flax: bool = True, jax: bool = False) -> Iterator[None]:
     """Returns a context manager that calls `install`, and at the end `uninstall`.
 
     What was installed before remains installed.
+
+    Arguments:
+        flax: see `install`.
+        jax: see `install`.
 
     Examples:
         >>> with installed():

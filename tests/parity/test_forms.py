@@ -193,7 +193,7 @@ def test_refused_jitkwargs(name: str) -> None:
 
 def test_donate_argnames_is_refused() -> None:
     """Equinox passes it on, and the flat function has no argument of that name."""
-    with pytest.raises(ValueError, match="'donate_argnames' is refused too"):
+    with pytest.raises(ValueError, match="`donate_argnames`: `donate` names"):
         filterjit.filter_jit(scale, donate_argnames="x")
 
 
@@ -201,7 +201,7 @@ def test_donate_argnames_is_refused() -> None:
     ("option", "bad"), [("functions", "code"), ("same_on_all_processes", "no"), ("maxsize", 0)]
 )
 def test_bad_options_are_named(option: str, bad: Any) -> None:
-    with pytest.raises(ValueError, match=rf"{option}=...\)` must be .*, not {bad!r}"):
+    with pytest.raises(ValueError, match=rf"{option}=...\)` must be .*(, not|\nIt is) {bad!r}"):
         filterjit.filter_jit(scale, **{option: bad})
 
 
@@ -211,7 +211,15 @@ def test_deprecated_jitkwargs(name: str) -> None:
 
 
 def test_unknown_jitkwarg_is_refused_at_once() -> None:
-    check_error(lambda jit: jit(scale, no_such_option=1), TypeError, "unexpected keyword argument")
+    """Equinox leaves it to ``jax.jit``, whose message does not name `filter_jit`."""
+    with pytest.raises(
+        TypeError, match=r"jit.. got an unexpected keyword argument 'no_such_option'"
+    ):
+        eqx.filter_jit(scale, no_such_option=1)
+    with pytest.raises(
+        TypeError, match=r"^filter_jit.. got an unexpected keyword argument 'no_such"
+    ):
+        filterjit.filter_jit(scale, no_such_option=1)
 
 
 @pytest.mark.parametrize(

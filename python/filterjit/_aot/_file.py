@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from .. import __version__
+from .._base._checks import as_path
 from .._base._files import replacing
 from .._base._package import public
 from ._encode import Json
@@ -209,6 +210,9 @@ class SavedInfo:
 def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
     """Returns what a file of ``compiled.save`` holds, without loading it.
 
+    Arguments:
+        path: of the file.
+
     Raises:
         OSError: if the file cannot be read.
         ValueError: if it was not written by ``compiled.save``, or its header is damaged.
@@ -218,7 +222,7 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
         >>> saved_info("times.jit").arguments
         (('x', 'an array float32[2]'), ('n', 'the int 3'))
     """
-    path = os.fsdecode(path)
+    path = as_path("saved_info(path)", path)
     with open(path, "rb") as file:
         header = _read_header(file, path)
         size = os.fstat(file.fileno()).st_size

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from .. import _core
+from .._base._checks import as_path
 from .._base._package import public
 from .._call._hooks import registry_for
 from .._call._named import Named
@@ -63,7 +64,7 @@ def load(
         >>> load("add.jit")(jnp.ones(2))
         Array([2., 2.], dtype=float32)
     """
-    path = os.fsdecode(path)
+    path = as_path("load(path)", path)
     given = devices.devices.flat if isinstance(devices, jax.sharding.Mesh) else devices
     try:
         given = None if given is None else list(given)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from .. import __version__, _core
+from .._base._checks import as_path, check_bool
 from .._base._errors import format_path
 from .._compat import _jax_compat
 from .._observe import _records
@@ -58,11 +59,18 @@ def save(
     `stage` is the ``jax.stages.Compiled`` of `prepared`, or the ``jax.stages.Lowered`` for a portable
     file, and `lowered` what it was compiled from; None of a loaded function.
     """
-    path = os.fsdecode(path)
+    path = as_path("save(path)", path)
+    check_bool("save(..., portable=...)", portable)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
-    if isinstance(platforms, str):
-        raise TypeError(f"`save(..., platforms=...)` must be a sequence, such as ({platforms!r},).")
+    if platforms is not None:
+        names = () if isinstance(platforms, str) else tuple(platforms)
+        if not (names and all(isinstance(name, str) for name in names)):
+            raise TypeError(
+                "`save(..., platforms=...)` must be a sequence of names, such as ('cpu', 'cuda'), not "
+                f"{platforms!r}."
+            )
+        platforms = names
     if lowered is None:
         raise ValueError(f"`{prepared.name}` was loaded from a file; copy that file.")
     try:

@@ -14,6 +14,8 @@ import jax
 
 from .. import _core
 from .._base import _errors
+from .._base._checks import known_options, option_names
+from .._base._package import public
 from .._call._caches import names_of
 from .._call._plain_hooks import HandOver
 from .._observe import _compare, _report
@@ -72,6 +74,7 @@ class _Stage:
         return f"<{type(self).__name__} of {self.prepared.name}>"
 
 
+@public
 class Traced(_Stage, Generic[_P, _T]):
     """A function traced for the arguments given to ``trace``; see ``jax.stages.Traced``."""
 
@@ -80,7 +83,8 @@ class Traced(_Stage, Generic[_P, _T]):
         self._may_raise = may_raise
 
     def lower(self, **options: Any) -> "Lowered[_P, _T]":
-        """Lowers the program; `options` are those of ``jax.stages.Traced.lower``."""
+        """Returns the program as a `Lowered`; `options` are those of ``jax.stages.Traced.lower``."""
+        known_options("Traced.lower", options, option_names(self.stage.lower))
         with self.prepared.working():
             program = _save.Program(self.stage)
             lowered = self.stage.lower(**options)
@@ -106,6 +110,7 @@ class Traced(_Stage, Generic[_P, _T]):
         return consts, fun
 
 
+@public
 class Lowered(_Stage, Generic[_P, _T]):
     """A function lowered for the arguments given to ``lower``; see ``jax.stages.Lowered``."""
 
@@ -132,6 +137,9 @@ class Lowered(_Stage, Generic[_P, _T]):
         Raises:
             JaxRuntimeError: if XLA does not know one of `compiler_options`.
         """
+        known_options(
+            "Lowered.compile", options, ["compiler_options", *option_names(self.stage.compile)]
+        )
         prepared = self.prepared
         with prepared.working():
             compiled = self.stage.compile(compiler_options=compiler_options, **options)
@@ -172,6 +180,7 @@ class Lowered(_Stage, Generic[_P, _T]):
         )
 
 
+@public
 class CompiledDetails(_Stage):
     """The attributes of a compiled function; see ``jax.stages.Compiled``."""
 

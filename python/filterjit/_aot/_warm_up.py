@@ -13,8 +13,8 @@ from typing import Any
 
 import jax
 
-from .._base import _errors
 from .._base._checks import positive_int
+from .._base._errors import short
 from .._base._package import public
 from .._observe._records import Aval
 from .._terminal import _notebook, _terminal
@@ -24,6 +24,7 @@ from .._terminal._text import html_table
 logger = logging.getLogger("filterjit")
 
 
+@public
 @dataclasses.dataclass
 class Warmed:
     """What ``warm_up`` did for one signature; times are in seconds.
@@ -101,15 +102,11 @@ def _first_line(error: BaseException) -> str:
 def _describe_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     def describe(x: Any) -> str:
         try:
-            return str(Aval.of(x)) if hasattr(x, "shape") and hasattr(x, "dtype") else _short(x)
+            return str(Aval.of(x)) if hasattr(x, "shape") and hasattr(x, "dtype") else short(x)
         except Exception:
-            return _short(x)
+            return short(x)
 
     return ", ".join([*map(describe, args), *(f"{key}={describe(x)}" for key, x in kwargs.items())])
-
-
-def _short(x: Any) -> str:
-    return " ".join(_errors.short(x).split())
 
 
 @contextlib.contextmanager
@@ -142,7 +139,12 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
 
 
 def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    found = []
+    found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    if not isinstance(signatures, Iterable) or isinstance(signatures, Mapping):
+        raise TypeError(
+            "`warm_up(signatures)` must be a list of pairs (args, kwargs), such as [((x, 2), {})], not "
+            f"{short(signatures)}"
+        )
     for i, one in enumerate(signatures):
         match one:
             case (tuple() | list() as args, Mapping() as kwargs):
@@ -150,7 +152,7 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
             case _:
                 raise TypeError(
                     f"signature {i} of `warm_up` is not a pair (args, kwargs) of a tuple and a "
-                    f"dict, but {_short(one)}"
+                    f"dict, as in [((x, 2), {{}})], but {short(one)}"
                 )
     return found
 

@@ -1,5 +1,12 @@
-"""Checks of options that several functions take."""
+"""Checks of options: of their names, and of values that several functions take.
 
+An `option` is named in messages as it is written in a call, such as ``"filter_jit(..., maxsize=...)"``.
+"""
+
+import difflib
+import inspect
+import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 
@@ -13,14 +20,77 @@ class _NotGiven:
 NOT_GIVEN = _NotGiven()
 
 
+def did_you_mean(given: Any, known: Iterable[str]) -> str:
+    """Returns the question for the known word that is like the given one; an empty text without."""
+    close = difflib.get_close_matches(given, list(known), 1) if isinstance(given, str) else []
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def option_names(function: Callable[..., Any]) -> list[str]:
+    """Returns the keyword-only parameters of a function that have a default, private ones excepted."""
+    parameters = inspect.signature(function).parameters.values()
+    found = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty]
+    return [name for name in found if not name.startswith("_")]
+
+
+def known_options(
+    function: str, given: Iterable[str], known: Iterable[str], others: Iterable[str] = ()
+) -> None:
+    """Raises TypeError, in Python's words, for a keyword argument that `function` does not know.
+
+    `others` are names that may be meant too, of which the caller says what to do about them.
+    """
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"{function}() got an unexpected keyword argument {name!r}."
+                + (
+                    did_you_mean(name, [*known, *others])
+                    or f" There are {', '.join(map(repr, known))}."
+                )
+            )
+
+
+def one_of(option: str, value: Any, words: Sequence[str], *, also: str = "") -> None:
+    """Raises ValueError if `value` is none of some words. `also` says what else may be given, which the
+    caller has looked at before."""
+    if not (isinstance(value, str) and value in words):
+        *first, last = map(repr, words)
+        listed = f"{', '.join(first)}{',' * (len(first) > 1)} or {last}"
+        raise ValueError(
+            f"`{option}` must be one of {listed}.\nIt is {value!r}."
+            + did_you_mean(value, words)
+            + (f" It may also be {also}." if also else "")
+        )
+
+
+def check_bool(option: str, value: Any, *, or_none: bool = False) -> None:
+    """Raises ValueError if `value` is no bool; with `or_none`, it may also be None."""
+    if not (isinstance(value, bool) or (value is None and or_none)):
+        raise ValueError(f"`{option}` must be a bool{' or None' * or_none}, not {value!r}.")
+
+
 def positive_int(option: str, value: Any, *, or_none: bool = False) -> None:
     """Raises ValueError if `value` is not a positive int; ``True`` is no int here.
 
-    `option` names the option in the message, such as ``"filter_jit(..., maxsize=...)"``. With
-    `or_none`, the option may also be None.
+    With `or_none`, the option may also be None.
     """
     if value is None and or_none:
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         expected = "a positive int or None" if or_none else "a positive int"
         raise ValueError(f"`{option}` must be {expected}, not {value!r}.")
+
+
+def check_callable(option: str, value: Any, *, or_none: bool = False) -> None:
+    """Raises TypeError if `value` cannot be called; with `or_none`, it may also be None."""
+    if not (callable(value) or (value is None and or_none)):
+        raise TypeError(f"`{option}` must be a function{' or None' * or_none}, not {value!r}.")
+
+
+def as_path(option: str, value: Any) -> str:
+    """Returns the path of a file as a str; raises TypeError if `value` is no path."""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f"`{option}` must be the path of a file, not {value!r}.")
+    return os.fsdecode(value)

@@ -1,10 +1,12 @@
 """The errors that a jitted call raises, and what is added to the errors of others."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from .. import _core
 from .._compat import _jax_compat
@@ -54,11 +56,12 @@ def array_paths(function: _core.Structure, arguments: _core.Structure) -> list[l
 
 
 def short(x: Any, most: int = 80) -> str:
-    """Returns the repr of any value, cut to `most` characters."""
+    """Returns the repr of any value in one line, cut to `most` characters."""
     try:
         text = repr(x)
     except Exception:
         text = object.__repr__(x)
+    text = re.sub(r"\s*\n\s*", " ", text)
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
@@ -132,6 +135,25 @@ def _has_arrays(x: Any, depth: int) -> bool:
     )
 
 
+def nothing_to_trace(what: str) -> TypeError:
+    """Returns the error of a function that returns before its body runs; `what` begins the text."""
+    return TypeError(
+        f"{what}, whose body does not run when it is called, so there is nothing to trace. Jit a plain "
+        "function, and call that in it."
+    )
+
+
+def check_instance(x: Any) -> None:
+    """Raises TypeError if `x`, which a class that was jitted as a whole has made, is no pytree and holds
+    tracers, which would leave their trace."""
+    traced = [name for name, value in _attributes(x) if isinstance(value, jax.core.Tracer)]
+    if traced and jax.tree_util.all_leaves([x]):
+        raise TypeError(
+            f"the class `{type(x).__qualname__}` was jitted, and the arrays that its instances hold "
+            f"cannot leave the trace. {holds_arrays(x)} Or jit its methods, one by one."
+        )
+
+
 def _how_to_hash(x: Any) -> str:
     if isinstance(x, set):
         return "Pass a frozenset."
@@ -172,6 +194,21 @@ def name_deleted(
     return exception
 
 
+def name_untraceable(
+    exception: BaseException, variant: _core.Variant, arrays: Sequence[Any]
+) -> BaseException:
+    """Adds a note to `exception` that names the arguments that are arrays of NumPy, but not of
+    numbers."""
+    paths = array_paths(variant.function, variant.structure)
+    for path, x in zip(paths, arrays, strict=False):
+        if isinstance(x, np.ndarray) and x.dtype.kind in "OSUVTMm" and x.dtype.isbuiltin != 2:
+            exception.add_note(
+                f"(argument `{format_path(path)}` is a NumPy array of dtype {x.dtype}, which JAX cannot "
+                "trace. Convert it to numbers, or to a tuple, which is static)"
+            )
+    return exception
+
+
 def translate(
     exception: BaseException, variant: _core.Variant | None, arrays: Sequence[Any], jit_id: bytes
 ) -> BaseException:
@@ -188,6 +225,8 @@ def translate(
         if error is not None:
             error.__suppress_context__ = True  # as `from None` does
             return error
+    if isinstance(exception, TypeError):
+        return name_untraceable(exception, variant, arrays)
     if isinstance(exception, (RuntimeError, ValueError)) and "deleted" in str(exception):
         return name_deleted(exception, variant, arrays)
     return exception

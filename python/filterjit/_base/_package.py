@@ -1,8 +1,14 @@
 """Where the package ``filterjit`` lies, and what belongs to its public API."""
 
+import functools
+import inspect
 import os
+import sys
 import sysconfig
-from typing import TypeVar
+import types
+from typing import Any, TypeVar
+
+from ._checks import known_options
 
 _T = TypeVar("_T")
 
@@ -10,10 +16,49 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 """The folder of the package ``filterjit``."""
 
 
-def public(x: _T) -> _T:
-    """Decorates a class or function of the public API: sets its ``__module__`` to ``filterjit``."""
-    x.__module__ = "filterjit"
-    return x
+def public(x: _T, module: str = "filterjit") -> _T:
+    """Decorates a class or function of the public API: sets its ``__module__``, and lets it say
+    which option a misspelt one was meant to be."""
+    x.__module__ = module
+    return suggesting(x)
+
+
+_PYTHON_SUGGESTS: bool = sys.version_info >= (3, 13)
+
+
+def suggesting(x: _T) -> _T:
+    """Decorates a function, or a class with methods: a call with a misspelt option says which one was
+    meant, as Python does itself since version 3.13."""
+    if _PYTHON_SUGGESTS:
+        return x
+    if isinstance(x, type):
+        for name, member in list(vars(x).items()):
+            if isinstance(member, types.FunctionType) and (name[0] != "_" or name == "__init__"):
+                setattr(x, name, _suggesting(member))
+        return x
+    found: _T = _suggesting(x)
+    return found
+
+
+def _suggesting(x: Any) -> Any:
+    parameters = inspect.signature(x).parameters.values()
+    given_by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [p.name for p in parameters if p.kind in given_by_name]
+    has_options = any(p.default is not p.empty for p in parameters)
+    if not has_options or any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return x
+
+    @functools.wraps(x)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        try:
+            return x(*args, **kwargs)
+        except TypeError:
+            if kwargs.keys() <= set(names):
+                raise
+        return known_options(x.__qualname__, kwargs, names)
+
+    return call
 
 
 _INSTALLED = (PACKAGE + os.sep, sysconfig.get_path("stdlib") + os.sep, "<frozen")

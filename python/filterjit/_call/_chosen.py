@@ -5,6 +5,7 @@ import difflib
 from typing import Any
 
 from .. import _core
+from .._base._errors import short
 from .._trees._filters import Expression, as_expression, depends_on_leaves
 from .._trees._registry import is_traced, registry
 
@@ -32,13 +33,14 @@ class Chosen:
         if isinstance(given, (tuple, list, set, frozenset)):
             given = dict.fromkeys(given, True)
         if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+            such = f", such as ({given!r},)" if isinstance(given, str) else ""
             raise TypeError(
-                f"`filter_jit(..., {option}=...)` must be {also}a tuple of names of parameters, or "
-                "a dict from such names to True, False, path patterns or other filters, not "
-                f"{given!r}."
+                f"`filter_jit(..., {option}=...)` must be {also}a tuple of names of parameters{such}, "
+                "or a dict from such names to True, False, path patterns or other filters, not "
+                f"{short(given)}."
             )
-        for chosen in given.values():
-            as_expression(chosen)  # raises
+        for name, chosen in given.items():
+            as_expression(chosen, f"`{option}` of {name!r}")  # raises
         return cls(option, tuple(sorted(given.items(), key=lambda item: item[0])))
 
     def __bool__(self) -> bool:
@@ -70,7 +72,7 @@ class Chosen:
 
     def expression(self, name: str) -> Expression:
         """Returns the filter of a parameter, as an expression."""
-        return as_expression(dict(self.filters)[name])
+        return as_expression(dict(self.filters)[name], f"`{self.option}` of {name!r}")
 
     def mask(self, name: str, argument: Any, asked: Expression) -> bytes:
         """Returns a byte for each leaf of the argument of a parameter, which is 1 if it is meant.

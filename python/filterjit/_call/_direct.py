@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _core
+from .._base._checks import check_bool
 from .._base._package import public
 from .._compat import _direct_compat, _jax_compat
 
@@ -70,8 +71,9 @@ def direct(on: bool = True) -> None:
     Arguments:
         on: whether calls may be direct.
     """
+    check_bool("direct(on=...)", on)
     if _context is not None:
-        _context.enabled = bool(on)
+        _context.enabled = on
 
 
 class _After:

@@ -13,6 +13,7 @@ from .._trees._registry import registry
 from ._chosen import NOTHING, Chosen
 from ._named import NONE, Named
 
+_MODES = "a mode ('all', 'all-except-first', 'warn', 'warn-except-first' or 'none'), "
 UNUSED = ("ignore", "warn", "raise")
 
 
@@ -43,7 +44,7 @@ class Donation:
             TypeError: if `given` is none of what `filter_jit` takes.
             ValueError: if a value in it is no filter.
         """
-        return cls(chosen=Chosen.of("donate", given, "a mode, "))
+        return cls(chosen=Chosen.of("donate", given, _MODES))
 
     def __bool__(self) -> bool:
         return bool(self.arguments or self.chosen)

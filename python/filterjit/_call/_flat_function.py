@@ -51,6 +51,7 @@ class FlatFunction:
         self.registry = hooks.registry
         self._record = cache.record
         self._compared: set[Any] = set()
+        self._is_class = isinstance(f.__wrapped__, type)
         self._code = code_of(f.__wrapped__)
         paths = _errors.array_paths(variant.function, variant.structure)
         self._paths = tuple(map(_errors.format_path, paths))
@@ -118,6 +119,8 @@ class FlatFunction:
         ):
             traced.wanted = specs
             out = hooks.check_result(self._call_function(hooks, variant, arrays, traced))
+            if self._is_class:
+                _errors.check_instance(out)
             output = variant.finish(out, lambda: jnp.array(0))
             if program is not None:
                 program.after_trace(out, output, arrays)

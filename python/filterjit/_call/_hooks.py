@@ -6,6 +6,7 @@ variant.
 """
 
 import contextlib
+import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -65,6 +66,9 @@ def _tracing_for(
 
 # A variant belongs to a cache, and so to the FilterJits that share it, each with hooks of its own.
 _sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = weakref.WeakKeyDictionary()
+
+
+_RUN_LATER = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
 
 class FunctionHooks(_running.RunningHooks, CallHooks):
@@ -174,6 +178,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
 
     def check_result(self, out: Any) -> Any:
         """Returns the result of a trace, or what stands for it; raises if it cannot be one."""
+        if isinstance(out, _RUN_LATER):
+            raise _errors.nothing_to_trace(f"the function returned a {type(out).__name__}")
         return out
 
     def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:

@@ -1,13 +1,13 @@
 """`Named`: arguments that an option of ``jax.jit`` names, by position, by name or both."""
 
 import dataclasses
-import difflib
 import inspect
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .. import _core
+from .._base._checks import did_you_mean
 from .._compat import _jax_compat
 from ._chosen import Chosen
 from ._signature import ANY, Parameters, own_signature, parameters_of
@@ -190,9 +190,8 @@ def check_names(option: str, names: Iterable[str], signature: _core.Signature) -
     """Raises ValueError if one of the names that an option has is not that of a parameter."""
     for name in names:
         if name not in signature.names and signature.varkw < 0:
-            close = difflib.get_close_matches(name, signature.names, 1)
             raise ValueError(
                 f"`{option}` names {name!r}, which is not a parameter: these are "
-                f"{', '.join(map(repr, signature.names)) or 'none'}"
-                + (f". Did you mean {close[0]!r}?" if close else "")
+                f"{', '.join(map(repr, signature.names)) or 'none'}."
+                + did_you_mean(name, signature.names)
             )

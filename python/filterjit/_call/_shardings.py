@@ -9,6 +9,7 @@ import jax
 from .. import _core
 from .._shardings._place import is_value, specs_of
 from .._shardings._specs import Spec, is_spec
+from ._named import check_names
 
 
 class Shardings:
@@ -79,14 +80,9 @@ class Shardings:
 
     def check_names(self, signature: _core.Signature) -> None:
         """Raises ValueError if `inputs` names something that is no parameter."""
-        names, inputs = signature.names, self.inputs
-        if isinstance(inputs, dict) and signature.varkw < 0:
-            for name in inputs:
-                if name not in names:
-                    raise ValueError(
-                        f"`in_shardings` names {name!r}, which is not a parameter: these are "
-                        f"{', '.join(map(repr, names)) or 'none'}"
-                    )
+        inputs = self.inputs
+        if isinstance(inputs, dict):
+            check_names("in_shardings", inputs, signature)
         most = signature.positional if signature.varargs < 0 else sys.maxsize
         if isinstance(inputs, (tuple, list)) and len(inputs) > most:
             raise ValueError(

@@ -150,6 +150,20 @@ def raise_binding_error(
 
     It calls a function with the name and parameters of `fun` and an empty body instead.
     """
+    try:
+        _raise_binding_error(fun, signature, args, kwargs)
+    except TypeError as e:
+        if isinstance(fun, staticmethod):
+            e.add_note("(`@staticmethod` is below the decorator that jits: put it above)")
+        raise
+
+
+def _raise_binding_error(
+    fun: Any,
+    signature: inspect.Signature | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
     function, full_args, full_kwargs = _called_function(fun, args, kwargs)
     try:
         own = inspect.signature(function, follow_wrapped=False)

@@ -1,11 +1,16 @@
 """The decorator `filter_jit`."""
 
 import functools
+import inspect
 import operator
+import types
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from .._base._checks import NOT_GIVEN, positive_int
+import jax
+
+from .._base import _errors
+from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option_names, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._chosen import NOTHING, Chosen
@@ -45,11 +50,54 @@ class _Decorator(Protocol):
 
 _DEFAULTS = ("none", None, (), "identity", None, None, MAXSIZE, None, None, None, None)
 _FUNCTIONS = ("identity", "structure")
+_BY_NAME = '`donate` names the parameters whose arrays are donated, as in `donate=("state",)`.'
+_STATIC = (
+    "leave it out, as what is not an array is static, Python's numbers too. `filterjit.jit` takes it, "
+    "as `jax.jit` does."
+)
 # Options of jax.jit that name arguments by position or by name: the flat function that JAX sees
 # has other arguments.
-_REFUSED = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
+_REFUSED = {
+    "static_argnums": _STATIC,
+    "static_argnames": _STATIC,
+    "donate_argnums": _BY_NAME,
+    "donate_argnames": _BY_NAME,
+}
+# Options that jax.jit does not check before it uses them.
+_JIT_OPTIONS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("device", "one of `jax.devices()`", lambda x: not isinstance(x, str)),
+    ("backend", "the name of a platform", lambda x: isinstance(x, str)),
+    ("compiler_options", "a dict of options of XLA", lambda x: isinstance(x, Mapping)),
+)
 # Options of Equinox before version 0.10.
 _DEPRECATED = ("default", "fn", "args", "kwargs", "out")
+
+
+def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
+    """Raises ValueError or TypeError for names that cannot be passed on to ``jax.jit``."""
+    for name in _DEPRECATED:
+        if name in jitkwargs:
+            raise ValueError(
+                f"{name} is deprecated as of Equinox version 0.10.0. Please see the "
+                "release notes on GitHub for details on how to upgrade:\n"
+                "https://github.com/patrick-kidger/equinox/releases/tag/v0.10.0"
+            )
+    for name, instead in _REFUSED.items():
+        if name in jitkwargs:
+            raise ValueError(
+                # The first line is Equinox's, which has no options for shardings.
+                "`jitkwargs` cannot contain 'static_argnums', 'static_argnames', "
+                f"'donate_argnums', 'in_shardings', or 'out_shardings'.\n`{name}`: {instead}"
+            )
+    names = dict.fromkeys(option_names(filter_jit) + option_names(jax.jit))
+    known_options("filter_jit", jitkwargs, [x for x in names if x not in _REFUSED], _REFUSED)
+    check_bool("filter_jit(..., keep_unused=...)", jitkwargs.get("keep_unused", False))
+    for name, expected, is_one in _JIT_OPTIONS:
+        value = jitkwargs.get(name)
+        if not (value is None or is_one(value)):
+            raise TypeError(
+                f"`filter_jit(..., {name}=...)` must be {expected} or None, not {value!r}."
+            )
 
 
 @overload
@@ -202,9 +250,10 @@ def filter_jit(
             which do not apply to pytrees. These raise at the first call: a name in `donate` or
             `traced` that is no parameter, a pattern in `donate` that matches no array, and one in
             `traced` that matches nothing, or a leaf that is neither a number nor an array.
-        TypeError: if `fun` is not callable, `in_shardings` or `mesh` is of a wrong type, or
-            ``jax.jit`` does not know one of `jitkwargs`. A value in `out_shardings` that is no
-            sharding raises at the first trace.
+        TypeError: if `fun` is not callable, or is an async function or a generator function, if
+            `in_shardings` or `mesh` is of a wrong type, or if ``jax.jit`` does not know one of
+            `jitkwargs`. A value in `out_shardings` that is no sharding raises at the first trace,
+            and a function that returns a coroutine or a generator does so too.
 
     Examples:
         >>> @filter_jit
@@ -217,67 +266,24 @@ def filter_jit(
         >>> scale.cache_info()[:2]
         (1, 2)
     """
-    if fun is NOT_GIVEN:
-        return functools.partial(
-            filter_jit,
-            donate=donate,
-            donate_unused=donate_unused,
-            traced=traced,
-            functions=functions,
-            on_retrace=on_retrace,
-            max_traces=max_traces,
-            maxsize=maxsize,
-            in_shardings=in_shardings,
-            out_shardings=out_shardings,
-            mesh=mesh,
-            same_on_all_processes=same_on_all_processes,
-            **jitkwargs,
-        )
     options = (
         donate, donate_unused, traced, functions, on_retrace, max_traces, maxsize,
         in_shardings, out_shardings, mesh, same_on_all_processes,
     )  # fmt: skip
     if not jitkwargs and all(map(operator.is_, options, _DEFAULTS)):
-        # Programs that jit a lambda again and again give none: nothing is checked.
-        return make_filter_jit(fun, NO_OPTIONS, inspect_signature(fun))
+        # Programs that jit a lambda again and again give none: no option is checked.
+        return _jit(NO_OPTIONS, fun)
     if jitkwargs:
-        for name in _DEPRECATED:
-            if name in jitkwargs:
-                raise ValueError(
-                    f"{name} is deprecated as of Equinox version 0.10.0. Please see the "
-                    "release notes on GitHub for details on how to upgrade:\n"
-                    "https://github.com/patrick-kidger/equinox/releases/tag/v0.10.0"
-                )
-        if any(name in jitkwargs for name in _REFUSED):
-            raise ValueError(
-                # The first line is Equinox's, which has no options for shardings.
-                "`jitkwargs` cannot contain 'static_argnums', 'static_argnames', "
-                "'donate_argnums', 'in_shardings', or 'out_shardings'.\n"
-                "Here, 'donate_argnames' is refused too, and shardings are options. What is not an "
-                "array is static, and `donate` says which arrays are donated."
-            )
-    if not isinstance(donate, str):
+        _check_jitkwargs(jitkwargs)
+    if isinstance(donate, str):
+        names = f"a tuple of names of parameters, such as ({donate!r},)"
+        one_of("filter_jit(..., donate=...)", donate, DONATE, also=names)
+    else:
         donate, donate_unused = Donation.of(donate) or "none", donate_unused or "ignore"
-    elif donate not in DONATE:
-        raise ValueError(
-            "`filter_jit(..., donate=...)` must be one of 'all', 'all-except-first', "
-            "'warn', 'warn-except-first', or 'none'."
-        )
-    if donate_unused is not None and donate_unused not in UNUSED:
-        raise ValueError(
-            "`filter_jit(..., donate_unused=...)` must be one of 'ignore', 'warn', or 'raise', not "
-            f"{donate_unused!r}."
-        )
-    if functions not in _FUNCTIONS:
-        raise ValueError(
-            "`filter_jit(..., functions=...)` must be 'identity' or 'structure', not "
-            f"{functions!r}."
-        )
-    if not (same_on_all_processes is None or isinstance(same_on_all_processes, bool)):
-        raise ValueError(
-            "`filter_jit(..., same_on_all_processes=...)` must be a bool or None, not "
-            f"{same_on_all_processes!r}."
-        )
+    if donate_unused is not None:
+        one_of("filter_jit(..., donate_unused=...)", donate_unused, UNUSED)
+    one_of("filter_jit(..., functions=...)", functions, _FUNCTIONS)
+    check_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
     traced = Chosen.of("traced", traced) or NOTHING
     positive_int("filter_jit(..., maxsize=...)", maxsize)
     if on_retrace is not None or max_traces is not None:
@@ -289,4 +295,51 @@ def filter_jit(
         donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,
         tuple(jitkwargs.items()), donate_unused=donate_unused, traced=traced,
     )  # fmt: skip
-    return make_filter_jit(fun, settings, inspect_signature(fun))
+    return _jit(settings, fun)
+
+
+def _jit(settings: Settings, fun: Any, /) -> Any:
+    if fun is NOT_GIVEN:
+        return functools.partial(_jit, settings)
+    if not callable(fun):
+        above = (classmethod, property, functools.cached_property)
+        raise TypeError(
+            f"{_errors.short(fun)} is not a callable object\n"  # this line is Equinox's
+            + (
+                f"Put `@{type(fun).__name__}` above `@filter_jit`."
+                if isinstance(fun, above)
+                else "`filter_jit` takes the function itself, and options by name, such as "
+                '`donate="all"`.'
+            )
+        )
+    if (kind := _kind_of_generator(fun)) is not None:
+        raise _errors.nothing_to_trace(f"`filter_jit(fun)`: {_errors.short(fun)} is {kind}")
+    try:
+        signature = inspect_signature(fun)
+    except ValueError as e:
+        e.add_note("(a function in Python that calls it has a signature)")
+        raise
+    return make_filter_jit(fun, settings, signature)
+
+
+_RUN_LATER = {
+    inspect.CO_COROUTINE: "an async function",
+    inspect.CO_GENERATOR: "a generator function",
+    inspect.CO_ASYNC_GENERATOR: "an async generator function",
+}
+_ANY = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+def _kind_of_generator(fun: Any) -> str | None:
+    """Returns what a callable is, if a call of it returns a coroutine or a generator; else None."""
+    if type(fun) is types.FunctionType:
+        flags = fun.__code__.co_flags
+    else:
+        while isinstance(fun, functools.partial):
+            fun = fun.func
+        if not hasattr(fun, "__code__"):  # methods have that of their function
+            fun = getattr(type(fun), "__call__", None)  # noqa: B004
+        flags = getattr(getattr(fun, "__code__", None), "co_flags", 0)
+    if not flags & _ANY:
+        return None
+    return next((kind for flag, kind in _RUN_LATER.items() if flags & flag), None)

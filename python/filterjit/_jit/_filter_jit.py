@@ -13,6 +13,7 @@ from jax import tree_util as jtu
 
 from .. import _core
 from .._aot import _stages, _warm_up
+from .._base._package import suggesting
 from .._call._caches import attributes_of
 from .._call._hooks import FunctionHooks
 from .._call._plain_hooks import PlainHooks
@@ -45,6 +46,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
     """
 
     __slots__ = ()
+    __module__ = "filterjit"
 
     @property
     def __wrapped__(self) -> Any:
@@ -52,21 +54,31 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         return types.MethodType(self.__func__.__wrapped__, self.__self__)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[Concatenate[_S, _P], _T]":
-        """Traces and lowers the method for these arguments, without running it."""
+        """Traces and lowers the method for these arguments, without running it.
+
+        Returns a `Lowered`; see FilterJit.lower.
+        """
         return self.__func__.lower(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
     def trace(self, /, *args: Any, **kwargs: Any) -> "_stages.Traced[Concatenate[_S, _P], _T]":
-        """Traces the method for these arguments, without running it."""
+        """Traces the method for these arguments, without running it.
+
+        Returns a `Traced`; see FilterJit.trace.
+        """
         return self.__func__.trace(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
     def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[Concatenate[_S, _P], _T]":
-        """Compiles the method for these arguments, without running it; see FilterJit.compile."""
+        """Compiles the method for these arguments, without running it.
+
+        Returns a `Compiled`; see FilterJit.compile.
+        """
         return self.__func__.compile(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array."""
         return self.__func__.eval_shape(self.__self__, *args, **kwargs)
 
+    @suggesting
     def warm_up(
         self,
         /,
@@ -76,7 +88,8 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
     ) -> _warm_up.WarmUp:
         """Compiles the method for many signatures, so that calls with them are hits.
 
-        Each signature is a pair (args, kwargs) without the instance.
+        Each signature is a pair (args, kwargs) without the instance. XLA compiles `threads` of them
+        at once. Returns a `WarmUp`; see FilterJit.warm_up.
         """
         return _warm_up.warm_up(self.trace, signatures, threads=threads)
 
@@ -89,11 +102,14 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         self, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
     ) -> "FilterJit[..., _T]":
         """Returns the method with the instance and these arguments given once, their arrays
-        constants; see FilterJit.freeze."""
+        constants, but for those of more than `max_bytes` bytes; see FilterJit.freeze."""
         return _freeze.freeze(self.__func__, (self.__self__, *args), kwargs, max_bytes)
 
     def explain(self, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
-        """Explains whether a call with these arguments is a hit, and if not, why it compiles."""
+        """Explains whether a call with these arguments is a hit, and if not, why it compiles.
+
+        Returns an `Explanation`. Nothing is traced and nothing runs.
+        """
         return self.__func__.explain(self.__self__, *args, **kwargs)
 
     if TYPE_CHECKING:  # what it has of the FilterJit
@@ -183,6 +199,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
             return upstream.eval_shape(*args, **kwargs)
         return _stages.eval_shape(self, args, kwargs)
 
+    @suggesting
     def warm_up(
         self,
         /,

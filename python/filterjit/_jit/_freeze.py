@@ -33,6 +33,7 @@ import numpy as np
 
 from .. import _core
 from .._base import _errors
+from .._base._checks import known_options
 from .._base._package import public
 from .._base._unwrap import code_of
 from .._call import _lost_changes, _signature
@@ -346,7 +347,7 @@ def freeze(f: _F, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: floa
             "arguments with `filterjit.place`, and freeze a function without these options."
         )
     whole = f._given_signature or inspect.signature(f.__wrapped__)
-    whole.bind_partial(*args, **kwargs)  # raises TypeError
+    _check_fits(whole, names_of(f.__wrapped__)[1], args, kwargs)
     hooks.check_given(f, "freeze", args, kwargs)
     if hooks.settings.donate != "none" and f._parts()[1] and not isinstance(hooks, FrozenHooks):
         raise ValueError(
@@ -392,6 +393,20 @@ def _freeze_again(
 
 
 # ---- the arguments ----
+
+
+def _check_fits(
+    signature: inspect.Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Raises TypeError for arguments that no call of the function could have."""
+    try:
+        signature.bind_partial(*args, **kwargs)
+    except TypeError as e:
+        parameters = signature.parameters.values()
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            names = [p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY]
+            known_options(f"{name}.freeze", kwargs, [*names, "max_bytes"])
+        raise TypeError(f"{name}.freeze(): {e}") from None
 
 
 def _remaining(

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
 
-from .._base._checks import NOT_GIVEN, positive_int
+from .._base._checks import NOT_GIVEN, known_options, option_names, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
@@ -133,11 +133,12 @@ def jit(
         (1, 1)
     """
     own = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize}
-    if fun is NOT_GIVEN:
-        return functools.partial(jit, **options, **own)
+    known_options("jit", options, [*option_names(upstream_jit), *own])
     positive_int("jit(..., maxsize=...)", maxsize)
     if on_retrace is not None or max_traces is not None:
         check_on_retrace("jit", on_retrace, max_traces)
+    if fun is NOT_GIVEN:
+        return functools.partial(jit, **options, **own)
     return _make(fun, options, own)
 
 

@@ -4,11 +4,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .._base._checks import check_callable
+from .._base._package import public
 from .._compat import _nnx_compat as compat
 from ._jit import NNXJit, new_jit
 from ._trace import GraphFunction
 
 
+@functools.partial(public, module="filterjit.nnx")
 class CachedJit(NNXJit):
     """An `NNXJit` that shares the programs of another one, and is called with upstream's clones of
     the first arguments.
@@ -16,19 +19,19 @@ class CachedJit(NNXJit):
     Attributes:
         original: the other one, which the function that is traced needs.
         count: the number of clones.
-        partial: upstream's own partial of the same clones, for calls that are handed over.
+        upstream_partial: upstream's own partial of the same clones, for calls that are handed over.
     """
 
     original: NNXJit
     count: int
-    partial: Callable[..., Any]
+    upstream_partial: Callable[..., Any]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make, (self.original, self.count, self.partial)
+        return _make, (self.original, self.count, self.upstream_partial)
 
     def _call_upstream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
-        return self.partial(*args[self.count :], **kwargs)
+        return self.upstream_partial(*args[self.count :], **kwargs)
 
     def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
         return self._traced.finish(answer, args, kwargs, self.count)
@@ -56,10 +59,11 @@ def _holds_only_variables(f: NNXJit, clones: tuple[Any, ...]) -> bool:
 def _make(f: Any, count: int, partial: Callable[..., Any]) -> CachedJit:
     jitted: CachedJit = new_jit(CachedJit, f._inner, f._traced, f.upstream)
     jitted.handed_over = f.handed_over
-    jitted.original, jitted.count, jitted.partial = f, count, partial
+    jitted.original, jitted.count, jitted.upstream_partial = f, count, partial
     return jitted
 
 
+@functools.partial(public, module="filterjit.nnx")
 def cached_partial(
     f: Any, *cached_args: Any, graph: bool | None = None, graph_updates: bool | None = None
 ) -> Any:
@@ -73,6 +77,18 @@ def cached_partial(
     If `f` is no function of `filterjit.nnx.jit` in the default mode, or if it is one whose calls
     are handed over, the partial is Flax's.
 
+    Arguments:
+        f: a jitted function.
+        cached_args: its first arguments.
+        graph: as in ``flax.nnx.cached_partial``; None for its default.
+        graph_updates: the same.
+
+    Returns:
+        A ``functools.partial`` of a `CachedJit`, or Flax's partial.
+
+    Raises:
+        TypeError: `f` is not callable.
+
     Examples:
         >>> from flax import nnx
         >>> count = nnx.Variable(jnp.zeros(()))
@@ -80,8 +96,9 @@ def cached_partial(
         >>> add_to_count = filterjit.nnx.cached_partial(add, count)
         >>> add_to_count(2.0)
         >>> count[...]
-        Array(2., dtype=float32, weak_type=True)
+        Array(2., dtype=float32)
     """
+    check_callable("nnx.cached_partial(f)", f)
     modes = {"graph": graph, "graph_updates": graph_updates}
     if not _is_covered(f):
         return compat.upstream_cached_partial(f, *cached_args, **modes)

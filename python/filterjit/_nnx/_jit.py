@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import _core
 from .._base._checks import NOT_GIVEN, positive_int
+from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
 from .._call._named import Named, NotNamed, signature_for
@@ -28,6 +29,7 @@ from ._shardings import NNXShardings, Prefixes
 from ._trace import ONCE, GraphFunction, TracedFunction, TreeFunction
 
 
+@functools.partial(public, module="filterjit.nnx")
 class NNXJit(_core.VariableJit):
     """A function that `jit` has returned.
 
@@ -90,15 +92,16 @@ class NNXJit(_core.VariableJit):
     # ---- methods ----
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces and lowers the function, as upstream does."""
+        """Traces and lowers the function for these arguments; returns what ``flax.nnx.jit`` returns."""
         return self.upstream.lower(*args, **kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces the function, as upstream does."""
+        """Traces the function for these arguments; returns what ``flax.nnx.jit`` returns."""
         return self.upstream.trace(*args, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the shapes of the result, as upstream does."""
+        """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array, as
+        ``flax.nnx.jit`` does."""
         return self.upstream.eval_shape(*args, **kwargs)
 
     def partial(self, *args: Any, **kwargs: Any) -> functools.partial[Any]:
@@ -113,7 +116,7 @@ class NNXJit(_core.VariableJit):
 
         It is what `freeze` of ``filter_jit(fun)`` returns, with Python's numbers traced: its
         `lower` returns what can be saved. A call changes none of the Variables in the arguments; a
-        warning tells if it would.
+        warning tells if it would. Arrays of more than `max_bytes` bytes stay arguments.
 
         Raises:
             ValueError: if the function was jitted with shardings.
@@ -131,7 +134,10 @@ class NNXJit(_core.VariableJit):
         return frozen
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Explains whether a call is a hit, and if not, why it compiles."""
+        """Explains whether a call with these arguments is a hit, and if not, why it compiles.
+
+        Returns an `Explanation`. Nothing is traced and nothing runs.
+        """
         found: Explanation = self._inner.explain(*args, **kwargs)
         return found
 
@@ -163,6 +169,7 @@ def _signature(fun: Any) -> inspect.Signature | None:
         return None
 
 
+@functools.partial(public, module="filterjit.nnx")
 def jit(
     fun: Any = NOT_GIVEN,
     *,
@@ -184,12 +191,33 @@ def jit(
 ) -> Any:
     """Compiles a function of Modules, Variables and other pytrees, as ``flax.nnx.jit`` does.
 
-    The arguments up to `graph_updates` are those of ``flax.nnx.jit``, and have its defaults and
-    its meaning: Variables in the arguments are updated, and with ``graph=True`` so are attributes.
-    `on_retrace`, `max_traces` and `maxsize` are those of `filterjit.filter_jit`.
+    The options up to `graph_updates` are those of ``flax.nnx.jit``, and have its defaults and its
+    meaning: Variables in the arguments are updated, and with ``graph=True`` so are attributes.
 
     Calls that are not covered here are made by ``flax.nnx.jit``, such as those under a trace.
     `handed_over` of the function counts them.
+
+    Arguments:
+        fun: the function. If it is left out, a decorator is returned.
+        in_shardings: as in ``flax.nnx.jit``: where the arguments are placed.
+        out_shardings: the same of the result.
+        static_argnums: the arguments that the function is compiled for, by position.
+        static_argnames: the same, by name.
+        donate_argnums: the arguments that give their memory to the program, by position.
+        donate_argnames: the same, by name.
+        keep_unused: as in ``jax.jit``.
+        device: as in ``jax.jit``.
+        backend: as in ``jax.jit``.
+        inline: as in ``jax.jit``.
+        graph: whether Modules are compared as graphs, with what they share; None for the default of
+            ``flax.nnx.jit``.
+        graph_updates: whether attributes of Modules are updated too; None for the same default.
+        on_retrace: see `filterjit.filter_jit`.
+        max_traces: see `filterjit.filter_jit`.
+        maxsize: see `filterjit.filter_jit`.
+
+    Returns:
+        An `NNXJit`, or a decorator if `fun` is left out.
 
     Raises:
         ValueError: if `on_retrace`, `max_traces` or `maxsize` has a value that

@@ -42,6 +42,7 @@ TITLES = {
 _ORDER = {kind: i for i, kind in enumerate(TITLES)}
 
 
+@public
 @dataclasses.dataclass(frozen=True)
 class Cause:
     """One difference between a call and a compiled program.
@@ -73,6 +74,7 @@ class Cause:
 
     @property
     def place(self) -> str:
+        """Where the difference is, as it is written in an explanation."""
         if self.path == WHOLE_FUNCTION:
             return self.path
         return f"`{self.path}`" if self.path else "the call"
@@ -91,6 +93,7 @@ def lines_of(causes: Sequence[Cause], write: Callable[[Cause], str] = str) -> li
     return lines
 
 
+@public
 @dataclasses.dataclass(frozen=True)
 class Move:
     """An array that each such call copies to other devices.

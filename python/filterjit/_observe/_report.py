@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from .. import _core
+from .._base._checks import check_bool
 from .._base._errors import array_paths
 from .._base._package import public
 from .._compat import _jax_compat
@@ -59,8 +60,12 @@ def time_calls(on: bool = True) -> None:
 
     Each hit is timed until it returns, which takes less than a microsecond a call. The first
     execution of each program is timed too: the call waits for its end.
+
+    Arguments:
+        on: whether calls are timed from now on.
     """
-    functions.time_calls(bool(on))
+    check_bool("time_calls(on=...)", on)
+    functions.time_calls(on)
 
 
 def keep_functions() -> None:

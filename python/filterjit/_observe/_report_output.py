@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base import _versions
+from .._base._checks import as_path
 from .._base._files import replacing
 from .._base._package import public
 from .._terminal._text import align, html_table, widths_of
@@ -60,7 +61,16 @@ class Report:
 
     def text(self, file: Any) -> str:
         """Returns the table for output to `file`, with colours if `file` is a terminal and ``rich``
-        is installed."""
+        is installed.
+
+        Arguments:
+            file: an open text file such as ``sys.stdout``, or None for plain text. Nothing is written.
+
+        Raises:
+            TypeError: `file` is no file.
+        """
+        if not (file is None or hasattr(file, "isatty")):
+            raise TypeError(f"`text(file)` must be an open file or None, not {file!r}.")
         columns, rows = self._table()
         if file is not None and file.isatty():
             with contextlib.suppress(ImportError):
@@ -167,10 +177,13 @@ class Report:
         Needs Matplotlib. The suffix of `path`, such as ``.svg`` or ``.png``, selects the format. An
         existing file is replaced only when the new one is complete.
 
+        Arguments:
+            path: of the picture.
+
         Returns:
             The path.
         """
-        path = os.fspath(path)
+        path = as_path("plot(path)", path)
         figure = draw(self._functions)
         with replacing(path) as file:
             kind = os.path.splitext(path)[1][1:].lower()

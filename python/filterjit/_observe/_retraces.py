@@ -10,7 +10,7 @@ from typing import Any, Literal
 import jax
 
 from .. import _core
-from .._base._checks import positive_int
+from .._base._checks import check_bool, one_of, positive_int
 from .._base._package import PACKAGE, is_installed, public
 from . import _records
 from ._causes import Explanation
@@ -49,16 +49,16 @@ def log_retraces(on: bool = True) -> None:
         on: False stops the logging.
     """
     global _log_all
-    _log_all = bool(on)
+    check_bool("log_retraces(on=...)", on)
+    _log_all = on
 
 
 def check_on_retrace(function: str, on_retrace: Any, max_traces: Any) -> None:
     """Raises ValueError if `function`, such as ``"filter_jit"``, does not take these options."""
-    if not (on_retrace is None or on_retrace in ("log", "warn", "raise") or callable(on_retrace)):
-        raise ValueError(
-            f"`{function}(..., on_retrace=...)` must be 'log', 'warn', 'raise', a callable that "
-            f"takes an explanation, or None, not {on_retrace!r}."
-        )
+    if on_retrace is not None and not callable(on_retrace):
+        also = "a callable that takes an explanation, or None"
+        option = f"{function}(..., on_retrace=...)"
+        one_of(option, on_retrace, ("log", "warn", "raise"), also=also)
     positive_int(f"{function}(..., max_traces=...)", max_traces, or_none=True)
 
 

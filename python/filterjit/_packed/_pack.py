@@ -19,6 +19,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 from .. import _core
+from .._base._checks import check_bool
 from .._base._errors import format_path, short
 from .._base._package import public
 from .._compat import _jax_compat
@@ -120,6 +121,8 @@ class Packed:
                 ``vmap`` added an axis.
             TypeError: a buffer is not an array.
         """
+        if exact is not True:
+            check_bool("unpack(exact=...)", exact)
         layout = layout_in(self.static)
         table, buffers = layout.table, self.buffers
         for length, buffer in zip(table.lengths, buffers, strict=True):

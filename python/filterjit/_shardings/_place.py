@@ -82,7 +82,9 @@ def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list
         subtrees = structure.flatten_up_to(tree)
     except ValueError as e:
         place = f" of `{format_path(where)}`" if where else ""
-        e.add_note(f"(the shardings{place} must be a prefix of the tree)")
+        e.add_note(
+            f"(the shardings{place} must be a prefix of the tree; rules by path are `ShardingRules`)"
+        )
         raise
     paths = structure.paths
     found: list[Spec] = []

@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import PartitionSpec, Sharding
 
 from .. import _core
-from .._base._errors import format_path
+from .._base._errors import format_path, short
 from .._base._package import public
 from .._trees._filters import Expression, as_expression
 from .._trees._registry import registry
@@ -39,10 +39,23 @@ class fsdp:
     Arguments:
         axis: the name of the mesh's axis, or a tuple of names.
         min_size: the number of elements from which on an array is divided.
+
+    Raises:
+        TypeError: `axis` is no name, or `min_size` no number.
     """
 
     axis: str | tuple[str, ...]
     min_size: int = 0
+
+    def __post_init__(self) -> None:
+        names = self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        if not (names and all(isinstance(name, str) for name in names)):
+            raise TypeError(
+                "`fsdp(axis)` must be the name of an axis of the mesh, or a tuple of names, not "
+                f"{self.axis!r}."
+            )
+        if not isinstance(self.min_size, (int, float)):
+            raise TypeError(f"`fsdp(..., min_size=...)` must be a number, not {self.min_size!r}.")
 
     def __call__(self, array: Any, mesh: Any) -> PartitionSpec:
         """Returns the spec of an array, which needs a shape only."""
@@ -122,7 +135,7 @@ class ShardingRules:
     __slots__ = ("__weakref__", "_default", "_expressions", "_keys", "_values")
 
     def __init__(self, rules: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
-        pairs = list(rules.items() if isinstance(rules, Mapping) else rules)
+        pairs = _pairs(rules)
         if not pairs:
             raise ValueError("ShardingRules need at least one rule")
         if any(key is ... for key, _ in pairs[:-1]):
@@ -137,7 +150,9 @@ class ShardingRules:
         self._keys = tuple(key for key, _ in pairs)
         self._values = tuple(value for _, value in pairs)
         keys = self._keys[: len(pairs) - self._default]
-        self._expressions: tuple[Expression, ...] = tuple([as_expression(key) for key in keys])
+        self._expressions: tuple[Expression, ...] = tuple(
+            [as_expression(key, "a key of `ShardingRules`") for key in keys]
+        )
 
     def __repr__(self) -> str:
         pairs = zip(self._keys, self._values, strict=True)
@@ -185,8 +200,10 @@ class ShardingRules:
         return "\n".join(lines)
 
     def find(self, tree: Any, mesh: Axes | None, where: list[Any]) -> list[_Found]:
-        """Returns what the rules say of each array of `tree`, in order; `where` is the path of
-        `tree` for messages."""
+        """Returns what the rules say of each array of `tree`, in order.
+
+        `mesh` has the axes that specs may name, and `where` is the path of `tree` for messages.
+        """
         if mesh is None:
             raise ValueError(
                 "ShardingRules need a mesh: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"
@@ -260,6 +277,17 @@ class ShardingRules:
                 f"{describe(array)}, the spec {spec}: {problem or misfit}"
             )
         return _Found(path, array, group, spec)
+
+
+def _pairs(rules: Any) -> list[tuple[Any, Any]]:
+    try:
+        given = rules.items() if isinstance(rules, Mapping) else rules
+        return [(key, value) for key, value in given]
+    except (TypeError, ValueError):
+        raise TypeError(
+            "`ShardingRules(rules)` must be a dict from path patterns or filters to specs, or pairs of "
+            f"these, not {short(rules)}"
+        ) from None
 
 
 def _show_key(key: Any) -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from .._base._checks import check_bool
 from .._base._package import public
 from . import _notebook, _terminal
 
@@ -25,15 +26,19 @@ _wanted: bool | None = None
 
 
 @public
-def show_progress(on: bool) -> None:
+def show_progress(on: bool = True) -> None:
     """Turns the display of long compilations on or off.
 
     On a terminal and in a notebook, filterjit shows the name of each function that has been compiling
     for more than two seconds, and for how long. This is on by default, unless the environment variable
     ``FILTERJIT_PROGRESS`` is ``0``. A call of this function overrides the variable.
+
+    Arguments:
+        on: False stops the display.
     """
     global _wanted
-    _wanted = bool(on)
+    check_bool("show_progress(on=...)", on)
+    _wanted = on
 
 
 def _enabled() -> bool:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _core
+from .._base._errors import short
 from .._base._package import public
 from .._compat import _jax_compat
 from . import _registry
@@ -52,6 +53,9 @@ class Filter:
     ``['a.b']``               the key as it is written, including dots and stars
     ========================  ==========================================================
 
+    Attributes:
+        expression: `spec` as the C core reads it; see ``csrc/tree/filter.h``.
+
     Raises:
         ValueError: the pattern cannot be read, or `spec` is none of the above.
 
@@ -67,7 +71,7 @@ class Filter:
     __slots__ = ("__weakref__", "expression")
 
     def __init__(self, spec: Any) -> None:
-        self.expression: Expression = as_expression(spec)
+        self.expression: Expression = as_expression(spec, "`Filter(spec)`")
 
     def __call__(self, leaf: Any) -> bool:
         """Returns whether the filter takes a leaf that is not part of a tree.
@@ -98,7 +102,7 @@ class Filter:
 
 def _combined(op: str, *specs: Any) -> Filter:
     combined = object.__new__(Filter)
-    combined.expression = (op, *map(as_expression, specs))
+    combined.expression = (op, *(as_expression(spec, f"an operand of `{op}`") for spec in specs))
     return combined
 
 
@@ -146,11 +150,11 @@ def _format(expression: Expression) -> str:
 # ---- from filters to expressions ----
 
 
-def as_expression(spec: Any) -> Expression:
+def as_expression(spec: Any, where: str) -> Expression:
     """Returns the expression of any filter that `Filter` describes.
 
     Raises:
-        ValueError: `spec` is not a filter.
+        ValueError: `spec` is not a filter. The message begins with `where`, which says what it is.
     """
     if isinstance(spec, str):
         return "path", parse_pattern(spec)
@@ -161,7 +165,7 @@ def as_expression(spec: Any) -> Expression:
     below = _core.tree_leaves(_registry.registry, spec, lambda x: x is not spec)
     if not any(x is spec for x in below):
         return "tree", spec, entry_expression
-    return _simple_expression(spec)
+    return _simple_expression(spec, where)
 
 
 def entry_expression(spec: Any) -> Expression:
@@ -175,15 +179,16 @@ def entry_expression(spec: Any) -> Expression:
             f"a tree of filters cannot contain a path pattern: {spec!r}. A pattern filters a whole "
             "tree; combine the two by `&` or `|`."
         )
-    return _simple_expression(spec)
+    return _simple_expression(spec, "a leaf of the tree of filters")
 
 
-def _not_a_filter(spec: Any) -> ValueError:
+def _not_a_filter(spec: Any, where: str) -> ValueError:
     if isinstance(spec, jax.core.Tracer):
-        return ValueError("a filter cannot be a traced array")
+        return ValueError(f"{where} is not a filter, but a traced array")
     return ValueError(
-        f"not a filter: {spec!r} of type `{type(spec).__name__}`. A filter is a function of a "
-        "leaf, a bool, a dtype, a type of arrays, a path pattern, or a tree of these."
+        f"{where} is not a filter: {short(spec)} of type `{type(spec).__name__}`. A filter is a function of a "
+        "leaf, a bool, a dtype, a type of arrays, a path pattern, or a tree of these"
+        + (": a tree of arrays, such as a model, is none." if is_array(spec) else ".")
     )
 
 
@@ -203,7 +208,7 @@ def depends_on_leaves(expression: Expression) -> bool:
     return True
 
 
-def _simple_expression(spec: Any) -> Expression:
+def _simple_expression(spec: Any, where: str) -> Expression:
     """Returns the expression of a filter that is neither a tree nor a path pattern."""
     if isinstance(spec, bool):
         return spec
@@ -220,7 +225,7 @@ def _simple_expression(spec: Any) -> Expression:
         return ("arrays",)
     if callable(spec) and not isinstance(spec, jax.core.Tracer):
         return _equinox_expression(spec) or ("leaf", spec)
-    raise _not_a_filter(spec)
+    raise _not_a_filter(spec, where)
 
 
 def _is_instance(cls: type, leaf: Any) -> bool:

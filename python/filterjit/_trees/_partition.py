@@ -3,6 +3,7 @@
 from typing import Any, TypeVar, overload
 
 from .. import _core
+from .._base._checks import check_bool
 from .._base._package import public
 from ._filters import as_expression, entry_expression
 from ._registry import registry
@@ -60,15 +61,15 @@ def partition(
         >>> tree_paths(weights), tree_paths(rest)
         (['weight'], ['bias'])
     """
-    expressions = _expressions(filters)
+    expressions = _expressions("partition", filters)
     if is_leaf is not None and len(expressions) == 1 and _is_tree(expressions[0]):
         return _partition_by_tree(tree, filters[0], is_leaf, replace)
     return _core.partition(registry, tree, expressions, is_leaf, replace)
 
 
-def _expressions(filters: tuple[Any, ...]) -> tuple[Any, ...]:
+def _expressions(function: str, filters: tuple[Any, ...]) -> tuple[Any, ...]:
     # Of a list: before Python 3.14 other threads see the tuple that `tuple` fills from an iterator.
-    return tuple([as_expression(f) for f in filters])
+    return tuple([as_expression(f, f"filter {i} of `{function}`") for i, f in enumerate(filters)])
 
 
 def _is_tree(expression: Any) -> bool:
@@ -119,7 +120,8 @@ def combine(*trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any:
         >>> combine({"a": 1, "b": None}, {"a": None, "b": 2})
         {'a': 1, 'b': 2}
     """
-    return _core.combine(registry, trees, is_leaf, bool(strict))
+    check_bool("combine(..., strict=...)", strict)
+    return _core.combine(registry, trees, is_leaf, strict)
 
 
 @public
@@ -151,5 +153,5 @@ def partition_dict(
         >>> structure.combine(others, {"w": "another"})
         {'b': 0.5, 'n': 3, 'w': 'another'}
     """
-    expressions = _expressions(filters)
+    expressions = _expressions("partition_dict", filters)
     return _core.partition_dict(registry, tree, ("arrays",), expressions, is_leaf)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from .. import _core
+from .._base._errors import short
 from .._base._package import public
 from ._filters import as_expression, is_array
 from ._registry import registry
@@ -147,12 +148,18 @@ def flatten(
         >>> structure.paths
         ('x',)
     """
-    return _core.tree_flatten(registry, tree, as_expression(filter), is_leaf)
+    return _core.tree_flatten(
+        registry, tree, as_expression(filter, "`flatten(..., filter=...)`"), is_leaf
+    )
 
 
 @public
 def unflatten(structure: "Structure[_T]", leaves: Iterable[Any]) -> _T:
     """Returns the tree with this structure and these leaves. It is the inverse of `flatten`.
+
+    Arguments:
+        structure: a `Structure`, which `flatten` returned.
+        leaves: as many as `flatten` returned with it, in the same order.
 
     Raises:
         ValueError: there are too few or too many leaves.
@@ -162,7 +169,15 @@ def unflatten(structure: "Structure[_T]", leaves: Iterable[Any]) -> _T:
         >>> unflatten(structure, [2.0])
         {'name': 'relu', 'x': 2.0}
     """
+    _check_structure("unflatten", structure)
     return structure.unflatten(leaves)
+
+
+def _check_structure(function: str, x: Any) -> None:
+    if type(x) is not Structure:
+        raise TypeError(
+            f"`{function}(structure, ...)` must be a Structure, such as `flatten` returns, not {short(x)}"
+        )
 
 
 @public
@@ -170,6 +185,10 @@ def flatten_up_to(structure: Structure, tree: Any) -> list[Any]:
     """Returns the leaf or subtree of `tree` in the place of each leaf that `flatten` returned.
 
     The values in the places of the static leaves of `structure` are ignored.
+
+    Arguments:
+        structure: a `Structure`, which `flatten` returned.
+        tree: a tree that begins as the structure does.
 
     Raises:
         ValueError: `structure` is not a prefix of `tree`. The message says where they differ.
@@ -179,6 +198,7 @@ def flatten_up_to(structure: Structure, tree: Any) -> list[Any]:
         >>> flatten_up_to(structure, {"x": ["any", "tree"], "name": "tanh"})
         [['any', 'tree']]
     """
+    _check_structure("flatten_up_to", structure)
     return structure.flatten_up_to(tree)
 
 

@@ -87,6 +87,12 @@ class TestOutputsOfAVariant:
         with pytest.raises(AttributeError):
             variant.outputs = ()
 
+    def test_the_repr_of_a_variant(self) -> None:
+        f, variant = called(lambda x, n: x, Array(), 3)
+        f(Array(), 3)
+        assert repr(variant) == f"<Variant of {variant.structure!r}, traces: 1, hits: 1>"
+        assert "n=3" in repr(variant)
+
     def test_none_before_the_first(self) -> None:
         f = make_jit(lambda x: x)
         variant, _ = f._find_or_compile(Array())

@@ -224,6 +224,12 @@ def test_copies_and_pickles() -> None:
     assert p.__reduce__()[1][1][0] is not p.__reduce__()[1][1][0]
 
 
+def test_its_repr_tells_what_is_given() -> None:
+    f = make_jit(everything)
+    p = f.partial([Array()], 2, k={"a": 3}, z=4)
+    assert repr(p) == f"<partial of {f!r}, given 2 by position and ['k', 'z'] by name>"
+
+
 def test_keywords_that_are_not_str() -> None:
     with pytest.raises(TypeError, match="keywords must be strings"):
         core.PartialFilterJit(make_jit(everything), (), {1: 2})

@@ -487,9 +487,10 @@ def variants() -> Operation:
         arrays, trace = core.output_flatten(output)
         made = variant.result(core.output_unflatten(trace, [Y]))
         marked = variant.finish(1, Array).arrays
-        return [wrapped is function, arguments[0], len(arguments), arrays, made, len(marked)]
+        text = repr(variant)[:8]
+        return [wrapped is function, arguments[0], len(arguments), arrays, made, len(marked), text]
 
-    return call, equals([True, [X], 5, (X,), [Y, 1], 1])
+    return call, equals([True, [X], 5, (X,), [Y, 1], 1, "<Variant"])
 
 
 @operation

@@ -174,6 +174,22 @@ def keywords_of_a_partial(w: World) -> Any:
 
 
 @place()
+def reprs(w: World) -> Any:
+    """Of a variant, which shows the static arguments, and of a partial, which shows the function."""
+
+    class Function:
+        def __call__(self, tree: Any) -> Any:
+            return w.x
+
+        def __repr__(self) -> Any:
+            return w.answer("a function")
+
+    f = cs.make_jit(Function(), w.hooks)
+    w.run = lambda tree: (f(tree), *map(repr, (*cs.variants(f), f.partial(tree, k=w.y))))[0]
+    return Linear(weight=w.x, size=static(__repr__=lambda self: w.answer("a static")))
+
+
+@place()
 def instance_of_a_bound_method(w: World) -> Any:
     class Thing(Linear):
         method = cs.make_jit(lambda self, tree: tree, w.hooks)

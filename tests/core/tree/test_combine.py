@@ -183,6 +183,21 @@ def test_bad_arguments(registry: Any, name: str) -> None:
         bad_calls(registry)[name]()
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("leaves_is_leaf", "`is_leaf` must be a function of a node or None, not 3"),
+        ("partition_is_leaf", "`is_leaf` must be a function of a node or None, not 1.5"),
+        ("map_function", "`f` must be a function of a leaf, not 3"),
+        ("combine_empty", "there must be at least one tree"),
+        ("unflatten_int", "the leaves must be a sequence, not 3"),
+    ],
+)
+def test_bad_arguments_are_named(registry: Any, name: str, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        bad_calls(registry)[name]()
+
+
 def test_structures_of_jitted_calls(registry: Any) -> None:
     """They have paths, and build trees; their statics are no leaves."""
     x = Array()

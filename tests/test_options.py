@@ -1,0 +1,225 @@
+"""Misspelt options, and options with a value that they do not take, of all public functions.
+
+The functions are found by introspection. An *option* is a parameter that can be given by name and has
+a default.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import filterjit
+from filterjit._jit import _decorator
+from support.public import public_routines, public_types
+
+_P = inspect.Parameter
+
+
+def example(model: Any, x: Any, n: int = 1) -> Any:
+    return model["w"] * x
+
+
+MODEL = {"w": jnp.ones(2)}
+JITTED = filterjit.filter_jit(example)
+NNX_JITTED = filterjit.nnx.jit(example)
+# Those whose options stand beside arguments of a function of the user's need a function.
+CALLS: dict[str, Callable[..., Any]] = {
+    "FilterJit.freeze": lambda **given: JITTED.freeze(MODEL, **given),
+    "BoundFilterJit.freeze": lambda **given: BOUND.freeze(MODEL, **given),
+    "nnx.NNXJit.freeze": lambda **given: NNX_JITTED.freeze(MODEL, **given),
+    "nnx.CachedJit.freeze": lambda **given: NNX_JITTED.freeze(MODEL, **given),
+    "Traced.lower": lambda **given: JITTED.trace(MODEL, 1.0).lower(**given),
+    "Lowered.compile": lambda **given: JITTED.lower(MODEL, 1.0).compile(**given),
+}
+
+
+class _Holder:
+    method = JITTED
+
+
+BOUND = _Holder().method
+
+
+def _options(fun: Any) -> list[str]:
+    parameters = inspect.signature(fun).parameters.values()
+    by_name = (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY)
+    found = [p.name for p in parameters if p.kind in by_name and p.default is not _P.empty]
+    return [name for name in found if name != "fun" and name[0] != "_"]
+
+
+def _functions() -> dict[str, Any]:
+    """Returns the public functions, and what constructs the public types, by name."""
+    types = public_types().items()
+    return public_routines() | {k: vars(x)["__init__"] for k, x in types if "__init__" in vars(x)}
+
+
+FUNCTIONS = {name: fun for name, fun in _functions().items() if _options(fun)}
+OPTIONS = [(name, option) for name, fun in FUNCTIONS.items() for option in _options(fun)]
+# These take options of JAX, which their signatures do not name.
+PASSED_ON = [("jit", option) for option in _options(jax.jit)]
+PASSED_ON += [("Traced.lower", option) for option in _options(jax.stages.Traced.lower)]
+OPTIONS += PASSED_ON
+
+
+def _misspelt(name: str) -> str:
+    """Returns `name` with one of the mistakes that people make."""
+    if "_" in name:
+        return name.replace("_", "")
+    middle = len(name) // 2
+    return name[:middle] + name[middle] + name[middle:]
+
+
+def test_the_functions_are_found() -> None:
+    found = {"filter_jit", "jit", "nnx.jit", "nnx.cached_partial", "install", "load", "place"}
+    found |= {
+        "FilterJit.freeze",
+        "FilterJit.warm_up",
+        "CompiledDetails.save",
+        "Lowered.save",
+        "fsdp",
+    }
+    assert found <= FUNCTIONS.keys()
+    assert len(OPTIONS) > 80
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS, ids=lambda x: x)
+def test_a_misspelt_option(name: str, option: str) -> None:
+    call = CALLS.get(name) or FUNCTIONS[name]
+    wrong = _misspelt(option)
+    with pytest.raises(TypeError) as info:
+        call(**{wrong: 1})
+    assert repr(wrong) in str(info.value)
+    if len(option) >= 3:  # Python finds no word that is like a very short one
+        assert f"Did you mean {option!r}?" in str(info.value)
+
+
+def test_an_option_that_is_like_no_other() -> None:
+    """The message lists all options; those that are refused are not among them."""
+    for jit in (filterjit.filter_jit, filterjit.jit):
+        with pytest.raises(TypeError, match=r"'quite_another'. There are .*'maxsize'"):
+            jit(quite_another=1)
+    with pytest.raises(TypeError) as info:
+        filterjit.filter_jit(quite_another=1)
+    assert "argnums" not in str(info.value) and "'in_shardings'" in str(info.value)
+    assert str(info.value).count("'in_shardings'") == 1
+
+
+@pytest.mark.parametrize("name", ["filter_jit", "jit", "nnx.jit"])
+def test_a_decorator_checks_its_options_before_it_is_given_a_function(name: str) -> None:
+    jit = FUNCTIONS[name]
+    with pytest.raises(ValueError, match="maxsize"):
+        jit(maxsize=0)
+    with pytest.raises(TypeError, match="max_size"):
+        jit(max_size=1)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_signature_is_that_of_the_source(name: str) -> None:
+    """Also where a wrapper looks at the options (before Python 3.13)."""
+    fun = FUNCTIONS[name]
+    inner = inspect.unwrap(fun)
+    assert str(inspect.signature(fun)) == str(inspect.signature(inner))
+    assert fun.__doc__ == inner.__doc__
+
+
+# ---- options that take one of a few words ----
+
+WORDS = {
+    ("filter_jit", "donate"): get_args(get_args(_decorator.Donate)[0]),
+    ("filter_jit", "donate_unused"): get_args(_decorator.DonateUnused),
+    ("filter_jit", "functions"): get_args(_decorator.Functions),
+    **{(name, "on_retrace"): ("log", "warn", "raise") for name in ("filter_jit", "jit", "nnx.jit")},
+}
+
+
+@pytest.mark.parametrize(("name", "option"), WORDS)
+def test_a_word_that_is_not_known(name: str, option: str) -> None:
+    words = WORDS[name, option]
+    for word in words:
+        FUNCTIONS[name](**{option: word})
+        with pytest.raises(ValueError) as info:
+            FUNCTIONS[name](**{option: word[:-1]})
+        text = str(info.value)
+        assert f"`{name}(..., {option}=...)` must be one of " in text
+        assert all(repr(one) in text for one in words)
+        assert f"It is {word[:-1]!r}. Did you mean {word!r}?" in text
+    with pytest.raises(ValueError, match="It is 'xyz'") as info:
+        FUNCTIONS[name](**{option: "xyz"})
+    assert "Did you mean" not in str(info.value)
+
+
+# ---- options of jax.jit that are not those of filter_jit ----
+
+
+@pytest.mark.parametrize("option", ["static_argnums", "static_argnames"])
+def test_static_arguments_of_jax_jit(option: str) -> None:
+    with pytest.raises(ValueError) as info:
+        filterjit.filter_jit(example, **{option: 2})
+    assert f"`{option}`: leave it out" in str(info.value)
+    assert "`filterjit.jit` takes it" in str(info.value)
+
+
+@pytest.mark.parametrize("option", ["donate_argnums", "donate_argnames"])
+def test_donated_arguments_of_jax_jit(option: str) -> None:
+    with pytest.raises(ValueError, match=option + r".*`donate=\(\"state\",\)`"):
+        filterjit.filter_jit(example, **{option: 0})
+
+
+def test_all_other_options_of_jax_jit_are_taken() -> None:
+    """What `filter_jit` refuses of them, it says; there is no option that it has forgotten."""
+    for option in set(_options(jax.jit)) - {"in_shardings", "out_shardings"}:
+        default = inspect.signature(jax.jit).parameters[option].default
+        if option in _decorator._REFUSED:
+            with pytest.raises(ValueError, match=option):
+                filterjit.filter_jit(example, **{option: default})
+        else:
+            filterjit.filter_jit(example, **{option: default})
+
+
+# ---- options that are True or False ----
+
+BOOLS = [
+    (name, option)
+    for name, option in OPTIONS
+    if name in FUNCTIONS
+    and name not in public_types()  # fields of results
+    and not name.startswith("nnx.")  # which has Flax's options
+    and str(inspect.signature(FUNCTIONS[name]).parameters.get(option)).find(": bool") > 0
+]
+
+
+def _with_bool(name: str, option: str, value: Any) -> None:
+    fun = FUNCTIONS[name]
+    owner, _, method = name.rpartition(".")
+    if name == "combine":
+        fun(MODEL, **{option: value})
+    elif owner == "Packed":
+        getattr(filterjit.pack(MODEL), method)(**{option: value})
+    elif owner == "CompiledDetails":
+        getattr(JITTED.lower(MODEL, 1.0).compile(), method)("unwritten", **{option: value})
+    elif name == "installed":
+        with fun(**{option: value}):
+            raise AssertionError
+    else:
+        fun(**{option: value})
+
+
+@pytest.mark.parametrize(("name", "option"), BOOLS)
+def test_what_is_no_bool(name: str, option: str) -> None:
+    with pytest.raises(ValueError, match=rf"{option}=\.\.\.\)` must be a bool.*, not 'off'"):
+        _with_bool(name, option, "off")
+
+
+def test_options_that_are_bools_are_found() -> None:
+    assert {name for name, _ in BOOLS} >= {
+        *("filter_jit", "install", "installed", "combine", "direct", "time_calls", "log_retraces"),
+        *("show_progress", "CompiledDetails.save", "Packed.unpack"),
+    }
+
+
+def test_progress_is_shown_by_default() -> None:
+    assert inspect.signature(filterjit.show_progress).parameters["on"].default is True
