@@ -6,7 +6,7 @@ which takes milliseconds; a hit writes none.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -145,6 +145,7 @@ class VariantRecord:
         cost: what they and their programs cost.
         program: what the last program that was traced contains.
         placed: the positions of arrays that the first call placed on devices itself.
+        executable: returns the executable of a program that was compiled ahead of time.
         cached_size: the bytes of the executables, with the numbers of traces and compiles at
             which they were determined.
     """
@@ -154,6 +155,7 @@ class VariantRecord:
     cost: Cost = dataclasses.field(default_factory=Cost)
     program: Program | None = None
     placed: set[int] = dataclasses.field(default_factory=set)
+    executable: Callable[[], Any] | None = None
     cached_size: tuple[Any, int | None] = (None, None)
 
 
