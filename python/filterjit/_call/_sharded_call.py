@@ -134,7 +134,7 @@ class ShardedCall:
         self.flat = flat
         self.jit_id = flat.jit_id
         self.needs_outputs = settings.shardings is not None and (
-            self.shardings.outputs is not None or settings.donate != "none"
+            self.shardings.has_outputs or donated != ()
         )
         self._lock = threading.Lock()
         # Programs stay as long as the variant: calls that are running do not own their `jit`.
@@ -170,10 +170,12 @@ class ShardedCall:
         """Returns the specs of the arrays of a result. An array of which nothing is said, and
         which the function itself moves nowhere, has the spec of the donated array in the same place
         of an argument, so that it takes its memory."""
-        specs = list(self.shardings.specs_of_outputs(tree, output.arrays))
         variant = self.variant()
+        assert variant is not None
+        shardings, results = self.shardings, output.arrays
+        specs = list(shardings.specs_of_outputs(tree, results, variant, self.signature, arrays))
         donated = program.needs.donated
-        if not donated or variant is None:
+        if not (donated and shardings.follows_donated):
             return tuple(specs)
         _, structure = _core.flatten(_registry.registry, tree)
         paths_in = _errors.array_paths(variant.function, variant.structure)
