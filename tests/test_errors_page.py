@@ -33,6 +33,8 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("csrc/walk/flatten_containers.c", "list changed size", "as the message for other objects"),
     ("csrc/walk/flatten_containers.c", "dict changed", "as the message for other objects"),
     ("csrc/walk/flatten_containers.c", "flatten_with_keys", "a mistake in a registered function"),
+    ("csrc/walk/flatten.c", "a choice of leaves", "the core's use by filterjit's own code"),
+    ("csrc/walk/flatten.c", "an argument changed", "a tree that a filter changes"),
     ("_aot/_encode.py", "", "parts of `a file cannot hold these parts` and of `cannot be loaded`"),
     ("_aot/_executable.py", "", "parts of `cannot be saved`, and of damaged files"),
     ("_aot/_file.py", "", "other damages of a file"),
