@@ -159,6 +159,44 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
+def _bytes(text: str) -> int:
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    value = float(number) * 1024 ** ("", "K", "M", "G", "T").index(unit)
+    if not 0 <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"{text} is no size")
+    return int(value)
+
+
+def _add_cache(commands: Any) -> None:
+    parser = commands.add_parser(
+        "cache",
+        help="list and prune the folder of a program cache",
+        description=(
+            "Lists the programs in the folder of a program cache, the one that was used last "
+            "first. Reads no program, and runs nothing."
+        ),
+    )
+    parser.add_argument("path", help="the folder that `filterjit.program_cache` was given")
+    removing = parser.add_mutually_exclusive_group()
+    removing.add_argument(
+        "--prune",
+        metavar="BYTES",
+        type=_bytes,
+        help="remove the programs whose last use is longest ago until BYTES are left, such as "
+        "500M or 2G",
+    )
+    removing.add_argument(
+        "--clear", action="store_const", dest="prune", const=0, help="remove all programs"
+    )
+    parser.set_defaults(run=_run_cache)
+
+
+def _run_cache(options: argparse.Namespace) -> int:
+    from ._commands import _cache
+
+    return _with_exit_status(_cache.run, options)
+
+
 def _add_bench(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
@@ -204,6 +242,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_run(commands)
     _add_show(commands)
+    _add_cache(commands)
     _add_bench(commands)
     return parser
 
