@@ -61,7 +61,7 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
-        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] (SCRIPT | -m MODULE) [argument ...]",
+        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] [--program-cache PATH] (SCRIPT | -m MODULE) [argument ...]",
         description=(
             "Runs a script or a module as python does, but replaces equinox.filter_jit by "
             "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
@@ -90,6 +90,12 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="print to stderr why, whenever a jitted function is traced again",
     )
+    parser.add_argument(
+        "--program-cache",
+        metavar="PATH",
+        help="keep compiled programs in this folder, so that the next run traces and compiles only "
+        "what has changed",
+    )
     parser.add_argument("-m", metavar="MODULE", help="run a module instead of a script")
     parser.set_defaults(run=_run_program, error=parser.error)
 
@@ -99,7 +105,7 @@ def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     to the program, options too. Returns those of `run` and those of the program; ``-m`` belongs to
     the latter."""
     for i, argument in enumerate(argv[1:], 1):
-        if argv[i - 1] == "--html":
+        if argv[i - 1] in ("--html", "--program-cache"):
             continue  # its value
         if argument == "--":
             return [*argv[:i]], [*argv[i + 1 :]]
@@ -116,6 +122,8 @@ def _run_program(options: argparse.Namespace) -> int:
     if not program:
         options.error("expected SCRIPT or -m MODULE" if not module else "expected -m MODULE")
 
+    if options.program_cache == "":
+        options.error("--program-cache is empty")
     if options.html is not None and not _can_write(options.html):
         options.error(f"can't write {options.html!r}")
 
@@ -128,6 +136,7 @@ def _run_program(options: argparse.Namespace) -> int:
         explain=options.explain,
         html=options.html,
         jax=options.jax,
+        program_cache=options.program_cache,
         prog=options.prog,
     )
     return 0

@@ -135,6 +135,10 @@ class ProgramFolder:
         with contextlib.suppress(OSError):  # a folder that can only be read
             os.utime(self._path_of(_digest(key), contents))
 
+    def remove(self, key: bytes, contents: bytes) -> None:
+        """Removes a program that `find` yielded."""
+        _remove(self._path_of(_digest(key), contents))
+
     def _of_key(self, digest: bytes) -> Iterator[_File]:
         name = digest.hex()
         return _files(os.path.join(self.path, name[:2]), name)

@@ -36,7 +36,10 @@ class FlatFunction:
     Attributes:
         jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
         qualname: of the user's function.
+        before_trace: returns what is called before each trace, or None.
     """
+
+    before_trace: Callable[[], Callable[[], None] | None] = staticmethod(lambda: None)
 
     def __init__(self, f: _core.FilterJit, variant: _core.Variant) -> None:
         cache, _ = f._parts()
@@ -61,6 +64,8 @@ class FlatFunction:
             __tracebackhide__ = True
             _direct.before_trace()
             recorder.before_trace()
+            if (before := self.before_trace()) is not None:
+                before()
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname

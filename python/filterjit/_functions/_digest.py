@@ -27,6 +27,7 @@ from .._compat import _jax_compat
 from .._trees._static_keys import dict_of
 from . import _code, _describe, _packages, _types
 from ._describe import ATOMS, Item, Part
+from ._packages import is_library
 
 PYTHON = _code.PYTHON
 _LONGEST = 60  # of a text that stands for itself
@@ -42,6 +43,7 @@ _NAMES = {
     "metaclass": "the metaclass of `{0}`",
     "bases": "the bases of `{0}`",
     "member": "the class constant `{0}.{1}`",
+    "registered": "how `{0}` is registered as a pytree",
     "package": "the version of the package `{1}`",
     "root": "`{1}`",
 }
@@ -75,19 +77,32 @@ class Description:
         parts: pairs of a name and a text that is equal as long as it has not changed.
         doubts: what is not in the parts.
         codes: the code of the functions that were found, with the code nested in it.
+        roots: the texts of what was described.
+        names: the names in the code.
+        packages: the top-level modules of the installed packages that were found.
     """
 
     parts: Sequence[tuple[str, str]]
     doubts: Sequence[Doubt]
     codes: frozenset[types.CodeType]
+    roots: Sequence[str]
+    names: frozenset[str]
+    packages: frozenset[str]
 
 
-def describe(roots: Iterable[tuple[str, Any]]) -> Description:
-    """Returns the description of functions and classes, which are given by their names."""
-    walk = _Digest()
+def describe(roots: Iterable[tuple[str, Any]], *, of_process: bool = False) -> Description:
+    """Returns the description of functions, classes and other values, which are given by their names.
+
+    Arguments:
+        roots: pairs of a name and a value.
+        of_process: whether what the code reads in installed packages is described too: which
+            functions are there, and the contents of other objects.
+    """
+    walk = _OfProcess() if of_process else _Digest()
+    texts = []
     for name, x in roots:
         try:
-            walk.at(None, "root", name, x)
+            texts.append(text_of(walk.at(None, "root", name, x)[1]))
         except RecursionError:
             walk.doubt("it is nested too deeply")
     try:
@@ -95,7 +110,8 @@ def describe(roots: Iterable[tuple[str, Any]]) -> Description:
     except RecursionError:
         walk.doubt("it is nested too deeply")
     parts = [*walk.noted, *((_NAMES["package"].format("", k), v) for k, v in walk.packages.items())]
-    return Description(parts, walk.doubts, frozenset(walk.codes))
+    codes, names = frozenset(walk.codes), frozenset(walk.names)
+    return Description(parts, walk.doubts, codes, texts, names, frozenset(walk.packages))
 
 
 def difference(
@@ -337,6 +353,38 @@ class _Digest(_describe.Walk):
 
     def options_of(self, x: Any) -> Part:
         return _jax_compat.jit_options(x)
+
+
+# ---- what a process may have changed in installed packages ----
+
+# Of these, objects are what the version says, but for JAX's configuration.
+_FIXED = ("jax", "jaxlib", "numpy", "filterjit", "equinox")
+
+
+class _OfProcess(_Digest):
+    """The walk that also describes what is at a name in an installed package, and the functions that
+    classes of the user's are registered with as pytrees."""
+
+    def items_of_class(self, cls: Any) -> tuple[Item, ...]:
+        functions = (_jax_compat.registered_flatten(cls), _jax_compat.registered_unflatten(cls))
+        items = super().items_of_class(cls)
+        return (
+            *items,
+            *[self.at(cls, "registered", str(i), f) for i, f in enumerate(functions) if f],
+        )
+
+    def in_library(self, x: Any) -> Part | None:
+        cls = type(x)
+        if cls is types.FunctionType and is_library(x.__globals__.get("__name__")):
+            return "library", x.__globals__["__name__"], x.__code__.co_qualname
+        if issubclass(cls, type) or cls in _types.CALLABLES:
+            return self.part(x)
+        facts = _types.of_type(cls)
+        module = str(_types.module_of(cls)).partition(".")[0]
+        if facts.is_library and (module in _FIXED or facts.rule in ("identity", "wrapper")):
+            name = dict_of(x).get("__qualname__", getattr(x, "__name__", None))
+            return "library", module, name if type(name) is str else None
+        return self.part(x)
 
 
 # ---- several processes that are about to run one program ----

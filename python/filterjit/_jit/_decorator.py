@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
+from .._aot._program_cache import Path, folder_of
 from .._base._checks import NOT_GIVEN, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
@@ -71,6 +72,7 @@ def filter_jit(
     out_shardings: Any = None,
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
+    program_cache: Path = None,
     **jitkwargs: Unpack[_JitOptions],
 ) -> _Decorator: ...
 
@@ -90,6 +92,7 @@ def filter_jit(
     out_shardings: Any = None,
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
+    program_cache: Path = None,
     **jitkwargs: Unpack[_JitOptions],
 ) -> FilterJit[_P, _T]: ...
 
@@ -109,6 +112,7 @@ def filter_jit(
     out_shardings: Any = None,
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
+    program_cache: Path = None,
     **jitkwargs: Any,
 ) -> Any:
     """Compiles a function of pytrees with ``jax.jit``.
@@ -193,6 +197,8 @@ def filter_jit(
             which names the path. Static values of classes without a ``repr`` of their own are
             compared by their class. By default it is done for functions with shardings if there are
             several processes.
+        program_cache: the folder in which the programs of this function are kept, see
+            `program_cache`; False for none. By default it is that of the process, if there is one.
         jitkwargs: further options, passed on to ``jax.jit``.
 
     Returns:
@@ -232,6 +238,7 @@ def filter_jit(
             out_shardings=out_shardings,
             mesh=mesh,
             same_on_all_processes=same_on_all_processes,
+            program_cache=program_cache,
             **jitkwargs,
         )
     if jitkwargs:
@@ -286,5 +293,6 @@ def filter_jit(
     settings = Settings(
         donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,
         tuple(jitkwargs.items()), donate_unused=donate_unused, traced=traced,
+        program_cache=folder_of(program_cache),
     )  # fmt: skip
     return make_filter_jit(fun, settings, inspect_signature(fun))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .. import _core
+from .._aot._program_cache import Path, folder_of
 from .._base._checks import NOT_GIVEN, positive_int
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
@@ -164,12 +165,13 @@ def jit(
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
     maxsize: int = MAXSIZE,
+    program_cache: Path = None,
 ) -> Any:
     """Compiles a function of Modules, Variables and other pytrees, as ``flax.nnx.jit`` does.
 
     The arguments up to `graph_updates` are those of ``flax.nnx.jit``, and have its defaults and
     its meaning: Variables in the arguments are updated, and with ``graph=True`` so are attributes.
-    `on_retrace`, `max_traces` and `maxsize` are those of `filterjit.filter_jit`.
+    `on_retrace`, `max_traces`, `maxsize` and `program_cache` are those of `filterjit.filter_jit`.
 
     Calls that are not covered here are made by ``flax.nnx.jit``: with shardings, under a trace.
     `handed_over` of the function counts them.
@@ -191,7 +193,8 @@ def jit(
     if on_retrace is not None or max_traces is not None:
         check_on_retrace("nnx.jit", on_retrace, max_traces)
     positive_int("nnx.jit(..., maxsize=...)", maxsize)
-    own: dict[str, Any] = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize}
+    own: dict[str, Any] = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize,
+           "program_cache": folder_of(program_cache)}  # fmt: skip
     modes: dict[str, Any] = {}
     if compat.supported:
         defaults = compat.default_modes()
