@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 from edited_programs import Program, programs, write
 
-import filterjit
 from support.processes import environment, run
 
-pytestmark = pytest.mark.skipif(not hasattr(filterjit, "program_cache"), reason="is being built")
 SCRIPT = Path(__file__).with_name("edited_programs.py")
 MATTER = programs("edits_that_matter.txt")
 HARMLESS = programs("edits_that_do_not.txt")
