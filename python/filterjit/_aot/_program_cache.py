@@ -115,7 +115,7 @@ class _Cache:
             return None, None
         stage = self._load(call, variant, key, arrays)
         if stage is not None:
-            _records.record_loaded(variant, arrays)
+            _records.record_loaded(variant, arrays, _size_of(stage))
         return stage, key
 
     def _load(
@@ -225,6 +225,13 @@ class _Cache:
             call.fail(error)
 
         _worker.do(verify)
+
+
+def _size_of(stage: Any) -> int | None:
+    try:
+        return int(stage.runtime_executable().size_of_generated_code_in_bytes()) or None
+    except Exception:  # JAX does not tell
+        return None
 
 
 def _digest_of(lowered: Any) -> str:

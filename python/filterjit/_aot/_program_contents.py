@@ -133,9 +133,17 @@ def _encode_node(registry: _core.Registry, node: _nodes.Node, known: list[Any]) 
         return _encode.encode_reference(x) if number is None else {"known": number}
 
     def of_static(x: Any) -> Json:
-        if type(x) not in ATOMS and (number := _number(x, known)) is not None:
-            return {"known": number}
-        return _encode.encode_static(registry, x)
+        if type(x) in ATOMS:
+            return _encode.encode_static(registry, x)
+        number = _number(x, known)
+        if number is None:
+            try:
+                return _encode.encode_static(registry, x)
+            except Unsupported:
+                alike = (i for i, y in enumerate(known) if _same(registry, x, y))
+                if (number := next(alike, None)) is None:
+                    raise
+        return {"known": number}
 
     match node.kind:
         case "static":
@@ -145,9 +153,6 @@ def _encode_node(registry: _core.Registry, node: _nodes.Node, known: list[Any]) 
         case "module" | "object":
             return [of_type(node.type), list(node.detail)]
         case "custom":
-            for number, x in enumerate(known):
-                if type(x) is type(node.detail) and _same(registry, x, node.detail):
-                    return [of_type(node.type), {"known": number}]
             return [of_type(node.type), of_static(node.detail)]
     return _encode.encode_node(registry, node)
 
@@ -158,6 +163,6 @@ def _number(x: Any, known: list[Any]) -> int | None:
 
 def _same(registry: _core.Registry, x: Any, y: Any) -> bool:
     try:
-        return bool(_core.same_static(registry, x, y))
+        return type(x) is type(y) and bool(_core.same_static(registry, x, y))
     except Exception:
         return False

@@ -104,12 +104,25 @@ class Watch:
             if module in _WORLD_CODE and (caller := _user_above(frame)) is not None:
                 self.surprise(f"{_place(caller)} reads the world: `{module}.{code.co_qualname}`")
             return False
-        if id(code) not in self.codes and not (_is_generated(frame) or _is_aside(frame)):
+        if id(code) not in self.codes and not (self._is_generated(frame) or _is_aside(frame)):
             self.surprise(
                 f"`{code.co_qualname}` ({code.co_filename}:{code.co_firstlineno}) ran, "
                 "which is reached in a way that cannot be described"
             )
         return True
+
+    def _is_generated(self, frame: types.FrameType) -> bool:
+        """Whether the code was made from the names of fields: of a namedtuple, or of a Module that
+        is in the description, or whose package is known."""
+        code, variables = frame.f_code, frame.f_globals
+        module = variables.get("__name__")
+        if type(module) is str and module.startswith("namedtuple_"):
+            return True
+        cls = _jax_compat.generated_for(code, variables)
+        return cls is not None and (
+            of_type(cls).is_library
+            or any(id(other) in self.codes for other in _jax_compat.registered_code(cls))
+        )
 
     def call(self, frame: types.FrameType, function: Any) -> None:
         """Is called when code calls something, in the frame of that code."""
@@ -136,18 +149,6 @@ def _user_above(frame: types.FrameType) -> types.FrameType | None:
             return None
         above = above.f_back
     return None
-
-
-def _is_generated(frame: types.FrameType) -> bool:
-    """Whether the code was made for a class, in no module: by namedtuple, from the names of its
-    fields, or by Equinox for a Module of an installed package, which it flattens and builds."""
-    module = frame.f_globals.get("__name__")
-    if type(module) is str and module.startswith("namedtuple_"):
-        return True
-    return module is None and any(
-        code is frame.f_code and of_type(cls).is_library
-        for cls, code in _jax_compat.registered_code()
-    )
 
 
 def _is_aside(frame: types.FrameType) -> bool:

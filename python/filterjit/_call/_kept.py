@@ -62,13 +62,15 @@ class _Loaded:
         call: runs it; raises `_Other` for calls of other kinds.
     """
 
-    def __init__(self, stage: Any, kind: Any) -> None:
+    def __init__(self, stage: Any, kind: Any, clear: Callable[[], None]) -> None:
         def check(arrays: tuple[Any, ...]) -> None:
             if _kind(arrays) != kind:
                 raise _Other
 
         self.stage = stage
-        self.call = _direct.wrap(_jax_compat.compiled_call(stage, check), stage)
+        call = _jax_compat.compiled_call(stage, check)
+        call.clear_cache = clear
+        self.call = _direct.wrap(call, stage)
 
 
 def _kind(arrays: tuple[Any, ...]) -> Any:
@@ -146,7 +148,7 @@ class KeptCall:
             found = self._programs[kind]
         else:
             stage, key = self.keeper.find(self, arrays)
-            found = None if stage is None else _Loaded(stage, kind)
+            found = None if stage is None else _Loaded(stage, kind, self.clear_cache)
             self._add(kind, found)
             if found is None:
                 with _asked(self):

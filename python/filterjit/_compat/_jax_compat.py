@@ -189,16 +189,29 @@ def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
     return unflatten if callable(unflatten) else None
 
 
-def registered_code() -> Iterator[tuple[type, CodeType]]:
-    """Yields the classes of pytrees with the code of the functions that they were registered with.
+def registered_code(cls: type) -> list[CodeType]:
+    """Returns the code of the functions that a class of pytrees was registered with."""
+    found = [registered_flatten(cls), registered_unflatten(cls)]
+    functions = [getattr(f, "func", f) for f in found]  # of Modules, one is a functools.partial
+    return [f.__code__ for f in functions if isinstance(f, FunctionType)]
 
-    Fallback: none.
+
+def generated_for(code: CodeType, variables: dict[str, Any]) -> type | None:
+    """Returns the Module for which Equinox has made a function, from the names of its fields.
+
+    Arguments:
+        code: of the function.
+        variables: its globals.
+
+    Fallback: None.
     """
-    for cls in list(private("jax._src.tree_util", "_registry") or ()):
-        for f in (registered_flatten(cls), registered_unflatten(cls)):
-            f = getattr(f, "func", f)  # of Equinox's Modules, a functools.partial
-            if isinstance(f, FunctionType):
-                yield cls, f.__code__
+    if "__name__" in variables or not code.co_filename.startswith("<generated_"):
+        return None
+    cls = variables.get("module_cls")
+    if isinstance(cls, type):
+        return cls
+    classes = list(private("jax._src.tree_util", "_registry") or ())
+    return next((cls for cls in classes if code in registered_code(cls)), None)
 
 
 class _RegisteredStatic:

@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .. import _core
 from .._compat import _jax_compat
 from .._trees._static_keys import dict_of
 from . import _code, _describe, _packages, _types
@@ -262,7 +263,7 @@ class _Digest(_describe.Walk):
             self.packages[module.partition(".")[0]] = f"package {version}"
         return "library", module, name
 
-    def in_library(self, x: Any) -> Part | None:
+    def in_library(self, module: Any, name: str, x: Any) -> Item | None:
         return None
 
     # ---- values ----
@@ -295,6 +296,8 @@ class _Digest(_describe.Walk):
             return "mesh", repr(x), tuple(device.id for device in x.devices.flat)
         if isinstance(x, jax.sharding.Sharding):
             mesh = getattr(x, "mesh", None)
+            if isinstance(mesh, jax.sharding.AbstractMesh):
+                return "sharding", repr(x)
             devices = tuple(sorted(device.id for device in x.device_set))
             return "sharding", repr(x), devices if mesh is None else self.value(mesh, facts)
         return "value", type(x).__name__, repr(x)
@@ -338,6 +341,11 @@ class _Digest(_describe.Walk):
         variables = dict_of(x)
         if issubclass(cls, weakref.ReferenceType):
             return "weak reference", self.part(x())
+        if cls is _core.Structure:
+            nodes = [
+                (kind, n, self.part(of), self.part(detail)) for kind, n, of, detail, _ in x._nodes()
+            ]
+            return "structure", *nodes
         if facts.is_library:
             module = variables.get("__module__", _types.module_of(cls))
             name = variables.get("__qualname__", variables.get("__name__"))
@@ -373,7 +381,13 @@ class _OfProcess(_Digest):
             *[self.at(cls, "registered", str(i), f) for i, f in enumerate(functions) if f],
         )
 
-    def in_library(self, x: Any) -> Part | None:
+    def in_library(self, module: Any, name: str, x: Any) -> Item | None:
+        before, self._label = self._label, (module, "global", name)
+        part = self._in_library(x)
+        self._label = before
+        return self._noted(module, "global", name, part, x)
+
+    def _in_library(self, x: Any) -> Part:
         cls = type(x)
         if cls is types.FunctionType and is_library(x.__globals__.get("__name__")):
             return "library", x.__globals__["__name__"], x.__code__.co_qualname

@@ -79,6 +79,7 @@ _RULES: dict[type, str] = {
     type(jax.jit(lambda: None)): "wrapper",
     jax.custom_jvp: "wrapper",
     jax.custom_vjp: "wrapper",
+    _core.Getattribute: "wrapper",
     operator.attrgetter: "reduced",
     operator.itemgetter: "reduced",
     operator.methodcaller: "reduced",

@@ -186,11 +186,14 @@ def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceReco
         raise
 
 
-def record_loaded(variant: _core.Variant, arrays: Sequence[Any]) -> None:
-    """Records what a program that was found in a program cache depends on."""
+def record_loaded(variant: _core.Variant, arrays: Sequence[Any], size: int | None) -> None:
+    """Records what a program that was found in a program cache depends on, and its size in bytes."""
     record = record_of(variant)
+    before = record.cached_size[1] if record.traces else 0
     record.loaded += 1
     record.traces.append(TraceRecord(tuple(map(Aval.of, arrays)), config_context()))
+    total = None if before is None or size is None else before + size
+    record.cached_size = (len(record.traces), record.cost.compiles), total
 
 
 def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:
