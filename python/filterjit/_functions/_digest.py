@@ -246,6 +246,17 @@ class _Digest(_describe.Walk):
     def itself(self, x: Any) -> Part:
         return None
 
+    def function(self, f: types.FunctionType, _: Any = None) -> Part:
+        return self._named(super().function(f), f)
+
+    def cls(self, x: Any, facts: Any = None) -> Part:
+        return self._named(super().cls(x, facts), x)
+
+    def _named(self, part: Part, x: Any) -> Part:
+        """Adds the name to a number: `difference` compares what has one name in its order, but sees
+        no order of names."""
+        return (*part, _name_of(x)) if type(part[1]) is int else part
+
     def code(self, f: Any) -> Part:
         self.codes += _code.nested(f.__code__)
         part = "code", _code.digest_of(f.__code__)[:32]
