@@ -81,6 +81,10 @@ class Description:
         roots: the texts of what was described.
         names: the names in the code.
         packages: the top-level modules of the installed packages that were found.
+        data: the names of values that can have been others before: globals, constants of classes,
+            attributes, and what can change in place.
+        jitted: functions that JAX keeps traces of.
+        remembering: the names of functions of the user's with cached results.
     """
 
     parts: Sequence[tuple[str, str]]
@@ -89,6 +93,9 @@ class Description:
     roots: Sequence[str]
     names: frozenset[str]
     packages: frozenset[str]
+    data: Sequence[str] = ()
+    jitted: Sequence[Any] = ()
+    remembering: Sequence[str] = ()
 
 
 def describe(roots: Iterable[tuple[str, Any]], *, of_process: bool = False) -> Description:
@@ -112,7 +119,11 @@ def describe(roots: Iterable[tuple[str, Any]], *, of_process: bool = False) -> D
         walk.doubt("it is nested too deeply")
     parts = [*walk.noted, *((_NAMES["package"].format("", k), v) for k, v in walk.packages.items())]
     codes, names = frozenset(walk.codes), frozenset(walk.names)
-    return Description(parts, walk.doubts, codes, texts, names, frozenset(walk.packages))
+    packages = frozenset(walk.packages)
+    if isinstance(walk, _OfProcess):
+        more = walk.data, walk.jitted, walk.remembering
+        return Description(parts, walk.doubts, codes, texts, names, packages, *more)
+    return Description(parts, walk.doubts, codes, texts, names, packages)
 
 
 def difference(
@@ -365,13 +376,76 @@ class _Digest(_describe.Walk):
 
 # ---- what a process may have changed in installed packages ----
 
+_CAN_CHANGE = frozenset({"global", "member", "attribute", "instance"})
+_JITTED = {type(jax.jit(len))}
+_CODE = (
+    type, types.ModuleType, *_types.CALLABLES, *_JITTED, _types._LRU_CACHE, *_types.PARTS,
+    jax.custom_jvp, jax.custom_vjp, _core.FilterJit, _core.BoundMethod, np.ufunc, np.dtype,
+)  # fmt: skip
+
+
+def _is_code(x: Any) -> bool:
+    return isinstance(x, _CODE) or type(x).__module__ == "typing"
+
+
+def _is_mutable(x: Any) -> bool:
+    """Whether what is in a cell can change in place."""
+    try:
+        x = x.cell_contents
+    except (AttributeError, ValueError):
+        return False
+    return not _is_code(x) and _types.of_type(type(x)).mutable == "yes"
+
+
 # Of these, objects are what the version says, but for JAX's configuration.
 _FIXED = ("jax", "jaxlib", "numpy", "filterjit", "equinox")
 
 
 class _OfProcess(_Digest):
     """The walk that also describes what is at a name in an installed package, and the functions that
-    classes of the user's are registered with as pytrees."""
+    classes of the user's are registered with as pytrees. It notes what may be older than the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data: list[str] = []
+        self.jitted: list[Any] = []
+        self.remembering: list[str] = []
+
+    def _noted(self, owner: Any, kind: str, name: Any, part: Part, x: Any = None) -> Item:
+        if (kind in _CAN_CHANGE and not _is_code(x)) or (
+            kind == "closure" and type(part) is tuple and _is_mutable(x)
+        ):
+            is_constant = type(x) in ATOMS and is_library(_module_of(owner))
+            if not is_constant:
+                self.data.append(
+                    _NAMES.get(kind, "{0}.{1}").format(_name_of(owner), name, _module_of(owner))
+                )
+        return super()._noted(owner, kind, name, part, x)
+
+    def wrapper(self, x: Any, facts: Any = None) -> Part:
+        part: Part = super().wrapper(x, facts)
+        if part[0] == "wrapper":
+            if isinstance(x, _types._LRU_CACHE) and x.cache_info().currsize:
+                self.remembering.append(f"{x.__module__}.{x.__qualname__}")
+            elif type(x) in _JITTED or isinstance(x, _core.FilterJit):
+                self.jitted.append(x)
+        return part
+
+    def contents(self, x: Any, facts: _types.Type) -> Part:
+        cls: Any = type(x)
+        if cls.__eq__ is object.__eq__:  # which object it is may matter
+            return _describe.Walk.contents(self, x, facts)
+        return super().contents(x, facts)
+
+    def identity(self, x: Any, facts: _types.Type | None = None) -> Part:
+        if type(x) is object:
+            return "object", self._seen.setdefault(id(x), (len(self._seen), x))[0]
+        return super().identity(x, facts)
+
+    def unknown(self, x: Any, facts: _types.Type) -> Part:
+        if type(x) is _jax_compat.equinox_wrapper_type():
+            self.jitted.append(x)
+        return super().unknown(x, facts)
 
     def items_of_class(self, cls: Any) -> tuple[Item, ...]:
         functions = (_jax_compat.registered_flatten(cls), _jax_compat.registered_unflatten(cls))
