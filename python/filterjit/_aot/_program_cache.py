@@ -169,6 +169,10 @@ class _Cache:
         changed = key.dependencies.difference(now)
         if changed is not None:
             raise Unknown(f"its trace changes what it depends on: {changed}")
+        older = _program_key.older_than_rest(key.dependencies, watch.started)
+        if older is not None:
+            raise Unknown(older)
+        state = _program_key.state_of(watch.modules)
         record = _records.record_of(variant)
         if record.cost.from_disk:
             raise Unknown(
@@ -184,7 +188,7 @@ class _Cache:
         def write() -> None:
             try:
                 contents = _program_contents.encode(
-                    key, watch.packages, registry, result, stage, _digest_of(lowered)
+                    key, watch.packages, state, registry, result, stage, _digest_of(lowered)
                 )
             except ValueError as e:  # Unsupported is one
                 record.not_kept = str(e)

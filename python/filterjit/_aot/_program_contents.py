@@ -17,7 +17,7 @@ from .._compat import _jax_compat
 from .._functions import _digest, _packages
 from .._functions._describe import ATOMS
 from .._trees import _nodes
-from . import _encode, _executable, _load, _save
+from . import _encode, _executable, _load, _program_key, _save
 from ._encode import Json, Unsupported
 from ._program_key import Key
 
@@ -27,13 +27,14 @@ MOST_CONSTANTS = 64 << 20
 
 
 def encode(
-    key: Key, packages: set[str], registry: _core.Registry, result: _core.Structure,
+    key: Key, packages: set[str], state: dict[str, str], registry: _core.Registry, result: _core.Structure,
     stage: Any, text: str | None,
 ) -> bytes:  # fmt: skip
     """Returns the contents of a file for a ``jax.stages.Compiled``. Raises Unsupported.
 
     Arguments:
         packages: the top-level modules of the packages whose code the trace has run.
+        state: of their modules, see `_program_key.state_of`.
         registry: of the arguments.
         result: the Structure of the result.
         text: a digest of the lowered program.
@@ -46,6 +47,7 @@ def encode(
     header: dict[str, Json] = {
         "parts": key.dependencies.parts,
         "packages": {top: _stamp(top) for top in sorted(packages | key.dependencies.packages)},
+        "state": state,
         "result": _encode_result(registry, result, key.known),
         "specs": [[_executable.encode_aval(info), info.donated] for info in infos],
         "program": program,
@@ -80,6 +82,10 @@ def changed(header: dict[str, Json], key: Key) -> str | None:
         for top, stamp in header["packages"].items():
             if _packages.stamp_of(top) != stamp:
                 return f"the package `{top}` was installed anew"
+        now = _program_key.state_of(header["state"])
+        for module, digest in header["state"].items():
+            if now.get(module, digest) != digest:  # what is not imported is as it was installed
+                return f"a value in the module `{module}` is another"
     return found
 
 

@@ -10,19 +10,22 @@ Where something cannot be told, `Unknown` is raised, and the program is neither 
 
 import dataclasses
 import enum
+import functools
 import hashlib
 import json
 import os
 import re
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from .. import __version__, _core
 from .._base._errors import format_path
+from .._call._caches import function_of
 from .._call._kept import KeptCall
 from .._call._plain_hooks import wrapped_in
 from .._call._settings import Settings
@@ -140,6 +143,50 @@ def describe(roots: Sequence[tuple[str, Any]], before: Dependencies | None = Non
     return Dependencies(found, list(sys.argv) if "argv" in found.names else [])
 
 
+def older_than_rest(found: Dependencies, started: set[int]) -> str | None:
+    """Returns why a trace may have used what JAX had kept of an earlier one: a jitted function whose
+    code has not run, and which reads what can have changed since. None if it has not."""
+    for jitted in found.description.jitted:
+        f = function_of(jitted)
+        code = getattr(f, "__code__", None)
+        if code is None or code not in found.codes or id(code) in started:
+            continue
+        if _packages.is_library(f.__globals__.get("__name__")):
+            continue
+        data = _digest.describe([("", jitted)], of_process=True).data
+        if data:
+            return f"JAX had traced `{code.co_qualname}` before, and {data[0]} may have been another then"
+    return None
+
+
+# ---- the settings of packages ----
+
+
+def state_of(modules: Iterable[str]) -> dict[str, str]:
+    """Returns digests of the plain values of modules of installed packages: numbers, strings, dtypes,
+    classes and functions."""
+    found = {}
+    for name in sorted(modules):
+        module = sys.modules.get(name)
+        if isinstance(module, types.ModuleType):
+            values = object.__getattribute__(module, "__dict__")
+            texts = [f"{k} {_text_of_state(x)}" for k, x in list(values.items()) if k[:2] != "__"]
+            text = "\n".join(sorted(texts)).encode("utf-8", "backslashreplace")
+            found[name] = hashlib.sha256(text).hexdigest()[:16]
+    return found
+
+
+def _text_of_state(x: Any) -> str:
+    cls = type(x)
+    if cls in ATOMS:
+        return _atom(x)
+    if isinstance(x, (np.dtype, enum.Enum)):
+        return f"{cls.__qualname__} {x!r}"
+    if isinstance(x, (type, types.FunctionType)):
+        return f"{x.__module__}.{x.__qualname__}"
+    return ""
+
+
 # ---- the statics ----
 
 
@@ -214,16 +261,18 @@ def _plain(name: str, x: Any) -> str:
 
 def _process() -> list[Json]:
     """Returns the versions, the machine, the devices and the environment."""
-    devices = jax.devices()
+    variables = sorted((k, v) for k, v in os.environ.items() if _VARIABLES.match(k))
+    return [_machine(tuple(jax.devices())), jax.local_devices()[0].id, variables]
+
+
+@functools.lru_cache
+def _machine(devices: tuple[jax.Device, ...]) -> list[Json]:
     own = [
         _FORMAT, __version__, sys.version, list(sys.flags), sys.byteorder,
         [_packages.stamp_of(top) for top in ("filterjit", "jax", "jaxlib", "numpy")],
     ]  # fmt: skip
-    machine = _executable.machine(devices[0])
     topology = [[d.id, d.platform, d.device_kind, d.process_index] for d in devices]
-    default = jax.local_devices()[0].id
-    variables = sorted((k, v) for k, v in os.environ.items() if _VARIABLES.match(k))
-    return [own, machine, topology, default, variables]
+    return [own, _executable.machine(devices[0]), topology]
 
 
 def _array(x: Any) -> list[Json]:

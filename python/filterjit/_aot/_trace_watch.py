@@ -13,6 +13,7 @@ tells of each call, which takes longer.
 """
 
 import contextlib
+import gc
 import sys
 import threading
 import types
@@ -70,7 +71,10 @@ _WORLD_CODE = frozenset({"os"})
 _TRUSTED = frozenset(
     {"jax", "jaxlib", "filterjit", "numpy", "equinox", "optax", "flax", "ml_dtypes"}
 )
-# What calls code of the user's that is no part of the trace: listeners, handlers of logs.
+# Their settings are in the key, or there are none.
+_WITHOUT_SETTINGS = frozenset({"jax", "jaxlib", "filterjit", "numpy", "equinox", "ml_dtypes"})
+# What calls code of the user's that is no part of the trace: listeners, handlers of logs (and of the
+# garbage collector).
 _ASIDE = ("jax._src.monitoring", "logging", "warnings", "filterjit._observe", "filterjit._terminal")
 
 
@@ -81,12 +85,16 @@ class Watch:
         codes: the addresses of the code objects that may run.
         surprises: sentences that name what makes the result uncertain, each once.
         packages: the top-level modules of installed packages whose code has run.
+        modules: the modules of packages that may have settings of their own.
+        started: the addresses of the code objects of the user's that have run.
     """
 
     def __init__(self, codes: set[int]) -> None:
         self.codes = codes
         self.surprises: dict[str, None] = {}
         self.packages: set[str] = set()
+        self.modules: set[str] = set()
+        self.started: set[int] = set()
         self.thread = threading.get_ident()
 
     def surprise(self, text: str) -> None:
@@ -100,10 +108,13 @@ class Watch:
             top = str(module).partition(".")[0]
             if top not in STANDARD_LIBRARY:
                 self.packages.add(top)
+                if top not in _WITHOUT_SETTINGS:
+                    self.modules.add(str(module))
                 return top not in _TRUSTED
             if module in _WORLD_CODE and (caller := _user_above(frame)) is not None:
                 self.surprise(f"{_place(caller)} reads the world: `{module}.{code.co_qualname}`")
             return False
+        self.started.add(id(code))
         if id(code) not in self.codes and not (self._is_generated(frame) or _is_aside(frame)):
             self.surprise(
                 f"`{code.co_qualname}` ({code.co_filename}:{code.co_firstlineno}) ran, "
@@ -152,10 +163,13 @@ def _user_above(frame: types.FrameType) -> types.FrameType | None:
 
 
 def _is_aside(frame: types.FrameType) -> bool:
-    above = frame.f_back
+    collecting = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    above: types.FrameType | None = frame
     while above is not None:
         module = above.f_globals.get("__name__")
         if type(module) is str and module.startswith(_ASIDE):
+            return True
+        if above.f_code in collecting:
             return True
         above = above.f_back
     return False
@@ -213,7 +227,7 @@ class _Monitor:
         m = sys.monitoring
         with self._lock:
             if self._tool is None:
-                self._tool = next((i for i in (4, 3, 2, 1) if m.get_tool(i) is None), None)
+                self._tool = next((i for i in (4, 3) if m.get_tool(i) is None), None)
                 if self._tool is None:
                     raise _Refused("other tools have taken all places of `sys.monitoring`")
                 m.use_tool_id(self._tool, _NAME)

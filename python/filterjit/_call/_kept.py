@@ -62,14 +62,16 @@ class _Loaded:
         call: runs it; raises `_Other` for calls of other kinds.
     """
 
-    def __init__(self, stage: Any, kind: Any, clear: Callable[[], None]) -> None:
+    def __init__(self, stage: Any, kind: Any, of: "KeptCall") -> None:
+        clear = of.jitted.clear_cache
+
         def check(arrays: tuple[Any, ...]) -> None:
             if _kind(arrays) != kind:
                 raise _Other
 
         self.stage = stage
         call = _jax_compat.compiled_call(stage, check)
-        call.clear_cache = clear
+        call.clear_cache = clear  # which JAX has for a ``jax.jit`` only
         self.call = _direct.wrap(call, stage)
 
 
@@ -142,38 +144,38 @@ class KeptCall:
         if self._error is not None:
             raise self._error
         kind = _kind(arrays)
-        if kind is None:
+        if kind is None or (kind not in self._programs and len(self._programs) >= _MOST_KINDS):
             return self._run(self.traced, arrays)
         if kind in self._programs:
             found = self._programs[kind]
         else:
             stage, key = self.keeper.find(self, arrays)
-            found = None if stage is None else _Loaded(stage, kind, self.clear_cache)
-            self._add(kind, found)
+            found = self._add(kind, None if stage is None else _Loaded(stage, kind, self))
             if found is None:
                 with _asked(self):
                     output: _core.Output = self.keeper.trace(self, arrays, key)
                     return output
         return self._run(self.traced if found is None else found.call, arrays)
 
-    def _add(self, kind: Any, found: _Loaded | None) -> None:
-        """Remembers what runs calls of a kind, and lets the variant call it."""
+    def _add(self, kind: Any, found: _Loaded | None) -> _Loaded | None:
+        """Remembers what runs calls of a kind, and lets the variant call it. Returns what another
+        thread has remembered before, if one has.
+
+        Nothing is ever forgotten: a call that is running does not hold what it calls.
+        """
         variant = self.variant()
         with self._lock:
-            if len(self._programs) >= _MOST_KINDS:
-                self._programs.clear()
-                self._is_dispatching = True
-            self._programs[kind] = found
+            found = self._programs.setdefault(kind, found)
             others = list(self._programs.values())
-            if others.count(None) < len(others) > 1:
+            if others.count(None) < len(others) > 1 or len(others) >= _MOST_KINDS:
                 self._is_dispatching = True
-            if variant is None:
-                return
-            if self._is_dispatching:
-                self._direct = self._direct or _direct.wrap(self, self)
-                variant.call = self._direct
-            else:
-                variant.call = self.traced if found is None else found.call
+            if variant is not None:
+                if self._is_dispatching:
+                    self._direct = self._direct or _direct.wrap(self, self)
+                    variant.call = self._direct
+                else:
+                    variant.call = self.traced if found is None else found.call
+        return found
 
     def _run(self, call: Callable[..., _core.Output], arrays: tuple[Any, ...]) -> _core.Output:
         with _asked(self):
@@ -225,8 +227,6 @@ class KeptCall:
             return self.jitted.eval_shape(*arrays)
 
     def clear_cache(self) -> None:
-        with self._lock:
-            self._programs.clear()
         self.jitted.clear_cache()
 
 

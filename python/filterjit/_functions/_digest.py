@@ -86,6 +86,9 @@ class Description:
         packages: the top-level modules of the installed packages that were found.
         results: where results of earlier calls were found, in an ``lru_cache`` or the value of a
             ``cached_property``, by the address of the object and the name.
+        data: the names of values that can have been others before: globals, constants of classes,
+            attributes, and what can change in place.
+        jitted: functions that JAX keeps traces of.
     """
 
     parts: Sequence[tuple[str, str]]
@@ -95,6 +98,8 @@ class Description:
     names: frozenset[str]
     packages: frozenset[str]
     results: frozenset[tuple[int, str]] = frozenset()
+    data: Sequence[str] = ()
+    jitted: Sequence[Any] = ()
 
 
 def describe(
@@ -126,7 +131,10 @@ def describe(
     parts = [*walk.noted, *((_NAMES["package"].format("", k), v) for k, v in walk.packages.items())]
     codes, names = frozenset(walk.codes), frozenset(walk.names)
     packages, results = frozenset(walk.packages), frozenset(walk.results)
-    return Description(parts, walk.doubts, codes, texts, names, packages, results)
+    found = Description(parts, walk.doubts, codes, texts, names, packages, results)
+    if isinstance(walk, _OfProcess):
+        return dataclasses.replace(found, data=walk.data, jitted=walk.jitted)
+    return found
 
 
 def difference(
@@ -392,6 +400,26 @@ class _Digest(_describe.Walk):
 
 # ---- what a process may have changed in installed packages ----
 
+_CAN_CHANGE = frozenset({"global", "member", "attribute", "instance"})
+_JITTED = {type(jax.jit(len))}
+_CODE = (
+    type, types.ModuleType, *_types.CALLABLES, *_JITTED, _types.LRU_CACHE, *_types.PARTS,
+    jax.custom_jvp, jax.custom_vjp, _core.FilterJit, _core.BoundMethod, np.ufunc, np.dtype,
+)  # fmt: skip
+
+
+def _is_code(x: Any) -> bool:
+    return isinstance(x, _CODE) or type(x).__module__ == "typing"
+
+
+def _is_mutable(x: Any) -> bool:
+    """Whether what is in a cell can change in place."""
+    try:
+        x = x.cell_contents
+    except (AttributeError, ValueError):
+        return False
+    return not _is_code(x) and _types.of_type(type(x)).mutable == "yes"
+
 
 def _registered(cls: Any) -> list[Any]:
     """Returns the classes that were registered with an abstract class."""
@@ -409,12 +437,15 @@ _FIXED = ("jax", "jaxlib", "numpy", "filterjit", "equinox")
 class _OfProcess(_Digest):
     """The walk that also describes what a process may have changed without changing any code: what is
     at a name in an installed package, the functions that classes of the user's are registered with as
-    pytrees, the classes that are registered with an abstract class, and results of earlier calls."""
+    pytrees, the classes that are registered with an abstract class, and results of earlier calls. It notes what
+    may be older than the rest."""
 
     def __init__(self, before: Description | None) -> None:
         super().__init__()
         self._before = before
         self._abstract: set[int] = set()
+        self.data: list[str] = []
+        self.jitted: list[Any] = []
 
     def _is_result(self, x: Any, name: str) -> bool:
         """Whether a result of an earlier call is described."""
@@ -424,8 +455,12 @@ class _OfProcess(_Digest):
         return True
 
     def wrapper(self, x: Any, _: Any = None) -> Part:
-        part = super().wrapper(x)
-        cache: Any = x if type(x) is _types.LRU_CACHE and part[0] == "wrapper" else None
+        part: Part = super().wrapper(x)
+        if part[0] != "wrapper":
+            return part
+        if type(x) in _JITTED or isinstance(x, _core.FilterJit):
+            self.jitted.append(x)
+        cache: Any = x if type(x) is _types.LRU_CACHE else None
         if cache is None or not (cache.cache_info().currsize and self._is_result(x, "")):
             return part
         if inspect.signature(x).parameters:
@@ -448,6 +483,33 @@ class _OfProcess(_Digest):
             if registered:
                 self.at(x, "subclasses", "", tuple(sorted(registered, key=_order)))
         return super().cls(x, facts)
+
+    def _noted(self, owner: Any, kind: str, name: Any, part: Part, x: Any = None) -> Item:
+        if (kind in _CAN_CHANGE and not _is_code(x)) or (
+            kind == "closure" and type(part) is tuple and _is_mutable(x)
+        ):
+            is_constant = type(x) in ATOMS and is_library(_module_of(owner))
+            if not is_constant:
+                self.data.append(
+                    _NAMES.get(kind, "{0}.{1}").format(_name_of(owner), name, _module_of(owner))
+                )
+        return super()._noted(owner, kind, name, part, x)
+
+    def contents(self, x: Any, facts: _types.Type) -> Part:
+        cls: Any = type(x)
+        if cls.__eq__ is object.__eq__:  # which object it is may matter
+            return _describe.Walk.contents(self, x, facts)
+        return super().contents(x, facts)
+
+    def identity(self, x: Any, facts: _types.Type | None = None) -> Part:
+        if type(x) is object:
+            return "object", self._seen.setdefault(id(x), (len(self._seen), x))[0]
+        return super().identity(x, facts)
+
+    def unknown(self, x: Any, facts: _types.Type) -> Part:
+        if type(x) is _jax_compat.equinox_wrapper_type():
+            self.jitted.append(x)
+        return super().unknown(x, facts)
 
     def items_of_class(self, cls: Any) -> tuple[Item, ...]:
         functions = (_jax_compat.registered_flatten(cls), _jax_compat.registered_unflatten(cls))

@@ -24,7 +24,7 @@ from .. import _core
 from .._trees import _static_keys
 from ._packages import is_library
 
-LRU_CACHE: type = functools._lru_cache_wrapper
+LRU_CACHE: Any = functools._lru_cache_wrapper
 
 # Values that cannot change, or that behave as they did when they were traced first.
 _BY_IDENTITY: tuple[type, ...] = (

@@ -1,6 +1,7 @@
 """The decorator `filter_jit`."""
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
@@ -13,7 +14,7 @@ from .._call._settings import DONATE, Settings
 from .._call._shardings import Shardings
 from .._call._signature import inspect_signature
 from .._observe._retraces import OnRetrace, check_on_retrace
-from ._filter_jit import FilterJit, make_filter_jit
+from ._filter_jit import NO_OPTIONS, FilterJit, make_filter_jit
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -41,6 +42,7 @@ class _Decorator(Protocol):
     def __call__(self, fun: Callable[_P, _T], /) -> FilterJit[_P, _T]: ...
 
 
+_DEFAULTS = ("none", None, (), "identity", None, None, MAXSIZE, None, None, None, None)
 _FUNCTIONS = ("identity", "structure")
 # Options of jax.jit that name arguments by position or by name: the flat function that JAX sees
 # has other arguments.
@@ -241,6 +243,13 @@ def filter_jit(
             program_cache=program_cache,
             **jitkwargs,
         )
+    options = (
+        donate, donate_unused, traced, functions, on_retrace, max_traces, maxsize,
+        in_shardings, out_shardings, mesh, same_on_all_processes,
+    )  # fmt: skip
+    if not jitkwargs and all(map(operator.is_, options, _DEFAULTS)):
+        # Programs that jit a lambda again and again give none: nothing is checked.
+        return make_filter_jit(fun, NO_OPTIONS, inspect_signature(fun))
     if jitkwargs:
         for name in _DEPRECATED:
             if name in jitkwargs:

@@ -17,7 +17,7 @@ from .._aot import _stages, _warm_up
 from .._call._caches import attributes_of
 from .._call._hooks import FunctionHooks
 from .._call._plain_hooks import PlainHooks
-from .._call._settings import DONATE, Settings
+from .._call._settings import Settings
 from .._call._signature import inspect_signature
 from .._compat import _jax_compat
 from .._observe import _causes, _explain, _functions, _report, _report_output
@@ -329,14 +329,14 @@ jtu.register_pytree_with_keys(
 )
 
 
-_SHARED = {settings: FunctionHooks(settings) for settings in map(Settings, DONATE)}
-"""The hooks of functions that are given no other option than `donate`; they share one object."""
+NO_OPTIONS = Settings()
+_SHARED_HOOKS = FunctionHooks(NO_OPTIONS)
 
 
 def make_filter_jit(fun: Any, settings: Settings, signature: inspect.Signature | None) -> FilterJit:
     """Returns a FilterJit; `signature` is the result of `inspect_signature`."""
-    hooks = None if settings.jitkwargs else _SHARED.get(settings)
-    return FilterJit(fun, hooks or FunctionHooks(settings), signature, attributes_of(fun))
+    hooks = _SHARED_HOOKS if settings is NO_OPTIONS else FunctionHooks(settings)
+    return FilterJit(fun, hooks, signature, attributes_of(fun))
 
 
 def is_found_by_name(function: Any) -> bool:
