@@ -165,7 +165,8 @@ class _Cache:
             raise Unknown("it was traced before this call, or by two threads at once")
         if watch.surprises:
             raise Unknown("; ".join(watch.surprises))
-        changed = key.dependencies.difference(_program_key.describe(key.roots))
+        now = _program_key.describe(key.roots, key.dependencies)
+        changed = key.dependencies.difference(now)
         if changed is not None:
             raise Unknown(f"its trace changes what it depends on: {changed}")
         older = _program_key.older_than_rest(key.dependencies, watch.started)

@@ -113,11 +113,6 @@ def key_of(call: KeptCall, arrays: Sequence[Any]) -> Key:
     nodes, roots, known = _structures(variant)
     roots.append(("the options", _options(hooks.settings)))
     dependencies = describe(roots)
-    if dependencies.description.remembering:
-        raise Unknown(
-            f"`{dependencies.description.remembering[0]}` has cached results, which may be older than "
-            "what it reads"
-        )
     try:
         facts = [
             _process(),
@@ -134,9 +129,14 @@ def key_of(call: KeptCall, arrays: Sequence[Any]) -> Key:
     return Key(hashlib.sha256(text).digest(), dependencies, known, roots)
 
 
-def describe(roots: Sequence[tuple[str, Any]]) -> Dependencies:
-    """Returns what the code of values is. Raises Unknown if that cannot be told."""
-    found = _digest.describe(roots, of_process=True)
+def describe(roots: Sequence[tuple[str, Any]], before: Dependencies | None = None) -> Dependencies:
+    """Returns what the code of values is. Raises Unknown if that cannot be told.
+
+    What is kept of the calls of a trace, such as by an ``lru_cache``, is left out of a description
+    after the trace, which is given the one before it."""
+    found = _digest.describe(
+        roots, of_process=True, before=None if before is None else before.description
+    )
     if found.doubts:
         doubts = "; ".join(map(str, found.doubts[:_MOST_DOUBTS]))
         raise Unknown(f"what it does is not known: {doubts}")

@@ -7,11 +7,13 @@
 What cannot be described is a doubt, with the path to it and the reason.
 """
 
+import abc
 import collections
 import dataclasses
 import enum
 import functools
 import hashlib
+import inspect
 import re
 import sys
 import types
@@ -44,6 +46,7 @@ _NAMES = {
     "metaclass": "the metaclass of `{0}`",
     "bases": "the bases of `{0}`",
     "member": "the class constant `{0}.{1}`",
+    "subclasses": "the classes that are registered with `{0}`",
     "registered": "how `{0}` is registered as a pytree",
     "package": "the version of the package `{1}`",
     "root": "`{1}`",
@@ -81,10 +84,11 @@ class Description:
         roots: the texts of what was described.
         names: the names in the code.
         packages: the top-level modules of the installed packages that were found.
+        results: where results of earlier calls were found, in an ``lru_cache`` or the value of a
+            ``cached_property``, by the address of the object and the name.
         data: the names of values that can have been others before: globals, constants of classes,
             attributes, and what can change in place.
         jitted: functions that JAX keeps traces of.
-        remembering: the names of functions of the user's with cached results.
     """
 
     parts: Sequence[tuple[str, str]]
@@ -93,20 +97,27 @@ class Description:
     roots: Sequence[str]
     names: frozenset[str]
     packages: frozenset[str]
+    results: frozenset[tuple[int, str]] = frozenset()
     data: Sequence[str] = ()
     jitted: Sequence[Any] = ()
-    remembering: Sequence[str] = ()
 
 
-def describe(roots: Iterable[tuple[str, Any]], *, of_process: bool = False) -> Description:
+def describe(
+    roots: Iterable[tuple[str, Any]],
+    *,
+    of_process: bool = False,
+    before: Description | None = None,
+) -> Description:
     """Returns the description of functions, classes and other values, which are given by their names.
 
     Arguments:
         roots: pairs of a name and a value.
         of_process: whether what the code reads in installed packages is described too: which
-            functions are there, and the contents of other objects.
+            functions are there, and the contents of other objects; and results of earlier calls.
+        before: a description of the same before a trace. Results of calls that were made since then
+            are left out.
     """
-    walk = _OfProcess() if of_process else _Digest()
+    walk = _OfProcess(before) if of_process else _Digest()
     texts = []
     for name, x in roots:
         try:
@@ -119,11 +130,11 @@ def describe(roots: Iterable[tuple[str, Any]], *, of_process: bool = False) -> D
         walk.doubt("it is nested too deeply")
     parts = [*walk.noted, *((_NAMES["package"].format("", k), v) for k, v in walk.packages.items())]
     codes, names = frozenset(walk.codes), frozenset(walk.names)
-    packages = frozenset(walk.packages)
+    packages, results = frozenset(walk.packages), frozenset(walk.results)
+    found = Description(parts, walk.doubts, codes, texts, names, packages, results)
     if isinstance(walk, _OfProcess):
-        more = walk.data, walk.jitted, walk.remembering
-        return Description(parts, walk.doubts, codes, texts, names, packages, *more)
-    return Description(parts, walk.doubts, codes, texts, names, packages)
+        return dataclasses.replace(found, data=walk.data, jitted=walk.jitted)
+    return found
 
 
 def difference(
@@ -210,6 +221,7 @@ class _Digest(_describe.Walk):
     Attributes:
         noted: pairs of a name and a text.
         packages: the versions of the packages of which functions or classes were found.
+        results: as in `Description`.
     """
 
     annotation_functions = sys.version_info >= (3, 14)
@@ -220,6 +232,7 @@ class _Digest(_describe.Walk):
         self.doubts: list[Doubt] = []
         self.codes: list[types.CodeType] = []
         self.packages: dict[str, str] = {}
+        self.results: set[tuple[int, str]] = set()
         self._label: tuple[Any, str, Any] = (None, "root", "")
         self._made: dict[int, tuple[Any, Part]] = {}
 
@@ -256,6 +269,17 @@ class _Digest(_describe.Walk):
 
     def itself(self, x: Any) -> Part:
         return None
+
+    def function(self, f: types.FunctionType, _: Any = None) -> Part:
+        return self._named(super().function(f), f)
+
+    def cls(self, x: Any, facts: Any = None) -> Part:
+        return self._named(super().cls(x, facts), x)
+
+    def _named(self, part: Part, x: Any) -> Part:
+        """Adds the name to a number: `difference` compares what has one name in its order, but sees
+        no order of names."""
+        return (*part, _name_of(x)) if type(part[1]) is int else part
 
     def code(self, f: Any) -> Part:
         self.codes += _code.nested(f.__code__)
@@ -379,7 +403,7 @@ class _Digest(_describe.Walk):
 _CAN_CHANGE = frozenset({"global", "member", "attribute", "instance"})
 _JITTED = {type(jax.jit(len))}
 _CODE = (
-    type, types.ModuleType, *_types.CALLABLES, *_JITTED, _types._LRU_CACHE, *_types.PARTS,
+    type, types.ModuleType, *_types.CALLABLES, *_JITTED, _types.LRU_CACHE, *_types.PARTS,
     jax.custom_jvp, jax.custom_vjp, _core.FilterJit, _core.BoundMethod, np.ufunc, np.dtype,
 )  # fmt: skip
 
@@ -397,19 +421,68 @@ def _is_mutable(x: Any) -> bool:
     return not _is_code(x) and _types.of_type(type(x)).mutable == "yes"
 
 
+def _registered(cls: Any) -> list[Any]:
+    """Returns the classes that were registered with an abstract class."""
+    try:
+        refs = getattr(abc, "_get_dump")(cls)[0]  # noqa: B009
+    except Exception:  # another Python than CPython
+        return []
+    return [c for ref in refs if (c := ref()) is not None]
+
+
 # Of these, objects are what the version says, but for JAX's configuration.
 _FIXED = ("jax", "jaxlib", "numpy", "filterjit", "equinox")
 
 
 class _OfProcess(_Digest):
-    """The walk that also describes what is at a name in an installed package, and the functions that
-    classes of the user's are registered with as pytrees. It notes what may be older than the rest."""
+    """The walk that also describes what a process may have changed without changing any code: what is
+    at a name in an installed package, the functions that classes of the user's are registered with as
+    pytrees, the classes that are registered with an abstract class, and results of earlier calls. It notes what
+    may be older than the rest."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Description | None) -> None:
         super().__init__()
+        self._before = before
+        self._abstract: set[int] = set()
         self.data: list[str] = []
         self.jitted: list[Any] = []
-        self.remembering: list[str] = []
+
+    def _is_result(self, x: Any, name: str) -> bool:
+        """Whether a result of an earlier call is described."""
+        if self._before is not None and (id(x), name) not in self._before.results:
+            return False
+        self.results.add((id(x), name))
+        return True
+
+    def wrapper(self, x: Any, _: Any = None) -> Part:
+        part: Part = super().wrapper(x)
+        if part[0] != "wrapper":
+            return part
+        if type(x) in _JITTED or isinstance(x, _core.FilterJit):
+            self.jitted.append(x)
+        cache: Any = x if type(x) is _types.LRU_CACHE else None
+        if cache is None or not (cache.cache_info().currsize and self._is_result(x, "")):
+            return part
+        if inspect.signature(x).parameters:
+            self.doubt("its `lru_cache` has results of earlier calls")
+            return part
+        return (*part, self.part(x()))  # runs nothing
+
+    def attributes(self, x: Any, facts: _types.Type) -> Part:
+        found: Part = super().attributes(x, facts)
+        for name, value in dict_of(x).items():
+            member = next((vars(c)[name] for c in type(x).__mro__ if name in vars(c)), None)
+            if issubclass(type(member), functools.cached_property) and self._is_result(x, name):
+                found = (*found, (name, self.part(value)))
+        return found
+
+    def cls(self, x: Any, facts: Any = None) -> Part:
+        if issubclass(type(x), abc.ABCMeta) and id(x) not in self._abstract:
+            self._abstract.add(id(x))
+            registered = [c for c in _registered(x) if not _types.of_type(c).is_library]
+            if registered:
+                self.at(x, "subclasses", "", tuple(sorted(registered, key=_order)))
+        return super().cls(x, facts)
 
     def _noted(self, owner: Any, kind: str, name: Any, part: Part, x: Any = None) -> Item:
         if (kind in _CAN_CHANGE and not _is_code(x)) or (
@@ -421,15 +494,6 @@ class _OfProcess(_Digest):
                     _NAMES.get(kind, "{0}.{1}").format(_name_of(owner), name, _module_of(owner))
                 )
         return super()._noted(owner, kind, name, part, x)
-
-    def wrapper(self, x: Any, facts: Any = None) -> Part:
-        part: Part = super().wrapper(x, facts)
-        if part[0] == "wrapper":
-            if isinstance(x, _types._LRU_CACHE) and x.cache_info().currsize:
-                self.remembering.append(f"{x.__module__}.{x.__qualname__}")
-            elif type(x) in _JITTED or isinstance(x, _core.FilterJit):
-                self.jitted.append(x)
-        return part
 
     def contents(self, x: Any, facts: _types.Type) -> Part:
         cls: Any = type(x)
