@@ -98,7 +98,9 @@ class ProgramFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> None:
-        given = os.fspath(path)
+        given: Any = path
+        if isinstance(path, os.PathLike):
+            given = os.fspath(path)
         if not isinstance(given, str):
             raise TypeError(f"the folder of a program cache must be a str or a Path, not {path!r}.")
         if not given or "\0" in given:

@@ -25,7 +25,7 @@ import numpy as np
 
 from .. import __version__, _core
 from .._base._errors import format_path
-from .._call._caches import function_of
+from .._base._unwrap import unwrap_chain
 from .._call._kept import KeptCall
 from .._call._plain_hooks import wrapped_in
 from .._call._settings import Settings
@@ -147,15 +147,14 @@ def older_than_rest(found: Dependencies, started: set[int]) -> str | None:
     """Returns why a trace may have used what JAX had kept of an earlier one: a jitted function whose
     code has not run, and which reads what can have changed since. None if it has not."""
     for jitted in found.description.jitted:
-        f = function_of(jitted)
-        code = getattr(f, "__code__", None)
-        if code is None or code not in found.codes or id(code) in started:
+        *_, f = unwrap_chain(jitted, "__wrapped__", "func", "__func__")
+        if type(f) is not types.FunctionType or id(f.__code__) in started:
             continue
         if _packages.is_library(f.__globals__.get("__name__")):
             continue
         data = _digest.describe([("", jitted)], of_process=True).data
         if data:
-            return f"JAX had traced `{code.co_qualname}` before, and {data[0]} may have been another then"
+            return f"JAX had traced `{f.__qualname__}` before, and {data[0]} may have been another then"
     return None
 
 

@@ -107,8 +107,10 @@ class Watch:
         if is_library(module):
             top = str(module).partition(".")[0]
             if top not in STANDARD_LIBRARY:
-                self.packages.add(top)
-                if top not in _WITHOUT_SETTINGS:
+                if top in _WITHOUT_SETTINGS:
+                    self.packages.add(top)
+                elif module not in self.modules and not _is_aside(frame):
+                    self.packages.add(top)
                     self.modules.add(str(module))
                 return top not in _TRUSTED
             if module in _WORLD_CODE and (caller := _user_above(frame)) is not None:
@@ -138,9 +140,13 @@ class Watch:
     def call(self, frame: types.FrameType, function: Any) -> None:
         """Is called when code calls something, in the frame of that code."""
         name = _reads_world(function)
-        if name in _OF_PROCESS and is_library(frame.f_globals.get("__name__")):
+        if name is None:
             return
-        if name is not None and not _is_aside(frame):
+        if is_library(frame.f_globals.get("__name__")) and (
+            name in _OF_PROCESS or _is_below(frame, "importlib._bootstrap")
+        ):
+            return
+        if not _is_aside(frame):
             self.surprise(f"{_place(frame)} calls `{name}`")
 
 
@@ -163,11 +169,16 @@ def _user_above(frame: types.FrameType) -> types.FrameType | None:
 
 
 def _is_aside(frame: types.FrameType) -> bool:
+    return _is_below(frame, _ASIDE)
+
+
+def _is_below(frame: types.FrameType, modules: str | tuple[str, ...]) -> bool:
+    """Whether a frame runs for one of these modules, or for a callback of the garbage collector."""
     collecting = {getattr(callback, "__code__", None) for callback in gc.callbacks}
     above: types.FrameType | None = frame
     while above is not None:
         module = above.f_globals.get("__name__")
-        if type(module) is str and module.startswith(_ASIDE):
+        if type(module) is str and module.startswith(modules):
             return True
         if above.f_code in collecting:
             return True

@@ -198,17 +198,21 @@ class KeptCall:
             raise _NotAsked
 
     def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-        """Returns whether to make a call again that has failed, as it was of another kind."""
+        """Returns whether to make a call again that has failed, as it was of another kind. From then
+        on, this object makes the calls that are not direct."""
         variant = self.variant()
-        if variant is None or variant.call is self or variant.call is self._direct:
+        if variant is None or self._error is not None:
             return False
         if not isinstance(exception, (_NotAsked, _Other)):
             # A loaded program cannot be transformed, nor run under `jax_disable_jit`.
-            loaded = variant.call is not self.traced
-            if not loaded or self.is_loaded(arrays):
+            if self._is_dispatching or variant.call is self or variant.call is self.traced:
+                return False
+            if self.is_loaded(arrays):
                 return False
         with self._lock:
-            variant.call = self
+            self._is_dispatching = True
+            self._direct = self._direct or _direct.wrap(self, self)
+            variant.call = self._direct
         return True
 
     def plan_source(self, arrays: tuple[Any, ...]) -> Any:

@@ -507,8 +507,12 @@ class _OfProcess(_Digest):
         return super().identity(x, facts)
 
     def unknown(self, x: Any, facts: _types.Type) -> Part:
-        if type(x) is _jax_compat.equinox_wrapper_type():
+        cls: Any = type(x)
+        if cls is _jax_compat.equinox_wrapper_type():
             self.jitted.append(x)
+        names = getattr(cls, "__filterjit_value__", None)
+        if names is not None:
+            return "contents", self.cls(cls), *[self.part(getattr(x, name)) for name in names]
         return super().unknown(x, facts)
 
     def items_of_class(self, cls: Any) -> tuple[Item, ...]:

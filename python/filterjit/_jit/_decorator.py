@@ -42,7 +42,7 @@ class _Decorator(Protocol):
     def __call__(self, fun: Callable[_P, _T], /) -> FilterJit[_P, _T]: ...
 
 
-_DEFAULTS = ("none", None, (), "identity", None, None, MAXSIZE, None, None, None, None)
+_DEFAULTS = ("none", None, (), "identity", None, None, MAXSIZE, None, None, None, None, None)
 _FUNCTIONS = ("identity", "structure")
 # Options of jax.jit that name arguments by position or by name: the flat function that JAX sees
 # has other arguments.
@@ -245,7 +245,7 @@ def filter_jit(
         )
     options = (
         donate, donate_unused, traced, functions, on_retrace, max_traces, maxsize,
-        in_shardings, out_shardings, mesh, same_on_all_processes,
+        in_shardings, out_shardings, mesh, same_on_all_processes, program_cache,
     )  # fmt: skip
     if not jitkwargs and all(map(operator.is_, options, _DEFAULTS)):
         # Programs that jit a lambda again and again give none: nothing is checked.
