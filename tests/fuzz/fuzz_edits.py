@@ -376,8 +376,8 @@ def _load(folder: Path, file: Path) -> str:
 # ---- through a program cache ----
 
 
-def _call_cached(everything: Any, cache: Path) -> tuple[Any, int]:
-    """Returns what a call returns, or None if it fails, and how often it was traced."""
+def _call_cached(everything: Any, cache: Path) -> tuple[Any, int, list[str]]:
+    """Returns what a call returns, or None if it fails; how often it was traced, and remarks."""
     with filterjit.program_cache(cache) as kept:
         f = filterjit.filter_jit(_call)
         try:
@@ -386,7 +386,8 @@ def _call_cached(everything: Any, cache: Path) -> tuple[Any, int]:
             found = None
         kept.wait()
     rows = f.report().as_dict()["functions"]
-    return found, sum(row["traces"] for row in rows)
+    remarks = [remark for row in rows for v in row["variants"] for remark in v["remarks"]]
+    return found, sum(row["traces"] for row in rows), remarks
 
 
 def _fill(folder: Path, file: Path) -> str:
@@ -394,10 +395,10 @@ def _fill(folder: Path, file: Path) -> str:
         everything = _import(folder)
     except Exception as e:
         return f"invalid {e}"
-    found, _ = _call_cached(everything, file)
+    found, _, remarks = _call_cached(everything, file)
     if found is None:
         return "invalid"
-    return "saved" if any(file.rglob("*.fjit")) else "doubt"
+    return "saved" if any(file.rglob("*.fjit")) else f"doubt {remarks}"
 
 
 def _call_again(folder: Path, file: Path) -> str:
@@ -405,7 +406,7 @@ def _call_again(folder: Path, file: Path) -> str:
         everything = _import(folder)
     except Exception:
         return "refused"
-    found, traces = _call_cached(everything, file)
+    found, traces, _ = _call_cached(everything, file)
     try:
         now = np.asarray(jax.jit(everything)(X))
     except Exception:
