@@ -1,9 +1,8 @@
 """What a program depends on: its key in a program cache, and what is described beside it.
 
 A key has what is known before a trace: the structure of the arguments with exact statics, the avals
-and the placements of the arrays, the options, JAX's settings, the environment, the machine and the
-versions. What the code is, is not in the key but in a list of named digests, so that what has
-changed can be told: `Dependencies`.
+and the placements of the arrays, the options, JAX's settings, the environment, the machine, the
+versions, and what the code is: a list of named digests, `Dependencies`.
 
 Where something cannot be told, `Unknown` is raised, and the program is neither looked up nor kept.
 """
@@ -119,6 +118,7 @@ def key_of(call: KeptCall, arrays: Sequence[Any]) -> Key:
             [call.flat.qualname, list(call.donated), list(cache.signature.names)],
             nodes,
             dependencies.description.roots,
+            [list(part) for part in dependencies.parts],
             [_array(x) for x in arrays],
         ]
     except Unsupported as e:

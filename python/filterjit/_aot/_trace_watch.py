@@ -64,7 +64,20 @@ _WORLD_BUILTINS = frozenset({"open", "input"})
 # Which differ between processes; a package may use them for memos.
 _OF_PROCESS = frozenset({"id", "hash", "globals", "locals", "vars", "__import__"})
 _WORLD_METHODS = frozenset({"now", "today", "utcnow"})  # of datetime's classes
-_READS_OF_NUMPY = frozenset({"load", "loadtxt", "genfromtxt", "fromfile", "memmap"})
+_READS_OF_NUMPY = frozenset(
+    {"load", "loadtxt", "genfromtxt", "fromfile", "memmap"}
+    | {"geterr", "geterrcall", "getbufsize", "get_printoptions"}
+)
+# Of modules of which most functions read nothing.
+_READS: dict[str, frozenset[str]] = {
+    "inspect": frozenset(
+        {"getsource", "getsourcelines", "getsourcefile", "findsource", "getfile"}
+        | {"getcomments", "stack", "trace", "getouterframes", "getinnerframes", "getframeinfo"}
+    ),
+    "logging": frozenset({"isEnabledFor", "getEffectiveLevel", "hasHandlers", "getLevelName"}),
+}
+# What packages may call of ``sys``, and all may.
+_HARMLESS_OF_SYS = frozenset({"intern", "exc_info", "exception", "audit"})
 # Methods of a module above whose start is seen too: ``os.environ[...]`` is no call.
 _WORLD_CODE = frozenset({"os"})
 # Of these, nothing reads the world for a trace.
@@ -143,7 +156,9 @@ class Watch:
         if name is None:
             return
         if is_library(frame.f_globals.get("__name__")) and (
-            name in _OF_PROCESS or _is_below(frame, "importlib._bootstrap")
+            name in _OF_PROCESS
+            or name.startswith("sys.")
+            or _is_below(frame, "importlib._bootstrap")
         ):
             return
         if not _is_aside(frame):
@@ -208,6 +223,10 @@ def _reads_world(function: Any) -> str | None:
         return name if name in _WORLD_BUILTINS | _OF_PROCESS and owner is not None else None
     top = module.partition(".")[0]
     if top in _WORLD or module.startswith(_WORLD_IN_NUMPY):
+        return f"{module}.{name}"
+    if module == "sys" and name not in _HARMLESS_OF_SYS:
+        return f"sys.{name}"
+    if name in _READS.get(module, ()):
         return f"{module}.{name}"
     if top in ("numpy", "jax") and name in _READS_OF_NUMPY:
         return f"{module}.{name}"
