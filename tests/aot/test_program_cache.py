@@ -3,6 +3,7 @@
 `test_program_cache_restarts.py` and `test_program_cache_processes.py` have what needs other processes.
 """
 
+import decimal
 import textwrap
 import threading
 import types
@@ -519,17 +520,17 @@ def test_bad_paths(path: Any) -> None:
 
 
 def test_verify(tmp_path: Path) -> None:
-    """The trace reads what NumPy keeps to itself, which nothing can see."""
+    """The trace reads what a module in C keeps to itself, which nothing can see."""
 
     def f(x: Any) -> Any:
-        return x * np.get_printoptions()["precision"]
+        return x * decimal.getcontext().prec
 
     def call(expected: int) -> Any:
         g = filter_jit(_copy(f))
         assert same(g(jnp.ones(2)), expected * jnp.ones(2))
         return g
 
-    with np.printoptions(precision=3):
+    with decimal.localcontext(prec=3):
         with filterjit.program_cache(tmp_path):
             call(3)
         with filterjit.program_cache(tmp_path, verify=True) as cache:
@@ -537,7 +538,7 @@ def test_verify(tmp_path: Path) -> None:
             cache.wait()
             assert _counts(g)[1] == 1
             assert same(g(jnp.ones(2)), 3 * jnp.ones(2))
-    with np.printoptions(precision=4):
+    with decimal.localcontext(prec=4):
         with (
             pytest.raises(
                 filterjit.StaleProgramError, match=r"`.*<locals>.f` in the program cache"
