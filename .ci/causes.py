@@ -200,8 +200,9 @@ def code(text: str) -> str:
     )
 
 
-def words(said: str) -> str:
-    lines = said.removeprefix("`f`: compiles again because\n").splitlines()
+def escape(text: str) -> str:
+    """Returns a text for a cell of a table."""
+    lines = text.splitlines()
     text = "<br>".join(line.strip().replace("|", "\\|").replace("->", "\u2192") for line in lines)
     parts = re.split(r"(`[^`]*`|<br>)", text)
     return "".join(p if i % 2 else p.replace("<", "&lt;") for i, p in enumerate(parts))
@@ -210,7 +211,8 @@ def words(said: str) -> str:
 def main() -> None:
     rows = ["| | first | then | what is said |", "|--:|---|---|---|"]
     for i, (before, call) in enumerate(CAUSES, 1):
-        rows.append(f"| {i} | {code(before)} | `{call}` | {words(say(before, call))} |")
+        said = say(before, call).removeprefix("`f`: compiles again because\n")
+        rows.append(f"| {i} | {code(before)} | `{call}` | {escape(said)} |")
     sys.stdout.write(HEAD + "\n".join(rows) + "\n")
 
 

@@ -151,6 +151,13 @@ def test_packed_state() -> None:
     assert names["step"].cache_info()[:3] == (19, 1, 1)
 
 
+def test_a_restored_state_has_no_weak_types() -> None:
+    names = execute(only("docs/training.md", "BatchNorm"))
+    state = [names[name] for name in ("model", "state", "moments", "xs", "ys")]
+    (cause,) = names["step"].explain(*state).causes
+    assert cause.kind == "weak type" and cause.path.startswith("state")
+
+
 def test_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
     found = execute(only("docs/sharding.md", "ShardingRules("))
     assert "layers[0].weight  float32[64,8]" in capsys.readouterr().out

@@ -75,9 +75,7 @@ fj_compat_weakref_get(PyObject *ref)
 {
 #if PY_VERSION_HEX >= 0x030D0000
     PyObject *object = NULL;
-    if (PyWeakref_GetRef(ref, &object) < 0) {
-        PyErr_Clear();
-    }
+    (void)PyWeakref_GetRef(ref, &object); /* fails for what is no weak reference */
     return object;
 #else
     PyObject *object = PyWeakref_GetObject(ref);

@@ -60,6 +60,13 @@ fj_leafbuf_push(FjLeafBuf *buf, PyObject *object)
     return 0;
 }
 
+/* The same after fj_leafbuf_reserve, so that it cannot fail. */
+static inline void
+fj_leafbuf_push_reserved(FjLeafBuf *buf, PyObject *object)
+{
+    buf->items[buf->count++] = Py_NewRef(object);
+}
+
 /* (P) Adds `object`, which is stolen; NULL is an error that is passed on.  0, or -1 with an
  * error and the reference dropped. */
 static inline int

@@ -170,8 +170,8 @@ typedef struct {
 
 static int take(Take *t, PyObject *value);
 
-/* Starts the group of an object.  The references are pushed after it.  0, or -1 with an error.
- */
+/* Starts the group of an object, and reserves room for its references, which are pushed after
+ * it.  1, 0 if it is too large, or -1 with an error. */
 static int
 add_group(FjContents *self, PyObject *object, Place place, Py_ssize_t size)
 {
@@ -263,9 +263,8 @@ take_dict(Take *t, PyObject *dict)
     }
     Py_ssize_t first = self->held.count;
     while (fj_compat_dict_next(dict, &position, &key, &value)) {
-        if (fj_leafbuf_push(&self->held, key) < 0 || fj_leafbuf_push(&self->held, value) < 0) {
-            return -1;
-        }
+        fj_leafbuf_push_reserved(&self->held, key);
+        fj_leafbuf_push_reserved(&self->held, value);
     }
     return take_held(t, first, size);
 }
@@ -319,9 +318,10 @@ take_fields(Take *t, PyObject *object, FjNodeKind *kind)
     Py_ssize_t first = self->held.count;
     for (Py_ssize_t i = 0; i < size; i++) {
         PyObject *value = fj_fields_peek_object(object, &view, kind, i);
-        if (value == NULL || fj_leafbuf_push(&self->held, value) < 0) {
-            return value == NULL ? 0 : -1;
+        if (value == NULL) {
+            return 0;
         }
+        fj_leafbuf_push_reserved(&self->held, value);
     }
     return take_held(t, first, size);
 }

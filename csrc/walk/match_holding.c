@@ -257,9 +257,8 @@ type_of(const FjMatcher *m, const FjNode *node)
 static int
 match_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY) &&
-        fj_leafbuf_push(m->objects, object) < 0) {
-        return FJ_MATCH_ERROR;
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY)) {
+        fj_leafbuf_push_reserved(m->objects, object);
     }
     if (Py_TYPE(object) != type_of(m, node)) {
         return FJ_MATCH_NO;

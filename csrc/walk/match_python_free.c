@@ -1,11 +1,12 @@
 /* The python_free walk of a match (match.c): a hit takes it and no other.
  *
- * It runs no Python code: every static (a leaf or field that is not an array) is inert
- * (statics.h) or has contents (contents.h), and every container is read directly.  So nothing
- * can change or be freed during the walk, and borrowed references are safe.  For the common
- * containers nothing is allocated as long as the buffer is large enough.  An object that
- * cannot be compared without Python code ends the walk with FJ_MATCH_NEEDS_PYTHON; so does a
- * node of a kind that is not named here.
+ * It runs no Python code: where fj_structure_runs_python is false, every static (a leaf or
+ * field that is not an array) is inert (statics.h) or has contents (contents.h), no leaf has
+ * to be asked whether it is an array, all keys are plain, and every container is read
+ * directly.  So nothing can change or be freed during the walk, and borrowed references are
+ * safe.  For the common containers nothing is allocated as long as the buffer is large enough.
+ * An object that cannot be compared without Python code ends the walk with
+ * FJ_MATCH_NEEDS_PYTHON; so does a node of a kind that is not named here.
  *
  * A large argument that has been the same object for some calls is recorded while the walk
  * goes through it (known.h), and is not walked as long as it is unchanged.
@@ -91,9 +92,6 @@ match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *obje
     }
     if (Py_TYPE(object) != Py_TYPE(expected)) {
         return FJ_MATCH_NO;
-    }
-    if (FJ_UNLIKELY(node->flags & FJ_NODE_MAYBE_ARRAY)) { /* it may have become an array */
-        return FJ_MATCH_NEEDS_PYTHON;
     }
     /* FJ_NODE_SELF_EQUAL is not enough here: the class may have been given an __eq__ since the
      * flag was set. */
@@ -225,9 +223,6 @@ match_dict(FjMatcher *m, const FjNode *node, PyObject *object)
     if (PyDict_GET_SIZE(object) != size) {
         return FJ_MATCH_NO;
     }
-    if (!(node->flags & FJ_NODE_PLAIN_KEYS)) {
-        return FJ_MATCH_NEEDS_PYTHON;
-    }
     int result = FJ_MATCH_YES;
     if (node->code == FJ_DEFAULT_DICT) {
         PyObject *factory = PyObject_GetAttrString(object, "default_factory");
@@ -334,24 +329,24 @@ match_object(FjMatcher *m, const FjNode *node, PyObject *object)
 
 /* ---- the walk ---- */
 
-/* Pushes a numbered object, and adds a container to the record that is being made.  0, or -1
- * with MemoryError. */
-static FJ_NOINLINE int
+/* Pushes a numbered object, and adds a container to the record that is being made. */
+static FJ_NOINLINE void
 note_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (m->recording != NULL) {
         fj_known_add(m->recording, m->structure, node, object,
                      m->arrays->count - m->first_array);
     }
-    return node->flags & FJ_NODE_IDENTITY ? fj_leafbuf_push(m->objects, object) : 0;
+    if (node->flags & FJ_NODE_IDENTITY) {
+        fj_leafbuf_push_reserved(m->objects, object);
+    }
 }
 
 static int
 match_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY || m->recording != NULL) &&
-        note_container(m, node, object) < 0) {
-        return FJ_MATCH_ERROR;
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY || m->recording != NULL)) {
+        note_container(m, node, object);
     }
     switch (node->code) {
     case FJ_TUPLE:
@@ -381,11 +376,10 @@ match_container(FjMatcher *m, const FjNode *node, PyObject *object)
     case FJ_DEFAULT_DICT:
         return match_dict(m, node, object);
     case FJ_CUSTOM:
-        if (node->flags & FJ_NODE_ITSELF) {
-            return match_value(m, node, fj_structure_value(node), object);
-        }
-        return FJ_MATCH_NEEDS_PYTHON;
-    default: /* an OrderedDict, whose order counts */
+        return node->flags & FJ_NODE_ITSELF
+                   ? match_value(m, node, fj_structure_value(node), object)
+                   : FJ_MATCH_NEEDS_PYTHON;
+    default:
         return FJ_MATCH_NEEDS_PYTHON;
     }
 }

@@ -1,4 +1,4 @@
-"""`equinox.filter_jit` with its dispatch in C.
+"""`equinox.filter_jit`, `flax.nnx.jit` and `jax.jit` with their dispatch in C.
 
 Importing filterjit imports neither JAX nor Equinox, so that their options can still be set. Each
 name below is imported from its module when it is first used.

@@ -88,7 +88,7 @@ def _add_run(commands: Any) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="print to stderr why, whenever a jitted function is traced again",
+        help="print to stderr why, whenever a jitted function compiles again",
     )
     parser.add_argument(
         "--program-cache",
@@ -239,7 +239,8 @@ class _ShowVersion(argparse.Action):
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=prog, description="equinox.filter_jit with its dispatch in C."
+        prog=prog,
+        description="equinox.filter_jit, flax.nnx.jit and jax.jit with their dispatch in C.",
     )
     parser.add_argument(
         "--version",

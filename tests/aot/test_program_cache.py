@@ -1,8 +1,9 @@
 """The program cache in one process: a module that is imported anew stands for a second run.
 
-`test_program_cache_processes.py` has what needs other processes.
+`test_program_cache_restarts.py` and `test_program_cache_processes.py` have what needs other processes.
 """
 
+import decimal
 import textwrap
 import threading
 import types
@@ -17,7 +18,8 @@ import pytest
 
 import filterjit
 from filterjit import filter_jit
-from filterjit._aot import _program_cache
+from filterjit._aot import _program_cache, _trace_watch
+from filterjit._functions._code import nested
 
 HEAD = """
 import contextvars, dataclasses, datetime, enum, functools, itertools, os, random, sys, threading, time
@@ -517,21 +519,80 @@ def test_bad_paths(path: Any) -> None:
     assert _program_cache._current is None
 
 
-def test_verify(run: Any, caplog: Any) -> None:
-    """What nothing can see from Python: a value in a foreign library's memory."""
-    source = """
-        import ctypes
-        cell = ctypes.c_int(int(os.environ["PROGRAM_N"]))
-        address = ctypes.addressof(cell)
-        class Hidden:
-            __slots__ = ()
-            def __float__(self): return float(ctypes.c_int.from_address(PLACE[0]).value)
-        PLACE = HIDDEN = [0]
-        @filter_jit
-        def f(x): return x * 2
-        def main(): return f(jnp.ones(2))
-    """
-    del source
-    plain = KEPT["plain"]
-    run(plain)
-    assert run(plain, verify=True).loaded == 1
+def test_verify(tmp_path: Path) -> None:
+    """The trace reads what a module in C keeps to itself, which nothing can see."""
+
+    def f(x: Any) -> Any:
+        return x * decimal.getcontext().prec
+
+    def call(expected: int) -> Any:
+        g = filter_jit(_copy(f))
+        assert same(g(jnp.ones(2)), expected * jnp.ones(2))
+        return g
+
+    with decimal.localcontext(prec=3):
+        with filterjit.program_cache(tmp_path):
+            call(3)
+        with filterjit.program_cache(tmp_path, verify=True) as cache:
+            g = call(3)
+            cache.wait()
+            assert _counts(g)[1] == 1
+            assert same(g(jnp.ones(2)), 3 * jnp.ones(2))
+    with decimal.localcontext(prec=4):
+        with (
+            pytest.raises(
+                filterjit.StaleProgramError, match=r"`.*<locals>.f` in the program cache"
+            ),
+            filterjit.program_cache(tmp_path, verify=True),
+        ):
+            g = call(3)
+        with pytest.raises(filterjit.StaleProgramError, match="jit it with program_cache=False"):
+            g(jnp.ones(2))
+        with filterjit.program_cache(tmp_path, verify=True):  # the program was removed
+            call(4)
+
+
+# ---- what a trace runs ----
+
+
+def _surprises(f: Any, *known: Any) -> list[str]:
+    codes = [code for g in (f, *known) for code in nested(g.__code__)]
+    with _trace_watch.watching(codes) as watch:
+        f()
+    return list(watch.surprises)
+
+
+def test_code_that_is_not_known_is_a_surprise() -> None:
+    def helper() -> int:
+        return 1
+
+    def f() -> list[int]:
+        return [helper(), *sorted([2, 1], key=lambda n: -n)]
+
+    assert _surprises(f, helper) == []
+    (text,) = _surprises(f)
+    assert "helper" in text and "test_program_cache.py" in text
+    assert _surprises(f) == [text]  # each watch sees it
+
+
+def test_watches_in_several_threads_and_in_each_other() -> None:
+    def shared() -> None:
+        pass
+
+    def f() -> None:
+        shared()
+
+    def both() -> None:
+        shared()
+        found.append(_surprises(f))
+        shared()
+
+    found: list[list[str]] = []
+    outer = _surprises(both, f, _surprises)
+    assert any("shared" in text for text in outer) and all("shared" in s[0] for s in found)
+    threads = [threading.Thread(target=lambda: found.append(_surprises(f))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 5 and all(len(s) == 1 and "shared" in s[0] for s in found)

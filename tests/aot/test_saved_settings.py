@@ -45,9 +45,26 @@ def same(ours: Any, theirs: Any) -> None:
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
+@pytest.fixture(scope="module")
+def outside() -> Any:
+    """The function, lowered and compiled under the default settings."""
+    return filter_jit(depends_on_settings).lower(X, jax.random.key(3)).compile()
+
+
+# Those that change values, dtypes or what can be saved; `make test-slow` has the others.
+_OFTEN = {
+    *("jax_enable_x64", "jax_threefry_partitionable", "jax_random_seed_offset"),
+    *("jax_default_matmul_precision", "jax_numpy_dtype_promotion", "mesh_context_manager"),
+    *("jax_use_shardy_partitioner", "jax_error_checking_behavior_nan"),
+}
+
+
 @pytest.mark.filterwarnings("ignore")  # of settings that are deprecated
-@pytest.mark.parametrize("name", list(OTHERS))
-def test_lowered_under_another_setting(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[] if x in _OFTEN else [pytest.mark.slow]) for x in OTHERS],
+)
+def test_lowered_under_another_setting(name: str, outside: Any, tmp_path: Path) -> None:
     """Each setting that a trace depends on is another one when the function is lowered, or when it is
     saved and loaded."""
     args = X, jax.random.key(3)
@@ -69,7 +86,6 @@ def test_lowered_under_another_setting(name: str, tmp_path: Path) -> None:
 
     if name in _REFUSED:
         return
-    outside = filter_jit(depends_on_settings).lower(*args).compile()
     expected = outside(*args)
     for portable in (False, True):
         with OTHERS[name][0]():

@@ -196,9 +196,9 @@ print(theirs)
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
-        ("raise", "EquinoxRuntimeError"),
+        pytest.param("raise", "EquinoxRuntimeError", marks=pytest.mark.slow),  # as without it
         ("nan", "Array(nan,"),
-        ("off", "Array(-2.,"),
+        pytest.param("off", "Array(-2.,", marks=pytest.mark.slow),
         ("breakpoint", "Entering jdb:"),
     ],
 )

@@ -45,6 +45,11 @@ def test_share() -> None:
             "Retraces took 2.00 s: m.g was traced 3 times; `run --explain` tells why.",
         ),
         (
+            [function(traces=50, compiling=9.0, again=2.0, cause="m.f was traced for `lr`.")],
+            True,
+            "Retraces took 2.00 s: m.f was traced for `lr`.",
+        ),
+        (
             [function(traces=1, compiles=2, compiling=4.0, again=2.0, unplaced=["model.w"])],
             True,
             "Compiling again took 2.00 s: m.f was compiled 2 times, since some calls passed arrays "
@@ -103,6 +108,15 @@ def test_calls_that_were_handed_over() -> None:
     )
     assert advice(row) == said
     assert advice(function(hits=3, dispatch=0.1), row).endswith(said)
+    lost = function("m.g", traces=3, compiling=9.0, again=2.0)
+    text = advice(lost, row)
+    assert "m.g was traced 3 times" in text and text.endswith(said)
+
+
+def test_reasons_that_were_told_are_not_promised() -> None:
+    lost = {"functions": [function(traces=3, compiling=9.0, again=2.0)], "others": None}
+    text = advise(lost, 10.0, False, "the explanations above tell why")
+    assert text.endswith("m.f was traced 3 times; the explanations above tell why.")
 
 
 def test_a_program_of_jax_jit_alone() -> None:

@@ -158,6 +158,44 @@ def test_axis(seconds: float) -> None:
     assert 1 <= len(places) <= 11 and places[0] == 0 and places == sorted(places)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "unit"),
+    [(1e-4, "us"), (0.05, "ms"), (0.7, "ms"), (8.0, "s"), (5e3, "s"), (1e6, "h"), (6e11, "h")],
+)
+def test_the_axis_has_one_unit(seconds: float, unit: str) -> None:
+    parser = make([], [], end=seconds)
+    ticks = [text for tag, text in parser.texts if tag == "span" and text.strip()]
+    assert len(ticks) >= 3 and ticks[0] == f"0 {unit}"
+    assert all(re.fullmatch(rf"[\d,.]+ {unit}", tick) for tick in ticks), ticks
+    widest = max(map(len, ticks))
+    assert widest * len(ticks) <= 75  # characters of 6 pixels beside each other, at 900 pixels
+
+
+def test_calls_that_were_handed_over_are_not_silent() -> None:
+    reasons = {"out_shardings is given": 70, "other": 2}
+    silent = row("m.f", calls=0, traces=0, handed_over=reasons, decorator="nnx.jit")
+    parser = make([silent, row("m.g", handed_over={"a reason": 3}, decorator="jit")], [])
+    assert "72 calls made by flax.nnx.jit: out_shardings is given" in parser.text("b")
+    assert "3 calls made by jax.jit: a reason" in parser.text("b")
+    marks = parser.text("small")
+    assert not re.search(r"\b0 calls", marks) and "100 calls" in marks
+    assert "75 calls handed over" in parser.text("p")
+
+
+def test_retraces_of_one_cause_are_told_once() -> None:
+    place = ("/a/b.py", 1)
+    events = [
+        Event("trace", "f", place, i, i + 0.5, i, f"`lr` is {i}", (("static", "lr"),))
+        for i in range(50)
+    ]
+    events.append(Event("trace", "f", place, 60, 61, 60, "`x` is long", (("shape", "x"),)))
+    parser = make([row("f", cause="m.f was traced 50 times because of `lr`")], events)
+    reasons = [text for tag, text in parser.texts if tag == "pre"]
+    assert reasons == ["`lr` is 49", "`x` is long"]
+    assert "50 times, the last of them below, the first at" in parser.text("li")
+    assert "m.f was traced 50 times because of `lr`" in parser.text("p")
+
+
 def test_events_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     log = EventLog()
     for module in ("_recorder", "_retraces"):

@@ -70,12 +70,11 @@ def test_script(program: Path) -> None:
 
 @pytest.mark.parametrize("how", ["fail", "exit"])
 def test_exit_status_and_traceback(program: Path, how: str) -> None:
-    """With a page of the run, too: it is written at the end."""
+    """With a page of the run, which is written at the end; ENDS has the same without one."""
     status = {"fail": 1, "exit": 7}[how]
     theirs = run_alone("program.py", how, cwd=program.parent, status=status)
-    for options in ([], ["--html=r.html"]):
-        ours = run_installed(*options, "program.py", how, cwd=program.parent, status=status)
-        assert ours.stderr == theirs.stderr
+    ours = run_installed("--html=r.html", "program.py", how, cwd=program.parent, status=status)
+    assert ours.stderr == theirs.stderr
     assert "__main__.f" in (program.parent / "r.html").read_text()
 
 
@@ -152,6 +151,22 @@ def test_report_of_a_program_without_jax(tmp_path: Path) -> None:
     assert ours.stdout == "done\n" and "(no jitted function was called)" in ours.stderr
     assert ours.stderr.splitlines()[-1].startswith("No jitted function was called in ")
     assert "0 jitted functions" in (tmp_path / "r.html").read_text()
+
+
+def test_the_last_line_knows_what_was_told(tmp_path: Path) -> None:
+    text = (
+        "import time, equinox as eqx, jax.numpy as jnp\n@eqx.filter_jit\ndef f(x, n):\n"
+        "    time.sleep(1)\n    return x * n\n"
+    )
+    (tmp_path / "program.py").write_text(text + "for n in range(4):\n    f(jnp.ones(n), n)\n")
+    told = {}
+    for options in (["--report"], ["--report", "--explain", "--html", "r.html"]):
+        ours = run_installed(*options, "program.py", cwd=tmp_path)
+        told[len(options)] = ours.stderr.splitlines()[-1]
+    page = (tmp_path / "r.html").read_text()
+    assert told[1].endswith("was traced 4 times; `run --explain` tells why.")
+    assert told[4].endswith("was traced 4 times; the explanations above tell why.")
+    assert "its row below tells why" in page and "run --explain" not in page
 
 
 def test_html(program: Path) -> None:

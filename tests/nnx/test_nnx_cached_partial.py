@@ -61,7 +61,7 @@ def compare(program: Any) -> None:
 def test_a_training_step() -> None:
     def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
         rngs = nnx.Rngs(0)
-        model = nnx.Sequential(*[nnx.Linear(4, 4, rngs=rngs) for _ in range(8)])
+        model = nnx.Sequential(*[nnx.Linear(4, 4, rngs=rngs) for _ in range(3)])
         optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
 
         @jit

@@ -1,5 +1,6 @@
 """The options of a function that is compiled for one structure and one signature."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,13 +15,17 @@ from .._call import _direct, _running, _signature
 from .._call._hooks import marked, registry_for
 from .._call._settings import Settings
 from .._compat import _jax_compat
-from .._observe import _causes, _compare
-from .._observe._causes import Cause
+from .._observe import _causes, _compare, _explain, _records
+from .._observe._causes import Cause, Explanation
+from .._observe._functions import functions
+from .._observe._recorder import recorder
 from .._observe._records import Aval
 from .._observe._words import NOT_GIVEN
 from . import _executable
 from ._encode import Unsupported
 from ._prepared import is_spec
+
+_REMEDY = "Compile it for these arguments too, or call the function itself."
 
 
 def mismatch(name: str, done: str, causes: Sequence[Cause], remedy: str) -> MismatchError:
@@ -71,15 +76,20 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         self.jit_id = jit_id
 
     def make_filter_jit(
-        self, function: _core.Structure, arrays: tuple[Any, ...]
+        self, function: _core.Structure, arrays: tuple[Any, ...], name: str, fun: Any = None
     ) -> _core.FilterJit:
         """Returns the FilterJit, still without its variant.
 
-        `function` and `arrays` are the Structure of the jitted function and the arrays in it.
+        Arguments:
+            function, arrays: the Structure of the jitted function and the arrays in it.
+            name: in reports.
+            fun: the function, if it is known.
         """
         parameters = _signature.parameters_of(None, self.signature)
         signature = _core.Signature(*marked(parameters, self.settings))
         cache = _core.Cache(self.registry, function, signature, self, 1, {})
+        recorder.listen()
+        functions.register_compiled(cache, name, fun)
         return _core.FilterJit._rebuild(cache, arrays)
 
     def insert_variant(
@@ -96,11 +106,35 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
             call = _direct.wrap(_jax_compat.compiled_call(self.stage), self.stage)
         else:
             call = _direct.wrap(jitted)
-        return f._parts()[0].insert_compiled(structure, call, outputs, self.may_raise)
+        variant = f._parts()[0].insert_compiled(structure, call, outputs, self.may_raise)
+        if jitted is None:
+            _records.record_of(variant).executable = self.stage.runtime_executable
+        return variant
+
+    def explain(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Explanation:
+        """Returns whether a call of `f` would run, and if not, why. Runs nothing."""
+        variant, structure, arrays = f._find(*args, **kwargs)
+        function = f._parts()[0].function
+        paths = _errors.array_paths(function, structure)
+        causes: Sequence[Cause] = _explain.deleted_arrays(paths, arrays)
+        if not causes:
+            found = (
+                self._compare_structures(structure, function.num_leaves)
+                if variant is None
+                else self._compare_arrays(variant, arrays)
+            )
+            causes = tuple(dataclasses.replace(cause, remedy=_REMEDY) for cause in found)
+        return Explanation(f"`{self.name}`", not causes, tuple(causes), 1, compiled=True)
+
+    def _compare_structures(self, structure: _core.Structure, first_array: int) -> list[Cause]:
+        return _compare.compare_structures(
+            self.registry, self._structure, structure, first_array, self._avals()
+        )
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
-        remedy = "Compile it for these arguments too, or call the function itself."
-        return mismatch(self.name, "compiled", causes, remedy)
+        return mismatch(self.name, "compiled", causes, _REMEDY)
 
     # ---- called by the C core ----
 
@@ -110,11 +144,9 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Raises MismatchError: the structure or the static values of the arguments differ."""
+        f._parts()[0].record.refuse()
         first_array = variant.function.num_leaves
-        causes = _compare.compare_structures(
-            self.registry, self._structure, variant.structure, first_array, self._avals()
-        )
-        raise self._mismatch(causes)
+        raise self._mismatch(self._compare_structures(variant.structure, first_array))
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -159,8 +191,10 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
                 now_words = "a ShapeDtypeStruct, which has no values"
                 causes.append(Cause("type", _errors.format_path(path), str(was), now_words, ""))
                 continue
-            if was.dtype != now.dtype or not _fits(was.shape, now.shape):
-                causes.append(Cause("shape", _errors.format_path(path), str(was), str(now), ""))
+            fits = _fits(was.shape, now.shape)
+            if was.dtype != now.dtype or not fits:
+                kind = "dtype" if fits else "shape"
+                causes.append(Cause(kind, _errors.format_path(path), str(was), str(now), ""))
                 continue
             placed = _compare.compare_sharding(sharding, x)
             if placed is not None:

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -218,11 +219,15 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     hooks = CompiledHooks(settings, name, signature, stage)
     # The jitted function itself is not in the file: a tuple with its arrays stands for it.
     function = _core.flatten(registry, (f"loaded {name}", *own))[1]
-    f = hooks.make_filter_jit(function, tuple(own))
+    f = hooks.make_filter_jit(function, tuple(own), f"{name} (loaded)")
     arguments = _encode.decode_tree(header["arguments"], array, registry)
     args, kwargs = unbind(f._parts()[0].signature, list(arguments.values()), registry)
     structure = f._find(*args, **kwargs)[1]
     variant = hooks.insert_variant(f, structure, (output,), jitted)
+    if jitted is not None:
+        record = f._parts()[0].record
+        found = weakref.ref(variant)
+        jitted.__wrapped__.__dict__["observed"] = lambda: (record, found())
     if variant.function.num_leaves + structure.num_leaves != len(avals):
         raise ValueError("the number of arrays")
     specs = tuple(map(_jax_compat.spec_of, avals, shardings))
@@ -260,7 +265,11 @@ def _lower_portable(
     if len(exported.in_avals) != len(shardings):
         raise ValueError("the number of arrays")
     specs = map(_jax_compat.spec_of, exported.in_avals, shardings)
-    jitted = jax.jit(exported.call, donate_argnums=numbers)
+
+    def call(*arrays: Any) -> Any:
+        return exported.call(*arrays)
+
+    jitted = jax.jit(call, donate_argnums=numbers)
     try:
         return list(exported.in_avals), jitted, jitted.lower(*specs)
     except ValueError as e:

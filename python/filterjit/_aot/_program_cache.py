@@ -8,6 +8,7 @@ A program is kept if all that it depends on is known, and was the same before an
 """
 
 import collections
+import contextvars
 import hashlib
 import logging
 import os
@@ -31,6 +32,7 @@ from ._program_key import Key, Unknown
 logger = logging.getLogger("filterjit")
 
 _VARIABLE = "FILTERJIT_PROGRAM_CACHE"
+_A_MOMENT = 0.1  # seconds
 _VERIFY = "FILTERJIT_PROGRAM_CACHE_VERIFY"
 
 
@@ -42,7 +44,8 @@ class StaleProgramError(RuntimeError):
 class _Worker:
     """Runs functions one after the other in a thread, which ends when there are none left.
 
-    The thread is no daemon, so the interpreter waits for it when it exits.
+    The thread is no daemon, so the interpreter waits for it when it exits. It begins a moment later,
+    so that the first result of a program does not wait for the thread.
     """
 
     def __init__(self) -> None:
@@ -52,6 +55,7 @@ class _Worker:
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
+        self._waited_for = threading.Event()
         self._todo: collections.deque[Callable[[], None]] = collections.deque()
         self._thread: threading.Thread | None = None
 
@@ -67,10 +71,13 @@ class _Worker:
 
     def wait(self) -> None:
         while (thread := self._thread) is not None and thread is not threading.current_thread():
+            self._waited_for.set()
             thread.join()
+        self._waited_for.clear()
 
     def _run(self) -> None:
         while True:
+            self._waited_for.wait(_A_MOMENT)
             with self._lock:
                 if not self._todo:
                     self._thread = None
@@ -161,17 +168,27 @@ class _Cache:
         arrays: tuple[Any, ...], before: int,
     ) -> None:  # fmt: skip
         """Lets a thread write a program that was traced. Raises Unknown or Unsupported."""
-        if variant.num_traces != before + 1:
+        with recorder.without_compiling():
+            lowered = call.trace(*arrays).lower()
+            stage = lowered.compile()
+        trace = stage.out_tree.node_data()[1]
+        if variant.num_traces == before and trace in call.traces:
+            # JAX compiles a trace again for other placements.
+            watch, dependencies = call.traces[trace]
+        elif variant.num_traces == before + 1 == trace + 1:
+            dependencies = key.dependencies
+        else:
             raise Unknown("it was traced before this call, or by two threads at once")
         if watch.surprises:
             raise Unknown("; ".join(watch.surprises))
-        now = _program_key.describe(key.roots, key.dependencies)
-        changed = key.dependencies.difference(now)
+        now = _program_key.describe(key.roots, dependencies)
+        changed = dependencies.difference(now) or key.dependencies.difference(dependencies)
         if changed is not None:
             raise Unknown(f"its trace changes what it depends on: {changed}")
-        older = _program_key.older_than_rest(key.dependencies, watch.started)
+        older = _program_key.older_than_rest(dependencies, watch.started)
         if older is not None:
             raise Unknown(older)
+        call.traces[trace] = watch, dependencies
         state = _program_key.state_of(watch.modules)
         record = _records.record_of(variant)
         if record.cost.from_disk:
@@ -179,10 +196,7 @@ class _Cache:
                 "JAX has loaded its executable from `jax_compilation_cache_dir`, and XLA cannot "
                 "store such an executable again"
             )
-        with recorder.without_compiling():
-            lowered = call.trace(*arrays).lower()
-            stage = lowered.compile()
-        result, registry = variant.outputs[before], call.registry
+        result, registry = variant.outputs[trace], call.registry
         label, folder = call.flat.qualname, self.folder
 
         def write() -> None:
@@ -205,6 +219,7 @@ class _Cache:
         specs = tuple(map(spec_of, arrays))
         settings = _jax_compat.settings()
         name = call.flat.qualname
+        context = contextvars.copy_context()  # which the trace may read
 
         def verify() -> None:
             variant, cache = call.variant(), call.cache()
@@ -229,7 +244,7 @@ class _Cache:
             logger.error("%s", error)
             call.fail(error)
 
-        _worker.do(verify)
+        _worker.do(lambda: context.run(verify))
 
 
 def _size_of(stage: Any) -> int | None:

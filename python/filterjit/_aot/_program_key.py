@@ -105,8 +105,6 @@ def key_of(call: KeptCall, arrays: Sequence[Any]) -> Key:
     if jax.process_count() > 1:
         raise Unknown("several processes run it together, and must all compile or all load")
     hooks: Any = cache.hooks
-    if hooks.settings.shardings is not None:
-        raise Unknown("it has options for shardings")
     if hooks.frozen != (0, 0):
         raise Unknown("its arrays are constants (`freeze`)")
     nodes, roots, known = _structures(variant)

@@ -14,8 +14,10 @@ import jax
 
 from .. import _core
 from .._base import _errors
-from .._observe import _compare
+from .._observe import _compare, _report
+from .._observe._causes import Explanation
 from .._observe._recorder import recorder
+from .._observe._report_output import Report
 from . import _save
 from ._compiled_hooks import CompiledHooks, mismatch
 from ._prepared import PreparedCall, prepare
@@ -140,7 +142,10 @@ class Lowered(_Stage, Generic[_P, _T]):
             self._may_raise,
             _errors.jit_id_of(variant),
         )
-        f = hooks.make_filter_jit(cache.function, prepared.function_arrays)
+        name = f"{cache.record.name} (compiled)"
+        f = hooks.make_filter_jit(
+            cache.function, prepared.function_arrays, name, prepared.f.__wrapped__
+        )
         hooks.insert_variant(f, variant.structure, variant.outputs)
         return Compiled(f, CompiledDetails(compiled, prepared, self._program))
 
@@ -242,6 +247,44 @@ class Compiled(_core.CallProxy[_P, _T]):
         details: CompiledDetails = self._attributes
         return details
 
+    def explain(self, /, *args: Any, **kwargs: Any) -> Explanation:
+        """Explains whether a call with these arguments would run, and if not, in what they differ from
+        those that it was compiled for.
+
+        Returns an `Explanation`, whose `hit` says that the call would run. Nothing runs.
+
+        Raises:
+            TypeError: if the arguments do not fit the parameters.
+
+        Examples:
+            >>> compiled = filter_jit(lambda x, n: x * n).lower(jnp.ones(2), 2).compile()
+            >>> print(compiled.explain(jnp.ones(2), 3))
+            `<lambda>`: raises MismatchError because
+              `n`: different static value: was the int 2, is the int 3
+              -> Compile it for these arguments too, or call the function itself.
+        """
+        hooks = self.__func__._hooks
+        assert isinstance(hooks, CompiledHooks)
+        return hooks.explain(self.__func__, args, kwargs)
+
+    def report(self) -> Report:
+        """Returns a `Report` of where the time of its calls went; see `time_calls`."""
+        return _report.report_of(self.__func__._parts()[0])
+
+    def cache_info(self) -> _report.CacheInfo:
+        """Returns CacheInfo(hits, misses, variants, maxsize, bytes).
+
+        A hit is a call that ran the program, and a miss one that raised, such as MismatchError.
+        `variants` and `maxsize` are 1.
+
+        Examples:
+            >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
+            >>> ys = [compiled(jnp.ones(2)) for _ in range(3)]
+            >>> compiled.cache_info()
+            CacheInfo(hits=3, misses=0, variants=1, maxsize=1, bytes=...)
+        """
+        return _report.cache_info(self.__func__._parts()[0])
+
     if TYPE_CHECKING:  # what it has of its details; see ``jax.stages.Compiled``
         args_info: Any
         compiled: Any
@@ -268,7 +311,7 @@ class Compiled(_core.CallProxy[_P, _T]):
         ) -> None: ...
 
     def __dir__(self) -> list[str]:
-        return dir(self.details)
+        return sorted({*dir(self.details), "explain", "report", "cache_info"})
 
     def __repr__(self) -> str:
         return repr(self.details)

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import dataclasses
+import itertools
 import logging
 import os
 import sys
@@ -16,8 +17,9 @@ from .._base import _errors
 from .._base._checks import positive_int
 from .._base._package import public
 from .._observe._records import Aval
-from .._terminal import _terminal
+from .._terminal import _notebook, _terminal
 from .._terminal._progress import watcher
+from .._terminal._text import html_table
 
 logger = logging.getLogger("filterjit")
 
@@ -68,12 +70,28 @@ class WarmUp:
         """The exceptions of the signatures that failed."""
         return tuple(one.error for one in self.signatures if one.error is not None)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
+        return "\n".join([self._head, *(f"  {i}: {one}" for i, one in enumerate(self.signatures))])
+
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows."""
+        rows = [
+            [f"{i}: {one.signature}", f"{one.tracing:.3f} s", f"{one.compiling:.3f} s"]
+            if one.error is None and one.same_as is None
+            else [f"{i}: {one}", "", ""]
+            for i, one in enumerate(self.signatures)
+        ]
+        return html_table(["signature", "traced", "compiled"], rows, self._head)
+
+    @property
+    def _head(self) -> str:
         compiled = sum(one.error is None and one.same_as is None for one in self.signatures)
         failed = len(self.errors)
         head = f"compiled {compiled} of {len(self.signatures)} in {self.seconds:.3f} s"
-        head += f", {self.threads} at once" + (f"; {failed} failed" if failed else "")
-        return "\n".join([head, *(f"  {i}: {one}" for i, one in enumerate(self.signatures))])
+        return head + f", {self.threads} at once" + (f"; {failed} failed" if failed else "")
 
 
 def _first_line(error: BaseException) -> str:
@@ -96,7 +114,15 @@ def _short(x: Any) -> str:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Shows a progress bar on a terminal; yields a function that advances the bar by one."""
+    """Shows a progress bar on a terminal, and a line in a notebook; yields a function that advances
+    it by one."""
+    if watcher.shown() and total > 0 and _notebook.is_notebook():
+        done = itertools.count()
+        text = f"filterjit: {{}} of {total} signatures are compiled or have failed"
+        show = _notebook.show_line(text.format(next(done)))
+        with watcher.silent():
+            yield lambda: show(text.format(next(done)))
+        return
     if watcher.shown() and total > 0:
         progress = _terminal.progress(
             lambda rich: (

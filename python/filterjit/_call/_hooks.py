@@ -179,12 +179,14 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         flat = FlatFunction(f, variant)
         donated = self._donated(variant, signature)
         settings = self.settings
+        keeper = _kept.keeper_for and _kept.keeper_for(settings.program_cache)
         if settings.shardings is None:
             jitted = jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
-            keeper = _kept.keeper_for and _kept.keeper_for(settings.program_cache)
             if keeper:
                 return _kept.KeptCall(keeper, variant, f._parts()[0], donated, flat, jitted)
             return flat.callable_of(jitted)
+        if keeper:
+            _records.record_of(variant).not_kept = "the function has options for shardings"
         call = ShardedCall(variant, signature, donated, settings, flat)
         _sharded[variant] = call
         return call

@@ -29,6 +29,7 @@ from ._flat_function import FlatFunction
 _jax_compat.hide_from_tracebacks(__file__)
 
 _MOST_KINDS = 256
+_SOME_CALLS = 4
 
 
 class _NotAsked(Exception):
@@ -107,6 +108,7 @@ class KeptCall:
         donated: the positions of the arrays that it donates.
         jitted: the ``jax.jit`` of the variant.
         traced: what calls it.
+        traces: what the keeper knows of the variant's traces, by their numbers.
     """
 
     def __init__(
@@ -127,9 +129,11 @@ class KeptCall:
         self.jitted = jitted
         self.traced: Callable[..., _core.Output] = flat.callable_of(jitted)
         self.__dict__["jit_id"] = flat.jit_id
+        self.traces: dict[int, Any] = {}
         self._lock = threading.Lock()
         self._programs: dict[Any, _Loaded | None] = {}  # by kind; None: it was traced
         self._is_dispatching = False
+        self._num_calls = 0  # that were of a known kind
         self._direct: Any = None
         self._error: Exception | None = None
         flat.before_trace = weakref.WeakMethod(self.before_trace)
@@ -148,6 +152,7 @@ class KeptCall:
             return self._run(self.traced, arrays)
         if kind in self._programs:
             found = self._programs[kind]
+            self._settle()
         else:
             stage, key = self.keeper.find(self, arrays)
             found = self._add(kind, None if stage is None else _Loaded(stage, kind, self))
@@ -173,9 +178,22 @@ class KeptCall:
                 if self._is_dispatching:
                     self._direct = self._direct or _direct.wrap(self, self)
                     variant.call = self._direct
-                else:
-                    variant.call = self.traced if found is None else found.call
+                elif found is not None:
+                    variant.call = found.call
         return found
+
+    def _settle(self) -> None:
+        """After some calls that were all traced, lets the variant call the ``jax.jit``. Before, JAX
+        would compile the first calls of a training again, for where its own results are, and not
+        trace."""
+        self._num_calls += 1
+        if self._num_calls < _SOME_CALLS or self._is_dispatching:
+            return
+        variant = self.variant()
+        with self._lock:
+            traced = all(program is None for program in self._programs.values())
+            if traced and not self._is_dispatching and variant is not None:
+                variant.call = self.traced
 
     def _run(self, call: Callable[..., _core.Output], arrays: tuple[Any, ...]) -> _core.Output:
         with _asked(self):

@@ -75,7 +75,7 @@ def run(
         raise
     finally:
         if report or html is not None:
-            _finish(argv[0], report, html, begin, time.perf_counter(), prog)
+            _finish(argv[0], report, explain, html, begin, time.perf_counter(), prog)
 
 
 def _start_report() -> None:
@@ -94,20 +94,27 @@ def _start_events() -> None:
 
 
 def _finish(
-    program: str, report: bool, html: str | None, begin: float, end: float, prog: str
+    program: str,
+    report: bool,
+    explain: bool,
+    html: str | None,
+    begin: float,
+    end: float,
+    prog: str,
 ) -> None:
     """Prints the report and writes the page. The exit status stays that of the program."""
     import jax  # noqa: F401 (if the program has not: what waits for JAX imports the modules below)
 
-    from .._observe._advice import advise
+    from .._observe._advice import RUN_EXPLAIN, advise
     from .._observe._report import report as make_report
 
     made = make_report()
-    advice = advise(made.as_dict(), end - begin, "equinox" in sys.modules)
+    figures, equinox = made.as_dict(), "equinox" in sys.modules
     if report:
         sys.stdout.flush()
+        reasons = "the explanations above tell why" if explain else RUN_EXPLAIN
         print(made.text(sys.stderr), file=sys.stderr)
-        print(advice, file=sys.stderr)
+        print(advise(figures, end - begin, equinox, reasons), file=sys.stderr)
     if html is None:
         return
     from .._base._files import replacing
@@ -115,11 +122,11 @@ def _finish(
     from .._observe._page import page
 
     text = page(
-        made.as_dict(),
+        figures,
         list(event_log.events),
         begin=begin,
         end=end,
-        advice=advice,
+        advice=advise(figures, end - begin, equinox, "its row below tells why"),
         title=program,
         dropped=event_log.dropped,
     )

@@ -134,8 +134,8 @@ def filter_jit(
     their contents where these are known (containers, NumPy arrays, dataclasses, Modules), and
     others by identity.
 
-    The jitted function has methods to inspect it: ``f.explain(...)`` tells why a call would be
-    traced again, ``f.report()`` where the time went, ``f.cache_info()`` how many calls were hits.
+    The jitted function has methods to inspect it: ``f.explain(...)`` tells why a call would
+    compile again, ``f.report()`` where the time went, ``f.cache_info()`` how many calls were hits.
     ``f.lower(...)``, ``f.trace(...)``, ``f.eval_shape(...)`` and ``f.warm_up(...)`` trace and
     compile before the first call. ``f.partial(...)`` binds arguments once for many calls, and
     ``f.freeze(...)`` makes their arrays constants.
@@ -159,11 +159,11 @@ def filter_jit(
         functions: when two functions among the static values (lambdas, ``functools.partial`` and
             bound methods included) count as equal. ``"identity"``: when they are the same object.
             ``"structure"``: also when they are known to behave alike, so that a Module that is
-            created again with the same lambdas is not traced again.
+            created again with the same lambdas does not compile again.
 
             For ``"structure"``, the code and the globals must be the same, and the defaults,
             closures, attributes and the global variables that the code reads must be equal. If one
-            of these changes, the function is traced again.
+            of these changes, the function compiles again.
 
             Changes inside containers, dataclasses, Modules, partials and functions in them are
             noticed at each call. Inside classes, modules and functions that the code reads by name,
@@ -172,7 +172,7 @@ def filter_jit(
             function that refers to one of the other objects, such as a NumPy array or an instance
             of an ordinary class, or that imports a module of the user's in its body, is always
             traced. `docs/statics.md` has the rules.
-        on_retrace: what to do when the function is traced again. ``"log"`` logs the reason to the
+        on_retrace: what to do when the function compiles again. ``"log"`` logs the reason to the
             logger ``"filterjit"``, ``"warn"`` issues a `RetraceWarning`, ``"raise"`` raises a
             `RetraceError`, and a function is called with the `Explanation`. The first trace is not
             a retrace, nor is what ``warm_up``, ``lower`` and ``trace`` do. So after ``warm_up``,

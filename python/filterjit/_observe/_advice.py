@@ -4,20 +4,25 @@ from typing import Any
 
 from . import _handed_over
 from ._causes import PLACE_ONCE
-from ._report_output import show_seconds
-from ._words import count
+from ._words import count, show_seconds
 
 _MUCH = 0.05  # of the time of the program
 _MANY_ARRAYS = 8
 
 
-def advise(report: dict[str, Any], seconds: float, equinox: bool) -> str:
+RUN_EXPLAIN = "`run --explain` tells why"
+
+
+def advise(
+    report: dict[str, Any], seconds: float, equinox: bool, reasons: str = RUN_EXPLAIN
+) -> str:
     """Returns the line at the end of ``filterjit run --report``.
 
     Arguments:
         report: of `Report.as_dict`, with timed calls.
         seconds: that the program ran.
         equinox: whether the program uses Equinox, whose `filter_jit` has been replaced.
+        reasons: where the reasons of retraces are told, in words.
     """
     functions = [f for f in report["functions"] if f["calls"]]
     handed = _handed_over.summary(report["functions"])
@@ -28,7 +33,9 @@ def advise(report: dict[str, Any], seconds: float, equinox: bool) -> str:
             f"Dispatch of {count(sum(map(_timed_hits, functions)), 'hit')} took "
             f"{show_seconds(dispatch)}, {_percent(share)} of the {show_seconds(seconds)} of the run. "
         )
-        return said + (handed or _advice(functions, dispatch, seconds, equinox))
+        retraced = _retraced(functions, dispatch, seconds, reasons)
+        found = [text for text in (retraced, handed) if text]
+        return said + (" ".join(found) or _advice(functions, dispatch, seconds, equinox))
     if handed:
         return handed
     others = report["others"] or {}
@@ -41,20 +48,30 @@ def advise(report: dict[str, Any], seconds: float, equinox: bool) -> str:
     return f"No jitted function was called in {show_seconds(seconds)}."
 
 
-def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, equinox: bool) -> str:
+def _retraced(
+    functions: list[dict[str, Any]], dispatch: float, seconds: float, reasons: str
+) -> str:
+    """Returns a sentence on the function that took most time to be compiled again; an empty text if
+    that is little."""
     retraced = max(functions, key=lambda f: f["again"])
     lost = retraced["again"]
-    if lost >= max(dispatch, _MUCH * seconds):
-        if retraced["unplaced"]:
-            return (
-                f"Compiling again took {show_seconds(lost)}: {retraced['name']} was compiled "
-                f"{retraced['compiles']:,} times, since some calls passed arrays that were not "
-                f"placed on devices. {PLACE_ONCE}"
-            )
+    if lost < max(dispatch, _MUCH * seconds):
+        return ""
+    if retraced["unplaced"]:
         return (
-            f"Retraces took {show_seconds(lost)}: {retraced['name']} was traced "
-            f"{retraced['traces']:,} times; `run --explain` tells why."
+            f"Compiling again took {show_seconds(lost)}: {retraced['name']} was compiled "
+            f"{retraced['compiles']:,} times, since some calls passed arrays that were not "
+            f"placed on devices. {PLACE_ONCE}"
         )
+    if retraced.get("cause"):
+        return f"Retraces took {show_seconds(lost)}: {retraced['cause']}"
+    return (
+        f"Retraces took {show_seconds(lost)}: {retraced['name']} was traced "
+        f"{retraced['traces']:,} times; {reasons}."
+    )
+
+
+def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, equinox: bool) -> str:
     if dispatch < _MUCH * seconds:
         if equinox:
             return "`filterjit.install()` in the program keeps it so without `run`."

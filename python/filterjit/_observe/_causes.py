@@ -15,7 +15,7 @@ WHOLE_FUNCTION = "the function"
 
 # The title of each kind of cause. The order is that of an explanation: a cause that comes later
 # is often a consequence of an earlier one.
-_TITLES = {
+TITLES = {
     "deleted": "deleted, or donated to an earlier call",
     "first": "nothing is compiled yet",
     "function": "defined or jitted again",
@@ -39,7 +39,7 @@ _TITLES = {
     "options": "different options of `filter_jit`",
     "cleared": "the compiled program was dropped",
 }
-_ORDER = {kind: i for i, kind in enumerate(_TITLES)}
+_ORDER = {kind: i for i, kind in enumerate(TITLES)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Cause:
     def __str__(self) -> str:
         change = f": was {self.was}, is {self.now}" if self.was else ""
         place = f"{self.place}: " if self.path else ""
-        return f"{place}{_TITLES[self.kind]}{change}"
+        return f"{place}{TITLES[self.kind]}{change}"
 
     @property
     def is_of_function(self) -> bool:
@@ -129,6 +129,7 @@ class Explanation:
             `was` and `to`.
         replicated: ``(path, bytes)`` of the arrays of 1 MiB and more that are whole on each device.
         bytes_a_device: the bytes of the arguments on one device, if the program runs on several.
+        compiled: whether the function was compiled ahead of time: a call that is not a hit raises.
     """
 
     name: str
@@ -138,9 +139,13 @@ class Explanation:
     moves: tuple[Move, ...] = ()
     replicated: tuple[tuple[str, int], ...] = ()
     bytes_a_device: int | None = None
+    compiled: bool = False
 
     def __bool__(self) -> bool:
         return self.hit
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         if self.hit:
@@ -149,7 +154,9 @@ class Explanation:
             return f"{self.name}: compiles: no program is compiled for it yet"
         fails = any(cause.kind == "deleted" for cause in self.causes)
         others = all(cause.is_of_function and cause.kind != "function" for cause in self.causes)
-        begin = "raises an error" if fails else "compiles" if others else "compiles again"
+        begin = "compiles" if others else "compiles again"
+        if fails or self.compiled:
+            begin = "raises an error" if fails else "raises MismatchError"
         lines = [f"{self.name}: {begin} because", *lines_of(self.causes)]
         if self.variants > 1:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")
@@ -161,13 +168,19 @@ class Explanation:
         return "\n".join([*lines, *self._placement()])
 
     @property
+    def kinds(self) -> tuple[tuple[str, str], ...]:
+        """The kind and the path of each cause."""
+        return tuple((cause.kind, cause.path) for cause in self.causes)
+
+    @property
     def line(self) -> str:
         """One line without the name of the function: the most important difference."""
         if self.hit or not self.causes:
             return "hit"
         more = len(self.causes) - 1
         others = f", and {count(more, 'other difference')}" if more else ""
-        return f"compiles again because {self.causes[0]}{others}"
+        does = "raises MismatchError" if self.compiled else "compiles again"
+        return f"{does} because {self.causes[0]}{others}"
 
     def _placement(self) -> list[str]:
         lines = []

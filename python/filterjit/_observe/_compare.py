@@ -17,7 +17,7 @@ from .._trees._nodes import Node, tree_of
 from . import _records
 from ._causes import Cause, in_order
 from ._records import Aval, TraceRecord
-from ._remedies import of_value
+from ._remedies import of_number, of_value
 from ._words import class_name, describe, describe_node, dtype_of, is_of_library, place_of, shorten
 
 _EQUALITY_REMEDY = "Let `__eq__` give the same answer each time."
@@ -40,7 +40,8 @@ class StructureComparison:
     """Collects the differences between two structures: `was`, of a compiled program, and `now`,
     of a call.
 
-    `avals_was` and `avals_now` are the avals of their arrays, or None.
+    `avals_was` and `avals_now` are the avals of their arrays, or None. `cache` is that of the
+    function, where the structures are those of its arguments.
     """
 
     def __init__(
@@ -48,22 +49,28 @@ class StructureComparison:
         registry: _core.Registry,
         avals_was: Sequence[Aval] | None = None,
         avals_now: Sequence[Aval] | None = None,
+        cache: _core.Cache | None = None,
     ) -> None:
-        self.registry = registry
+        self.registry, self.cache = registry, cache
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
+        self.parameters: dict[str, str] = {}  # of numbers that differ, by their paths
         self._in_field = False  # whether the nodes are a field that its class declares to be static
+        self._is_leaf = True  # whether a static node is a leaf of an argument, and in no aux data
 
     def compare(self, was: Node, now: Node, path: Sequence[Any] = ()) -> None:
         """Collects the differences of two nodes and of those below; `path` is their own."""
-        todo: list[tuple[Node, Node, list[Any], Any]] = [(was, now, [*path], None)]
+        todo: list[tuple[Node, Node, list[Any], Any, bool]] = [(was, now, [*path], None, True)]
         while todo:
-            was, now, below, parent = todo.pop()
+            was, now, below, parent, is_leaf = todo.pop()
             children = list(zip(was.children, now.children, strict=False))
             if not was.equals(now):
-                self._in_field = _is_static_field(parent, now.key)
+                self._in_field, self._is_leaf = _is_static_field(parent, now.key), is_leaf
                 children = self._compare_nodes(was, now, below)
-            todo.extend((x, y, y.path_below(below), now.type) for x, y in reversed(children))
+            todo.extend(
+                (x, y, y.path_below(below), now.type, is_leaf and _holds_leaf(now, y.key))
+                for x, y in reversed(children)
+            )
 
     def distance(self) -> int:
         """Returns how different the two structures are. A node of another container or class weighs
@@ -246,6 +253,9 @@ class StructureComparison:
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
         kind, was, now, remedy = "static", describe(x), describe(y), of_value(y, self._in_field)
+        if type(y) in (int, float, complex) and self._is_leaf and path:
+            self.parameters[format_path(path)] = str(path[0])
+            remedy = of_number(self.cache, {str(path[0])})
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
@@ -261,6 +271,21 @@ def _is_static_field(cls: Any, name: Any) -> bool:
     fields = getattr(cls, "__dataclass_fields__", {}) if isinstance(name, str) else {}
     metadata = getattr(fields.get(name), "metadata", {})
     return bool(metadata.get("static")) or metadata.get("pytree_node") is False
+
+
+_CONTAINERS = frozenset(
+    {"arguments", "tuple", "list", "dict", "ordered_dict", "default_dict", "namedtuple"}
+)
+
+
+def _holds_leaf(node: Node, key: Any) -> bool:
+    """Whether a number in this place is a leaf: in a container, or in a field of a dataclass that is
+    not static. Attributes of other objects may be static."""
+    if node.kind in _CONTAINERS:
+        return True
+    return key in getattr(node.type, "__dataclass_fields__", {}) and not _is_static_field(
+        node.type, key
+    )
 
 
 def _other_keys(was: list[Any], now: list[Any]) -> str:

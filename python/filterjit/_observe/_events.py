@@ -7,6 +7,7 @@ nothing: what is known of calls between two events are the counters of the funct
 import dataclasses
 import time
 
+from ._causes import Explanation
 from ._functions import FunctionRecord
 
 _MOST_EVENTS = 100_000  # later ones are counted only
@@ -22,6 +23,7 @@ class Event:
         begin, end: by ``time.perf_counter``.
         calls: how often the function had been called then.
         reason: why it was traced again; empty for the first trace and for other events.
+        causes: the kind and the path of each difference that the reason names.
     """
 
     kind: str
@@ -31,6 +33,7 @@ class Event:
     end: float
     calls: int = 0
     reason: str = ""
+    causes: tuple[tuple[str, str], ...] = ()
 
 
 class EventLog:
@@ -50,7 +53,13 @@ class EventLog:
     def keep(self) -> None:
         self.on = True
 
-    def add(self, kind: str, record: FunctionRecord, seconds: float, reason: str = "") -> None:
+    def add(
+        self,
+        kind: str,
+        record: FunctionRecord,
+        seconds: float,
+        reason: Explanation | None = None,
+    ) -> None:
         """Logs what took some seconds and has just ended."""
         if not self.on:
             return
@@ -59,7 +68,8 @@ class EventLog:
             return
         cache, now = record.cache(), time.perf_counter()
         calls = record.calls if cache is None else cache.calls
-        event = Event(kind, record.name, record.place, now - seconds, now, calls, reason)
+        told = ("", ()) if reason is None else (str(reason), reason.kinds)
+        event = Event(kind, record.name, record.place, now - seconds, now, calls, *told)
         self.events.append(event)
 
 

@@ -58,10 +58,8 @@ def explain(
     variant, structure, arrays = f._find(*args, **kwargs)
     cache, _ = f._parts()
     paths = array_paths(cache.function, structure)
-    deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
-    if deleted:
-        causes = tuple(Cause("deleted", format_path(path), "", "", _DELETED) for path in deleted)
-        return Explanation(_name_of(cache), False, causes)
+    if deleted := deleted_arrays(paths, arrays):
+        return Explanation(_name_of(cache), False, deleted)
     earlier = [] if variant is None else _records.record_of(variant).traces
     avals = tuple(map(Aval.of, arrays))
     placements = tuple(map(_records.placement, arrays))
@@ -80,6 +78,12 @@ def explain(
     shardings = _records.resolve(wanted(variant, arrays))
     placement = placement_of(paths, avals, placements, shardings)
     return dataclasses.replace(explanation, **vars(placement))
+
+
+def deleted_arrays(paths: Sequence[list[Any]], arrays: Sequence[Any]) -> tuple[Cause, ...]:
+    """Returns the arrays of a call that were deleted, with which it raises."""
+    deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
+    return tuple(Cause("deleted", format_path(path), "", "", _DELETED) for path in deleted)
 
 
 def explain_trace(
@@ -209,7 +213,7 @@ def _compare_with_closest(
     for variant in variants[:_MOST_VARIANTS]:
         traces = _records.record_of(variant).traces
         avals_was = traces[-1].avals if traces else None
-        comparison = StructureComparison(cache.hooks.registry, avals_was, avals)
+        comparison = StructureComparison(cache.hooks.registry, avals_was, avals, cache)
         comparison.compare(tree_of(variant.structure, first_array), node)
         comparisons.append(comparison)
     return min(comparisons, key=StructureComparison.distance).causes_in_order()

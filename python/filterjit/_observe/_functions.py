@@ -33,7 +33,8 @@ class FunctionRecord:
         name: module and qualified name.
         label: the name that JAX has for its programs.
         place: file and line of the function.
-        decorator: what jitted it: "filter_jit", "jit" or "nnx.jit".
+        decorator: what jitted it: "filter_jit", "jit" or "nnx.jit"; or "compiled", of a function that
+            was compiled ahead of time, whose cache has one program for good.
         codes: a hash of the code of the function and of what it wraps.
         cost: the cost of all its programs, including those no longer in its cache.
         first: the part of `cost` that was needed: that of its first trace in a call, and what was
@@ -42,6 +43,8 @@ class FunctionRecord:
             one, have taken. What is traced ahead of time or inside of another function is in neither.
         functions: how many functions the record adds up.
         calls, hits: the counters of the cache at the last `refresh`.
+        refused: how many of the calls were of a compiled function, which they did not fit, and which
+            the cache has not counted.
         dispatch: seconds that hits took; None if they were never timed.
         captured: the arrays that its last program captured.
         handed_over: how many calls ``jax.jit`` or ``flax.nnx.jit`` made in the place of ours, by
@@ -62,12 +65,18 @@ class FunctionRecord:
     functions: int = 1
     calls: int = 0
     hits: int = 0
+    refused: int = 0
     dispatch: float | None = None
     captured: Captured | None = None
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     numbers: NumberWatch = dataclasses.field(default_factory=NumberWatch)
     has_told_lost: bool = False
     cache: Callable[[], _core.Cache | None] = lambda: None
+
+    def refuse(self) -> None:
+        """Counts a call of a compiled function that it does not fit."""
+        with functions.lock:
+            self.refused += 1
 
     @property
     def name_and_place(self) -> str:
@@ -88,7 +97,7 @@ class FunctionRecord:
         """Reads the counters of the cache. Returns the cache, or None if that was collected."""
         cache = self.cache()
         if cache is not None:
-            self.calls, self.hits = cache.calls, cache.hits
+            self.calls, self.hits = cache.calls + self.refused, cache.hits
             if cache.timed or cache.hit_time:
                 self.dispatch = dispatch_seconds(cache.hit_time, self.cost)
         return cache
@@ -101,6 +110,7 @@ class FunctionRecord:
         self.functions += other.functions
         self.calls += other.calls
         self.hits += other.hits
+        self.refused += other.refused
         if other.dispatch is not None:
             self.dispatch = (self.dispatch or 0.0) + other.dispatch
         self.captured = other.captured or self.captured
@@ -146,21 +156,27 @@ class _Functions:
     def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
         """Begins the record of a new cache, of the function `fun`."""
         self._add_collected_to_totals()
-        code = code_of(fun)
-        module = cache.attributes.get("__module__", "?")
-        name = cache.attributes.get("__qualname__") or label
-        place = None if code is None else (code.co_filename, code.co_firstlineno)
+        name = f"{cache.attributes.get('__module__', '?')}.{cache.attributes.get('__qualname__') or label}"
+        decorator = getattr(cache.hooks, "decorator", "filter_jit")
+        self._register(cache, name, label, _place_of(fun), decorator, hash(codes_of(fun)))
+
+    def register_compiled(self, cache: _core.Cache, name: str, fun: Any = None) -> None:
+        """Begins the record of the cache of a compiled function: that of `fun`, if it is known."""
+        self._register(cache, name, "", _place_of(fun), "compiled", hash(name))
+
+    def _register(
+        self,
+        cache: _core.Cache,
+        name: str,
+        label: str,
+        place: tuple[str, int] | None,
+        decorator: str,
+        codes: int,
+    ) -> None:
         # The garbage collector may run the callback at any moment. It is a C function and takes
         # no lock: Python code could deadlock here, or be interrupted by a signal.
         ref = _CacheRef(cache, self._collected.append)
-        cache.record = ref.record = FunctionRecord(
-            f"{module}.{name}",
-            label,
-            place,
-            getattr(cache.hooks, "decorator", "filter_jit"),
-            hash(codes_of(fun)),
-            cache=ref,
-        )
+        cache.record = ref.record = FunctionRecord(name, label, place, decorator, codes, cache=ref)
         cache.timed = int(self.timed)
         self._refs.add(ref)
         if self.kept_alive is not None:
@@ -227,6 +243,11 @@ class _Functions:
         self.kept_alive = collections.deque(maxlen=_KEPT_ALIVE)
 
 
+def _place_of(fun: Any) -> tuple[str, int] | None:
+    code = None if fun is None else code_of(fun)
+    return None if code is None else (code.co_filename, code.co_firstlineno)
+
+
 functions = _Functions()
 
 
@@ -246,12 +267,14 @@ def clear(cache: _core.Cache) -> None:
 
 @public
 def clear_caches() -> None:
-    """Drops the compiled programs of all jitted functions.
+    """Drops the compiled programs of all jitted functions; a function that was compiled ahead of time
+    keeps its own.
 
     ``jax.clear_caches`` and ``equinox.clear_caches`` do this too.
     """
-    for cache, _ in functions.live():
-        clear(cache)
+    for cache, record in functions.live():
+        if record.decorator != "compiled":
+            clear(cache)
 
 
 def clear_with_equinox() -> None:

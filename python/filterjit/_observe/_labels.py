@@ -1,7 +1,8 @@
 """What the variants of a function are called in a report: by what tells them apart."""
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .. import _core
 from .._base._errors import format_path, short
@@ -9,30 +10,36 @@ from .._base._unwrap import is_function
 from .._trees._nodes import Node, tree_of, walk
 from .._trees._registry import registry
 from ._compare import StructureComparison
-from ._words import describe_node
+from ._words import describe_node, place_of
 
 _MOST = 20  # variants; others are not shown
+_WIDTH = 40  # characters of a value that are shown
+_LONGEST = 10_000  # characters of a value that are compared
 
 
 def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
     """Returns for each variant the leaves, other than arrays, in which it differs from others: ``n=2, model.depth=3``.
 
-    Where these are the same in words, such as two lambdas, it has a number and their paths.
+    Those that tell most variants apart come first, as a label may be cut off at its end. Where these
+    are the same in words, such as two lambdas, it has a number and their paths.
     """
-    leaves = [
-        {
-            format_path(path): _brief(node)
-            for node, path in walk(variant.structure)
-            if _is_told(node)
-        }
+    values = [
+        {format_path(path): _text(node) for node, path in walk(variant.structure) if _is_told(node)}
         for variant in variants[:_MOST]
     ]
-    counts = Counter(item for one in leaves for item in one.items())
+    counts = Counter(item for one in values for item in one.items())
+    paths = dict.fromkeys(
+        path for one in values for path, text in one.items() if counts[path, text] < len(values)
+    )
+    briefs = {path: _brief({one[path] for one in values if path in one}) for path in paths}
+    ordered = _telling_first(values, list(paths))
     labels = [
         ", ".join(
-            f"{path}={text}" for path, text in one.items() if counts[path, text] < len(leaves)
+            f"{path}={briefs[path][one[path]]}"
+            for path in ordered
+            if path in one and counts[path, one[path]] < len(values)
         )
-        for one in leaves
+        for one in values
     ]
     repeated = {label for label, n in Counter(labels).items() if n > 1} | {""}
     found = [
@@ -40,6 +47,39 @@ def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
         for i, label in enumerate(labels)
     ]
     return found + [f"variant {i + 1}" for i in range(len(labels), len(variants))]
+
+
+def _telling_first(values: Sequence[dict[str, str]], paths: Sequence[str]) -> list[str]:
+    """Returns the paths, but first those that are enough to tell all variants apart, which are found
+    one by one: the next is that which tells most apart. The shortest stands first."""
+
+    def told_apart(chosen: Sequence[str]) -> int:
+        return len({tuple(one.get(path) for path in chosen) for one in values})
+
+    def longest(path: str) -> int:
+        return len(path) + max(len(one.get(path, "")) for one in values)
+
+    chosen: list[str] = []
+    while told_apart(chosen) < told_apart(paths):
+        chosen.append(max(paths, key=lambda path: (told_apart([*chosen, path]), -longest(path))))
+    return sorted(chosen, key=longest) + [path for path in paths if path not in chosen]
+
+
+def _brief(texts: Collection[str]) -> dict[str, str]:
+    """Returns each text, cut to a few characters, among which are those that differ."""
+    if all(len(text) <= _WIDTH for text in texts):
+        return {text: text for text in texts}
+    cut = {text: text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..." for text in texts}
+    if len({*cut.values()}) == len(texts):
+        return cut
+    same = sum(
+        1 for _ in itertools.takewhile(lambda at: len({*at}) == 1, zip(*texts, strict=False))
+    )
+    begin = max(0, same - _WIDTH // 4)
+    return {
+        text: f"...{text[begin : begin + _WIDTH]}" + "..." * (len(text) > begin + _WIDTH)
+        for text in texts
+    }
 
 
 def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
@@ -54,10 +94,11 @@ def _is_told(node: Node) -> bool:
     return not node.children and node.kind != "array"
 
 
-def _brief(node: Node) -> str:
+def _text(node: Node) -> str:
     if node.kind != "static":
         return describe_node(node, None)
     x = node.detail
-    if is_function(x) or isinstance(x, type):
-        return str(getattr(x, "__name__", None) or short(x, 40))
-    return short(x, 40)
+    if not (is_function(x) or isinstance(x, type)):
+        return short(x, _LONGEST)
+    name = str(getattr(x, "__name__", None) or short(x, _WIDTH))
+    return f"{name} of {place_of(x)}" if name == "<lambda>" else name

@@ -20,8 +20,8 @@ _MANY = 20  # misses in a row
 class _Comparison(StructureComparison):
     """Also collects the numbers that differ."""
 
-    def __init__(self, registry: _core.Registry) -> None:
-        super().__init__(registry)
+    def __init__(self, cache: _core.Cache) -> None:
+        super().__init__(cache.hooks.registry, cache=cache)
         self.numbers: list[tuple[str, Any, Any]] = []
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
@@ -59,7 +59,7 @@ class NumberWatch:
         if found is None:
             self.path = ""
             return None
-        path, was, now = found
+        path, was, now, remedy = found
         # A program that is used again has paid for its trace, and one of an earlier value was dropped.
         if path != self.path or hits > 1 or now in self.seen:
             self.path, self.seen = path, {was}
@@ -70,17 +70,18 @@ class NumberWatch:
         name = cache.attributes.get("__qualname__") or "the function"
         return (
             f"`{name}` was compiled {len(self.seen)} times in a row for another value of `{path}`, a "
-            f"Python {type(now).__name__}, which is static (now {now!r}, {was!r} before). If the "
-            "function only computes with it, make it an array (`jnp.asarray`) where it is created."
+            f"Python {type(now).__name__}, which is static (now {now!r}, {was!r} before). {remedy}"
         )
 
 
 def _only_number(
     cache: _core.Cache, was: _core.Variant, now: _core.Variant
-) -> tuple[str, Any, Any] | None:
-    """Returns the path and the two values of the number that is all in which two variants differ;
-    None if there is another difference."""
-    comparison = _Comparison(cache.hooks.registry)
+) -> tuple[str, Any, Any, str] | None:
+    """Returns the path and the two values of the number that is all in which two variants differ,
+    and what helps; None if there is another difference."""
+    comparison = _Comparison(cache)
     first_array = cache.function.num_leaves
     comparison.compare(tree_of(was.structure, first_array), tree_of(now.structure, first_array))
-    return comparison.numbers[0] if len(comparison.causes) == len(comparison.numbers) == 1 else None
+    if not len(comparison.causes) == len(comparison.numbers) == 1:
+        return None
+    return *comparison.numbers[0], comparison.causes[0].remedy

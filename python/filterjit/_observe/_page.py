@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from . import _handed_over
 from ._events import Event
-from ._report_output import show_seconds, total
-from ._words import count, file_and_line, show_bytes
+from ._words import count, file_and_line, show_bytes, show_seconds, total
 
 _WIDTH = 1000  # of a timeline, in its own units
 _NARROWEST = 1.5
@@ -27,6 +27,9 @@ _KINDS = {"trace": "t", "lowering": "l", "compile": "c", "first run": "f"}
 _ORDER = {kind: i for i, kind in enumerate(_KINDS)}
 # Characters that HTML does not allow, or that would change the direction of the text.
 _BAD = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+
+# From how many seconds on the axis has a unit, its name, and how many a second has.
+_UNITS = ((1e5, "h", 1 / 3600), (1.0, "s", 1.0), (1e-3, "ms", 1e3), (0.0, "us", 1e6))
 
 _Key = tuple[str, str | None, int | None]
 
@@ -69,6 +72,8 @@ def page(
         count(loops, "unrolled loop"),
         show_seconds(seconds),
     ]
+    if handed := sum(sum(f.get("handed_over", {}).values()) for f in report["functions"]):
+        facts.insert(2, f"{count(handed, 'call')} handed over")
     if dropped:
         facts.append(f"{dropped:,} later events are not shown")
     legend = "".join(f'<span class="k {c}"></span>{kind} ' for kind, c in _KINDS.items())
@@ -94,6 +99,8 @@ def _row(f: dict[str, Any], events: Sequence[Event], begin: float, seconds: floa
     again = sum(1 for event in events if event.reason)
     loops = [v["loop"] for v in f["variants"] if v["loop"] is not None]
     marks = [count(f["calls"], "call"), count(f["traces"], "trace"), show_seconds(total(f))]
+    if handed := _handed_over.brief(f):
+        marks = [f"<b>{_escape(handed)}</b>", *(marks if f["calls"] else [])]
     if again:
         marks.append(f"<b>{again:,} again</b>")
     if loops:
@@ -173,15 +180,18 @@ def _bar(kind: str, x: float, width: float, text: str) -> str:
 
 
 def _axis(seconds: float) -> str:
-    """Returns between four and ten moments of the run, at round times."""
-    step = 10.0**-9
-    while seconds / step > 10:
+    """Returns up to ten moments of the run, at round times of one unit; fewer if they are long."""
+    unit, scale = next((name, scale) for least, name, scale in _UNITS if seconds >= least)
+    whole = seconds * scale
+    step = 10.0**-4
+    most, last = (10, 0.95) if whole < 1e5 else (4, 0.8)
+    while whole / step > most:
         step *= 2.5 if f"{step:e}"[0] == "2" else 2
-    ticks = [i * step for i in range(int(seconds / step) + 1)]
+    ticks = [i * step for i in range(int(whole / step) + 1)]
     places = "".join(
-        f'<span style="left:{100 * tick / seconds:.2f}%">{show_seconds(tick)}</span>'
+        f'<span style="left:{100 * tick / whole:.2f}%">{tick:,.12g} {unit}</span>'
         for tick in ticks
-        if tick <= 0.95 * seconds
+        if tick <= last * whole
     )
     return f'<div class="ticks">{places}</div>'
 
@@ -196,14 +206,16 @@ def _details(
     if f["file"] is not None:
         parts.append(f"<p><code>{_escape(file_and_line(f['file'], f['line']))}</code></p>")
     parts.append(_figures(f))
-    reasons: dict[str, list[Event]] = {}
+    reasons: dict[Any, list[Event]] = {}
     for event in events:
         if event.reason:
-            reasons.setdefault(event.reason, []).append(event)
+            reasons.setdefault(event.causes or event.reason, []).append(event)
+    if f.get("cause"):
+        parts.append(f"<p>{_escape(f['cause'])}</p>")
     if reasons:
         shown = [
-            f"<li>{_times(of_reason, begin)}<pre>{_escape(reason)}</pre></li>"
-            for reason, of_reason in list(reasons.items())[:_MOST_REASONS]
+            f"<li>{_times(alike, begin)}<pre>{_escape(alike[-1].reason)}</pre></li>"
+            for alike in list(reasons.values())[:_MOST_REASONS]
         ]
         if len(reasons) > _MOST_REASONS:
             shown.append(f"<li>and {len(reasons) - _MOST_REASONS:,} other reasons</li>")
@@ -235,7 +247,7 @@ def _figures(f: dict[str, Any]) -> str:
 def _times(events: Sequence[Event], begin: float) -> str:
     at = show_seconds(max(0.0, events[0].begin - begin))
     spent = show_seconds(sum(event.end - event.begin for event in events))
-    many = "" if len(events) == 1 else f"{len(events):,} times, the first "
+    many = "" if len(events) == 1 else f"{len(events):,} times, the last of them below, the first "
     return f"{many}at {at}, {spent} of tracing"
 
 

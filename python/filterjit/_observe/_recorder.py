@@ -23,6 +23,7 @@ from .. import _core
 from .._compat import _jax_compat
 from .._terminal._progress import Job, watcher
 from . import _program, _records
+from ._causes import Explanation
 from ._events import event_log
 from ._functions import FunctionRecord, clear_caches, clear_with_equinox, functions
 from ._records import Cost
@@ -50,7 +51,7 @@ class _OpenTrace:
             own measure.
         compiled_at: when JAX last compiled after the trace.
         job: what a terminal shows meanwhile.
-        reason: why this is a retrace, if events are logged.
+        reason: why this is a retrace, if it is and events are logged.
         started_at: when the trace began.
         on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
     """
@@ -76,7 +77,7 @@ class _OpenTrace:
         self.traced: float | None = None
         self.compiled_at: float | None = None
         self.job: Job | None = None
-        self.reason = ""
+        self.reason: Explanation | None = None
         self.started_at = time.perf_counter()
         self.on_purpose = False
 
@@ -297,7 +298,7 @@ class _Recorder:
         """Whether what is traced in this thread now is traced ahead of time, not for a call."""
         return any(work.on_purpose for work in self._thread.stack)
 
-    def set_reason(self, reason: str) -> None:
+    def set_reason(self, reason: Explanation) -> None:
         """Says why the innermost trace that is under way in this thread is a retrace."""
         if self._thread.stack:
             self._thread.stack[-1].reason = reason

@@ -6,7 +6,7 @@ which takes milliseconds; a hit writes none.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -148,6 +148,7 @@ class VariantRecord:
         loaded: how many programs were found in a program cache.
         not_kept: why the program that was traced last is not in the program cache; "" if it is, or
             if there is none.
+        executable: returns the executable of a program that was compiled ahead of time.
         cached_size: the bytes of the executables, with the numbers of traces and compiles at
             which they were determined.
     """
@@ -159,6 +160,7 @@ class VariantRecord:
     placed: set[int] = dataclasses.field(default_factory=set)
     loaded: int = 0
     not_kept: str = ""
+    executable: Callable[[], Any] | None = None
     cached_size: tuple[Any, int | None] = (None, None)
 
 

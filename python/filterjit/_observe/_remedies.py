@@ -6,8 +6,10 @@ number may be told to become an array.
 
 import enum
 import os
+from collections.abc import Collection
 from typing import Any
 
+from .. import _core
 from .._base._unwrap import is_function
 from .._compat import _jax_compat
 from ._words import dtype_of
@@ -28,9 +30,10 @@ _CLASS = "Each class has its own program: this is normal if there are few."
 _ARRAY = "An array in a static field is compared by its contents. Make the field not static."
 _OTHER = "Each value has its own program. If a part of it changes often, pass that as an array of its own."
 _NUMBER = (
-    "If the function only computes with it, make it an array (`jnp.asarray`){where}. If it is a size "
-    "or a shape, each value needs its own program."
+    "If the function only computes with it, {how}. If it is a size or a shape, each value needs its "
+    "own program."
 )
+_TO_ARRAY = "make it an array (`jnp.asarray`)"
 
 
 def of_value(x: Any, in_field: bool = False) -> str:
@@ -43,7 +46,7 @@ def of_value(x: Any, in_field: bool = False) -> str:
     if isinstance(x, enum.Enum):
         return _MEMBER
     if isinstance(x, (int, float, complex)):
-        return _NUMBER.format(where=", and its field not static" if in_field else "")
+        return of_number(None, (), in_field)
     if isinstance(x, _jax_compat.ARRAY_TYPES):
         return _ARRAY
     if isinstance(x, (str, bytes)):
@@ -57,3 +60,27 @@ def of_value(x: Any, in_field: bool = False) -> str:
     if is_function(x):
         return _FUNCTION
     return _OTHER
+
+
+def of_number(
+    cache: _core.Cache | None, parameters: Collection[str], in_field: bool = False
+) -> str:
+    """Returns what helps where a Python number has another value.
+
+    Arguments:
+        cache: of the function that takes it, if it is known.
+        parameters: in whose arguments such numbers are leaves.
+        in_field: whether the number is in a field that its class declares to be static.
+    """
+    how = _TO_ARRAY + (", and its field not static" if in_field else "")
+    if cache is not None and parameters and {*parameters} <= {*cache.signature.names}:
+        settings = cache.hooks.settings
+        decorator = getattr(cache.hooks, "decorator", "")
+        if decorator == "filter_jit" and settings.functions == "identity":
+            listed = ", ".join(f'"{name}"' for name in sorted(parameters))
+            if settings.traced:
+                how = f"add {listed} to the option `traced`, or {how}"
+            else:
+                listed += "," * (len(parameters) == 1)
+                how = f"jit it with `filterjit.filter_jit(traced=({listed}))`, or {how}"
+    return _NUMBER.format(how=how)

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from .. import _core
 from .._base._errors import array_paths
 from .._base._package import public
 from .._compat import _jax_compat
-from . import _direct_calls, _handed_over, _records
+from . import _again, _direct_calls, _handed_over, _records
 from ._causes import PLACE_ONCE
 from ._functions import FunctionRecord, dispatch_seconds, functions
 from ._labels import labels_of
@@ -21,8 +21,8 @@ from ._placement import HOST, recorded_placement, unplaced
 from ._program import Program
 from ._recorder import recorder
 from ._records import Cost, TraceRecord
-from ._report_output import STAGES, Report, total
-from ._words import show_bytes
+from ._report_output import Report
+from ._words import STAGES, show_bytes, total
 
 
 @public
@@ -47,7 +47,8 @@ class CacheInfo(NamedTuple):
 
 def cache_info(cache: _core.Cache) -> CacheInfo:
     variants = cache.variants()
-    calls, hits = cache.calls, cache.hits
+    cache.record.refresh()
+    calls, hits = cache.record.calls, cache.record.hits
     size = _sum_of_sizes(map(_bytes_of, variants))
     return CacheInfo(hits, max(0, calls - hits), len(variants), cache.maxsize, size)
 
@@ -99,7 +100,10 @@ def _bytes_of(variant: _core.Variant) -> int | None:
     record = _records.record_of(variant)
     key = len(record.traces), record.cost.compiles
     if record.cached_size[0] != key:
-        record.cached_size = key, _sum_of_sizes(_bytes_of_trace(variant, t) for t in record.traces)
+        sizes = [_bytes_of_trace(variant, trace) for trace in record.traces]
+        if record.executable is not None:
+            sizes.append(_bytes_of_executable(record.executable))
+        record.cached_size = key, _sum_of_sizes(sizes)
     return record.cached_size[1]
 
 
@@ -114,8 +118,15 @@ def _bytes_of_trace(variant: _core.Variant, trace: TraceRecord) -> int | None:
     try:
         with recorder.without_compiling():
             compiled = variant.call.trace(*avals).lower().compile()
-        executable = compiled.runtime_executable()
-        return executable.size_of_generated_code_in_bytes() or len(executable.serialize())
+    except Exception:
+        return None
+    return _bytes_of_executable(compiled.runtime_executable)
+
+
+def _bytes_of_executable(executable: Callable[[], Any]) -> int | None:
+    try:
+        found = executable()
+        return found.size_of_generated_code_in_bytes() or len(found.serialize())
     except Exception:
         return None
 
@@ -237,17 +248,18 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
     """Returns the row of functions of one name and place, added up."""
     one = records[0]
     whole = FunctionRecord(one.name, one.label, one.place, one.decorator, functions=0)
-    found: list[tuple[_core.Variant, bool]] = []
+    timed_variants: list[tuple[_core.Variant, bool]] = []
     for record in records:
         cache = record.refresh()
         whole.add(record)
         if cache is not None:
-            found += [(variant, record.dispatch is not None) for variant in cache.variants()]
+            timed_variants += [
+                (variant, record.dispatch is not None) for variant in cache.variants()
+            ]
+    found = [(v, _variant_row(v, timed, whole.decorator)) for v, timed in timed_variants]
+    found.sort(key=lambda pair: total(pair[1]), reverse=True)
     labels = labels_of([variant for variant, _ in found])
-    variants = [
-        {"label": label, **_variant_row(variant, timed, whole.decorator)}
-        for label, (variant, timed) in zip(labels, found, strict=True)
-    ]
+    variants = [{"label": label, **row} for label, (_, row) in zip(labels, found, strict=True)]
     remarks = list(dict.fromkeys(text for v in variants for text in v["remarks"]))
     if whole.captured is not None:
         remarks.append(whole.captured.warning())
@@ -270,11 +282,12 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "dispatch": whole.dispatch if not variants or is_timed else None,
         **_cost_columns(whole.cost),
         "loaded": sum(v["loaded"] for v in variants),
+        "cause": _again.main_cause(records, whole),
         "again": whole.again.tracing + whole.again.lowering + whole.again.compiling,
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),
         "bytes_a_device": max((v["bytes_a_device"] or 0 for v in variants), default=0) or None,
         "unplaced": list(dict.fromkeys(path for v in variants for path in v["unplaced"])),
-        "variants": sorted(variants, key=total, reverse=True),
+        "variants": variants,
         "handed_over": dict(whole.handed_over),
         "remarks": remarks,
     }

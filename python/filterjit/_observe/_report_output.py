@@ -1,6 +1,7 @@
 """The class `Report`: the figures of a report, and their output as a table and as a plot."""
 
 import contextlib
+import html
 import os
 import sys
 from collections.abc import Callable
@@ -9,23 +10,17 @@ from typing import Any
 from .._base import _versions
 from .._base._files import replacing
 from .._base._package import public
-from .._terminal._text import align, widths_of
-from ._words import show_bytes
-
-STAGES = ("tracing", "lowering", "compiling", "first_run")
-_TIMES = ("dispatch", *STAGES)
-
-
-def total(row: dict[str, Any]) -> float:
-    """Returns all seconds of a function or variant."""
-    return sum(row[name] or 0.0 for name in _TIMES)
+from .._terminal._text import align, html_table, widths_of
+from ._plot import draw
+from ._words import TIMES, shorten_name, show_bytes, show_seconds, total
 
 
 @public
 class Report:
     """Where the time of jitted functions went, most expensive function first.
 
-    ``str()`` of a report is a table. `as_dict` returns the same figures and more, as numbers.
+    ``str()`` of a report is a table. Above it stands why a function was traced again and again, if
+    most of its traces have one cause. `as_dict` returns the same figures and more, as numbers.
     """
 
     def __init__(
@@ -40,7 +35,8 @@ class Report:
 
         A figure that JAX does not tell, or that was not measured (see `time_calls`), is None.
         ``direct`` counts the calls that went straight to their executable (see `direct`), and
-        ``passed_on`` those that ``jax.jit`` made, by the reason.
+        ``passed_on`` those that ``jax.jit`` made, by the reason. ``cause`` says why a function was
+        traced again and again, or is None.
 
         Returns:
             A dict: ``functions``, a list of dicts, each with its ``variants``; ``timed``, whether
@@ -54,6 +50,14 @@ class Report:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows: the table, with the lines above and below it."""
+        columns, rows = self._table()
+        above, below = [
+            "".join(map(_paragraph, texts)) for texts in (self._first(), self._remarks())
+        ]
+        return above + html_table(columns, rows, _HEADING) + below
+
     def text(self, file: Any) -> str:
         """Returns the table for output to `file`, with colours if `file` is a terminal and ``rich``
         is installed."""
@@ -62,8 +66,18 @@ class Report:
             with contextlib.suppress(ImportError):
                 return self._rich_text(file, columns, rows)
         table = align([columns, *rows])
-        lines = [_HEADING, *("  ".join(row).rstrip() for row in table)]
+        lines = [*self._first(), _HEADING, *("  ".join(row).rstrip() for row in table)]
         return "\n".join((*lines, *self._remarks()))
+
+    def _causes(self) -> list[str]:
+        """Returns why functions were traced again and again, where most of their traces have one
+        cause; that which took most time comes first."""
+        found = [f for f in self._functions if f.get("cause")]
+        return [f["cause"] for f in sorted(found, key=lambda f: -f["again"])]
+
+    def _first(self) -> list[str]:
+        """Returns the line above the table, if any."""
+        return self._causes()[:1]
 
     def _rich_text(self, file: Any, columns: list[str], rows: list[list[str]]) -> str:
         import rich.box
@@ -97,6 +111,8 @@ class Report:
             style = "dim" if row[0].startswith(" ") else None
             table.add_row(*(Text(cells[column]) for column in widths), style=style)
         with console.capture() as captured:
+            for line in self._first():
+                console.print(Text(line, style="bold yellow"))
             console.print(table)
             for remark in self._remarks():
                 console.print(Text(remark, style="yellow"))
@@ -108,12 +124,13 @@ class Report:
         rows: list[tuple[str, dict[str, Any]]] = []
         for function in self._functions:
             many = f" (x{function['functions']:,})" if function["functions"] > 1 else ""
-            rows.append((_shorten_name(function["name"]) + many, function))
+            rows.append((shorten_name(function["name"]) + many, function))
             variants = function["variants"]
             shown = variants[:_VARIANTS]
             rest = _rest(function, shown) if variants else None
             if len(variants) > 1 or rest is not None:
-                rows += [("  " + _shorten_label(v["label"]), v) for v in shown]
+                labels = _shorten_labels([v["label"] for v in shown])
+                rows += [("  " + label, v) for label, v in zip(labels, shown, strict=True)]
             if rest is not None:
                 others = len(variants) - len(shown)
                 rows.append((f"  {others} other variants" if others else "  other programs", rest))
@@ -133,7 +150,8 @@ class Report:
         return ["function", *(head for head, _, _ in shown)], cells
 
     def _remarks(self) -> list[str]:
-        found = [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
+        found = self._causes()[1:]
+        found += [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
         measured = any(f["dispatch"] is not None for f in self._functions)
         if self._functions and not self._timed and not measured:
             found.append(
@@ -152,29 +170,16 @@ class Report:
         Returns:
             The path.
         """
-        from matplotlib.figure import Figure
-
         path = os.fspath(path)
-        functions = self._functions[:12]
-        figure = Figure(figsize=(9, 1.4 + 0.4 * max(1, len(functions))), layout="constrained")
-        axes = figure.subplots()
-        names = [f"{i}: {_shorten_name(f['name'])}" for i, f in enumerate(functions, 1)]
-        left = [0.0] * len(functions)
-        for name, colour in zip(_TIMES, _COLOURS, strict=True):
-            values = [f[name] or 0.0 for f in functions]
-            if any(values):
-                axes.barh(names, values, left=left, color=colour, label=name.replace("_", " "))
-            left = [x + y for x, y in zip(left, values, strict=True)]
-        axes.invert_yaxis()
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xlabel("seconds")
-        axes.set_title("Where the time of jitted functions went", loc="left", weight="bold")
-        if any(left):
-            axes.legend(frameon=False, loc="lower right")
+        figure = draw(self._functions)
         with replacing(path) as file:
             kind = os.path.splitext(path)[1][1:].lower()
             figure.savefig(file, format=kind or "png", dpi=160)
         return path
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{html.escape(text)}</p>"
 
 
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"
@@ -191,32 +196,25 @@ _DISPENSABLE = (
     "traces",
 )
 _VARIANTS = 5  # rows of variants of one function
-# The palette of Okabe and Ito, which colour-blind people can distinguish.
-_COLOURS = ("#999999", "#56B4E9", "#E69F00", "#0072B2", "#009E73")
 
 
-def _shorten_name(name: str) -> str:
-    return name if len(name) <= 40 else "..." + name[-37:]
-
-
-def _shorten_label(text: str) -> str:
-    return text if len(text) <= 38 else text[:35] + "..."
+def _shorten_labels(labels: list[str]) -> list[str]:
+    """Returns labels of at most 38 characters; those that would be the same have numbers."""
+    cut = [text if len(text) <= 38 else text[:35] + "..." for text in labels]
+    return [
+        text if cut.count(text) == 1 else f"{i}: {label[:32]}..."
+        for i, (text, label) in enumerate(zip(cut, labels, strict=True), 1)
+    ]
 
 
 def _rest(function: dict[str, Any], shown: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Returns the figures of a function that are not in the rows of its variants: those of other
     variants, and of programs that were dropped. None if there are none."""
     rest: dict[str, Any] = {}
-    for name in ("hits", "traces", "compiles", "from_disk", *_TIMES):
+    for name in ("hits", "traces", "compiles", "from_disk", *TIMES):
         if function[name] is not None:
             rest[name] = max(0, function[name] - sum(v[name] or 0 for v in shown))
-    return rest if rest["traces"] or total({**dict.fromkeys(_TIMES), **rest}) > 1e-4 else None
-
-
-def show_seconds(value: float) -> str:
-    if value >= 99.95:
-        return f"{value:,.0f} s"
-    return f"{value:.2f} s" if value >= 0.9995 else f"{1e3 * value:.1f} ms"
+    return rest if rest["traces"] or total({**dict.fromkeys(TIMES), **rest}) > 1e-4 else None
 
 
 # Head, key in the row, how to write the figure, and whether the column is shown without figures.

@@ -28,18 +28,18 @@ _log_all = False
 
 @public
 class RetraceError(RuntimeError):
-    """A function was traced again, which ``on_retrace="raise"`` or ``max_traces`` forbids."""
+    """A function compiles again, which ``on_retrace="raise"`` or ``max_traces`` forbids."""
 
 
 @public
 class RetraceWarning(UserWarning):
-    """A function was traced again, with ``on_retrace="warn"``; or, unasked and once a function, in
-    each of many calls, since a Python number in its arguments changes."""
+    """A function compiles again, with ``on_retrace="warn"``; or, unasked and once a function, it
+    compiles in each of many calls, since a Python number in its arguments changes."""
 
 
 @public
 def log_retraces(on: bool = True) -> None:
-    """Logs why a function is traced again, for each retrace of every jitted function. Of functions in
+    """Logs why a function compiles again, for each retrace of every jitted function. Of functions in
     installed libraries, it logs one line.
 
     The messages go to the logger ``"filterjit"`` with level WARNING. Python shows them on stderr
@@ -101,7 +101,7 @@ def before_trace(
         raise RetraceError(f"traced more than max_traces={max_traces} times\n{explanation}")
     kind = explanation.causes[0].kind if explanation.causes else "first"
     if event_log.on and kind not in ("first", "options"):
-        recorder.set_reason(str(explanation))
+        recorder.set_reason(explanation)
     if _log_all and kind not in ("first", "options"):
         record = cache.record
         library = record.place is not None and is_installed(record.place[0])

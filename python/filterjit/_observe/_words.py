@@ -12,7 +12,12 @@ import numpy as np
 from .._base._errors import short
 from .._base._package import is_installed
 from .._base._unwrap import code_of, is_function
+from .._terminal._notebook import cell_of
 from .._trees._nodes import Node
+
+STAGES = ("tracing", "lowering", "compiling", "first_run")
+TIMES = ("dispatch", *STAGES)
+"""The seconds in the row of a function or variant in a report."""
 
 NOT_GIVEN = "not given"
 """What an argument is that a call leaves out."""
@@ -26,7 +31,9 @@ def class_name(cls: Any) -> str:
 
 
 def file_and_line(file: str, line: int) -> str:
-    return f"{os.path.basename(file)}:{line}"
+    """Returns a place in words: ``train.py:3``, or ``In [2], line 3`` of a cell of a notebook."""
+    cell = cell_of(file)
+    return f"{os.path.basename(file)}:{line}" if cell is None else f"{cell}, line {line}"
 
 
 def place_of(fun: Any) -> str:
@@ -96,6 +103,21 @@ def show_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def total(row: dict[str, Any]) -> float:
+    """Returns all seconds of the row of a function or variant."""
+    return sum(row[name] or 0.0 for name in TIMES)
+
+
+def show_seconds(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:,.0f} s"
+    return f"{value:.2f} s" if value >= 0.9995 else f"{1e3 * value:.1f} ms"
+
+
+def shorten_name(name: str) -> str:
+    return name if len(name) <= 40 else "..." + name[-37:]
 
 
 def count(n: int, noun: str) -> str:

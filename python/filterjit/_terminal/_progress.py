@@ -1,4 +1,4 @@
-"""Shows on a terminal which functions have been compiling for more than two seconds.
+"""Shows on a terminal or in a notebook which functions have been compiling for more than two seconds.
 
 Each compilation has a thread while it lasts. Only these threads write to the terminal, so neither
 an interrupt nor an error of the terminal reaches the program.
@@ -9,11 +9,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from .._base._package import public
-from . import _terminal
+from . import _notebook, _terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -28,8 +28,8 @@ _wanted: bool | None = None
 def show_progress(on: bool) -> None:
     """Turns the display of long compilations on or off.
 
-    On a terminal, filterjit shows the name of each function that has been compiling for more than
-    two seconds, and for how long. This is on by default, unless the environment variable
+    On a terminal and in a notebook, filterjit shows the name of each function that has been compiling
+    for more than two seconds, and for how long. This is on by default, unless the environment variable
     ``FILTERJIT_PROGRESS`` is ``0``. A call of this function overrides the variable.
     """
     global _wanted
@@ -39,7 +39,7 @@ def show_progress(on: bool) -> None:
 def _enabled() -> bool:
     if _wanted is False or (_wanted is None and os.environ.get("FILTERJIT_PROGRESS") == "0"):
         return False
-    return _terminal.stderr_is_terminal()
+    return _terminal.stderr_is_terminal() or _notebook.is_notebook()
 
 
 class Job:
@@ -48,11 +48,17 @@ class Job:
     def __init__(self, what: str) -> None:
         self.what = what
         self.start = time.monotonic()
+        self._told = 0
         # Released when the job ends. An interrupt in a method of threading.Event could leave the
         # lock of the event held.
         self._running = threading.Lock()
         self._running.acquire()
         self._thread = threading.Thread(target=self._show, name="filterjit-progress", daemon=True)
+
+    def whole_seconds(self) -> int | None:
+        """Returns for how many seconds it has been running; None if it has told that before."""
+        told, self._told = self._told, int(time.monotonic() - self.start)
+        return self._told if self._told != told else None
 
     def begin(self) -> None:
         try:
@@ -82,7 +88,8 @@ class Job:
 
 
 class _Display:
-    """The lines on the terminal, one for each job; without ``rich``, a message for each."""
+    """The lines on the terminal, one for each job; without ``rich``, a message for each. A line in a
+    notebook stays, and says at the end how long it took."""
 
     def __init__(self) -> None:
         self._reset()
@@ -93,9 +100,13 @@ class _Display:
         self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._tasks: dict[Job, TaskID] = {}
+        self._lines: dict[Job, Callable[[str], None]] = {}  # in a notebook
 
     def add(self, job: Job) -> None:
         with self._lock:
+            if _notebook.is_notebook():
+                self._lines[job] = _notebook.show_line(f"filterjit: compiling {job.what} ...")
+                return
             if not self._tasks:
                 self._progress = _terminal.progress(
                     lambda rich: (
@@ -118,9 +129,15 @@ class _Display:
         with self._lock:
             if self._progress is not None:
                 self._progress.refresh()
+            for job, show in self._lines.items():
+                if (seconds := job.whole_seconds()) is not None:
+                    show(f"filterjit: compiling {job.what}: {seconds} s")
 
     def remove(self, job: Job) -> None:
         with self._lock:
+            if (show := self._lines.pop(job, None)) is not None:
+                show(f"filterjit: compiled {job.what} in {time.monotonic() - job.start:.1f} s")
+                return
             task = self._tasks.pop(job, None)
             if self._progress is None or task is None:
                 return

@@ -1,5 +1,6 @@
-"""Tables in plain text."""
+"""Tables in plain text and in HTML."""
 
+import html
 from collections.abc import Sequence
 
 
@@ -21,3 +22,24 @@ def align(rows: Sequence[Sequence[str]]) -> list[list[str]]:
         ]
         for row in rows
     ]
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
+    """Returns a table in the colours of the page that it will be in.
+
+    The first column is aligned to the left, the others to the right. Spaces at the beginning of a
+    cell indent it.
+    """
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        styles = ["left;white-space:pre-wrap", *["right;white-space:nowrap"] * (len(cells) - 1)]
+        return "".join(
+            f'<{tag} style="text-align:{style}">{html.escape(cell)}</{tag}>'
+            for cell, style in zip(cells, styles, strict=True)
+        )
+
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    return (
+        f'<table><caption style="text-align:left">{html.escape(caption)}</caption>'
+        f"<thead><tr>{line('th', head)}</tr></thead><tbody>{body}</tbody></table>"
+    )

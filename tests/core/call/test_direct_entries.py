@@ -246,3 +246,9 @@ class TestShardings:
         direct = planned(backend, DirectArray(1, "f32[3,4]"))
         with pytest.raises(Interrupt):
             direct(DirectArray(1, "f32[3,4]", layout=Layout("rows", interrupt)))
+
+
+def test_the_collector_sees_what_entries_hold(backend: Backend) -> None:
+    x = DirectArray()
+    direct = planned(backend, x)
+    assert direct in gc.get_referrers(program_of(direct, x).handlers)

@@ -12,14 +12,17 @@ from direct_support import (
     Backend,
     DirectArray,
     DirectKeys,
+    Interrupt,
     SubArray,
     another_at,
+    interrupt,
     noting,
     planned,
     program_of,
     way_of,
     ways_of,
 )
+from outcome_support import fail
 
 
 class TestKnownArrays:
@@ -100,6 +103,29 @@ class TestKnownArrays:
             b, a = direct(a, b).arrays
             assert i < 4 or asked == []
         assert direct.counts["direct"] == 41 and backend.wrong == []
+
+    @pytest.mark.parametrize("error", [fail, interrupt])
+    def test_results_that_cannot_be_looked_at(self, backend: Backend, error: Any) -> None:
+        """They were fed back before, so they are to be known to the next call."""
+        x, made = DirectArray(0), list[DirectArray]()
+        direct = planned(backend, x)
+        program, aval = program_of(direct, x), backend.parts["aval"]
+
+        def make(raw: int, j: int) -> DirectArray:
+            made.append(DirectArray(raw + j))
+            return made[-1]
+
+        program.made = make
+        backend.parts["aval"] = lambda y: error() if made and y is made[-1] else aval(y)
+        errors = 0
+        for _ in range(20):
+            try:
+                (x,) = direct(x).arrays
+            except Interrupt:
+                errors += 1
+            made.clear()
+        assert (errors > 0) == (error is interrupt)
+        assert backend.wrong == [] and direct.jitted.calls == 1
 
     def test_results_that_are_not_fed_back(self, backend: Backend) -> None:
         """After some calls with results as arguments, others are checked again."""
@@ -187,6 +213,37 @@ class TestKnownArrays:
         before = direct.counts["type"]
         direct(keys, DirectKeys(x))
         assert direct.counts["type"] == before + 1
+
+    @pytest.mark.parametrize("part", ["data", "impl"])
+    @pytest.mark.parametrize("error", [fail, interrupt])
+    def test_keys_that_fail(self, backend: Backend, part: str, error: Any) -> None:
+        """An error is a reason to pass the call on, an interrupt is not swallowed."""
+        keys = DirectKeys(DirectArray(3))
+        backend.parts["plan"] = lambda *args: (lambda given: given, [], (), b"\3", 0, False)
+        working = backend.parts[part]
+        direct = core.Direct(backend.context, lambda x: core.output_unflatten(0, ()), None)
+
+        def call(keys: DirectKeys) -> int:
+            """How many direct calls it is."""
+            before = direct.counts.get("direct", 0)
+            backend.parts[part] = error
+            if error is fail:
+                direct(keys)
+            else:
+                with pytest.raises(Interrupt):
+                    direct(keys)
+            backend.parts[part] = working
+            return direct.counts.get("direct", 0) - before
+
+        assert call(keys) == 0 and direct.num_entries == 0, "it cannot be noted"
+        for _ in range(3):
+            direct(keys)
+        assert call(DirectKeys(DirectArray(4))) == 0
+        if part == "data":  # of keys that are known, only the array in them is asked for
+            assert call(keys) == 0
+        before = direct.counts["direct"]
+        direct(keys)
+        assert direct.counts["direct"] == before + 1
 
     def test_keys_are_freed(self, backend: Backend) -> None:
         keys = DirectKeys(DirectArray(3))

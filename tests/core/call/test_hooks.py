@@ -1,6 +1,10 @@
 """The hooks of `options`, which the core calls."""
 
+import functools
+import gc
 import sys
+import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -174,3 +178,40 @@ def test_callables_that_are_not_set_are_not_called_again() -> None:
     with pytest.raises(ZeroDivisionError):
         f(Array(0))
     assert "call_again" not in f._hooks.calls
+
+
+def test_what_is_deferred_belongs_to_a_thread() -> None:
+    """Each thread runs its own, and what it deferred last first."""
+    ran: list[Any] = []
+    _, variant = called(lambda x: x, Array())
+
+    def defer(name: str) -> None:
+        for i in range(2):
+            variant.defer(lambda: ran.append((name, i)))  # noqa: B023
+
+    def other() -> None:
+        assert variant.num_deferred == 0
+        variant.defer(lambda: ran.append("first"))
+        variant.defer(lambda: ran.append("last"))
+        assert variant.num_deferred == 2
+
+    variant.defer(lambda: ran.append("mine"))
+    thread = threading.Thread(target=other)
+    thread.start(), thread.join()
+    assert variant.num_deferred == 1
+    variant.run_deferred()
+    assert ran == ["mine"] and variant.num_deferred == 0
+    for bad in (("x",), (1, 2)):
+        with pytest.raises(TypeError):
+            variant.run_deferred(*bad)
+
+
+def test_what_is_deferred_is_freed_with_the_variant() -> None:
+    f, variant = called(lambda x: x, Array())
+    work = functools.partial(id, variant)
+    variant.defer(work)
+    assert variant in gc.get_referrers(work)
+    dead = weakref.ref(work)
+    del work, variant, f
+    gc.collect()
+    assert dead() is None

@@ -3,6 +3,7 @@
 What is changed between two calls is seen by the next one, in each kind of container.
 """
 
+import collections
 import random
 from collections.abc import Callable
 from typing import Any
@@ -79,6 +80,7 @@ def is_seen(f: Any, tree: Any, change: Callable[[], Any]) -> None:
 # ---- dicts ----
 
 DICTS: dict[str, Callable[[int], Any]] = {
+    "without a record": lambda i: collections.defaultdict(int, w=Array(i), n=i, s=f"name {i}"),
     "dict": lambda i: {"w": Array(i), "b": None, "n": i, "s": f"name {i}"},
     "unsorted": lambda i: dict(zip("dbac", (Array(i), 1, Array(-i), (1, 2)), strict=True)),
     "numbers": lambda i: {3: Array(i), 1: Array(-i), 2: i},
@@ -88,7 +90,7 @@ DICTS: dict[str, Callable[[int], Any]] = {
 
 
 def dict_of(x: Any) -> Any:
-    return x if type(x) is dict else x.items if isinstance(x, Frozen) else x.metadata
+    return x if isinstance(x, dict) else x.items if isinstance(x, Frozen) else x.metadata
 
 
 DICT_CHANGES: dict[str, Callable[[Any], Any]] = {
@@ -137,8 +139,8 @@ def test_another_dict(kind: str) -> None:
         rows[1] = DICTS[kind](1)
 
     def same() -> None:
-        if type(rows[2]) is dict:
-            rows[2] = dict(rows[2])
+        if isinstance(rows[2], dict):
+            rows[2] = rows[2].copy()
         elif isinstance(rows[2], Frozen):
             rows[2].items = dict(rows[2].items)
         else:

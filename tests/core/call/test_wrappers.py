@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from core_support import Array, Hooks, Linear, Record, core, make_jit, make_registry
+from outcome_support import fail
 
 
 def test_attributes() -> None:
@@ -300,3 +301,15 @@ def test_a_proxy_calls_with_its_arguments_in_front() -> None:
             assert proxy(*args) == (front + args, {})
             assert proxy.__call__(*args, k=n) == (front + args, {"k": n})
             assert list(map(proxy, args)) == [((*front, a), {}) for a in args]
+
+
+def test_prepare_that_fails() -> None:
+    """Whatever needs the function's cache raises the error, and leaves it unprepared."""
+    f = make_jit(lambda x: x)
+    f._hooks.on["prepare"] = fail
+    one, other = (core.BoundMethod(f, Linear(size=1)) for _ in range(2))
+    for call in (f._parts, f._flatten, lambda: one == other, lambda: hash(one)):
+        with pytest.raises(ZeroDivisionError):
+            call()
+    del f._hooks.on["prepare"]
+    assert one == other and hash(one) == hash(other) and f._flatten() == ((), f._parts()[0])

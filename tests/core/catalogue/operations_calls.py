@@ -316,6 +316,9 @@ def raise_binding_error() -> Operation:
     return call, equals(["they do not fit"] * 2)
 
 
+KEYWORDS = {"k": 2, **{f"z{i}": i for i in range(12)}}  # more than fit into a new dict
+
+
 @operation
 def handed_over() -> Operation:
     kept = Kept()
@@ -330,12 +333,12 @@ def handed_over() -> Operation:
     kept.hooks.hand_over = hand_over  # type: ignore[method-assign]
 
     def check(found: Any) -> None:
-        equals(("why", (X, 1, Y), {"k": 2}))(found)
+        equals(("why", (X, 1, Y), KEYWORDS))(found)
         expect(kept.variants() == before)
 
     def call() -> Any:
         try:
-            return kept.f(X, 1, Y, k=2)
+            return kept.f(X, 1, Y, **KEYWORDS)
         except ZeroDivisionError:  # the hook could not be asked
             raise MemoryError from None
 

@@ -186,6 +186,14 @@ def same_static() -> Operation:
 
 
 @operation
+def values_that_hold_themselves() -> Operation:
+    registry, loop = make_registry(), [1]
+    loop.append(loop)  # type: ignore[arg-type]
+    expected = hash(core.flatten(registry, Linear(size=loop))[1])
+    return (lambda: hash(core.flatten(registry, Linear(size=loop))[1])), equals(expected)
+
+
+@operation
 def identity() -> Operation:
     return lambda: core.identity(X), lambda found: expect(hash(found) is not None)
 

@@ -129,6 +129,14 @@ def many_variables() -> Operation:
 
 
 @operation
+def hit_with_many_variables() -> Operation:
+    kept, tree = KeptVariables(), [vs.Var(vs.Key()) for _ in range(300)]
+    tree[0]._raw_value = tree[1]._raw_value = X
+    kept.jit(tree)
+    return kept.update(tree)
+
+
+@operation
 def variables_that_occur_twice() -> Operation:
     kept, tree = KeptVariables(), small()
     kept.jit(tree, X)

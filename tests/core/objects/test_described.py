@@ -162,6 +162,18 @@ def test_descriptions_that_describe(registry: Any) -> None:
     assert structures[0] == structures[1]
 
 
+def test_more_descriptions_than_are_kept(registry: Any) -> None:
+    """The earlier ones are forgotten, and what was flattened with them still works."""
+    x = Array()
+    first = Described(("x0",), x0=x)
+    arrays, structure = core.flatten(registry, first)
+    for i in range(1001):  # MOST_DESCRIBED
+        assert core.flatten(registry, Described((f"x{i}",), **{f"x{i}": x}))[0] == (x,)
+    assert same(structure.unflatten(arrays), first)
+    again = core.flatten(registry, first)[1]
+    assert testing.match(again, first) == (x,) and same(again.unflatten((x,)), first)
+
+
 # ---- details that do not fit ----
 
 

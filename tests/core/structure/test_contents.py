@@ -10,6 +10,7 @@ import pytest
 from core_support import (
     Array,
     Box,
+    Hostile,
     Keyed,
     Linear,
     Value,
@@ -18,6 +19,7 @@ from core_support import (
     make_registry,
     testing,
 )
+from outcome_support import fail
 from statics_support import MyStr
 
 
@@ -43,6 +45,12 @@ class Slotted:
         self.a, self.b = a, b
 
     __eq__, __hash__ = Pair.__eq__, Pair.__hash__
+
+
+class Half(Pair):
+    """One attribute in a slot, the other in the ``__dict__``."""
+
+    __slots__ = ("a",)
 
 
 class Mixed(Slotted):
@@ -121,7 +129,9 @@ def seen(registry: Any, tree: Any) -> Any:
     return structure
 
 
-@pytest.mark.parametrize("make", [Pair, Slotted, Mixed, lambda *x: [*x], lambda *x: Shell([*x])])
+@pytest.mark.parametrize(
+    "make", [Pair, Slotted, Half, Mixed, lambda *x: [*x], lambda *x: Shell([*x])]
+)
 def test_no_key_is_asked_for(registry: Any, make: Any) -> None:
     tree = Linear(size=make((1, make("text")), [make(2.0), {"k": make(None)}]))
     structure = seen(registry, tree)
@@ -160,6 +170,8 @@ def other_key(holder: Any, k: Any) -> None:
         (lambda: Pair(1), lambda x: setattr(x, "__dict__", {"a": 2, "b": None})),
         (lambda: Slotted(1), lambda x: setattr(x, "a", True)),
         (lambda: Slotted(1), lambda x: setattr(x, "b", 0)),
+        (lambda: Half(1), lambda x: setattr(x, "a", True)),
+        (lambda: Half(1), lambda x: setattr(x, "b", 0)),
         (lambda: Mixed(1), lambda x: setattr(x, "b", 0)),
         (lambda: Shell([1]), lambda x: x.inside.append(1)),
         (lambda: Shell(Pair([1])), lambda x: x.inside.a.append(1)),
@@ -366,3 +378,123 @@ def test_bad_contents(bad: Any) -> None:
     registry = make_registry(classify=lambda cls, x: ("static", bad))
     with pytest.raises(TypeError):
         core.flatten(registry, Value(1))
+
+
+class WithDefault(Pair):
+    b = 7
+
+    def __init__(self, a: Any) -> None:
+        self.a = a
+
+
+class WithProperty(Pair):
+    a = property(lambda self: self._a, lambda self, value: self.__dict__.update(_a=value))
+
+
+def with_a_key_that_is_no_str(a: Any) -> Any:
+    value: Any = Pair(a)
+    vars(value)[1] = 2
+    return value
+
+
+@pytest.mark.parametrize("make", [WithDefault, WithProperty, with_a_key_that_is_no_str])
+def test_attributes_that_are_not_where_they_are_stored(registry: Any, make: Any) -> None:
+    """The key is asked for each time."""
+    value = make([1])
+    assert core.same_static(registry, value, make([1]))
+    assert not core.same_static(registry, value, make([2]))
+    structure = seen(registry, Linear(size=value))
+    assert matches(structure, Linear(size=make([1])))
+    assert not matches(structure, Linear(size=make([2])))
+    calls.clear()
+    assert matches(structure, Linear(size=value)) and calls
+    value.a.append(2)
+    assert not matches(structure, Linear(size=value))
+
+
+def test_a_dict_that_gets_a_key_that_is_no_str(registry: Any) -> None:
+    """It could have an __eq__ of its own, so the key is asked for from then on."""
+    value: Any = Pair(1)
+    structure = seen(registry, Linear(size=value))
+    vars(value)[1] = 2
+    calls.clear()
+    assert matches(structure, Linear(size=value)) and calls
+    value.a = True
+    assert not matches(structure, Linear(size=value))
+
+
+def test_identities(registry: Any) -> None:
+    """They stand in the keys of functions: equal if they are of the same object."""
+    one, other = [1], [1]
+    make = lambda x: Linear(size=[1, core.identity(x)])
+    structure = seen(registry, make(one))
+    assert matches(structure, make(one)) and not matches(structure, make(other))
+    one.append(2)
+    assert matches(structure, make(one))
+
+
+def test_code_that_runs_while_dicts_are_compared(registry: Any) -> None:
+    own: dict[str, Any] = {"a": Shell([1]), "b": [2]}
+    other: dict[str, Any] = {"a": Shell([1]), "b": [2]}
+    structure = seen(registry, Linear(size=own))
+    for change in (lambda x: x.update(c=3), lambda x: x.pop("b", None), lambda x: x["b"].append(3)):
+        other["a"].hook = lambda: (change(own), change(other))  # noqa: B023
+        assert not matches(structure, Linear(size=other))
+        for x in (own, other):
+            x.pop("c", None)
+            x["b"] = [2]
+        other["a"].hook = None
+        assert matches(structure, Linear(size=other))
+
+
+def test_a_key_that_fails_while_contents_are_compared(registry: Any) -> None:
+    structure = seen(registry, Linear(size=[Shell([1])]))
+    with pytest.raises(ZeroDivisionError):
+        matches(structure, Linear(size=[Shell([1], fail)]))
+    own = [Shell([1])]
+    structure = seen(registry, Linear(size=own))
+    own[0].hook = fail
+    with pytest.raises(ZeroDivisionError):
+        matches(structure, Linear(size=[Shell([1])]))
+
+
+def test_the_collector_sees_what_contents_hold(registry: Any) -> None:
+    value = [Pair([1])]
+    structure = seen(registry, Linear(size=value))
+    assert structure in gc.get_referrers(value[0])
+
+
+class Elements(frozenset[Any]):
+    """A set whose iterator lies; it is compared as its base is."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        raise AssertionError
+
+
+def test_elements_are_those_of_the_set(registry: Any) -> None:
+    make = lambda *x: Linear(size=[Elements(x)])
+    structure = seen(registry, make(1, (2, 3)))
+    assert matches(structure, make((2, 3), 1)) and not matches(structure, make(1.0, (2, 3)))
+    assert hash(core.flatten(registry, make((2, 3), 1))[1]) == hash(structure)
+
+
+def test_elements_whose_hash_fails_later(registry: Any) -> None:
+    """The elements of two sets are compared in the order of their hashes."""
+    bad = Hostile()
+    pair = frozenset([bad, 1]), frozenset([Hostile(), 1])
+    failed = []
+    for last in range(20):
+        left = iter(range(last))
+        bad.on_hash = lambda: next(left)  # noqa: B023
+        try:
+            assert core.same_static(registry, *pair)
+        except StopIteration:
+            failed.append(last)
+    assert len(failed) > 1 and failed == list(range(len(failed)))
+
+
+def test_aux_data_that_cannot_say_whether_it_changes(registry: Any) -> None:
+    with pytest.raises(ZeroDivisionError):
+        core.flatten(registry, Box([1], aux=Keyed(Hostile(on_eq=fail))))

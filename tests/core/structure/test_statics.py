@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from core_support import Array, Box, Keyed, Linear, Record, Unhashable, Value, core, testing
-from statics_support import COMPOUND, DISTINCT, check_all_differ, equal_copy
+from statics_support import COMPOUND, DISTINCT, by_identity, check_all_differ, equal_copy
 
 
 @pytest.mark.parametrize("value", [3, (Value(1),), Value(1), [1]])
@@ -97,3 +97,12 @@ def test_arguments_of_same_static(registry: Any) -> None:
     for arguments in ((), (registry, 1), (1, 2, 3), (registry, 1, 2, 3)):
         with pytest.raises(TypeError, match="takes"):
             core.same_static(*arguments)
+
+
+def test_what_cannot_change(registry: Any) -> None:
+    ask = lambda value: core.is_immutable(registry, value)
+    assert all(map(ask, (1, "a", 2.5, None, (), (1, "a"), by_identity)))
+    assert not any(map(ask, ([], {}, {1}, (1, [2]), Value(1), Keyed(1))))
+    for arguments in ((), (registry,), (1, 2), (registry, 1, 2)):
+        with pytest.raises(TypeError, match="takes"):
+            core.is_immutable(*arguments)

@@ -5,8 +5,20 @@ from collections import OrderedDict, defaultdict
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Keyed, Linear, LoudPoint, Point, Record, core, identical
+from core_support import (
+    Array,
+    Box,
+    Hostile,
+    Keyed,
+    Linear,
+    LoudPoint,
+    Point,
+    Record,
+    core,
+    identical,
+)
 from node_support import OtherLinear
+from outcome_support import fail
 
 FULL = {"weight": 1, "bias": 2, "size": 3, "activation": "a"}
 
@@ -150,3 +162,18 @@ def test_static_leaves_of_a_structure_are_not_compared(registry: Any) -> None:
     assert structure.unflatten([5, 6]) == [1, 5, ("s", 6)]
     with pytest.raises(ValueError, match="takes 2 leaves, not 3"):
         structure.unflatten([5, 6, 7])
+
+
+def test_aux_data_that_fails_to_compare(registry: Any) -> None:
+    _, structure = core.tree_flatten(registry, Box([1], aux=Hostile()), True, None)
+    with pytest.raises(ZeroDivisionError):
+        structure.flatten_up_to(Box([1], aux=Hostile(on_eq=fail)))
+
+
+def test_a_static_field_that_was_missing(registry: Any) -> None:
+    _, structure = core.tree_flatten(registry, Linear(weight=1, __name__="f"), True, None)
+    with pytest.raises(ValueError, match="it has a `size`, where the structure has none"):
+        structure.flatten_up_to(Linear(weight=1, size=3, __name__="f"))
+    _, structure = core.tree_flatten(registry, Linear(weight=1), True, None)
+    with pytest.raises(ValueError, match="it has a `size`, where the structure has none"):
+        structure.flatten_up_to(Linear(weight=1, size=3))

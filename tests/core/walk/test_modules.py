@@ -584,3 +584,18 @@ def test_a_class_that_has_used_up_its_versions() -> None:
     )
     built = structure.unflatten(arrays)
     assert seen == [arrays[1]] and "bias" not in vars(built)
+
+
+def test_names_of_a_dict_that_was_filled_by_hand(registry: Any) -> None:
+    """Its names can be equal to those of the class, and other objects."""
+    one = Linear(weight=Array(), bias=None, size=3)
+    arrays, structure = core.flatten(registry, one)
+    other: Any = object.__new__(Linear)
+    other.__dict__ = {"".join(list(name)): value for name, value in vars(one).items()}
+    assert not any(a is b for a, b in zip(vars(other), vars(one), strict=True))
+    assert testing.match(structure, other) == arrays
+    assert core.flatten(registry, other) == (arrays, structure)
+    other.__dict__ = {"".join(["si", "ze"]): 4, **vars(other)}
+    assert testing.match(structure, other) == arrays, "the latter 3 is set"
+    other.size = 4
+    assert testing.match(structure, other) is None

@@ -1,0 +1,150 @@
+"""What a notebook shows: real notebooks, which Jupyter runs."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+import filterjit
+from filterjit import filter_jit
+from filterjit._terminal import _notebook
+from support.processes import environment, run
+
+X = jnp.ones(2)
+
+CELLS = (
+    """
+    import filterjit, jax, jax.numpy as jnp
+    from filterjit import filter_jit
+    from filterjit._terminal import _progress
+    _progress._PATIENCE = 0.05
+    x = jnp.ones(2)
+    """,
+    """
+    @filter_jit
+    def f(x, n):
+        return x * n
+    y = f(x, 2), f(x, 2)
+    f.explain(x, 3)
+    """,
+    "f.warm_up([((jnp.ones(n), 2), {}) for n in (1, 2, 3)] + [((1,), {})])",
+    "f.cache_info()",
+    """
+    filterjit.time_calls()
+    def make(k):
+        return lambda x: x + k
+
+    @filter_jit
+    def g(fun, x):
+        return fun(x)
+    y = g(make(1), x)
+    g.explain(make(2), x)
+    """,
+    """
+    @filter_jit
+    def slow(x):
+        for i in range(60):
+            x = jnp.sin(x) @ jnp.cos(x) + i
+        return x
+    y = slow(jnp.ones((3, 3)))
+    """,
+    "slow.report()",
+    "f.report()",
+    """
+    filterjit.show_progress(False)
+    y = slow(jnp.ones((4, 4)))
+    """,
+    "print(f.lower(x, 2).compile().explain(x, 3))",
+)
+
+
+def run_notebook(folder: Path, *cells: str) -> list[list[dict[str, Any]]]:
+    """Returns the outputs of each cell of a notebook, after Jupyter has run it."""
+    source = [
+        {
+            "cell_type": "code",
+            "id": f"cell-{i}",
+            "execution_count": None,
+            "metadata": {},
+            "outputs": [],
+            "source": "\n".join(
+                line[4:] if line[:4] == "    " else line for line in text.split("\n")
+            ).strip(),
+        }
+        for i, text in enumerate(cells)
+    ]
+    notebook = {"cells": source, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (folder / "notebook.ipynb").write_text(json.dumps(notebook))
+    own = {name: str(folder / name) for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR")}
+    options = ("--to", "notebook", "--execute", "--ExecutePreprocessor.timeout=500")
+    done = run(
+        "-m", "nbconvert", *options, "--output", "done.ipynb", "notebook.ipynb",
+        cwd=folder, env=environment(**own, JUPYTER_CONFIG_DIR=str(folder)), timeout=580,
+    )  # fmt: skip
+    assert "done.ipynb" in done.stderr
+    found = json.loads((folder / "done.ipynb").read_text())["cells"]
+    return [cell["outputs"] for cell in found]
+
+
+def text_of(output: dict[str, Any], kind: str = "text/plain") -> str:
+    text = output["text"] if "text" in output else output["data"].get(kind, "")
+    return "".join(text)
+
+
+def test_what_is_shown(tmp_path: Path) -> None:
+    pytest.importorskip("nbconvert")
+    pytest.importorskip("ipykernel")
+    outputs = run_notebook(tmp_path, *CELLS)
+    last = [text_of(cell[-1]) if cell else "" for cell in outputs]
+
+    assert last[1].splitlines()[:2] == [
+        "`f`: compiles again because",
+        "  `n`: different static value: was the int 2, is the int 3",
+    ]
+    lines = last[2].splitlines()
+    assert lines[0].startswith("compiled 3 of 4 in ") and "  0: float32[1], 2: traced " in lines[1]
+    assert "TypeError" in lines[4] and "<table" in text_of(outputs[2][-1], "text/html")
+    assert text_of(outputs[2][0]) == "filterjit: 4 of 4 signatures are compiled or have failed"
+    assert last[3].startswith("CacheInfo(hits=1, misses=1, variants=1, maxsize=4096, bytes=")
+
+    assert "the function `make.<locals>.<lambda>` of In [5], line 3, is a new" in last[4]
+    assert "It is recreated at In [5], line 3." in last[4]
+    pattern = r"filterjit: compiled __main__\.slow \(In \[6\], line 1\) in \d+\.\d s"
+    assert [re.fullmatch(pattern, text_of(one)) is not None for one in outputs[5]] == [True]
+    assert "__main__.slow" in last[6] and "<table" in text_of(outputs[6][-1], "text/html")
+    assert last[7].startswith("filterjit: where the time")
+    assert outputs[8] == []  # the display is turned off
+    assert last[9].startswith("`f`: raises MismatchError because")
+    assert "ipykernel" not in "".join(text_of(one) for cell in outputs for one in cell)
+
+
+def test_outside_of_a_notebook() -> None:
+    assert not _notebook.is_notebook()
+    assert _notebook.cell_of("<ipython-input-1>") is None
+
+
+def test_results_can_be_read_at_a_prompt() -> None:
+    f = filter_jit(lambda x, n: x * n)
+    f(X, 2)
+    for explanation in (f.explain(X, 2), f.explain(X, 3)):
+        assert repr(explanation) == str(explanation)
+    warmed = f.warm_up([((X, 3), {}), ((X, 3), {}), ((), {})])
+    assert repr(warmed) == str(warmed) and repr(warmed).startswith("compiled 1 of 3 in ")
+    html = warmed._repr_html_()
+    assert html.count("<tr>") == 4 and "1: float32[2], 3: the same as number 0" in html
+    report = f.report()
+    assert repr(report) == str(report)
+
+
+def test_the_html_of_a_report_is_escaped() -> None:
+    bad = "<script>alert(1)</script>&"
+    f = filter_jit(lambda x: x)
+    f(X)
+    (row,) = f.report().as_dict()["functions"]
+    row |= {"name": bad, "remarks": [bad], "cause": bad}
+    html = filterjit.Report([row], True)._repr_html_()
+    assert "<script" not in html and html.count("&lt;script&gt;") == 4
+    assert html.index("<p>") < html.index("<table>") < html.rindex("<p>")

@@ -1,0 +1,130 @@
+"""docs/errors.md is what .ci/errors.py prints, and has each message of the source that users meet."""
+
+import ast
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+
+from support.processes import run
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "errors.md"
+# Exceptions that are caught where a call is made, and those of protocols of Python.
+CAUGHT = {"HandOver", "NotNamed", "_NotCovered", "AssertionError", "AttributeError"}
+RAISED = re.compile(r"\w*(?:Error|Unsupported|damaged|Exit|warn)")
+IN_C = re.compile(r'PyErr_(?:Format|SetString)\(\s*PyExc_\w+,\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
+HOLE = "..."
+# Messages of the source without a row: where, what they say ("" for all), and why.
+NOT_SHOWN: list[tuple[str, str, str]] = [
+    ("csrc/base/", "", "the core's use by filterjit's own code"),
+    ("csrc/call/", "", "the core's use by filterjit's own code"),
+    ("csrc/module.c", "", "the core's use by filterjit's own code"),
+    (
+        "csrc/structure/",
+        "",
+        "the core's use by filterjit's own code, and classes changed in a walk",
+    ),
+    ("csrc/tree/", "", "the core's use by filterjit's own code, which asks for paths first"),
+    ("csrc/walk/build_containers.c", "", "values that a user's registered functions return"),
+    ("csrc/walk/flatten_containers.c", "list changed size", "as the message for other objects"),
+    ("csrc/walk/flatten_containers.c", "dict changed", "as the message for other objects"),
+    ("csrc/walk/flatten_containers.c", "flatten_with_keys", "a mistake in a registered function"),
+    ("_aot/_encode.py", "", "parts of `a file cannot hold these parts` and of `cannot be loaded`"),
+    ("_aot/_executable.py", "", "parts of `cannot be saved`, and of damaged files"),
+    ("_aot/_file.py", "", "other damages of a file"),
+    ("_aot/_load.py", "the number of arrays", "other damages of a file"),
+    ("_aot/_load.py", "its contents are malformed", "other damages of a file"),
+    ("_aot/_load.py", "JAX cannot call it", "a program that JAX exported and then refuses"),
+    ("_aot/_load.py", "These are to belong", "several processes, other devices"),
+    ("_aot/_save.py", "which has no values", "a function whose arrays are specs"),
+    ("_aot/_save.py", "partly on other machines", "several processes"),
+    ("_compat/_nnx_compat.py", "", "Flax's own message"),
+    ("_shardings/_rules.py", "the tree changed", "a tree that a rule changes"),
+    ("__main__.py", "", "of the command line"),
+]
+
+
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 12), reason="some texts are JAX's, and others in older versions"
+)
+def test_the_page_is_what_the_command_prints() -> None:
+    assert run(ROOT / ".ci" / "errors.py", timeout=300).stdout == PAGE.read_text(encoding="utf-8")
+
+
+def text_of(node: ast.expr) -> str:
+    """Returns the text that an expression of strings gives, with HOLE for what is not known."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(map(text_of, values))
+        case ast.BinOp(left=left, right=right):
+            return text_of(left) + text_of(right)
+    return HOLE
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Gives the file and the text of each message in the source that tells anything."""
+    for path in sorted((ROOT / "python" / "filterjit").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func).rpartition(".")[2]
+                if RAISED.fullmatch(name) and name not in CAUGHT:
+                    for argument in node.args[:2]:
+                        yield (
+                            path.relative_to(ROOT / "python" / "filterjit").as_posix(),
+                            text_of(argument),
+                        )
+    for path in sorted((ROOT / "csrc").rglob("*.[ch]")):
+        if path.parent.name != "testing":
+            for found in IN_C.findall(path.read_text(encoding="utf-8")):
+                text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', found))
+                text = re.sub(r"%(?:\.\d+)?(?:z?[di]|s|U|R|S)", HOLE, text)
+                yield path.relative_to(ROOT).as_posix(), text
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def read() -> str:
+    """Returns the texts of the page without the marks that a table needs."""
+    page = PAGE.read_text(encoding="utf-8").replace("<br>", " ").replace("\\|", "|")
+    return html.unescape(page).replace("\u2192", "->")
+
+
+def has(row: str, parts: list[str]) -> bool:
+    """Returns whether a row has the parts, one after the other."""
+    at = 0
+    for part in parts:
+        at = row.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+def test_each_message_is_on_the_page() -> None:
+    rows = [words(row) for row in read().splitlines() if row.startswith("| ")]
+    missing, named = [], set()
+    for path, text in messages():
+        parts = words(text).split(HOLE)
+        if not re.search(r"\w", text) or any(has(row, parts) for row in rows):
+            continue
+        entry = next((x for x in NOT_SHOWN if path.startswith(x[0]) and x[1] in text), None)
+        if entry is None:
+            missing.append(f"{path}: {text}")
+        named.add(entry)
+    assert missing == [], "give it a program in SECTIONS of .ci/errors.py"
+    assert set(NOT_SHOWN) - named == set()
+
+
+def test_messages_without_a_program_are_in_the_source() -> None:
+    section = read().rpartition("\n## ")[2]
+    rows = re.findall(r"^\| (.+?) \| .* \|$", section, re.M)[1:]
+    assert len(rows) > 5
+    assert set(map(words, rows)) - {words(text) for _, text in messages()} == set()
