@@ -153,8 +153,11 @@ class Watch:
     def call(self, frame: types.FrameType, function: Any) -> None:
         """Is called when code calls something, in the frame of that code."""
         name = _reads_world(function)
-        if name is None:
-            return
+        if name is not None:
+            self.reads(frame, name)
+
+    def reads(self, frame: types.FrameType, name: str) -> None:
+        """Is called when code calls what reads the world."""
         if is_library(frame.f_globals.get("__name__")) and (
             name in _OF_PROCESS
             or name.startswith("sys.")
@@ -347,7 +350,7 @@ class _Profiler:
             if above is not None and above[1] and caller is not None:
                 module = frame.f_globals.get("__name__")
                 if type(module) is str and module.partition(".")[0] in _WORLD:
-                    self.watch.surprise(f"{_place(caller)} calls `{module}.{code.co_qualname}`")
+                    self.watch.reads(caller, f"{module}.{code.co_qualname}")
         elif event == "c_call" and seen is not None and seen[1]:
             self.watch.call(frame, argument)
         if self.before is not None:

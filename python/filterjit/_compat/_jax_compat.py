@@ -346,7 +346,9 @@ def _checked(call: Any, check: Callable[[tuple[Any, ...]], None]) -> Callable[..
 
 
 _trace_context = private("jax._src.config", "trace_context")
-_device_context = private("jax._src.mesh", "device_context")
+_device_context = private("jax._src.mesh", "device_context") or private(
+    "jax._src.config", "device_context"
+)
 
 
 def trace_context() -> Any:
