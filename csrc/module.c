@@ -116,6 +116,10 @@ static PyMethodDef core_functions[] = {
     {"partition", (PyCFunction)(void (*)(void))fj_partition, METH_FASTCALL,
      "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
      "Returns a tuple of trees, one for each filter and one for the remaining leaves."},
+    {"tree_mask", (PyCFunction)(void (*)(void))fj_partition_mask, METH_FASTCALL,
+     "tree_mask($module, registry, tree, expression, is_leaf, /)\n--\n\n"
+     "Returns bytes with a 1 for each leaf that the filter takes, and a 0 for each other "
+     "one."},
     {"partition_dict", (PyCFunction)(void (*)(void))fj_partition_dict, METH_FASTCALL,
      "partition_dict($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
      "Returns (structure, *dicts): the candidates by path, in a dict for each filter and\n"

@@ -30,7 +30,7 @@ EXAMPLES = {name: doc for name, doc in DOCS.items() if ">>>" in doc}
 # What is called first has an example.
 FIRST = {
     *("filter_jit", "install", "installed", "load", "nnx.jit", "Compiled", "Structure"),
-    *(f"FilterJit.{name}" for name in ("lower", "eval_shape", "warm_up", "partial", "freeze")),
+    *(f"FilterJit.{name}" for name in ("lower", "compile", "eval_shape", "warm_up", "partial", "freeze")),
     *("FilterJit.explain", "FilterJit.cache_info"),
     *("pack", "Packed", "Packed.replace", "ShardingRules", "place", "Filter"),
     *("partition", "partition_dict", "combine", "flatten", "flatten_up_to", "unflatten"),

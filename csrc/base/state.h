@@ -12,6 +12,7 @@
     NAME(_bound_type)                                                                         \
     NAME(before_raising_call)                                                                 \
     NAME(call_again)                                                                          \
+    NAME(choose)                                                                              \
     NAME(compile)                                                                             \
     NAME(hand_over)                                                                           \
     NAME(inspect_new_trace)                                                                   \

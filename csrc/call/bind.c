@@ -203,7 +203,9 @@ PyDoc_STRVAR(
     "The parameters of a function.\n\n"
     "`names` has the name of each parameter, in order, and `flags` has a byte for each: 1 if\n"
     "its argument may not be missing, plus 2 if it is a static, which is not walked, or 4 if\n"
-    "leaves in it are traced as the Registry's `traced_in` says.\n"
+    "leaves in it are traced as the Registry's `traced_in` says, or 8 for those leaves that "
+    "the\n"
+    "hook `choose` takes, plus 16 if it is asked in each call.\n"
     "`positional` counts those that can be given\n"
     "by position; the first `positional_only` of them can only be given by position.\n"
     "`varargs` and `varkw` tell whether there are *args and **kwargs.");

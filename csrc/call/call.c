@@ -123,9 +123,10 @@ flatten_arguments(Call *call)
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf objects;
     fj_leafbuf_init(&objects, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_flatten_arguments(
-        cache->registry, cache->signature->names, cache->signature->flags, call->arguments,
-        &call->arrays, call->hook == NULL ? &objects : &call->hook->objects);
+    FjStructure *structure =
+        fj_flatten_arguments(cache->registry, cache->signature->names, cache->signature->flags,
+                             call->arguments, fj_hooks_choose, call->self, &call->arrays,
+                             call->hook == NULL ? &objects : &call->hook->objects);
     fj_leafbuf_clear(&objects); /* the arguments hold them too */
     if (accept_arguments(call, structure, 1) < 0) {
         Py_CLEAR(structure);

@@ -3,6 +3,7 @@
  *
  *   prepare              before the first call of a FilterJit
  *   raise_binding_error  when the arguments do not fit the signature
+ *   choose               when arguments are flattened of which some leaves are chosen
  *   compile              when there is no variant for the arguments
  *   before_raising_call  before a call of a variant whose program can raise while it runs, or
  *                        has not been inspected yet
@@ -85,6 +86,16 @@ fj_hooks_prepare_first(FjFilterJit *self)
     }
     Py_DECREF(answer);
     return 0;
+}
+
+/* hooks.choose(self, name, argument) -> bytes */
+PyObject *
+fj_hooks_choose(void *context, Py_ssize_t parameter, PyObject *argument)
+{
+    FjFilterJit *self = (FjFilterJit *)context;
+    PyObject *name = PyTuple_GET_ITEM(self->cache->signature->names, parameter);
+    return PyObject_CallMethodObjArgs(self->hooks, state_of(self)->str_choose, self, name,
+                                      argument, NULL);
 }
 
 /* Calls a hook with the arguments of a call: hooks.hook(self, reason, args, kwargs), or

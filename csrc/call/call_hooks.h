@@ -23,6 +23,9 @@ fj_hooks_prepare(FjFilterJit *self)
 void fj_hooks_raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
                                   PyObject *kwnames);
 
+/* An FjChoose, whose context is the FilterJit. */
+PyObject *fj_hooks_choose(void *self, Py_ssize_t parameter, PyObject *argument);
+
 /* The callable of a new variant: a new reference, or NULL with an error. */
 PyObject *fj_hooks_compile(FjFilterJit *self, FjVariant *variant);
 

@@ -390,8 +390,8 @@ jit_nodes(PyObject *op, PyObject *tree)
     }
     fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
     fj_leafbuf_init(&objects, more_room, FJ_LEAFBUF_FEW);
-    FjStructure *structure =
-        fj_flatten_arguments(rules->registry, names, NULL, &tree, &arrays, &objects);
+    FjStructure *structure = fj_flatten_arguments(rules->registry, names, NULL, &tree, NULL,
+                                                  NULL, &arrays, &objects);
     int covered = structure == NULL
                       ? -1
                       : fj_variables_check_structure(rules, structure, &objects, 1, &reason);

@@ -380,7 +380,8 @@ static PyMethodDef registry_methods[] = {
      "static. `keyed` are pairs of a type and a callable: for static instances of the type,\n"
      "the result of the callable is hashed and compared instead. `traced_in` are types that "
      "are\n"
-     "traced in the arguments of which the Signature says so. `by_identity` are types of\n"
+     "traced in the arguments, or at the leaves, of which the Signature says so. "
+     "`by_identity` are types of\n"
      "containers: an instance that occurs again in the arguments of a call is the same "
      "object\n"
      "there."},

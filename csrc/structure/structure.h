@@ -263,8 +263,10 @@ struct FjStructure {
                          * MAYBE_ARRAY, a CUSTOM without ITSELF, an OBJECT whose fields are
                          * not plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS
                          */
-    uint32_t untaken;   /* the number of nodes whose match runs Python code because their
-                         * value, which is not SELF_EQUAL, has no contents yet */
+    int is_asked;     /* which leaves are traced is asked in each call, so nothing matches it:
+                       * FJ_ASKED_ARGUMENT */
+    uint32_t untaken; /* the number of nodes whose match runs Python code because their
+                       * value, which is not SELF_EQUAL, has no contents yet */
     uint32_t num_identities; /* the number of nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* the number of REF nodes */
     uint32_t *identities;    /* the index of the node of each number; NULL if there is none */

@@ -66,6 +66,38 @@ fj_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return fj_tree_call(module, args, nargs, &function);
 }
 
+/* (tree, expression, is_leaf) */
+static PyObject *
+mask(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
+{
+    PyObject *expressions = PyTuple_Pack(1, args[1]);
+    PyObject *result = NULL;
+    if (expressions == NULL) {
+        return NULL;
+    }
+    int16_t *groups =
+        fj_filter_groups(structure, args[0], args[2], leaves->items, NULL, expressions);
+    if (groups != NULL && (result = PyBytes_FromStringAndSize(NULL, leaves->count)) != NULL) {
+        for (Py_ssize_t i = 0; i < leaves->count; i++) {
+            PyBytes_AS_STRING(result)[i] = groups[i] == 0;
+        }
+    }
+    PyMem_Free(groups);
+    Py_DECREF(expressions);
+    return result;
+}
+
+PyObject *
+fj_partition_mask(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    static const FjTreeFunction function = {.usage = "(registry, tree, expression, is_leaf)",
+                                            .argument_count = 3,
+                                            .tree_argument = 0,
+                                            .is_leaf_argument = 2,
+                                            .apply = mask};
+    return fj_tree_call(module, args, nargs, &function);
+}
+
 /* ---- combine ---- */
 
 /* Raises a ValueError: the trees of two indices have a leaf in the same place.  Always -1. */

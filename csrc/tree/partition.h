@@ -7,6 +7,7 @@
 /* The functions of the module; each is METH_FASTCALL.  They may run Python code: see
  * partition.c. */
 PyObject *fj_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fj_partition_mask(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_partition_dict(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_partition_combine(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 

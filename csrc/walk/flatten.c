@@ -6,10 +6,10 @@
  * The children of each kind of container are in flatten_containers.c.
  *
  * Python code can run nearly anywhere in this file: `classify` and `is_array` for a type or an
- * instance that is met, the caller's `is_leaf`, what prefix.c and flatten_containers.c say,
- * and finalizers.  So the walk holds a strong reference to each object while it walks it, and
- * checks sizes again after each child.  It refers to nodes by their index, since the array of
- * nodes moves when it grows.
+ * instance that is met, the caller's `is_leaf` and `choose`, what prefix.c and
+ * flatten_containers.c say, and finalizers.  So the walk holds a strong reference to each
+ * object while it walks it, and checks sizes again after each child.  It refers to nodes by
+ * their index, since the array of nodes moves when it grows.
  */
 #include "walk/flatten.h"
 
@@ -116,15 +116,41 @@ stop_at_leaf(FjFlattener *f, PyObject *object)
     return result < 0 ? -1 : 1;
 }
 
-/* The code of a kind under the policy, in this argument. */
-static inline FjKindCode
-code_of(const FjFlattener *f, const FjNodeKind *kind)
+/* Of `array_flags`: some leaves of the argument are chosen, those for which NUMBERS is set
+ * too. */
+#define CHOOSING (1 << 16)
+
+/* Takes what was chosen for the next leaf. */
+static void
+take_choice(FjFlattener *f)
+{
+    int chosen = f->next_choice < f->num_choices && f->choice[f->next_choice];
+    f->array_flags = CHOOSING | (chosen ? FJ_NODE_NUMBERS : 0);
+    f->next_choice++;
+}
+
+/* The code of a kind in an argument in which numbers may be traced. */
+static FJ_NOINLINE FjKindCode
+code_among_numbers(FjFlattener *f, const FjNodeKind *kind)
 {
     const FjRegistry *registry = f->structure->registry;
-    return FJ_UNLIKELY(f->array_flags != 0) && kind->code == FJ_STATIC &&
+    int is_leaf =
+        kind->code == FJ_ARRAY || kind->code == FJ_STATIC || kind->code == FJ_MAYBE_ARRAY;
+    if (is_leaf && (f->array_flags & CHOOSING)) {
+        take_choice(f);
+    }
+    return kind->code == FJ_STATIC && (f->array_flags & FJ_NODE_NUMBERS) &&
                    fj_registry_traces_in(registry, kind->type)
                ? FJ_ARRAY
                : fj_registry_code(registry, kind);
+}
+
+/* The code of a kind under the policy, in this argument.  Called once for each object. */
+static inline FjKindCode
+code_of(FjFlattener *f, const FjNodeKind *kind)
+{
+    return FJ_UNLIKELY(f->array_flags != 0) ? code_among_numbers(f, kind)
+                                            : fj_registry_code(f->structure->registry, kind);
 }
 
 int
@@ -259,9 +285,32 @@ walk_argument(FjFlattener *f, PyObject *argument, int flags)
                                         : fj_flatten_object(f, argument);
 }
 
+/* Walks an argument of which some leaves are chosen. */
+static int
+walk_chosen(FjFlattener *f, PyObject *argument, PyObject *choice)
+{
+    if (choice == NULL || !PyBytes_Check(choice)) {
+        if (choice != NULL) {
+            PyErr_SetString(PyExc_TypeError, "a choice of leaves must be bytes");
+        }
+        return -1;
+    }
+    f->choice = PyBytes_AS_STRING(choice);
+    f->num_choices = PyBytes_GET_SIZE(choice);
+    f->next_choice = 0;
+    f->array_flags = CHOOSING;
+    int result = fj_flatten_object(f, argument);
+    if (result == 0 && f->next_choice != f->num_choices) {
+        PyErr_SetString(PyExc_RuntimeError, "an argument changed while a filter was asked");
+        result = -1;
+    }
+    return result;
+}
+
 FjStructure *
 fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
-                     PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects)
+                     PyObject *const *arguments, FjChoose choose, void *context,
+                     FjLeafBuf *arrays, FjLeafBuf *objects)
 {
     FjFlattener f = {
         .structure = fj_structure_new(registry), .arrays = arrays, .objects = objects};
@@ -272,7 +321,17 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
     Py_ssize_t root = fj_flatten_open(&f, FJ_ARGUMENTS, count, NULL, names);
     int result = root < 0 ? -1 : 0;
     for (Py_ssize_t i = 0; i < count && result == 0; i++) {
-        result = walk_argument(&f, arguments[i], flags == NULL ? 0 : flags[i]);
+        int flag = flags == NULL ? 0 : flags[i];
+        if (FJ_UNLIKELY(flag & FJ_CHOSEN_ARGUMENT) && arguments[i] != NULL) {
+            PyObject *choice = choose(context, i, arguments[i]);
+            result = walk_chosen(&f, arguments[i], choice);
+            Py_XDECREF(choice);
+            f.structure->is_asked |= (flag & FJ_ASKED_ARGUMENT) != 0;
+            f.structure->may_run_python |= f.structure->is_asked;
+        }
+        else {
+            result = walk_argument(&f, arguments[i], flag);
+        }
     }
     fj_address_map_clear(&f.numbers);
     if (result == 0) {

@@ -15,14 +15,22 @@ FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *ar
 
 #define FJ_STATIC_ARGUMENT 2 /* the argument of a parameter is a static, and is not walked */
 #define FJ_TRACED_ARGUMENT 4 /* leaves in it are traced as the Registry's `traced_in` says */
+#define FJ_CHOSEN_ARGUMENT 8 /* the same, of the leaves that an FjChoose takes */
+#define FJ_ASKED_ARGUMENT                                                                     \
+    16 /* with CHOSEN: what it takes may depend on more than the structure */
+
+/* (P) Which leaves of the argument of parameter `i` are chosen: a new bytes object with a byte
+ * for each leaf, or NULL with an error. */
+typedef PyObject *(*FjChoose)(void *context, Py_ssize_t i, PyObject *argument);
 
 /* Flattens the arguments of a call, one for each parameter in `names`; NULL stands for an
  * argument that is not given.  `flags`, which may be NULL, has a byte for each parameter: see
  * above.  The caller holds the arguments.  `objects`, which is empty, receives the numbered
- * objects in their order (Sharing in structure.h). */
+ * objects in their order (Sharing in structure.h).  `choose`, which gets `context`, may be
+ * NULL if no flag is FJ_CHOSEN_ARGUMENT. */
 FjStructure *fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
-                                  PyObject *const *arguments, FjLeafBuf *arrays,
-                                  FjLeafBuf *objects);
+                                  PyObject *const *arguments, FjChoose choose, void *context,
+                                  FjLeafBuf *arrays, FjLeafBuf *objects);
 
 /* Flattens one tree as jax.tree_util does: every leaf counts as an array; static fields remain
  * static.  An object is also a leaf if `is_leaf`, a callable or NULL, returns true for it, and

@@ -18,7 +18,9 @@ typedef struct {
     FjLeafBuf *arrays;
     int is_tree_structure; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
-    int array_flags;   /* of the array nodes of this argument: FJ_NODE_NUMBERS or 0 */
+    int array_flags;    /* of the array nodes of this argument: FJ_NODE_NUMBERS or 0 */
+    const char *choice; /* an FjChoose's answer for this argument */
+    Py_ssize_t next_choice, num_choices;
     int may_stop;      /* there is an `is_leaf` or a `prefix` */
     PyObject *is_leaf; /* borrowed, or NULL */
     FjPrefix *prefix;  /* for fj_flatten_up_to, or NULL: only its leaves are leaves.  The nodes

@@ -60,6 +60,9 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
         }
         m->next = first;
     }
+    if (m->structure->is_asked) {
+        return FJ_MATCH_NO;
+    }
     /* What was learned before Python code runs is nothing to rely on. */
     return (FjMatch)end_walk(m, fj_match_holding(m, objects, count), before, NULL);
 }

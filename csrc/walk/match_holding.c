@@ -19,20 +19,13 @@ match_array(FjMatcher *m, PyObject *object)
     if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
         return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
     }
-    FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
-    if (kind != NULL && kind->code != FJ_MAYBE_ARRAY) {
-        if (!fj_match_is_number(m, object)) {
-            return FJ_MATCH_NO;
-        }
-        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
-    }
-    kind = fj_registry_kind(m->registry, object);
+    FjNodeKind *kind = fj_registry_kind(m->registry, object);
     if (kind == NULL) {
         return FJ_MATCH_ERROR;
     }
     FjKindCode code = fj_registry_code(m->registry, kind);
-    int is_array =
-        code == FJ_MAYBE_ARRAY ? fj_registry_is_array(m->registry, object) : code == FJ_ARRAY;
+    int is_array = code == FJ_MAYBE_ARRAY ? fj_registry_is_array(m->registry, object)
+                                          : code == FJ_ARRAY || fj_match_is_number(m, object);
     Py_DECREF(kind);
     if (is_array > 0 && fj_leafbuf_push(m->arrays, object) < 0) {
         return FJ_MATCH_ERROR;

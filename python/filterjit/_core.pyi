@@ -322,6 +322,9 @@ def partition(
     replace: Any,
     /,
 ) -> tuple[Any, ...]: ...
+def tree_mask(
+    registry: Registry, tree: Any, expression: _Expression, is_leaf: _IsLeaf, /
+) -> bytes: ...
 def partition_dict(
     registry: Registry,
     tree: Any,

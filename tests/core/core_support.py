@@ -382,7 +382,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
     return ("array",) if issubclass(cls, Array) else ("static", None)
 
 
-POLICY = {"traced", "keyed", "by_identity"}  # arguments of `Registry.with_policy`
+POLICY = {"traced", "traced_in", "keyed", "by_identity"}  # arguments of `Registry.with_policy`
 
 
 def make_registry(**changes: Any) -> Any:
@@ -465,7 +465,7 @@ class Hooks:
 
     `calls` has the names of the hooks that were called.  `on` maps the name of a hook to a
     function that the hook calls first, with its arguments; it may raise. `reason` is what
-    `translate_error` returns, if it is not None.
+    `translate_error` returns, if it is not None, and `chosen` the filter of `choose`.
     """
 
     def __init__(self, registry: Any, maxsize: int = 4096) -> None:
@@ -476,6 +476,7 @@ class Hooks:
         self.may_raise: bool | None = False
         self.again = False
         self.reason: str | None = None
+        self.chosen: Any = True
         self.caches: dict[Any, Any] = {}
 
     def _note(self, hook: str, *args: Any) -> None:
@@ -495,6 +496,10 @@ class Hooks:
                 self.registry, structure, core_signature(f.__wrapped__), self, self.maxsize, {}
             )
         return cache, arrays
+
+    def choose(self, f: Any, name: str, argument: Any) -> Any:
+        self._note("choose", f, name, argument)
+        return core.tree_mask(self.registry, argument, self.chosen, None)
 
     def compile(self, f: Any, variant: Any) -> Any:
         self._note("compile", f, variant)

@@ -118,16 +118,12 @@ def test_a_number_and_advice_that_helps(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "options"),
-    [
-        (lambda f, i: f(Declared(X, i)), {}),
-        (lambda f, i: f(Model(i)), {}),
-        (lambda f, i: f(Step(X, i)), {"functions": "structure"}),
-    ],
-    ids=["static field", "attribute of an NNX Module", "functions"],
+    "call",
+    [lambda f, i: f(Declared(X, i)), lambda f, i: f(Model(i))],
+    ids=["static field", "attribute of an NNX Module"],
 )
-def test_no_option_is_named_where_it_does_not_help(call: Call, options: dict[str, Any]) -> None:
-    f = filter_jit(lambda m: m.weight * m.rate, **options)
+def test_no_option_is_named_where_it_does_not_help(call: Call) -> None:
+    f = filter_jit(lambda m: m.weight * m.rate)
     for i in range(20):
         call(f, float(i))
     line = first_line(f)

@@ -4,6 +4,7 @@ import importlib.util
 from types import ModuleType
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -98,3 +99,17 @@ def test_calls_are_made_by_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     f = filterjit.nnx.jit(lambda x: x)
     assert f(1) == 1
     assert "this version of Flax" in str(f.report())
+
+
+def test_without_the_names_for_shardings(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(jit: Any, traces: Any) -> Any:
+        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        yield jit(lambda x: x + 1, in_shardings=sharding)(jnp.ones(2))
+
+    compare(program, "graph")
+    monkeypatch.delattr(compat.extract.NodeStates, "from_prefixes")
+    compare(program, "graph", handed_over=True)
+    monkeypatch.undo()
+    monkeypatch.delattr(nnx, "StateSharding")
+    compare(program, "graph", handed_over=True)
+    assert not compat.reads_shardings(filterjit)

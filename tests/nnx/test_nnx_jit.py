@@ -367,7 +367,7 @@ def test_shardings(mode: str) -> None:
         yield jit(lambda m, y: m.other * y, in_shardings=sharding)(m, 2.0)
         yield jit(lambda m: m.count + 1, out_shardings=sharding)(m)
 
-    compare(program, mode, handed_over=True)
+    compare(program, mode)  # tests/sharding/eight_nnx.py has more
 
 
 @pytest.mark.parametrize("mode", ALL)

@@ -1,5 +1,6 @@
 """``functions="structure"``: functions that change after or during their trace."""
 
+import dataclasses
 import functools
 import sys
 import types
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
+from filterjit import filter_jit
 from support.comparison import Traces, comparable
 from support.functions import (
     Counted,
@@ -320,3 +322,44 @@ def test_functions_that_change_while_traced_do_not_share(apply: Counted) -> None
     assert comparable(apply(one)) == comparable(X + 1)
     assert comparable(apply(other)) == comparable(X + 0)
     assert apply.count == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("default", 4), ("metadata", types.MappingProxyType({"scale": 4})), ("kw_only", True)],
+)
+def test_a_field_of_a_dataclass_that_changes(name: str, value: Any) -> None:
+    @dataclasses.dataclass
+    class Config:
+        scale: int = 3
+
+    def read() -> Any:
+        field = Config.__dataclass_fields__["scale"]
+        return field.default + len(field.metadata) * 10 + bool(field.kw_only) * 100
+
+    f = filter_jit(lambda g, y: y + g(), functions="structure")
+    for _ in range(2):
+        assert f(lambda: read(), 0.0 * jnp.ones(())) == 3
+    assert f.cache_info().misses == 1
+    setattr(Config.__dataclass_fields__["scale"], name, value)
+    assert f(lambda: read(), jnp.zeros(())) == read() != 3
+    assert f.cache_info().misses == 2
+
+
+def test_a_member_that_is_added_to_a_class() -> None:
+    class Config:
+        scale = 3
+
+    def read() -> Any:
+        return Config.scale + getattr(Config, "more", 0)
+
+    f = filter_jit(lambda g, y: y + g(), functions="structure")
+    for expected in (3, 3):
+        assert f(lambda: read(), jnp.zeros(())) == expected
+    assert f.cache_info().misses == 1
+    Config.more = 4  # type: ignore[attr-defined]
+    assert f(lambda: read(), jnp.zeros(())) == 7
+    Config.scale = 5
+    assert f(lambda: read(), jnp.zeros(())) == 9
+    del Config.more  # type: ignore[attr-defined]
+    assert f(lambda: read(), jnp.zeros(())) == 5

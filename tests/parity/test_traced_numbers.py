@@ -1,4 +1,4 @@
-"""`filter_jit(traced=...)`: the parameters in whose arguments Python's numbers are traced."""
+"""`filter_jit(traced=...)`: which of Python's numbers are traced, by parameter and by filter."""
 
 import functools
 from pathlib import Path
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from filterjit import MismatchError, filter_jit, load
+from filterjit import Filter, MismatchError, filter_jit, load
 from support.comparison import Traces, comparable
 
 x = jnp.arange(3.0)
@@ -111,13 +111,208 @@ def test_methods_and_other_ways_to_call() -> None:
 def test_wrong_values() -> None:
     with pytest.raises(ValueError, match=r"`traced` names 'rat'.*Did you mean 'rate'"):
         filter_jit(lambda rate: rate, traced=("rat",))(1.0)
-    for wrong in ("rate", 3, (0,), {"rate": True}):
+    for wrong in ("rate", 3, (0,), {0: True}):
         with pytest.raises(TypeError, match="traced"):
             filter_jit(lambda rate: rate, traced=wrong)  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="functions"):
-        filter_jit(lambda rate: rate, traced=("rate",), functions="structure")
+    with pytest.raises(ValueError, match="not a filter"):
+        filter_jit(lambda rate: rate, traced={"rate": 3})
     with pytest.raises(OverflowError):
         filter_jit(lambda rate: rate, traced=("rate",))(2**70)
+
+
+# ---- by path and by filter ----
+
+
+def trained(config: Any, y: Any) -> Any:
+    """A body that needs its size and its name as they are, and its rate as jax.jit has it."""
+    assert isinstance(config["opt"]["rate"], jax.core.Tracer)
+    assert type(config["size"]) is int and config["name"] == "adam"
+    return y[: config["size"]] * config["opt"]["rate"]
+
+
+def config_of(rate: Any, size: int = 2) -> Any:
+    return {"opt": {"rate": rate, "kind": None}, "size": size, "name": "adam"}
+
+
+def is_float(leaf: Any) -> bool:
+    return isinstance(leaf, float)
+
+
+BY_PATH = ["**.rate", "opt.rate", "['opt'].*", Filter("**") & "*.rate", ~Filter("size") & "opt.**"]
+
+
+@pytest.mark.parametrize("chosen", BY_PATH, ids=repr)
+def test_numbers_chosen_by_path(chosen: Any) -> None:
+    traces = Traces()
+    f = filter_jit(traces.counting(trained), traced={"config": chosen})
+    plain = jax.jit(lambda rate, size, y: trained(config_of(rate, size), y), static_argnames="size")
+    for rate in [*NUMBERS[:-2], 0.7]:
+        for _ in range(20):
+            assert comparable(f(config_of(rate), x)) == comparable(plain(rate, 2, x))
+    assert f.cache_info().variants == 1
+    before = traces.count
+    f(config_of(0.1, 3), x)
+    assert traces.count == before + 1 and f.cache_info().variants == 2
+    f(config_of(0.2, 3), y=x)
+    assert traces.count == before + 1
+
+
+@pytest.mark.parametrize("chosen", [is_float, Filter("opt.**") & is_float, {"opt": is_float,
+    "name": False, "size": False}], ids=["function", "both", "tree"])  # fmt: skip
+def test_numbers_chosen_by_a_function_of_leaves(chosen: Any) -> None:
+    traces = Traces()
+    f = filter_jit(traces.counting(trained), traced={"config": chosen})
+    for rate in (0.1, 0.2, float("nan"), 0.3):
+        assert comparable(f(config_of(rate), x)) == comparable(x[:2] * rate)
+    assert traces.count == 1
+    f(config_of(0.1, 3), x)
+    assert traces.count == 2
+
+
+def test_a_function_of_leaves_is_asked_in_each_call() -> None:
+    asked: list[Any] = []
+
+    def large(leaf: Any) -> Any:
+        asked.append(leaf)
+        return leaf > 10
+
+    f = filter_jit(lambda c: [type(leaf).__name__ for leaf in c], traced={"c": large})
+    traced, static = "DynamicJaxprTracer", "int"
+    assert f([1, 20, "text"]) == [static, traced, "str"]
+    assert f([30, 2, "text"]) == [traced, static, "str"]
+    assert f([30, 50, "text"]) == [traced, traced, "str"]
+    assert f([1, 20, "text"]) == [static, traced, "str"]
+    assert asked == [1, 20, 30, 2, 30, 50, 1, 20]  # not the text
+
+
+def test_a_number_that_is_chosen_may_be_an_array_elsewhere() -> None:
+    f = filter_jit(lambda c: c["rate"] * 2, traced={"c": "rate"})
+    for rate in (1.0, jnp.ones(()), 2.0, np.float32(2)):
+        assert f({"rate": rate, "n": 3}) == 2 * rate
+    assert f.cache_info().variants == 1
+    g = filter_jit(lambda c: c["rate"] * 2, traced={"c": "rate"})
+    for rate in (jnp.ones(()), 1.0, jnp.ones(()), 3.0):
+        assert g({"rate": rate, "n": 3}) == 2 * rate
+    assert g.cache_info().variants == 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ("**.rat", r"`traced` has '\*\*.rat' for 'config', which matches no leaf.*mean 'opt.rate'"),
+        ("rate", "matches no leaf: the argument has `name`, `opt.rate`, `size`"),
+        ("opt", r"for 'config', which does not fit: a path pattern takes no leaf"),
+        ("name", "matches `name`, a `str`, which is no array and no number"),
+        ("**", "matches `name`"),
+        (~Filter("size"), "matches `name`"),
+    ],
+    ids=repr,
+)
+def test_a_pattern_that_fits_no_number(chosen: Any, message: str) -> None:
+    f = filter_jit(lambda config: config["size"], traced={"config": chosen})
+    config = {"opt": {"rate": 0.1}, "size": 2, "name": "adam"}
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            f(config)
+    assert f.cache_info().variants == 0
+
+
+def test_parameters_that_are_chosen_from() -> None:
+    def total(a: Any, *rest: Any, k: Any = None, **more: Any) -> Any:
+        return a, rest, k, more
+
+    traced = {"a": True, "rest": "[1].*", "k": "n", "other": "n", "more": "kept.n"}
+    f = filter_jit(total, traced=traced)
+    for i in range(3):
+        f(i, "text", {"n": i}, k={"n": i, "m": 1}, other={"n": i, "m": 1}, kept={"n": i})
+    assert f.cache_info().variants == 1
+    f(1, "text", {"n": 1}, k={"n": 1, "m": 2}, other={"n": 1, "m": 1}, kept={"n": 1})
+    f(1, "text", {"n": 1}, k={"n": 1, "m": 1}, other={"n": 1, "m": 2}, kept={"n": 1})
+    f(1, "test", {"n": 1}, k={"n": 1, "m": 1}, other={"n": 1, "m": 1}, kept={"n": 1})
+    assert f.cache_info().variants == 4
+    with pytest.raises(ValueError, match="'k', which matches no leaf"):
+        f(1, "test", {"n": 1}, k={"m": 1})
+
+
+def test_numbers_of_a_module_that_is_passed_again() -> None:
+    class Model(eqx.Module):
+        layers: list[Any]
+        rate: Any
+        size: Any
+
+    model = Model([eqx.nn.Linear(3, 3, key=jax.random.key(i)) for i in range(9)], 0.5, 3)
+    f = filter_jit(lambda m, y: y * m.rate * m.size, traced={"m": "rate"})
+    for i in range(30):
+        assert (f(model, x) == x * 1.5).all()
+        other = eqx.tree_at(lambda m: m.rate, model, float(i))
+        assert (f(other, x) == 3 * i * x).all()
+    assert f.cache_info().variants == 1
+    f(eqx.tree_at(lambda m: m.size, model, 4), x)
+    assert f.cache_info().variants == 2
+
+
+@pytest.mark.parametrize("chosen", [True, "**.rate", is_float], ids=["whole", "path", "function"])
+def test_beside_functions_by_structure(chosen: Any) -> None:
+    traces = Traces()
+
+    def body(c: Any, y: Any) -> Any:
+        traces.tick()
+        return c["f"](y) * c["rate"]
+
+    f = filter_jit(body, traced={"c": chosen}, functions="structure")
+    for i in range(4):
+        c = {"f": lambda y: y + 1, "rate": float(i)}
+        assert (f(c, x) == (x + 1) * i).all()
+    assert traces.count == 1 and f.cache_info().variants == 1
+    assert (f({"f": lambda y: y + 2, "rate": 2.0}, x) == (x + 2) * 2).all()
+    assert traces.count == 2
+
+
+def test_other_methods() -> None:
+    f = filter_jit(trained, traced={"config": "**.rate"})
+    compiled = f.lower(config_of(0.1), x).compile()
+    assert comparable(compiled(config_of(0.5), x)) == comparable(x[:2] * 0.5)
+    with pytest.raises(MismatchError, match="size"):
+        compiled(config_of(0.5, 3), x)
+    with pytest.raises(MismatchError):
+        compiled({"opt": {}, "size": 2, "name": "adam"}, x)
+    f(config_of(0.1), x)
+    assert f.cache_info()[:2] == (1, 0)  # compiled before
+    assert f.explain(config_of(0.9), x).hit and not f.explain(config_of(0.9, 3), x).hit
+    assert comparable(f.partial(config_of(0.2))(x)) == comparable(x[:2] * 0.2)
+    assert comparable(f.freeze(y=x)(config_of(0.2))) == comparable(x[:2] * 0.2)
+    assert "'**.rate'" in str(f._hooks.settings)
+
+
+def test_functions_of_equal_choices_share_their_programs() -> None:
+    def make(chosen: Any) -> Any:
+        return filter_jit(trained, traced={"config": chosen})
+
+    assert make("**.rate") == make("**.rate") != make("opt.rate")
+    assert make(is_float) == make(is_float) != make(lambda leaf: isinstance(leaf, float))
+    assert make(np.dtype("float32")) != make("float32")
+    assert make({"opt": True}) != make({"opt": False})
+
+
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("chosen", BY_PATH, ids=repr)
+def test_saved_programs_of_patterns(chosen: Any, portable: bool, tmp_path: Path) -> None:
+    if portable:
+        pytest.importorskip("flatbuffers")
+    n = BY_PATH.index(chosen)  # XLA cannot serialize one that it has compiled before
+    f = filter_jit(lambda config, y: trained(config, y) + n, traced={"config": chosen})
+    f.lower(config_of(0.1), x).compile().save(tmp_path / "program", portable=portable)
+    loaded = load(tmp_path / "program")
+    for rate in (0.5, 0.7):
+        assert comparable(loaded(config_of(rate), x)) == comparable(x[:2] * rate + n)
+    with pytest.raises(MismatchError):
+        loaded(config_of(0.1, 3), x)
+
+
+def test_a_function_of_leaves_cannot_be_saved(tmp_path: Path) -> None:
+    f = filter_jit(trained, traced={"config": is_float})
+    with pytest.raises(ValueError, match="`traced` has a function of leaves for 'config'"):
+        f.lower(config_of(0.1), x).compile().save(tmp_path / "program")
 
 
 @pytest.mark.parametrize("portable", [False, True])

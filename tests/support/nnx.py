@@ -86,7 +86,7 @@ def compare(
         traces = Traces()
         results.append((list(map(describe, program(decorator, traces))), traces.count))
     (expected, upstream_traces), (found, traces_here) = results
-    assert found == expected
+    assert found == expected, [(a, b) for a, b in zip(found, expected, strict=False) if a != b]
     assert traces_here <= upstream_traces
     ours = [f for f in made if isinstance(f, filterjit.nnx.NNXJit)]
     assert ours

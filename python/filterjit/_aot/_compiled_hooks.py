@@ -12,6 +12,7 @@ from .._base import _errors
 from .._base._errors import MismatchError
 from .._base._hooks import CallHooks
 from .._call import _direct, _running, _signature
+from .._call._chosen import numbers_of
 from .._call._hooks import marked, registry_for
 from .._call._settings import Settings
 from .._compat import _jax_compat
@@ -141,6 +142,16 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
         """Is never called: `make_filter_jit` gives `f` its cache."""
         raise AssertionError("a compiled function has its cache from the start")
+
+    def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
+        """Returns a byte for each leaf of an argument: 1 if numbers in it are traced.
+
+        An argument that a pattern does not fit is of another structure, of which `compile` tells.
+        """
+        try:
+            return numbers_of(self.settings.traced, name, argument)
+        except ValueError:
+            return bytes(len(_core.tree_leaves(self.registry, argument, None)))
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Raises MismatchError: the structure or the static values of the arguments differ."""

@@ -24,9 +24,11 @@ import numpy as np
 
 from .. import _core
 from .._base._errors import format_path, short
+from .._call._chosen import Chosen
 from .._compat import _flax_compat, _jax_compat, _other_compat
 from .._functions import _digest
 from .._trees import _nodes
+from .._trees._filters import Expression, Filter, depends_on_leaves, format_pattern
 
 Json = Any
 _MOST_DOUBTS = 3
@@ -34,6 +36,53 @@ _MOST_DOUBTS = 3
 
 class Unsupported(ValueError):
     """A value cannot be stored, or cannot be found again; the message gives the reason."""
+
+
+# ---- options by name of parameter ----
+
+
+def encode_chosen(chosen: Chosen) -> Json:
+    """Returns the parameters of an option: a name, or a name and the filter of its argument.
+
+    Raises Unsupported.
+    """
+    found: list[Json] = []
+    for name in chosen.names:
+        expression = chosen.expression(name)
+        if depends_on_leaves(expression):
+            raise Unsupported(
+                f"`{chosen.option}` has a function of leaves for {name!r}, which a file cannot "
+                "hold. Path patterns can be saved"
+            )
+        found.append(name if expression is True else [name, _encode_filter(expression)])
+    return found
+
+
+def decode_chosen(option: str, json: Json) -> Chosen:
+    named = (item if type(item) is list else [item, True] for item in json)
+    return Chosen.of(option, {name: _decode_filter(filter) for name, filter in named})
+
+
+def _encode_filter(expression: Expression) -> Json:
+    match expression:
+        case ("path", components):
+            return format_pattern(components)
+        case (op, *operands):
+            return [op, *map(_encode_filter, operands)]
+    return expression
+
+
+def _decode_filter(json: Json) -> Any:
+    match json:
+        case str() | bool():
+            return json
+        case ["not", operand]:
+            return ~Filter(_decode_filter(operand))
+        case ["and", p, q]:
+            return Filter(_decode_filter(p)) & _decode_filter(q)
+        case ["or", p, q]:
+            return Filter(_decode_filter(p)) | _decode_filter(q)
+    raise TypeError("not a filter")
 
 
 # ---- classes and functions, by module and name ----

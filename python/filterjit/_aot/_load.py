@@ -12,6 +12,7 @@ import numpy as np
 from .. import _core
 from .._base._package import public
 from .._call._hooks import registry_for
+from .._call._named import Named
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from . import _encode, _executable, _file
@@ -170,7 +171,13 @@ def _count(devices: int) -> str:
 
 def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed: bool) -> Compiled:
     """Returns the function of a file; `placed` is whether the user has given `devices`."""
-    settings = Settings(functions=header["functions"], traced=tuple(header.get("traced", ())))
+    traced = _encode.decode_chosen("traced", header.get("traced", []))
+    settings = Settings(
+        functions=header["functions"],
+        traced=traced,
+        numbers_traced=bool(header.get("numbers traced", False)),
+        static=Named(*map(frozenset, header.get("static", ((), ())))),
+    )
     registry = registry_for(settings)
     default = header["kind"] == "portable" and not placed
     shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]

@@ -178,5 +178,5 @@ def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     variant, arrays = f._find_or_compile(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
     name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))
-    signature = f._given_signature or inspect.signature(fun)
+    signature = f._given_signature or inspect.signature(fun, follow_wrapped=False)
     return PreparedCall(name, signature, f, variant, specs, hooks.settings)

@@ -88,7 +88,9 @@ def _contents(
         "filterjit": __version__,
         "python": sys.version.split()[0],
         "functions": prepared.settings.functions,
-        "traced": list(prepared.settings.traced),
+        "traced": _encode.encode_chosen(prepared.settings.traced),
+        "numbers traced": prepared.settings.numbers_traced,
+        "static": prepared.settings.static.as_lists(),
         "signature": [
             [p.name, p.kind.name, p.default is not inspect.Parameter.empty]
             for p in prepared.signature.parameters.values()

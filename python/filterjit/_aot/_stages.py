@@ -14,6 +14,8 @@ import jax
 
 from .. import _core
 from .._base import _errors
+from .._call._caches import names_of
+from .._call._plain_hooks import HandOver
 from .._observe import _compare, _report
 from .._observe._causes import Explanation
 from .._observe._recorder import recorder
@@ -318,6 +320,18 @@ class Compiled(_core.CallProxy[_P, _T]):
 
 
 def trace(
+    f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Traced[_P, _T]:
+    try:
+        return _trace(f, args, kwargs)
+    except HandOver as e:
+        raise ValueError(
+            f"`{names_of(f.__wrapped__)[1]}` is called by `jax.jit` with these arguments: {e}. `lower(...).compile()` "
+            "compiles it as `jax.jit` does."
+        ) from None
+
+
+def _trace(
     f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Traced[_P, _T]:
     prepared = prepare(f, args, kwargs)

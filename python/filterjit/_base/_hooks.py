@@ -47,6 +47,17 @@ class CallHooks(Protocol):
         """
         ...
 
+    def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
+        """Returns a byte for each leaf of an argument: 1 if it is traced where it is a number.
+
+        When: the argument of a parameter with FJ_CHOSEN_ARGUMENT (csrc/walk/flatten.h) is
+        flattened; with FJ_ASKED_ARGUMENT, that is in each call. Otherwise, the answer may depend on
+        nothing but the structure of the argument.
+
+        Raises: anything.
+        """
+        ...
+
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns the callable of a new variant; it takes arrays by position.
 

@@ -9,27 +9,18 @@ from .. import _core
 from .._base import _errors
 from .._compat import _jax_compat
 from .._shardings._specs import Spec, same_spec
-from .._trees._filters import as_expression
 from .._trees._registry import registry
+from ._chosen import NOTHING, Chosen
 from ._named import NONE, Named
 
 UNUSED = ("ignore", "warn", "raise")
 
 
 class _Hole:
-    """Stands for an array while a filter is asked which ones it takes."""
+    """Stands for an array, and knows its position."""
 
     def __init__(self, position: int) -> None:
         self.position = position
-
-
-def _is_by_path(expression: Any) -> bool:
-    match expression:
-        case bool() | ("path", _):
-            return True
-        case ("and" | "or" | "not", *operands):
-            return all(map(_is_by_path, operands))
-    return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +29,11 @@ class Donation:
 
     Attributes:
         arguments: those, all of whose arrays are donated.
-        parameters: names of parameters, each with what it donates: True, False, or path patterns.
+        chosen: parameters by name, and filters of the arrays in their arguments.
     """
 
     arguments: Named = NONE
-    parameters: tuple[tuple[str, Any], ...] = ()
+    chosen: Chosen = NOTHING
 
     @classmethod
     def of(cls, given: Any) -> "Donation":
@@ -50,74 +41,69 @@ class Donation:
 
         Raises:
             TypeError: if `given` is none of what `filter_jit` takes.
-            ValueError: if a filter depends on more than paths.
+            ValueError: if a value in it is no filter.
         """
-        if isinstance(given, (tuple, list, set, frozenset)):
-            given = dict.fromkeys(given, True)
-        if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
-            raise TypeError(
-                "`filter_jit(..., donate=...)` must be a mode, a tuple of names of parameters, or "
-                f"a dict from such names to True, False or path patterns, not {given!r}."
-            )
-        for name, chosen in given.items():
-            if not _is_by_path(as_expression(chosen)):
-                raise ValueError(
-                    f"`filter_jit(..., donate=...)`: the filter of {name!r} must consist of path "
-                    f"patterns, not {chosen!r}: what is donated is known before the values."
-                )
-        return cls(parameters=tuple(sorted(given.items(), key=lambda item: item[0])))
+        return cls(chosen=Chosen.of("donate", given, "a mode, "))
 
     def __bool__(self) -> bool:
-        return bool(self.arguments or self.parameters)
+        return bool(self.arguments or self.chosen)
 
     def __repr__(self) -> str:
-        if not self.parameters:
-            return repr(self.arguments)
-        whole = all(chosen is True for _, chosen in self.parameters)
-        return repr(tuple(name for name, _ in self.parameters) if whole else dict(self.parameters))
+        return repr(self.chosen or self.arguments)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names of parameters that were given."""
-        return tuple(name for name, _ in self.parameters)
+    def depends_on_leaves(self) -> bool:
+        """Whether a filter looks at arrays, besides their paths."""
+        return any(map(self.chosen.depends_on_leaves, self.chosen.names))
 
     def positions(
-        self, variant: _core.Variant, signature: _core.Signature, missing: Any
+        self,
+        variant: _core.Variant,
+        signature: _core.Signature,
+        missing: Any,
+        tracers: tuple[Any, ...] | None = None,
     ) -> tuple[int, ...]:
         """Returns the positions of the donated arrays among those of a call; arrays in the
-        function itself, which are none of them, come first."""
+        function itself, which are none of them, come first.
+
+        `tracers` stand for the arrays, for filters that look at them.
+        """
         if not self:
             return ()
         own = variant.function.num_leaves
         count = own + variant.structure.num_leaves
-        arguments = variant.arguments(tuple(map(_Hole, range(count))))[1]
+        holes = tuple(map(_Hole, range(count)))
+        arguments = variant.arguments(holes)[1]
         found: list[int] = []
         for path in self.arguments.paths(signature, arguments, missing):
             first, number = variant.structure._span(*path)
             found.extend(range(own + first, own + first + number))
-        given = dict(zip(signature.names, arguments, strict=True))
-        keywords = arguments[signature.varkw] if signature.varkw >= 0 else missing
-        for name, chosen in self.parameters:
-            argument = given.get(name, missing)
-            if name not in given and keywords is not missing:
-                argument = keywords.get(name, missing)
+        asked = arguments if tracers is None else variant.arguments(tracers)[1]
+        for name in self.chosen.names:
+            argument = _argument(signature, arguments, name, missing)
             if argument is not missing:
-                found.extend(_filtered(name, chosen, argument))
+                shown = _argument(signature, asked, name, missing)
+                found.extend(self._filtered(name, argument, shown))
         return tuple(found)
 
+    def _filtered(self, name: str, argument: Any, asked: Any) -> list[int]:
+        """Returns the positions of the arrays of an argument that its filter takes."""
+        mask = self.chosen.mask(name, asked, ("arrays",))
+        leaves = _core.tree_leaves(registry, argument, None)
+        holes = [x for x, taken in zip(leaves, mask, strict=True) if taken]
+        found = [x.position for x in holes if isinstance(x, _Hole)]
+        by_path = not isinstance(self.chosen.expression(name), bool)
+        if by_path and not found and not self.chosen.depends_on_leaves(name):
+            raise self.chosen.refused(name, argument, "matches no array")
+        return found
 
-def _filtered(name: str, chosen: Any, argument: Any) -> list[int]:
-    """Returns the positions of the arrays of an argument that a filter takes."""
-    part = _core.partition(registry, argument, (as_expression(chosen),), None, None)[0]
-    found = [x.position for x in _core.tree_leaves(registry, part, None) if isinstance(x, _Hole)]
-    if not found and not isinstance(chosen, bool):
-        paths = _core.tree_paths(registry, argument, None)
-        some = ", ".join(f"`{path}`" for path in paths[:5]) + (", ..." if len(paths) > 5 else "")
-        raise ValueError(
-            f"`donate` has {chosen!r} for {name!r}, which matches no array: the argument has "
-            f"{some or 'no leaves'}"
-        )
-    return found
+
+def _argument(signature: _core.Signature, arguments: Sequence[Any], name: str, missing: Any) -> Any:
+    """Returns the argument of a parameter, or of one of ``**kwargs``."""
+    if name in signature.names:
+        return arguments[signature.names.index(name)]
+    keywords = arguments[signature.varkw] if signature.varkw >= 0 else missing
+    return missing if keywords is missing else keywords.get(name, missing)
 
 
 def same_memory(x: Any, y: Any) -> bool:

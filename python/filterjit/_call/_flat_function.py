@@ -36,6 +36,7 @@ class FlatFunction:
     Attributes:
         jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
         qualname: of the user's function.
+        registry: of the arguments.
         before_trace: returns what is called before each trace, or None.
     """
 
@@ -50,7 +51,7 @@ class FlatFunction:
         self._variant = weakref.ref(variant)
         self._cache = weakref.ref(cache)
         self._signature = cache.signature
-        self._registry = hooks.registry
+        self.registry = hooks.registry
         self._record = cache.record
         self._compared: set[Any] = set()
         self._code = code_of(f.__wrapped__)
@@ -143,9 +144,9 @@ class FlatFunction:
         call, names = _signature.call_with_arguments, self._signature.names
         is_told = hooks.updates_modules or self._record.has_told_lost
         if is_told or not _lost_changes.has_variables(variant.structure):
-            return call(fun, self._signature, arguments, self._registry)
+            return call(fun, self._signature, arguments, self.registry)
         before = _lost_changes.variables_in(names, arguments)
-        out = call(fun, self._signature, arguments, self._registry)
+        out = call(fun, self._signature, arguments, self.registry)
         after = _lost_changes.variables_in(names, arguments)
         _lost_changes.warn(self._record, before, after, out)
         return out

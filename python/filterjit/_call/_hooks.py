@@ -21,9 +21,10 @@ from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _direct, _kept, _processes, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
+from ._chosen import numbers_of
 from ._donation import tell_unused
 from ._flat_function import FlatFunction
-from ._named import STATIC, TRACED, check_names, mark_names
+from ._named import STATIC, check_names, mark_chosen
 from ._settings import Settings
 from ._sharded_call import ShardedCall
 
@@ -36,6 +37,8 @@ def registry_for(settings: Settings) -> _core.Registry:
     if settings.functions == "structure":
         from .._functions import _function_keys
 
+        if settings.traced:
+            return _function_keys.with_numbers_in_some
         return _function_keys.registry
     if settings.traced:
         return _registry.with_numbers_in_some
@@ -45,7 +48,7 @@ def registry_for(settings: Settings) -> _core.Registry:
 def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.Parameters:
     """Returns parameters with the flags that the settings ask for."""
     if settings.traced:
-        return mark_names(parameters, TRACED, settings.traced)
+        return mark_chosen(parameters, settings.traced)
     return settings.static.mark(parameters, STATIC) if settings.static else parameters
 
 
@@ -106,7 +109,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         if donation := self.settings.donation:
             names, positional = f._parts()[0].signature.names, f._parts()[0].signature.positional
             positions = donation.arguments.positions
-            named = donation.arguments.names | {name for name, _ in donation.parameters}
+            named = donation.arguments.names | set(donation.chosen.names)
             is_meant = [
                 i in positions or (i < positional and names[i] in named) for i in range(len(args))
             ] + [k in named for k in kwargs]
@@ -148,8 +151,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             signature = _core.Signature(*parameters)
             if self.settings.shardings is not None:
                 self.settings.shardings.check_names(signature)
-            check_names("donate", self.settings.donation.names, signature)
-            check_names("traced", self.settings.traced, signature)
+            check_names("donate", self.settings.donation.chosen.names, signature)
+            check_names("traced", self.settings.traced.names, signature)
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
@@ -173,20 +176,29 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Returns the result of a trace, or what stands for it; raises if it cannot be one."""
         return out
 
+    def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
+        """Returns a byte for each leaf of an argument: 1 if numbers in it are traced."""
+        return numbers_of(self.settings.traced, name, argument)
+
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
         signature = f._parts()[0].signature
         flat = FlatFunction(f, variant)
-        donated = self._donated(variant, signature)
         settings = self.settings
         keeper = _kept.keeper_for and _kept.keeper_for(settings.program_cache)
-        if settings.shardings is None:
+        by_leaves = settings.donation.depends_on_leaves
+        donated = None if by_leaves else self._donated(variant, signature)
+        if settings.shardings is None and donated is not None:
             jitted = jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
             if keeper:
                 return _kept.KeptCall(keeper, variant, f._parts()[0], donated, flat, jitted)
             return flat.callable_of(jitted)
         if keeper:
-            _records.record_of(variant).not_kept = "the function has options for shardings"
+            _records.record_of(variant).not_kept = (
+                "the function has options for shardings"
+                if donated is not None
+                else "which of its arrays are donated depends on their shapes"
+            )
         call = ShardedCall(variant, signature, donated, settings, flat)
         _sharded[variant] = call
         return call

@@ -18,6 +18,16 @@ Variables = list[tuple[str, Any, Any]]
 """The path, the Variable and its value of each Variable."""
 
 
+TRACED = (
+    "filter_jit traces a copy of its arguments. Jit the function with `filterjit.nnx.jit`, which "
+    "updates them, or return the Module."
+)
+FROZEN = (
+    "the arrays of a frozen argument are constants. Call `eval()` of the model before `freeze`, or "
+    "leave what changes an argument, and return it."
+)
+
+
 def variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
     """Returns the Variables in the arguments of a trace, one argument for each name; None if a tree
     among them cannot be flattened."""
@@ -45,7 +55,11 @@ def has_variables(structure: _core.Structure) -> bool:
 
 
 def warn(
-    record: FunctionRecord, before: Variables | None, after: Variables | None, result: Any
+    record: FunctionRecord,
+    before: Variables | None,
+    after: Variables | None,
+    result: Any,
+    why: str = TRACED,
 ) -> None:
     """Warns once a function if a trace has changed Variables of its arguments, and does not return
     them. What a transformation of NNX in the function changes is not known: it gives all Variables
@@ -69,8 +83,6 @@ def warn(
         record.has_told_lost = True
         others = f" and {len(lost) - 1} other Variables" if len(lost) > 1 else ""
         warnings.warn(
-            f"{record.name_and_place} changes `{lost[0]}`{others} in place. That change is lost: "
-            "filter_jit traces a copy of its arguments. Jit the function with "
-            "`filterjit.nnx.jit`, which updates them, or return the Module.",
+            f"{record.name_and_place} changes `{lost[0]}`{others} in place. That change is lost: {why}",
             stacklevel=stack_level(),
         )

@@ -4,15 +4,18 @@ import dataclasses
 import difflib
 import inspect
 import operator
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .. import _core
 from .._compat import _jax_compat
+from ._chosen import Chosen
 from ._signature import ANY, Parameters, own_signature, parameters_of
 
 STATIC = 2  # FJ_STATIC_ARGUMENT in csrc/walk/flatten.h
 TRACED = 4  # FJ_TRACED_ARGUMENT
+CHOSEN = 8  # FJ_CHOSEN_ARGUMENT
+ASKED = 16  # FJ_ASKED_ARGUMENT
 
 _MOST = 64  # items of *args that get a parameter of their own
 
@@ -47,6 +50,10 @@ class Named:
 
     def __repr__(self) -> str:
         return repr((*sorted(self.positions), *sorted(self.names)))
+
+    def as_lists(self) -> tuple[list[int], list[str]]:
+        """Returns the positions and the names, for a file."""
+        return sorted(self.positions), sorted(self.names)
 
     @classmethod
     def of(
@@ -162,13 +169,20 @@ def signature_for(fun: Any, static: Named, donated: Named) -> inspect.Signature 
     return signature
 
 
-def mark_names(parameters: Parameters, flag: int, names: Collection[str]) -> Parameters:
-    """Returns `parameters` with a flag at those of these names, ``*args`` and ``**kwargs``
-    included."""
-    given = frozenset(names)
-    extended = Named(names=given - set(parameters[0])).mark(parameters, flag)
+def mark_chosen(parameters: Parameters, chosen: Chosen) -> Parameters:
+    """Returns `parameters` with flags at those in which numbers are traced, ``*args`` and
+    ``**kwargs`` included."""
+    extended = Named(names=frozenset(chosen.names) - set(parameters[0])).mark(parameters, 0)
     names, positional_only, positional, varargs, varkw, flags = extended
-    flags = bytes(x | flag * (name in given) for name, x in zip(names, flags, strict=True))
+
+    def flag(name: str) -> int:
+        if name not in chosen.names or chosen.expression(name) is False:
+            return 0
+        if chosen.expression(name) is True:
+            return TRACED
+        return CHOSEN | ASKED * chosen.depends_on_leaves(name)
+
+    flags = bytes(x | flag(name) for name, x in zip(names, flags, strict=True))
     return names, positional_only, positional, varargs, varkw, flags
 
 

@@ -7,6 +7,7 @@ import jax
 
 from .._observe._retraces import OnRetrace
 from ._caches import MAXSIZE
+from ._chosen import NOTHING, Chosen
 from ._donation import Donation
 from ._named import NONE, Named
 from ._shardings import Shardings
@@ -29,7 +30,7 @@ class Settings:
         static: the static arguments of ``jax.jit``.
         donate_unused: what to do about donated arrays whose memory no result can take: "ignore",
             "warn" or "raise"; None follows from `donate`, or leaves it to JAX.
-        traced: the parameters in whose arguments Python's numbers are traced.
+        traced: the leaves of the arguments that are traced if they are Python's numbers.
         program_cache: the folder in which programs are kept; None for that of the process, if it
             has one, and False for none.
     """
@@ -45,7 +46,7 @@ class Settings:
     numbers_traced: bool = False
     static: Named = NONE
     donate_unused: str | None = None
-    traced: tuple[str, ...] = ()
+    traced: Chosen = NOTHING
     program_cache: str | bool | None = None
 
     def __post_init__(self) -> None:

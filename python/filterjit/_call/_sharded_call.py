@@ -1,14 +1,15 @@
-"""`ShardedCall`: the callable of a variant with shardings.
+"""`ShardedCall`: the callable of a variant with shardings, or that donates by a filter of arrays.
 
-A variant's flat ``jax.jit`` takes one spec for each array, and these depend on shapes and on the
-mesh (rules look at both), of which a variant may see several. So a variant has a *program* for each
-list of specs, with a flat function and a ``jax.jit`` of its own:
+A variant's flat ``jax.jit`` takes one spec for each array, and the positions of those that are
+donated. These depend on shapes and on the mesh (rules and filters look at them), of which a variant
+may see several. So a variant has a *program* for each list of specs and of donated positions, with
+a flat function and a ``jax.jit`` of its own:
 
 - The variant's `call` is a `ShardedCall` until its first call. That finds the specs, makes the
   program, and makes the program's ``jax.jit`` itself the `call`: a hit is the same as without
   shardings.
 - JAX traces a program's flat function for each list of avals and each mesh that is new to it. The
-  function finds the specs again, from its tracers, and raises `_OtherSpecs` if they are not those
+  function finds them again, from its tracers, and raises `_OtherSpecs` if they are not those
   that it was jitted with. The C core then asks `call_again`, which makes the ShardedCall the `call`
   of the variant for good: it finds the program by avals and mesh, which costs microseconds.
 
@@ -16,11 +17,12 @@ The specs of the results are known when the function has been traced. So a progr
 traced once, and then jitted again with them: JAX finds the trace of the flat function in its cache.
 """
 
+import dataclasses
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
@@ -35,39 +37,60 @@ from .._trees import _registry
 from ._donation import same_memory, tell_unused
 from ._flat_function import FlatFunction
 from ._settings import Settings
+from ._shardings import Shardings
 
 _ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/output.h
 
 _MOST_KEYS = 4096
+
+_T = TypeVar("_T")
 
 
 class _OtherSpecs(Exception):
     """A flat function is traced for arrays or a mesh that need other specs than it was made for."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """What a program is made for.
+
+    Attributes:
+        inputs: the specs of the arrays.
+        donated: the positions of the arrays that are donated.
+    """
+
+    inputs: tuple[Spec, ...]
+    donated: tuple[int, ...]
+
+
 class ShardedProgram:
     """One flat function of a variant, with the specs that it was jitted with.
 
     Attributes:
-        inputs: the specs of the arrays.
+        needs: what it was made for.
         outputs: the specs of the arrays of the result; None until it is traced.
         flat: the flat function.
         jit: the ``jax.jit``; None until there is one.
         call: what a call of the variant calls: `jit`, or its executable.
     """
 
-    def __init__(self, call: "ShardedCall", inputs: tuple[Spec, ...]) -> None:
+    def __init__(self, call: "ShardedCall", needs: Needs) -> None:
         self._call = weakref.ref(call)
-        self.inputs = inputs
+        self.needs = needs
         self.outputs: tuple[Spec, ...] | None = None
         self.flat: Callable[..., _core.Output] = call.flat.make(self)
         self.jit: Any = None
         self.call: Any = None
 
+    @property
+    def inputs(self) -> tuple[Spec, ...]:
+        """The specs of the arrays."""
+        return self.needs.inputs
+
     def before_trace(self, arrays: tuple[Any, ...]) -> None:
         """Is called at the beginning of a trace."""
         call = self._call()
-        if call is not None and call.specs_of_tracers(arrays) != self.inputs:
+        if call is not None and call.needs_of_tracers(arrays) != self.needs:
             raise _OtherSpecs
 
     def after_trace(self, tree: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None:
@@ -83,12 +106,12 @@ class ShardedProgram:
 
 
 class ShardedCall:
-    """The callable of a variant with shardings: finds or makes the ``jax.jit`` for its arrays.
+    """The callable of such a variant: finds or makes the ``jax.jit`` for its arrays.
 
     Arguments:
         variant: the variant, to which it refers weakly.
         signature: of the function.
-        donated: the positions of the arrays that are donated.
+        donated: the positions of the arrays that are donated; None if they depend on the arrays.
         settings: of the function.
         flat: makes a flat function for each program.
     """
@@ -97,13 +120,12 @@ class ShardedCall:
         self,
         variant: _core.Variant,
         signature: _core.Signature,
-        donated: tuple[int, ...],
+        donated: tuple[int, ...] | None,
         settings: Settings,
         flat: FlatFunction,
     ) -> None:
-        assert settings.shardings is not None
         self.__qualname__ = flat.qualname
-        self.shardings = settings.shardings
+        self.shardings = settings.shardings or Shardings(None, None, None)
         self.variant = weakref.ref(variant)
         self.signature = signature
         self.donated = donated
@@ -111,7 +133,9 @@ class ShardedCall:
         self.jitkwargs = dict(settings.jitkwargs)
         self.flat = flat
         self.jit_id = flat.jit_id
-        self.needs_outputs = self.shardings.outputs is not None or bool(donated)
+        self.needs_outputs = settings.shardings is not None and (
+            self.shardings.has_outputs or donated != ()
+        )
         self._lock = threading.Lock()
         # Programs stay as long as the variant: calls that are running do not own their `jit`.
         self._programs: list[ShardedProgram] = []
@@ -125,15 +149,20 @@ class ShardedCall:
         assert variant is not None
         return self.shardings.specs_of_inputs(variant, self.signature, arrays)
 
+    def needs_of_tracers(self, arrays: tuple[Any, ...]) -> Needs:
+        donated = self.donated
+        if donated is None:
+            variant, donation = self.variant(), self.settings.donation
+            assert variant is not None
+            donated = donation.positions(variant, self.signature, self.flat.registry, arrays)
+        return Needs(self.specs_of_tracers(arrays), donated)
+
     def specs_of_arrays(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
         """Returns the specs for a call; rules see tracers of its arrays, as in a trace."""
-        found: list[tuple[Spec, ...]] = []
+        return _for_tracers(self.specs_of_tracers, arrays)
 
-        def shardings(*tracers: Any) -> None:
-            found.append(self.specs_of_tracers(tracers))
-
-        jax.eval_shape(shardings, *arrays)
-        return found[0]
+    def needs_of_arrays(self, arrays: tuple[Any, ...]) -> Needs:
+        return _for_tracers(self.needs_of_tracers, arrays)
 
     def specs_of_result(
         self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
@@ -141,9 +170,12 @@ class ShardedCall:
         """Returns the specs of the arrays of a result. An array of which nothing is said, and
         which the function itself moves nowhere, has the spec of the donated array in the same place
         of an argument, so that it takes its memory."""
-        specs = list(self.shardings.specs_of_outputs(tree, output.arrays))
         variant = self.variant()
-        if not self.donated or variant is None:
+        assert variant is not None
+        shardings, results = self.shardings, output.arrays
+        specs = list(shardings.specs_of_outputs(tree, results, variant, self.signature, arrays))
+        donated = program.needs.donated
+        if not (donated and shardings.follows_donated):
             return tuple(specs)
         _, structure = _core.flatten(_registry.registry, tree)
         paths_in = _errors.array_paths(variant.function, variant.structure)
@@ -153,7 +185,7 @@ class ShardedCall:
         for j, path in enumerate(paths_out):
             for key in (_key(path), _key(path[1:])):
                 by_path.setdefault(key, []).append(j)
-        for i in self.donated:
+        for i in donated:
             for j in by_path.get(_key(paths_in[i][1:]), ()):
                 fits = same_memory(arrays[i], output.arrays[j]) and j not in taken.values()
                 if (
@@ -165,9 +197,9 @@ class ShardedCall:
                 if fits and same_spec(specs[j], program.inputs[i]):
                     taken[i] = j
                     break
-        if self.settings.tells_unused and program.outputs is None:
+        if self.settings.tells_unused and (program.outputs is None or not self.needs_outputs):
             tell_unused(
-                self.donated,
+                donated,
                 variant,
                 arrays,
                 output.arrays,
@@ -182,7 +214,7 @@ class ShardedCall:
 
     def __call__(self, *arrays: Any) -> _core.Output:
         if jax.config.jax_disable_jit:
-            return ShardedProgram(self, self.specs_of_arrays(arrays)).flat(*arrays)
+            return ShardedProgram(self, self.needs_of_arrays(arrays)).flat(*arrays)
         given, arrays = arrays, self._placed(arrays)
         if arrays is not given and (variant := self.variant()) is not None:
             placed = (i for i, x in enumerate(arrays) if x is not given[i])
@@ -252,7 +284,7 @@ class ShardedCall:
         if not isinstance(exception, _OtherSpecs) and (
             self.is_dispatching
             or not self._programs
-            or self.specs_of_arrays(arrays) == self._programs[0].inputs
+            or self.needs_of_arrays(arrays) == self._programs[0].needs
         ):
             return False
         with self._lock:  # another thread may have come here before, or be in `_find`
@@ -266,7 +298,7 @@ class ShardedCall:
         key = tuple(map(_jax_compat.aval, arrays)), jax.sharding.get_abstract_mesh()
         program = self._by_key.get(key)
         if program is None:
-            program = self._program_for(self.specs_of_arrays(arrays), arrays)
+            program = self._program_for(self.needs_of_arrays(arrays), arrays)
             if len(self._by_key) >= _MOST_KEYS:
                 self._by_key.clear()
             self._by_key[key] = program
@@ -277,14 +309,14 @@ class ShardedCall:
                 variant.call = self if self.is_dispatching else program.call
         return program
 
-    def _program_for(self, inputs: tuple[Spec, ...], arrays: tuple[Any, ...]) -> ShardedProgram:
-        """Returns the program for arrays with the specs `inputs`, with its ``jax.jit``."""
+    def _program_for(self, needs: Needs, arrays: tuple[Any, ...]) -> ShardedProgram:
+        """Returns the program for arrays with these needs, with its ``jax.jit``."""
         tried = 0
         while True:
             with self._lock:
-                known = [program for program in self._programs if program.inputs == inputs]
+                known = [program for program in self._programs if program.needs == needs]
                 if len(known) == tried:
-                    known.append(ShardedProgram(self, inputs))
+                    known.append(ShardedProgram(self, needs))
                     self._programs.append(known[-1])
             program = known[tried]
             tried += 1
@@ -299,7 +331,7 @@ class ShardedCall:
 
         Raises _OtherSpecs if the result for these arrays needs other specs than the program's.
         """
-        options = dict(self.jitkwargs, donate_argnums=self.donated)
+        options = dict(self.jitkwargs, donate_argnums=program.needs.donated)
         if any(spec is not None for spec in program.inputs):
             options["in_shardings"] = program.inputs
         if self.needs_outputs:
@@ -314,6 +346,17 @@ class ShardedCall:
         with self._lock:  # calls of other threads may be running the one that is there
             if program.jit is None:
                 program.jit, program.call = made, self.flat.callable_of(made)
+
+
+def _for_tracers(function: Callable[[tuple[Any, ...]], _T], arrays: tuple[Any, ...]) -> _T:
+    """Returns what a function returns for tracers of arrays."""
+    found: list[_T] = []
+
+    def call(*tracers: Any) -> None:
+        found.append(function(tracers))
+
+    jax.eval_shape(call, *arrays)
+    return found[0]
 
 
 def _is_uncommitted(x: Any) -> bool:

@@ -43,6 +43,14 @@ class Shardings:
         given = {"in_shardings": self.inputs, "out_shardings": self.outputs, "mesh": self.mesh}
         return ", ".join(f"{name}={x!r}" for name, x in given.items() if x is not None)
 
+    @property
+    def has_outputs(self) -> bool:
+        """Whether something is said of the results."""
+        return self.outputs is not None
+
+    follows_donated = True
+    """Whether a result of which nothing is said has the spec of the donated array in its place."""
+
     # Jits of one function with equal options share their programs, as those of jax.jit do.
 
     def _make_key(self) -> Any:
@@ -133,7 +141,15 @@ class Shardings:
                     found += range(own + first, own + first + count)
         return found
 
-    def specs_of_outputs(self, tree: Any, arrays: Sequence[Any]) -> tuple[Spec, ...]:
-        """Returns the spec of each array of the result `tree`."""
+    def specs_of_outputs(
+        self,
+        tree: Any,
+        results: Sequence[Any],
+        variant: _core.Variant,
+        signature: _core.Signature,
+        arrays: tuple[Any, ...],
+    ) -> tuple[Spec, ...]:
+        """Returns the spec of each array in `results`, those of the result `tree` of a trace with
+        these `arrays`."""
         specs = specs_of(self.outputs, tree, self.mesh, ["the result"])
-        return (*specs, *[None] * (len(arrays) - len(specs)))  # one that stands for no arrays
+        return (*specs, *[None] * (len(results) - len(specs)))  # one that stands for no arrays

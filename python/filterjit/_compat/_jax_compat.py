@@ -519,7 +519,10 @@ def may_be_handed_back(x: Any) -> bool:
     Fallback: True.
     """
     parameters = private_attribute(x, "parent", "params")
-    return not isinstance(parameters, dict) or any("jaxpr" in name for name in parameters)
+    # A scatter has an `update_jaxpr`, for two elements.
+    return not isinstance(parameters, dict) or any(
+        "jaxpr" in name and name != "update_jaxpr" for name in parameters
+    )
 
 
 def loaded(module: str, *names: str) -> Any:

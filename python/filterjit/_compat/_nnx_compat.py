@@ -169,13 +169,14 @@ class GraphUpdates:
     def __init__(self) -> None:
         self._tag = object()
 
-    def split(self, nodes: Iterable[Any], tree: tuple[Any, ...]) -> Any:
+    def split(self, nodes: Iterable[Any], tree: tuple[Any, ...], prefix: Any = ()) -> Any:
+        """Returns the tree as upstream passes it to ``jax.jit`` with shardings `prefix`."""
         with graphlib.update_context(self._tag) as context:
             context.outer_ref_outer_index = graphlib.RefMap()  # the outer split is over
             context.inner_ref_outer_index = _numbered(nodes)
             return extract.to_tree(
                 tree,
-                prefix=(None,) * len(tree),
+                prefix=prefix or (None,) * len(tree),
                 split_fn=_split_fn,
                 ctxtag=self._tag,
             )
@@ -245,6 +246,41 @@ def is_node_states(x: Any) -> bool:
     return isinstance(x, extract.NodeStates)
 
 
+# ---- shardings ----
+
+
+def reads_shardings(upstream: Any) -> bool:
+    """Whether this version of Flax has the names that the functions below need; `upstream` is what
+    `upstream_jit` has returned."""
+    return (
+        hasattr(nnx, "StateSharding")
+        and hasattr(extract.NodeStates, "from_prefixes")
+        and hasattr(upstream, "in_shardings")
+    )
+
+
+def is_sharding(x: Any) -> bool:
+    return isinstance(x, (jax.sharding.PartitionSpec, jax.sharding.Sharding))
+
+
+def as_jax_prefix(prefix: Any) -> Any:
+    """Returns what upstream gives ``jax.jit`` in the place of a prefix with ``StateSharding``."""
+    return jax.tree.map(
+        lambda x: (
+            extract.NodeStates.from_prefixes(x.shardings, metadata=x)
+            if isinstance(x, nnx.StateSharding)
+            else x
+        ),
+        prefix,
+    )
+
+
+def expanded_prefix(upstream: Any) -> Any:
+    """Returns the ``in_shardings`` of a function of `upstream_jit`, with None for static
+    arguments."""
+    return upstream.in_shardings
+
+
 # ---- the other modes ----
 
 
@@ -256,8 +292,8 @@ def is_variable(x: Any) -> bool:
     return isinstance(x, Variable)
 
 
-def to_tree(tree: Any) -> Any:
-    return extract.to_tree2(tree)
+def to_tree(tree: Any, prefix: Any = None) -> Any:
+    return extract.to_tree2(tree, prefix=prefix)
 
 
 def from_tree(tree: Any) -> Any:

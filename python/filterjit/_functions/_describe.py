@@ -51,14 +51,6 @@ ATOMS: frozenset[type] = frozenset(
 )
 UNSET = object()
 
-# What Python itself and libraries put into classes, and what follows from the rest.
-_NOT_OF_CLASSES = frozenset(
-    {"__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__firstlineno__"}
-    | {"__static_attributes__", "__abstractmethods__", "_abc_impl", "__annotations_cache__"}
-    | {"__dataclass_params__", "__pydantic_core_schema__", "__pydantic_validator__"}
-    | {"__pydantic_serializer__", "__pydantic_complete__", "__pydantic_decorators__"}
-    | {"__pydantic_parent_namespace__", "__protocol_attrs__", "__non_callable_proto_members__"}
-)
 _NOT_OF_WRAPPERS = frozenset(
     {"__doc__", "__annotations__", "__type_params__", "__name__", "__qualname__", "__module__"}
     | {"_fun", "fun", "_jit_info"}
@@ -171,7 +163,9 @@ class Walk:
         cls = type(x)
         if cls in ATOMS:
             return x
-        facts = _types.of_type(cls)
+        facts = _types.known.get(id(cls))
+        if facts is None or facts.ref() is not cls:
+            facts = _types.of_type(cls)
         return getattr(self, facts.rule)(x, facts)
 
     # ---- functions ----
@@ -286,7 +280,9 @@ class Walk:
             self.at(cls, "metaclass", "", type(cls)),
             self.at(cls, "bases", "", bases),
         ]
-        for name, x in tuple(_types.members_of(cls).items()):
+        members = _types.members_of(cls)
+        for name in _types.of_type(cls).described(members):
+            x = members.get(name)
             if name == "__annotations__" and type(x) is dict:
                 items += [self.annotation(cls, k, v) for k, v in x.items()]
             elif name in ("__annotate__", "__annotate_func__"):
@@ -294,11 +290,7 @@ class Walk:
                     items.append(self.annotation(cls, name, x))
                 else:
                     items += [self.annotation(cls, *a) for a in self._annotations(cls)]
-            elif not (
-                name in _NOT_OF_CLASSES
-                or ("member", name) in skip
-                or str(name).startswith(OWN_ATTRIBUTES)
-            ):
+            elif ("member", name) not in skip:
                 items.append(self.at(cls, "member", name, x))
         return tuple(items)
 
@@ -377,6 +369,10 @@ class Walk:
         mutable = attributes if facts.mutable == "attributes" else facts.mutable == "yes"
         itself = self.itself(x) if mutable else None
         return "contents", self.cls(type(x)), itself, contents, attributes
+
+    def field(self, x: Any, facts: _types.Type) -> Part:
+        """A field of a dataclass."""
+        return self.contents(x, facts)
 
     def _contents(self, x: Any) -> Part:
         if type(x) is frozenset:

@@ -30,7 +30,9 @@ changed is *distrusted* (`_distrust`): it is left out of keys, and what has it i
 """
 
 import contextlib
+import dataclasses
 import functools
+import operator
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -39,7 +41,7 @@ from .. import _core
 from .._trees import _registry
 from .._trees._static_keys import dict_of
 from . import _describe, _types
-from ._describe import Item, Part
+from ._describe import ATOMS, Item, Part
 from ._distrust import distrust
 
 _MOST_BYTES = 1 << 16  # of a NumPy array that is compared by contents in each call
@@ -71,6 +73,9 @@ class _Key(_describe.Walk):
     def identity(self, x: Any, facts: _types.Type | None = None) -> Part:
         return _identity(x)
 
+    def cls(self, x: Any, facts: Any = None) -> Part:
+        return _identity(x) if _types.of_type(x).is_library else ("class", self.number(x))
+
     def of_library(self, x: Any, module: str, name: str) -> Part:
         return _identity(x)
 
@@ -88,6 +93,24 @@ class _Key(_describe.Walk):
         if x.nbytes > _MOST_BYTES or x.dtype.hasobject or not facts.is_complete:
             return self.unknown(x, facts)
         return self.contents(x, facts)
+
+    def field(self, x: Any, facts: _types.Type) -> Part:
+        """The attributes, most of which are the same in all fields."""
+        if x.__class__ is not dataclasses.Field:
+            return self.contents(x, facts)
+        seen = self._seen.get(id(x))
+        if seen is not None:
+            return "seen", seen[0]
+        self._seen[id(x)] = len(self._seen), x
+        try:
+            values = _ATTRIBUTES_OF_FIELD(x)
+        except AttributeError:  # one was deleted
+            return self.unknown(x, facts)
+        return (
+            "field",
+            _identity(x),
+            *[v if type(v) in ATOMS else _USUAL.get(id(v)) or self.part(v) for v in values],
+        )
 
     def unknown(self, x: Any, facts: _types.Type) -> Part:
         if facts.is_library:
@@ -127,6 +150,19 @@ class _Key(_describe.Walk):
         item = self.at(owner, "annotation", name, x)
         self.in_doubt = before
         return item
+
+
+@dataclasses.dataclass
+class _Example:
+    x: int
+
+
+_ATTRIBUTES_OF_FIELD: Any = operator.attrgetter(*dataclasses.Field.__slots__)
+# What most fields hold, and nothing changes: MISSING, the kind of field, no metadata.
+_FIELD: Any = dataclasses.fields(_Example)[0]
+_USUAL: dict[int, Part] = {
+    id(x): ("usual", i) for i, x in enumerate((_FIELD.default, _FIELD._field_type, _FIELD.metadata))
+}
 
 
 def _compared(x: Any) -> tuple[Any, ...]:
@@ -224,6 +260,11 @@ def _same(x: Any, y: Any) -> bool:
         return False
 
 
-registry: _core.Registry = _registry.registry.with_policy(
-    keyed=tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial))
+_KEYED = tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial))
+
+registry: _core.Registry = _registry.registry.with_policy(keyed=_KEYED)
+
+# The same, with numbers traced in the arguments of some parameters.
+with_numbers_in_some: _core.Registry = _registry.registry.with_policy(
+    keyed=_KEYED, traced_in=_registry.NUMBERS
 )

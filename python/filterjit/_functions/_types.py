@@ -5,6 +5,7 @@ value of it is met for the first time.
 """
 
 import collections
+import dataclasses
 import enum
 import functools
 import logging
@@ -22,6 +23,7 @@ import numpy as np
 
 from .. import _core
 from .._trees import _static_keys
+from .._trees._static_keys import OWN_ATTRIBUTES
 from ._packages import is_library
 
 LRU_CACHE: Any = functools._lru_cache_wrapper
@@ -56,6 +58,15 @@ _BY_VALUE: frozenset[type] = frozenset(
     }
 )
 
+# What Python itself and libraries put into classes, and what follows from the rest.
+_NOT_OF_CLASSES = frozenset(
+    {"__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__firstlineno__"}
+    | {"__static_attributes__", "__abstractmethods__", "_abc_impl", "__annotations_cache__"}
+    | {"__dataclass_params__", "__pydantic_core_schema__", "__pydantic_validator__"}
+    | {"__pydantic_serializer__", "__pydantic_complete__", "__pydantic_decorators__"}
+    | {"__pydantic_parent_namespace__", "__protocol_attrs__", "__non_callable_proto_members__"}
+)
+
 CALLABLES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 # What objects around functions consist of.
@@ -80,6 +91,7 @@ _RULES: dict[type, str] = {
     jax.custom_jvp: "wrapper",
     jax.custom_vjp: "wrapper",
     _core.Getattribute: "wrapper",
+    dataclasses.Field: "field",
     operator.attrgetter: "reduced",
     operator.itemgetter: "reduced",
     operator.methodcaller: "reduced",
@@ -116,6 +128,8 @@ class Type:
     """
 
     __slots__ = (
+        "_described",
+        "_names",
         "attributes",
         "contents",
         "is_complete",
@@ -126,7 +140,7 @@ class Type:
     )
 
     def __init__(self, cls: Any) -> None:
-        address, forget = id(cls), _types.pop
+        address, forget = id(cls), known.pop
         self.ref = weakref.ref(cls, lambda _: forget(address, None))
         base = _static_keys.base_of(cls)
         self.contents = _static_keys.CONTENTS.get(base, nothing)
@@ -137,22 +151,36 @@ class Type:
         else:
             self.mutable = "no" if frozen else "attributes"
         self.is_complete = _static_keys.is_known(cls, base)
-        known = self.is_complete and _is_meant(cls, base)
-        self.rule = _rule(cls, cls.__mro__) or ("contents" if known else "unknown")
+        meant = self.is_complete and _is_meant(cls, base)
+        self.rule = _rule(cls, cls.__mro__) or ("contents" if meant else "unknown")
         self.is_library = all(is_library(module_of(c)) for c in cls.__mro__)
+        self._names: tuple[Any, ...] = ()
+        self._described: tuple[Any, ...] = ()
+
+    def described(self, members: Any) -> tuple[Any, ...]:
+        """Returns the names of the members of the type that its description has."""
+        names = tuple(members)
+        if names != self._names:
+            self._described = tuple(
+                name
+                for name in names
+                if name not in _NOT_OF_CLASSES and not str(name).startswith(OWN_ATTRIBUTES)
+            )
+            self._names = names
+        return self._described
 
 
 def nothing(_: Any) -> Any:
     return ()
 
 
-_types: dict[int, Type] = {}  # by address, because a metaclass can define ``__hash__``
+known: dict[int, Type] = {}  # by address, because a metaclass can define ``__hash__``
 
 
 def of_type(cls: type) -> Type:
-    facts = _types.get(id(cls))
+    facts = known.get(id(cls))
     if facts is None or facts.ref() is not cls:
-        facts = _types[id(cls)] = Type(cls)
+        facts = known[id(cls)] = Type(cls)
     return facts
 
 

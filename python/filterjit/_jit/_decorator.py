@@ -9,6 +9,7 @@ from .._aot._program_cache import Path, folder_of
 from .._base._checks import NOT_GIVEN, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE
+from .._call._chosen import NOTHING, Chosen
 from .._call._donation import UNUSED, Donation
 from .._call._settings import DONATE, Settings
 from .._call._shardings import Shardings
@@ -24,6 +25,7 @@ Donate = (
     | Names
     | Mapping[str, Any]
 )
+Traced = Names | Mapping[str, Any]
 DonateUnused = Literal["ignore", "warn", "raise"]
 Functions = Literal["identity", "structure"]
 
@@ -51,21 +53,12 @@ _REFUSED = ("static_argnums", "static_argnames", "donate_argnums", "donate_argna
 _DEPRECATED = ("default", "fn", "args", "kwargs", "out")
 
 
-def _names(option: str, given: Any) -> tuple[str, ...]:
-    names = tuple(given) if isinstance(given, (tuple, list, set, frozenset)) else (None,)
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError(
-            f"`filter_jit(..., {option}=...)` must be a tuple of names of parameters, not {given!r}."
-        )
-    return names
-
-
 @overload
 def filter_jit(
     *,
     donate: Donate = "none",
     donate_unused: DonateUnused | None = None,
-    traced: Names = (),
+    traced: Traced = (),
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
@@ -85,7 +78,7 @@ def filter_jit(
     *,
     donate: Donate = "none",
     donate_unused: DonateUnused | None = None,
-    traced: Names = (),
+    traced: Traced = (),
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
@@ -147,15 +140,18 @@ def filter_jit(
             call. ``"all"``: all of them. ``"all-except-first"``: all except those in the first
             argument. ``"warn"`` and ``"warn-except-first"``: the same, and JAX warns of memory
             that the program could not use. ``"none"``: no array. Or parameters, by name: a tuple
-            such as ``("state", "cache")``, or a dict from names to True, or to path patterns of the
-            arrays (see `Filter`), such as ``{"state": True, "model": "**.weight"}``.
+            such as ``("state", "cache")``, or a dict from names to True or to filters of the arrays
+            (see `Filter`), such as ``{"state": True, "model": "**.weight"}``. A function is asked
+            about tracers of the arrays, so it may look at shapes and dtypes.
         donate_unused: what to do about donated arrays whose memory no result can take, as no
             result has their shape and dtype: ``"ignore"``; ``"warn"``, with their paths; or
             ``"raise"``, a ``ValueError`` from the trace. The default is ``"ignore"``, but for the
             modes ``"warn"`` and ``"warn-except-first"``.
-        traced: the names of parameters in whose arguments Python's numbers are traced, weakly
-            typed, as ``jax.jit`` traces them: ``traced=("step_size",)`` for a number that changes
-            in each call.
+        traced: which of Python's numbers are traced, weakly typed, as ``jax.jit`` traces them:
+            ``traced=("step_size",)``, the names of parameters, for a number that changes in each
+            call; or a dict from names to True or to filters, such as ``{"config": "**.lr"}``. A
+            path pattern costs nothing on a hit. With a function, which is asked about the numbers
+            and the arrays, the arguments are flattened in each call.
         functions: when two functions among the static values (lambdas, ``functools.partial`` and
             bound methods included) count as equal. ``"identity"``: when they are the same object.
             ``"structure"``: also when they are known to behave alike, so that a Module that is
@@ -207,10 +203,11 @@ def filter_jit(
         A `FilterJit` with the parameters of `fun`, or a decorator if `fun` is left out.
 
     Raises:
-        ValueError: if an option has a value that is not described above (a name in `donate` or
-            `traced` that is no parameter, and a pattern that matches no array, raise at the first call), or if `jitkwargs` has one
+        ValueError: if an option has a value that is not described above, or if `jitkwargs` has one
             of ``static_argnums``, ``static_argnames``, ``donate_argnums`` and ``donate_argnames``,
-            which do not apply to pytrees.
+            which do not apply to pytrees. These raise at the first call: a name in `donate` or
+            `traced` that is no parameter, a pattern in `donate` that matches no array, and one in
+            `traced` that matches nothing, or a leaf that is neither a number nor an array.
         TypeError: if `fun` is not callable, `in_shardings` or `mesh` is of a wrong type, or
             ``jax.jit`` does not know one of `jitkwargs`. A value in `out_shardings` that is no
             sharding raises at the first trace.
@@ -288,11 +285,7 @@ def filter_jit(
             "`filter_jit(..., same_on_all_processes=...)` must be a bool or None, not "
             f"{same_on_all_processes!r}."
         )
-    traced = tuple(sorted(set(_names("traced", traced))))
-    if traced and functions == "structure":
-        raise ValueError(
-            "`filter_jit(..., traced=...)` cannot be combined with functions='structure'."
-        )
+    traced = Chosen.of("traced", traced) or NOTHING
     positive_int("filter_jit(..., maxsize=...)", maxsize)
     if on_retrace is not None or max_traces is not None:
         check_on_retrace("filter_jit", on_retrace, max_traces)

@@ -60,6 +60,10 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         """Traces the method for these arguments, without running it."""
         return self.__func__.trace(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
+    def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[Concatenate[_S, _P], _T]":
+        """Compiles the method for these arguments, without running it; see FilterJit.compile."""
+        return self.__func__.compile(self.__self__, *args, **kwargs)  # type: ignore[return-value]
+
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array."""
         return self.__func__.eval_shape(self.__self__, *args, **kwargs)
@@ -150,6 +154,22 @@ class FilterJit(_core.FilterJit[_P, _T]):
             traced: _stages.Traced[_P, _T] = upstream.trace(*args, **kwargs)
             return traced
         return _stages.trace(self, args, kwargs)
+
+    def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[_P, _T]":
+        """Compiles the function for these arguments, without running it.
+
+        Takes what `lower` takes. Returns a `Compiled`, which can be called and saved. Of
+        `filter_jit`, it is that of ``lower(...).compile()``; of `filterjit.jit`, whose `lower`
+        returns what ``jax.jit`` returns, it raises ValueError for arguments and results that only
+        ``jax.jit`` takes.
+
+        Examples:
+            >>> f = filterjit.jit(lambda x, n: x * n, static_argnames='n')
+            >>> f.compile(jnp.ones(2), 3).save('times.jit')
+            >>> filterjit.load('times.jit')(jnp.ones(2), 3)
+            Array([3., 3.], dtype=float32)
+        """
+        return _stages.trace(self, args, kwargs).lower().compile()
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array.

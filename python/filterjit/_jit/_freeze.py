@@ -35,7 +35,7 @@ from .. import _core
 from .._base import _errors
 from .._base._package import public
 from .._base._unwrap import code_of
-from .._call import _signature
+from .._call import _lost_changes, _signature
 from .._call._caches import function_of, names_of
 from .._call._hooks import FunctionHooks, marked
 from .._compat import _jax_compat
@@ -193,7 +193,17 @@ class Frozen:
         now = _core.flatten(registry, given)[1]
         if constants.is_comparable and now != constants.structure:
             raise self._changed_error(now)
-        return given.f.__wrapped__(*given.args, *args, **{**given.kwargs, **kwargs})
+        fun, kwargs = given.f.__wrapped__, {**given.kwargs, **kwargs}
+        record = given.f._parts()[0].record
+        if record.has_told_lost or not _lost_changes.has_variables(constants.structure):
+            return fun(*given.args, *args, **kwargs)
+        names = (*given.names, *given.kwargs)
+        values = (*given.args, *given.kwargs.values())
+        before = _lost_changes.variables_in(names, values)
+        out = fun(*given.args, *args, **kwargs)
+        after = _lost_changes.variables_in(names, values)
+        _lost_changes.warn(record, before, after, out, _lost_changes.FROZEN)
+        return out
 
     def _changed_error(self, now: _core.Structure) -> ValueError:
         hash(now)  # which is what tells that a value was changed

@@ -102,7 +102,8 @@ def jit(
     ``TypeError``. The result is one that ``jax.jit`` could return.
 
     The jitted function is a `FilterJit`, with ``explain``, ``report``, ``warm_up`` and its other
-    methods. ``lower``, ``trace`` and ``eval_shape`` are those of ``jax.jit``.
+    methods. ``lower``, ``trace`` and ``eval_shape`` are those of ``jax.jit``; ``compile`` returns a
+    `Compiled`, which can be saved.
 
     Two static arguments are equal if they are equal to `filter_jit`: exactly, by type and value,
     also where ``jax.jit`` takes ``(1,)`` and ``(True,)`` for one.

@@ -3,7 +3,7 @@
 import collections
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import _core
@@ -17,6 +17,7 @@ from .._call._settings import Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
+from .._jit._decorator import filter_jit
 from .._jit._filter_jit import FilterJit, is_found_by_name
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
@@ -24,7 +25,8 @@ from .._observe._report_output import Report
 from .._observe._retraces import OnRetrace, check_on_retrace
 from ._hooks import NNXHooks
 from ._registry import registry
-from ._trace import NOT_TRACED, GraphFunction, TracedFunction, TreeFunction
+from ._shardings import NNXShardings, Prefixes
+from ._trace import ONCE, GraphFunction, TracedFunction, TreeFunction
 
 
 class NNXJit(_core.VariableJit):
@@ -66,8 +68,8 @@ class NNXJit(_core.VariableJit):
 
     def _hand_over(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
         __tracebackhide__ = True
-        if reason == NOT_TRACED and self._reason == NOT_TRACED:
-            del self._reason  # it may be traced again later
+        if reason in ONCE and self._reason == reason:
+            del self._reason
         self.handed_over[reason] += 1
         inner: Any = self._inner
         inner._parts()[0].record.handed_over = self.handed_over
@@ -104,6 +106,31 @@ class NNXJit(_core.VariableJit):
         """Returns the function with some arguments given; they are matched on each call."""
         return functools.partial(self, *args, **kwargs)
 
+    def freeze(
+        self, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
+    ) -> FilterJit[..., Any]:
+        """Returns the function with these arguments given once, their arrays constants, such as a
+        model that is served.
+
+        It is what `freeze` of ``filter_jit(fun)`` returns, with Python's numbers traced: its
+        `lower` returns what can be saved. A call changes none of the Variables in the arguments; a
+        warning tells if it would.
+
+        Raises:
+            ValueError: if the function was jitted with shardings.
+        """
+        if self._traced.prefixes is not None:
+            raise ValueError("`freeze` is for functions without shardings")
+        traced = self._traced
+        names = [
+            p.name
+            for i, p in enumerate(traced.signature.parameters.values())
+            if not (i in traced.static.positions or p.name in traced.static.names)
+        ]
+        jitted: Any = filter_jit(traced.fun, traced=tuple(names))
+        frozen: FilterJit[..., Any] = jitted.freeze(*args, max_bytes=max_bytes, **kwargs)
+        return frozen
+
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Explains whether a call is a hit, and if not, why it compiles."""
         found: Explanation = self._inner.explain(*args, **kwargs)
@@ -137,16 +164,6 @@ def _signature(fun: Any) -> inspect.Signature | None:
         return None
 
 
-def _not_covered(options: Mapping[str, Any]) -> str | None:
-    """Returns why all calls of a function with these options are upstream's; None if not all."""
-    if not compat.supported:
-        return "this version of Flax or JAX is not supported"
-    for name in ("in_shardings", "out_shardings"):
-        if options[name] is not None:
-            return f"{name} is given"
-    return None
-
-
 def jit(
     fun: Any = NOT_GIVEN,
     *,
@@ -173,7 +190,7 @@ def jit(
     its meaning: Variables in the arguments are updated, and with ``graph=True`` so are attributes.
     `on_retrace`, `max_traces`, `maxsize` and `program_cache` are those of `filterjit.filter_jit`.
 
-    Calls that are not covered here are made by ``flax.nnx.jit``: with shardings, under a trace.
+    Calls that are not covered here are made by ``flax.nnx.jit``, such as those under a trace.
     `handed_over` of the function counts them.
 
     Raises:
@@ -237,15 +254,18 @@ def new_jit(cls: Any, inner: _core.FilterJit, traced: TracedFunction, upstream: 
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     upstream = compat.upstream_jit(fun, **options)
     function: Callable[..., Any] = getattr(upstream, "fun", fun)
-    reason = _not_covered(options)
+    reason = None if compat.supported else "this version of Flax or JAX is not supported"
     static = donated = Named()
+    prefixes = None
     try:
         static, donated = (
             Named.of(_signature(function), options[f"{what}_argnums"], options[f"{what}_argnames"])
             for what in ("static", "donate")
         )
         signature = signature_for(function, static, donated)
-    except NotNamed as e:
+        if reason is None:
+            prefixes = Prefixes.of(upstream, options["in_shardings"], options["out_shardings"])
+    except (NotNamed, HandOver) as e:
         reason, signature = reason or str(e), ANY
     # What is traced has other parameters than `function`.
     signature = signature or inspect.signature(function, follow_wrapped=False)
@@ -253,9 +273,9 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     graph = bool(options.get("graph"))
     traced: TracedFunction
     if graph and options.get("graph_updates"):
-        traced = GraphFunction(function, signature, static, donation)
+        traced = GraphFunction(function, signature, static, donation, prefixes)
     else:
-        traced = TreeFunction(function, signature, static, donation, graph)
+        traced = TreeFunction(function, signature, static, donation, prefixes, graph)
     target = traced.function()
     functools.update_wrapper(target, function, updated=())
     jitkwargs = tuple(
@@ -271,6 +291,8 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     settings = Settings(
         **own,
         donate=donation or "none",
+        shardings=None if prefixes is None else NNXShardings(traced, prefixes),
+        same_on_all_processes=False,
         numbers_traced=True,
         static=static,
         jitkwargs=jitkwargs,

@@ -24,12 +24,25 @@ from .._call._plain_hooks import HandOver
 from .._compat import _nnx_compat as compat
 from .._trees._registry import is_traced
 from ._registry import registry
+from ._shardings import DO_NOT_FIT, Prefixes, mark
 
 NOT_TRACED = "jax.jit does not trace (jax_disable_jit)"
+
+ONCE = frozenset({NOT_TRACED, DO_NOT_FIT})
+"""The reasons to hand a call over that say nothing of later calls."""
 
 
 def _pack(indices: list[int]) -> bytes:
     return struct.pack(f"={len(indices)}I", *indices)
+
+
+def _unpack(indices: bytes) -> list[int]:
+    return [i for (i,) in struct.iter_unpack("=I", indices)]
+
+
+def _mark_each(indices: bytes, values: tuple[Any, ...], specs: list[Any]) -> tuple[Any, ...]:
+    """Returns new values of Variables with marks in the place of arrays."""
+    return tuple(mark(specs[i], x) for i, x in zip(_unpack(indices), values, strict=True))
 
 
 class TracedFunction:
@@ -37,6 +50,8 @@ class TracedFunction:
 
     mode: int  # of the VariableJit: 0 without graphs, 1 with them, 2 with updates of them
     owner: Callable[[], Any]  # a weak reference to the VariableJit
+    returns_all = False
+    """Whether a program with shardings returns all Variables, not only those that change."""
 
     def __init__(
         self,
@@ -44,7 +59,9 @@ class TracedFunction:
         signature: inspect.Signature,
         static: Named,
         donation: Donation,
+        prefixes: Prefixes | None,
     ) -> None:
+        self.prefixes = prefixes
         self.fun = fun
         self.signature = signature
         self.static = static
@@ -135,6 +152,29 @@ class TracedFunction:
         if not all(is_traced(x) for x in jax.tree.leaves((out, values))):
             raise HandOver("the result or a new value has a leaf that is no array and no number")
 
+    def pure_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Returns the arguments by position, without the static ones, as upstream passes them to
+        ``jax.jit`` with shardings."""
+        dynamic = self.dynamic(args, kwargs)
+        pure, _ = self.as_pure(dynamic)
+        return tuple(x for i, x in enumerate(pure) if i not in self.static.positions)
+
+    def as_pure(self, dynamic: tuple[Any, Any]) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def mark(self, answer: tuple[Any, Any, Any], specs: list[Any]) -> tuple[Any, Any, Any]:
+        """Returns what a trace has returned with marks in the place of arrays; `specs` are those
+        of the Variables in the arguments."""
+        assert self.prefixes is not None
+        out, indices, values = answer
+        out = mark(self.prefixes.outputs, out)
+        if indices is None:
+            return out, None, self.mark_updates(values, specs)
+        return out, indices, _mark_each(indices, values, specs)
+
+    def mark_updates(self, updates: Any, specs: list[Any]) -> Any:
+        raise NotImplementedError
+
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         raise NotImplementedError
 
@@ -154,31 +194,49 @@ class GraphFunction(TracedFunction):
         signature: inspect.Signature,
         static: Named,
         donation: Donation,
+        prefixes: Prefixes | None,
     ) -> None:
-        super().__init__(fun, signature, static, donation)
+        super().__init__(fun, signature, static, donation, prefixes)
         self.mode = 2
         self.updates = compat.GraphUpdates()
+
+    returns_all = True
+
+    @property
+    def _prefix(self) -> tuple[Any, Any]:
+        """The prefix of the arguments, by position and by name."""
+        return (None if self.prefixes is None else self.prefixes.inputs), None
+
+    def as_pure(self, dynamic: tuple[Any, Any]) -> tuple[Any, Any]:
+        found: tuple[Any, Any] = self.updates.split((), dynamic, self._prefix)
+        return found
+
+    def mark_updates(self, updates: Any, specs: list[Any]) -> Any:
+        return mark(self._prefix, updates)
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         nodes = self.start(args, kwargs)
         variables = [node for node in nodes if compat.is_variable(node)]
         donated = self.donated_variables(args, kwargs, variables)
         dynamic = self.dynamic(args, kwargs)
-        before = self.updates.split(nodes, compat.only_nodes(dynamic))
+        before = self.updates.split(nodes, compat.only_nodes(dynamic), self._prefix)
         values = [compat.raw_value(variable) for variable in variables]
         out = self.fun(*args, **kwargs)
-        *after, out = self.updates.split(nodes, (*compat.only_nodes(dynamic), out))
+        outputs = None if self.prefixes is None else self.prefixes.outputs
+        tree = (*compat.only_nodes(dynamic), out)
+        *after, out = self.updates.split(nodes, tree, (*self._prefix, outputs))
         changed = [i for i, x in enumerate(variables) if compat.raw_value(x) is not values[i]]
         leaves = _changed_leaves(before, tuple(after))
         if (
             leaves is None
             or leaves[0] != len(changed)
-            or (self.donation and leaves[1] != len(variables))  # there are arrays of Modules
+            # There are arrays of Modules:
+            or ((self.donation or self.prefixes) and leaves[1] != len(variables))
             or any(map(compat.is_node_states, _leaves(out, compat.is_node_states)))
         ):
             self.check(out, after)
             return out, None, tuple(after)
-        changed = sorted({*changed, *donated})
+        changed = sorted(range(len(variables)) if self.prefixes else {*changed, *donated})
         new = tuple(compat.raw_value(variables[i]) for i in changed)
         self.check(out, new)
         return out, _pack(changed), new
@@ -208,8 +266,8 @@ def _changed_leaves(before: Any, after: Any) -> tuple[int, int] | None:
     for old, new in zip(flat[0][0], flat[1][0], strict=True):
         if not _core.same_static(registry, old.graphdef, new.graphdef):
             return None
-        (xs,), (ys,) = old.states, new.states
-        if len(xs) != len(ys):
+        (xs, before), (ys, after) = (jax.tree.flatten(node.states) for node in (old, new))
+        if before != after:
             return None
         changed += sum(x is not y for x, y in zip(xs, ys, strict=True))
         total += len(xs)
@@ -226,10 +284,23 @@ class TreeFunction(TracedFunction):
         signature: inspect.Signature,
         static: Named,
         donation: Donation,
+        prefixes: Prefixes | None,
         graph: bool,
     ) -> None:
-        super().__init__(fun, signature, static, donation)
+        super().__init__(fun, signature, static, donation, prefixes)
         self.graph, self.mode = graph, int(graph)
+
+    def as_pure(self, dynamic: tuple[Any, Any]) -> tuple[Any, Any]:
+        assert self.prefixes is not None
+        if not self.graph:
+            return dynamic
+        inputs = self.prefixes.inputs
+        found: tuple[Any, Any] = compat.to_tree(dynamic, None if inputs is None else (inputs, None))
+        return found
+
+    def mark_updates(self, updates: Any, specs: list[Any]) -> Any:
+        indices, variables = updates
+        return indices, _mark_each(indices, variables, specs)
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         nodes = self.start(args, kwargs)
@@ -241,7 +312,7 @@ class TreeFunction(TracedFunction):
         current, snapshot = compat.snapshot(*tree)
         out = self.fun(*args, **kwargs)
         if self.graph:
-            out = compat.to_tree(out)
+            out = compat.to_tree(out, self.prefixes and self.prefixes.outputs)
         compat.check_no_aliases(current, out)
         special = self.graph and any(map(compat.is_tree_state, _leaves(out, compat.is_tree_state)))
         pairs = zip(
@@ -267,6 +338,6 @@ class TreeFunction(TracedFunction):
     ) -> Any:
         out, _, (packed, updates) = answer
         variables = [node for node in self.nodes(args, kwargs) if compat.is_variable(node)]
-        for (index,), update in zip(struct.iter_unpack("=I", packed), updates, strict=True):
+        for index, update in zip(_unpack(packed), updates, strict=True):
             variables[index].update_from_state(update)
         return compat.from_tree(out) if self.graph else out

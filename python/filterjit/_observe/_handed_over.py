@@ -8,10 +8,10 @@ from ._words import count
 
 # What helps, by the beginning of a reason of `_nnx` or csrc/call/variables.c.
 _CURES = {
-    "static_arg": "Jit a functools.partial for each value instead.",
-    "in_shardings": "Place the arrays before the first call instead: `filterjit.place(...)`.",
-    "out_shardings": "Use jax.lax.with_sharding_constraint in the function instead.",
-    "donate_argnums": "Give donate_argnames instead.",
+    "a static argument is a Variable or a Module": "Pass it as an argument that is not static.",
+    "in_shardings": "Give shardings, a PartitionSpec or None.",
+    "out_shardings": "Give shardings, a PartitionSpec or None.",
+    "the shardings do not fit": "Such a call raises an error.",
     "jax.jit does not trace": "Turn jax_disable_jit off.",
     "this version": "Install versions that filterjit supports.",
     "an argument is a tracer": "Another jitted function calls it, and holds its program.",

@@ -201,10 +201,15 @@ def record_loaded(variant: _core.Variant, arrays: Sequence[Any], size: int | Non
 def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:
     """Records where the arrays of a call are placed, and where they are wanted, after the call
     traced the variant and ran."""
-    traces = record_of(variant).traces
-    if traces:
-        traces[-1].placements = tuple(map(placement, arrays))
-        traces[-1].wanted = resolve(traces[-1].wanted)
+    record = record_of(variant)
+    if record.traces:
+        trace = record.traces[-1]
+        trace.wanted = resolve(trace.wanted)
+        found = list(map(placement, arrays))
+        for i in record.placed:
+            if trace.wanted and trace.avals[i].sharding is not None:  # it was placed for this trace
+                found[i] = trace.wanted[i] and (trace.wanted[i], True)
+        trace.placements = tuple(found)
 
 
 def record_compiled(variant: _core.Variant, arrays: Sequence[Any]) -> None:

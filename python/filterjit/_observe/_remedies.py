@@ -76,7 +76,7 @@ def of_number(
     if cache is not None and parameters and {*parameters} <= {*cache.signature.names}:
         settings = cache.hooks.settings
         decorator = getattr(cache.hooks, "decorator", "")
-        if decorator == "filter_jit" and settings.functions == "identity":
+        if decorator == "filter_jit":
             listed = ", ".join(f'"{name}"' for name in sorted(parameters))
             if settings.traced:
                 how = f"add {listed} to the option `traced`, or {how}"

@@ -30,8 +30,7 @@ from ._specs import (
     is_spec,
     keep_axes,
     mesh_in_force,
-    misfit_of,
-    misuse_of_axes,
+    problem_of,
     rest_of,
     show_path,
 )
@@ -103,13 +102,8 @@ def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]
     """Raises ValueError, with the path, where a spec does not fit an array."""
     arrays, structure = _core.flatten(registry, tree)
     for i, (array, given) in enumerate(zip(arrays, specs, strict=True)):
-        spec, on = given, mesh
-        if isinstance(given, NamedSharding):
-            spec, on = given.spec, Axes.of(given.mesh)
-        if not isinstance(spec, PartitionSpec) or on is None:
-            continue  # JAX says what is wrong with it
-        problem = misuse_of_axes(spec, on) or misfit_of(spec, tuple(array.shape), on)
-        if problem:
+        if problem := problem_of(given, tuple(array.shape), mesh):
+            spec = given.spec if isinstance(given, NamedSharding) else given
             path = show_path(where + structure._array_paths()[i])
             raise ValueError(f"`{path}`, {describe(array)}, cannot have the spec {spec}: {problem}")
 

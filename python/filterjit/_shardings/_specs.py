@@ -101,6 +101,17 @@ def misfit_of(spec: PartitionSpec, shape: tuple[int, ...], mesh: Axes) -> str:
     return ""
 
 
+def problem_of(given: Spec, shape: tuple[int, ...], mesh: Axes | None) -> str:
+    """Returns in words why an array of this shape cannot have a spec; "" if it can, or if JAX has
+    to say so. `mesh` is that of a PartitionSpec, None if there is none."""
+    spec, on = given, mesh
+    if isinstance(given, NamedSharding):
+        spec, on = given.spec, Axes.of(given.mesh)
+    if not isinstance(spec, PartitionSpec) or on is None:
+        return ""
+    return misuse_of_axes(spec, on) or misfit_of(spec, shape, on)
+
+
 def keep_axes(spec: PartitionSpec, keep: Callable[[str], bool]) -> PartitionSpec:
     """Returns `spec` with those of its axes for which `keep` is true."""
     rest = rest_of(spec, keep)

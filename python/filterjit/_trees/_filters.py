@@ -132,7 +132,7 @@ def _format(expression: Expression) -> str:
         case ("array" | "leaf", predicate):
             return str(getattr(predicate, "__qualname__", None) or repr(predicate))
         case ("path", components):
-            return repr(_format_pattern(components))
+            return repr(format_pattern(components))
         case ("and" | "or" as op, p, q):
             return f"({_format(p)} {'&' if op == 'and' else '|'} {_format(q)})"
         case ("not", p):
@@ -191,6 +191,16 @@ def _has_path(expression: Expression) -> bool:
     return isinstance(expression, tuple) and (
         expression[0] == "path" or any(_has_path(p) for p in expression[1:] if isinstance(p, tuple))
     )
+
+
+def depends_on_leaves(expression: Expression) -> bool:
+    """Whether which leaves a filter takes depends on the leaves, and not on their paths alone."""
+    match expression:
+        case bool() | ("path", _):
+            return False
+        case ("and" | "or" | "not", *operands):
+            return any(map(depends_on_leaves, operands))
+    return True
 
 
 def _simple_expression(spec: Any) -> Expression:
@@ -309,7 +319,8 @@ def _component(token: re.Match[str], pattern: str) -> tuple[Any, ...]:
     return "name", text
 
 
-def _format_pattern(components: tuple[tuple[Any, ...], ...]) -> str:
+def format_pattern(components: tuple[tuple[Any, ...], ...]) -> str:
+    """Returns a pattern with these components."""
     text = ""
     for component in components:
         match component:

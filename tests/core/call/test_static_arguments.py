@@ -161,3 +161,78 @@ def test_a_large_argument_whose_arrays_become_numbers() -> None:
     for _ in range(10):
         jit(other, model)
     assert len(jit.cache.variants()) == 2
+
+
+def rates(*, asked: bool = False) -> Jit:
+    """A FilterJit that traces numbers in the argument `a`, where a key is "rate"."""
+    jit = Jit(b"\31\1" if asked else b"\11\1", traced_in=(int, float))
+    jit.hooks.chosen = "path", (("deep",), ("name", "rate"))
+    return jit
+
+
+def test_some_numbers_of_an_argument_are_traced() -> None:
+    jit = rates()
+    x = Array()
+    for rate in (1, 2, 3.0, x, 4):
+        jit({"rate": rate, "n": 1, "more": [x, "text"]}, 1)
+        assert jit.hooks.count("choose") == 1  # a hit does not ask
+    assert len(jit.cache.variants()) == 1
+    for n in (2, 1, x, 1):
+        argument = {"rate": 5, "n": n, "more": [x, "text"]}
+        assert jit(argument, 1)[0]["n"] is n
+        assert jit.f._find_or_compile(argument, 1)[1] == ((x, x, 5) if n is x else (x, 5))
+    assert len(jit.cache.variants()) == 3
+    # One more leaf moves the others, and the other argument is static.
+    for k in (1, 2):
+        arguments = {"a": k, "rate": 1, "n": 1, "more": [x, "text"]}, k
+        assert jit.f._find_or_compile(*arguments)[1] == (x, 1)
+        jit(*arguments)
+    assert len(jit.cache.variants()) == 5
+
+
+@pytest.mark.parametrize("first", [1, Array()], ids=["number", "array"])
+def test_a_place_that_is_chosen_takes_numbers_and_arrays(first: Any) -> None:
+    jit = rates()
+    for rate in (first, 1, Array(), 2, first):
+        jit({"rate": rate, "n": 1}, 1)
+    assert len(jit.cache.variants()) == 1 and jit.hooks.count("choose") == 1
+
+
+def test_a_filter_of_leaves_is_asked_in_each_call() -> None:
+    jit = rates(asked=True)
+    jit.hooks.chosen = "leaf", lambda leaf: type(leaf) is float
+    for rate in (1.0, 2.0, 2.5):
+        jit([rate, 1], 1)
+    assert len(jit.cache.variants()) == 1 and jit.hooks.count("choose") == 3
+    for number in (1, 2, 1, 3.0):
+        jit([number, 1], 1)
+    assert len(jit.cache.variants()) == 3
+
+
+def test_a_choice_that_does_not_fit() -> None:
+    jit = rates()
+    jit([{"rate": 1}], 1)
+    for wrong, error in (
+        (b"", RuntimeError),
+        (b"\1\1", RuntimeError),
+        (None, TypeError),
+        ([1], TypeError),
+    ):
+        jit.hooks.choose = lambda *args, wrong=wrong: wrong  # type: ignore[method-assign]
+        with pytest.raises(error):
+            jit([3], 1)
+        jit([{"rate": 2}], 1)
+    assert len(jit.cache.variants()) == 1
+
+
+def test_the_mask_of_a_filter() -> None:
+    tree = {"a": [1, Array()], "b": None, "c": 2.0}
+    for expression, expected in (
+        (True, [1, 1, 1]),
+        (False, [0, 0, 0]),
+        (("arrays",), [0, 1, 0]),
+        (("path", (("name", "c"),)), [0, 0, 1]),
+        (("leaf", lambda leaf: leaf == 1), [1, 0, 0]),
+    ):
+        assert list(core.tree_mask(make_registry(), tree, expression, None)) == expected
+    assert len(core.tree_mask(make_registry(), tree, True, lambda x: isinstance(x, list))) == 2

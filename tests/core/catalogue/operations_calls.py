@@ -365,6 +365,25 @@ def static_arguments() -> Operation:
 
 
 @operation
+def chosen_numbers() -> Operation:
+    options = Hooks(make_registry(traced_in=(int,)))
+    options.chosen = "path", (("deep",), ("name", "rate"))
+    structure = core.flatten(options.registry, len)[1]
+    signature = core.Signature(("a", "b"), 0, 2, False, False, b"\11\30")
+    cache = core.Cache(options.registry, structure, signature, options, 4, {})
+    f = core.FilterJit._rebuild(cache, ())
+
+    def call() -> Any:
+        rates = [([X, {"rate": i, "n": 1}], {"rate": i}) for i in range(3)]
+        return [(f(*given), f._find_or_compile(*given)[1])[1] for given in rates]
+
+    def check(found: Any) -> None:
+        expect(found == [(X, i, i) for i in range(3)] and len(cache.variants()) == 1)
+
+    return call, check
+
+
+@operation
 def many_parameters() -> Operation:
     names = tuple(f"a{i}" for i in range(20))
     options = Hooks(make_registry())

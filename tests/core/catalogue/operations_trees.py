@@ -135,6 +135,15 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
 
         return call, equals(tree)
 
+    def masks() -> Operation:
+        registry, tree = make_registry(), make()
+        count = len(core.tree_leaves(registry, tree, None))
+
+        def check(found: Any) -> None:
+            expect(found[0] == bytes(count) and found[1] == bytes([1] * count))
+
+        return lambda: [core.tree_mask(registry, tree, all, None) for all in (False, True)], check
+
     def dicts() -> Operation:
         registry, tree = make_registry(), make()
 
@@ -157,7 +166,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
             flatten_up_to,
             paths,
         ),
-        *(filtered, parts, partition, dicts),
+        *(filtered, parts, partition, masks, dicts),
     ):
         OPERATIONS[f"{kind.__name__}_{name}"] = kind
 

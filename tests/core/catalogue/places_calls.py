@@ -4,7 +4,7 @@ import weakref
 from typing import Any
 
 import core_support as cs
-from core_support import Array, Linear
+from core_support import Array, Linear, core
 from places import (
     NOTHING,
     PLACES,
@@ -95,6 +95,18 @@ for _name in (
     "wait",
 ):
     hook_of_options(_name)
+
+
+@place()
+def leaves_that_are_chosen(w: World) -> Any:
+    w.registry(traced_in=(int,))
+    registry = w.hooks.registry
+    signature = core.Signature(("tree",), 0, 1, False, False, b"\31")
+    structure = core.flatten(registry, echo)[1]
+    w.hooks.caches[structure] = core.Cache(registry, structure, signature, w.hooks, 6, {})
+    original = w.hooks.choose
+    w.hooks.choose = lambda *args: w.answer(original(*args))  # type: ignore[method-assign]
+    return None
 
 
 @place()

@@ -1,0 +1,127 @@
+"""`Chosen`: the leaves that an option means, by names of parameters and filters of what is in them."""
+
+import dataclasses
+import difflib
+from typing import Any
+
+from .. import _core
+from .._trees._filters import Expression, as_expression, depends_on_leaves
+from .._trees._registry import is_traced, registry
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chosen:
+    """Parameters by name, each with a filter of the leaves of its argument.
+
+    Attributes:
+        option: the name of the option.
+        filters: a filter by name of parameter; sorted, so that equal options are equal.
+    """
+
+    option: str = ""
+    filters: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, option: str, given: Any, also: str = "") -> "Chosen":
+        """Returns what `filter_jit` takes as an option; `also` is what else that may be.
+
+        Raises:
+            TypeError: if `given` is no collection of names and no dict of filters by name.
+            ValueError: if a value in it is no filter.
+        """
+        if isinstance(given, (tuple, list, set, frozenset)):
+            given = dict.fromkeys(given, True)
+        if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+            raise TypeError(
+                f"`filter_jit(..., {option}=...)` must be {also}a tuple of names of parameters, or "
+                "a dict from such names to True, False, path patterns or other filters, not "
+                f"{given!r}."
+            )
+        for chosen in given.values():
+            as_expression(chosen)  # raises
+        return cls(option, tuple(sorted(given.items(), key=lambda item: item[0])))
+
+    def __bool__(self) -> bool:
+        return bool(self.filters)
+
+    def __repr__(self) -> str:
+        if all(chosen is True for _, chosen in self.filters):
+            return repr(tuple(name for name, _ in self.filters))
+        return repr(dict(self.filters))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(other) is Chosen
+            and self.names == other.names
+            and all(_same(a, b) for (_, a), (_, b) in zip(self.filters, other.filters, strict=True))
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of parameters that were given."""
+        return tuple(name for name, _ in self.filters)
+
+    def depends_on_leaves(self, name: str) -> bool:
+        """Whether the filter of a parameter looks at leaves, besides their paths."""
+        return depends_on_leaves(self.expression(name))
+
+    def expression(self, name: str) -> Expression:
+        """Returns the filter of a parameter, as an expression."""
+        return as_expression(dict(self.filters)[name])
+
+    def mask(self, name: str, argument: Any, asked: Expression) -> bytes:
+        """Returns a byte for each leaf of the argument of a parameter, which is 1 if it is meant.
+
+        A filter that looks at leaves is asked about those that the expression `asked` takes.
+        """
+        expression = self.expression(name)
+        if depends_on_leaves(expression):
+            expression = "and", asked, expression
+            return _core.tree_mask(registry, argument, expression, None)
+        try:
+            return _core.tree_mask(registry, argument, expression, None)
+        except ValueError as e:  # a pattern that matches inner nodes only
+            raise self.refused(name, argument, f"does not fit: {e}") from None
+
+    def refused(self, name: str, argument: Any, why: str) -> ValueError:
+        """Returns the error of a filter that does not fit an argument; `why` goes on after "which"."""
+        paths = _core.tree_paths(registry, argument, None)
+        chosen = dict(self.filters)[name]
+        some = ", ".join(f"`{path}`" for path in paths[:5]) + (", ..." if len(paths) > 5 else "")
+        close = difflib.get_close_matches(chosen, paths, 1, 0.5) if type(chosen) is str else []
+        close = [path for path in close if path != chosen]
+        return ValueError(
+            f"`{self.option}` has {chosen!r} for {name!r}, which {why}: the argument has "
+            f"{some or 'no leaves'}" + (f". Did you mean {close[0]!r}?" if close else "")
+        )
+
+
+NOTHING = Chosen()
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two filters are equal for sure: functions and trees are compared by identity."""
+    return a is b or (type(a) is type(b) and isinstance(a, (str, bool)) and a == b)
+
+
+def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
+    """Returns a byte for each leaf of the argument of a parameter: 1 if numbers in it are traced.
+
+    Raises:
+        ValueError: if a path pattern matches no leaf, or one that is neither an array nor a number.
+    """
+    mask = traced.mask(name, argument, ("leaf", is_traced))
+    if not traced.depends_on_leaves(name):
+        if not any(mask):
+            raise traced.refused(name, argument, "matches no leaf")
+        for i, leaf in enumerate(_core.tree_leaves(registry, argument, None)):
+            if mask[i] and not is_traced(leaf):
+                path = _core.tree_paths(registry, argument, None)[i]
+                why = (
+                    f"matches `{path}`, a `{type(leaf).__name__}`, which is no array and no number"
+                )
+                raise traced.refused(name, argument, why)
+    return mask

@@ -1,0 +1,435 @@
+"""`in_shardings` and `out_shardings` of `filterjit.nnx.jit`, compared with Flax's ``nnx.jit``."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+from sharding_support import AUTO, EXPLICIT, mesh_of
+
+import filterjit.nnx
+from filterjit._compat import _nnx_compat as compat
+from support.nnx import MODES, compare, outcome
+
+pytestmark = pytest.mark.skipif(
+    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
+)
+
+ALL = pytest.mark.parametrize("mode", sorted(MODES))
+KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+
+
+class Model(nnx.Module):
+    def __init__(self) -> None:
+        self.kernel = nnx.Param(jnp.arange(64.0).reshape(8, 8) / 64)
+        self.bias = nnx.Param(jnp.zeros(8))
+        self.count = nnx.BatchStat(jnp.zeros(()))
+        self.name = "model"
+
+    def __call__(self, x: Any) -> Any:
+        return x @ self.kernel + self.bias
+
+
+def placed(tree: Any) -> list[Any]:
+    """Returns where each array of a tree is, and whether it has to stay there."""
+    return [
+        (repr(x.sharding), bool(x.committed)) if isinstance(x, jax.Array) else type(x).__name__
+        for x in jax.tree.leaves(nnx.state(tree) if isinstance(tree, nnx.Module) else tree)
+    ]
+
+
+def options(kind: Any) -> dict[str, Any]:
+    mesh = mesh_of(kind)
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    return {
+        "model and data": {"in_shardings": (whole, rows)},
+        "data": {"in_shardings": (None, rows)},
+        "one for all": {"in_shardings": whole},
+        "result": {"out_shardings": whole},
+        "prefix of the result": {"out_shardings": {"y": whole, "rest": [None, whole]}},
+        "all": {"in_shardings": (whole, rows), "out_shardings": whole},
+        "model only": {"in_shardings": (whole, None), "out_shardings": None},
+    }
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("name", "kind", "donate"),
+    [
+        *((name, AUTO, None) for name in sorted(options(AUTO))),
+        *((name, AUTO, (0, 1)) for name in ("all", "model and data", "result")),
+        ("data", AUTO, 0),
+        ("all", EXPLICIT, None),
+        ("data", EXPLICIT, 0),
+    ],
+)
+def test_as_upstream(mode: str, kind: Any, name: str, donate: Any) -> None:
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        @jit(**options(kind)[name], donate_argnums=donate)
+        def f(model: Any, x: Any) -> Any:
+            model.count[...] += 1
+            y = x @ jnp.ones((8, 8))
+            return {"y": y.sum(), "rest": [model.count + 1, (model.bias * 2, 3.0)]}
+
+        model, told = Model(), set[str]()
+        for x in (jnp.ones((16, 8)), jnp.ones((16, 8)), np.ones((16, 8), np.float32)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                out = f(model, x)
+            told.update(str(w.message) for w in caught)
+            yield out, placed(out)
+            if donate is None or mode == "graph":  # upstream leaves deleted arrays in tree mode
+                yield model, placed(model)
+            else:
+                model = Model()
+        yield sorted(told)  # upstream may compile once more
+
+    compare(program, mode)
+
+
+@ALL
+@KINDS
+def test_a_training_step(mode: str, kind: Any) -> None:
+    """The state stays where it is put, and hits call what they call without shardings."""
+    mesh = mesh_of(kind)
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    made: list[Any] = []
+
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        model = Model()
+        optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+
+        @jit(in_shardings=(whole, whole, rows, rows))
+        def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+            traces()
+            loss, grads = nnx.value_and_grad(
+                lambda model: jnp.mean((model(x) - y) ** 2), graph=mode != "tree"
+            )(model)
+            optimizer.update(model, grads)
+            return loss
+
+        made.append(step)
+        for _ in range(4):
+            loss = step(model, optimizer, jnp.ones((16, 8)), jnp.zeros((16, 8)))
+            yield round(float(loss), 4), placed(loss)
+            yield placed(model), placed(nnx.state(optimizer))
+
+    compare(program, mode)
+    step = made[-1]
+    assert step.cache_info().hits >= 2
+    plain = filterjit.nnx.jit(lambda x: x + 1)
+    plain(jnp.ones(2))
+    assert type(step._inner.variants[0].call) is type(plain._inner.variants[0].call)
+
+
+@KINDS
+def test_filters(kind: Any) -> None:
+    """``StateSharding``: a sharding for each filter."""
+    mesh = mesh_of(kind)
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    state = nnx.StateSharding({nnx.PathContains("kernel"): rows, nnx.Param: whole, ...: None})
+    by_size = nnx.StateSharding({(lambda path, x: x.ndim == 2): rows, ...: whole})
+
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        @jit(in_shardings=(state, rows), out_shardings=(rows, None))
+        def f(model: Any, x: Any) -> Any:
+            traces()
+            model.count[...] += 1
+            return jnp.ones((8, 8)) * model.count, x.sum()
+
+        model = Model()
+        for _ in range(3):
+            out = f(model, jnp.ones((16, 8)))
+            yield out, placed(out), model, placed(model)
+
+        @jit(out_shardings=state)
+        def create() -> Any:
+            return Model()
+
+        for _ in range(2):
+            model = create()
+            yield model, placed(model)
+
+        @jit(in_shardings=(by_size,))
+        def transpose(model: Any) -> None:
+            traces()
+            square, row = jnp.ones((8, 8)), jnp.ones(8)
+            model.kernel.set_value(row if model.kernel.ndim == 2 else square)
+            model.bias.set_value(square if model.bias.ndim == 1 else row)
+
+        for _ in range(3):
+            transpose(model)
+            yield model, placed(model)
+
+    compare(program, "graph")
+
+    def misfit(jit: Any, traces: Any) -> Iterator[Any]:
+        f = jit(lambda model: model.bias + 1, in_shardings=(state,))
+        yield outcome(f, nnx.Linear(4, 3, rngs=nnx.Rngs(0)))
+        few = nnx.StateSharding({nnx.PathContains("kernel"): rows})
+        yield outcome(jit(lambda model: model.bias + 1, in_shardings=(few,)), Model())
+
+    compare(misfit, "graph", handed_over=True)
+
+
+@KINDS
+def test_changes_of_the_graph(kind: Any) -> None:
+    mesh = mesh_of(kind)
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        @jit(in_shardings=(whole, rows), out_shardings=(rows, None))
+        def grow(model: Any, x: Any) -> Any:
+            traces()
+            model.extra = nnx.Param(jnp.ones(8) * x.sum())
+            return nnx.Linear(8, 8, rngs=nnx.Rngs(0)), model.extra[...] + 1
+
+        model = Model()
+        for _ in range(3):
+            layer, y = grow(model, jnp.ones((16, 8)))
+            yield placed(layer), y, placed(y), model, placed(model)
+
+        class Arrays(nnx.Module):
+            def __init__(self) -> None:
+                self.table = nnx.data(jnp.arange(8.0))
+                self.weight = nnx.Param(jnp.ones(8))
+
+        @jit(in_shardings=(rows,))
+        def read(m: Any) -> Any:
+            m.weight[...] += m.table
+            return m.weight.sum()
+
+        m = Arrays()
+        for _ in range(3):
+            yield read(m), m, placed(m.weight.get_raw_value()), placed(m.table)
+
+    compare(program, "graph")
+
+
+@ALL
+def test_sharing(mode: str) -> None:
+    """One Variable at two places has one sharding."""
+    mesh = mesh_of()
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        def f(model: Any, other: Any) -> Any:
+            model.count[...] += 1
+            return other["bias"] + model.count
+
+        model = Model()
+        for shardings in ((whole, whole), (whole, rows)):
+            g = jit(f, in_shardings=shardings)
+            yield outcome(g, model, {"bias": model.bias})
+            yield placed(model)
+        returns = jit(lambda model: model, in_shardings=(whole,), out_shardings=rows)
+        yield outcome(returns, model)
+
+    compare(program, mode, handed_over=True)  # tree mode, and the errors
+
+    def without_errors(jit: Any, traces: Any) -> Iterator[Any]:
+        model = Model()
+        optimizer = nnx.ModelAndOptimizer(model, optax.sgd(0.1))
+
+        @jit(in_shardings=(whole, whole, rows))
+        def step(model: Any, optimizer: Any, x: Any) -> Any:
+            optimizer.update(nnx.grad(lambda model: model(x).sum())(model))
+            return model.bias.sum()
+
+        for _ in range(3):
+            yield step(model, optimizer, jnp.ones((8, 8)))
+            yield placed(model), placed(nnx.state(optimizer)), optimizer.model is model
+
+    if mode == "graph":
+        compare(without_errors, mode)
+
+
+@ALL
+def test_static_arguments(mode: str) -> None:
+    mesh = mesh_of()
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        def f(model: Any, n: Any, x: Any) -> Any:
+            traces()
+            model.count[...] += n
+            return x * n
+
+        for static in ({"static_argnums": 1}, {"static_argnames": "n"}, {"static_argnums": (1,)}):
+            model = Model()
+            g = jit(f, in_shardings=(whole, rows), **static)
+            for n in (1, 2, 2):
+                out = g(model, n, jnp.ones(8))
+                yield out, placed(out), model, placed(model)
+
+    compare(program, mode)
+
+
+@ALL
+def test_a_mesh_in_force(mode: str) -> None:
+    mesh = mesh_of()
+
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        @jit(in_shardings=(P(), P("data")), out_shardings=P("data"))
+        def f(model: Any, x: Any) -> Any:
+            model.count[...] += 1
+            return x + model.bias
+
+        model, x = Model(), jnp.ones(8)
+        yield outcome(f, model, x)
+        with jax.set_mesh(mesh):
+            for _ in range(3):
+                out = f(model, x)
+                yield out, placed(out), model, placed(model)
+        one = jit(lambda x: x + 1, in_shardings=SingleDeviceSharding(jax.devices()[3]))
+        yield placed(one(jnp.ones(2)))
+
+    compare(program, mode)
+
+
+@ALL
+def test_numbers(mode: str) -> None:
+    """Python's numbers and arrays of NumPy in Variables."""
+    mesh = mesh_of()
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        class Numbers(nnx.Module):
+            def __init__(self) -> None:
+                self.a, self.b = nnx.Variable(1.5), nnx.Variable(np.zeros(8))
+                self.c, self.d = nnx.Variable(2), nnx.Variable(np.ones(8))
+
+        for given in ((whole, rows), (None, rows)):
+
+            @jit(in_shardings=given)
+            def f(m: Any, x: Any) -> Any:
+                m.a.set_value(m.a + 1)
+                m.b.set_value(m.b + x)
+                return m.c * x, 2.0
+
+            m = Numbers()
+            for _ in range(2):
+                out = f(m, np.ones(8, np.float32))
+                yield out, placed(out), m, placed(m)
+
+    compare(program, mode)
+
+
+@ALL
+def test_prefixes_that_are_modules(mode: str) -> None:
+    mesh = mesh_of()
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        model = Model()
+        given = nnx.prefix(
+            model, {nnx.Param: whole, ...: None}, graph=mode == "graph without updates"
+        )
+
+        @jit(in_shardings=(given, rows))
+        def f(model: Any, x: Any) -> Any:
+            model.bias[...] += x.sum()
+            model.count[...] += 1
+            return x * 2
+
+        for _ in range(2):
+            out = f(model, jnp.ones(8))
+            yield out, placed(out), model, placed(model)
+
+    if mode != "graph":
+        compare(program, mode)
+
+
+@ALL
+def test_what_does_not_fit(mode: str) -> None:
+    """Upstream raises its error, and later calls are made here again."""
+    mesh = mesh_of()
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        f = jit(lambda model, x: x + model.count, in_shardings=(whole, rows))
+        model = Model()
+        for x in (jnp.ones(7), jnp.ones(())):
+            yield outcome(f, model, x)
+        any_number = jit(lambda *args: args, in_shardings=(whole, rows))
+        for args in ((model,), (model, 1, 2)):
+            yield outcome(any_number, *args)
+        made = f(model, jnp.ones(8))
+        yield made, placed(made)
+        for prefix in ({"a": rows}, (rows, rows), [rows]):
+            yield outcome(jit(lambda x: x * 2, out_shardings=prefix), jnp.ones(8))
+        yield outcome(jit(lambda x: {"a": x[:3]}, out_shardings={"a": rows}), jnp.ones(8))
+        yield outcome(jit(lambda x: x * 2, in_shardings=[rows]), jnp.ones(8))
+        yield outcome(jit, lambda x: x * 2, in_shardings=("data",))
+
+    compare(program, mode, handed_over=True)
+    f = filterjit.nnx.jit(lambda x: x * 2, in_shardings=rows, **MODES[mode])
+    with pytest.raises(ValueError, match=r"size is 7|divisible by 8"):
+        f(jnp.ones(7))
+    for _ in range(3):
+        f(jnp.ones(8))
+    assert sum(f.handed_over.values()) == 1 and f.cache_info().hits == 2
+
+
+@ALL
+def test_arguments_by_name(mode: str) -> None:
+    """They have the sharding of their position; upstream refuses them."""
+    rows = NamedSharding(mesh_of(), P("data"))
+    f = filterjit.nnx.jit(lambda m, x: x + m.count, in_shardings=(None, rows), **MODES[mode])
+    model = Model()
+    for out in (f(model, jnp.ones(8)), f(model, jnp.ones(8)), f(model, x=jnp.ones(8))):
+        assert out.sharding.spec == P("data")
+    assert f.cache_info().hits >= 1 and len(f._inner.variants) == 1 and not f.handed_over
+
+
+def test_explain_and_cached_partials() -> None:
+    mesh = mesh_of()
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    found = []
+    for jit, partial in (
+        (nnx.jit, nnx.cached_partial),
+        (filterjit.nnx.jit, filterjit.nnx.cached_partial),
+    ):
+
+        @jit(in_shardings=(whole, rows))
+        def f(model: Any, x: Any) -> Any:
+            model.count[...] += 1
+            return x * model.count
+
+        model = Model()
+        g = partial(f, model)
+        for _ in range(3):
+            out = g(jnp.ones(8))
+            found.append((np.asarray(out).tolist(), placed(out), placed(model)))
+    assert found[:3] == found[3:]
+    assert not f.handed_over
+    assert f.explain(model, jnp.ones(8)).hit
+    assert not f.explain(model, jnp.ones(16)).hit
+
+
+def test_other_meshes_and_shapes() -> None:
+    """A filter that looks at shapes gives one variant several programs."""
+    mesh = mesh_of()
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    divides: Callable[..., bool] = lambda path, x: x.shape[0] % 8 == 0
+    state = nnx.StateSharding({divides: rows, ...: whole})
+
+    def program(jit: Any, traces: Any) -> Iterator[Any]:
+        @jit(in_shardings=(state,))
+        def f(v: Any) -> Any:
+            v[...] += 1
+            return v.sum()
+
+        for n in (8, 6, 16, 6, 8):
+            v = nnx.Param(jnp.arange(float(n)))
+            for _ in range(2):
+                yield f(v), v, placed(v.get_raw_value())
+
+    compare(program, "graph")
