@@ -2,15 +2,20 @@
 
     python examples/serve_http.py build FOLDER
     python examples/serve_http.py run FOLDER --port 8000 --workers 2
+    python examples/serve_http.py run FOLDER --program-cache
 
 ``build`` compiles the model for batches of 1, 8 and 64 and writes a file for each. ``run`` needs these
 files only, not the model. ``GET /ready`` answers 200 when the files are loaded, else 503. ``POST
 /predict`` takes ``{"x": [[...], ...]}``, any number of rows, and answers ``{"y": [[...], ...]}``, or
 400 with the reason. After another ``build``, SIGHUP loads the new files while the old ones answer.
 SIGTERM ends when the requests that have begun are answered.
+
+With ``--program-cache`` there is no build: the server makes the model and jits it, and keeps the
+programs in FOLDER. The first start compiles; each one after it is ready in the time of loading.
 """
 
 import argparse
+import functools
 import http.server
 import json
 import os
@@ -61,6 +66,9 @@ class Model:
         self.programs = dict(loaded)
         ((spec,), _) = loaded[0][1].args_info
         self.row, self.dtype = spec.shape[1:], spec.dtype
+        self.warm_up()
+
+    def warm_up(self) -> None:
         for n in self.programs:
             self(np.zeros((n, *self.row), self.dtype))  # the first call of each is slower
 
@@ -95,6 +103,24 @@ class Model:
         if not np.isfinite(x).all():
             raise ValueError(f"x has numbers that are not finite in {self.dtype}")
         return x
+
+
+class Jitted(Model):
+    """A model that is made here. What is compiled for it is kept for the next start."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        import equinox as eqx
+        import jax
+
+        import filterjit
+
+        filterjit.program_cache(folder / "programs")
+        model = eqx.nn.MLP(16, 4, 32, depth=4, key=jax.random.key(seed))
+        predict = filterjit.filter_jit(lambda model, x: jax.vmap(model)(x))
+        self.version = f"seed {seed}"
+        self.programs = dict.fromkeys(BATCHES, functools.partial(predict, model))
+        self.row, self.dtype = (16,), np.dtype(np.float32)
+        self.warm_up()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -152,9 +178,9 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128
     model, ends = None, False
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: Path, seed: int | None) -> None:
         try:
-            self.model = Model(folder)
+            self.model = Model(folder) if seed is None else Jitted(folder, seed)
         except Exception as e:  # the old one goes on
             print(f"cannot load {folder}: {e}", file=sys.stderr, flush=True)
 
@@ -163,24 +189,24 @@ class Server(http.server.ThreadingHTTPServer):
         self.shutdown()
 
 
-def work(folder: Path, port: int) -> None:
+def work(folder: Path, port: int, seed: int | None) -> None:
     def start(function, *arguments):
         threading.Thread(target=function, args=arguments).start()
 
     with Server(("", port), Handler) as server:
-        signal.signal(signal.SIGHUP, lambda *_: start(server.load, folder))
+        signal.signal(signal.SIGHUP, lambda *_: start(server.load, folder, seed))
         signal.signal(signal.SIGTERM, lambda *_: start(server.end))
-        start(server.load, folder)
+        start(server.load, folder, seed)
         server.serve_forever(poll_interval=0.1)
 
 
-def run(folder: Path, port: int, workers: int) -> None:
+def run(folder: Path, port: int, workers: int, options: list[str]) -> None:
     """Starts the workers, passes signals on to them, and starts those again that die."""
     with socket.socket() as reserved:  # keeps the port, and chooses one for 0
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind(("", port))
         port = reserved.getsockname()[1]
-        command = [sys.executable, __file__, "work", str(folder), "--port", str(port)]
+        command = [sys.executable, __file__, "work", str(folder), "--port", str(port), *options]
         children = [subprocess.Popen(command) for _ in range(workers)]
         ends = threading.Event()
         signal.signal(signal.SIGHUP, lambda *_: [c.send_signal(signal.SIGHUP) for c in children])
@@ -204,10 +230,12 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="of the model's parameters")
+    parser.add_argument("--program-cache", action="store_true", help="jit the model; no build")
     given = parser.parse_args()
+    options = ["--program-cache", "--seed", str(given.seed)] if given.program_cache else []
     if given.command == "build":
         build(given.folder, given.seed)
     elif given.command == "run":
-        run(given.folder, given.port, given.workers)
+        run(given.folder, given.port, given.workers, options)
     else:
-        work(given.folder, given.port)
+        work(given.folder, given.port, given.seed if given.program_cache else None)

@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 import filterjit
+from filterjit._aot import _program_cache
 from filterjit._compat import _nnx_compat
+from support.processes import environment, run
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -52,6 +54,7 @@ ALL = {f"{block.page}:{block.line}": block for page in PAGES for block in blocks
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_program_cache, "_current", None)
 
 
 def execute(block: Block) -> dict[str, Any]:
@@ -127,6 +130,15 @@ def test_frozen_arguments() -> None:
     x = jnp.ones(2)
     assert jnp.allclose(filterjit.load("serve.jit")(x), found["model"](x), atol=1e-6)
     assert filterjit.saved_info("serve.jit").frozen[0] == 4
+
+
+def test_the_second_run_of_the_script_traces_nothing(tmp_path: Path) -> None:
+    block = only("docs/ahead-of-time.md", "program_cache(")
+    counts = "filterjit.report().as_dict()['functions'][0]"
+    (tmp_path / block.title).write_text(f"{block.code}\nprint({counts}['traces'])\n")
+    env = environment()
+    outputs = [run(block.title, cwd=tmp_path, env=env, timeout=120).stdout for _ in range(2)]
+    assert [output.splitlines()[-1] for output in outputs] == ["1", "0"]
 
 
 def test_packed_state() -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from . import nnx as nnx
     from ._aot._file import SavedInfo, saved_info
     from ._aot._load import load
+    from ._aot._program_cache import ProgramCache, StaleProgramError, program_cache
     from ._aot._stages import Compiled, CompiledDetails, Lowered, Traced
     from ._aot._warm_up import Warmed, WarmUp
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
@@ -58,11 +59,13 @@ __all__ = [
     "Packed",
     "PartialFilterJit",
     "ProcessMismatchError",
+    "ProgramCache",
     "Report",
     "RetraceError",
     "RetraceWarning",
     "SavedInfo",
     "ShardingRules",
+    "StaleProgramError",
     "StaticArgumentError",
     "Structure",
     "Traced",
@@ -87,6 +90,7 @@ __all__ = [
     "partition",
     "partition_dict",
     "place",
+    "program_cache",
     "report",
     "saved_info",
     "show_progress",
@@ -120,6 +124,7 @@ _MODULES = {
     "_observe._report_output": ("Report",),
     "_aot._file": ("SavedInfo", "saved_info"),
     "_aot._load": ("load",),
+    "_aot._program_cache": ("ProgramCache", "StaleProgramError", "program_cache"),
     "_aot._stages": ("Compiled", "CompiledDetails", "Lowered", "Traced"),
     "_aot._warm_up": ("WarmUp", "Warmed"),
     "_trees._tree_functions": (

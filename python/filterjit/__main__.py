@@ -61,7 +61,7 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
-        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] (SCRIPT | -m MODULE) [argument ...]",
+        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] [--program-cache PATH] (SCRIPT | -m MODULE) [argument ...]",
         description=(
             "Runs a script or a module as python does, but replaces equinox.filter_jit by "
             "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
@@ -90,6 +90,12 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="print to stderr why, whenever a jitted function compiles again",
     )
+    parser.add_argument(
+        "--program-cache",
+        metavar="PATH",
+        help="keep compiled programs in this folder, so that the next run traces and compiles only "
+        "what has changed",
+    )
     parser.add_argument("-m", metavar="MODULE", help="run a module instead of a script")
     parser.set_defaults(run=_run_program, error=parser.error)
 
@@ -99,7 +105,7 @@ def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     to the program, options too. Returns those of `run` and those of the program; ``-m`` belongs to
     the latter."""
     for i, argument in enumerate(argv[1:], 1):
-        if argv[i - 1] == "--html":
+        if argv[i - 1] in ("--html", "--program-cache"):
             continue  # its value
         if argument == "--":
             return [*argv[:i]], [*argv[i + 1 :]]
@@ -116,6 +122,8 @@ def _run_program(options: argparse.Namespace) -> int:
     if not program:
         options.error("expected SCRIPT or -m MODULE" if not module else "expected -m MODULE")
 
+    if options.program_cache == "":
+        options.error("--program-cache is empty")
     if options.html is not None and not _can_write(options.html):
         options.error(f"can't write {options.html!r}")
 
@@ -128,6 +136,7 @@ def _run_program(options: argparse.Namespace) -> int:
         explain=options.explain,
         html=options.html,
         jax=options.jax,
+        program_cache=options.program_cache,
         prog=options.prog,
     )
     return 0
@@ -157,6 +166,44 @@ def _show(options: argparse.Namespace) -> int:
         print(e, file=sys.stderr)
         return 1
     return 0
+
+
+def _bytes(text: str) -> int:
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    value = float(number) * 1024 ** ("", "K", "M", "G", "T").index(unit)
+    if not 0 <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"{text} is no size")
+    return int(value)
+
+
+def _add_cache(commands: Any) -> None:
+    parser = commands.add_parser(
+        "cache",
+        help="list and prune the folder of a program cache",
+        description=(
+            "Lists the programs in the folder of a program cache, the one that was used last "
+            "first. Reads no program, and runs nothing."
+        ),
+    )
+    parser.add_argument("path", help="the folder that `filterjit.program_cache` was given")
+    removing = parser.add_mutually_exclusive_group()
+    removing.add_argument(
+        "--prune",
+        metavar="BYTES",
+        type=_bytes,
+        help="remove the programs whose last use is longest ago until BYTES are left, such as "
+        "500M or 2G",
+    )
+    removing.add_argument(
+        "--clear", action="store_const", dest="prune", const=0, help="remove all programs"
+    )
+    parser.set_defaults(run=_run_cache)
+
+
+def _run_cache(options: argparse.Namespace) -> int:
+    from ._commands import _cache
+
+    return _with_exit_status(_cache.run, options)
 
 
 def _add_bench(commands: Any) -> None:
@@ -205,6 +252,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_run(commands)
     _add_show(commands)
+    _add_cache(commands)
     _add_bench(commands)
     return parser
 

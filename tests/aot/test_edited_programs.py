@@ -258,3 +258,36 @@ def test_a_doubt_is_refused(
         compiled.save(tmp_path / "file")
     assert what[0] in str(raised.value) and what[1] in str(raised.value)
     assert list(tmp_path.iterdir()) == []
+
+
+EXCHANGED = {
+    "functions in a table": "def one(x): return x\ndef two(x): return x * 2.0\n"
+    "TABLE = {'a': FIRST, 'b': SECOND}\ndef act(x): return TABLE['a'](x)",
+    "lambdas in a table": "one, two = (lambda x: x), (lambda x: x * 2.0)\n"
+    "TABLE = {'a': FIRST, 'b': SECOND}\ndef act(x): return TABLE['a'](x)",
+    "bases": "class one: n = 1.0\nclass two: n = 2.0\nclass C(FIRST, SECOND): pass\n"
+    "def act(x): return x * C.n",
+    "classes of two objects": "class one: n = 1.0\nclass two: n = 2.0\n"
+    "P = [FIRST(), SECOND()]\ndef act(x): return x * P[0].n",
+    "defaults": "def one(x): return x\ndef two(x): return x * 2.0\n"
+    "def act(x, f=FIRST, g=SECOND): return f(x) + g(x) * 3.0",
+    "closures": "def make(f, g): return lambda x: f(x) + g(x) * 3.0\ndef one(x): return x\n"
+    "def two(x): return x * 2.0\nact = make(FIRST, SECOND)",
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_what_is_exchanged(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same functions and classes, each in the place of the other."""
+    sources = [
+        EXCHANGED[name].replace("FIRST", first).replace("SECOND", second)
+        for first, second in (("one", "two"), ("two", "one"))
+    ]
+    module = imported(sources[0], monkeypatch)
+    was = module.act(X)
+    filter_jit(lambda f, x: f(x)).lower(module.act, X).compile().save(tmp_path / "file")
+    filterjit.load(tmp_path / "file")
+    module = imported(sources[1], monkeypatch)
+    assert not np.allclose(was, module.act(X))
+    with pytest.raises(ValueError, match="something has changed: "):
+        filterjit.load(tmp_path / "file")

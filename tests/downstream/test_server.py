@@ -52,22 +52,29 @@ def ask_once(port: int, method: str, path: str, body: str | None = None) -> tupl
         return ask(connection, method, path, body)
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int, Path, Any]]:
-    """A server of two workers that is ready, its port and folder, and its version."""
-    folder = tmp_path / "files"
-    version = build(folder, 0)
+@contextlib.contextmanager
+def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Runs a server of two workers; yields its process and port."""
     command = [sys.executable, str(SERVER), "run", str(folder), "--port", "0", "--workers", "2"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    ) as process:
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment(),
+    ) as process:  # fmt: skip
         try:
             assert process.stdout is not None
-            port = int(process.stdout.readline().split()[-1])
-            wait_for(port, version[0])
-            yield process, port, folder, version
+            yield process, int(process.stdout.readline().split()[-1])
         finally:
             process.terminate()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int, Path, Any]]:
+    """A server that is ready, its port and folder, and its version."""
+    folder = tmp_path / "files"
+    version = build(folder, 0)
+    with serving(folder) as (process, port):
+        wait_for(port, version[0])
+        yield process, port, folder, version
 
 
 def wait_for(port: int, version: str, times: int = 10) -> None:
@@ -160,3 +167,20 @@ def test_bad_requests_and_the_death_of_a_worker(server: Any) -> None:
         wait_for(port, version, times=1)
         with contextlib.suppress(OSError):
             pids |= {ask_once(port, "GET", "/ready")[1].get("pid", dead)} - {dead}
+
+
+def test_a_server_that_is_started_again(tmp_path: Path) -> None:
+    """Nothing is built, and the second start writes no program, as it compiles none."""
+    model = jax.jit(jax.vmap(eqx.nn.MLP(16, 4, 32, depth=4, key=jax.random.key(3))))
+    x = np.linspace(-1, 1, 160, dtype=np.float32).reshape(10, 16)
+    written = []
+    for _ in range(2):
+        with serving(tmp_path, "--program-cache", "--seed", "3") as (process, port):
+            wait_for(port, "seed 3")
+            status, found = ask_once(port, "POST", "/predict", json.dumps({"x": x.tolist()}))
+            assert status == 200
+            np.testing.assert_allclose(model(x), found["y"], atol=1e-5)
+            process.terminate()
+            assert process.wait(timeout=60) == 0
+        written.append({file.name: file.stat().st_ino for file in tmp_path.rglob("*.fjit")})
+    assert len(written[0]) >= 3 and written[0] == written[1]

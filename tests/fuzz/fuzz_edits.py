@@ -1,9 +1,12 @@
-"""Programs that are saved, edited and loaded again: ``python fuzz_edits.py SEED EDITS FOLDER``.
+"""Programs that are saved, edited and loaded again: ``python fuzz_edits.py SEED EDITS FOLDER``; with
+``--cache`` at the end, through a program cache.
 
 A program is two modules of random definitions, which call each other. One process compiles and
 saves it. For each edit, of any constant, operator, name, decorator, base or definition, a new
 process imports the edited modules, loads the file and compares: `load` refuses, or the loaded
 program computes what the edited modules compute now. Everything else is a *stale* answer.
+
+With a program cache, a call loads the program or traces again, which counts as *refused*.
 
 Processes are forked from one that has imported JAX and has not started it, because importing takes
 longer than all the rest. The last line on standard output is a JSON object of counts.
@@ -367,14 +370,63 @@ def _load(folder: Path, file: Path) -> str:
     except Exception:
         now = None
     found = np.asarray(loaded(everything, X))
-    if now is None or found.dtype != now.dtype or found.shape != now.shape:
-        return f"stale {found}, and not {now}"
-    if not np.allclose(found, now, rtol=1e-4, equal_nan=True):
-        return f"stale {found}, and not {now}"
-    return "same"
+    return _compared(found, now)
 
 
-def run(seed: int, edits: int, folder: Path) -> Counter[str]:
+# ---- through a program cache ----
+
+
+def _call_cached(everything: Any, cache: Path) -> tuple[Any, int, list[str]]:
+    """Returns what a call returns, or None if it fails; how often it was traced, and remarks."""
+    with filterjit.program_cache(cache) as kept:
+        f = filterjit.filter_jit(_call)
+        try:
+            found = np.asarray(f(everything, X))
+        except Exception:
+            found = None
+        kept.wait()
+    rows = f.report().as_dict()["functions"]
+    remarks = [remark for row in rows for v in row["variants"] for remark in v["remarks"]]
+    return found, sum(row["traces"] for row in rows), remarks
+
+
+def _fill(folder: Path, file: Path) -> str:
+    try:
+        everything = _import(folder)
+    except Exception as e:
+        return f"invalid {e}"
+    found, _, remarks = _call_cached(everything, file)
+    if found is None:
+        return "invalid"
+    return "saved" if any(file.rglob("*.fjit")) else f"doubt {remarks}"
+
+
+def _call_again(folder: Path, file: Path) -> str:
+    try:
+        everything = _import(folder)
+    except Exception:
+        return "refused"
+    found, traces, _ = _call_cached(everything, file)
+    try:
+        now = np.asarray(jax.jit(everything)(X))
+    except Exception:
+        now = None
+    if found is None and now is None:
+        return "refused"
+    compared = _compared(found, now)
+    return "refused" if compared == "same" and traces else compared
+
+
+def _compared(found: Any, now: Any) -> str:
+    if found is not None and now is not None:
+        alike = (found.dtype, found.shape) == (now.dtype, now.shape)
+        if alike and np.allclose(found, now, rtol=1e-4, equal_nan=True):
+            return "same"
+    return f"stale {found}, and not {now}"
+
+
+def run(seed: int, edits: int, folder: Path, cached: bool) -> Counter[str]:
+    save, load = (_fill, _call_again) if cached else (_save, _load)
     counts: Counter[str] = Counter()
     number = seed
     while counts["edits"] < edits:
@@ -384,7 +436,7 @@ def run(seed: int, edits: int, folder: Path) -> Counter[str]:
         number += 1
         _write(place, sources)
         file = place / "file"
-        saved = _forked(lambda place=place, file=file: _save(place, file))
+        saved = _forked(lambda place=place, file=file: save(place, file))
         counts[saved.split()[0]] += 1
         if saved != "saved":
             if saved.startswith(("failed", "doubt")):
@@ -394,7 +446,7 @@ def run(seed: int, edits: int, folder: Path) -> Counter[str]:
             kind, changed = edited(sources, rng)
             at = place / f"edit{i}"
             _write(at, changed)
-            found = _forked(lambda at=at, file=file: _load(at, file))
+            found = _forked(lambda at=at, file=file: load(at, file))
             counts["edits"] += 1
             counts[found.split()[0]] += 1
             counts[f"edits of a {kind}"] += 1
@@ -409,7 +461,7 @@ def main() -> int:
     # Imported before the fork, too.
     filterjit.filter_jit(_call), filterjit.load
     seed, edits, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    counts = run(seed, edits, folder)
+    counts = run(seed, edits, folder, "--cache" in sys.argv)
     print(json.dumps(counts))
     return 1 if counts["stale"] or counts["failed"] else 0
 

@@ -148,7 +148,7 @@ def _traits(x: Any) -> dict[str, Json]:
     return traits
 
 
-def _encode_reference(x: Any) -> Json:
+def encode_reference(x: Any) -> Json:
     module = getattr(x, "__module__", None)
     qualname = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
     if type(module) is not str or type(qualname) is not str:
@@ -244,20 +244,20 @@ def encode_value(x: Any) -> Json:
     if (codec := _BY_TYPE.get(cls)) is not None:
         return [codec.tag, codec.encode(x)]
     if isinstance(x, enum.Enum):
-        return ["enum", [_encode_reference(cls), x.name, _encode_member(x)]]
+        return ["enum", [encode_reference(cls), x.name, _encode_member(x)]]
     if isinstance(x, np.dtype):
         return ["dtype", _encode_dtype(x)]
     if isinstance(x, tuple) and hasattr(cls, "_fields"):
-        return ["namedtuple", [_encode_reference(cls), _encode_items(x)]]
+        return ["namedtuple", [encode_reference(cls), _encode_items(x)]]
     if cls is _flax_compat.hashable_mapping():
         return ["mapping", _BY_TYPE[dict].encode(dict(x))]
     if not isinstance(x, type) and dataclasses.is_dataclass(x):
         fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
         if getattr(x, "__dict__", fields).keys() != fields.keys():
             raise Unsupported(f"{short(x)} has attributes other than its fields")
-        return ["dataclass", [_encode_reference(cls), _BY_TYPE[dict].encode(fields)]]
+        return ["dataclass", [encode_reference(cls), _BY_TYPE[dict].encode(fields)]]
     if isinstance(x, type) or callable(x):
-        return ["object", _encode_reference(x)]
+        return ["object", encode_reference(x)]
     raise Unsupported(f"{short(x)} of type `{cls.__qualname__}`")
 
 
@@ -450,7 +450,7 @@ def encode_structure(registry: _core.Registry, structure: _core.Structure, what:
     problems: list[str] = []
     for node, path in _nodes.walk(structure):
         try:
-            nodes.append([node.kind, len(node.children), _encode_node(registry, node)])
+            nodes.append([node.kind, len(node.children), encode_node(registry, node)])
         except (Unsupported, RecursionError) as e:
             why = "it is nested too deeply" if isinstance(e, RecursionError) else e
             problems.append(f"  `{format_path(path) or what}`: {why}")
@@ -463,7 +463,7 @@ def encode_structure(registry: _core.Registry, structure: _core.Structure, what:
     return nodes
 
 
-def _encode_static(registry: _core.Registry, x: Any) -> Json:
+def encode_static(registry: _core.Registry, x: Any) -> Json:
     """As `encode_value`, of a value that must be equal when it is loaded."""
     json = encode_value(x)
     try:
@@ -475,22 +475,22 @@ def _encode_static(registry: _core.Registry, x: Any) -> Json:
     return json
 
 
-def _encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
+def encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
     match node.kind:
         case "array" | "none" | "missing" | "tuple" | "list":
             return None
         case "static":
-            return _encode_static(registry, node.detail)
+            return encode_static(registry, node.detail)
         case "arguments":
             return list(node.detail)
         case "dict" | "ordered_dict" | "default_dict":
-            return [_encode_static(registry, key) for key in node.detail]
+            return [encode_static(registry, key) for key in node.detail]
         case "namedtuple":
-            return _encode_reference(node.type)
+            return encode_reference(node.type)
         case "module" | "object":
-            return [_encode_reference(node.type), list(node.detail)]
+            return [encode_reference(node.type), list(node.detail)]
         case "custom":
-            return [_encode_reference(node.type), _encode_static(registry, node.detail)]
+            return [encode_reference(node.type), encode_static(registry, node.detail)]
         case kind:
             raise Unsupported(f"a node of kind {kind}")
 
@@ -499,11 +499,11 @@ def _encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
 _OLD_KINDS = {"generic": "custom", "slots": "arguments", "dataclass": "object"}
 
 
-def decode_tree(nodes: Json, array: Any, missing: Any) -> Any:
+def decode_tree(nodes: Json, array: Any, missing: Any, known: Sequence[Any] = ()) -> Any:
     """Builds the tree of these nodes, with `array` in the place of each array.
 
     `missing` stands for arguments and fields that were not given. The arguments of a call are a
-    dict by parameter.
+    dict by parameter. ``{"known": i}`` stands for ``known[i]``, a type or a static.
 
     Raises Unsupported if a class or function is missing or has changed, and any exception if the
     nodes are malformed.
@@ -513,12 +513,20 @@ def decode_tree(nodes: Json, array: Any, missing: Any) -> Any:
         if type(count) is not int or not 0 <= count <= len(stack):
             raise ValueError("a node has more children than follow it")
         children = [stack.pop() for _ in range(count)]
-        stack.append(_decode_node(kind, children, detail, array, missing))
+        stack.append(_decode_node(kind, children, detail, array, missing, known))
     (tree,) = stack
     return tree
 
 
-def _decode_node(kind: str, children: Sequence[Any], detail: Json, array: Any, missing: Any) -> Any:
+def _decode_node(
+    kind: str, children: Sequence[Any], detail: Json, array: Any, missing: Any, known: Sequence[Any]
+) -> Any:
+    def type_of(json: Json) -> Any:
+        return known[json["known"]] if type(json) is dict else _decode_reference(json)
+
+    def static(json: Json) -> Any:
+        return known[json["known"]] if type(json) is dict else decode_value(json)
+
     match _OLD_KINDS.get(kind, kind):
         case "array":
             return array
@@ -531,7 +539,7 @@ def _decode_node(kind: str, children: Sequence[Any], detail: Json, array: Any, m
         case "list":
             return list(children)
         case "static":
-            return decode_value(detail)
+            return static(detail)
         case "arguments":
             return dict(zip(detail, children, strict=True))
         case "dict":
@@ -542,13 +550,13 @@ def _decode_node(kind: str, children: Sequence[Any], detail: Json, array: Any, m
             items = zip(_decode_items(detail), children[1:], strict=True)
             return collections.defaultdict(children[0], items)
         case "namedtuple":
-            return _new_namedtuple(_decode_reference(detail), children)
+            return _new_namedtuple(type_of(detail), children)
         case "module" | "object":
             fields = zip(detail[1], children, strict=True)
             given = {name: value for name, value in fields if value is not missing}
-            return _new_node(_decode_reference(detail[0]), given)
+            return _new_node(type_of(detail[0]), given)
         case "custom":
-            cls, aux = _decode_reference(detail[0]), decode_value(detail[1])
+            cls, aux = type_of(detail[0]), static(detail[1])
             unflatten = _jax_compat.registered_unflatten(cls)
             if unflatten is None:
                 raise Unsupported(f"`{cls}` is not registered as a pytree")

@@ -5,7 +5,9 @@ the fields of JAX's dataclass of an executable one by one. If a version of JAX h
 executables cannot be saved, and the error message names the alternative, a portable file.
 """
 
+import functools
 import hashlib
+import itertools
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -40,11 +42,13 @@ def machine(device: jax.Device) -> dict[str, Json]:
     return found
 
 
+@functools.cache
 def _processor() -> str:
     """Returns a digest of the processor's features, as far as the system lists them."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
-            lines = {line.partition(":")[0].strip(): line.strip() for line in f}
+            first = itertools.takewhile(str.strip, f)  # the system takes long to list all
+            lines = {line.partition(":")[0].strip(): line.strip() for line in first}
         text = "".join(lines.get(key, "") for key in ("model name", "flags", "Features"))
     except OSError:
         text = platform.processor()

@@ -185,14 +185,14 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
     dtypes = [_executable.decode_dtype(aval[1]) for aval, _, _ in header["specs"]]
     own = [  # a NumPy array may have had 64 bits where the program takes 32
-        _decode_array(array, blob, sharding, dtype)
+        decode_array(array, blob, sharding, dtype)
         for array, blob, sharding, dtype in zip(header["own"], blobs[1:], put, dtypes, strict=False)
     ]
     hoisted = header.get("constants", [])
     if len(own) != len(header["own"]) or len(blobs) != 1 + len(own) + len(hoisted):
         raise ValueError("the number of arrays")
     constants = [
-        _decode_array(array, blob, None, None)
+        decode_array(array, blob, None, None)
         for array, blob in zip(hoisted, blobs[1 + len(own) :], strict=True)
     ]
 
@@ -243,7 +243,7 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     return Compiled(f, CompiledDetails(stage, prepared))
 
 
-def _decode_array(header: Json, blob: bytes, sharding: Any, taken: Any) -> jax.Array:
+def decode_array(header: Json, blob: bytes, sharding: Any, taken: Any) -> jax.Array:
     """Returns an array of a file, with the dtype that the program takes, if that is given."""
     shape, dtype, key = header
     values = np.frombuffer(blob, _executable.decode_dtype(dtype)).reshape(shape)

@@ -48,7 +48,7 @@ def is_spec(x: Any) -> bool:
     return isinstance(x, jax.ShapeDtypeStruct)
 
 
-def _spec_of(x: Any) -> jax.ShapeDtypeStruct:
+def spec_of(x: Any) -> jax.ShapeDtypeStruct:
     """Returns the spec of an array; it has the sharding that the array is committed to."""
     if isinstance(x, jax.ShapeDtypeStruct):
         return x
@@ -132,7 +132,7 @@ class PreparedCall:
         """Returns the same call with specs for the arrays of the arguments, so that it does not
         hold these."""
         own = self.function_arrays
-        specs = map(_spec_of, self.arrays[len(own) :])
+        specs = map(spec_of, self.arrays[len(own) :])
         return dataclasses.replace(self, arrays=(*own, *specs))
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -118,7 +118,7 @@ def _contents(
         [_executable.encode_aval(info), info.donated, _executable.encode_sharding(sharding)]
         for info, sharding in zip(infos, shardings, strict=True)
     ]
-    arrays = [_encode_array(x) for x in prepared.function_arrays]
+    arrays = [encode_array(x) for x in prepared.function_arrays]
     constants: list[tuple[Json, bytes]] = []
     if portable:
         exported, blob = _export(prepared, lowered, platforms)
@@ -136,7 +136,7 @@ def _contents(
         )
     else:
         program, blob = _executable.encode_executable(stage)
-        constants = [_encode_array(x) for x in _jax_compat.executable_constants(stage)]
+        constants = [encode_array(x) for x in _jax_compat.executable_constants(stage)]
         header["platforms"] = [jax.devices()[0].platform]
     header["program"] = program
     header["own"] = [array for array, _ in arrays]
@@ -178,11 +178,11 @@ def _placement(stage: Any) -> tuple[list[Any], list[jax.Device]]:
     return inputs, [found[id] for id in sorted(found)]
 
 
-def _encode_array(x: Any) -> tuple[Json, bytes]:
+def encode_array(x: Any) -> tuple[Json, bytes]:
     if isinstance(x, jax.ShapeDtypeStruct):
         raise Unsupported(f"the function holds {x}, which has no values, in the place of an array")
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-        (shape, dtype, _), blob = _encode_array(jax.random.key_data(x))
+        (shape, dtype, _), blob = encode_array(jax.random.key_data(x))
         return [shape, dtype, _executable.encode_dtype(x.dtype)], blob
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         raise Unsupported("an array in the function itself is partly on other machines")

@@ -37,7 +37,10 @@ class FlatFunction:
         jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
         qualname: of the user's function.
         registry: of the arguments.
+        before_trace: returns what is called before each trace, or None.
     """
+
+    before_trace: Callable[[], Callable[[], None] | None] = staticmethod(lambda: None)
 
     def __init__(self, f: _core.FilterJit, variant: _core.Variant) -> None:
         cache, _ = f._parts()
@@ -63,6 +66,8 @@ class FlatFunction:
             __tracebackhide__ = True
             _direct.before_trace()
             recorder.before_trace()
+            if (before := self.before_trace()) is not None:
+                before()
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname

@@ -20,7 +20,7 @@ from .._compat import _jax_compat
 from .._observe import _explain, _program, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
-from . import _direct, _processes, _running, _signature
+from . import _direct, _kept, _processes, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
 from ._chosen import numbers_of
 from ._donation import tell_unused
@@ -191,11 +191,20 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         signature = f._parts()[0].signature
         flat = FlatFunction(f, variant)
         settings = self.settings
+        keeper = _kept.keeper_for and _kept.keeper_for(settings.program_cache)
         by_leaves = settings.donation.depends_on_leaves
         donated = None if by_leaves else self._donated(variant, signature)
         if settings.shardings is None and donated is not None:
             jitted = jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
+            if keeper:
+                return _kept.KeptCall(keeper, variant, f._parts()[0], donated, flat, jitted)
             return flat.callable_of(jitted)
+        if keeper:
+            _records.record_of(variant).not_kept = (
+                "the function has options for shardings"
+                if donated is not None
+                else "which of its arrays are donated depends on their shapes"
+            )
         call = ShardedCall(variant, signature, donated, settings, flat)
         _sharded[variant] = call
         return call
@@ -223,14 +232,15 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
 
     def traceable(self, variant: _core.Variant) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
-        return _sharded.get(variant) or _direct.jitted_of(variant.call)
+        found = _sharded.get(variant) or _kept.calls.get(variant)
+        return found or _direct.jitted_of(variant.call)
 
     def call_again(
         self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
     ) -> bool:
-        """Returns whether a failed call was made with the shardings of other arrays."""
-        sharded = _sharded.get(variant)
-        return sharded is not None and sharded.call_again(exception, arrays)
+        """Returns whether a failed call was one of another program, as of other shardings."""
+        found = _sharded.get(variant) or _kept.calls.get(variant)
+        return found is not None and found.call_again(exception, arrays)
 
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
         """Returns the positions of the arrays that a variant donates; arrays in the function
@@ -300,6 +310,9 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             return None
         recorder.record_first_run(outputs)
         _records.record_placements(variant, arrays)
+        kept = _kept.calls.get(variant)
+        if kept is not None and kept.is_loaded(arrays):
+            return False
         try:
             found = self.contents(self.traceable(variant).trace(*arrays).jaxpr)
             raises = found.callbacks

@@ -62,6 +62,11 @@ class _Opaque:
         return id(self.fun)
 
 
+def wrapped_in(x: Any) -> Any:
+    """Returns the callable that stands as one static value, and anything else as it is."""
+    return x.fun if type(x) is _Opaque else x
+
+
 _PLAIN_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 _NOT_TRACED = "a leaf of the {} is no array and no number"
 

@@ -31,6 +31,8 @@ class Settings:
         donate_unused: what to do about donated arrays whose memory no result can take: "ignore",
             "warn" or "raise"; None follows from `donate`, or leaves it to JAX.
         traced: the leaves of the arguments that are traced if they are Python's numbers.
+        program_cache: the folder in which programs are kept; None for that of the process, if it
+            has one, and False for none.
     """
 
     donate: str | Donation = "none"
@@ -45,6 +47,7 @@ class Settings:
     static: Named = NONE
     donate_unused: str | None = None
     traced: Chosen = NOTHING
+    program_cache: str | bool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jitkwargs", tuple(sorted(self.jitkwargs)))

@@ -34,6 +34,7 @@ def run(
     explain: bool,
     html: str | None = None,
     jax: bool = False,
+    program_cache: str | None = None,
     prog: str = "python -m filterjit",
 ) -> None:
     """Runs a script, or a module if `module` is true, as ``python [-m]`` does.
@@ -49,10 +50,14 @@ def run(
         explain: whether to print an explanation of each retrace to stderr.
         html: the file to which a page with a timeline is written at the end, if any.
         jax: whether `filterjit.jit` takes the place of ``jax.jit`` too.
+        program_cache: the folder in which programs are kept, also those of processes that this one
+            starts.
         prog: the name of this command, for an error message.
     """
     begin = time.perf_counter()
     html = None if html is None else os.path.abspath(html)  # the program may change the folder
+    if program_cache is not None:
+        os.environ["FILTERJIT_PROGRAM_CACHE"] = os.path.abspath(program_cache)
     install(jax=jax)
     inherit(explain)
     if explain:

@@ -189,6 +189,31 @@ def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
     return unflatten if callable(unflatten) else None
 
 
+def registered_code(cls: type) -> list[CodeType]:
+    """Returns the code of the functions that a class of pytrees was registered with."""
+    found = [registered_flatten(cls), registered_unflatten(cls)]
+    functions = [getattr(f, "func", f) for f in found]  # of Modules, one is a functools.partial
+    return [f.__code__ for f in functions if isinstance(f, FunctionType)]
+
+
+def generated_for(code: CodeType, variables: dict[str, Any]) -> type | None:
+    """Returns the Module for which Equinox has made a function, from the names of its fields.
+
+    Arguments:
+        code: of the function.
+        variables: its globals.
+
+    Fallback: None.
+    """
+    if "__name__" in variables or not code.co_filename.startswith("<generated_"):
+        return None
+    cls = variables.get("module_cls")
+    if isinstance(cls, type):
+        return cls
+    classes = list(private("jax._src.tree_util", "_registry") or ())
+    return next((cls for cls in classes if code in registered_code(cls)), None)
+
+
 class _RegisteredStatic:
     """A class that is registered by ``jax.tree_util.register_static``."""
 
@@ -268,14 +293,23 @@ def equinox_runtime_error(exception: Exception, jit_id: bytes) -> Exception | No
     return found
 
 
-def compiled_call(compiled: Any) -> Any:
+def compiled_call(compiled: Any, check: Callable[[tuple[Any, ...]], None] | None = None) -> Any:
     """Returns the C++ callable that runs a ``jax.stages.Compiled``.
+
+    `check` is called with the arguments of each call that is not like an earlier one: in its avals,
+    its placements or JAX's configuration. What it raises is raised.
 
     Fallback: `compiled` itself, which calls it from Python.
     """
     create = private_attribute(compiled, "_executable", "create_cpp_call")
     parameters = getattr(compiled, "_params", None)
     call = None
+    if check is not None:
+        executable = getattr(parameters, "executable", None)
+        if create is None or not isinstance(parameters, tuple) or executable is None:
+            return _checked(compiled, check)
+        first = len(getattr(parameters, "const_args", None) or ())
+        parameters = parameters._replace(executable=_Checked(executable, check, first))  # type: ignore[attr-defined]
     if create is not None:
         try:
             if isinstance(parameters, tuple):
@@ -285,6 +319,80 @@ def compiled_call(compiled: Any) -> Any:
         except (AttributeError, TypeError):
             pass
     return compiled if call is None else call
+
+
+class _Checked:
+    """An executable of JAX's whose calls are checked; `first` is the number of constants."""
+
+    def __init__(
+        self, executable: Any, check: Callable[[tuple[Any, ...]], None], first: int
+    ) -> None:
+        self._executable, self._check, self._first = executable, check, first
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executable, name)
+
+    def call(self, *arguments: Any) -> Any:
+        self._check(arguments[self._first :])
+        return self._executable.call(*arguments)
+
+
+def _checked(call: Any, check: Callable[[tuple[Any, ...]], None]) -> Callable[..., Any]:
+    def checked(*arguments: Any) -> Any:
+        check(arguments)
+        return call(*arguments)
+
+    return checked
+
+
+_trace_context = private("jax._src.config", "trace_context")
+_device_context = private("jax._src.mesh", "device_context") or private(
+    "jax._src.config", "device_context"
+)
+
+
+def trace_context() -> Any:
+    """Returns what a program depends on besides its arguments, to be hashed and compared: JAX's
+    configuration and the mesh. Fallback: None."""
+    if _trace_context is None or _device_context is None:
+        return None
+    return _trace_context(), _device_context.value
+
+
+# Settings of JAX by whose names nothing but messages and files depends on them.
+_NO_MATTER = (
+    "jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache", "jax_log",
+    "jax_explain", "jax_dump", "jax_traceback", "jax_raise_persistent", "jax_debug_log",
+    "jax_check_tracer_leaks", "axis_env_state",
+)  # fmt: skip
+
+
+def settings_by_name() -> list[tuple[str, Any]] | None:
+    """Returns JAX's settings that a program may depend on, with the mesh, by their names.
+
+    Fallback: None.
+    """
+    names = private("jax._src.config", "trace_context_names")
+    states = private("jax._src.config", "config_states")
+    context = trace_context()
+    if context is None or not states:
+        return None
+    values = context[0]
+    try:
+        keys = names()
+    except Exception:  # older versions
+        keys = [f"setting {i}" for i in range(len(values))]
+    axes = private("jax._src.core", "AxisEnv") or ()
+    found = [(k, v) for k, v in zip(keys, values, strict=True) if not isinstance(v, axes)]
+    found += [(name, state.value) for name, state in states.items()]
+    found.append(("devices", context[1]))
+    return [(k, v) for k, v in found if not k.startswith(_NO_MATTER)]
+
+
+def order_of_layout(x: Any) -> tuple[int, ...] | None:
+    """Returns the order of the dimensions of an array in memory. Fallback: None."""
+    order = private_attribute(x, "format", "layout", "major_to_minor")
+    return None if order is None else tuple(order)
 
 
 def signatures_of(jitted: Any) -> int | None:

@@ -24,6 +24,7 @@ _READ_ANY = frozenset(
 _READ_ALL = frozenset(
     {"globals", "eval", "exec", "__import__", "import_module", "__globals__", "_getframe"}
     | {"currentframe", "f_globals", "f_locals", "f_back", "get_referents", "get_objects"}
+    | {"__subclasses__", "__doc__", "getdoc"}
 )
 
 

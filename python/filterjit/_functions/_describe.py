@@ -337,12 +337,12 @@ class Walk:
                 self.add_open(value)
             elif (x.__name__, name) == ("sys", "modules"):
                 self.doubt("it reads `sys.modules`")
-            elif (replaced := self.in_library(value)) is not None:
-                items.append((("global", name), replaced))
+            elif (item := self.in_library(x, name, value)) is not None:
+                items.append(item)
         return tuple(items)
 
-    def in_library(self, x: Any) -> Part | None:
-        """Returns the part for what is at a name in an installed package."""
+    def in_library(self, module: Any, name: str, x: Any) -> Item | None:
+        """Returns the item for what is at a name in an installed package, if it has one."""
         raise NotImplementedError
 
     def _items_of_instance(self, x: Any, names: Iterable[str]) -> tuple[Item, ...]:

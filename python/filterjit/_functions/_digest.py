@@ -7,11 +7,13 @@
 What cannot be described is a doubt, with the path to it and the reason.
 """
 
+import abc
 import collections
 import dataclasses
 import enum
 import functools
 import hashlib
+import inspect
 import re
 import sys
 import types
@@ -23,10 +25,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from .. import _core
 from .._compat import _jax_compat
 from .._trees._static_keys import dict_of
 from . import _code, _describe, _packages, _types
 from ._describe import ATOMS, Item, Part
+from ._packages import is_library
 
 PYTHON = _code.PYTHON
 _LONGEST = 60  # of a text that stands for itself
@@ -42,6 +46,8 @@ _NAMES = {
     "metaclass": "the metaclass of `{0}`",
     "bases": "the bases of `{0}`",
     "member": "the class constant `{0}.{1}`",
+    "subclasses": "the classes that are registered with `{0}`",
+    "registered": "how `{0}` is registered as a pytree",
     "package": "the version of the package `{1}`",
     "root": "`{1}`",
 }
@@ -75,19 +81,47 @@ class Description:
         parts: pairs of a name and a text that is equal as long as it has not changed.
         doubts: what is not in the parts.
         codes: the code of the functions that were found, with the code nested in it.
+        roots: the texts of what was described.
+        names: the names in the code.
+        packages: the top-level modules of the installed packages that were found.
+        results: where results of earlier calls were found, in an ``lru_cache`` or the value of a
+            ``cached_property``, by the address of the object and the name.
+        data: the names of values that can have been others before: globals, constants of classes,
+            attributes, and what can change in place.
+        jitted: functions that JAX keeps traces of.
     """
 
     parts: Sequence[tuple[str, str]]
     doubts: Sequence[Doubt]
     codes: frozenset[types.CodeType]
+    roots: Sequence[str]
+    names: frozenset[str]
+    packages: frozenset[str]
+    results: frozenset[tuple[int, str]] = frozenset()
+    data: Sequence[str] = ()
+    jitted: Sequence[Any] = ()
 
 
-def describe(roots: Iterable[tuple[str, Any]]) -> Description:
-    """Returns the description of functions and classes, which are given by their names."""
-    walk = _Digest()
+def describe(
+    roots: Iterable[tuple[str, Any]],
+    *,
+    of_process: bool = False,
+    before: Description | None = None,
+) -> Description:
+    """Returns the description of functions, classes and other values, which are given by their names.
+
+    Arguments:
+        roots: pairs of a name and a value.
+        of_process: whether what the code reads in installed packages is described too: which
+            functions are there, and the contents of other objects; and results of earlier calls.
+        before: a description of the same before a trace. Results of calls that were made since then
+            are left out.
+    """
+    walk = _OfProcess(before) if of_process else _Digest()
+    texts = []
     for name, x in roots:
         try:
-            walk.at(None, "root", name, x)
+            texts.append(text_of(walk.at(None, "root", name, x)[1]))
         except RecursionError:
             walk.doubt("it is nested too deeply")
     try:
@@ -95,7 +129,12 @@ def describe(roots: Iterable[tuple[str, Any]]) -> Description:
     except RecursionError:
         walk.doubt("it is nested too deeply")
     parts = [*walk.noted, *((_NAMES["package"].format("", k), v) for k, v in walk.packages.items())]
-    return Description(parts, walk.doubts, frozenset(walk.codes))
+    codes, names = frozenset(walk.codes), frozenset(walk.names)
+    packages, results = frozenset(walk.packages), frozenset(walk.results)
+    found = Description(parts, walk.doubts, codes, texts, names, packages, results)
+    if isinstance(walk, _OfProcess):
+        return dataclasses.replace(found, data=walk.data, jitted=walk.jitted)
+    return found
 
 
 def difference(
@@ -182,6 +221,7 @@ class _Digest(_describe.Walk):
     Attributes:
         noted: pairs of a name and a text.
         packages: the versions of the packages of which functions or classes were found.
+        results: as in `Description`.
     """
 
     annotation_functions = sys.version_info >= (3, 14)
@@ -192,6 +232,7 @@ class _Digest(_describe.Walk):
         self.doubts: list[Doubt] = []
         self.codes: list[types.CodeType] = []
         self.packages: dict[str, str] = {}
+        self.results: set[tuple[int, str]] = set()
         self._label: tuple[Any, str, Any] = (None, "root", "")
         self._made: dict[int, tuple[Any, Part]] = {}
 
@@ -229,6 +270,17 @@ class _Digest(_describe.Walk):
     def itself(self, x: Any) -> Part:
         return None
 
+    def function(self, f: types.FunctionType, _: Any = None) -> Part:
+        return self._named(super().function(f), f)
+
+    def cls(self, x: Any, facts: Any = None) -> Part:
+        return self._named(super().cls(x, facts), x)
+
+    def _named(self, part: Part, x: Any) -> Part:
+        """Adds the name to a number: `difference` compares what has one name in its order, but sees
+        no order of names."""
+        return (*part, _name_of(x)) if type(part[1]) is int else part
+
     def code(self, f: Any) -> Part:
         self.codes += _code.nested(f.__code__)
         part = "code", _code.digest_of(f.__code__)[:32]
@@ -246,7 +298,7 @@ class _Digest(_describe.Walk):
             self.packages[module.partition(".")[0]] = f"package {version}"
         return "library", module, name
 
-    def in_library(self, x: Any) -> Part | None:
+    def in_library(self, module: Any, name: str, x: Any) -> Item | None:
         return None
 
     # ---- values ----
@@ -279,6 +331,8 @@ class _Digest(_describe.Walk):
             return "mesh", repr(x), tuple(device.id for device in x.devices.flat)
         if isinstance(x, jax.sharding.Sharding):
             mesh = getattr(x, "mesh", None)
+            if isinstance(mesh, jax.sharding.AbstractMesh):
+                return "sharding", repr(x)
             devices = tuple(sorted(device.id for device in x.device_set))
             return "sharding", repr(x), devices if mesh is None else self.value(mesh, facts)
         return "value", type(x).__name__, repr(x)
@@ -322,6 +376,11 @@ class _Digest(_describe.Walk):
         variables = dict_of(x)
         if issubclass(cls, weakref.ReferenceType):
             return "weak reference", self.part(x())
+        if cls is _core.Structure:
+            nodes = [
+                (kind, n, self.part(of), self.part(detail)) for kind, n, of, detail, _ in x._nodes()
+            ]
+            return "structure", *nodes
         if facts.is_library:
             module = variables.get("__module__", _types.module_of(cls))
             name = variables.get("__qualname__", variables.get("__name__"))
@@ -337,6 +396,151 @@ class _Digest(_describe.Walk):
 
     def options_of(self, x: Any) -> Part:
         return _jax_compat.jit_options(x)
+
+
+# ---- what a process may have changed in installed packages ----
+
+_CAN_CHANGE = frozenset({"global", "member", "attribute", "instance"})
+_JITTED = {type(jax.jit(len))}
+_CODE = (
+    type, types.ModuleType, *_types.CALLABLES, *_JITTED, _types.LRU_CACHE, *_types.PARTS,
+    jax.custom_jvp, jax.custom_vjp, _core.FilterJit, _core.BoundMethod, np.ufunc, np.dtype,
+)  # fmt: skip
+
+
+def _is_code(x: Any) -> bool:
+    return isinstance(x, _CODE) or type(x).__module__ == "typing"
+
+
+def _is_mutable(x: Any) -> bool:
+    """Whether what is in a cell can change in place."""
+    try:
+        x = x.cell_contents
+    except (AttributeError, ValueError):
+        return False
+    return not _is_code(x) and _types.of_type(type(x)).mutable == "yes"
+
+
+def _registered(cls: Any) -> list[Any]:
+    """Returns the classes that were registered with an abstract class."""
+    try:
+        refs = getattr(abc, "_get_dump")(cls)[0]  # noqa: B009
+    except Exception:  # another Python than CPython
+        return []
+    return [c for ref in refs if (c := ref()) is not None]
+
+
+# Of these, objects are what the version says, but for JAX's configuration.
+_FIXED = ("jax", "jaxlib", "numpy", "filterjit", "equinox")
+
+
+class _OfProcess(_Digest):
+    """The walk that also describes what a process may have changed without changing any code: what is
+    at a name in an installed package, the functions that classes of the user's are registered with as
+    pytrees, the classes that are registered with an abstract class, and results of earlier calls. It notes what
+    may be older than the rest."""
+
+    def __init__(self, before: Description | None) -> None:
+        super().__init__()
+        self._before = before
+        self._abstract: set[int] = set()
+        self.data: list[str] = []
+        self.jitted: list[Any] = []
+
+    def _is_result(self, x: Any, name: str) -> bool:
+        """Whether a result of an earlier call is described."""
+        if self._before is not None and (id(x), name) not in self._before.results:
+            return False
+        self.results.add((id(x), name))
+        return True
+
+    def wrapper(self, x: Any, _: Any = None) -> Part:
+        part: Part = super().wrapper(x)
+        if part[0] != "wrapper":
+            return part
+        if type(x) in _JITTED or isinstance(x, _core.FilterJit):
+            self.jitted.append(x)
+        cache: Any = x if type(x) is _types.LRU_CACHE else None
+        if cache is None or not (cache.cache_info().currsize and self._is_result(x, "")):
+            return part
+        if inspect.signature(x).parameters:
+            self.doubt("its `lru_cache` has results of earlier calls")
+            return part
+        return (*part, self.part(x()))  # runs nothing
+
+    def attributes(self, x: Any, facts: _types.Type) -> Part:
+        found: Part = super().attributes(x, facts)
+        for name, value in dict_of(x).items():
+            member = next((vars(c)[name] for c in type(x).__mro__ if name in vars(c)), None)
+            if issubclass(type(member), functools.cached_property) and self._is_result(x, name):
+                found = (*found, (name, self.part(value)))
+        return found
+
+    def cls(self, x: Any, facts: Any = None) -> Part:
+        if issubclass(type(x), abc.ABCMeta) and id(x) not in self._abstract:
+            self._abstract.add(id(x))
+            registered = [c for c in _registered(x) if not _types.of_type(c).is_library]
+            if registered:
+                self.at(x, "subclasses", "", tuple(sorted(registered, key=_order)))
+        return super().cls(x, facts)
+
+    def _noted(self, owner: Any, kind: str, name: Any, part: Part, x: Any = None) -> Item:
+        if (kind in _CAN_CHANGE and not _is_code(x)) or (
+            kind == "closure" and type(part) is tuple and _is_mutable(x)
+        ):
+            is_constant = type(x) in ATOMS and is_library(_module_of(owner))
+            if not is_constant:
+                self.data.append(
+                    _NAMES.get(kind, "{0}.{1}").format(_name_of(owner), name, _module_of(owner))
+                )
+        return super()._noted(owner, kind, name, part, x)
+
+    def contents(self, x: Any, facts: _types.Type) -> Part:
+        cls: Any = type(x)
+        if cls.__eq__ is object.__eq__:  # which object it is may matter
+            return _describe.Walk.contents(self, x, facts)
+        return super().contents(x, facts)
+
+    def identity(self, x: Any, facts: _types.Type | None = None) -> Part:
+        if type(x) is object:
+            return "object", self._seen.setdefault(id(x), (len(self._seen), x))[0]
+        return super().identity(x, facts)
+
+    def unknown(self, x: Any, facts: _types.Type) -> Part:
+        cls: Any = type(x)
+        if cls is _jax_compat.equinox_wrapper_type():
+            self.jitted.append(x)
+        names = getattr(cls, "__filterjit_value__", None)
+        if names is not None:
+            return "contents", self.cls(cls), *[self.part(getattr(x, name)) for name in names]
+        return super().unknown(x, facts)
+
+    def items_of_class(self, cls: Any) -> tuple[Item, ...]:
+        functions = (_jax_compat.registered_flatten(cls), _jax_compat.registered_unflatten(cls))
+        items = super().items_of_class(cls)
+        return (
+            *items,
+            *[self.at(cls, "registered", str(i), f) for i, f in enumerate(functions) if f],
+        )
+
+    def in_library(self, module: Any, name: str, x: Any) -> Item | None:
+        before, self._label = self._label, (module, "global", name)
+        part = self._in_library(x)
+        self._label = before
+        return self._noted(module, "global", name, part, x)
+
+    def _in_library(self, x: Any) -> Part:
+        cls = type(x)
+        if cls is types.FunctionType and is_library(x.__globals__.get("__name__")):
+            return "library", x.__globals__["__name__"], x.__code__.co_qualname
+        if issubclass(cls, type) or cls in _types.CALLABLES:
+            return self.part(x)
+        facts = _types.of_type(cls)
+        module = str(_types.module_of(cls)).partition(".")[0]
+        if facts.is_library and (module in _FIXED or facts.rule in ("identity", "wrapper")):
+            name = dict_of(x).get("__qualname__", getattr(x, "__name__", None))
+            return "library", module, name if type(name) is str else None
+        return self.part(x)
 
 
 # ---- several processes that are about to run one program ----

@@ -79,8 +79,8 @@ class _Key(_describe.Walk):
     def of_library(self, x: Any, module: str, name: str) -> Part:
         return _identity(x)
 
-    def in_library(self, x: Any) -> Part:
-        return _identity(x)
+    def in_library(self, module: Any, name: str, x: Any) -> Item:
+        return ("global", name), _identity(x)
 
     def value(self, x: Any, facts: _types.Type) -> Part:
         try:

@@ -26,7 +26,7 @@ from .._trees import _static_keys
 from .._trees._static_keys import OWN_ATTRIBUTES
 from ._packages import is_library
 
-_LRU_CACHE: type = functools._lru_cache_wrapper
+LRU_CACHE: Any = functools._lru_cache_wrapper
 
 # Values that cannot change, or that behave as they did when they were traced first.
 _BY_IDENTITY: tuple[type, ...] = (
@@ -86,10 +86,11 @@ _RULES: dict[type, str] = {
     types.BuiltinFunctionType: "built_in",
     types.MethodWrapperType: "built_in",
     types.CellType: "cell",
-    _LRU_CACHE: "wrapper",
+    LRU_CACHE: "wrapper",
     type(jax.jit(lambda: None)): "wrapper",
     jax.custom_jvp: "wrapper",
     jax.custom_vjp: "wrapper",
+    _core.Getattribute: "wrapper",
     dataclasses.Field: "field",
     operator.attrgetter: "reduced",
     operator.itemgetter: "reduced",

@@ -9,6 +9,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
 
 import jax
 
+from .._aot._program_cache import Path, folder_of
 from .._base import _errors
 from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option_names, positive_int
 from .._base._package import public
@@ -48,7 +49,7 @@ class _Decorator(Protocol):
     def __call__(self, fun: Callable[_P, _T], /) -> FilterJit[_P, _T]: ...
 
 
-_DEFAULTS = ("none", None, (), "identity", None, None, MAXSIZE, None, None, None, None)
+_DEFAULTS = ("none", None, (), "identity", None, None, MAXSIZE, None, None, None, None, None)
 _FUNCTIONS = ("identity", "structure")
 _BY_NAME = '`donate` names the parameters whose arrays are donated, as in `donate=("state",)`.'
 _STATIC = (
@@ -114,6 +115,7 @@ def filter_jit(
     out_shardings: Any = None,
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
+    program_cache: Path = None,
     **jitkwargs: Unpack[_JitOptions],
 ) -> _Decorator: ...
 
@@ -133,6 +135,7 @@ def filter_jit(
     out_shardings: Any = None,
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
+    program_cache: Path = None,
     **jitkwargs: Unpack[_JitOptions],
 ) -> FilterJit[_P, _T]: ...
 
@@ -152,6 +155,7 @@ def filter_jit(
     out_shardings: Any = None,
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
+    program_cache: Path = None,
     **jitkwargs: Any,
 ) -> Any:
     """Compiles a function of pytrees with ``jax.jit``.
@@ -239,6 +243,8 @@ def filter_jit(
             which names the path. Static values of classes without a ``repr`` of their own are
             compared by their class. By default it is done for functions with shardings if there are
             several processes.
+        program_cache: the folder in which the programs of this function are kept, see
+            `program_cache`; False for none. By default it is that of the process, if there is one.
         jitkwargs: further options, passed on to ``jax.jit``.
 
     Returns:
@@ -268,7 +274,7 @@ def filter_jit(
     """
     options = (
         donate, donate_unused, traced, functions, on_retrace, max_traces, maxsize,
-        in_shardings, out_shardings, mesh, same_on_all_processes,
+        in_shardings, out_shardings, mesh, same_on_all_processes, program_cache,
     )  # fmt: skip
     if not jitkwargs and all(map(operator.is_, options, _DEFAULTS)):
         # Programs that jit a lambda again and again give none: no option is checked.
@@ -294,6 +300,7 @@ def filter_jit(
     settings = Settings(
         donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,
         tuple(jitkwargs.items()), donate_unused=donate_unused, traced=traced,
+        program_cache=folder_of(program_cache),
     )  # fmt: skip
     return _jit(settings, fun)
 

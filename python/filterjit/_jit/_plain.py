@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
 
+from .._aot._program_cache import Path, folder_of
 from .._base._checks import NOT_GIVEN, known_options, option_names, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
@@ -53,6 +54,7 @@ def jit(
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
     maxsize: int = MAXSIZE,
+    program_cache: Path = None,
     **others: Any,
 ) -> Callable[[Callable[_P, _T]], FilterJit[_P, _T]]: ...
 
@@ -76,6 +78,7 @@ def jit(
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
     maxsize: int = MAXSIZE,
+    program_cache: Path = None,
     **others: Any,
 ) -> FilterJit[_P, _T]: ...
 
@@ -88,6 +91,7 @@ def jit(
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
     maxsize: int = MAXSIZE,
+    program_cache: Path = None,
     **options: Any,
 ) -> Any:
     """Compiles a function as ``jax.jit`` does, with the dispatch in C.
@@ -112,6 +116,7 @@ def jit(
         on_retrace: see `filter_jit`.
         max_traces: see `filter_jit`.
         maxsize: see `filter_jit`.
+        program_cache: see `filter_jit`.
         options: those of ``jax.jit``. With one that is not named in the signature, all calls are
             made by ``jax.jit``.
 
@@ -132,7 +137,8 @@ def jit(
         >>> scale.cache_info()[:2]
         (1, 1)
     """
-    own = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize}
+    own = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize,
+           "program_cache": folder_of(program_cache)}  # fmt: skip
     known_options("jit", options, [*option_names(upstream_jit), *own])
     positive_int("jit(..., maxsize=...)", maxsize)
     if on_retrace is not None or max_traces is not None:

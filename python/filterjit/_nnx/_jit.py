@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import _core
+from .._aot._program_cache import Path, folder_of
 from .._base._checks import NOT_GIVEN, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
@@ -188,6 +189,7 @@ def jit(
     on_retrace: OnRetrace = None,
     max_traces: int | None = None,
     maxsize: int = MAXSIZE,
+    program_cache: Path = None,
 ) -> Any:
     """Compiles a function of Modules, Variables and other pytrees, as ``flax.nnx.jit`` does.
 
@@ -215,6 +217,7 @@ def jit(
         on_retrace: see `filterjit.filter_jit`.
         max_traces: see `filterjit.filter_jit`.
         maxsize: see `filterjit.filter_jit`.
+        program_cache: see `filterjit.filter_jit`.
 
     Returns:
         An `NNXJit`, or a decorator if `fun` is left out.
@@ -236,7 +239,8 @@ def jit(
     if on_retrace is not None or max_traces is not None:
         check_on_retrace("nnx.jit", on_retrace, max_traces)
     positive_int("nnx.jit(..., maxsize=...)", maxsize)
-    own: dict[str, Any] = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize}
+    own: dict[str, Any] = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize,
+           "program_cache": folder_of(program_cache)}  # fmt: skip
     modes: dict[str, Any] = {}
     if compat.supported:
         defaults = compat.default_modes()

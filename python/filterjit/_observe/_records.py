@@ -145,6 +145,9 @@ class VariantRecord:
         cost: what they and their programs cost.
         program: what the last program that was traced contains.
         placed: the positions of arrays that the first call placed on devices itself.
+        loaded: how many programs were found in a program cache.
+        not_kept: why the program that was traced last is not in the program cache; "" if it is, or
+            if there is none.
         executable: returns the executable of a program that was compiled ahead of time.
         cached_size: the bytes of the executables, with the numbers of traces and compiles at
             which they were determined.
@@ -155,6 +158,8 @@ class VariantRecord:
     cost: Cost = dataclasses.field(default_factory=Cost)
     program: Program | None = None
     placed: set[int] = dataclasses.field(default_factory=set)
+    loaded: int = 0
+    not_kept: str = ""
     executable: Callable[[], Any] | None = None
     cached_size: tuple[Any, int | None] = (None, None)
 
@@ -181,6 +186,16 @@ def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceReco
     except BaseException:
         traces[:] = [other for other in traces if other is not trace]
         raise
+
+
+def record_loaded(variant: _core.Variant, arrays: Sequence[Any], size: int | None) -> None:
+    """Records what a program that was found in a program cache depends on, and its size in bytes."""
+    record = record_of(variant)
+    before = record.cached_size[1] if record.traces else 0
+    record.loaded += 1
+    record.traces.append(TraceRecord(tuple(map(Aval.of, arrays)), config_context()))
+    total = None if before is None or size is None else before + size
+    record.cached_size = (len(record.traces), record.cost.compiles), total
 
 
 def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:

@@ -227,6 +227,8 @@ def _variant_row(variant: _core.Variant, timed: bool, decorator: str) -> dict[st
     direct, passed_on = _direct_calls.direct_calls(variant)
     if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
         remarks.append(_NOT_ON_DISK)
+    if record.not_kept:
+        remarks.append(f"is not kept in the program cache: {record.not_kept}")
     return {
         "arguments": repr(variant.structure).removeprefix("Structure(").removesuffix(")"),
         "arrays": [str(aval) for aval in record.traces[-1].avals] if record.traces else [],
@@ -235,6 +237,7 @@ def _variant_row(variant: _core.Variant, timed: bool, decorator: str) -> dict[st
         "passed_on": passed_on,
         "dispatch": dispatch,
         **_cost_columns(record.cost),
+        "loaded": record.loaded,
         "bytes": _bytes_of(variant),
         **placement,
         "equations": program.equations or None,
@@ -283,6 +286,7 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "passed_on": dict(passed_on),
         "dispatch": whole.dispatch if not variants or is_timed else None,
         **_cost_columns(whole.cost),
+        "loaded": sum(v["loaded"] for v in variants),
         "cause": _again.main_cause(records, whole),
         "again": whole.again.tracing + whole.again.lowering + whole.again.compiling,
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),

@@ -199,6 +199,7 @@ _HEADING = "filterjit: where the time of jitted functions went, most expensive f
 # Columns to leave out on a narrow terminal, in this order, before names are shortened.
 _DISPENSABLE = (
     "direct",
+    "loaded",
     "from disk",
     "a device",
     "size",
@@ -241,6 +242,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
     ("compiling", "compiling", show_seconds, True),
     ("first run", "first_run", show_seconds, False),
     ("from disk", "from_disk", "{:,}".format, False),
+    ("loaded", "loaded", "{:,}".format, False),
     ("size", "bytes", show_bytes, False),
     ("a device", "bytes_a_device", show_bytes, False),
 )

@@ -126,6 +126,7 @@ class Table:
     """
 
     __slots__ = ("__weakref__", "_apart", "beside", "count", "groups", "lengths", "runs")
+    __filterjit_value__ = ("count", "groups")  # what the rest follows from, for descriptions
 
     def __init__(self, count: int, groups: tuple[Group, ...]) -> None:
         self.count = count
@@ -261,6 +262,7 @@ class Layout:
     """
 
     __slots__ = ("__weakref__", "facts", "structure", "table", "varying")
+    __filterjit_value__ = ("structure", "table")
 
     def __init__(self, structure: Structure, table: Table, varying: tuple[Any, ...]) -> None:
         self.structure = structure

@@ -1,0 +1,63 @@
+"""``python -m filterjit cache``: what is in the folder of a program cache, and removing it."""
+
+import argparse
+import sys
+import time
+
+from .._aot._program_folder import Entry, ProgramFolder, Refused
+from .._terminal._text import align
+
+
+def run(options: argparse.Namespace) -> int:
+    """Lists the programs of a folder, or removes some. Returns 1 if the folder cannot be used."""
+    try:
+        folder = ProgramFolder(options.path)
+        folder.check()
+    except (OSError, ValueError, Refused) as e:
+        print(f"cache: {e}", file=sys.stderr)
+        return 1
+    before = folder.entries()
+    if options.prune is None:
+        print(_table(before, time.time()))
+        return 0
+    folder.prune(options.prune)
+    after = folder.entries()
+    removed = max(_size(before) - _size(after), 0)
+    print(f"removed {_megabytes(removed)}; left: {_total(after)}")
+    return 0
+
+
+def _table(entries: list[Entry], now: float) -> str:
+    if not entries:
+        return "no programs"
+    rows = [["program", "size", "last used"]]
+    rows += [
+        [_printable(one.label), _megabytes(one.nbytes), f"{_age(now - one.used)} ago"]
+        for one in entries
+    ]
+    versions = ["written by", *(_printable(one.versions) for one in entries)]
+    lines = ["  ".join([*row, by]) for row, by in zip(align(rows), versions, strict=True)]
+    return "\n".join([*lines, _total(entries)])
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _size(entries: list[Entry]) -> int:
+    return sum(one.nbytes for one in entries)
+
+
+def _total(entries: list[Entry]) -> str:
+    return f"{len(entries):,} program{'s' * (len(entries) != 1)}, {_megabytes(_size(entries))}"
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.2f} MB"
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} seconds"

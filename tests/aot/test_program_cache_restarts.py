@@ -1,0 +1,98 @@
+"""The program cache in programs that are started again."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PROGRAM = """
+import json, os, sys
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import {module} as jitting
+
+class Model(eqx.Module):
+    layers: list
+    act: object = eqx.field(static=True)
+    names: frozenset = eqx.field(static=True)
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = self.act(layer(x))
+        return x
+
+@jitting.filter_jit
+def step(model, x):
+    loss, grads = eqx.filter_value_and_grad(lambda m: jnp.sum(jax.vmap(m)(x) ** 2))(model)
+    return eqx.apply_updates(model, jax.tree_util.tree_map(lambda g: -0.1 * g, grads)), loss
+
+keys = jax.random.split(jax.random.key(0), 3)
+model = Model([eqx.nn.Linear(4, 4, key=k) for k in keys], lambda x: jnp.tanh(x), frozenset("abcdef"))
+x = jnp.ones((8, 4))
+{place}
+losses = []
+for _ in range(20):
+    model, loss = step(model, x)
+    losses.append(float(loss))
+import filterjit
+(row,) = [f for f in filterjit.report().as_dict()["functions"] if f["name"].endswith("step")]
+print(json.dumps([losses, row["traces"], row["loaded"], row["remarks"]]))
+"""
+
+
+def start(*argv: str, **variables: str) -> Any:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONHASHSEED"} | variables
+    done = subprocess.run(
+        [sys.executable, *argv], capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def write(path: Path, module: str = "filterjit", place: str = "") -> str:
+    path.write_text(PROGRAM.format(module=module, place=place))
+    return str(path)
+
+
+def test_a_program_that_is_started_again(tmp_path: Path) -> None:
+    program = write(tmp_path / "train.py")
+    folder = str(tmp_path / "cache")
+    first = start(program, FILTERJIT_PROGRAM_CACHE=folder)
+    second = start(program, FILTERJIT_PROGRAM_CACHE=folder)
+    assert first[1:] == [1, 0, []] and second[1:] == [0, 1, []]
+    assert first[0] == second[0]
+    Path(program).write_text(Path(program).read_text().replace("-0.1", "-0.2"))
+    third = start(program, FILTERJIT_PROGRAM_CACHE=folder)
+    without = start(program)
+    assert third[1:] == without[1:] == [1, 0, []] and third[0] == without[0] != first[0]
+
+
+def test_the_command_run(tmp_path: Path) -> None:
+    program = write(tmp_path / "train.py", module="equinox")
+    argv = "-m", "filterjit", "run", "--program-cache", str(tmp_path / "cache"), program
+    first, second = start(*argv), start(*argv)
+    assert first[1:3] == [1, 0] and second[1:3] == [0, 1] and first[0] == second[0]
+
+
+def test_eight_devices(tmp_path: Path) -> None:
+    place = """
+mesh = jax.make_mesh((8,), ("d",))
+def put(x, *spec):
+    return jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec)))
+x = put(x, "d")
+model = jax.tree_util.tree_map(put, model)
+"""
+    program = write(tmp_path / "train.py", place=place)
+    variables = {
+        "FILTERJIT_PROGRAM_CACHE": str(tmp_path / "cache"),
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
+    first, second = start(program, **variables), start(program, **variables)
+    # The second call takes the results of the first, which are placed in another way.
+    assert second[0] == first[0] and first[1:3] == [1, 0] and second[1:3] == [0, 2]
+    four = variables | {"XLA_FLAGS": "--xla_force_host_platform_device_count=16"}
+    assert start(program, **four)[2] == 0
