@@ -148,6 +148,8 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "consts, function = f.trace(x, 1).closure_convert()\nfunction(consts, x, 2)",
             "f.warm_up(3)",
             "f.warm_up([(x,)])",
+            "filterjit.program_cache(3)",
+            "filterjit.program_cache('')",
             "load(3)",
             "filterjit.report().text('report.txt')",
             "f.warm_up([((x,), {})], threads=0)",
@@ -207,7 +209,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "leaves, structure = flatten(linear)\nunflatten(structure, leaves[:1])",
             "leaves, structure = flatten({'a': x})\nflatten_up_to(structure, {'a': x, 'b': x})",
             "tree_map(lambda a, b: a, {'a': x}, {'b': x})",
-            "leaves, structure = flatten(linear)\nunflatten(leaves, structure)",
+            "leaves, structure = flatten(x)\nunflatten(leaves, structure)",
         ],
     ),
     (
