@@ -201,6 +201,8 @@ def _with_bool(name: str, option: str, value: Any) -> None:
         getattr(filterjit.pack(MODEL), method)(**{option: value})
     elif owner == "CompiledDetails":
         getattr(JITTED.lower(MODEL, 1.0).compile(), method)("unwritten", **{option: value})
+    elif name == "program_cache":
+        fun(None, **{option: value})
     elif name == "installed":
         with fun(**{option: value}):
             raise AssertionError

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from .. import _core
+from .._base._checks import check_bool
 from .._base._package import public
 from .._call import _kept
 from .._call._kept import KeptCall
@@ -378,7 +379,7 @@ def program_cache(
 
     Raises:
         TypeError: if `path` is no path.
-        ValueError: if `path` is empty, or `max_bytes` is no positive int.
+        ValueError: if `path` is empty, or `max_bytes` is no positive int, or `verify` no bool.
 
     Examples:
         >>> import tempfile
@@ -386,7 +387,8 @@ def program_cache(
         ...     y = filter_jit(lambda x: x + 1)(jnp.ones(2))
     """
     global _current
-    cache = None if path is None else _Cache(ProgramFolder(path, max_bytes), bool(verify))
+    check_bool("program_cache(..., verify=...)", verify)
+    cache = None if path is None else _Cache(ProgramFolder(path, max_bytes), verify)
     made = ProgramCache(cache, _current)
     _current = cache
     return made
