@@ -455,7 +455,7 @@ def test_new_values_of_another_kind(mode: str) -> None:
 )
 def test_bad_options_are_named(option: str, bad: Any) -> None:
     with pytest.raises(
-        ValueError, match=rf"`nnx.jit\(..., {option}=...\)` must be .*, not {bad!r}"
+        ValueError, match=rf"`nnx.jit\(..., {option}=...\)` must be .*(, not|\.\nIt is) {bad!r}"
     ):
         filterjit.nnx.jit(lambda x: x, **{option: bad})
 
