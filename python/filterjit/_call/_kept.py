@@ -176,11 +176,15 @@ class KeptCall:
                 self._is_dispatching = True
             if variant is not None:
                 if self._is_dispatching:
-                    self._direct = self._direct or _direct.wrap(self, self)
-                    variant.call = self._direct
+                    self._make_calls_of(variant)
                 elif found is not None:
                     variant.call = found.call
         return found
+
+    def _make_calls_of(self, variant: _core.Variant) -> None:
+        """Lets this object make the calls of its variant that are not direct. The caller has the lock."""
+        self._direct = self._direct or _direct.wrap(self, self)
+        variant.call = self._direct
 
     def _settle(self) -> None:
         """After some calls that were all traced, lets the variant call the ``jax.jit``. Before, JAX
@@ -229,8 +233,7 @@ class KeptCall:
                 return False
         with self._lock:
             self._is_dispatching = True
-            self._direct = self._direct or _direct.wrap(self, self)
-            variant.call = self._direct
+            self._make_calls_of(variant)
         return True
 
     def plan_source(self, arrays: tuple[Any, ...]) -> Any:
