@@ -315,7 +315,8 @@ class Machine:
 
     def call_in_threads(self, jobs: list[tuple[Target, Any, Any]]) -> None:
         """Makes the calls at the same time. Neither the call that makes a variant nor the order of
-        use is defined, so a cache that may have evicted a variant is cleared afterwards."""
+        use is defined, so a cache that may have evicted a variant is cleared afterwards. In the
+        others, one more call of each job in turn defines the order, which later evictions follow."""
         prepared = [self.prepare(*job) for job in jobs]
         barrier = threading.Barrier(len(jobs))
         results: list[Any] = [None] * len(jobs)
@@ -357,6 +358,8 @@ class Machine:
                     continue
                 # Any call may have been the last, so any variant that fits may be predicted.
                 fitting = [v for v in target.cache.variants if v.key == key and v.is_valid()]
+                if len(fitting) > 1:  # both may have answered, and the last call uses one only
+                    full[id(target.cache)] = target
                 self.check(
                     target, arguments, key, avals, want, result, fitting, None, exactly=False
                 )
@@ -365,3 +368,6 @@ class Machine:
         for target, _, _ in jobs:
             self.check_size(target)
             target.last = None  # not defined
+        for target, args, kwargs in jobs:
+            if id(target.cache) not in full:
+                self.call(target, args, kwargs)
