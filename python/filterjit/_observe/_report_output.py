@@ -182,6 +182,9 @@ class Report:
 
         Returns:
             The path.
+
+        Raises:
+            ModuleNotFoundError: if Matplotlib is not installed.
         """
         path = as_path("plot(path)", path)
         figure = draw(self._functions)
