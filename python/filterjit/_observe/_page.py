@@ -298,7 +298,7 @@ summary{cursor:pointer}summary:hover{background:var(--lane)}
 .axis{position:sticky;top:0;background:var(--bg);color:var(--dim)}
 .ticks{position:relative;height:1.3em;overflow:hidden}
 .ticks span{position:absolute;border-left:1px solid var(--line);padding-left:3px;font-size:12px}
-summary .name::before{content:"\\25b8  "}[open]>summary .name::before{content:"\\25be  "}
+summary .name::before{content:"\\25b8\\a0"}[open]>summary .name::before{content:"\\25be\\a0"}
 .name{overflow-wrap:anywhere}.name small{display:block;color:var(--dim)}
 .name b{color:var(--t)}
 svg{width:100%;height:20px;background:var(--lane)}rect{y:2px;height:16px}rect.w{y:8px;height:4px}
