@@ -65,6 +65,16 @@ def short(x: Any, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+_CONTEXT = "__filterjit_error_context__"
+
+
+def is_of_key(exception: BaseException) -> bool:
+    """Whether `exception` says that a static value, or the keys of a dict, cannot be a part of a key of
+    compiled programs."""
+    operation, *_ = exception.__dict__.get(_CONTEXT, ("",))
+    return operation in ("hash", "sort")
+
+
 def add_path(exception: BaseException) -> BaseException:
     """Returns an exception that tells where in the arguments `exception` occurred.
 
@@ -74,7 +84,7 @@ def add_path(exception: BaseException) -> BaseException:
     that a ``__hash__`` or ``__eq__`` of a static value, the sorting of keys, or a registered
     flatten function raised. Without it, `exception` is returned as it is.
     """
-    context = exception.__dict__.pop("__filterjit_error_context__", None)
+    context = exception.__dict__.pop(_CONTEXT, None)
     if context is None:
         return exception
     operation, path, value = context

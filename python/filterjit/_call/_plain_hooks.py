@@ -3,7 +3,6 @@
 
 import collections
 import types
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -70,7 +69,7 @@ def wrapped_in(x: Any) -> Any:
 
 
 _PLAIN_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-_NO_KEY = "the arguments cannot be a key of compiled programs"
+NO_KEY = "the arguments cannot be a key of compiled programs"
 _NOT_TRACED = "a leaf of the {} is no array and no number"
 
 
@@ -132,7 +131,7 @@ class PlainHooks(AsInJax):
             # The arguments cannot be flattened, or a static one cannot be hashed.
             if isinstance(exception, RecursionError | MemoryError):
                 return exception
-            return _NO_KEY
+            return NO_KEY
         if str(exception).startswith(_OF_ARGUMENTS):
             return "an argument is none that JAX takes"
         return super().translate_error(f, exception, variant, arrays)
@@ -143,24 +142,14 @@ class PlainHooks(AsInJax):
         __tracebackhide__ = True
         self.handed_over[reason] += 1
         f._parts()[0].record.handed_over = self.handed_over
-        if reason != _NO_KEY:
+        if reason != NO_KEY:
             return self.upstream(*args, **kwargs)
         try:
             return self.upstream(*args, **kwargs)
         except (TypeError, ValueError) as e:
-            _errors.name_unhashable(e, self._statics(f._parts()[0].signature.names, args, kwargs))
+            names = f._parts()[0].signature.names
+            _errors.name_unhashable(e, self.settings.static.given(names, args, kwargs))
             raise
-
-    def _statics(
-        self, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Iterator[tuple[str, Any]]:
-        """Yields the names and the values of the static arguments of a call."""
-        static = self.settings.static
-        for i in sorted(static.positions):
-            if i < min(len(args), len(names)):
-                yield names[i], args[i]
-        for name in sorted(static.names & kwargs.keys()):
-            yield name, kwargs[name]
 
 
 # JAX's errors of arguments, before the function runs, which name those of the flat function.
