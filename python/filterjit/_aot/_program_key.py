@@ -28,7 +28,7 @@ from .._base._unwrap import unwrap_chain
 from .._call._kept import KeptCall
 from .._call._plain_hooks import wrapped_in
 from .._call._settings import Settings
-from .._compat import _jax_compat
+from .._compat import _executable_compat, _jax_compat
 from .._functions import _digest, _packages
 from .._functions._describe import ATOMS
 from .._trees import _nodes
@@ -282,5 +282,5 @@ def _array(x: Any) -> list[Json]:
     if not x.is_fully_addressable:
         raise Unknown("an array is partly on other machines")
     sharding = _executable.encode_sharding(x.sharding)
-    order = _jax_compat.order_of_layout(x) if x.ndim > 1 else None
+    order = _executable_compat.order_of_layout(x) if x.ndim > 1 else None
     return [encoded, sharding, _jax_compat.is_committed(x), order]
