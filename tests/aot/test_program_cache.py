@@ -301,6 +301,16 @@ def test_what_is_not_known_is_not_kept(run: Any, name: str) -> None:
         assert "is not kept in the program cache" in text and reason in text
 
 
+def test_a_result_that_cannot_be_written_is_told(run: Any) -> None:
+    source = """
+        @filter_jit
+        def f(x): return x, jax.tree_util.tree_structure([1, 2])
+        def main(): return f(jnp.ones(3))[0]
+    """
+    (text,) = run(source).reasons
+    assert "a static value of its result cannot be written: PyTreeDef([*, *])" in text
+
+
 def test_frozen_functions_and_shardings_are_not_kept(run: Any) -> None:
     frozen = """
         @filter_jit
