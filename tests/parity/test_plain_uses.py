@@ -223,7 +223,7 @@ class WithAux:
 
 
 jax.tree_util.register_pytree_node(
-    WithAux, lambda w: ((w.a,), w.aux), lambda aux, children: WithAux(*children, aux)
+    WithAux, lambda w: ((w.a,), w.aux), lambda aux, children: WithAux(children[0], aux)
 )
 
 
