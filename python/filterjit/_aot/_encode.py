@@ -25,8 +25,9 @@ import numpy as np
 from .. import _core
 from .._base._errors import format_path, short
 from .._call._chosen import Chosen
-from .._compat import _flax_compat, _jax_compat, _other_compat
+from .._compat import _equinox_compat, _flax_compat, _other_compat, _registered_compat
 from .._functions import _digest
+from .._functions._description import Description, difference
 from .._trees import _nodes
 from .._trees._filters import Expression, Filter, depends_on_leaves, format_pattern
 
@@ -206,16 +207,14 @@ def check_description(nodes: Json, described: Json, versions: bool) -> None:
         )
     same_python = described["python"] == _digest.PYTHON
     now = _description(nodes)
-    changed = _digest.difference(
-        described["parts"], now.parts, versions=versions, bytecode=same_python
-    )
+    changed = difference(described["parts"], now.parts, versions=versions, bytecode=same_python)
     if changed is not None:
         raise Unsupported(f"since the file was written, something has changed: {changed}")
     if now.doubts:
         raise Unsupported(f"it is not known whether this has changed: {now.doubts[0]}")
 
 
-def _description(nodes: Json) -> _digest.Description:
+def _description(nodes: Json) -> Description:
     places = dict.fromkeys(references_in(nodes))
     return _digest.describe([(".".join(place), _find(*place)) for place in places])
 
@@ -332,7 +331,7 @@ def _new(cls: Any, fields: dict[Any, Any]) -> Any:
     """Returns an instance of a dataclass with these fields, without calling its constructor."""
     if not (issubclass(type(cls), type) and dataclasses.is_dataclass(cls)):
         raise TypeError("not a dataclass")
-    details = _jax_compat.module_details() if _jax_compat.equinox() is not None else None
+    details = _equinox_compat.module_details() if _equinox_compat.equinox() is not None else None
     names = {field.name for field in dataclasses.fields(cls)}.union(*(details or ((), ()))[1:])
     x: Any = object.__new__(cls)  # type: ignore[arg-type]
     for name, value in fields.items():
@@ -557,7 +556,7 @@ def _decode_node(
             return _new_node(type_of(detail[0]), given)
         case "custom":
             cls, aux = type_of(detail[0]), static(detail[1])
-            unflatten = _jax_compat.registered_unflatten(cls)
+            unflatten = _registered_compat.registered_unflatten(cls)
             if unflatten is None:
                 raise Unsupported(f"`{cls}` is not registered as a pytree")
             return unflatten(aux, children)
