@@ -1,5 +1,6 @@
 """Settings of all tests: JAX runs on the CPU and compiles fast."""
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -59,3 +60,28 @@ def _compiled_once(
 
     with compiled_once(str(tmp_path_factory.getbasetemp() / "compiled")):
         yield
+
+
+class _Records(logging.Handler):
+    def __init__(self, records: list[logging.LogRecord]) -> None:
+        super().__init__(logging.DEBUG)
+        self.records = records
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture(autouse=True)
+def described_functions() -> Iterator[list[logging.LogRecord]]:
+    """Fails a test in which a function or an object could not be described for
+    ``functions="structure"``. A test that expects it takes the records, and clears them."""
+    records: list[logging.LogRecord] = []
+    handler = _Records(records)
+    logger = logging.getLogger("filterjit.functions")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield records
+    logger.removeHandler(handler)
+    for record in records:
+        error = record.exc_info and record.exc_info[1]
+        raise AssertionError(record.getMessage()) from error

@@ -149,6 +149,10 @@ if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is
         module = next((module for module, names in _MODULES.items() if name in names), None)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if module not in ("_core", "_install"):
+            # Before the module, which needs it too: `install` waits for JAX, and then imports
+            # modules of ours, of which none may be half imported.
+            import_module("jax")
         value = getattr(import_module(f".{module}", __name__), name)
         globals()[name] = value
         return value

@@ -197,18 +197,20 @@ def _changes_of_equinox() -> _Changes | None:
 
 
 def _changes_of_flax() -> _Changes:
-    from . import nnx as ours
+    # Not from `filterjit.nnx`, which may be what imports Flax.
+    from ._nnx._cached_partial import cached_partial
+    from ._nnx._jit import jit as ours
 
     nnx = sys.modules["flax.nnx"]
-    changes: _Changes = [(nnx, "jit", ours.jit)]
+    changes: _Changes = [(nnx, "jit", ours)]
     compat = getattr(nnx, "compat", None)
     if hasattr(compat, "jit"):
-        jit = functools.partial(ours.jit, graph=True, graph_updates=True)
+        jit = functools.partial(ours, graph=True, graph_updates=True)
         changes.append((compat, "jit", jit))
     if hasattr(nnx, "cached_partial"):
-        changes.append((nnx, "cached_partial", ours.cached_partial))
+        changes.append((nnx, "cached_partial", cached_partial))
     if hasattr(compat, "cached_partial"):
-        partial = functools.partial(ours.cached_partial, graph=True, graph_updates=True)
+        partial = functools.partial(cached_partial, graph=True, graph_updates=True)
         changes.append((compat, "cached_partial", partial))
     return changes
 

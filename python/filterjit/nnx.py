@@ -3,6 +3,10 @@
 Importing this module imports Flax.
 """
 
+# isort: off
+import flax.nnx as _flax_nnx  # noqa: F401 (first: `install` waits for it, and then imports the modules below)
+
+# isort: on
 from ._nnx._cached_partial import CachedJit, cached_partial
 from ._nnx._jit import NNXJit, jit
 

@@ -141,6 +141,25 @@ def test_jax_is_not_imported() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "first",
+    ["filterjit.report()", "filterjit.jit", "filterjit.partition", "filterjit.program_cache",
+     "import filterjit.nnx"],
+)  # fmt: skip
+def test_names_of_filterjit_may_be_what_imports_jax(first: str) -> None:
+    """The modules that `install` imports with JAX, and with Flax, are not half imported then."""
+    run_code(
+        f"""
+        import filterjit
+        filterjit.install(jax=True)
+        {first}
+        import jax, flax.nnx
+        assert isinstance(jax.jit(len), filterjit.FilterJit)
+        assert flax.nnx.jit is filterjit.nnx.jit
+        """
+    )
+
+
 PROGRAM = """
 import json, sys
 import jax, jax.numpy as jnp

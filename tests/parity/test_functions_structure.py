@@ -551,3 +551,43 @@ def test_functions_that_hold_mutable_objects(make: Callable[[], Any], shares: bo
     f = filterjit.filter_jit(lambda function, x: function(x), functions="structure")
     f(hold(make()), X), f(hold(make()), X)
     assert len(f.variants) == (1 if shares else 2)
+
+
+# ---- functions that cannot be described ----
+
+
+def _nested(depth: int) -> Any:
+    return functools.reduce(lambda inner, _: [inner], range(depth), [])
+
+
+class RaisingMeta(type):
+    def __getattribute__(cls, name: str) -> Any:
+        raise ZeroDivisionError
+
+
+class OfRaisingMeta(metaclass=RaisingMeta):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("held", "error"),
+    [(_nested(3000), RecursionError), (OfRaisingMeta, ZeroDivisionError)],
+    ids=["deep", "raising"],
+)
+def test_what_cannot_be_described_is_logged(
+    apply: Counted, described_functions: list[Any], held: Any, error: type[Exception]
+) -> None:
+    """Such a function equals itself only, and the exception is in the log at debug level."""
+
+    def make() -> Callable[[Any], Any]:
+        return lambda x: (x + 1, held)[0]
+
+    act = make()
+    for _ in range(3):
+        apply(act)
+    assert apply.count == 1
+    apply(make())
+    assert apply.count == 2
+    assert {record.exc_info[0] for record in described_functions} == {error}
+    assert "a function could not be described" in described_functions[0].getMessage()
+    described_functions.clear()

@@ -19,46 +19,12 @@ import pytest
 
 import filterjit
 from filterjit._compat import _jax_compat
-from support.comparison import Traces, _without_addresses, comparable
+from support.comparison import Traces, comparable
+from support.plain import compare, described
 
 x = jnp.arange(3.0)
 # Older versions of JAX count a negative number from the end of what a call passes.
 NEGATIVE = not _jax_compat.resolves_negative_argnums()
-
-
-def described(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Returns what a call returns or raises: the type and the first line of an error."""
-    try:
-        return comparable(f(*args, **kwargs))
-    except Exception as e:
-        return type(e).__name__, _without_addresses(str(e).split("\n")[0])
-
-
-def compare(
-    program: Callable[[Any, Traces], Iterator[Any]], handed_over: bool | None = False
-) -> None:
-    """Runs a generator of observations on both, which `program` gets with a counter of traces.
-
-    `handed_over`: whether ``jax.jit`` has made some of the calls of `filterjit.jit`; None if either
-    will do.
-    """
-    results = []
-    made: list[Any] = []
-    for jit in (jax.jit, filterjit.jit):
-
-        def decorator(*args: Any, jit: Any = jit, **options: Any) -> Any:
-            if not args:
-                return functools.partial(decorator, jit=jit, **options)
-            made.append(jit(*args, **options))
-            return made[-1]
-
-        traces = Traces()
-        results.append((list(program(decorator, traces)), traces.count))
-    (expected, theirs), (found, ours) = results
-    assert found == expected
-    reasons = {r for f in made if isinstance(f, filterjit.FilterJit) for r in f._hooks.handed_over}
-    assert handed_over is None or bool(reasons) == handed_over, reasons
-    assert handed_over is not False or ours <= theirs  # f(1) and f(x=1) are one program here
 
 
 # ---- leaves ----

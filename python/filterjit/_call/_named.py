@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import _core
@@ -27,6 +27,11 @@ def _indices(x: Any) -> tuple[int, ...]:
         return (operator.index(x),)
     except TypeError:
         return tuple(map(operator.index, x))
+
+
+def without_iterators(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options of ``jax.jit`` with a tuple for each iterator, which two readers can read."""
+    return {k: tuple(v) if isinstance(v, Iterator) else v for k, v in options.items()}
 
 
 class NotNamed(Exception):

@@ -50,7 +50,9 @@ class Settings:
     program_cache: str | bool | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "jitkwargs", tuple(sorted(self.jitkwargs)))
+        # `compiler_options` as they are now.
+        kwargs = ((k, dict(v) if isinstance(v, dict) else v) for k, v in self.jitkwargs)
+        object.__setattr__(self, "jitkwargs", tuple(sorted(kwargs)))
         if self.jitkwargs:
             jax.jit(lambda: None, **dict(self.jitkwargs))  # raises if it does not know one of them
 

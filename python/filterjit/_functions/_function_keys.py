@@ -32,6 +32,7 @@ changed is *distrusted* (`_distrust`): it is left out of keys, and what has it i
 import contextlib
 import dataclasses
 import functools
+import logging
 import operator
 import types
 from collections.abc import Iterable, Iterator
@@ -43,6 +44,8 @@ from .._trees._static_keys import dict_of
 from . import _describe, _types
 from ._describe import ATOMS, Item, Part
 from ._distrust import distrust
+
+logger = logging.getLogger("filterjit.functions")
 
 _MOST_BYTES = 1 << 16  # of a NumPy array that is compared by contents in each call
 _identity = _core.identity
@@ -183,10 +186,18 @@ def _itself(static: Any) -> Any:
     return _identity(static)
 
 
+def _failed(x: Any) -> None:
+    """Logs the exception that is being handled.
+
+    An object of the user's may raise any. A fault of this walk would be seen in misses only."""
+    logger.debug("a %s could not be described", type(x).__name__, exc_info=True)
+
+
 def _key(static: Any) -> Any:
     try:
         return _Key().key(static)
     except Exception:  # such as a RecursionError
+        _failed(static)
         return _itself(static)
 
 
@@ -216,6 +227,7 @@ def _items(x: Any, names: Iterable[str]) -> dict[Any, Part]:
             names = [name for name in names if name in variables]
         return dict(walk.items_of_open(x, variables, names))
     except Exception:
+        _failed(x)
         return {}
 
 
@@ -230,10 +242,14 @@ def tracing(variant: _core.Variant) -> Iterator[None]:
     """A context around a trace, which distrusts what the trace changes of what functions use."""
     walk = _Key()
     for _, _, _, detail, _ in variant.structure._nodes():
-        with contextlib.suppress(Exception):  # the C core raises the error
+        try:
             walk.part(detail)
-    with contextlib.suppress(Exception):
+        except Exception:  # the C core raises the error
+            _failed(detail)
+    try:
         walk.describe()
+    except Exception:
+        _failed(walk)
     found = [*walk.found, *(x for x, _ in walk.open)]
     names = frozenset(walk.names)
     before = [(x, _owner(x), _items(x, names)) for x in found]
@@ -257,6 +273,7 @@ def _same(x: Any, y: Any) -> bool:
     try:
         return _core.same_static(registry, x, y)
     except Exception:
+        _failed(x)
         return False
 
 

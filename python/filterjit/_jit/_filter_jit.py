@@ -38,6 +38,19 @@ else:
 _jax_compat.hide_from_tracebacks(__file__)
 
 
+class _Signature:
+    """The signature of a jitted function, for ``inspect.getfullargspec``, which does not follow
+    ``__wrapped__``."""
+
+    def __get__(self, f: Any, owner: Any) -> inspect.Signature:
+        if f is None:
+            raise AttributeError("__signature__")  # the class has that of its constructor
+        try:
+            return inspect.signature(f.__wrapped__)
+        except (TypeError, ValueError) as e:
+            raise AttributeError("__signature__") from e
+
+
 @final
 class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
     """A FilterJit bound to an instance, which a call passes as the first argument.
@@ -48,6 +61,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
 
     __slots__ = ()
     __module__ = "filterjit"
+    __signature__ = _Signature()
 
     @property
     def __wrapped__(self) -> Any:
@@ -138,6 +152,8 @@ class FilterJit(_core.FilterJit[_P, _T]):
     __slots__ = ()
     __module__ = "filterjit"
     _bound_type = BoundFilterJit
+
+    __signature__ = _Signature()
 
     if TYPE_CHECKING:
 

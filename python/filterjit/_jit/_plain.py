@@ -13,7 +13,7 @@ from .._base._checks import NOT_GIVEN, known_options, option_names, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._named import Named, NotNamed, signature_for
+from .._call._named import Named, NotNamed, signature_for, without_iterators
 from .._call._plain_hooks import PlainHooks
 from .._call._settings import Settings
 from .._call._shardings import Shardings
@@ -149,6 +149,7 @@ def jit(
 
 
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
+    options = without_iterators(options)
     upstream = upstream_jit(fun, **options)  # raises where the options are wrong
     try:
         settings, signature = _settings(fun, dict(options), own)
@@ -157,7 +158,8 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
         settings, signature = Settings(**own, numbers_traced=True), ANY
         reason = str(e)
     hooks = PlainHooks(settings, upstream, (_make, (fun, options, own)), reason)
-    return FilterJit(fun, hooks, signature, attributes_of(fun))
+    # JAX has a name for a partial function, and for an object that has none.
+    return FilterJit(fun, hooks, signature, attributes_of(upstream) | attributes_of(fun))
 
 
 class _NotCovered(Exception):
@@ -205,6 +207,10 @@ def _shardings(inputs: Any, outputs: Any, static: Named) -> Shardings | None:
     for name, value in (("in_shardings", inputs), ("out_shardings", outputs)):
         if not all(map(is_value, jax.tree_util.tree_leaves(value, is_leaf=is_value))):
             raise _NotCovered(f"{name} has a leaf that is no sharding")
+    # As they are now: ``jax.jit`` takes them apart at once too.
+    inputs, outputs = (
+        jax.tree_util.tree_map(lambda leaf: leaf, x, is_leaf=is_value) for x in (inputs, outputs)
+    )
     if isinstance(inputs, tuple):
         rest = list(inputs)  # one for each positional argument that is not static
         for i in sorted(static.positions):

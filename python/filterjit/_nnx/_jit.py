@@ -13,7 +13,7 @@ from .._base._errors import name_unhashable
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._named import Named, NotNamed, signature_for
+from .._call._named import Named, NotNamed, signature_for, without_iterators
 from .._call._plain_hooks import NO_KEY, HandOver
 from .._call._settings import Settings
 from .._call._signature import ANY
@@ -288,6 +288,7 @@ def new_jit(cls: Any, inner: _core.FilterJit, traced: TracedFunction, upstream: 
 
 
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
+    options = without_iterators(options)
     upstream = compat.upstream_jit(fun, **options)
     function: Callable[..., Any] = getattr(upstream, "fun", fun)
     reason = None if compat.supported else "this version of Flax or JAX is not supported"
