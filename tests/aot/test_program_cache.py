@@ -18,7 +18,7 @@ import pytest
 
 import filterjit
 from filterjit import filter_jit
-from filterjit._aot import _program_cache, _trace_watch
+from filterjit._aot import _program_cache, _program_option, _trace_watch
 from filterjit._functions._code import nested
 
 HEAD = """
@@ -34,10 +34,10 @@ from filterjit import filter_jit
 
 @pytest.fixture(autouse=True)
 def _no_cache_afterwards() -> Any:
-    before = _program_cache._current
+    before = _program_option.current
     yield
     _program_cache._worker.wait()
-    _program_cache._current = before
+    _program_option.current = before
 
 
 class Run:
@@ -516,7 +516,7 @@ def test_bad_paths(path: Any) -> None:
     for make in (filterjit.program_cache, lambda path: filter_jit(double, program_cache=path)):
         with pytest.raises((TypeError, ValueError), match="program cache"):
             make(path)
-    assert _program_cache._current is None
+    assert _program_option.current is None
 
 
 def test_verify(tmp_path: Path) -> None:

@@ -14,17 +14,16 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from .. import _core
 from .._base._checks import check_bool
 from .._base._package import public
-from .._call import _kept
-from .._call._kept import KeptCall
+from .._call._kept import Keeper, KeptCall
 from .._compat import _jax_compat
 from .._observe import _records
 from .._observe._recorder import recorder
-from . import _program_contents, _program_key, _trace_watch
+from . import _program_contents, _program_key, _program_option, _trace_watch
 from ._encode import Unsupported
 from ._prepared import spec_of
 from ._program_folder import MAX_BYTES, ProgramFolder
@@ -32,7 +31,6 @@ from ._program_key import Key, Unknown
 
 logger = logging.getLogger("filterjit")
 
-_VARIABLE = "FILTERJIT_PROGRAM_CACHE"
 _A_MOMENT = 0.1  # seconds
 _VERIFY = "FILTERJIT_PROGRAM_CACHE_VERIFY"
 
@@ -261,45 +259,23 @@ def _digest_of(lowered: Any) -> str:
 
 # ---- which cache it is ----
 
-Path = str | os.PathLike[str] | Literal[False] | None
-"""The option `program_cache` of a function."""
-
 _caches: dict[str, _Cache] = {}  # of single functions
 _lock = threading.Lock()
 
 
 def _of_environment() -> _Cache | None:
-    path = os.environ.get(_VARIABLE)
+    path = os.environ.get(_program_option.VARIABLE)
     if not path:
         return None
     return _Cache(ProgramFolder(path), os.environ.get(_VERIFY, "0") not in ("", "0"))
 
 
-_current: _Cache | None = _of_environment()
-
-
-def folder_of(path: Path) -> str | bool | None:
-    """Returns the option `program_cache` of one function as `Settings` has it.
-
-    Raises TypeError or ValueError if it is none of None, False and a path."""
-    if path is None or path is False:
-        return path
-    return _cache_of(path).folder.path
-
-
-def _cache_of(path: str | os.PathLike[str]) -> _Cache:
+def cache_of(path: str | os.PathLike[str]) -> _Cache:
+    """Returns the cache for the option of a function. Raises TypeError or ValueError for what is no
+    path."""
     folder = ProgramFolder(path)
     with _lock:
         return _caches.setdefault(folder.path, _Cache(folder))
-
-
-def _keeper_for(path: str | bool | None) -> _Cache | None:
-    if path is None:
-        return _current
-    return _cache_of(path) if isinstance(path, str) else None
-
-
-_kept.keeper_for = _keeper_for
 
 
 @public
@@ -309,7 +285,7 @@ class ProgramCache:
     As a context manager, it ends with its block: then the cache is again what it was before.
     """
 
-    def __init__(self, cache: _Cache | None, before: _Cache | None) -> None:
+    def __init__(self, cache: _Cache | None, before: Keeper | None) -> None:
         self._cache = cache
         self._before = before
 
@@ -331,9 +307,8 @@ class ProgramCache:
 
     def close(self) -> None:
         """Makes the program cache what it was before. Functions that were called keep theirs."""
-        global _current
-        if _current is self._cache:
-            _current = self._before
+        if _program_option.current is self._cache:
+            _program_option.current = self._before
 
     def __enter__(self) -> "ProgramCache":
         return self
@@ -386,9 +361,11 @@ def program_cache(
         >>> with filterjit.program_cache(tempfile.mkdtemp()):
         ...     y = filter_jit(lambda x: x + 1)(jnp.ones(2))
     """
-    global _current
     check_bool("program_cache(..., verify=...)", verify)
     cache = None if path is None else _Cache(ProgramFolder(path, max_bytes), verify)
-    made = ProgramCache(cache, _current)
-    _current = cache
+    made = ProgramCache(cache, _program_option.current)
+    _program_option.current = cache
     return made
+
+
+_program_option.current = _of_environment()

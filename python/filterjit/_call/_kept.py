@@ -274,5 +274,5 @@ class _asked:
 calls: weakref.WeakKeyDictionary[_core.Variant, KeptCall] = weakref.WeakKeyDictionary()
 
 # Returns the keeper for the option `program_cache` of a function, if there is one.
-# `_aot._program_cache` sets it.
+# `_aot._program_option` sets it.
 keeper_for: Callable[[Any], Keeper | None] | None = None

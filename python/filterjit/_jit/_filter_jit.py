@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, final
 from jax import tree_util as jtu
 
 from .. import _core
-from .._aot import _program_cache as _program_cache  # says where calls find programs
+from .._aot import _program_option as _program_option  # says where calls find programs
 from .._aot import _stages, _warm_up
 from .._base._package import suggesting
 from .._call._caches import attributes_of
