@@ -8,18 +8,19 @@ A program is kept if all that it depends on is known, and was the same before an
 """
 
 import collections
+import contextlib
 import contextvars
 import hashlib
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import _core
 from .._base._checks import check_bool
 from .._base._package import public
-from .._call._kept import Keeper, KeptCall
+from .._call._kept import Keep, Keeper, KeptCall
 from .._compat import _jax_compat
 from .._observe import _records
 from .._observe._recorder import recorder
@@ -145,32 +146,36 @@ class _Cache:
 
     # ---- keeping ----
 
-    def trace(self, call: KeptCall, arrays: tuple[Any, ...], key: Key | None) -> Any:
+    def trace(
+        self, call: KeptCall, arrays: tuple[Any, ...], key: Key | None, run: Callable[[], Any]
+    ) -> tuple[Any, Keep]:
         variant = call.variant()
         if key is None or variant is None:
-            return call.traced(*arrays)
+            return run(), lambda stages: None
         before = variant.num_traces
         with _trace_watch.watching(key.dependencies.codes) as watch:
-            output = call.traced(*arrays)
-        try:
-            self._keep(call, variant, key, watch, arrays, before)
-        except (Unknown, Unsupported) as e:
-            _records.record_of(variant).not_kept = str(e)
-        except Exception as e:
-            logger.debug("a program is not kept", exc_info=True)
-            reason = f"it cannot be read ({type(e).__name__}: {e})"
-            _records.record_of(variant).not_kept = reason
-        return output
+            output = run()
+        record = _records.record_of(variant)
+        keep: Keep | None = None
+        with _telling(record):
+            keep = self._checked(call, variant, key, watch, arrays, before)
 
-    def _keep(
+        def keep_if_known(stages: tuple[Any, Any] | None) -> None:
+            if keep is not None:
+                with _telling(record):
+                    keep(stages)
+
+        return output, keep_if_known
+
+    def _checked(
         self, call: KeptCall, variant: _core.Variant, key: Key, watch: _trace_watch.Watch,
         arrays: tuple[Any, ...], before: int,
-    ) -> None:  # fmt: skip
-        """Lets a thread write a program that was traced. Raises Unknown or Unsupported."""
+    ) -> Keep:  # fmt: skip
+        """Checks what a trace has seen, which is over. Returns what lets a thread write its program.
+        Both raise Unknown or Unsupported."""
         with recorder.without_compiling():
-            lowered = call.trace(*arrays).lower()
-            stage = lowered.compile()
-        trace = stage.out_tree.node_data()[1]
+            traced = call.trace(*arrays)
+        trace = traced.out_tree.node_data()[1]
         if variant.num_traces == before and trace in call.traces:
             # JAX compiles a trace again for other placements.
             watch, dependencies = call.traces[trace]
@@ -190,25 +195,35 @@ class _Cache:
         call.traces[trace] = watch, dependencies
         state = _program_key.state_of(watch.modules)
         record = _records.record_of(variant)
-        if record.cost.from_disk:
-            raise Unknown(
-                "JAX has loaded its executable from `jax_compilation_cache_dir`, and XLA cannot "
-                "store such an executable again"
-            )
         result, registry = variant.outputs[trace], call.registry
         label, folder = call.flat.qualname, self.folder
 
-        def write() -> None:
-            try:
-                contents = _program_contents.encode(
-                    key, watch.packages, state, registry, result, stage, _digest_of(lowered)
-                )
-            except ValueError as e:  # Unsupported is one
-                record.not_kept = str(e)
+        def keep(stages: tuple[Any, Any] | None) -> None:
+            if stages is None:
+                with recorder.without_compiling():
+                    lowered = traced.lower()
+                    stage = lowered.compile()
             else:
-                folder.write(key.digest, contents, label)
+                lowered, stage = stages
+            if record.cost.from_disk:
+                raise Unknown(
+                    "JAX has loaded its executable from `jax_compilation_cache_dir`, and XLA cannot "
+                    "store such an executable again"
+                )
 
-        _worker.do(write)
+            def write() -> None:
+                try:
+                    contents = _program_contents.encode(
+                        key, watch.packages, state, registry, result, stage, _digest_of(lowered)
+                    )
+                except ValueError as e:  # Unsupported is one
+                    record.not_kept = str(e)
+                else:
+                    folder.write(key.digest, contents, label)
+
+            _worker.do(write)
+
+        return keep
 
     # ---- verifying ----
 
@@ -244,6 +259,18 @@ class _Cache:
             call.fail(error)
 
         _worker.do(lambda: context.run(verify))
+
+
+@contextlib.contextmanager
+def _telling(record: Any) -> Iterator[None]:
+    """Records why a program is not kept."""
+    try:
+        yield
+    except (Unknown, Unsupported) as e:
+        record.not_kept = str(e)
+    except Exception as e:
+        logger.debug("a program is not kept", exc_info=True)
+        record.not_kept = f"it cannot be read ({type(e).__name__}: {e})"
 
 
 def _size_of(stage: Any) -> int | None:
