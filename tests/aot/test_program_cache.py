@@ -101,7 +101,7 @@ KEPT = {
         class M(eqx.Module):
             w: jax.Array
             @filter_jit
-            def __call__(self, x): return self.w * x
+            def __call__(self, x: jax.Array) -> jax.Array: return self.w * x
         f = M.__dict__["__call__"]
         def main(): return M(jnp.ones(3))(jnp.ones(3))
     """,
