@@ -152,10 +152,10 @@ def _counterpart_of(wrapper: Any) -> Any:
 
 def _make_counterpart(wrapper: Any) -> Any:
     from ._call._settings import Settings
-    from ._compat import _jax_compat
+    from ._compat import _equinox_compat
     from ._jit._filter_jit import make_filter_jit
 
-    parts = _jax_compat.equinox_wrapper_parts(wrapper)
+    parts = _equinox_compat.wrapper_parts(wrapper)
     if parts is None:
         return None
     fun, signature, donate, jitkwargs = parts
@@ -163,12 +163,12 @@ def _make_counterpart(wrapper: Any) -> Any:
 
 
 def _changes_of_equinox() -> _Changes | None:
-    from ._compat import _jax_compat
+    from ._compat import _equinox_compat, _jax_compat
     from ._jit._decorator import filter_jit
 
     _jax_compat.hide_from_tracebacks(__file__)
     equinox = sys.modules["equinox"]
-    wrapper_type = _jax_compat.equinox_wrapper_type()
+    wrapper_type = _equinox_compat.wrapper_type()
     if wrapper_type is None:
         warnings.warn(
             "filterjit cannot replace filter_jit in Equinox "

@@ -13,7 +13,7 @@ import jax.tree_util as jtu
 import pytest
 
 from filterjit import _core, filter_jit
-from filterjit._compat import _jax_compat
+from filterjit._compat import _equinox_compat
 
 X = jnp.array(3.0)
 
@@ -53,7 +53,7 @@ def in_python(x: Any, name: str) -> Any:
 
 
 needs_python = pytest.mark.skipif(
-    _jax_compat.module_getattribute() is None, reason="this Equinox looks attributes up in C"
+    _equinox_compat.module_getattribute() is None, reason="this Equinox looks attributes up in C"
 )
 
 
@@ -170,7 +170,7 @@ def test_classes_that_are_no_modules_are_left_alone() -> None:
 
 
 def test_an_equinox_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_jax_compat, "module_getattribute", lambda: None)
+    monkeypatch.setattr(_equinox_compat, "module_getattribute", lambda: None)
 
     class Without(eqx.Module):
         @filter_jit
@@ -181,7 +181,7 @@ def test_an_equinox_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_equinox_that_has_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_jax_compat, "equinox", lambda: type("", (), {"Module": object}))
-    assert _jax_compat.module_getattribute() is None
-    monkeypatch.setattr(_jax_compat, "equinox", lambda: None)
-    assert _jax_compat.module_getattribute() is None
+    monkeypatch.setattr(_equinox_compat, "equinox", lambda: type("", (), {"Module": object}))
+    assert _equinox_compat.module_getattribute() is None
+    monkeypatch.setattr(_equinox_compat, "equinox", lambda: None)
+    assert _equinox_compat.module_getattribute() is None

@@ -22,7 +22,13 @@ import pytest
 import filterjit
 from filterjit._base import _errors
 from filterjit._call import _running
-from filterjit._compat import _jax_compat
+from filterjit._compat import (
+    _equinox_compat,
+    _executable_compat,
+    _jax_compat,
+    _private,
+    _registered_compat,
+)
 from filterjit._observe import _program
 from support.comparison import Jit, Traces, check, comparable, runtime_message
 from support.features import kind
@@ -167,20 +173,22 @@ def without(module: str, *names: str) -> Patch:
     """Removes a name from JAX or Equinox."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        original = _jax_compat.private
+        original = _private.private
         assert original(module, *names) is not None
 
         def private(where: str, *what: str) -> Any:
             return None if (where, *what) == (module, *names) else original(where, *what)
 
-        monkeypatch.setattr(_jax_compat, "private", private)
+        monkeypatch.setattr(_private, "private", private)
 
     return patch
 
 
 def answering(name: str, answer: Any) -> Patch:
+    module = next(m for m in (_equinox_compat, _registered_compat) if hasattr(m, name))
+
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(_jax_compat, name, lambda *_: answer)
+        monkeypatch.setattr(module, name, lambda *_: answer)
 
     return patch
 
@@ -189,9 +197,9 @@ def registered_with(data: tuple[str, ...], meta: tuple[str, ...]) -> Patch:
     """Makes JAX return these fields for the class named Registered."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        original = _jax_compat.registered_dataclass_fields
+        original = _registered_compat.registered_dataclass_fields
         monkeypatch.setattr(
-            _jax_compat,
+            _registered_compat,
             "registered_dataclass_fields",
             lambda cls: (data, meta) if cls.__name__ == "Registered" else original(cls),
         )
@@ -199,7 +207,7 @@ def registered_with(data: tuple[str, ...], meta: tuple[str, ...]) -> Patch:
     return patch
 
 
-DETAILS = _jax_compat.module_details()
+DETAILS = _equinox_compat.module_details()
 assert DETAILS is not None
 UNKNOWN_MODULES: dict[str, Patch] = {
     "no details": answering("module_details", None),
@@ -426,10 +434,11 @@ def test_errors_in_plainer_words(module: str, name: str, monkeypatch: pytest.Mon
 
 
 def names_used() -> list[tuple[str, ...]]:
-    """The arguments of all calls of `private` in `_jax_compat`, in the order of the file."""
-    tree = ast.parse(Path(_jax_compat.__file__).read_text())
-    calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call)]
-    found = [x for x in calls if isinstance(x.func, ast.Name) and x.func.id == "private"]
+    """The arguments of all calls of `private` for names of JAX and Equinox, in the order of files."""
+    modules = (_jax_compat, _registered_compat, _executable_compat, _equinox_compat)
+    trees = [ast.parse(Path(module.__file__).read_text()) for module in modules]
+    calls = [x for tree in trees for x in ast.walk(tree) if isinstance(x, ast.Call)]
+    found = [x for x in calls if ast.unparse(x.func) == "_private.private"]
     return list(dict.fromkeys(tuple(ast.literal_eval(arg) for arg in x.args) for x in found))
 
 
@@ -492,7 +501,7 @@ def test_without_a_private_name(
     name: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names that are looked up at import are taken away by `test_names_missing_at_import`."""
-    if _jax_compat.private(*name) is None:
+    if _private.private(*name) is None:
         pytest.skip("this version does not have the name, so that all tests test the fallback")
     expected = everything(tmp_path / "expected")
     without(*name)(monkeypatch)
@@ -503,10 +512,10 @@ def test_without_a_private_name(
 def test_without_a_private_attribute(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = _jax_compat.private_attribute
+    original = _private.private_attribute
     expected = everything(tmp_path / "expected")
     monkeypatch.setattr(
-        _jax_compat,
+        _private,
         "private_attribute",
         lambda x, *names: None if name in names else original(x, *names),
     )
@@ -515,18 +524,18 @@ def test_without_a_private_attribute(
 
 def test_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the functions return that have nothing to ask."""
-    monkeypatch.setattr(_jax_compat, "private", lambda *_: None)
+    monkeypatch.setattr(_private, "private", lambda *_: None)
     cls = fresh().registered
-    assert _jax_compat.registered_dataclass_fields(cls) is None
-    assert _jax_compat.registered_unflatten(cls) is None
-    assert _jax_compat.module_details() is None
-    assert _jax_compat.jaxlib_version() == jax.__version__
-    assert _jax_compat.executable_parts(object()) is None
-    assert _jax_compat.load_executable(b"", [], False, {}, [], None, None) is None
+    assert _registered_compat.registered_dataclass_fields(cls) is None
+    assert _registered_compat.registered_unflatten(cls) is None
+    assert _equinox_compat.module_details() is None
+    assert _executable_compat.jaxlib_version() == jax.__version__
+    assert _executable_compat.executable_parts(object()) is None
+    assert _executable_compat.load_executable(b"", [], False, {}, [], None, None) is None
     assert _jax_compat.signatures_of(object()) is None
     assert _jax_compat.may_be_handed_back(object())
-    assert _jax_compat.equinox_cache_clears() is None
-    assert _jax_compat.equinox_wrapper_type() is None
+    assert _equinox_compat.cache_clears() is None
+    assert _equinox_compat.wrapper_type() is None
     assert _jax_compat.stack_key(object()) is None
     assert _jax_compat.raw_stack(object()) == ((), ())
     _jax_compat.clears_with_jax(lambda: None)
@@ -537,7 +546,7 @@ def test_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_registered_functions_are_known_by_what_they_are() -> None:
     """Not by their names, nor by those of their variables."""
     cls = fresh().registered
-    assert _jax_compat.registered_dataclass_fields(cls) == (("a", "b"), ("meta",))
+    assert _registered_compat.registered_dataclass_fields(cls) == (("a", "b"), ("meta",))
 
     class Other:
         pass
@@ -552,9 +561,9 @@ def test_registered_functions_are_known_by_what_they_are() -> None:
     flatten = register_dataclass(("a",), ())
     flatten.__qualname__ = "register_dataclass.<locals>.flatten_func"
     jtu.register_pytree_node(Other, flatten, lambda aux, children: Other())
-    assert _jax_compat.registered_dataclass_fields(Other) is None
+    assert _registered_compat.registered_dataclass_fields(Other) is None
     for builtin in (list, tuple, dict, type(None), Classes):
-        assert _jax_compat.registered_dataclass_fields(builtin) is None
+        assert _registered_compat.registered_dataclass_fields(builtin) is None
 
 
 def test_frames_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -567,9 +576,9 @@ def test_frames_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_such_module() -> None:
-    assert _jax_compat.private("no.such.module", "name") is None
-    assert _jax_compat.private("jax", "no_such_name", "at_all") is None
-    assert _jax_compat.private("jax", "tree_util", "tree_map") is jtu.tree_map
+    assert _private.private("no.such.module", "name") is None
+    assert _private.private("jax", "no_such_name", "at_all") is None
+    assert _private.private("jax", "tree_util", "tree_map") is jtu.tree_map
 
 
 def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -596,7 +605,7 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_message_of_the_error_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown error is raised unchanged."""
-    answering("equinox_runtime_error", None)(monkeypatch)
+    answering("runtime_error", None)(monkeypatch)
     error = RuntimeError("anything")
     assert _errors.translate(error, None, (), b"") is error
 
@@ -609,7 +618,7 @@ names = {names!r}
 hidden = {{name: sys.modules.pop(name) for name in names}}
 sys.modules.update(dict.fromkeys(names))  # importing them fails
 import filterjit
-from filterjit._compat import _jax_compat
+from filterjit._compat import _equinox_compat, _executable_compat, _jax_compat, _private, _registered_compat
 from filterjit._trees import _registry
 sys.modules.update(hidden)
 assert _jax_compat.ARRAY_IMPL is np.ndarray

@@ -25,7 +25,7 @@ import filterjit
 from filterjit import filter_jit
 from filterjit.__main__ import main
 from filterjit._base import _versions
-from filterjit._compat import _jax_compat
+from filterjit._compat import _private
 from filterjit._observe import _program
 from filterjit._observe._functions import functions
 from filterjit._observe._recorder import recorder
@@ -472,7 +472,7 @@ def test_a_report_compiles_nothing_to_know_the_bytes() -> None:
     (variant,) = f.variants
     variant.call.clear_cache()
     variant.record.cost.compiles += 1  # invalidates the cached size
-    _jax_compat.private("jax._src.util", "clear_all_caches")()
+    _private.private("jax._src.util", "clear_all_caches")()
     f.report()
     assert len(traces) == 1
 

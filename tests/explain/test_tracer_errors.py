@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from filterjit import filter_jit
-from filterjit._compat import _jax_compat
+from filterjit._compat import _private
 
 X = jnp.ones(2)
 
@@ -89,7 +89,7 @@ def test_arrays_in_a_module_and_in_the_function() -> None:
 
 
 def test_a_jax_without_the_private_names_says_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_jax_compat, "private", lambda *names: None)
+    monkeypatch.setattr(_private, "private", lambda *names: None)
     text = error_of(filter_jit(lambda x, y: branch(x, y)), X, X)
     assert "TracerBoolConversionError" in text and "argument arrays[1]" in text
 

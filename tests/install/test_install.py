@@ -16,7 +16,7 @@ import pytest
 
 import filterjit
 from filterjit import _core, _install
-from filterjit._compat import _jax_compat
+from filterjit._compat import _equinox_compat
 from support.processes import run_code
 
 
@@ -211,7 +211,7 @@ def test_unknown_equinox_warns_and_changes_nothing(monkeypatch: pytest.MonkeyPat
 
 
 def test_unknown_jit_options_run_on_equinox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_jax_compat, "_JIT_INFO", ("an_option_of_tomorrow",))
+    monkeypatch.setattr(_equinox_compat, "_JIT_INFO", ("an_option_of_tomorrow",))
     f = eqx.filter_jit(lambda x: type(x).__name__)
     with filterjit.installed():
         assert not runs_on_filterjit(f)

@@ -10,7 +10,7 @@ import jax
 import jax.tree_util as jtu
 import pytest
 
-from filterjit._compat import _flax_compat
+from filterjit._compat import _flax_compat, _private, _registered_compat
 from filterjit._trees import _registry
 from support.exactness import X, check_exact, same_as_jax
 from support.processes import run_code
@@ -26,7 +26,7 @@ def names_used() -> list[Name]:
     """Returns the names that `_flax_compat` looks up."""
     tree = ast.parse(Path(_flax_compat.__file__).read_text())
     calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call)]
-    found = [x for x in calls if isinstance(x.func, ast.Name) and x.func.id == "loaded"]
+    found = [x for x in calls if ast.unparse(x.func) == "_private.loaded"]
     return list(dict.fromkeys(tuple(ast.literal_eval(arg) for arg in x.args) for x in found))
 
 
@@ -85,9 +85,9 @@ LOST: dict[str, set[str]] = {
 
 @pytest.mark.parametrize("name", names_used(), ids=".".join)
 def test_without_a_name(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = _flax_compat.loaded
+    loaded = _private.loaded
     assert loaded(*name) is not None
-    monkeypatch.setattr(_flax_compat, "loaded", lambda *n: None if n == name else loaded(*n))
+    monkeypatch.setattr(_private, "loaded", lambda *n: None if n == name else loaded(*n))
     lost = LOST[name[-1]]
     assert kinds() == {key: "custom" if key in lost else kind for key, kind in NATIVE.items()}
 
@@ -95,8 +95,7 @@ def test_without_a_name(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_the_registry_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where JAX does not tell with which functions a class is registered."""
     for name in ("registered_flatten", "registered_unflatten"):
-        for module in (_flax_compat, _registry._jax_compat):
-            monkeypatch.setattr(module, name, lambda cls: None)
+        monkeypatch.setattr(_registered_compat, name, lambda cls: None)
     assert kinds() == {"Variable": "custom", "Module": "custom", "State": "object"}
 
 
@@ -255,9 +254,9 @@ def test_classes_of_flax_without_any_name() -> None:
     """FrozenDict, PytreeState and Modules of the library, in a process without the names."""
     code = """
         import sys
-        from filterjit._compat import _flax_compat
+        from filterjit._compat import _private, _registered_compat
         if sys.argv[1] == "without":
-            _flax_compat.loaded = lambda *names: None
+            _private.loaded = lambda *names: None
         import jax
         from flax import nnx
         from flax.core import FrozenDict

@@ -5,7 +5,7 @@ import dataclasses
 import operator
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from filterjit._compat import _other_compat
+from filterjit._compat import _other_compat, _private, _registered_compat
 from filterjit._trees import _registry
 from support.exactness import X, check_exact, described, look, same_as_jax
 from support.processes import run_code
@@ -269,9 +269,9 @@ def test_a_struct_with_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
     cls = new_class()
     original = struct.is_pytree_node_field
-    monkeypatch.setattr(_other_compat, "loaded", lambda module, name: (
-        pz.Struct if name == "Struct" else lambda field: not original(field)
-    ))  # fmt: skip
+    loaded = _private.loaded
+    answers = {"Struct": pz.Struct, "is_pytree_node_field": lambda field: not original(field)}
+    monkeypatch.setattr(_private, "loaded", lambda *n: answers.get(n[-1]) or loaded(*n))
     assert check_exact(lambda: [cls(X, s) for s in (1, 2, 1)], kind="custom") == 2
 
 
@@ -280,9 +280,9 @@ def test_a_struct_with_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["Struct", "is_pytree_node_field"])
 def test_without_a_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: Callable[..., Any] = _other_compat.loaded
+    loaded = _private.loaded
     assert loaded("penzai.core.struct", name) is not None
-    monkeypatch.setattr(_other_compat, "loaded", lambda *n: None if n[-1] == name else loaded(*n))
+    monkeypatch.setattr(_private, "loaded", lambda *n: None if n[-1] == name else loaded(*n))
     cls = new_class()
     trees = lambda: [cls(X, s) for s in (1, -1, -2, True, 1)]
     assert check_exact(trees, kind="custom") == 4
@@ -290,7 +290,7 @@ def test_without_a_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["registered_flatten", "registered_unflatten"])
 def test_without_the_registry_of_jax(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_other_compat, name, lambda cls: None)
+    monkeypatch.setattr(_registered_compat, name, lambda cls: None)
     cls = new_class()
     assert check_exact(lambda: [cls(X, s) for s in (1, 2, 1)], kind="custom") == 2
 

@@ -15,7 +15,7 @@ from .._call import _direct, _running, _signature
 from .._call._chosen import numbers_of
 from .._call._hooks import marked, registry_for
 from .._call._settings import Settings
-from .._compat import _jax_compat
+from .._compat import _executable_compat
 from .._observe import _causes, _compare, _explain, _records
 from .._observe._causes import Cause, Explanation
 from .._observe._functions import functions
@@ -104,7 +104,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         results, by the number of the trace. `jitted` compiles a program with symbolic dimensions."""
         self._structure = structure
         if jitted is None:
-            call = _direct.wrap(_jax_compat.compiled_call(self.stage), self.stage)
+            call = _direct.wrap(_executable_compat.compiled_call(self.stage), self.stage)
         else:
             call = _direct.wrap(jitted)
         variant = f._parts()[0].insert_compiled(structure, call, outputs, self.may_raise)

@@ -25,7 +25,7 @@ import numpy as np
 from .. import _core
 from .._base._errors import format_path, short
 from .._call._chosen import Chosen
-from .._compat import _flax_compat, _jax_compat, _other_compat
+from .._compat import _equinox_compat, _flax_compat, _other_compat, _registered_compat
 from .._functions import _digest
 from .._trees import _nodes
 from .._trees._filters import Expression, Filter, depends_on_leaves, format_pattern
@@ -332,7 +332,7 @@ def _new(cls: Any, fields: dict[Any, Any]) -> Any:
     """Returns an instance of a dataclass with these fields, without calling its constructor."""
     if not (issubclass(type(cls), type) and dataclasses.is_dataclass(cls)):
         raise TypeError("not a dataclass")
-    details = _jax_compat.module_details() if _jax_compat.equinox() is not None else None
+    details = _equinox_compat.module_details() if _equinox_compat.equinox() is not None else None
     names = {field.name for field in dataclasses.fields(cls)}.union(*(details or ((), ()))[1:])
     x: Any = object.__new__(cls)  # type: ignore[arg-type]
     for name, value in fields.items():
@@ -557,7 +557,7 @@ def _decode_node(
             return _new_node(type_of(detail[0]), given)
         case "custom":
             cls, aux = type_of(detail[0]), static(detail[1])
-            unflatten = _jax_compat.registered_unflatten(cls)
+            unflatten = _registered_compat.registered_unflatten(cls)
             if unflatten is None:
                 raise Unsupported(f"`{cls}` is not registered as a pytree")
             return unflatten(aux, children)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compat import _jax_compat
+from .._compat import _executable_compat
 from .._shardings._specs import rest_of
 from ._encode import Json, Unsupported
 
@@ -31,7 +31,7 @@ def machine(device: jax.Device) -> dict[str, Json]:
     """Returns what an executable depends on; the processor counts for its instruction set."""
     found = {
         "jax": jax.__version__,
-        "jaxlib": _jax_compat.jaxlib_version(),
+        "jaxlib": _executable_compat.jaxlib_version(),
         "platform": device.platform,
         "platform version": str(getattr(device.client, "platform_version", "")),
         "device": device.device_kind,
@@ -179,7 +179,7 @@ def decode_aval(json: Json, devices: Devices) -> Any:
 def _encode_layout(layout: Any) -> Json:
     if layout is None:
         return None
-    tiling, bits = _jax_compat.tiling_of(layout)
+    tiling, bits = _executable_compat.tiling_of(layout)
     return [list(layout.major_to_minor), [list(tile) for tile in tiling], bits]
 
 
@@ -187,7 +187,7 @@ def _decode_layout(json: Json, devices: Devices) -> Any:
     if json is None:
         return None
     order, tiling, bits = json
-    layout = _jax_compat.layout_type()
+    layout = _executable_compat.layout_type()
     if layout is None:
         raise Unsupported(_OTHER_FIELDS)
     return layout(tuple(order), tuple(map(tuple, tiling)), bits)
@@ -250,7 +250,7 @@ def encode_executable(compiled: Any) -> tuple[Json, bytes]:
 
     Raises Unsupported.
     """
-    parts = _jax_compat.executable_parts(compiled)
+    parts = _executable_compat.executable_parts(compiled)
     if parts is None or parts.keys() - _ALL_FIELDS or {*_LIST_FIELDS, *_JSON_FIELDS} - parts.keys():
         raise Unsupported(f"{_OTHER_FIELDS}; pass portable=True")
     if parts["mut"] is not None:
@@ -264,7 +264,7 @@ def encode_executable(compiled: Any) -> tuple[Json, bytes]:
     json["devices"] = [device.id for device in devices]
     for name, (encode, _) in _LIST_FIELDS.items():
         json[name] = [encode(x) for x in parts[name]]
-    return json, _jax_compat.serialize_executable(parts["backend"], parts["xla_executable"])
+    return json, _executable_compat.serialize_executable(parts["backend"], parts["xla_executable"])
 
 
 def decode_executable(
@@ -306,7 +306,9 @@ def decode_executable(
     ):
         raise ValueError("not an executable of these arguments")
     placed = list(map(jax.device_put, constants, parts["input_shardings"]))
-    compiled = _jax_compat.load_executable(data, on, moved, parts, placed, args_info, out_tree)
+    compiled = _executable_compat.load_executable(
+        data, on, moved, parts, placed, args_info, out_tree
+    )
     if compiled is None:
         raise Unsupported(_OTHER_FIELDS)
     return compiled

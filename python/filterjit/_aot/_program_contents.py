@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from .. import _core
-from .._compat import _jax_compat
+from .._compat import _executable_compat, _jax_compat
 from .._functions import _digest, _packages
 from .._functions._describe import ATOMS
 from .._trees import _nodes
@@ -39,7 +39,7 @@ def encode(
         result: the Structure of the result.
         text: a digest of the lowered program.
     """
-    constants = [_save.encode_array(x) for x in _jax_compat.executable_constants(stage)]
+    constants = [_save.encode_array(x) for x in _executable_compat.executable_constants(stage)]
     if sum(len(blob) for _, blob in constants) > MOST_CONSTANTS:
         raise Unsupported(f"it holds constants of more than {MOST_CONSTANTS >> 20} MiB")
     program, blob = _executable.encode_executable(stage)

@@ -28,7 +28,7 @@ from .._base._unwrap import unwrap_chain
 from .._call._kept import KeptCall, placement
 from .._call._plain_hooks import wrapped_in
 from .._call._settings import Settings
-from .._compat import _jax_compat
+from .._compat import _executable_compat, _jax_compat
 from .._functions import _digest, _packages
 from .._functions._describe import ATOMS
 from .._trees import _nodes
@@ -283,5 +283,5 @@ def _array(x: Any) -> list[Json]:
     order = None
     if x.ndim > 1:
         is_spec = isinstance(x, jax.ShapeDtypeStruct)
-        order = tuple(range(x.ndim)) if is_spec else _jax_compat.order_of_layout(x)
+        order = tuple(range(x.ndim)) if is_spec else _executable_compat.order_of_layout(x)
     return [encoded, _executable.encode_sharding(sharding), committed, order]

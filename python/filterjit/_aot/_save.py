@@ -13,7 +13,7 @@ import numpy as np
 from .. import __version__, _core
 from .._base._checks import as_path, check_bool
 from .._base._errors import format_path
-from .._compat import _jax_compat
+from .._compat import _executable_compat, _jax_compat
 from .._observe import _records
 from .._observe._records import Aval
 from .._observe._words import describe_node
@@ -136,7 +136,7 @@ def _contents(
         )
     else:
         program, blob = _executable.encode_executable(stage)
-        constants = [encode_array(x) for x in _jax_compat.executable_constants(stage)]
+        constants = [encode_array(x) for x in _executable_compat.executable_constants(stage)]
         header["platforms"] = [jax.devices()[0].platform]
     header["program"] = program
     header["own"] = [array for array, _ in arrays]

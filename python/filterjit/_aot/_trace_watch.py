@@ -21,7 +21,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from .._compat import _jax_compat
+from .._compat import _equinox_compat, _registered_compat
 from .._functions._packages import is_library
 from .._functions._types import of_type
 from .._trees._static_keys import STANDARD_LIBRARY
@@ -156,10 +156,10 @@ class Watch:
         module = variables.get("__name__")
         if type(module) is str and module.startswith("namedtuple_"):
             return True
-        cls = _jax_compat.generated_for(code, variables)
+        cls = _equinox_compat.generated_for(code, variables)
         return cls is not None and (
             of_type(cls).is_library
-            or any(id(other) in self.codes for other in _jax_compat.registered_code(cls))
+            or any(id(other) in self.codes for other in _registered_compat.registered_code(cls))
         )
 
     def reads(self, frame: types.FrameType, name: str) -> None:

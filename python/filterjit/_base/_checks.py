@@ -20,9 +20,10 @@ class _NotGiven:
 NOT_GIVEN = _NotGiven()
 
 
-def did_you_mean(given: Any, known: Iterable[str]) -> str:
-    """Returns the question for the known word that is like the given one; an empty text without."""
-    close = difflib.get_close_matches(given, list(known), 1) if isinstance(given, str) else []
+def did_you_mean(given: Any, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Returns the question for another known word that is like the given one; an empty text without."""
+    others = [word for word in known if word != given]
+    close = difflib.get_close_matches(given, others, 1, cutoff) if isinstance(given, str) else []
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

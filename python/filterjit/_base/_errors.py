@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from .. import _core
-from .._compat import _jax_compat
+from .._compat import _equinox_compat, _jax_compat
 from ._package import public
 
 
@@ -221,7 +221,7 @@ def translate(
     if variant is None:
         return exception
     if isinstance(exception, (_jax_compat.JaxRuntimeError, ValueError)):
-        error = _jax_compat.equinox_runtime_error(exception, jit_id)
+        error = _equinox_compat.runtime_error(exception, jit_id)
         if error is not None:
             error.__suppress_context__ = True  # as `from None` does
             return error

@@ -1,10 +1,10 @@
 """`Chosen`: the leaves that an option means, by names of parameters and filters of what is in them."""
 
 import dataclasses
-import difflib
 from typing import Any
 
 from .. import _core
+from .._base._checks import did_you_mean
 from .._base._errors import short
 from .._trees._filters import Expression, as_expression, depends_on_leaves
 from .._trees._registry import is_traced, registry
@@ -93,11 +93,9 @@ class Chosen:
         paths = _core.tree_paths(registry, argument, None)
         chosen = dict(self.filters)[name]
         some = ", ".join(f"`{path}`" for path in paths[:5]) + (", ..." if len(paths) > 5 else "")
-        close = difflib.get_close_matches(chosen, paths, 1, 0.5) if type(chosen) is str else []
-        close = [path for path in close if path != chosen]
         return ValueError(
             f"`{self.option}` has {chosen!r} for {name!r}, which {why}: the argument has "
-            f"{some or 'no leaves'}" + (f". Did you mean {close[0]!r}?" if close else "")
+            f"{some or 'no leaves'}." + did_you_mean(chosen, paths, 0.5)  # a pattern is shorter
         )
 
 

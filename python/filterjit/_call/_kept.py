@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import jax
 
 from .. import _core
-from .._compat import _jax_compat
+from .._compat import _executable_compat, _jax_compat
 from .._observe import _records
 from .._shardings._place import is_tracing
 from . import _direct
@@ -79,7 +79,7 @@ class _Loaded:
                 raise _Other
 
         self.stage = stage
-        call = _jax_compat.compiled_call(stage, check)
+        call = _executable_compat.compiled_call(stage, check)
         call.clear_cache = clear  # which JAX has for a ``jax.jit`` only
         self.call = _direct.wrap(call, stage)
 

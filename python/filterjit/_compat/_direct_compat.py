@@ -10,7 +10,8 @@ from typing import Any
 
 import jax
 
-from ._jax_compat import ARRAY_IMPL, KEY_TYPE, private, private_attribute
+from . import _private
+from ._jax_compat import ARRAY_IMPL, KEY_TYPE
 
 
 def context_parts() -> tuple[Any, ...] | None:
@@ -21,22 +22,22 @@ def context_parts() -> tuple[Any, ...] | None:
     # What JAX's key of a call has: the configuration that a trace depends on, whether there is a
     # trace, the devices of `jax.set_mesh`; and the hook of `jax_debug_nans`.
     settings = (
-        private("jax._src.core", "trace_state"),
-        private("jax._src.mesh", "device_context"),
-        private("jax._src.api", "_post_hook_state"),
+        _private.private("jax._src.core", "trace_state"),
+        _private.private("jax._src.mesh", "device_context"),
+        _private.private("jax._src.api", "_post_hook_state"),
     )
-    value = _getter(private("jax._src.config", "config_ext", "Config"), "value")
-    configuration = private("jax._src.config", "trace_context")
+    value = _getter(_private.private("jax._src.config", "config_ext", "Config"), "value")
+    configuration = _private.private("jax._src.config", "trace_context")
     deleted = getattr(ARRAY_IMPL, "is_deleted", None)
-    profiled = private("jaxlib._profiler", "TraceMe", "is_enabled")
-    collect = private("jaxlib._jax", "collect_garbage")
-    consume = private("jaxlib._jax", "ExecuteResults", "consume_with_handlers")
+    profiled = _private.private("jaxlib._profiler", "TraceMe", "is_enabled")
+    collect = _private.private("jaxlib._jax", "collect_garbage")
+    consume = _private.private("jaxlib._jax", "ExecuteResults", "consume_with_handlers")
     key_type = KEY_TYPE or type(None)  # no argument is None
     keys = key_type, operator.attrgetter("_base_array"), operator.attrgetter("_impl")
     functions = (*getters, deleted, configuration, value, profiled, collect, consume)
     if not all(map(callable, functions)) or not all(_is_setting(value, x) for x in settings):
         return None
-    names = private("jax._src.config", "trace_context_names")
+    names = _private.private("jax._src.config", "trace_context_names")
     if names is None or not {"jax_disable_jit", "jax_enable_x64"} <= set(names()):
         return None
     return (
@@ -67,25 +68,25 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them. See
     ``fj_direct_entry_set_plan`` in csrc/call/direct_entry.h for what is in a plan.
     """
-    if not private("jax._src.core", "trace_state_clean")():
+    if not _private.private("jax._src.core", "trace_state_clean")():
         return "the call is being traced"
-    if private("jax._src.api", "_post_hook_state").value is not None:
+    if _private.private("jax._src.api", "_post_hook_state").value is not None:
         return "jax_debug_nans or jax_debug_infs is set"
-    if private("jax._src.config", "debug_key_reuse").value:
+    if _private.private("jax._src.config", "debug_key_reuse").value:
         return "jax_debug_key_reuse is set"
     if isinstance(source, jax.stages.Compiled):
         executable = source._executable
-        constants = private_attribute(source, "_params", "const_args") or ()
+        constants = _private.private_attribute(source, "_params", "const_args") or ()
         tree = source.out_tree
     else:
         lowered = source.trace(*arrays).lower()
         executable = lowered._lowering._executable
         constants = lowered._lowering.const_args
         tree = lowered.out_tree
-    if type(executable) is not private("jax._src.interpreters.pxla", "MeshExecutable"):
+    if type(executable) is not _private.private("jax._src.interpreters.pxla", "MeshExecutable"):
         return "JAX keeps no executable of the program"
     run = executable.unsafe_call
-    if type(run) is not private("jax._src.interpreters.pxla", "ExecuteReplicated"):
+    if type(run) is not _private.private("jax._src.interpreters.pxla", "ExecuteReplicated"):
         return "JAX does not run the program as one executable"
     if run.ordered_effects or run.has_unordered_effects or run.has_host_callbacks:
         return "the program has effects or callbacks"
@@ -102,7 +103,7 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     if not all(i in run.kept_var_idx for i in range(len(constants))) or len(shardings) != sum(read):
         return "the program's arguments are not known"
     data: list[Any] = [x if type(x) is ARRAY_IMPL else x._base_array for x in arrays]
-    physical = private("jax._src.sharding_impls", "physical_sharding")
+    physical = _private.private("jax._src.sharding_impls", "physical_sharding")
     avals = executable.in_avals[len(constants) :]
     for x, y, sharding, aval in zip(
         *([z for z, r in zip(of, read, strict=True) if r] for of in (arrays, data)), shardings, avals,

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax.tree_util as jtu
 
-from ._jax_compat import loaded, registered_flatten, registered_unflatten
+from . import _private, _registered_compat
 
 Description = tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...] | None]
 
@@ -47,28 +47,30 @@ def object_fields(cls: type) -> ObjectFields | None:
     for other classes. It also knows ``jax.tree_util.Partial``."""
     if cls is jtu.Partial and cls.__base__ is functools.partial:
         return ObjectFields(("args", "keywords"), ("func",), ((0,), (1,), "func"), mode="partial")
-    if cls is loaded("flax.core.frozen_dict", "FrozenDict"):
+    if cls is _private.loaded("flax.core.frozen_dict", "FrozenDict"):
         return ObjectFields(
             ("_dict",), (), (None,), dict_fields=("_dict",), factories={"_hash": _none}
         )
-    state = loaded("flax.nnx.statelib", "State")
+    state = _private.loaded("flax.nnx.statelib", "State")
     if isinstance(state, type) and issubclass(cls, state) and _has_own(cls, state, "__init__"):
         return ObjectFields(("_mapping",), (), (None,), dict_fields=("_mapping",))
-    trace_state = loaded("flax.nnx.tracers", "TraceState")
+    trace_state = _private.loaded("flax.nnx.tracers", "TraceState")
     if trace_state is None:
         return None
     factories = {"_trace_state": trace_state}
-    variable = loaded("flax.nnx.variablelib", "Variable")
-    flatten = loaded("flax.nnx.variablelib", "_variable_flatten")
+    variable = _private.loaded("flax.nnx.variablelib", "Variable")
+    flatten = _private.loaded("flax.nnx.variablelib", "_variable_flatten")
     if isinstance(variable, type) and issubclass(cls, variable):
-        if registered_flatten(cls) is flatten is not None and _has_own(cls, variable, "_new"):
+        if _registered_compat.registered_flatten(cls) is flatten is not None and _has_own(
+            cls, variable, "_new"
+        ):
             metadata = "_var_metadata"
             keys = (None, "metadata")
             return ObjectFields(
                 ("_raw_value",), (metadata,), keys, dict_fields=(metadata,), factories=factories
             )
         return None
-    if cls is loaded("flax.nnx.pytreelib", "PytreeState"):
+    if cls is _private.loaded("flax.nnx.pytreelib", "PytreeState"):
         names = ("_initializing", "_is_setup")
         return ObjectFields((), names, ("initializing", "is_setup"), factories=factories)
     return None
@@ -85,16 +87,16 @@ def describer(cls: type) -> Callable[[Any], Description | None] | None:
     """Returns a function that tells which attributes of an instance of a ``flax.nnx.Pytree`` are
     children and which are static, or None for an instance of which it is not sure. Returns None
     for other classes."""
-    base = loaded("flax.nnx.pytreelib", "Pytree")
+    base = _private.loaded("flax.nnx.pytreelib", "Pytree")
     mapping_type = hashable_mapping()
     if not (isinstance(base, type) and issubclass(cls, base) and mapping_type):
         return None
-    flatten = registered_flatten(cls)
+    flatten = _registered_compat.registered_flatten(cls)
     if (
         flatten is None
         or flatten is not getattr(base, "_pytree__flatten", None)
         or not _has_own(cls, base, "_pytree__unflatten")
-        or registered_unflatten(cls) != getattr(cls, "_pytree__unflatten", None)
+        or _registered_compat.registered_unflatten(cls) != getattr(cls, "_pytree__unflatten", None)
         or not _reads_its_dict(cls)
     ):
         return None
@@ -134,7 +136,7 @@ def _describe(flatten: Any, mapping_type: Any, x: Any) -> Description | None:
 def hashable_mapping() -> Callable[[Mapping[Any, Any]], Any] | None:
     """Returns the type of the mappings in which Flax says of attributes whether they are data, if
     Flax is imported."""
-    found = loaded("flax.typing", "HashableMapping")
+    found = _private.loaded("flax.typing", "HashableMapping")
     return found if isinstance(found, type) else None
 
 
@@ -184,5 +186,5 @@ def variable_type() -> type | None:
 
     Fallback: None, as if it had not.
     """
-    found = loaded("flax.nnx.variablelib", "Variable")
+    found = _private.loaded("flax.nnx.variablelib", "Variable")
     return found if isinstance(found, type) and hasattr(found, "get_raw_value") else None

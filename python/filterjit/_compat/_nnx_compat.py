@@ -12,20 +12,21 @@ from typing import Any
 import jax
 from flax import nnx  # which `import flax.nnx` does not bind while it is being imported
 
-from . import _jax_compat
-from ._jax_compat import private, private_attribute
+from . import _jax_compat, _private
 
-upstream_jit: Callable[..., Any] = private("flax.nnx.transforms.compilation", "jit") or nnx.jit
-upstream_cached_partial: Any = private("flax.nnx.graphlib", "cached_partial") or getattr(
+upstream_jit: Callable[..., Any] = (
+    _private.private("flax.nnx.transforms.compilation", "jit") or nnx.jit
+)
+upstream_cached_partial: Any = _private.private("flax.nnx.graphlib", "cached_partial") or getattr(
     nnx, "cached_partial", None
 )
 Variable: Any = nnx.Variable
 Pytree: Any = getattr(nnx, "Pytree", nnx.Module)
 
-extract: Any = private("flax.nnx.extract")
-graphlib: Any = private("flax.nnx.graphlib")
-_split_fn: Any = private("flax.nnx.transforms.compilation", "_jit_split_fn")
-_merge_fn: Any = private("flax.nnx.transforms.compilation", "_jit_merge_fn")
+extract: Any = _private.private("flax.nnx.extract")
+graphlib: Any = _private.private("flax.nnx.graphlib")
+_split_fn: Any = _private.private("flax.nnx.transforms.compilation", "_jit_split_fn")
+_merge_fn: Any = _private.private("flax.nnx.transforms.compilation", "_jit_merge_fn")
 
 _NAMES = (
     (extract, "to_tree", "from_tree", "to_tree2", "from_tree2", "clear_non_graph_nodes"),
@@ -62,7 +63,7 @@ def _top_level_guards() -> tuple[tuple[Any, str, Any, str], ...] | None:
         ("trace_state_strong_ref", "eval_trace"),
         ("axis_env_state", "top_axis_env"),
     ):
-        holder, expected = private(core, state), private(core, value)
+        holder, expected = _private.private(core, state), _private.private(core, value)
         if holder is None or expected is None or not hasattr(holder, "value"):
             return None
         guards.append((holder, "value", expected, "the call is under a trace"))
@@ -117,7 +118,7 @@ def has_own_updates(cls: Any) -> bool:
 
 def _function(cls: Any, name: str) -> Any:
     found = inspect.getattr_static(cls, name)
-    return private_attribute(found, "__func__") or found
+    return _private.private_attribute(found, "__func__") or found
 
 
 def is_special(variable: Any) -> bool:

@@ -10,8 +10,8 @@ import dataclasses
 import operator
 from typing import Any
 
+from . import _private, _registered_compat
 from ._flax_compat import ObjectFields
-from ._jax_compat import loaded, registered_flatten, registered_unflatten
 
 # The functions of a Struct that decide about its children, their keys, and how it is rebuilt.
 _STRUCT_FUNCTIONS = (
@@ -26,13 +26,13 @@ _STRUCT_FUNCTIONS = (
 def object_fields(cls: type) -> ObjectFields | None:
     """Returns the fields of a ``penzai`` Struct, which tell which of them are children; None
     for other classes, and for a class of Structs that has one of the functions of its own."""
-    struct = loaded("penzai.core.struct", "Struct")
-    is_child = loaded("penzai.core.struct", "is_pytree_node_field")
+    struct = _private.loaded("penzai.core.struct", "Struct")
+    is_child = _private.loaded("penzai.core.struct", "is_pytree_node_field")
     if (
         is_child is None
         or struct not in cls.__mro__  # not issubclass: an ABC's virtual subclass inherits nothing
-        or not _calls(registered_flatten(cls), "tree_flatten")
-        or registered_unflatten(cls) != getattr(cls, "tree_unflatten", None)
+        or not _calls(_registered_compat.registered_flatten(cls), "tree_flatten")
+        or _registered_compat.registered_unflatten(cls) != getattr(cls, "tree_unflatten", None)
         or not all(_inherits(cls, struct, name) for name in _STRUCT_FUNCTIONS)
     ):
         return None

@@ -26,7 +26,7 @@ import jax
 import numpy as np
 
 from .. import _core
-from .._compat import _jax_compat
+from .._compat import _equinox_compat, _jax_compat, _registered_compat
 from .._trees._static_keys import dict_of
 from . import _code, _describe, _packages, _types
 from ._describe import ATOMS, Item, Part
@@ -508,7 +508,7 @@ class _OfProcess(_Digest):
 
     def unknown(self, x: Any, facts: _types.Type) -> Part:
         cls: Any = type(x)
-        if cls is _jax_compat.equinox_wrapper_type():
+        if cls is _equinox_compat.wrapper_type():
             self.jitted.append(x)
         names = getattr(cls, "__filterjit_value__", None)
         if names is not None:
@@ -516,7 +516,10 @@ class _OfProcess(_Digest):
         return super().unknown(x, facts)
 
     def items_of_class(self, cls: Any) -> tuple[Item, ...]:
-        functions = (_jax_compat.registered_flatten(cls), _jax_compat.registered_unflatten(cls))
+        functions = (
+            _registered_compat.registered_flatten(cls),
+            _registered_compat.registered_unflatten(cls),
+        )
         items = super().items_of_class(cls)
         return (
             *items,

@@ -20,7 +20,7 @@ from .._call._hooks import FunctionHooks
 from .._call._plain_hooks import PlainHooks
 from .._call._settings import Settings
 from .._call._signature import inspect_signature
-from .._compat import _jax_compat
+from .._compat import _equinox_compat, _jax_compat
 from .._observe import _causes, _explain, _functions, _report, _report_output
 from . import _freeze
 
@@ -338,7 +338,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
         Modules look methods up in Python, which costs a tenth of a call
         (csrc/call/getattribute.c). Other classes stay as they are.
         """
-        original = _jax_compat.module_getattribute()
+        original = _equinox_compat.module_getattribute()
         inherited: Any = getattr(owner, "__getattribute__", None)
         if isinstance(inherited, _core.Getattribute):  # a base class has one already
             inherited = inherited.__wrapped__

@@ -16,7 +16,7 @@ from typing import Any
 from .. import _core
 from .._base._package import public
 from .._base._unwrap import code_of, codes_of
-from .._compat import _jax_compat
+from .._compat import _equinox_compat
 from ._numbers import NumberWatch
 from ._program import Captured
 from ._records import Cost
@@ -279,6 +279,6 @@ def clear_caches() -> None:
 
 def clear_with_equinox() -> None:
     """Makes ``equinox.clear_caches`` call `clear_caches`, if the program has imported Equinox."""
-    clears = _jax_compat.equinox_cache_clears()
+    clears = _equinox_compat.cache_clears()
     if clears is not None and clear_caches not in clears:
         clears.append(clear_caches)

@@ -15,7 +15,7 @@ import numpy as np
 from .. import _core
 from .._base._errors import short
 from .._base._package import public
-from .._compat import _jax_compat
+from .._compat import _equinox_compat
 from . import _registry
 
 Expression = bool | tuple[Any, ...]
@@ -251,7 +251,7 @@ class _HasDtype:
 
 def _equinox_expression(predicate: Any) -> Expression | None:
     """Returns an expression for a predicate of Equinox that takes only arrays; else None."""
-    equinox = _jax_compat.equinox()
+    equinox = _equinox_compat.equinox()
     if equinox is None:
         return None
     if predicate is equinox.is_array:

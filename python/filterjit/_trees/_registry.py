@@ -19,7 +19,7 @@ import jax
 import jax.tree_util as jtu
 
 from .. import _core
-from .._compat import _flax_compat, _jax_compat, _other_compat
+from .._compat import _equinox_compat, _flax_compat, _jax_compat, _other_compat, _registered_compat
 from ._static_keys import immutable_of, static_contents, static_key
 
 _BUILTIN: dict[type, str] = {
@@ -36,7 +36,7 @@ _STATIC: frozenset[type] = frozenset(
 )
 
 _DICT = type("_", (), {}).__dict__["__dict__"]  # the descriptor of `__dict__` in usual classes
-flatten_one_level = _jax_compat.flatten_one_level()
+flatten_one_level = _registered_compat.flatten_one_level()
 
 
 class _Missing:
@@ -79,7 +79,7 @@ def flatten_with_keys(
     aux = treedef.node_data()[1]
     # Not treedef.unflatten: the garbage collector does not see what a treedef references, so a
     # cycle through a function in the aux data would never be freed.
-    registered = _jax_compat.registered_unflatten(type(x))
+    registered = _registered_compat.registered_unflatten(type(x))
     unflatten = registered or (lambda _, children: treedef.unflatten(children))
     return children, aux, unflatten, keys
 
@@ -90,8 +90,8 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
     The C core has to agree with the functions that the class is registered with. This is checked
     by flattening and rebuilding the instance `x` with these functions.
     """
-    equinox = _jax_compat.equinox()
-    details = _jax_compat.module_details() if equinox is not None else None
+    equinox = _equinox_compat.equinox()
+    details = _equinox_compat.module_details() if equinox is not None else None
     if equinox is None or details is None or not issubclass(cls, equinox.Module):
         return None
     if object.__getattribute__(x, "__dict__") is not x.__dict__ or any(
@@ -135,7 +135,7 @@ def _same_objects(xs: Any, ys: Any) -> bool:
 def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
     """Returns how the C core flattens a class that was registered by
     ``jax.tree_util.register_dataclass``; None for other classes."""
-    fields = _jax_compat.registered_dataclass_fields(cls)
+    fields = _registered_compat.registered_dataclass_fields(cls)
     if fields is None:
         return None
     data, meta = fields
@@ -267,12 +267,12 @@ def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
 def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
     """Returns that a class is flattened by the function that it is registered with, and whether
     that is the one of ``jax.tree_util.register_static``."""
-    flatten = _jax_compat.registered_flatten(cls)
+    flatten = _registered_compat.registered_flatten(cls)
     if flatten is not None:
         parts: Any = flatten(x)
         if not (isinstance(parts, tuple) and _same_objects(parts[0], flatten_one_level(x)[0])):
             flatten = None
-    return "custom", _key_of(cls), flatten, _jax_compat.is_registered_static(cls)
+    return "custom", _key_of(cls), flatten, _registered_compat.is_registered_static(cls)
 
 
 def _key_of(cls: type) -> Any:

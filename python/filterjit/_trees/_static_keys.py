@@ -84,7 +84,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 from .. import _core
-from .._compat import _jax_compat
+from .._compat import _equinox_compat
 
 Key = Callable[[Any], Any]
 
@@ -472,7 +472,7 @@ def _library_key(cls: Any, definer: Any) -> Key | None:
 
 
 def _module_key(cls: Any, definer: Any) -> Key | None:
-    equinox = _jax_compat.equinox()
+    equinox = _equinox_compat.equinox()
     if equinox is None or definer is not equinox.Module:
         return None
     return attributes_of(cls)

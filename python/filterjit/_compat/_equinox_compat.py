@@ -1,0 +1,139 @@
+"""The private names of Equinox that filterjit uses, each with a fallback."""
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import jax
+
+from . import _private, _registered_compat
+
+
+def generated_for(code: CodeType, variables: dict[str, Any]) -> type | None:
+    """Returns the Module for which Equinox has made a function, from the names of its fields.
+
+    Arguments:
+        code: of the function.
+        variables: its globals.
+
+    Fallback: None.
+    """
+    if "__name__" in variables or not code.co_filename.startswith("<generated_"):
+        return None
+    cls = variables.get("module_cls")
+    if isinstance(cls, type):
+        return cls
+    classes = list(_private.private("jax._src.tree_util", "_registry") or ())
+    return next((cls for cls in classes if code in _registered_compat.registered_code(cls)), None)
+
+
+def equinox() -> ModuleType | None:
+    """Returns the module ``equinox`` if the program has imported it, otherwise None."""
+    return sys.modules.get("equinox")
+
+
+def module_details() -> tuple[Any, tuple[str, ...]] | None:
+    """Returns Equinox's sentinel for a field that is not set, and the names of the attributes
+    that a Module has if it wraps a function.
+
+    Fallback: None, and Modules are handled by their registered functions.
+    """
+    missing = _private.private("equinox._module._flatten", "MISSING")
+    names = _private.private("equinox._module._flatten", "WRAPPER_FIELD_NAMES")
+    return None if missing is None or names is None else (missing, tuple(names))
+
+
+def module_getattribute() -> FunctionType | None:
+    """Returns the ``__getattribute__`` of equinox.Module.
+
+    Fallback: None, and the C core does not replace it, so that looking up methods is slower.
+    """
+    module = getattr(equinox(), "Module", None)
+    found = getattr(module, "__dict__", {}).get("__getattribute__")
+    return found if isinstance(found, FunctionType) else None
+
+
+def runtime_error(exception: Exception, jit_id: bytes) -> Exception | None:
+    """Returns the error that ``equinox.filter_jit`` raises when a program raises `exception`.
+
+    `jit_id` is the value of the local variable ``__equinox_jit_id__`` in the frame of the jitted
+    function. Returns None if the exception does not come from ``eqx.error_if``.
+
+    Fallback: None, and JAX's own error is raised, which contains the message too.
+    """
+    if "_EquinoxRuntimeError: " not in str(exception):
+        return None
+    info = _private.private("equinox._jit", "last_error_info")
+    message = _private.private("equinox._jit", "_on_error_msg")
+    error = _private.private("equinox", "EquinoxRuntimeError")
+    if info is None or message is None or error is None:
+        return None
+    text, stack = info
+    inside: list[str] = []
+    for piece in stack:
+        if piece == jit_id:
+            break
+        if isinstance(piece, str):
+            inside.append(piece)
+    found: Exception = error(message.format(msg=text, stack="".join(reversed(inside))))
+    return found
+
+
+def cache_clears() -> list[Callable[[], object]] | None:
+    """Returns the list of the functions that ``equinox.clear_caches`` calls. Fallback: None."""
+    found = _private.private("equinox._caches", "cache_clears") if equinox() is not None else None
+    return found if isinstance(found, list) else None
+
+
+_WRAPPER_FIELDS = frozenset(
+    {"_signature", "_cached", "filter_warning", "donate_first", "donate_rest"}
+)
+
+
+# The options of ``jax.jit`` that JAX records as fields of a jitted function.
+_JIT_INFO = ("keep_unused", "inline", "device", "backend")
+
+
+def wrapper_type() -> type | None:
+    """Returns the class of the functions that ``equinox.filter_jit`` returns.
+
+    Fallback: None if the class lacks an attribute that filterjit uses, and `install` changes
+    nothing.
+    """
+    cls = _private.private("equinox._jit", "_JitWrapper")
+    fields = getattr(cls, "__dataclass_fields__", {})
+    usable = (
+        isinstance(cls, type)
+        and fields.keys() >= _WRAPPER_FIELDS
+        and isinstance(getattr(cls, "__wrapped__", None), property)
+        and callable(getattr(cls, "lower", None))
+    )
+    return cls if usable else None
+
+
+def wrapper_parts(wrapper: Any) -> tuple[Any, Any, str, dict[str, Any]] | None:
+    """Returns the function, signature, `donate` and jitkwargs of one of Equinox's wrappers.
+
+    Fallback: None if JAX does not record the jitkwargs, and the wrapper runs as it is.
+    """
+    info = getattr(wrapper._cached, "_jit_info", None)
+    options = getattr(info, "compiler_options_kvs", None)
+    if info is None or options is None or any(not hasattr(info, name) for name in _JIT_INFO):
+        return None
+    # JAX does not record the options as they were given: `inline` is a ``jax.Inline`` since 0.12.
+    without_options: Any = jax.jit(lambda: None)
+    default = without_options._jit_info
+    jitkwargs = {
+        name: getattr(info, name)
+        for name in _JIT_INFO
+        if getattr(info, name) != getattr(default, name)
+    }
+    if options:
+        jitkwargs["compiler_options"] = dict(options)
+    if not wrapper.donate_rest:
+        donate = "none"
+    else:
+        donate = "all" if wrapper.filter_warning else "warn"
+        donate += "" if wrapper.donate_first else "-except-first"
+    return wrapper.__wrapped__, wrapper._signature, donate, jitkwargs

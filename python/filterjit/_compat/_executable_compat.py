@@ -1,0 +1,180 @@
+"""The private names of JAX by which executables are called, saved and loaded, each with a fallback."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from . import _private
+
+
+def compiled_call(compiled: Any, check: Callable[[tuple[Any, ...]], None] | None = None) -> Any:
+    """Returns the C++ callable that runs a ``jax.stages.Compiled``.
+
+    `check` is called with the arguments of each call that is not like an earlier one: in its avals,
+    its placements or JAX's configuration. What it raises is raised.
+
+    Fallback: `compiled` itself, which calls it from Python.
+    """
+    create = _private.private_attribute(compiled, "_executable", "create_cpp_call")
+    parameters = getattr(compiled, "_params", None)
+    call = None
+    if check is not None:
+        executable = getattr(parameters, "executable", None)
+        if create is None or not isinstance(parameters, tuple) or executable is None:
+            return _checked(compiled, check)
+        first = len(getattr(parameters, "const_args", None) or ())
+        parameters = parameters._replace(executable=_Checked(executable, check, first))  # type: ignore[attr-defined]
+    if create is not None:
+        try:
+            if isinstance(parameters, tuple):
+                call = create(parameters)
+            else:  # older versions of JAX
+                call = create(compiled._no_kwargs, compiled.in_tree, compiled.out_tree)
+        except (AttributeError, TypeError):
+            pass
+    return compiled if call is None else call
+
+
+class _Checked:
+    """An executable of JAX's whose calls are checked; `first` is the number of constants."""
+
+    def __init__(
+        self, executable: Any, check: Callable[[tuple[Any, ...]], None], first: int
+    ) -> None:
+        self._executable, self._check, self._first = executable, check, first
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executable, name)
+
+    def call(self, *arguments: Any) -> Any:
+        self._check(arguments[self._first :])
+        return self._executable.call(*arguments)
+
+
+def _checked(call: Any, check: Callable[[tuple[Any, ...]], None]) -> Callable[..., Any]:
+    def checked(*arguments: Any) -> Any:
+        check(arguments)
+        return call(*arguments)
+
+    return checked
+
+
+def order_of_layout(x: Any) -> tuple[int, ...] | None:
+    """Returns the order of the dimensions of an array in memory. Fallback: None."""
+    order = _private.private_attribute(x, "format", "layout", "major_to_minor")
+    return None if order is None else tuple(order)
+
+
+def jaxlib_version() -> str:
+    """Returns the version of jaxlib. Fallback: the version of JAX."""
+    return str(_private.private("jaxlib", "__version__") or jax.__version__)
+
+
+def layout_type() -> Any:
+    """Returns the class of an array's layout: ``(major_to_minor, tiling, sub-byte bits)``.
+
+    Fallback: None, and saved executables cannot be loaded.
+    """
+    # Versions of JAX that have a DeviceLocalLayout have another class by the name Layout.
+    older = _private.private("jax.experimental.layout", "DeviceLocalLayout")
+    return older or _private.private("jax.experimental.layout", "Layout")
+
+
+def executable_parts(compiled: Any) -> dict[str, Any] | None:
+    """Returns the fields of the object from which JAX builds a ``jax.stages.Compiled``.
+
+    Fallback: None, and executables cannot be saved.
+    """
+    unloaded = _private.private_attribute(compiled, "_executable", "_unloaded_executable")
+    if type(unloaded) is not _unloaded_type():
+        return None
+    return {field.name: getattr(unloaded, field.name) for field in dataclasses.fields(unloaded)}
+
+
+def executable_constants(compiled: Any) -> list[Any]:
+    """Returns the arrays that JAX passes to a program before the arguments, which are its large
+    constants with the option ``jax_use_simplified_jaxpr_constants``.
+
+    Fallback: none, as in versions of JAX that always store constants in the executable.
+    """
+    return list(_private.private_attribute(compiled, "_params", "const_args") or ())
+
+
+def _unloaded_type() -> Any:
+    found = _private.private("jax._src.interpreters.pxla", "UnloadedMeshExecutable")
+    return found if dataclasses.is_dataclass(found) else None
+
+
+def serialize_executable(client: Any, executable: Any) -> bytes:
+    """Returns an executable as XLA serializes it."""
+    serialize = getattr(executable, "serialize", None)
+    data: bytes = client.serialize_executable(executable) if serialize is None else serialize()
+    return data
+
+
+def load_executable(
+    data: bytes,
+    devices: Sequence[Any],
+    moved: bool,
+    parts: dict[str, Any],
+    constants: Sequence[Any],
+    args_info: Any,
+    out_tree: Any,
+) -> Any:
+    """Builds a ``jax.stages.Compiled`` from an executable that `serialize_executable` returned.
+
+    `parts` are those of `executable_parts`; the executable, the backend and the devices among
+    them are replaced. `moved` is whether it was compiled for other devices than `devices`.
+    `constants` are those of `executable_constants`.
+
+    Fallback: None, and saved executables cannot be loaded.
+    """
+    unloaded_type = _unloaded_type()
+    device_list = _private.private("jax._src.lib", "xla_client", "DeviceList")
+    if unloaded_type is None or device_list is None:
+        return None
+    on = device_list(tuple(devices))
+    client = devices[0].client
+    options = inspect.signature(jax.stages.Compiled).parameters
+    assigned: dict[str, Any] = {}
+    if moved:  # XLA would run it on the devices that it was compiled for
+        make_options = _private.private("jax._src.compiler", "get_compile_options")
+        if make_options is None:
+            return None
+        assignment = {"num_partitions": len(devices), "device_assignment": [list(devices)]}
+        assigned["compile_options"] = make_options(num_replicas=1, **assignment)
+    try:
+        executable = client.deserialize_executable(data, executable_devices=on, **assigned)
+    except TypeError:  # older versions of jaxlib
+        if moved:
+            return None
+        executable = client.deserialize_executable(data)
+    parts = {
+        **parts,
+        "xla_executable": executable,
+        "backend": client,
+        "device_list": on,
+        "device_assignment": on,
+    }
+    names = {field.name for field in dataclasses.fields(unloaded_type)}
+    takes_constants = "const_args" in options
+    if not names <= parts.keys() or (constants and not takes_constants):
+        return None
+    loaded = unloaded_type(**{name: parts[name] for name in names}).load()
+    first = (list(constants),) if takes_constants else ()
+    return jax.stages.Compiled(loaded, *first, args_info, out_tree, no_kwargs=True)
+
+
+def tiling_of(layout: Any) -> tuple[Any, int]:
+    """Returns the tiling of a layout, and the bits of its elements where they are fewer than a byte.
+
+    Fallback: no tiling, and 0 bits.
+    """
+
+    def read(name: str, default: Any) -> Any:
+        return getattr(layout, name, getattr(layout, f"_{name}", default))
+
+    return read("tiling", None) or (), read("sub_byte_element_size_in_bits", 0)

@@ -1,0 +1,97 @@
+"""The private names of JAX that say how a class of pytrees was registered, each with a fallback."""
+
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+import jax
+
+from . import _private
+
+
+def registered_dataclass_fields(
+    cls: type,
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Returns the names of the data and meta fields of a class that was registered by
+    ``jax.tree_util.register_dataclass``; None for other classes.
+
+    Fallback: None, and the class is handled by its registered functions.
+    """
+    flatten: Any = registered_flatten(cls)
+    # The function is JAX's own, and it closes over nothing but names: it reads the attributes of
+    # these names, in two groups, and runs no code of the user's.
+    jax_globals = _private.private("jax._src.tree_util", "__dict__")
+    if not isinstance(flatten, FunctionType) or flatten.__globals__ is not jax_globals:
+        return None
+    try:
+        closure = [cell.cell_contents for cell in flatten.__closure__ or ()]
+        if not closure or not all(map(_are_names, closure)):
+            return None
+        data, meta = flatten(_NamesOfAttributes())
+    except Exception:
+        return None
+    return (tuple(data), tuple(meta)) if _are_names(data) and _are_names(meta) else None
+
+
+class _NamesOfAttributes:
+    """An object whose attributes are their names."""
+
+    def __getattribute__(self, name: str) -> str:
+        return name
+
+
+def _are_names(x: Any) -> bool:
+    return isinstance(x, (tuple, list)) and all(isinstance(name, str) for name in x)
+
+
+def registered_flatten(cls: type) -> Callable[[Any], Any] | None:
+    """Returns the function ``node -> (children, aux data)`` that a class was registered with.
+
+    Fallback: None, and nodes are flattened by `flatten_one_level`.
+    """
+    registry = _private.private("jax._src.tree_util", "_registry")
+    flatten: Any = getattr(registry.get(cls), "to_iter", None) if registry else None
+    return flatten if callable(flatten) else None
+
+
+def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
+    """Returns the function ``(aux data, children) -> node`` that a class was registered with.
+
+    Fallback: None, and nodes are rebuilt by a treedef.
+    """
+    registry = _private.private("jax._src.tree_util", "_registry")
+    unflatten: Any = getattr(registry.get(cls), "from_iter", None) if registry else None
+    return unflatten if callable(unflatten) else None
+
+
+def registered_code(cls: type) -> list[CodeType]:
+    """Returns the code of the functions that a class of pytrees was registered with."""
+    found = [registered_flatten(cls), registered_unflatten(cls)]
+    functions = [getattr(f, "func", f) for f in found]  # of Modules, one is a functools.partial
+    return [f.__code__ for f in functions if isinstance(f, FunctionType)]
+
+
+class _RegisteredStatic:
+    """A class that is registered by ``jax.tree_util.register_static``."""
+
+
+jax.tree_util.register_static(_RegisteredStatic)
+
+
+def is_registered_static(cls: type) -> bool:
+    """Whether a class was registered by ``jax.tree_util.register_static``: the functions are those
+    of JAX, which know nothing of the class.
+
+    Fallback: False, and the function is called for each instance.
+    """
+    functions = [
+        [getattr(f, "__code__", None) for f in (registered_flatten(c), registered_unflatten(c))]
+        for c in (cls, _RegisteredStatic)
+    ]
+    return None not in functions[0] and functions[0] == functions[1]
+
+
+def flatten_one_level() -> Callable[[Any], Any]:
+    """Returns JAX's function ``node -> (children, aux data)``, which returns None for a leaf."""
+    function: Callable[[Any], Any] = jax.tree_util.default_registry.flatten_one_level
+    return function
