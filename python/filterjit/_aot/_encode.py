@@ -27,6 +27,7 @@ from .._base._errors import format_path, short
 from .._call._chosen import Chosen
 from .._compat import _equinox_compat, _flax_compat, _other_compat, _registered_compat
 from .._functions import _digest
+from .._functions._description import Description, difference
 from .._trees import _nodes
 from .._trees._filters import Expression, Filter, depends_on_leaves, format_pattern
 
@@ -206,16 +207,14 @@ def check_description(nodes: Json, described: Json, versions: bool) -> None:
         )
     same_python = described["python"] == _digest.PYTHON
     now = _description(nodes)
-    changed = _digest.difference(
-        described["parts"], now.parts, versions=versions, bytecode=same_python
-    )
+    changed = difference(described["parts"], now.parts, versions=versions, bytecode=same_python)
     if changed is not None:
         raise Unsupported(f"since the file was written, something has changed: {changed}")
     if now.doubts:
         raise Unsupported(f"it is not known whether this has changed: {now.doubts[0]}")
 
 
-def _description(nodes: Json) -> _digest.Description:
+def _description(nodes: Json) -> Description:
     places = dict.fromkeys(references_in(nodes))
     return _digest.describe([(".".join(place), _find(*place)) for place in places])
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import _core
 from .._compat import _executable_compat, _jax_compat
-from .._functions import _digest, _packages
+from .._functions import _description, _packages
 from .._functions._describe import ATOMS
 from .._trees import _nodes
 from . import _encode, _executable, _load, _program_key, _save
@@ -77,7 +77,7 @@ def header_of(contents: bytes) -> dict[str, Json]:
 
 def changed(header: dict[str, Json], key: Key) -> str | None:
     """Returns what has changed since a file was written; None if nothing has."""
-    found = _digest.difference(header["parts"], key.dependencies.parts)
+    found = _description.difference(header["parts"], key.dependencies.parts)
     if found is None:
         for top, stamp in header["packages"].items():
             if _packages.stamp_of(top) != stamp:

@@ -29,7 +29,7 @@ from .._call._kept import KeptCall, placement
 from .._call._plain_hooks import wrapped_in
 from .._call._settings import Settings
 from .._compat import _executable_compat, _jax_compat
-from .._functions import _digest, _packages
+from .._functions import _description, _of_process, _packages
 from .._functions._describe import ATOMS
 from .._trees import _nodes
 from .._trees._static_keys import STANDARD_LIBRARY
@@ -59,7 +59,7 @@ class Dependencies:
         argv: what the program was called with, if the code may read that.
     """
 
-    description: _digest.Description
+    description: _description.Description
     argv: list[str]
 
     @property
@@ -68,7 +68,7 @@ class Dependencies:
 
     def difference(self, now: "Dependencies") -> str | None:
         """Returns what has changed, or None."""
-        return _digest.difference(self.parts, now.parts)
+        return _description.difference(self.parts, now.parts)
 
     @property
     def packages(self) -> set[str]:
@@ -132,9 +132,7 @@ def describe(roots: Sequence[tuple[str, Any]], before: Dependencies | None = Non
 
     What is kept of the calls of a trace, such as by an ``lru_cache``, is left out of a description
     after the trace, which is given the one before it."""
-    found = _digest.describe(
-        roots, of_process=True, before=None if before is None else before.description
-    )
+    found = _of_process.describe(roots, None if before is None else before.description)
     if found.doubts:
         doubts = "; ".join(map(str, found.doubts[:_MOST_DOUBTS]))
         raise Unknown(f"what it does is not known: {doubts}")
@@ -150,7 +148,7 @@ def older_than_rest(found: Dependencies, started: set[int]) -> str | None:
             continue
         if _packages.is_library(f.__globals__.get("__name__")):
             continue
-        data = _digest.describe([("", jitted)], of_process=True).data
+        data = _of_process.describe([("", jitted)]).data
         if data:
             return f"JAX had traced `{f.__qualname__}` before, and {data[0]} may have been another then"
     return None

@@ -45,7 +45,7 @@ from .._base import _errors
 from .._base._errors import ProcessMismatchError
 from .._compat import _jax_compat
 from .._functions._describe import defaults_of
-from .._functions._digest import digest_of_function, is_held_value
+from .._functions._held import digest_of_function, is_held_value
 from .._observe._records import Aval
 from .._trees._nodes import walk
 
