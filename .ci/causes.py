@@ -85,6 +85,25 @@ CAUSES: list[tuple[str, str]] = [
     ("def make():\n    return lambda x: 2 * x\nf(x, make())", "f(x, make())"),
     ("def make(n):\n    return lambda x: n * x\nf(x, make(1))", "f(x, make(2))"),
     (
+        "cell = 'def act(x): return x'\nexec(cell)\nf(x, act)\nexec(cell)  # the cell runs twice",
+        "f(x, act)",
+    ),
+    (
+        "exec('def act(x): return x')\nf(x, act)\nexec('def act(x): return 2 * x')  # edited",
+        "f(x, act)",
+    ),
+    ("def act(x): return x\nf(x, act)", "f(x, jax.jit(act))"),
+    ("def act(x): return x\nf(x, filter_jit(act))", "f(x, filter_jit(act, donate='all'))"),
+    (
+        "@filterjit.jit(static_argnames='n')\ndef f(x, n): return x\n"
+        "def make(): return lambda x: 2 * x\nf(x, make())",
+        "f(x, make())",
+    ),
+    (
+        "@filterjit.jit(static_argnames='n')\ndef f(x, n): return n * x\nf(x, 1)",
+        "f(x, 2)",
+    ),
+    (
         "def scale(x, by): return by * x\nf(x, functools.partial(scale, by=1))",
         "f(x, functools.partial(scale, by=2))",
     ),
@@ -99,6 +118,10 @@ CAUSES: list[tuple[str, str]] = [
         "f(x, Batch())",
     ),
     ("f(x, int)", "f(x, float)"),
+    (
+        "def make():\n    class Plain: pass\n    return Plain()\nf(x, make())",
+        "f(x, make())",
+    ),
     # ---- types and structures
     ("f(x, 1)", "f(x, 1.0)"),
     ("f(x, 1)", "f(x, True)"),

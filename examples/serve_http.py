@@ -87,7 +87,7 @@ class Model:
         """Returns the array of a request. Raises ValueError with the reason."""
         try:
             request = json.loads(body)
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise ValueError(f"the body is not JSON: {e}") from None
         if not isinstance(request, dict) or request.keys() != {"x"}:
             raise ValueError('the body must be an object with the key "x" alone')
@@ -95,9 +95,11 @@ class Model:
             x = np.array(request["x"])
         except ValueError:
             raise ValueError("the rows of x differ in length") from None
-        if x.dtype.kind not in "if" or x.shape[1:] != self.row or not len(x):
+        if x.dtype.kind not in "iuf":
+            raise ValueError("x must have numbers alone, of at most 64 bits")
+        if x.shape[1:] != self.row or not len(x):
             wanted = ", ".join(["n", *map(str, self.row)])
-            raise ValueError(f"x must have numbers and the shape [{wanted}], not {list(x.shape)}")
+            raise ValueError(f"x must have the shape [{wanted}], not {list(x.shape)}")
         with np.errstate(over="ignore"):
             x = x.astype(self.dtype)
         if not np.isfinite(x).all():

@@ -140,14 +140,22 @@ fj_prefix_meet(FjPrefix *p, PyObject *object)
     return Py_TYPE(object) == type ? 0 : raise_type_differs(p, node, object);
 }
 
+/* A text with the keys of a dict, which are written as a list. */
+static PyObject *
+describe_keys(const char *format, PyObject *keys)
+{
+    PyObject *list = PySequence_List(keys);
+    PyObject *text = list == NULL ? NULL : PyUnicode_FromFormat(format, list);
+    Py_XDECREF(list);
+    return text;
+}
+
 static int
 raise_keys_differ(const FjPrefix *p, const FjNode *node, PyObject *keys)
 {
-    PyObject *list = PySequence_List(keys);
-    PyObject *found = list == NULL ? NULL : PyUnicode_FromFormat("the keys %R", list);
-    PyObject *expected = found == NULL ? NULL : PyUnicode_FromFormat("%R", node->aux);
-    Py_XDECREF(list);
-    return raise_difference(p, node, found, expected);
+    PyObject *found = describe_keys("the keys %R", keys);
+    return raise_difference(p, node, found,
+                            found == NULL ? NULL : describe_keys("%R", node->aux));
 }
 
 int

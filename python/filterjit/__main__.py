@@ -100,7 +100,7 @@ def _add_run(commands: Any) -> None:
         "what has changed",
     )
     parser.add_argument("-m", metavar="MODULE", help="run a module instead of a script")
-    parser.set_defaults(run=_run_program, error=parser.error)
+    parser.set_defaults(run=_run_program)
 
 
 def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -166,7 +166,7 @@ def _show(options: argparse.Namespace) -> int:
     try:
         print(saved_info(options.file))
     except (OSError, ValueError) as e:
-        print(e, file=sys.stderr)
+        print(f"show: {e}", file=sys.stderr)
         return 1
     return 0
 
@@ -257,6 +257,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     _add_show(commands)
     _add_cache(commands)
     _add_bench(commands)
+    for command in commands.choices.values():
+        command.set_defaults(error=command.error)
     return parser
 
 
@@ -313,7 +315,14 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m filterjit") -
     program: list[str] = []
     if argv[:1] == ["run"]:
         argv, program = _split_run(argv)
-    options = _parser(prog).parse_args(argv, argparse.Namespace(program=program, prog=prog))
+    given = argparse.Namespace(program=program, prog=prog)
+    options, unknown = _parser(prog).parse_known_args(argv, given)
+    if unknown:
+        from ._base._checks import did_you_mean
+
+        known = [f"--{name.replace('_', '-')}" for name in vars(options)]
+        question = did_you_mean(unknown[0], known)
+        options.error(f"unrecognized arguments: {' '.join(unknown)}.{question}")
     status: int = options.run(options)
     return status
 

@@ -176,6 +176,25 @@ KEPT = {
             inner(jnp.ones(3))
             return f(jnp.ones(3))
     """,
+    "a model that comes from a program, in one with other statics": """
+        class M(eqx.Module):
+            w: jax.Array
+            name: str
+            other: str
+            act: object = eqx.field(static=True)
+            gate: object = eqx.field(static=True)
+        @filter_jit
+        def f(m, rate): return eqx.tree_at(lambda m: m.w, m, m.gate(m.act(m.w)) * rate)
+        def main():
+            name = "".join(["one ", "object"])
+            model = M(jnp.ones(3), name, name, lambda x: x + 1, lambda x: x * 2)
+            new = model
+            for rate in (1.0, 0.5, 1000.5):
+                new = f(new, rate)
+                assert (new.name, new.other) == (name, name)
+                assert new.act is model.act and new.gate is model.gate
+            return new.w
+    """,
     "64 bits": """
         @filter_jit
         def f(x): return x * 2
@@ -276,6 +295,16 @@ def test_what_is_not_known_is_not_kept(run: Any, name: str) -> None:
         assert (one.traces, one.loaded) == (1, 0)
         (text,) = one.reasons
         assert "is not kept in the program cache" in text and reason in text
+
+
+def test_a_result_that_cannot_be_written_is_told(run: Any) -> None:
+    source = """
+        @filter_jit
+        def f(x): return x, jax.tree_util.tree_structure([1, 2])
+        def main(): return f(jnp.ones(3))[0]
+    """
+    (text,) = run(source).reasons
+    assert "a static value of its result cannot be written: PyTreeDef([*, *])" in text
 
 
 def test_frozen_functions_and_shardings_are_not_kept(run: Any) -> None:

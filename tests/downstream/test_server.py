@@ -134,11 +134,13 @@ def test_under_load_through_a_reload_to_the_end(server: Any) -> None:
 BAD = [
     ("POST", "/predict", "{", "the body is not JSON"),
     ("POST", "/predict", "[]", 'an object with the key "x" alone'),
+    ("POST", "/predict", "[" * 100_000, "the body is not JSON"),
     ("POST", "/predict", '{"x": [[1, 2], [3]]}', "differ in length"),
     ("POST", "/predict", '{"x": [[1, 2]]}', "the shape [n, 16], not [1, 2]"),
     ("POST", "/predict", '{"x": []}', "the shape [n, 16], not [0]"),
     ("POST", "/predict", '{"x": "text"}', "x must have numbers"),
     ("POST", "/predict", json.dumps({"x": [[True] * 16]}), "x must have numbers"),
+    ("POST", "/predict", json.dumps({"x": [[10**23] * 16]}), "of at most 64 bits"),
     ("POST", "/predict", json.dumps({"x": [[None] * 16]}), "x must have numbers"),
     ("POST", "/predict", json.dumps({"x": [[1e300] * 16]}), "not finite in float32"),
     ("POST", "/predict", json.dumps({"x": [[float("nan")] * 16]}), "not finite in float32"),

@@ -150,3 +150,9 @@ def test_the_last_line_of_run(name: str, tmp_path: Path) -> None:
     script.write_text(text)
     done = processes.run("-m", "filterjit", "run", "--report", script, timeout=240)
     assert expected in done.stderr.splitlines()[-1]
+
+
+def test_the_cause_is_not_repeated_below_a_report() -> None:
+    row = function(traces=50, compiling=9.0, again=2.0, cause="m.f was traced for `lr`.")
+    said = advise({"functions": [row], "others": None}, 10.0, False, above=True)
+    assert said.endswith("m.f was traced 50 times; the cause stands above.")

@@ -103,6 +103,7 @@ def test_a_number_and_advice_that_helps(name: str) -> None:
         call(f, float(i))
     line = first_line(f)
     assert f"was traced 50 times because of `{path}`: different static value, such as the " in line
+    assert "such as the float 48.0 and the float 49.0." in line
     if options:
         assert 'add "lr" to the option `traced`, or make it an array' in line
         names = (*options["traced"], "lr")

@@ -668,3 +668,30 @@ def test_wrong_arguments() -> None:
         f.explain(1, 2, 3)
     with pytest.raises(filterjit.StaticArgumentError, match=r"`b`"):
         f.explain(X, {1, 2})
+
+
+@pytest.mark.parametrize("again", ["return x", "return 2 * x"], ids=["same", "edited"])
+def test_a_cell_that_ran_twice(again: str) -> None:
+    names: dict[str, Any] = {"filter_jit": filter_jit}
+    for body in ("return x", again):
+        exec(compile(f"@filter_jit\ndef f(x): {body}", "cell.py", "exec"), names)
+        said = str(names["f"].explain(X))
+        names["f"](X)
+    if again == "return x":
+        assert "the function: defined or jitted again" in said and "compiles again" in said
+    else:
+        assert "no program is compiled for it yet" in said
+
+
+@pytest.mark.parametrize("options", [{}, {"traced": ("b",)}], ids=str)
+def test_the_advice_for_a_recreated_function_is_that_of_its_options(options: Any) -> None:
+    f, _ = jitted(**options)
+    f(X, recreated())
+    said = str(f.explain(X, recreated()))
+    assert "Define it once, outside the loop, or pass functions=" in said
+    structure, _ = jitted(functions="structure", **options)
+    structure(X, closing_over(object()))
+    assert "Make the closures" in str(structure.explain(X, closing_over(object())))
+    plain = filterjit.jit(lambda x, act: x, static_argnums=1)
+    plain(X, closing_over(1))
+    assert str(plain.explain(X, closing_over(1))).endswith("Define it once, outside the loop.")

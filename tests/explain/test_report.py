@@ -437,6 +437,11 @@ def test_recreated_functions_are_added_up() -> None:
     row = in_all("make.<locals>.recreated")
     assert [row[k] for k in ("functions", "calls", "hits", "traces")] == [6, 6, 0, 6]
     assert row["compiling"] > 0
+    alive = [make(n) for n in range(2)]
+    for f in alive:
+        f(X)
+    (rows,) = [r for r in filterjit.report().as_dict()["functions"] if r["name"] == row["name"]]
+    assert [v["label"] for v in rows["variants"]] == ["variant 1", "variant 2"]
 
 
 def test_a_report_keeps_no_static_alive() -> None:

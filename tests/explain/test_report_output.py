@@ -1,6 +1,7 @@
 """The output of reports: as text, on a terminal, and as a plot."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,11 @@ def test_on_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.text import Text
 
     assert all(len(Text.from_ansi(line)) <= width for line in text.splitlines())
+
+
+def test_a_picture_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        filterjit.report().plot(tmp_path / "report.svg")
+    assert "pip install matplotlib" in caught.value.__notes__[0]
+    assert not (tmp_path / "report.svg").exists()

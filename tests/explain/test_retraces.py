@@ -47,6 +47,34 @@ def test_log_retraces(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 1 and "float32[3]" in caplog.text
 
 
+def test_the_same_causes_again_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    f, _ = jitted(on_retrace="log")
+    with caplog.at_level(logging.WARNING, "filterjit"):
+        for i in range(8):
+            f(X, i)
+        f(jnp.ones(3), 7)  # another cause
+        for i in range(10, 12):
+            f(X, i)
+    said = [record.getMessage() for record in caplog.records]
+    # Of programs that are as close, that of the call before is told.
+    assert [f"was the int {i}, is the int {i + 1}" in text for i, text in enumerate(said[:7])] == (
+        [True] * 7
+    )
+    lines = [text.count("\n") for text in said]
+    assert min(lines[:3]) > 0 and lines[3:7] == [0] * 4 and min(lines[7:]) > 0, said
+    assert "compiles again because `b`" in said[3]
+
+
+def test_the_variant_whose_arrays_differ() -> None:
+    f, _ = jitted()
+    f(X, 1), f(X, 2), f(jnp.ones(3), 2)
+    assert "(in the variant b=1)" in str(f.explain(jnp.ones(3), 1))
+    assert "(in the variant b=2)" in str(f.explain(jnp.ones(4), 2))
+    alone, _ = jitted()
+    alone(X, 1)
+    assert "in the variant" not in str(alone.explain(jnp.ones(3), 1))
+
+
 def test_retraces_in_installed_libraries_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

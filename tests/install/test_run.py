@@ -98,6 +98,12 @@ def test_no_program(args: list[str], tmp_path: Path) -> None:
     assert error == f"python -m filterjit run: error: expected {expected}"
 
 
+def test_a_misspelt_option_is_named_with_the_options_of_the_command(tmp_path: Path) -> None:
+    usage, error = run_installed("--expain", "x.py", cwd=tmp_path, status=2).stderr.splitlines()
+    assert usage.startswith("usage: python -m filterjit run [-h] [--jax]")
+    assert error.endswith("run: error: unrecognized arguments: --expain. Did you mean '--explain'?")
+
+
 def test_interrupt(tmp_path: Path) -> None:
     path = tmp_path / "sleeper.py"
     path.write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")

@@ -577,3 +577,18 @@ def test_pickle_of_a_partial() -> None:
         twin = cloudpickle.loads(cloudpickle.dumps(partial))
         assert [twin(1.0), twin(1.0), partial(5.0)] == [3, 4, 7]
         assert count[...] == 7
+
+
+@pytest.mark.parametrize("bad", [[1], {"a": 1}], ids=str)
+def test_a_static_argument_that_cannot_be_hashed_is_named(bad: Any) -> None:
+    model, x = nnx.Linear(3, 2, rngs=nnx.Rngs(0)), jnp.ones((4, 3))
+    texts = []
+    for jit in (nnx.jit, filterjit.nnx.jit):
+        step = jit(lambda model, x, n=1: model(x), static_argnames="n")
+        for args, kwargs in (((model, x, bad), {}), ((model, x), {"n": bad})):
+            with pytest.raises(ValueError, match="Non-hashable static") as caught:
+                step(*args, **kwargs)
+            texts.append(str(caught.value))
+        assert step(model, x, n=2).shape == (4, 2)
+    assert texts[:2] == texts[2:]
+    assert any(note.startswith("(static argument `n` is ") for note in caught.value.__notes__)

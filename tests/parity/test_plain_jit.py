@@ -1,6 +1,7 @@
 """`filterjit.jit` and ``jax.jit``: the same bodies on both."""
 
 import copy
+import dataclasses
 import enum
 import functools
 import gc
@@ -299,6 +300,32 @@ def test_unhashable_static_arguments(bad: Any) -> None:
     compare(program, handed_over=True)
 
 
+@dataclasses.dataclass
+class Options:
+    n: int = 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "how"),
+    [
+        ([1], "Pass a tuple."),
+        ({"a": 1}, "Pass a tuple of its items."),
+        ((1, [2]), "Each of its items must be hashable"),
+        (x, "Leave an array out of `static_argnames` and `static_argnums`"),
+        (Options(), "Make the dataclass frozen"),
+        ({1}, "Make it hashable"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_the_static_argument_that_cannot_be_hashed_is_named(bad: Any, how: str) -> None:
+    f = filterjit.jit(lambda y, n, m=1: y, static_argnames=("n", "m"))
+    for args, kwargs, name in (((x, bad), {}, "n"), ((x, 1), {"m": bad}, "m")):
+        with pytest.raises(ValueError, match="Non-hashable static") as caught:
+            f(*args, **kwargs)
+        (note,) = [note for note in caught.value.__notes__ if "static argument" in note]
+        assert note.startswith(f"(static argument `{name}` is ") and how in note
+
+
 def test_static_arguments_are_exact() -> None:
     """A difference that is a decision: types inside a static value count."""
     f = filterjit.jit(lambda y, n: y + n[0], static_argnums=1)
@@ -356,8 +383,9 @@ def test_a_deleted_array() -> None:
         f = jit(lambda y: y + 1, donate_argnums=0)
         y = jnp.ones(3)
         f(y)
-        with pytest.raises((RuntimeError, ValueError), match="has been deleted"):
+        with pytest.raises((RuntimeError, ValueError), match="has been deleted") as caught:
             f(y)
+    assert "(deleted, or donated to an earlier call: argument y)" in caught.value.__notes__
 
 
 # ---- functions of all kinds ----

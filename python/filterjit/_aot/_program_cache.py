@@ -132,7 +132,7 @@ class _Cache:
             try:
                 header = _program_contents.header_of(contents)
                 if (changed := _program_contents.changed(header, key)) is not None:
-                    logger.debug("%s is traced again: %s", call.flat.qualname, changed)
+                    logger.debug("%s compiles again: %s", call.flat.qualname, changed)
                     continue
                 stage = _program_contents.decode(contents, header, key, call.registry, variant)
             except Exception:

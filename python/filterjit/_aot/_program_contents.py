@@ -145,10 +145,11 @@ def _encode_node(registry: _core.Registry, node: _nodes.Node, known: list[Any]) 
         if number is None:
             try:
                 return _encode.encode_static(registry, x)
-            except Unsupported:
+            except Unsupported as e:
                 alike = (i for i, y in enumerate(known) if _same(registry, x, y))
                 if (number := next(alike, None)) is None:
-                    raise
+                    what = "a static value of its result cannot be written"
+                    raise Unsupported(f"{what}: {e}") from None
         return {"known": number}
 
     match node.kind:

@@ -36,7 +36,7 @@ from .._trees._static_keys import STANDARD_LIBRARY
 from . import _executable
 from ._encode import Json, Unsupported
 
-_FORMAT = 1
+_FORMAT = 2
 # What begins the names of variables that compilers, JAX or libraries read.
 _VARIABLES = re.compile(
     r"(XLA|JAX|LIBTPU|TPU|CUDA|CUBLAS|CUDNN|NVIDIA|NCCL|ROCM|HIP|TF|TRITON|EQX|FLAX|MKL|ONEDNN|"
@@ -87,8 +87,8 @@ class Key:
     Attributes:
         digest: of all that is in it.
         dependencies: what the code is now.
-        known: the statics and the types in the call, in an order of their own, which results can
-            refer to.
+        known: the types and the statics in the call that are no plain values, which results can
+            refer to by their number. The digest has the same numbers.
         roots: what `describe` takes.
     """
 
@@ -186,26 +186,29 @@ def _text_of_state(x: Any) -> str:
 
 
 def _structures(variant: _core.Variant) -> tuple[Json, list[tuple[str, Any]], list[Any]]:
-    """Returns the nodes of a call's structures as JSON, the values to be described with their
-    names, and all statics and types."""
+    """Returns the nodes of a call's structures as JSON, the types and statics to be described with
+    their names, and these themselves.
+
+    Plain values have no number: which of them are one object is chance, and the key has them."""
     nodes: list[Json] = []
-    roots: dict[int, tuple[int, str, Any]] = {}
-    known: dict[int, Any] = {}
+    numbers: dict[int, int] = {}
+    roots: list[tuple[str, Any]] = []
+    known: list[Any] = []
     for structure, prefix in ((variant.function, ["the function"]), (variant.structure, [])):
         for node, path in _nodes.walk(structure):
             own: list[Json] = [node.kind, len(node.children)]
             for x in _values(node):
-                known.setdefault(id(x), x)
                 if type(x) in ATOMS:
                     own.append(_atom(x))
                     continue
-                x = wrapped_in(x)
-                if id(x) not in roots:
+                number = numbers.setdefault(id(x), len(known))
+                if number == len(known):
+                    known.append(x)
                     name = format_path([*prefix, *path]) or "the arguments"
-                    roots[id(x)] = len(roots), name, x
-                own.append(roots[id(x)][0])
+                    roots.append((name, wrapped_in(x)))
+                own.append(number)
             nodes.append(own)
-    return nodes, [(name, x) for _, name, x in roots.values()], list(known.values())
+    return nodes, roots, known
 
 
 def _values(node: _nodes.Node) -> Iterator[Any]:

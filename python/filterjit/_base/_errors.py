@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -65,6 +65,16 @@ def short(x: Any, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+_CONTEXT = "__filterjit_error_context__"
+
+
+def is_of_key(exception: BaseException) -> bool:
+    """Whether `exception` says that a static value, or the keys of a dict, cannot be a part of a key of
+    compiled programs."""
+    operation, *_ = exception.__dict__.get(_CONTEXT, ("",))
+    return operation in ("hash", "sort")
+
+
 def add_path(exception: BaseException) -> BaseException:
     """Returns an exception that tells where in the arguments `exception` occurred.
 
@@ -74,7 +84,7 @@ def add_path(exception: BaseException) -> BaseException:
     that a ``__hash__`` or ``__eq__`` of a static value, the sorting of keys, or a registered
     flatten function raised. Without it, `exception` is returned as it is.
     """
-    context = exception.__dict__.pop("__filterjit_error_context__", None)
+    context = exception.__dict__.pop(_CONTEXT, None)
     if context is None:
         return exception
     operation, path, value = context
@@ -184,7 +194,10 @@ def is_deleted(x: Any) -> bool:
 def name_deleted(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any]
 ) -> BaseException:
-    """Adds a note to `exception` that names the arguments whose arrays were deleted."""
+    """Adds a note to `exception`, if it says that an array was deleted, which names the arguments
+    whose arrays were."""
+    if not isinstance(exception, (RuntimeError, ValueError)) or "deleted" not in str(exception):
+        return exception
     paths = array_paths(variant.function, variant.structure)
     deleted = [format_path(path) for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
     if deleted:
@@ -192,6 +205,33 @@ def name_deleted(
             f"(deleted, or donated to an earlier call: argument {', '.join(deleted)})"
         )
     return exception
+
+
+def name_unhashable(exception: BaseException, statics: Iterable[tuple[str, Any]]) -> None:
+    """Adds a note to `exception` for each static argument that cannot be hashed.
+
+    Arguments:
+        statics: the names and the values of the static arguments.
+    """
+    for name, x in statics:
+        try:
+            hash(x)
+        except Exception:
+            exception.add_note(f"(static argument `{name}` is {short(x)}. {_how_to_be_static(x)})")
+
+
+def _how_to_be_static(x: Any) -> str:
+    if isinstance(x, _jax_compat.ARRAY_TYPES):
+        return "Leave an array out of `static_argnames` and `static_argnums`, so that it is traced."
+    if isinstance(x, tuple):
+        return "Each of its items must be hashable: a tuple and no list, a number and no array."
+    if isinstance(x, list):
+        return "Pass a tuple."
+    if isinstance(x, dict):
+        return "Pass a tuple of its items."
+    if dataclasses.is_dataclass(x):
+        return "Make the dataclass frozen, with values that can be hashed."
+    return "Make it hashable (`__eq__` and `__hash__` in its class)."
 
 
 def name_untraceable(
@@ -227,6 +267,4 @@ def translate(
             return error
     if isinstance(exception, TypeError):
         return name_untraceable(exception, variant, arrays)
-    if isinstance(exception, (RuntimeError, ValueError)) and "deleted" in str(exception):
-        return name_deleted(exception, variant, arrays)
-    return exception
+    return name_deleted(exception, variant, arrays)

@@ -151,5 +151,6 @@ class FlatFunction:
         before = _lost_changes.variables_in(names, arguments)
         out = call(fun, self._signature, arguments, self.registry)
         after = _lost_changes.variables_in(names, arguments)
-        _lost_changes.warn(self._record, before, after, out)
+        why = _lost_changes.why_traced(hooks.decorator, hooks.frozen != (0, 0))
+        _lost_changes.warn(self._record, before, after, out, why)
         return out

@@ -18,14 +18,24 @@ Variables = list[tuple[str, Any, Any]]
 """The path, the Variable and its value of each Variable."""
 
 
-TRACED = (
-    "filter_jit traces a copy of its arguments. Jit the function with `filterjit.nnx.jit`, which "
+_TRACED = (
+    "`{}` traces a copy of its arguments. Jit the function with `filterjit.nnx.jit`, which "
     "updates them, or return the Module."
 )
+_OF_FROZEN = "a frozen function does not update the arguments of its calls. Return the Module."
 FROZEN = (
-    "the arrays of a frozen argument are constants. Call `eval()` of the model before `freeze`, or "
-    "leave what changes an argument, and return it."
+    "the arrays of a frozen argument are constants. Call `eval()` of the model before `freeze`, or do "
+    "not freeze what changes: pass it in each call, and return it."
 )
+
+
+def why_traced(decorator: str, is_frozen: bool) -> str:
+    """Returns why a change of an argument is lost, by what jitted the function."""
+    return (
+        _OF_FROZEN
+        if is_frozen
+        else _TRACED.format({"jit": "filterjit.jit"}.get(decorator, decorator))
+    )
 
 
 def variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
@@ -59,7 +69,7 @@ def warn(
     before: Variables | None,
     after: Variables | None,
     result: Any,
-    why: str = TRACED,
+    why: str,
 ) -> None:
     """Warns once a function if a trace has changed Variables of its arguments, and does not return
     them. What a transformation of NNX in the function changes is not known: it gives all Variables

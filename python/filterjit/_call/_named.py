@@ -87,6 +87,20 @@ class Named:
             nums = tuple(i % count if i < 0 else i for i in nums)
         return cls(frozenset(nums), frozenset(named))
 
+    def given(
+        self, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[tuple[str, Any]]:
+        """Yields the names and the values of the arguments of a call that are meant.
+
+        Arguments:
+            names: of the parameters, in order.
+        """
+        for i in sorted(self.positions):
+            if i < min(len(args), len(names)):
+                yield names[i], args[i]
+        for name in sorted(self.names & kwargs.keys()):
+            yield name, kwargs[name]
+
     def fits(self, parameters: Parameters) -> bool:
         """Whether an argument that can be given by position and by name is meant in both ways or
         in none."""

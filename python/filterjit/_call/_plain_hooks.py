@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._base import _errors
 from .._compat import _jax_compat
 from .._trees._registry import is_traced
 from ._hooks import FunctionHooks
@@ -40,7 +41,7 @@ class AsInJax(FunctionHooks):
         arrays: tuple[Any, ...],
         /,
     ) -> BaseException | str:
-        return exception
+        return exception if variant is None else _errors.name_deleted(exception, variant, arrays)
 
 
 class _Opaque:
@@ -68,6 +69,7 @@ def wrapped_in(x: Any) -> Any:
 
 
 _PLAIN_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+NO_KEY = "the arguments cannot be a key of compiled programs"
 _NOT_TRACED = "a leaf of the {} is no array and no number"
 
 
@@ -129,10 +131,10 @@ class PlainHooks(AsInJax):
             # The arguments cannot be flattened, or a static one cannot be hashed.
             if isinstance(exception, RecursionError | MemoryError):
                 return exception
-            return "the arguments cannot be a key of compiled programs"
+            return NO_KEY
         if str(exception).startswith(_OF_ARGUMENTS):
             return "an argument is none that JAX takes"
-        return exception
+        return super().translate_error(f, exception, variant, arrays)
 
     def hand_over(
         self, f: _core.FilterJit, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -140,7 +142,14 @@ class PlainHooks(AsInJax):
         __tracebackhide__ = True
         self.handed_over[reason] += 1
         f._parts()[0].record.handed_over = self.handed_over
-        return self.upstream(*args, **kwargs)
+        if reason != NO_KEY:
+            return self.upstream(*args, **kwargs)
+        try:
+            return self.upstream(*args, **kwargs)
+        except (TypeError, ValueError) as e:
+            names = f._parts()[0].signature.names
+            _errors.name_unhashable(e, self.settings.static.given(names, args, kwargs))
+            raise
 
 
 # JAX's errors of arguments, before the function runs, which name those of the flat function.

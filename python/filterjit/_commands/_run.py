@@ -114,7 +114,7 @@ def _finish(
         sys.stdout.flush()
         reasons = "the explanations above tell why" if explain else RUN_EXPLAIN
         print(made.text(sys.stderr), file=sys.stderr)
-        print(advise(figures, end - begin, equinox, reasons), file=sys.stderr)
+        print(advise(figures, end - begin, equinox, reasons, above=True), file=sys.stderr)
     if html is None:
         return
     from .._base._files import replacing

@@ -148,6 +148,9 @@ class FilterJit(_core.FilterJit[_P, _T]):
         @property
         def _hooks(self) -> FunctionHooks: ...
 
+    def __repr__(self) -> str:
+        return f"<{self._hooks.decorator} of {self.__wrapped__!r}>"
+
     def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[_P, _T]":
         """Traces and lowers the function for these arguments, without running it.
 

@@ -184,7 +184,7 @@ class Frozen:
         __tracebackhide__ = True
         constants = self._constants
         if deleted := constants.deleted():
-            raise _deleted_error(deleted, "after `freeze`, and the function is traced again")
+            raise _deleted_error(deleted, "after `freeze`, and the function compiles again")
         arrays = [
             x if constant is None else _as_constant(constant)
             for x, constant in zip(constants.with_kept(self._kept), constants.arrays, strict=True)
@@ -212,7 +212,7 @@ class Frozen:
         places = ", ".join(cause.place for cause in causes)
         return ValueError(
             f"a static value of a frozen argument was changed in place after `freeze`, and the "
-            f"function is traced again: {places}. Call `freeze` again after such a change."
+            f"function compiles again: {places}. Call `freeze` again after such a change."
         )
 
     def __repr__(self) -> str:

@@ -3,8 +3,9 @@
 from typing import Any
 
 from .. import _core
+from .._base._errors import is_of_key
 from .._call import _signature
-from .._call._plain_hooks import AsInJax
+from .._call._plain_hooks import NO_KEY, AsInJax, HandOver
 from .._call._settings import Settings
 from ._registry import registry
 
@@ -18,6 +19,18 @@ class NNXHooks(AsInJax):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.registry = registry
+
+    def translate_error(
+        self,
+        f: _core.FilterJit,
+        exception: BaseException,
+        variant: _core.Variant | None,
+        arrays: tuple[Any, ...],
+        /,
+    ) -> BaseException | str:
+        if variant is None and is_of_key(exception):  # for the error of Flax
+            return HandOver(NO_KEY)
+        return super().translate_error(f, exception, variant, arrays)
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /

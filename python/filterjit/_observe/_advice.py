@@ -14,7 +14,11 @@ RUN_EXPLAIN = "`run --explain` tells why"
 
 
 def advise(
-    report: dict[str, Any], seconds: float, equinox: bool, reasons: str = RUN_EXPLAIN
+    report: dict[str, Any],
+    seconds: float,
+    equinox: bool,
+    reasons: str = RUN_EXPLAIN,
+    above: bool = False,
 ) -> str:
     """Returns the line at the end of ``filterjit run --report``.
 
@@ -23,6 +27,7 @@ def advise(
         seconds: that the program ran.
         equinox: whether the program uses Equinox, whose `filter_jit` has been replaced.
         reasons: where the reasons of retraces are told, in words.
+        above: whether the report stands above the line, which tells the one cause of most retraces.
     """
     functions = [f for f in report["functions"] if f["calls"]]
     handed = _handed_over.summary(report["functions"])
@@ -33,7 +38,7 @@ def advise(
             f"Dispatch of {count(sum(map(_timed_hits, functions)), 'hit')} took "
             f"{show_seconds(dispatch)}, {_percent(share)} of the {show_seconds(seconds)} of the run. "
         )
-        retraced = _retraced(functions, dispatch, seconds, reasons)
+        retraced = _retraced(functions, dispatch, seconds, reasons, above)
         found = [text for text in (retraced, handed) if text]
         return said + (" ".join(found) or _advice(functions, dispatch, seconds, equinox))
     if handed:
@@ -49,7 +54,7 @@ def advise(
 
 
 def _retraced(
-    functions: list[dict[str, Any]], dispatch: float, seconds: float, reasons: str
+    functions: list[dict[str, Any]], dispatch: float, seconds: float, reasons: str, above: bool
 ) -> str:
     """Returns a sentence on the function that took most time to be compiled again; an empty text if
     that is little."""
@@ -64,7 +69,9 @@ def _retraced(
             f"placed on devices. {PLACE_ONCE}"
         )
     if retraced.get("cause"):
-        return f"Retraces took {show_seconds(lost)}: {retraced['cause']}"
+        if not above:
+            return f"Retraces took {show_seconds(lost)}: {retraced['cause']}"
+        reasons = "the cause stands above"
     return (
         f"Retraces took {show_seconds(lost)}: {retraced['name']} was traced "
         f"{retraced['traces']:,} times; {reasons}."

@@ -1,7 +1,7 @@
 """The one cause of most retraces of a function, such as a Python number that changes in each call.
 
-It is found when a report is made, by comparing programs of the function with each other, in any
-order: where all differ in one place, so do any two.
+It is found when a report is made, by comparing each program of the function with the one traced
+before it.
 """
 
 from collections import Counter
@@ -64,8 +64,8 @@ def main_cause(records: Sequence[FunctionRecord], whole: FunctionRecord) -> str 
 
 
 def _comparisons(cache: _core.Cache, parameters: dict[str, str]) -> Iterator[list[Cause]]:
-    """Yields in what programs of a function differ, each from the one before it in the cache; adds
-    to `parameters` those of the numbers among the differences, by their paths."""
+    """Yields in what programs of a function differ, each from the one traced before it; adds to
+    `parameters` those of the numbers among the differences, by their paths."""
     first_array = cache.function.num_leaves
     before: tuple[_core.Variant, TraceRecord] | None = None
     traced = [
@@ -74,6 +74,7 @@ def _comparisons(cache: _core.Cache, parameters: dict[str, str]) -> Iterator[lis
         for trace in _records.record_of(variant).traces
         if not trace.on_purpose
     ]
+    traced.sort(key=lambda pair: pair[1].number)
     for variant, trace in traced[:_MOST]:
         if before is not None and before[0] is variant:
             paths = array_paths(variant.function, variant.structure)

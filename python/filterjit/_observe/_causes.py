@@ -36,7 +36,7 @@ TITLES = {
     "config": "different configuration of JAX",
     "sharding": "different sharding",
     "device": "different device, or committed to one",
-    "options": "different options of `filter_jit`",
+    "options": "different options",
     "cleared": "the compiled program was dropped",
 }
 _ORDER = {kind: i for i, kind in enumerate(TITLES)}
@@ -127,6 +127,8 @@ class Explanation:
         causes: the differences between the call and the closest compiled program, the most
             important first.
         variants: how many compiled programs the call was compared with.
+        variant: the statics of the call, in words such as ``lr=0.9``, if only its arrays differ from
+            those of an earlier call and the function has programs for other statics; else empty.
         moves: the arrays that each such call copies to other devices, the largest first, if the
             program runs on several or the function has `in_shardings`. Each has `path`, `bytes`,
             `was` and `to`.
@@ -143,6 +145,7 @@ class Explanation:
     replicated: tuple[tuple[str, int], ...] = ()
     bytes_a_device: int | None = None
     compiled: bool = False
+    variant: str = ""
 
     def __bool__(self) -> bool:
         return self.hit
@@ -161,6 +164,8 @@ class Explanation:
         if fails or self.compiled:
             begin = "raises an error" if fails else "raises MismatchError"
         lines = [f"{self.name}: {begin} because", *lines_of(self.causes)]
+        if self.variant:
+            lines.append(f"  (in the variant {self.variant})")
         if self.variants > 1:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")
         causes = self.causes[:_MOST_CAUSES]

@@ -10,14 +10,13 @@ import jax
 
 from .. import _core
 from .._base._errors import format_path, holds_arrays
-from .._base._unwrap import codes_of, is_function, unwrap_chain, values_in
+from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
 from .._shardings._specs import same_spec
-from .._trees import _registry
 from .._trees._nodes import Node, tree_of
 from . import _records
 from ._causes import Cause, in_order
 from ._records import Aval, TraceRecord
-from ._remedies import of_number, of_value
+from ._remedies import decorator_of, of_number, of_value
 from ._words import class_name, describe, describe_node, dtype_of, is_of_library, place_of, shorten
 
 _EQUALITY_REMEDY = "Let `__eq__` give the same answer each time."
@@ -27,6 +26,13 @@ _SHARING_REMEDY = (
 )
 
 PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
+
+_NEW_CLASS = "a new class of the same name"
+_CLASS_ONCE = "Define the class once, outside the loop: each definition is a new class."
+_FUNCTION_ONCE = (
+    "Each function has its own program. If this one is defined again, by a loop or by a cell that ran "
+    "twice, define it once."
+)
 
 _PLACE_ONCE = (
     "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
@@ -72,6 +78,11 @@ class StructureComparison:
                 for x, y in reversed(children)
             )
 
+    def _option(self, name: str, otherwise: Any) -> Any:
+        """Returns an option of the function, if it is known."""
+        settings = getattr(getattr(self.cache, "hooks", None), "settings", None)
+        return getattr(settings, name, otherwise)
+
     def distance(self) -> int:
         """Returns how different the two structures are. A node of another container or class weighs
         more than a static value, because the nodes below it are not compared."""
@@ -88,6 +99,8 @@ class StructureComparison:
         return in_order(self.causes or [hidden])
 
     def _add(self, kind: str, path: list[Any], was: str, now: str, remedy: str = "") -> None:
+        if was == now:
+            now += ", which is not equal to it"
         self.causes.append(Cause(kind, format_path(path), was, now, remedy))
 
     def _add_nodes(self, kind: str, path: list[Any], was: Node, now: Node, remedy: str) -> None:
@@ -117,12 +130,26 @@ class StructureComparison:
             remedy = "Each length has its own program: keep it the same, or put the items into one array."
             self._add_nodes("structure", path, was, now, remedy)
             return []
+        if isinstance(was.detail, _core.Cache) and isinstance(now.detail, _core.Cache):
+            return self._compare_jitted(was.detail, now.detail, path)
         if self._is_changed(was.detail, now.detail):
             self._add_changed(path, f"aux data {shorten(now.detail)}")
         else:
             words = f"aux data {shorten(was.detail)}", shorten(now.detail)
             self._add("static", path, *words, of_value(now.detail))
         return list(zip(was.children, now.children, strict=True))
+
+    def _compare_jitted(
+        self, was: _core.Cache, now: _core.Cache, path: list[Any]
+    ) -> list[tuple[Node, Node]]:
+        """Compares two functions that filterjit has jitted."""
+        trees = tree_of(was.function), tree_of(now.function)
+        before = len(self.causes)
+        self.compare(*trees, path)
+        if len(self.causes) == before:
+            words = describe_node(trees[0], None), "the same function, jitted again"
+            self._add("recreated", path, *words, "Jit it once, outside the loop.")
+        return []
 
     def _is_changed(self, x: Any, y: Any) -> bool:
         """Whether two values, which differ as they were when they were looked up, are equal now:
@@ -190,8 +217,7 @@ class StructureComparison:
     def _add_other_class(self, was: Node, now: Node, path: list[Any]) -> None:
         name_was, name_now = class_name(was.type), class_name(now.type)
         if name_was == name_now:
-            remedy = "Define the class once, outside the loop: each definition is a new class."
-            self._add("class", path, f"`{name_was}`", "a new class of the same name", remedy)
+            self._add("class", path, f"`{name_was}`", _NEW_CLASS, _CLASS_ONCE)
         else:
             remedy = "Pass the same class on every call: each class has its own program."
             self._add("class", path, f"`{name_was}`", f"`{name_now}`", remedy)
@@ -207,6 +233,11 @@ class StructureComparison:
             self._add_other_value(x, y, path)
         elif is_function(x) and is_function(y):
             self._add_other_function(x, y, path)
+        elif isinstance(x, type) and isinstance(y, type) and _same_name(x, y):
+            self._add("class", path, describe(x), _NEW_CLASS, _CLASS_ONCE)
+        elif type(x) is not type(y) and _same_name(type(x), type(y)):
+            words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
+            self._add("class", path, *words, _CLASS_ONCE)
         elif type(x) is not type(y):
             numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
             remedy = "Pass the same type on every call" + (
@@ -236,7 +267,7 @@ class StructureComparison:
             if is_of_library(x):
                 holder = format_path(path[:-1]) if len(path) > 1 else format_path(path)
                 remedy = f"A library makes it: create `{holder}` once, and pass the same object."
-            elif self.registry is not _registry.registry:  # functions="structure"
+            elif self._option("functions", "") == "structure":
                 remedy = (
                     "Make the closures, defaults, attributes and global variables of the two functions "
                     "equal, and keep mutable objects out of them."
@@ -245,10 +276,15 @@ class StructureComparison:
                 now += f" {'with' if noun == 'partial' else 'but'} another {others}"
                 remedy = f"{again} Make it once, and pass {others} as an argument."
             else:
-                remedy = (
-                    f"{again} Define it once, outside the loop, or pass "
-                    'functions="structure" to `filter_jit`.'
-                )
+                remedy = f"{again} Define it once, outside the loop"
+                if self.cache is None or decorator_of(self.cache) == "filter_jit":
+                    remedy += ', or pass functions="structure" to `filter_jit`'
+                remedy += "."
+        elif was == now and innermost(x) is innermost(y):
+            now = "the same function, wrapped or jitted in another way"
+            remedy = "Pass it the same way on every call."
+        elif was == now:
+            now, remedy = "another function of the same name and place", _FUNCTION_ONCE
         self._add(kind, path, was, now, remedy)
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
@@ -318,9 +354,19 @@ def _where_recreated(x: Any, y: Any) -> str | None:
         if isinstance(a, functools.partial) != isinstance(b, functools.partial):
             return None
         code = getattr(a, "__code__", None)
-        if code is not None and code is getattr(b, "__code__", None):
+        if _same_code(code, getattr(b, "__code__", None)):
             return place_of(a) if isinstance(a, types.FunctionType) else None
     return None
+
+
+def _same_name(x: type, y: type) -> bool:
+    return (x.__module__, x.__qualname__) == (y.__module__, y.__qualname__)
+
+
+def _same_code(x: Any, y: Any) -> bool:
+    """Whether two code objects are one, or were compiled of the same text, as that of a cell that ran
+    twice."""
+    return x is not None and x == y and x.co_filename == y.co_filename
 
 
 def _other_values(registry: _core.Registry, x: Any, y: Any) -> str:

@@ -22,7 +22,7 @@ class Event:
         name, place: of the function, as in its `FunctionRecord`.
         begin, end: by ``time.perf_counter``.
         calls: how often the function had been called then.
-        reason: why it was traced again; empty for the first trace and for other events.
+        reason: why it is a retrace; empty for the first trace and for other events.
         causes: the kind and the path of each difference that the reason names.
     """
 

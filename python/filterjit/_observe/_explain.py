@@ -21,6 +21,7 @@ from . import _records
 from ._causes import WHOLE_FUNCTION, Cause, Explanation
 from ._compare import StructureComparison, compare_placements, compare_traces
 from ._functions import functions
+from ._labels import labels_of
 from ._placement import placement_of
 from ._records import Aval, TraceRecord
 from ._words import describe, place_of
@@ -110,6 +111,7 @@ def explain_trace(
     if not earlier:
         if not others:
             return Explanation(name, False, tuple(_explain_first_trace(cache, fun)))
+        others.sort(key=_last_trace, reverse=True)  # of those that are as close, the latest is told
         causes = _compare_with_closest(cache, structure, avals, others)
         return Explanation(name, False, tuple(causes), len(others))
     paths = array_paths(cache.function, structure)
@@ -127,7 +129,22 @@ def explain_trace(
             key=len,
             default=[],
         )
-    return Explanation(name, not best, tuple(best), len(earlier))
+    label = _label_among(variant, others) if best and variant is not None else ""
+    return Explanation(name, not best, tuple(best), len(earlier), variant=label)
+
+
+def _label_among(variant: _core.Variant, others: list[_core.Variant]) -> str:
+    """Returns the statics in which a variant differs from others in words; "" if there are none, or
+    if these are the same in words."""
+    if not others:
+        return ""
+    others.sort(key=_last_trace, reverse=True)
+    label = labels_of([variant, *others[: _MOST_VARIANTS - 1]])[0]
+    return "" if label.startswith("variant ") else label
+
+
+def _last_trace(variant: _core.Variant) -> int:
+    return max((trace.number for trace in _records.record_of(variant).traces), default=-1)
 
 
 def _name_of(cache: _core.Cache) -> str:

@@ -43,7 +43,7 @@ def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
     ]
     repeated = {label for label, n in Counter(labels).items() if n > 1} | {""}
     found = [
-        f"variant {i + 1}: {_other_paths(variants, i)}" if label in repeated else label
+        f"variant {i + 1}{_other_paths(variants, i)}" if label in repeated else label
         for i, label in enumerate(labels)
     ]
     return found + [f"variant {i + 1}" for i in range(len(labels), len(variants))]
@@ -83,11 +83,12 @@ def _brief(texts: Collection[str]) -> dict[str, str]:
 
 
 def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
-    """Returns where a variant differs from the first other one."""
+    """Returns where a variant differs from the first other one, after a colon; "" if it does not."""
     comparison = StructureComparison(registry)
     other = variants[0 if i else min(1, len(variants) - 1)]
     comparison.compare(tree_of(other.structure), tree_of(variants[i].structure))
-    return ", ".join(cause.path for cause in comparison.causes[:3])
+    paths = ", ".join(cause.path for cause in comparison.causes[:3])
+    return f": {paths}" if paths else ""
 
 
 def _is_told(node: Node) -> bool:

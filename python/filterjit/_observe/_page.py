@@ -68,7 +68,7 @@ def page(
         count(len(report["functions"]), "jitted function"),
         count(sum(f["calls"] for f in report["functions"]), "call"),
         count(sum(f["traces"] for f in report["functions"]), "trace")
-        + f", {retraces:,} of them again",
+        + f", {count(retraces, 'retrace')} among them",
         count(loops, "unrolled loop"),
         show_seconds(seconds),
     ]
@@ -96,13 +96,13 @@ def _key(f: dict[str, Any]) -> _Key:
 
 
 def _row(f: dict[str, Any], events: Sequence[Event], begin: float, seconds: float) -> str:
-    again = sum(1 for event in events if event.reason)
+    retraces = sum(1 for event in events if event.reason)
     loops = [v["loop"] for v in f["variants"] if v["loop"] is not None]
     marks = [count(f["calls"], "call"), count(f["traces"], "trace"), show_seconds(total(f))]
     if handed := _handed_over.brief(f):
         marks = [f"<b>{_escape(handed)}</b>", *(marks if f["calls"] else [])]
-    if again:
-        marks.append(f"<b>{again:,} again</b>")
+    if retraces:
+        marks.append(f"<b>{count(retraces, 'retrace')}</b>")
     if loops:
         marks.append("<b>unrolled loop</b>")
     return (
@@ -219,7 +219,7 @@ def _details(
         ]
         if len(reasons) > _MOST_REASONS:
             shown.append(f"<li>and {len(reasons) - _MOST_REASONS:,} other reasons</li>")
-        parts.append(f'<h2>Traced again</h2><ul class="retraces">{"".join(shown)}</ul>')
+        parts.append(f'<h2>Retraces</h2><ul class="retraces">{"".join(shown)}</ul>')
     if loops:
         shown = [_loop(loop) for loop in {tuple(x.items()): x for x in loops}.values()]
         parts.append(f'<h2>Unrolled loops</h2><ul class="loops">{"".join(shown)}</ul>')
@@ -298,7 +298,7 @@ summary{cursor:pointer}summary:hover{background:var(--lane)}
 .axis{position:sticky;top:0;background:var(--bg);color:var(--dim)}
 .ticks{position:relative;height:1.3em;overflow:hidden}
 .ticks span{position:absolute;border-left:1px solid var(--line);padding-left:3px;font-size:12px}
-summary .name::before{content:"\\25b8  "}[open]>summary .name::before{content:"\\25be  "}
+summary .name::before{content:"\\25b8\\a0"}[open]>summary .name::before{content:"\\25be\\a0"}
 .name{overflow-wrap:anywhere}.name small{display:block;color:var(--dim)}
 .name b{color:var(--t)}
 svg{width:100%;height:20px;background:var(--lane)}rect{y:2px;height:16px}rect.w{y:8px;height:4px}

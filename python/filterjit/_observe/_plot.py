@@ -18,8 +18,12 @@ def draw(functions: Sequence[dict[str, Any]]) -> "Figure":
 
     The legend stands below the axis, so no bar can be under it, and each bar has its sum beside it.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import FuncFormatter, MaxNLocator
+    except ModuleNotFoundError as e:
+        e.add_note("(`report().plot` draws with Matplotlib: `pip install matplotlib`)")
+        raise
 
     rows = [(f"{i}: {shorten_name(f['name'])}", f) for i, f in enumerate(functions[:_MOST], 1)]
     rest = functions[_MOST:]

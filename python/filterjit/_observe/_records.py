@@ -6,6 +6,7 @@ which takes milliseconds; a hit writes none.
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -91,6 +92,7 @@ class TraceRecord:
         wanted: the sharding of each array that `in_shardings` gives, or None (until the program
             has run, it may be a PartitionSpec); empty without that option.
         on_purpose: whether it was made ahead of time, which is no retrace.
+        number: is greater than those of all traces before it.
     """
 
     avals: tuple[Aval, ...]
@@ -98,6 +100,7 @@ class TraceRecord:
     placements: tuple[Placed, ...] | None = None
     wanted: tuple[Any, ...] = ()
     on_purpose: bool = False
+    number: int = dataclasses.field(default_factory=itertools.count().__next__, compare=False)
 
 
 @dataclasses.dataclass

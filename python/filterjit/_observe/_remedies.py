@@ -34,6 +34,12 @@ _NUMBER = (
     "own program."
 )
 _TO_ARRAY = "make it an array (`jnp.asarray`)"
+_NO_STATIC = "leave it out of `static_argnames` and `static_argnums`, so that it is traced"
+
+
+def decorator_of(cache: _core.Cache) -> str:
+    """Returns what jitted a function: "filter_jit", "jit" or "nnx.jit"; "" if nothing did."""
+    return str(getattr(cache.hooks, "decorator", ""))
 
 
 def of_value(x: Any, in_field: bool = False) -> str:
@@ -75,8 +81,9 @@ def of_number(
     how = _TO_ARRAY + (", and its field not static" if in_field else "")
     if cache is not None and parameters and {*parameters} <= {*cache.signature.names}:
         settings = cache.hooks.settings
-        decorator = getattr(cache.hooks, "decorator", "")
-        if decorator == "filter_jit":
+        if decorator_of(cache) in ("jit", "nnx.jit"):
+            how = _NO_STATIC
+        elif decorator_of(cache) == "filter_jit":
             listed = ", ".join(f'"{name}"' for name in sorted(parameters))
             if settings.traced:
                 how = f"add {listed} to the option `traced`, or {how}"

@@ -20,8 +20,8 @@ from ._words import TIMES, shorten_name, show_bytes, show_seconds, total
 class Report:
     """Where the time of jitted functions went, most expensive function first.
 
-    ``str()`` of a report is a table. Above it stands why a function was traced again and again, if
-    most of its traces have one cause. `as_dict` returns the same figures and more, as numbers.
+    ``str()`` of a report is a table. Above it stands why a function has many retraces, if most of
+    them have one cause. `as_dict` returns the same figures and more, as numbers.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class Report:
 
         A figure that JAX does not tell, or that was not measured (see `time_calls`), is None.
         ``direct`` counts the calls that went straight to their executable (see `direct`), and
-        ``passed_on`` those that ``jax.jit`` made, by the reason. ``cause`` says why a function was
-        traced again and again, or is None.
+        ``passed_on`` those that ``jax.jit`` made, by the reason. ``cause`` says why a function has
+        many retraces, or is None.
 
         Returns:
             A dict: ``functions``, a list of dicts, each with its ``variants``; ``timed``, whether
@@ -80,8 +80,8 @@ class Report:
         return "\n".join((*lines, *self._remarks()))
 
     def _causes(self) -> list[str]:
-        """Returns why functions were traced again and again, where most of their traces have one
-        cause; that which took most time comes first."""
+        """Returns why functions have many retraces, where most of these have one cause; that which
+        took most time comes first."""
         found = [f for f in self._functions if f.get("cause")]
         return [f["cause"] for f in sorted(found, key=lambda f: -f["again"])]
 
@@ -182,6 +182,9 @@ class Report:
 
         Returns:
             The path.
+
+        Raises:
+            ModuleNotFoundError: if Matplotlib is not installed.
         """
         path = as_path("plot(path)", path)
         figure = draw(self._functions)

@@ -1,4 +1,4 @@
-"""What happens when a function is traced again: `on_retrace`, `max_traces`, `log_retraces`."""
+"""What happens at a retrace: `on_retrace`, `max_traces`, `log_retraces`."""
 
 import logging
 import os
@@ -16,6 +16,7 @@ from . import _records
 from ._causes import Explanation
 from ._events import event_log
 from ._explain import explain_trace
+from ._functions import FunctionRecord
 from ._recorder import recorder
 from ._records import TraceRecord
 
@@ -23,7 +24,11 @@ logger = logging.getLogger("filterjit")
 
 OnRetrace = Literal["log", "warn", "raise"] | Callable[[Explanation], Any] | None
 
+_WHOLE = 3  # explanations in a row of the same causes that are logged in whole
+
 _log_all = False
+_logged: dict[Any, tuple[tuple[tuple[str, str], ...], int]] = {}
+"""The causes that were logged last of each function, and how many times in a row."""
 
 
 @public
@@ -40,7 +45,8 @@ class RetraceWarning(UserWarning):
 @public
 def log_retraces(on: bool = True) -> None:
     """Logs why a function compiles again, for each retrace of every jitted function. Of functions in
-    installed libraries, it logs one line.
+    installed libraries, it logs one line; so it does of a function that compiles again for the same
+    causes for the fourth time in a row and more often.
 
     The messages go to the logger ``"filterjit"`` with level WARNING. Python shows them on stderr
     if the program does not configure logging.
@@ -103,20 +109,28 @@ def before_trace(
     if event_log.on and kind not in ("first", "options"):
         recorder.set_reason(explanation)
     if _log_all and kind not in ("first", "options"):
-        record = cache.record
-        library = record.place is not None and is_installed(record.place[0])
-        said = f"{record.name_and_place} {explanation.line}" if library else str(explanation)
-        logger.warning("%s", said)
+        _log(cache.record, explanation)
     if kind in ("first", "options") or explanation.causes[0].is_of_function:
         return  # no program of this very function is compiled
     if on_retrace == "log" and not _log_all:
-        logger.warning("%s", explanation)
+        _log(cache.record, explanation)
     if on_retrace == "warn":
         warnings.warn(str(explanation), RetraceWarning, stacklevel=stack_level())
     elif on_retrace == "raise":
         raise RetraceError(str(explanation))
     elif callable(on_retrace):
         on_retrace(explanation)
+
+
+def _log(record: FunctionRecord, explanation: Explanation) -> None:
+    kinds, times = _logged.get(record.key, ((), 0))
+    times = times + 1 if kinds == explanation.kinds else 1
+    _logged[record.key] = explanation.kinds, times
+    library = record.place is not None and is_installed(record.place[0])
+    if library or times > _WHOLE:
+        logger.warning("%s %s", record.name_and_place, explanation.line)
+    else:
+        logger.warning("%s", explanation)
 
 
 _FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)

@@ -45,19 +45,19 @@ MISMATCHES: dict[str, tuple[Any, Any, str]] = {
     "dict_keys": (
         {"a": 1, "b": 2},
         {"a": 1, "c": 2},
-        "the keys ['a', 'c'], where {} has ('a', 'b')",
+        "the keys ['a', 'c'], where {} has ['a', 'b']",
     ),
-    "dict_fewer": ({"a": 1, "b": 2}, {"a": 1}, "the keys ['a'], where {} has ('a', 'b')"),
-    "dict_more": ({"a": 1}, {"a": 1, "b": 2}, "the keys ['a', 'b'], where {} has ('a',)"),
+    "dict_fewer": ({"a": 1, "b": 2}, {"a": 1}, "the keys ['a'], where {} has ['a', 'b']"),
+    "dict_more": ({"a": 1}, {"a": 1, "b": 2}, "the keys ['a', 'b'], where {} has ['a']"),
     "ordered_order": (
         OrderedDict(a=1, b=2),
         OrderedDict(b=2, a=1),
-        "the keys ['b', 'a'], where {} has ('a', 'b')",
+        "the keys ['b', 'a'], where {} has ['a', 'b']",
     ),
     "ordered_fewer": (
         OrderedDict(a=1, b=2),
         OrderedDict(a=1),
-        "the keys ['a'], where {} has ('a', 'b')",
+        "the keys ['a'], where {} has ['a', 'b']",
     ),
     "default_factory": (
         defaultdict(int, a=1),
@@ -67,7 +67,7 @@ MISMATCHES: dict[str, tuple[Any, Any, str]] = {
     "default_keys": (
         defaultdict(int, a=1),
         defaultdict(int, b=1),
-        "the keys ['b'], where {} has ('a',)",
+        "the keys ['b'], where {} has ['a']",
     ),
     "module_type": (
         Linear(**FULL),
