@@ -43,7 +43,7 @@ help:
 	@sed -n '1d;/^$$/q;s/^# \{0,1\}//p' Makefile
 
 demo: $(VENV)/.installed
-	$(BIN)/python -m filterjit demo
+	$(BIN)/python -m filterjit demo --program-cache build/demo
 
 demo-distributed: $(VENV)/.installed
 	$(BIN)/python examples/distributed.py

@@ -72,6 +72,25 @@ def test_demo_table(shown):
     assert float(values["test accuracy"][0].rstrip("%")) > 60  # it learns
 
 
+def test_the_demo_started_again_says_what_it_saved(tmp_path):
+    arguments = ("demo", "--steps", "150", "--no-plot", "--program-cache", "kept")
+    starts = [run_code(QUICK, *arguments, cwd=tmp_path, env=CPU, timeout=300) for _ in range(2)]
+    assert [done.stderr for done in starts] == ["", ""]
+    said = [" ".join(done.stdout.split("\n\n")[-2].split()) for done in starts]
+    number = re.compile(r"\d+")
+    assert number.sub("N", said[0]) == (
+        "The first step with filterjit.filter_jit took N ms; started again, the demo looks for its "
+        "program in kept."
+    )
+    assert number.sub("N", said[1]) == (
+        "The first step with filterjit.filter_jit took N ms, as an earlier start had compiled it; "
+        "equinox.filter_jit, which traces and compiles in each start, took N ms."
+    )
+    rows = [line.split("|") for done in starts for line in done.stdout.splitlines()]
+    traces = [list(map(int, row[2:4])) for row in rows if row[1:2] and row[1].strip() == "traces"]
+    assert traces == [[1, 1], [1, 0]]
+
+
 def test_demo_picture(shown):
     folder, _ = shown
     assert sorted(os.listdir(folder)) == ["demo.png", "demo.svg"]
@@ -174,15 +193,16 @@ def test_zeros_of_two_signs_differ():
 
 def test_differing_filter_jit_fails_the_demo(monkeypatch, capsys, tmp_path):
     """For example one that traces again on each call."""
-    import equinox as eqx
+    real = filterjit.filter_jit
 
     def wasteful(f):
-        jitted = eqx.filter_jit(f)
+        jitted = real(f)
 
         def call(*args):
-            eqx.filter_eval_shape(f, *args)
+            jitted.clear_cache()
             return jitted(*args)
 
+        call.report = jitted.report
         return call
 
     monkeypatch.setattr(filterjit, "filter_jit", wasteful)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import filterjit
-from filterjit._aot import _program_cache
+from filterjit._aot import _program_option
 from filterjit._compat import _nnx_compat
 from support.processes import environment, run
 
@@ -54,7 +54,7 @@ ALL = {f"{block.page}:{block.line}": block for page in PAGES for block in blocks
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_program_cache, "_current", None)
+    monkeypatch.setattr(_program_option, "current", None)
 
 
 def execute(block: Block) -> dict[str, Any]:

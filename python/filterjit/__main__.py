@@ -48,6 +48,9 @@ def _add_demo(commands: Any) -> None:
         help="write the picture to PREFIX.svg and PREFIX.png",
     )
     parser.add_argument("--no-plot", action="store_true", help="do not draw a picture")
+    parser.add_argument(
+        "--program-cache", metavar="FOLDER", help="keep filterjit's programs for the next start"
+    )
     parser.set_defaults(run=_run_demo)
 
 

@@ -10,15 +10,15 @@ import types
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from aot_support import copied, counts, same
 
 import filterjit
 from filterjit import filter_jit
-from filterjit._aot import _program_cache, _trace_watch
+from filterjit._aot import _program_cache, _program_option, _trace_watch
 from filterjit._functions._code import nested
 
 HEAD = """
@@ -34,10 +34,10 @@ from filterjit import filter_jit
 
 @pytest.fixture(autouse=True)
 def _no_cache_afterwards() -> Any:
-    before = _program_cache._current
+    before = _program_option.current
     yield
     _program_cache._worker.wait()
-    _program_cache._current = before
+    _program_option.current = before
 
 
 class Run:
@@ -61,10 +61,6 @@ class Run:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: Any) -> Any:
     return lambda source, **options: Run(tmp_path, source, monkeypatch, **options)
-
-
-def same(x: Any, y: Any) -> bool:
-    return bool(eqx.tree_equal(x, y))
 
 
 # ---- what is kept ----
@@ -105,7 +101,7 @@ KEPT = {
         class M(eqx.Module):
             w: jax.Array
             @filter_jit
-            def __call__(self, x): return self.w * x
+            def __call__(self, x: jax.Array) -> jax.Array: return self.w * x
         f = M.__dict__["__call__"]
         def main(): return M(jnp.ones(3))(jnp.ones(3))
     """,
@@ -396,28 +392,16 @@ def test_a_pytree_that_is_registered_in_another_way(run: Any) -> None:
 
 def kept(folder: Path, f: Any, *args: Any, **options: Any) -> Any:
     """Returns a jitted function whose program for these arguments is in the folder."""
-    jitted = filter_jit(_copy(f), **options)
+    jitted = filter_jit(copied(f), **options)
     with filterjit.program_cache(folder):
         jitted(*args)
     (row,) = jitted.report().as_dict()["functions"]
     assert [text for v in row["variants"] for text in v["remarks"] if "kept" in text] == []
-    return filter_jit(_copy(f), **options)
-
-
-def _copy(f: Any) -> Any:
-    """Returns another function with the same code, as a second run has one."""
-    copy = types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
-    copy.__qualname__, copy.__annotations__ = f.__qualname__, f.__annotations__
-    return copy
+    return filter_jit(copied(f), **options)
 
 
 def double(x: Any) -> Any:
     return x * 2 @ jnp.eye(2) if x.ndim == 2 else x * 2
-
-
-def _counts(f: Any) -> tuple[int, int]:
-    (row,) = f.report().as_dict()["functions"]
-    return row["traces"], row["loaded"]
 
 
 def test_calls_of_other_kinds(tmp_path: Path) -> None:
@@ -425,27 +409,27 @@ def test_calls_of_other_kinds(tmp_path: Path) -> None:
     with filterjit.program_cache(tmp_path):
         for _ in range(40):
             assert same(f(jnp.ones(2)), 2 * jnp.ones(2))
-        assert _counts(f) == (0, 1)
+        assert counts(f) == (0, 1)
         assert same(f(jnp.ones(3)), 2 * jnp.ones(3))  # another shape
-        assert _counts(f) == (1, 1)
+        assert counts(f) == (1, 1)
         assert same(f(np.ones(2, np.float32)), 2 * jnp.ones(2))  # from the host
         assert f(jnp.asarray(1.0)).weak_type and not f(jnp.ones(())).weak_type
-        assert _counts(f) == (4, 1)
+        assert counts(f) == (4, 1)
         assert same(jax.vmap(f)(jnp.ones((3, 2))), 2 * jnp.ones((3, 2)))
         assert same(jax.grad(lambda x: f(x).sum())(jnp.ones(2)), 2 * jnp.ones(2))
         assert same(jax.jit(f)(jnp.ones(2)), 2 * jnp.ones(2))
         with jax.disable_jit():
             assert same(f(jnp.ones(2)), 2 * jnp.ones(2))
-        traces = _counts(f)[0]
+        traces = counts(f)[0]
         for _ in range(40):
             assert same(f(jnp.ones(2)), 2 * jnp.ones(2))
             assert same(f(jnp.ones(3)), 2 * jnp.ones(3))
-        assert _counts(f) == (traces, 1)
-    g = filter_jit(_copy(double))
+        assert counts(f) == (traces, 1)
+    g = filter_jit(copied(double))
     with filterjit.program_cache(tmp_path):
         for shape in ((2,), (3,), (2,), ()):
             assert same(g(jnp.ones(shape)), 2 * jnp.ones(shape))
-        assert _counts(g) == (0, 3)
+        assert counts(g) == (0, 3)
         assert g.cache_info()[:3] == (1, 3, 1)
 
 
@@ -454,10 +438,10 @@ def test_a_call_under_another_configuration(tmp_path: Path) -> None:
     with filterjit.program_cache(tmp_path):
         for _ in range(30):  # so that calls are direct
             f(jnp.ones((2, 2)))
-        assert _counts(f) == (0, 1)
+        assert counts(f) == (0, 1)
         with jax.default_matmul_precision("float32"):
             f(jnp.ones((2, 2)))
-            assert _counts(f) == (1, 1)
+            assert counts(f) == (1, 1)
         with jax.numpy_dtype_promotion("strict"), pytest.raises(Exception, match="promotion"):
             f(jnp.ones((2, 2), "bfloat16"))
         with jax.debug_nans(True), pytest.raises(FloatingPointError):
@@ -470,7 +454,7 @@ def test_deleted_arrays_and_wrong_arguments_raise_as_always(tmp_path: Path) -> N
     with filterjit.program_cache(tmp_path):
         x = jnp.ones(2)
         f(x)
-        assert _counts(f) == (0, 1) and x.is_deleted()
+        assert counts(f) == (0, 1) and x.is_deleted()
         with pytest.raises((RuntimeError, ValueError), match="deleted"):
             f(x)
         with pytest.raises(TypeError, match="argument"):
@@ -499,7 +483,7 @@ def _call(f: Any, n: int, results: list[Any]) -> None:
 def test_threads(tmp_path: Path) -> None:
     sizes = [1, 2, 3, 4] * 4
     for expected in (0, 4):
-        f = filter_jit(_copy(double))
+        f = filter_jit(copied(double))
         results: list[Any] = []
         with filterjit.program_cache(tmp_path):
             threads = [threading.Thread(target=_call, args=(f, n, results)) for n in sizes]
@@ -511,8 +495,8 @@ def test_threads(tmp_path: Path) -> None:
             assert all(same(y, 2 * jnp.ones(n)) for n, y in results)
             if expected == 0:
                 for n in range(1, 5):  # what two threads have traced at once was not kept
-                    filter_jit(_copy(double))(jnp.ones(n))
-    assert _counts(f)[0] == 0
+                    filter_jit(copied(double))(jnp.ones(n))
+    assert counts(f)[0] == 0
 
 
 # ---- options ----
@@ -523,21 +507,21 @@ def test_one_function(tmp_path: Path) -> None:
         return x * 3
 
     for loaded in (0, 1):
-        f = filter_jit(_copy(triple), program_cache=tmp_path)
+        f = filter_jit(copied(triple), program_cache=tmp_path)
         f(jnp.ones(2))
         _program_cache._worker.wait()
-        assert _counts(f)[1] == loaded
+        assert counts(f)[1] == loaded
     with filterjit.program_cache(tmp_path):
-        off = filter_jit(_copy(triple), program_cache=False)
+        off = filter_jit(copied(triple), program_cache=False)
         off(jnp.ones(2))
-        assert _counts(off) == (1, 0)
+        assert counts(off) == (1, 0)
         with filterjit.program_cache(None):
-            g = filter_jit(_copy(triple))
+            g = filter_jit(copied(triple))
             g(jnp.ones(2))
-            assert _counts(g) == (1, 0)
-        h = filterjit.jit(_copy(triple), program_cache=False)
+            assert counts(g) == (1, 0)
+        h = filterjit.jit(copied(triple), program_cache=False)
         h(jnp.ones(2))
-        assert _counts(h) == (1, 0)
+        assert counts(h) == (1, 0)
 
 
 @pytest.mark.parametrize("path", ["", 3, True])
@@ -545,7 +529,7 @@ def test_bad_paths(path: Any) -> None:
     for make in (filterjit.program_cache, lambda path: filter_jit(double, program_cache=path)):
         with pytest.raises((TypeError, ValueError), match="program cache"):
             make(path)
-    assert _program_cache._current is None
+    assert _program_option.current is None
 
 
 def test_verify(tmp_path: Path) -> None:
@@ -555,7 +539,7 @@ def test_verify(tmp_path: Path) -> None:
         return x * decimal.getcontext().prec
 
     def call(expected: int) -> Any:
-        g = filter_jit(_copy(f))
+        g = filter_jit(copied(f))
         assert same(g(jnp.ones(2)), expected * jnp.ones(2))
         return g
 
@@ -565,7 +549,7 @@ def test_verify(tmp_path: Path) -> None:
         with filterjit.program_cache(tmp_path, verify=True) as cache:
             g = call(3)
             cache.wait()
-            assert _counts(g)[1] == 1
+            assert counts(g)[1] == 1
             assert same(g(jnp.ones(2)), 3 * jnp.ones(2))
     with decimal.localcontext(prec=4):
         with (

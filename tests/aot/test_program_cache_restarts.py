@@ -96,3 +96,41 @@ model = jax.tree_util.tree_map(put, model)
     assert second[0] == first[0] and first[1:3] == [1, 0] and second[1:3] == [0, 2]
     four = variables | {"XLA_FLAGS": "--xla_force_host_platform_device_count=16"}
     assert start(program, **four)[2] == 0
+
+
+def test_the_program_cache_is_imported_where_a_folder_is_named(tmp_path: Path) -> None:
+    """By a call, by the environment, or by the option of a function, also of one that was pickled."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        """if True:
+        import json, pickle, sys
+        import jax.numpy as jnp
+        import filterjit
+
+        def double(x):
+            return 2 * x
+
+        def imported():
+            return "filterjit._aot._program_cache" in sys.modules
+
+        filterjit.filter_jit(double)(jnp.ones(2))
+        found = [imported()]
+        path, pickled, folder = sys.argv[1:]
+        if path == "write":
+            with open(pickled, "wb") as f:
+                pickle.dump(filterjit.filter_jit(double, program_cache=folder), f)
+        elif path == "read":
+            with open(pickled, "rb") as f:
+                pickle.load(f)(jnp.ones(2))
+        elif path == "call":
+            filterjit.program_cache(folder).close()
+        found.append(imported())
+        print(json.dumps(found))
+        """
+    )
+    pickled, folder = str(tmp_path / "pickled"), tmp_path / "cache"
+    for path in ("write", "read", "call"):
+        assert start(str(program), path, pickled, str(folder)) == [False, True], path
+    assert len(list(folder.glob("*/*.fjit"))) == 1
+    found = start(str(program), "none", "", "", FILTERJIT_PROGRAM_CACHE=str(tmp_path / "other"))
+    assert found == [True, True]

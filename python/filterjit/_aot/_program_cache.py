@@ -8,23 +8,23 @@ A program is kept if all that it depends on is known, and was the same before an
 """
 
 import collections
+import contextlib
 import contextvars
 import hashlib
 import logging
 import os
 import threading
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from .. import _core
 from .._base._checks import check_bool
 from .._base._package import public
-from .._call import _kept
-from .._call._kept import KeptCall
+from .._call._kept import Keep, Keeper, KeptCall
 from .._compat import _jax_compat
 from .._observe import _records
 from .._observe._recorder import recorder
-from . import _program_contents, _program_key, _trace_watch
+from . import _program_contents, _program_key, _program_option, _trace_watch
 from ._encode import Unsupported
 from ._prepared import spec_of
 from ._program_folder import MAX_BYTES, ProgramFolder
@@ -32,7 +32,6 @@ from ._program_key import Key, Unknown
 
 logger = logging.getLogger("filterjit")
 
-_VARIABLE = "FILTERJIT_PROGRAM_CACHE"
 _A_MOMENT = 0.1  # seconds
 _VERIFY = "FILTERJIT_PROGRAM_CACHE_VERIFY"
 
@@ -147,32 +146,36 @@ class _Cache:
 
     # ---- keeping ----
 
-    def trace(self, call: KeptCall, arrays: tuple[Any, ...], key: Key | None) -> Any:
+    def trace(
+        self, call: KeptCall, arrays: tuple[Any, ...], key: Key | None, run: Callable[[], Any]
+    ) -> tuple[Any, Keep]:
         variant = call.variant()
         if key is None or variant is None:
-            return call.traced(*arrays)
+            return run(), lambda stages: None
         before = variant.num_traces
         with _trace_watch.watching(key.dependencies.codes) as watch:
-            output = call.traced(*arrays)
-        try:
-            self._keep(call, variant, key, watch, arrays, before)
-        except (Unknown, Unsupported) as e:
-            _records.record_of(variant).not_kept = str(e)
-        except Exception as e:
-            logger.debug("a program is not kept", exc_info=True)
-            reason = f"it cannot be read ({type(e).__name__}: {e})"
-            _records.record_of(variant).not_kept = reason
-        return output
+            output = run()
+        record = _records.record_of(variant)
+        keep: Keep | None = None
+        with _telling(record):
+            keep = self._checked(call, variant, key, watch, arrays, before)
 
-    def _keep(
+        def keep_if_known(stages: tuple[Any, Any] | None) -> None:
+            if keep is not None:
+                with _telling(record):
+                    keep(stages)
+
+        return output, keep_if_known
+
+    def _checked(
         self, call: KeptCall, variant: _core.Variant, key: Key, watch: _trace_watch.Watch,
         arrays: tuple[Any, ...], before: int,
-    ) -> None:  # fmt: skip
-        """Lets a thread write a program that was traced. Raises Unknown or Unsupported."""
+    ) -> Keep:  # fmt: skip
+        """Checks what a trace has seen, which is over. Returns what lets a thread write its program.
+        Both raise Unknown or Unsupported."""
         with recorder.without_compiling():
-            lowered = call.trace(*arrays).lower()
-            stage = lowered.compile()
-        trace = stage.out_tree.node_data()[1]
+            traced = call.trace(*arrays)
+        trace = traced.out_tree.node_data()[1]
         if variant.num_traces == before and trace in call.traces:
             # JAX compiles a trace again for other placements.
             watch, dependencies = call.traces[trace]
@@ -192,25 +195,35 @@ class _Cache:
         call.traces[trace] = watch, dependencies
         state = _program_key.state_of(watch.modules)
         record = _records.record_of(variant)
-        if record.cost.from_disk:
-            raise Unknown(
-                "JAX has loaded its executable from `jax_compilation_cache_dir`, and XLA cannot "
-                "store such an executable again"
-            )
         result, registry = variant.outputs[trace], call.registry
         label, folder = call.flat.qualname, self.folder
 
-        def write() -> None:
-            try:
-                contents = _program_contents.encode(
-                    key, watch.packages, state, registry, result, stage, _digest_of(lowered)
-                )
-            except ValueError as e:  # Unsupported is one
-                record.not_kept = str(e)
+        def keep(stages: tuple[Any, Any] | None) -> None:
+            if stages is None:
+                with recorder.without_compiling():
+                    lowered = traced.lower()
+                    stage = lowered.compile()
             else:
-                folder.write(key.digest, contents, label)
+                lowered, stage = stages
+            if record.cost.from_disk:
+                raise Unknown(
+                    "JAX has loaded its executable from `jax_compilation_cache_dir`, and XLA cannot "
+                    "store such an executable again"
+                )
 
-        _worker.do(write)
+            def write() -> None:
+                try:
+                    contents = _program_contents.encode(
+                        key, watch.packages, state, registry, result, stage, _digest_of(lowered)
+                    )
+                except ValueError as e:  # Unsupported is one
+                    record.not_kept = str(e)
+                else:
+                    folder.write(key.digest, contents, label)
+
+            _worker.do(write)
+
+        return keep
 
     # ---- verifying ----
 
@@ -248,6 +261,18 @@ class _Cache:
         _worker.do(lambda: context.run(verify))
 
 
+@contextlib.contextmanager
+def _telling(record: Any) -> Iterator[None]:
+    """Records why a program is not kept."""
+    try:
+        yield
+    except (Unknown, Unsupported) as e:
+        record.not_kept = str(e)
+    except Exception as e:
+        logger.debug("a program is not kept", exc_info=True)
+        record.not_kept = f"it cannot be read ({type(e).__name__}: {e})"
+
+
 def _size_of(stage: Any) -> int | None:
     try:
         return int(stage.runtime_executable().size_of_generated_code_in_bytes()) or None
@@ -261,45 +286,23 @@ def _digest_of(lowered: Any) -> str:
 
 # ---- which cache it is ----
 
-Path = str | os.PathLike[str] | Literal[False] | None
-"""The option `program_cache` of a function."""
-
 _caches: dict[str, _Cache] = {}  # of single functions
 _lock = threading.Lock()
 
 
 def _of_environment() -> _Cache | None:
-    path = os.environ.get(_VARIABLE)
+    path = os.environ.get(_program_option.VARIABLE)
     if not path:
         return None
     return _Cache(ProgramFolder(path), os.environ.get(_VERIFY, "0") not in ("", "0"))
 
 
-_current: _Cache | None = _of_environment()
-
-
-def folder_of(path: Path) -> str | bool | None:
-    """Returns the option `program_cache` of one function as `Settings` has it.
-
-    Raises TypeError or ValueError if it is none of None, False and a path."""
-    if path is None or path is False:
-        return path
-    return _cache_of(path).folder.path
-
-
-def _cache_of(path: str | os.PathLike[str]) -> _Cache:
+def cache_of(path: str | os.PathLike[str]) -> _Cache:
+    """Returns the cache for the option of a function. Raises TypeError or ValueError for what is no
+    path."""
     folder = ProgramFolder(path)
     with _lock:
         return _caches.setdefault(folder.path, _Cache(folder))
-
-
-def _keeper_for(path: str | bool | None) -> _Cache | None:
-    if path is None:
-        return _current
-    return _cache_of(path) if isinstance(path, str) else None
-
-
-_kept.keeper_for = _keeper_for
 
 
 @public
@@ -309,7 +312,7 @@ class ProgramCache:
     As a context manager, it ends with its block: then the cache is again what it was before.
     """
 
-    def __init__(self, cache: _Cache | None, before: _Cache | None) -> None:
+    def __init__(self, cache: _Cache | None, before: Keeper | None) -> None:
         self._cache = cache
         self._before = before
 
@@ -331,9 +334,8 @@ class ProgramCache:
 
     def close(self) -> None:
         """Makes the program cache what it was before. Functions that were called keep theirs."""
-        global _current
-        if _current is self._cache:
-            _current = self._before
+        if _program_option.current is self._cache:
+            _program_option.current = self._before
 
     def __enter__(self) -> "ProgramCache":
         return self
@@ -386,9 +388,11 @@ def program_cache(
         >>> with filterjit.program_cache(tempfile.mkdtemp()):
         ...     y = filter_jit(lambda x: x + 1)(jnp.ones(2))
     """
-    global _current
     check_bool("program_cache(..., verify=...)", verify)
     cache = None if path is None else _Cache(ProgramFolder(path, max_bytes), verify)
-    made = ProgramCache(cache, _current)
-    _current = cache
+    made = ProgramCache(cache, _program_option.current)
+    _program_option.current = cache
     return made
+
+
+_program_option.current = _of_environment()

@@ -25,7 +25,7 @@ import numpy as np
 from .. import __version__, _core
 from .._base._errors import format_path
 from .._base._unwrap import unwrap_chain
-from .._call._kept import KeptCall
+from .._call._kept import KeptCall, placement
 from .._call._plain_hooks import wrapped_in
 from .._call._settings import Settings
 from .._compat import _executable_compat, _jax_compat
@@ -275,10 +275,14 @@ def _machine(devices: tuple[jax.Device, ...]) -> list[Json]:
 
 def _array(x: Any) -> list[Json]:
     encoded = _executable.encode_aval(_jax_compat.aval(x))
-    if not isinstance(x, jax.Array):
+    placed = placement(x)
+    if placed is None:
         return [encoded, type(x).__qualname__]
-    if not x.is_fully_addressable:
+    sharding, committed = placed
+    if not sharding.is_fully_addressable:
         raise Unknown("an array is partly on other machines")
-    sharding = _executable.encode_sharding(x.sharding)
-    order = _executable_compat.order_of_layout(x) if x.ndim > 1 else None
-    return [encoded, sharding, _jax_compat.is_committed(x), order]
+    order = None
+    if x.ndim > 1:
+        is_spec = isinstance(x, jax.ShapeDtypeStruct)
+        order = tuple(range(x.ndim)) if is_spec else _executable_compat.order_of_layout(x)
+    return [encoded, _executable.encode_sharding(sharding), committed, order]

@@ -5,9 +5,10 @@ JAX's stages (``jax.stages``) describe the flat program of a variant. `Traced`, 
 """
 
 import contextlib
+import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, final
 
 import jax
@@ -16,6 +17,7 @@ from .. import _core
 from .._base import _errors
 from .._base._checks import known_options, option_names
 from .._base._package import public
+from .._call import _kept
 from .._call._caches import names_of
 from .._call._plain_hooks import HandOver
 from .._observe import _compare, _report
@@ -331,8 +333,47 @@ class Compiled(_core.CallProxy[_P, _T]):
 def trace(
     f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Traced[_P, _T]:
+    with _refusing(f):
+        return _trace(prepare(f, args, kwargs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Warming:
+    """A call whose program will be found by a call of the function, once it is compiled.
+
+    Attributes:
+        prepared: the call.
+        traced: the call traced; None if its program was found in a program cache.
+    """
+
+    prepared: PreparedCall
+    traced: Traced[Any, Any] | None
+    _keep: _kept.Keep | None
+
+    def compile(self, lowered: Lowered[Any, Any]) -> None:
+        """Compiles the program, and keeps it in a program cache if there is one."""
+        compiled = lowered.compile()
+        if self._keep is not None:
+            self._keep((lowered.lowered, compiled.details.compiled))
+
+
+def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Warming:
+    """Finds the program of a call in a program cache, or traces the call."""
+    with _refusing(f):
+        prepared = prepare(f, args, kwargs)
+        kept = _kept.calls.get(prepared.variant)
+        if kept is None:
+            return Warming(prepared, _trace(prepared), None)
+        with prepared.working():
+            traced, keep = kept.warm_up(prepared.arrays, lambda: _trace(prepared))
+        return Warming(prepared, traced, keep)
+
+
+@contextlib.contextmanager
+def _refusing(f: _core.FilterJit) -> Iterator[None]:
+    """Raises ValueError for arguments that only ``jax.jit`` takes."""
     try:
-        return _trace(f, args, kwargs)
+        yield
     except HandOver as e:
         raise ValueError(
             f"`{names_of(f.__wrapped__)[1]}` is called by `jax.jit` with these arguments: {e}. `lower(...).compile()` "
@@ -340,10 +381,7 @@ def trace(
         ) from None
 
 
-def _trace(
-    f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Traced[_P, _T]:
-    prepared = prepare(f, args, kwargs)
+def _trace(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
         traced = prepared.traceable().trace(*prepared.arrays)
         may_raise = True  # where JAX does not tell

@@ -13,6 +13,7 @@ tells of each call, which takes longer.
 """
 
 import contextlib
+import functools
 import gc
 import sys
 import threading
@@ -80,9 +81,20 @@ _READS: dict[str, frozenset[str]] = {
 _HARMLESS_OF_SYS = frozenset({"intern", "exc_info", "exception", "audit"})
 # Methods of a module above whose start is seen too: ``os.environ[...]`` is no call.
 _WORLD_CODE = frozenset({"os"})
-# Of these, nothing reads the world for a trace.
+# Of these, nothing reads the world for a trace. (``wadler_lindig`` prints Equinox's Modules: JAX asks
+# for the text of each that it maps, which takes hundreds of thousands of calls for a deep model.)
 _TRUSTED = frozenset(
-    {"jax", "jaxlib", "filterjit", "numpy", "equinox", "optax", "flax", "ml_dtypes"}
+    {
+        "jax",
+        "jaxlib",
+        "filterjit",
+        "numpy",
+        "equinox",
+        "optax",
+        "flax",
+        "ml_dtypes",
+        "wadler_lindig",
+    }
 )
 # Their settings are in the key, or there are none.
 _WITHOUT_SETTINGS = frozenset({"jax", "jaxlib", "filterjit", "numpy", "equinox", "ml_dtypes"})
@@ -150,12 +162,6 @@ class Watch:
             or any(id(other) in self.codes for other in _registered_compat.registered_code(cls))
         )
 
-    def call(self, frame: types.FrameType, function: Any) -> None:
-        """Is called when code calls something, in the frame of that code."""
-        name = _reads_world(function)
-        if name is not None:
-            self.reads(frame, name)
-
     def reads(self, frame: types.FrameType, name: str) -> None:
         """Is called when code calls what reads the world."""
         if is_library(frame.f_globals.get("__name__")) and (
@@ -222,8 +228,13 @@ def _reads_world(function: Any) -> str | None:
         module, name = function.__module__, function.__qualname__
     if type(module) is not str or type(name) is not str:
         return None
+    return _name_in_world(module, name, owner is not None)
+
+
+@functools.lru_cache(maxsize=4096)  # the calls of a loop are of a few functions
+def _name_in_world(module: str, name: str, is_built_in: bool) -> str | None:
     if module == "builtins":
-        return name if name in _WORLD_BUILTINS | _OF_PROCESS and owner is not None else None
+        return name if is_built_in and name in _WORLD_BUILTINS | _OF_PROCESS else None
     top = module.partition(".")[0]
     if top in _WORLD or module.startswith(_WORLD_IN_NUMPY):
         return f"{module}.{name}"
@@ -307,12 +318,15 @@ class _Monitor:
                 m.set_local_events(self._tool, code, m.events.CALL)
 
     def _on_call(self, code: types.CodeType, _: int, function: Any, __: Any) -> Any:
+        name = _reads_world(function)
+        if name is None:
+            return
         thread = threading.get_ident()
         for watch in self._watches:
             if watch.thread == thread:
                 frame: types.FrameType | None = sys._getframe(1)
                 if frame is not None and frame.f_code is code:
-                    watch.call(frame, function)
+                    watch.reads(frame, name)
 
 
 # ---- before ----
@@ -352,7 +366,9 @@ class _Profiler:
                 if type(module) is str and module.partition(".")[0] in _WORLD:
                     self.watch.reads(caller, f"{module}.{code.co_qualname}")
         elif event == "c_call" and seen is not None and seen[1]:
-            self.watch.call(frame, argument)
+            name = _reads_world(argument)
+            if name is not None:
+                self.watch.reads(frame, name)
         if self.before is not None:
             self.before(frame, event, argument)
 

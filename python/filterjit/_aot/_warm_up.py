@@ -20,6 +20,8 @@ from .._observe._records import Aval
 from .._terminal import _notebook, _terminal
 from .._terminal._progress import watcher
 from .._terminal._text import html_table
+from ._prepared import PreparedCall
+from ._stages import Warming
 
 logger = logging.getLogger("filterjit")
 
@@ -35,6 +37,7 @@ class Warmed:
         compiling: the time of XLA, including the wait for a free core.
         error: the exception if it failed, or None.
         same_as: the number of an earlier signature with the same program, or None.
+        loaded: whether a program cache had the program; `tracing` is then the time of loading it.
     """
 
     signature: str
@@ -42,12 +45,20 @@ class Warmed:
     compiling: float = 0.0
     error: Exception | None = None
     same_as: int | None = None
+    loaded: bool = False
+
+    @property
+    def _is_compiled(self) -> bool:
+        """Whether a program was compiled for it."""
+        return self.error is None and self.same_as is None and not self.loaded
 
     def __str__(self) -> str:
         if self.error is not None:
             return f"{self.signature}: {type(self.error).__name__}: {_first_line(self.error)}"
         if self.same_as is not None:
             return f"{self.signature}: the same as number {self.same_as}"
+        if self.loaded:
+            return f"{self.signature}: loaded {self.tracing:.3f} s"
         return f"{self.signature}: traced {self.tracing:.3f} s, compiled {self.compiling:.3f} s"
 
 
@@ -81,7 +92,7 @@ class WarmUp:
         """Returns what a notebook shows."""
         rows = [
             [f"{i}: {one.signature}", f"{one.tracing:.3f} s", f"{one.compiling:.3f} s"]
-            if one.error is None and one.same_as is None
+            if one._is_compiled
             else [f"{i}: {one}", "", ""]
             for i, one in enumerate(self.signatures)
         ]
@@ -89,9 +100,11 @@ class WarmUp:
 
     @property
     def _head(self) -> str:
-        compiled = sum(one.error is None and one.same_as is None for one in self.signatures)
+        compiled = sum(one._is_compiled for one in self.signatures)
+        loaded = sum(one.loaded for one in self.signatures)
         failed = len(self.errors)
-        head = f"compiled {compiled} of {len(self.signatures)} in {self.seconds:.3f} s"
+        head = f"compiled {compiled}" + (f" and loaded {loaded}" if loaded else "")
+        head += f" of {len(self.signatures)} in {self.seconds:.3f} s"
         return head + f", {self.threads} at once" + (f"; {failed} failed" if failed else "")
 
 
@@ -158,12 +171,12 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
 
 
 def warm_up(
-    trace: Callable[..., Any],
+    begin: Callable[..., Warming],
     signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
     *,
     threads: int | None = None,
 ) -> WarmUp:
-    """Compiles what `trace` traces for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
+    """Compiles what `begin` traces for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
 
     Tracing is Python code: it runs in the calling thread, with the options of JAX that are in force
     there, such as a mesh. XLA compiles in `threads` threads. The error of a signature that fails is
@@ -182,25 +195,28 @@ def warm_up(
     results = [Warmed(_describe_call(*pair)) for pair in pairs]
     seen: dict[Any, int] = {}
 
-    def lower(i: int) -> Any:
-        begin = time.perf_counter()
+    def lower(i: int) -> tuple[Warming, Any] | None:
+        began = time.perf_counter()
         try:
-            traced = trace(*pairs[i][0], **pairs[i][1])
-            same = seen.setdefault(_program_key(traced), i)
-            if same == i:
-                return traced.lower()
-            results[i].same_as = same
+            one = begin(*pairs[i][0], **pairs[i][1])
+            same = seen.setdefault(_program_key(one.prepared), i)
+            if same != i:
+                results[i].same_as = same
+            elif one.traced is not None:
+                return one, one.traced.lower()
+            else:
+                results[i].loaded = True
         except Exception as e:
             results[i].error = e
         finally:
-            results[i].tracing = time.perf_counter() - begin
+            results[i].tracing = time.perf_counter() - began
         return None
 
-    def compile_one(i: int, lowered: Any) -> None:
-        begin = time.perf_counter()
+    def compile_one(i: int, one: Warming, lowered: Any) -> None:
+        began = time.perf_counter()
         try:
-            lowered.compile()
-            results[i].compiling = time.perf_counter() - begin
+            one.compile(lowered)
+            results[i].compiling = time.perf_counter() - began
         except Exception as e:
             results[i].error = e
 
@@ -214,7 +230,7 @@ def warm_up(
                 if (lowered := lower(i)) is None:
                     advance()
                 else:
-                    futures.append(pool.submit(compile_one, i, lowered))
+                    futures.append(pool.submit(compile_one, i, *lowered))
                     futures[-1].add_done_callback(lambda _: advance())
             for future in futures:
                 future.result()
@@ -227,9 +243,8 @@ def warm_up(
     return WarmUp(tuple(results), time.perf_counter() - start, threads)
 
 
-def _program_key(traced: Any) -> Any:
+def _program_key(prepared: PreparedCall) -> Any:
     """Returns a key that is equal for signatures that share an executable."""
-    prepared = traced.prepared
     placed = tuple(
         (Aval.of(x), getattr(x, "sharding", None), bool(getattr(x, "committed", True)))
         for x in prepared.arrays

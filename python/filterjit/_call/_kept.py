@@ -50,9 +50,17 @@ class Keeper(Protocol):
         """
         ...
 
-    def trace(self, call: "KeptCall", arrays: tuple[Any, ...], key: Any, /) -> Any:
-        """Makes a call that traces, and keeps the program; `key` is what `find` has returned."""
+    def trace(
+        self, call: "KeptCall", arrays: tuple[Any, ...], key: Any, run: Callable[[], Any], /
+    ) -> tuple[Any, "Keep"]:
+        """Calls `run`, which traces, and returns its result and what keeps the program; `key` is
+        what `find` has returned."""
         ...
+
+
+Keep = Callable[[tuple[Any, Any] | None], None]
+"""Keeps the program of a trace. It takes the ``jax.stages.Lowered`` and the ``Compiled``, or None if
+JAX has compiled it for a call."""
 
 
 class _Loaded:
@@ -85,9 +93,22 @@ def _kind(arrays: tuple[Any, ...]) -> Any:
     if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
         return None
     try:
-        return context, tuple([(_jax_compat.aval(x), _records.placement(x)) for x in arrays])
+        return context, tuple([(_jax_compat.aval(x), placement(x)) for x in arrays])
     except TypeError:
         return None  # no arrays of JAX, which says so itself
+
+
+def placement(x: Any) -> Any:
+    """Returns the sharding of an array, and whether it is committed to it; of a spec, those of an
+    array that is made for it; None for anything else."""
+    if not isinstance(x, jax.ShapeDtypeStruct):
+        return _records.placement(x)
+    if x.sharding is not None:
+        return x.sharding, True
+    device = jax.config.jax_default_device
+    if device is None or isinstance(device, str):
+        device = jax.local_devices(backend=device)[0]
+    return jax.sharding.SingleDeviceSharding(device), False
 
 
 class _Thread(threading.local):
@@ -154,13 +175,42 @@ class KeptCall:
             found = self._programs[kind]
             self._settle()
         else:
-            stage, key = self.keeper.find(self, arrays)
-            found = self._add(kind, None if stage is None else _Loaded(stage, kind, self))
+            found, key = self._find(kind, arrays)
             if found is None:
                 with _asked(self):
-                    output: _core.Output = self.keeper.trace(self, arrays, key)
+                    output: _core.Output
+                    output, keep = self.keeper.trace(
+                        self, arrays, key, lambda: self.traced(*arrays)
+                    )
+                    keep(None)
                     return output
         return self._run(self.traced if found is None else found.call, arrays)
+
+    def warm_up(self, arrays: tuple[Any, ...], run: Callable[[], Any]) -> tuple[Any, Keep | None]:
+        """Finds the program of later calls, or calls `run`, which traces.
+
+        Arguments:
+            arrays: of such a call, or specs.
+
+        Returns:
+            The result of `run`, or None if the program was found; and what keeps its program, or
+            None.
+        """
+        kind = _kind(arrays)
+        if kind is None or (kind not in self._programs and len(self._programs) >= _MOST_KINDS):
+            return run(), None
+        if kind in self._programs:
+            return (run() if self._programs[kind] is None else None), None
+        found, key = self._find(kind, arrays)
+        if found is not None:
+            return None, None
+        traced, keep = self.keeper.trace(self, arrays, key, run)
+        return traced, keep
+
+    def _find(self, kind: Any, arrays: tuple[Any, ...]) -> tuple[_Loaded | None, Any]:
+        """Asks the keeper for the program of a kind. Returns it, and what `Keeper.trace` is told."""
+        stage, key = self.keeper.find(self, arrays)
+        return self._add(kind, None if stage is None else _Loaded(stage, kind, self)), key
 
     def _add(self, kind: Any, found: _Loaded | None) -> _Loaded | None:
         """Remembers what runs calls of a kind, and lets the variant call it. Returns what another
@@ -274,5 +324,5 @@ class _asked:
 calls: weakref.WeakKeyDictionary[_core.Variant, KeptCall] = weakref.WeakKeyDictionary()
 
 # Returns the keeper for the option `program_cache` of a function, if there is one.
-# `_aot._program_cache` sets it.
+# `_aot._program_option` sets it.
 keeper_for: Callable[[Any], Keeper | None] | None = None

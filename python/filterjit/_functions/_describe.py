@@ -52,8 +52,8 @@ ATOMS: frozenset[type] = frozenset(
 UNSET = object()
 
 _NOT_OF_WRAPPERS = frozenset(
-    {"__doc__", "__annotations__", "__type_params__", "__name__", "__qualname__", "__module__"}
-    | {"_fun", "fun", "_jit_info"}
+    {"__doc__", "__annotations__", "__annotate__", "__type_params__", "__name__", "__qualname__"}
+    | {"__module__", "_fun", "fun", "_jit_info"}
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
 
 import jax
 
-from .._aot._program_cache import Path, folder_of
+from .._aot._program_option import Path, folder_of
 from .._base import _errors
 from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option_names, positive_int
 from .._base._package import public

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, final
 from jax import tree_util as jtu
 
 from .. import _core
-from .._aot import _program_cache as _program_cache  # says where calls find programs
+from .._aot import _program_option as _program_option  # says where calls find programs
 from .._aot import _stages, _warm_up
 from .._base._package import suggesting
 from .._call._caches import attributes_of
@@ -106,7 +106,11 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         Each signature is a pair (args, kwargs) without the instance. XLA compiles `threads` of them
         at once. Returns a `WarmUp`; see FilterJit.warm_up.
         """
-        return _warm_up.warm_up(self.trace, signatures, threads=threads)
+        return _warm_up.warm_up(
+            lambda *args, **kwargs: _stages.warm_up(self.__func__, (self.__self__, *args), kwargs),
+            signatures,
+            threads=threads,
+        )
 
     def partial(self, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit[_T]:
         """Returns the method with the instance and these arguments given once; see
@@ -231,7 +235,8 @@ class FilterJit(_core.FilterJit[_P, _T]):
 
         Each signature is a pair (args, kwargs) of what `lower` takes. XLA compiles `threads`
         of them at once, by default one for each core. A signature that fails is logged, and
-        the others are compiled. Returns a `WarmUp` with the time or the error of each.
+        the others are compiled. What a program cache has is loaded, and what it has not is kept.
+        Returns a `WarmUp` with the time or the error of each.
 
         Examples:
             >>> f = filter_jit(lambda x: x + 1)
@@ -240,7 +245,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
             compiled 2 of 2 in ...
         """
         return _warm_up.warm_up(
-            lambda *args, **kwargs: _stages.trace(self, args, kwargs), signatures, threads=threads
+            lambda *args, **kwargs: _stages.warm_up(self, args, kwargs), signatures, threads=threads
         )
 
     def partial(self, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit[_T]:

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
 
-from .._aot._program_cache import Path, folder_of
+from .._aot._program_option import Path, folder_of
 from .._base._checks import NOT_GIVEN, known_options, option_names, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of

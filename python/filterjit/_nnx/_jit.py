@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import _core
-from .._aot._program_cache import Path, folder_of
+from .._aot._program_option import Path, folder_of
 from .._base._checks import NOT_GIVEN, positive_int
 from .._base._errors import name_unhashable
 from .._base._package import public

@@ -1,0 +1,134 @@
+"""`warm_up` with a program cache: a function that is made anew stands for a second run."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from aot_support import Compiles, copied, counts, same
+
+import filterjit
+from filterjit import filter_jit
+from filterjit._aot import _program_cache, _program_option
+
+
+@pytest.fixture(autouse=True)
+def _no_cache_afterwards() -> Any:
+    before = _program_option.current
+    yield
+    _program_cache._worker.wait()
+    _program_option.current = before
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+def _matrix_product(model: Any, x: Any, n: int) -> Any:
+    return {"y": model["w"] @ x * n, "n": n}
+
+
+def _specs(*sizes: int) -> list[Any]:
+    weak = jax.eval_shape(lambda: {"w": jnp.ones((3, 2))})
+    return [((weak, jax.ShapeDtypeStruct((2, n), jnp.float32), 2), {}) for n in sizes]
+
+
+def test_warm_up_keeps_programs_and_finds_them(tmp_path: Path, compiles: Compiles) -> None:
+    """A call finds what `warm_up` has kept, and the other way round."""
+
+    def check(f: Any, *sizes: int) -> None:
+        for n in sizes:
+            out = f(model, inputs[n], 2)
+            assert np.array_equal(out["y"], np.full((3, n), 4.0)) and out["n"] == 2
+
+    model = {"w": jnp.ones((3, 2))}
+    inputs = {n: jnp.ones((2, n)) for n in range(4, 8)}
+    with filterjit.program_cache(tmp_path) as cache:
+        f = filter_jit(copied(_matrix_product))
+        first = f.warm_up([*_specs(4, 5), *_specs(4)])
+        assert str(first).startswith("compiled 2 of 3 in ")
+        check(f, 4, 5)
+        assert counts(f) == (2, 0)
+        cache.wait()
+        assert len(list(tmp_path.glob("*/*.fjit"))) == 2
+        f = filter_jit(copied(_matrix_product))
+        check(f, 4, 5, 6)
+        assert counts(f) == (1, 2)
+        cache.wait()
+        f = filter_jit(copied(_matrix_product))
+        again = f.warm_up([*_specs(4, 6), *_specs(7), *_specs(4)])
+        assert str(again).startswith("compiled 1 and loaded 2 of 4 in ")
+        assert [one.loaded for one in again.signatures] == [True, True, False, False]
+        assert [one.same_as for one in again.signatures] == [None, None, None, 0]
+        assert "loaded 0." in str(again.signatures[0]) and "loaded" in again._repr_html_()
+        assert counts(f) == (1, 2)
+        compiles.since()
+        for _ in range(30):  # some calls are direct
+            check(f, 4, 6, 7)
+        assert compiles.since() == 0
+        assert counts(f) == (1, 2)
+
+
+def test_warm_up_of_arrays_that_are_placed(tmp_path: Path) -> None:
+    """A spec with a sharding is that of a committed array, one without of another."""
+    (device, *_) = jax.devices()
+    placed = jax.sharding.SingleDeviceSharding(device)
+    specs = [jax.ShapeDtypeStruct((3,), jnp.float32, sharding=s) for s in (None, placed)]
+    for loaded in (0, 1):
+        for i, spec in enumerate(specs):
+            with filterjit.program_cache(tmp_path, verify=loaded == 1) as cache:
+                f = filter_jit(copied(double))
+                (one,) = f.warm_up([((spec,), {})]).signatures
+                assert one.loaded == bool(loaded)
+                x = jax.device_put(jnp.ones(3), device) if i else jnp.ones(3)
+                assert same(f(x), 2 * jnp.ones(3)) and f(x).committed == bool(i)
+                assert counts(f) == (1 - loaded, loaded)
+                cache.wait()
+
+
+def test_what_warm_up_does_not_keep(tmp_path: Path) -> None:
+    """A trace that reads the world, and one that fails."""
+
+    def reads(x: Any) -> Any:
+        return x * len(os.getcwd())
+
+    def fails(x: Any) -> Any:
+        raise KeyError("this one")
+
+    spec = jax.ShapeDtypeStruct((2,), jnp.float32)
+    with filterjit.program_cache(tmp_path) as cache:
+        for _ in range(2):
+            f = filter_jit(copied(reads))
+            (one,) = f.warm_up([((spec,), {})]).signatures
+            assert not one.loaded and one.error is None
+            assert same(f(jnp.ones(2)), jnp.full(2, float(len(os.getcwd()))))
+            assert "posix.getcwd" in str(f.report())
+            cache.wait()
+        f = filter_jit(copied(fails))
+        (one,) = f.warm_up([((spec,), {})]).signatures
+        assert isinstance(one.error, KeyError)
+        cache.wait()
+    assert list(tmp_path.glob("*/*.fjit")) == []
+
+
+def test_warm_up_of_methods_and_donated_arrays(tmp_path: Path) -> None:
+    class Scale(eqx.Module):
+        by: Any
+
+        @filter_jit(donate="all-except-first")
+        def __call__(self, x: Any) -> Any:
+            return self.by * x
+
+    spec = jax.ShapeDtypeStruct((2,), jnp.float32)
+    for loaded in (False, True):
+        with filterjit.program_cache(tmp_path):
+            model, x = Scale(jnp.ones(2)), jnp.ones(2)
+            jax.clear_caches()
+            filterjit.clear_caches()
+            (one,) = model.__call__.warm_up([((spec,), {})]).signatures
+            assert one.loaded == loaded
+            assert same(model(x), jnp.ones(2)) and x.is_deleted()
