@@ -281,7 +281,8 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
 {
     int direct = stores_directly(kind, Py_TYPE(object));
 #if FJ_HAVE_INSTANCE_VALUES
-    if (FJ_LIKELY(direct && kind->placed == count &&
+    /* A class without fields need not have a place for attributes at all. */
+    if (FJ_LIKELY(direct && count > 0 && kind->placed == count &&
                   fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
         return 0;
     }

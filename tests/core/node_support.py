@@ -138,6 +138,18 @@ class Nothing(Object):
     layout = layout(())
 
 
+class NothingInSlots(Object):
+    """Has no attribute at all, nor a place for one."""
+
+    __slots__ = ()
+    layout = layout(())
+
+
+class InitNothing(NothingInSlots):
+    __slots__ = ()
+    layout = layout((), mode="init")
+
+
 class OnlyStatic(Object):
     __slots__ = ("tag",)
     layout = layout((), ("tag",))

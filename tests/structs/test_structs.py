@@ -70,6 +70,11 @@ class FrozenSlots:
     s: Any = static(default=1)
 
 
+@registered(slots=True, frozen=True)
+class Nothing:
+    pass
+
+
 @registered(slots=True)
 class ChildSlots(Slots):
     c: Any = None
@@ -235,6 +240,10 @@ def test_classes(cls: Any) -> None:
     assert check_exact(lambda: [make(cls, s) for s in values]) == len(values) - 1
     trees = lambda: [make(cls, a=a) for a in (X, (X, X), {"a": X}, make(Slots), None, X)]
     assert check_exact(trees) == 5
+
+
+def test_a_class_without_fields() -> None:
+    assert check_exact(lambda: [(Nothing(), X), (Nothing(), X)], lambda x: [x, Nothing()]) == 1
 
 
 @pytest.mark.parametrize("slots", [False, True])
