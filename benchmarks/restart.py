@@ -1,10 +1,10 @@
-"""Times a process that is started again, with a program cache.
+"""Times a fresh process until its first result: with a program cache, and the other ways.
 
     python benchmarks/restart.py [--rounds N] [--markdown] [--case NAME]
 
 Each way to the first result has its own processes, which run alternately; the best of each counts.
 The clock starts when the model exists and JAX has found its device, and stops when the first result
-is there. The last row compares a hit after a start from the cache with a hit after a compilation.
+is there. The last rows compare a hit after a start from a file with a hit after a compilation.
 The training step is compiled without most of XLA's optimizations, which take minutes for it.
 """
 
@@ -33,16 +33,21 @@ from timing import in_a_row
 
 OPTIMIZER = optax.adam(1e-3)
 WAYS = {
-    "none": "without a program cache",
-    "first": "the first run with it",
+    "equinox": "`eqx.filter_jit`",
+    "none": "filterjit",
+    "first": "the first run with a program cache",
     "again": "the second run",
     "load": "`load` of a file written by hand",
+    "portable": "`load` of a portable file",
+    "jax": "JAX's persistent cache",
 }
-# The rows of ratios, and what the issue of the program cache aims at.
+# What is divided by what, of the seconds until the first result and of those of a hit.
 RATIOS = {
-    "the second run over the first": ("again", "none"),
+    "the second run over one without": ("again", "none"),
     "the second run over `load`": ("again", "load"),
     "the first run with it over without": ("first", "none"),
+    "a hit in the second run over one without": ("again hit", "none hit"),
+    "a call of what is loaded over a hit": ("load hit", "none hit"),
 }
 
 
@@ -72,29 +77,37 @@ SHOWN: dict[str, Callable[[], Case]] = {
 }
 
 
-def one(case_name: str, way: str, folder: Path) -> dict[str, float]:
-    """Returns the seconds until the first result of this process, and those of a hit."""
+def one(case_name: str, way: str, path: Path) -> dict[str, float]:
+    """Returns the seconds until the first result of this process, and those of a hit.
+
+    The ways that begin with "save" write the file for the way that follows, and take no time."""
     if case_name == ADAM:
         jax.config.update("jax_disable_most_optimizations", True)
     if way in ("first", "again"):
-        filterjit.program_cache(folder)
+        filterjit.program_cache(path)
+    if way == "jax":
+        jax.config.update("jax_compilation_cache_dir", str(path))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     case = SHOWN[case_name]()
     jax.block_until_ready((case.args, jnp.ones(())))
-    if way == "save":
-        filterjit.filter_jit(case.function).lower(*case.args).compile().save(folder)
+    if way.startswith("save"):
+        compiled = filterjit.filter_jit(case.function).lower(*case.args).compile()
+        compiled.save(path, portable=way == "save portable")
         return {}
     # The attributes are read before the clock starts: reading one may import a module.
-    load, jit = filterjit.load, filterjit.filter_jit
+    load, jit = filterjit.load, eqx.filter_jit if way == "equinox" else filterjit.filter_jit
+    is_saved = way in ("load", "portable")
     start = time.perf_counter()
-    call: Callable[..., Any] = load(folder) if way == "load" else jit(case.function)
+    call: Callable[..., Any] = load(path) if is_saved else jit(case.function)
     jax.block_until_ready(eqx.filter(call(*case.args), eqx.is_array))
     first = time.perf_counter() - start
     hits = [in_a_row(lambda: call(*case.args), 50) for _ in range(10)]
     return {"first": first, "hit": min(hits)}
 
 
-def _in_a_process(case_name: str, way: str, folder: Path) -> dict[str, float]:
-    command = [sys.executable, __file__, "--one", way, "--case", case_name, "--in", str(folder)]
+def _in_a_process(case_name: str, way: str, path: Path) -> dict[str, float]:
+    command = [sys.executable, __file__, "--one", way, "--case", case_name, "--in", str(path)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -103,16 +116,18 @@ def _in_a_process(case_name: str, way: str, folder: Path) -> dict[str, float]:
 def measure(case_names: Sequence[str], rounds: int, folder: Path) -> dict[str, dict[str, float]]:
     found = {}
     for case_name in progress(case_names):
-        file, full = folder / f"{case_name}.jit", folder / f"{case_name}.full"
-        _in_a_process(case_name, "save", file)
-        _in_a_process(case_name, "first", full)
+        paths = {way: folder / f"{case_name}.{way}" for way in WAYS}
+        for way in ("load", "portable"):
+            _in_a_process(case_name, f"save {way}", paths[way])
+        for way in ("again", "jax"):  # fills the caches
+            _in_a_process(case_name, way, paths[way])
         best: dict[str, float] = {}
         for i in range(rounds):
-            places = {"first": folder / f"{case_name}.{i}", "load": file}
-            for way in WAYS:
-                times = _in_a_process(case_name, way, places.get(way, full))
-                for name, key in ((way, "first"), (f"{way} hit", "hit")):
-                    best[name] = min(best.get(name, times[key]), times[key])
+            paths["first"] = folder / f"{case_name}.first.{i}"
+            for way, path in paths.items():
+                times = _in_a_process(case_name, way, path)
+                for name, seconds in ((way, times["first"]), (f"{way} hit", times["hit"])):
+                    best[name] = min(best.get(name, seconds), seconds)
         found[case_name] = best
     return found
 
@@ -123,8 +138,6 @@ def table(found: dict[str, dict[str, float]], markdown: bool) -> str:
         lines.append([title, *(f"{1e3 * best[way]:,.0f}" for best in found.values())])
     for title, (way, other) in RATIOS.items():
         lines.append([title, *(f"{best[way] / best[other]:.2f}" for best in found.values())])
-    hits = [f"{best['again hit'] / best['none hit']:.2f}" for best in found.values()]
-    lines.append(["a hit in the second run over one without", *hits])
     return lay_out(lines, markdown=markdown)
 
 
@@ -135,11 +148,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--case", choices=SHOWN, help="this case only")
-    parser.add_argument("--one", choices=[*WAYS, "save"], help=argparse.SUPPRESS)
-    parser.add_argument("--in", dest="folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--in", dest="path", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.one:
-        print(json.dumps(one(options.case, options.one, options.folder)))
+        print(json.dumps(one(options.case, options.one, options.path)))
         return
     with tempfile.TemporaryDirectory() as folder:
         names = [options.case] if options.case else list(SHOWN)
