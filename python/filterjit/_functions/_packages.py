@@ -4,6 +4,7 @@ An installed package is known by its name and its version. All other modules are
 those of a package that is installed to be edited, and are known by their contents.
 """
 
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -120,14 +121,19 @@ def _find_stamp(top: str) -> str | None:
 
 def _record(folder: str, top: str) -> bytes | None:
     try:
-        for name in os.listdir(folder):
-            if name.endswith(".dist-info") and name.lower().startswith(top.lower() + "-"):
+        for name in _installed_in(folder):
+            if name.lower().startswith(top.lower() + "-"):
                 with open(os.path.join(folder, name, "RECORD"), "rb") as file:
                     found = file.read()
                 return found if f"{top}/".encode() in found else None
     except OSError:
         pass
     return None
+
+
+@functools.lru_cache(maxsize=1)  # most packages are in one folder of some hundred names
+def _installed_in(folder: str) -> list[str]:
+    return [name for name in os.listdir(folder) if name.endswith(".dist-info")]
 
 
 def _files(folder: str) -> list[str]:
