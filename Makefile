@@ -1,7 +1,7 @@
 # Everything starts from a fresh machine with Python 3.11+, a C compiler and make. `make` prints:
 #
 #   make demo      trains a classifier with equinox.filter_jit and with filterjit, and compares
-#   make test      the tests, but for those that take long
+#   make test      the tests, but for those that take long, and a third of the cases of those with many
 #   make demo-distributed  trains on 8 devices, in one process and in 4
 #
 # and for those who work on it:
@@ -53,14 +53,14 @@ demo-distributed: $(VENV)/.installed
 test: $(VENV)/.installed
 ifeq ($(NAMED),)
 	$(PYTEST) -m "not slow" tests/core $(PYTEST_ARGS)
-	$(PYTEST) -m "not slow" --ignore tests/core $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and not thorough" --ignore tests/core $(PYTEST_ARGS)
 else
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 endif
 
 test-slow: $(VENV)/.installed
 	$(PYTEST) -m slow tests/core $(PYTEST_ARGS)
-	$(PYTEST) -m slow --ignore tests/core $(PYTEST_ARGS)
+	$(PYTEST) -m "slow or thorough" --ignore tests/core $(PYTEST_ARGS)
 
 test-core:
 	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 \

@@ -1,8 +1,10 @@
 """Settings of all tests: JAX runs on the CPU and compiles fast."""
 
+import collections
 import logging
 import os
 import signal
+import zlib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -60,6 +62,18 @@ def _compiled_once(
 
     with compiled_once(str(tmp_path_factory.getbasetemp() / "compiled")):
         yield
+
+
+_MANY_CASES = 8
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks two of three cases as `thorough`, of a test that has many."""
+    tests = [item.nodeid.partition("[")[0] for item in items]
+    cases = collections.Counter(tests)
+    for item, test in zip(items, tests, strict=True):
+        if cases[test] > _MANY_CASES and zlib.crc32(item.nodeid.encode()) % 3:
+            item.add_marker("thorough")
 
 
 class _Records(logging.Handler):

@@ -101,6 +101,7 @@ def test_edits_that_matter(tmp_path: Path) -> None:
     assert len(kept) > 150
 
 
+@pytest.mark.thorough
 def test_edits_that_do_not(tmp_path: Path) -> None:
     runs = run_all(HARMLESS, tmp_path)
     check(HARMLESS, runs)

@@ -80,6 +80,7 @@ def files(cache: Path) -> list[Path]:
     return sorted(cache.rglob("*.fjit"))
 
 
+@pytest.mark.thorough
 def test_four_processes_at_once(tmp_path: Path) -> None:
     """Each has the right results, and so have those that start from what they have written."""
     path, cache = script(tmp_path, _TRAINS), tmp_path / "cache"

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PROGRAM = """
 import json, os, sys
 import equinox as eqx
@@ -78,6 +80,7 @@ def test_the_command_run(tmp_path: Path) -> None:
     assert first[1:3] == [1, 0] and second[1:3] == [0, 1] and first[0] == second[0]
 
 
+@pytest.mark.thorough
 def test_eight_devices(tmp_path: Path) -> None:
     place = """
 mesh = jax.make_mesh((8,), ("d",))

@@ -202,6 +202,7 @@ def test_what_is_shared_decides_which_program_runs(mode: str) -> None:
     compare(program, mode)
 
 
+@pytest.mark.thorough
 def test_sharing_that_changes_in_a_large_model() -> None:
     """The record and what is remembered of the Variables hide no change."""
 

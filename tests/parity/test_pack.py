@@ -618,6 +618,7 @@ DEVICES = """
 """
 
 
+@pytest.mark.thorough
 def test_eight_devices() -> None:
     flags = "--xla_force_host_platform_device_count=8"
     done = run_code(DEVICES, env=environment(XLA_FLAGS=flags, JAX_PLATFORMS="cpu"), timeout=300)

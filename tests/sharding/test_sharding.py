@@ -19,11 +19,12 @@ EIGHT = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_cou
 
 
 @pytest.mark.parametrize("files", ["eight_[!n]*.py", "eight_nnx.py"])
-def test_with_eight_devices(files: str) -> None:
+def test_with_eight_devices(files: str, request: pytest.FixtureRequest) -> None:
     variables = environment(XLA_FLAGS=EIGHT)
     variables = {k: v for k, v in variables.items() if not k.startswith("PYTEST_")}
     done = run(
-        "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short", *sorted(HERE.glob(files)),
+        "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short",
+        "-m", request.config.getoption("-m"), *sorted(HERE.glob(files)),
         timeout=500, cwd=ROOT, env=variables,
     )  # fmt: skip
     assert " passed" in done.stdout
