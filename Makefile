@@ -1,7 +1,7 @@
 # Everything starts from a fresh machine with Python 3.11+, a C compiler and make. `make` prints:
 #
 #   make demo      trains a classifier with equinox.filter_jit and with filterjit, and compares
-#   make test      the tests, but for those that take long, and a third of the cases of those with many
+#   make test      the tests, but for those that take long; of those with many cases, a third
 #   make demo-distributed  trains on 8 devices, in one process and in 4
 #
 # and for those who work on it:
