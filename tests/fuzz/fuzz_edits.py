@@ -382,6 +382,8 @@ def _call_cached(everything: Any, cache: Path) -> tuple[Any, int, list[str]]:
         f = filterjit.filter_jit(_call)
         try:
             found = np.asarray(f(everything, X))
+        except RecursionError:
+            raise  # under plain jax.jit, a program that calls itself without end ends the process
         except Exception:
             found = None
         kept.wait()
@@ -395,7 +397,10 @@ def _fill(folder: Path, file: Path) -> str:
         everything = _import(folder)
     except Exception as e:
         return f"invalid {e}"
-    found, _, remarks = _call_cached(everything, file)
+    try:
+        found, _, remarks = _call_cached(everything, file)
+    except RecursionError:
+        return "invalid"
     if found is None:
         return "invalid"
     return "saved" if any(file.rglob("*.fjit")) else f"doubt {remarks}"
@@ -406,7 +411,10 @@ def _call_again(folder: Path, file: Path) -> str:
         everything = _import(folder)
     except Exception:
         return "refused"
-    found, traces, _ = _call_cached(everything, file)
+    try:
+        found, traces, _ = _call_cached(everything, file)
+    except RecursionError:
+        return "refused"
     try:
         now = np.asarray(jax.jit(everything)(X))
     except Exception:
