@@ -89,7 +89,7 @@ def test_some_edits(tmp_path: Path) -> None:
     check(MATTER[::12], run_all(MATTER[::12], tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_edits_that_matter(tmp_path: Path) -> None:
     """Each changes the result, and none gives an answer of the program before it."""
     runs = run_all(MATTER, tmp_path)
