@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from aot_support import Compiles
 
+from filterjit._aot import _program_cache, _program_option
+
 
 @pytest.fixture(scope="session")
 def _listener() -> Iterator[Compiles]:
@@ -24,3 +26,12 @@ def _listener() -> Iterator[Compiles]:
 def compiles(_listener: Compiles) -> Compiles:
     _listener.since()
     return _listener
+
+
+@pytest.fixture
+def no_cache_afterwards() -> Iterator[None]:
+    """Waits for what is being kept, and makes the program cache what it was before the test."""
+    before = _program_option.current
+    yield
+    _program_cache._worker.wait()
+    _program_option.current = before

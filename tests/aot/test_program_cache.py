@@ -32,12 +32,7 @@ from filterjit import filter_jit
 """
 
 
-@pytest.fixture(autouse=True)
-def _no_cache_afterwards() -> Any:
-    before = _program_option.current
-    yield
-    _program_cache._worker.wait()
-    _program_option.current = before
+pytestmark = pytest.mark.usefixtures("no_cache_afterwards")
 
 
 class Run:

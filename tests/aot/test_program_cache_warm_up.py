@@ -13,15 +13,8 @@ from aot_support import Compiles, copied, counts, same
 
 import filterjit
 from filterjit import filter_jit
-from filterjit._aot import _program_cache, _program_option
 
-
-@pytest.fixture(autouse=True)
-def _no_cache_afterwards() -> Any:
-    before = _program_option.current
-    yield
-    _program_cache._worker.wait()
-    _program_option.current = before
+pytestmark = pytest.mark.usefixtures("no_cache_afterwards")
 
 
 def double(x: Any) -> Any:
