@@ -23,6 +23,7 @@ from .. import _core
 from .._compat import _executable_compat, _jax_compat
 from .._observe import _records
 from .._shardings._place import is_tracing
+from .._shardings._specs import default_device
 from . import _direct
 from ._flat_function import FlatFunction
 
@@ -105,10 +106,7 @@ def placement(x: Any) -> Any:
         return _records.placement(x)
     if x.sharding is not None:
         return x.sharding, True
-    device = jax.config.jax_default_device
-    if device is None or isinstance(device, str):
-        device = jax.local_devices(backend=device)[0]
-    return jax.sharding.SingleDeviceSharding(device), False
+    return jax.sharding.SingleDeviceSharding(default_device()), False
 
 
 class _Thread(threading.local):

@@ -23,7 +23,7 @@ from .._base._checks import check_bool
 from .._base._errors import format_path, short
 from .._base._package import public
 from .._compat import _jax_compat
-from .._shardings._specs import rest_of
+from .._shardings._specs import default_device, rest_of
 from .._trees._nodes import Node, walk
 from .._trees._registry import registry
 from ._pack_layout import (
@@ -318,7 +318,7 @@ def _layout(structure: _core.Structure, leaves: Sequence[Any], kinds: set[type])
 
 
 def _table_of(facts: _Facts) -> Table:
-    default = _default_device()
+    default = default_device()
     found: dict[Any, list[tuple[int, tuple[int, ...], Any]]] = {}
     for i, aval in enumerate(facts.avals):
         place = _placement(*facts.of(i), default)
@@ -354,16 +354,9 @@ def _placement(
     return sharding.mesh, sharding.mesh, axes, sharding.spec
 
 
-def _default_device() -> Any:
-    device = jax.config.jax_default_device
-    if device is None or isinstance(device, str):
-        device = jax.local_devices(backend=device)[0]
-    return device
-
-
 def _misplaced(table: Table, facts: _Facts) -> int | None:
     """Returns the first leaf that cannot be in the buffer that it has in the table."""
-    default = _default_device()
+    default = default_device()
     runs: dict[int, Any] = {}
     for group in table.groups:
         specs = (None,) * len(group.leaves) if group.place is None else group.place.specs

@@ -40,6 +40,14 @@ def mesh_in_force() -> Any:
     return None if mesh.empty else mesh
 
 
+def default_device() -> Any:
+    """Returns the device of an array that is made without a sharding."""
+    device = jax.config.jax_default_device
+    if device is None or isinstance(device, str):
+        device = jax.local_devices(backend=device)[0]
+    return device
+
+
 def axes_for(mesh: Any) -> Axes | None:
     """Returns the axes of `mesh`, or of the mesh in force if `mesh` is None or runs inside
     ``shard_map``; None if there is no mesh."""
