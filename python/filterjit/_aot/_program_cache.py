@@ -20,7 +20,7 @@ from typing import Any
 from .. import _core
 from .._base._checks import check_bool
 from .._base._package import public
-from .._call._kept import Keep, Keeper, KeptCall
+from .._call._kept import Keep, Keeper, KeptCall, keep_nothing
 from .._compat import _jax_compat
 from .._observe import _records
 from .._observe._recorder import recorder
@@ -151,21 +151,20 @@ class _Cache:
     ) -> tuple[Any, Keep]:
         variant = call.variant()
         if key is None or variant is None:
-            return run(), lambda stages: None
+            return run(), keep_nothing
         before = variant.num_traces
         with _trace_watch.watching(key.dependencies.codes) as watch:
             output = run()
         record = _records.record_of(variant)
-        keep: Keep | None = None
+        keep: Keep = keep_nothing
         with _telling(record):
             keep = self._checked(call, variant, key, watch, arrays, before)
 
-        def keep_if_known(stages: tuple[Any, Any] | None) -> None:
-            if keep is not None:
-                with _telling(record):
-                    keep(stages)
+        def keep_and_tell(stages: tuple[Any, Any] | None) -> None:
+            with _telling(record):
+                keep(stages)
 
-        return output, keep_if_known
+        return output, keep_and_tell
 
     def _checked(
         self, call: KeptCall, variant: _core.Variant, key: Key, watch: _trace_watch.Watch,

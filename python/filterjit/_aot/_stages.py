@@ -348,13 +348,12 @@ class Warming:
 
     prepared: PreparedCall
     traced: Traced[Any, Any] | None
-    _keep: _kept.Keep | None
+    _keep: _kept.Keep
 
     def compile(self, lowered: Lowered[Any, Any]) -> None:
         """Compiles the program, and keeps it in a program cache if there is one."""
         compiled = lowered.compile()
-        if self._keep is not None:
-            self._keep((lowered.lowered, compiled.details.compiled))
+        self._keep((lowered.lowered, compiled.details.compiled))
 
 
 def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Warming:
@@ -363,7 +362,7 @@ def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         prepared = prepare(f, args, kwargs)
         kept = _kept.calls.get(prepared.variant)
         if kept is None:
-            return Warming(prepared, _trace(prepared), None)
+            return Warming(prepared, _trace(prepared), _kept.keep_nothing)
         with prepared.working():
             traced, keep = kept.warm_up(prepared.arrays, lambda: _trace(prepared))
         return Warming(prepared, traced, keep)

@@ -64,6 +64,10 @@ Keep = Callable[[tuple[Any, Any] | None], None]
 JAX has compiled it for a call."""
 
 
+def keep_nothing(_: tuple[Any, Any] | None) -> None:
+    """Is what keeps a program where there is nothing to keep, or no keeper."""
+
+
 class _Loaded:
     """A program that was found, for one kind of call.
 
@@ -166,8 +170,8 @@ class KeptCall:
     def __call__(self, *arrays: Any) -> _core.Output:
         if self._error is not None:
             raise self._error
-        kind = _kind(arrays)
-        if kind is None or (kind not in self._programs and len(self._programs) >= _MOST_KINDS):
+        kind = self._kind_to_keep(arrays)
+        if kind is None:
             return self._run(self.traced, arrays)
         if kind in self._programs:
             found = self._programs[kind]
@@ -184,26 +188,29 @@ class KeptCall:
                     return output
         return self._run(self.traced if found is None else found.call, arrays)
 
-    def warm_up(self, arrays: tuple[Any, ...], run: Callable[[], Any]) -> tuple[Any, Keep | None]:
+    def warm_up(self, arrays: tuple[Any, ...], run: Callable[[], Any]) -> tuple[Any, Keep]:
         """Finds the program of later calls, or calls `run`, which traces.
 
         Arguments:
             arrays: of such a call, or specs.
 
         Returns:
-            The result of `run`, or None if the program was found; and what keeps its program, or
-            None.
+            The result of `run`, or None if the program was found; and what keeps its program.
         """
-        kind = _kind(arrays)
-        if kind is None or (kind not in self._programs and len(self._programs) >= _MOST_KINDS):
-            return run(), None
+        kind = self._kind_to_keep(arrays)
+        if kind is None:
+            return run(), keep_nothing
         if kind in self._programs:
-            return (run() if self._programs[kind] is None else None), None
+            return (run() if self._programs[kind] is None else None), keep_nothing
         found, key = self._find(kind, arrays)
         if found is not None:
-            return None, None
-        traced, keep = self.keeper.trace(self, arrays, key, run)
-        return traced, keep
+            return None, keep_nothing
+        return self.keeper.trace(self, arrays, key, run)
+
+    def _kind_to_keep(self, arrays: tuple[Any, ...]) -> Any:
+        """Returns the kind of a call; None if no program is kept for it."""
+        kind = _kind(arrays)
+        return kind if kind in self._programs or len(self._programs) < _MOST_KINDS else None
 
     def _find(self, kind: Any, arrays: tuple[Any, ...]) -> tuple[_Loaded | None, Any]:
         """Asks the keeper for the program of a kind. Returns it, and what `Keeper.trace` is told."""
