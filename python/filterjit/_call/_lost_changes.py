@@ -31,11 +31,9 @@ FROZEN = (
 
 def why_traced(decorator: str, is_frozen: bool) -> str:
     """Returns why a change of an argument is lost, by what jitted the function."""
-    return (
-        _OF_FROZEN
-        if is_frozen
-        else _TRACED.format({"jit": "filterjit.jit"}.get(decorator, decorator))
-    )
+    if is_frozen:
+        return _OF_FROZEN
+    return _TRACED.format("filterjit.jit" if decorator == "jit" else decorator)
 
 
 def variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:

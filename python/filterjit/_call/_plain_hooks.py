@@ -12,6 +12,7 @@ from .._base import _errors
 from .._compat import _jax_compat
 from .._trees._registry import is_traced
 from ._hooks import FunctionHooks
+from ._named import Named
 from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -142,14 +143,26 @@ class PlainHooks(AsInJax):
         __tracebackhide__ = True
         self.handed_over[reason] += 1
         f._parts()[0].record.handed_over = self.handed_over
-        if reason != NO_KEY:
-            return self.upstream(*args, **kwargs)
         try:
             return self.upstream(*args, **kwargs)
         except (TypeError, ValueError) as e:
-            names = f._parts()[0].signature.names
-            _errors.name_unhashable(e, self.settings.static.given(names, args, kwargs))
+            explain_no_key(e, reason, f, self.settings.static, args, kwargs)
             raise
+
+
+def explain_no_key(
+    exception: BaseException,
+    reason: str,
+    f: _core.FilterJit,
+    static: Named,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    """Adds notes to an error of a call that was handed over because its arguments are no key: which
+    static ones cannot be hashed."""
+    if reason == NO_KEY:
+        names = f._parts()[0].signature.names
+        _errors.name_unhashable(exception, static.given(names, args, kwargs))
 
 
 # JAX's errors of arguments, before the function runs, which name those of the flat function.

@@ -9,12 +9,11 @@ from typing import Any
 from .. import _core
 from .._aot._program_option import Path, folder_of
 from .._base._checks import NOT_GIVEN, positive_int
-from .._base._errors import name_unhashable
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
 from .._call._named import Named, NotNamed, signature_for, without_iterators
-from .._call._plain_hooks import NO_KEY, HandOver
+from .._call._plain_hooks import HandOver, explain_no_key
 from .._call._settings import Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat
@@ -79,9 +78,7 @@ class NNXJit(_core.VariableJit):
         try:
             return self._call_upstream(args, kwargs)
         except (TypeError, ValueError) as e:
-            if reason == NO_KEY:
-                names = inner._parts()[0].signature.names
-                name_unhashable(e, self._traced.static.given(names, args, kwargs))
+            explain_no_key(e, reason, inner, self._traced.static, args, kwargs)
             raise
 
     def _call_upstream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
