@@ -68,6 +68,42 @@ def order_of_layout(x: Any) -> tuple[int, ...] | None:
     return None if order is None else tuple(order)
 
 
+def lowered_facts(lowered: Any) -> tuple[dict[str, Any], list[Any]] | None:
+    """Returns what a ``jax.stages.Lowered`` is compiled with besides its text, as plain values by their
+    names, and the arrays that it passes before the arguments.
+
+    The text has no weak types, and not which arguments the program takes: JAX leaves out those that it
+    does not use.
+
+    Fallback: None, and programs are neither kept nor compared.
+    """
+    lowering = _private.private_attribute(lowered, "_lowering")
+    options = getattr(lowering, "compile_args", None)
+    devices = getattr(lowering, "_device_list", None)
+    if not isinstance(options, dict) or not options.keys() >= _LOWERED or devices is None:
+        return None
+    facts: dict[str, Any] = {name: _text(options[name]) for name in sorted(_LOWERED)}
+    facts["kept_var_idx"] = sorted(map(int, options["kept_var_idx"]))
+    facts["devices"] = [device.id for device in devices]
+    facts["platforms"] = list(map(str, getattr(lowering, "_platforms", ())))
+    facts["compiler options"] = _text(getattr(lowering, "_compiler_options_kvs", ()))
+    donated = [info.donated for info in jax.tree_util.tree_leaves(lowered.args_info)]
+    return facts | {"donated": donated}, list(getattr(lowering, "const_args", ()))
+
+
+_LOWERED = {"global_in_avals", "global_out_avals", "in_shardings", "out_shardings", "in_layouts"}
+_LOWERED |= {"out_layouts", "kept_var_idx", "committed", "ordered_effects", "unordered_effects"}
+
+
+def _text(x: Any) -> str:
+    """Returns a text of avals, shardings or layouts, which tells weak types and memory."""
+    if isinstance(x, (list, tuple)):
+        return f"[{', '.join(map(_text, x))}]"
+    if isinstance(x, jax.sharding.Sharding):
+        return f"{x!r} {x.memory_kind}"
+    return repr(x)
+
+
 def jaxlib_version() -> str:
     """Returns the version of jaxlib. Fallback: the version of JAX."""
     return str(_private.private("jaxlib", "__version__") or jax.__version__)
