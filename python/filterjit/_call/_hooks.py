@@ -108,6 +108,10 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Returns what a program contains, for reports."""
         return _program.contents(closed)
 
+    def needed_by(self, fun: Any) -> Any:
+        """Returns what a trace of `fun` refers to weakly, as it lives as long as any call."""
+        return None
+
     def check_given(
         self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
