@@ -170,7 +170,9 @@ class Proof:
         self.environment, self.loaded, self.kept = environment, loaded, kept
         self._variant, self._cache = variant, cache
         hooks: Any = cache.hooks
-        self._alive = hooks.needed_by(self._arguments()[0])  # as the two above, it may die meanwhile
+        self._alive = hooks.needed_by(
+            self._arguments()[0]
+        )  # as the two above, it may die meanwhile
         self._specs = tuple(map(spec_of, arrays))
         self._hits = variant.hits
         self._statics = self._statics_now()
