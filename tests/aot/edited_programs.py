@@ -33,7 +33,6 @@ FILE = os.path.join(HERE, "world.txt")
 WORLD = float(os.environ["WORLD"])
 """
 _EDIT = re.compile(r"@\{(.*?)\|(.*?)\}@", re.S)
-WORLDS = "2.0", "3.0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +56,7 @@ def _program(text: str) -> Program:
     main, *others = re.split(r"^#### ", rest.replace("MOD", module), flags=re.M)
     # A docstring stays the first statement.
     first, _, body = main.partition("\n") if main.startswith('"') else ("", "", main)
-    found = {f"{module}.py": f"{first}\n{_HEADER}{body}", "world.txt": "@{%s|%s}@" % WORLDS}
+    found = {f"{module}.py": f"{first}\n{_HEADER}{body}", "world.txt": "@{2.0|3.0}@"}
     for other in others:
         path, _, source = other.partition("\n")
         found[path] = source
@@ -74,7 +73,7 @@ def _version(files: dict[str, str], number: int) -> dict[str, str]:
 def write(folder: Path, chosen: list[Program], world: int) -> dict[str, str]:
     """Writes the files of the programs in one of the worlds. Returns its environment: the strings
     have other hashes in each."""
-    variables = {"WORLD": WORLDS[world], "PYTHONHASHSEED": str(world + 1)}
+    variables = {"WORLD": ("2.0", "3.0")[world], "PYTHONHASHSEED": str(world + 1)}
     for program in chosen:
         files = program.files[world]
         for path, source in files.items():

@@ -62,9 +62,19 @@ def check(chosen: list[Program], found: list[Results], plain: list[Results]) -> 
         may_say = ("right", "loud", "alarmed") if number in (CHANGED, REVERTED) else ("right",)
         for p in chosen:
             if verdicts[p.name] not in may_say:
-                wrong.append((number, verdicts[p.name], p.name, now[p.module], plain[world][p.module]["result"]))
+                wrong.append(
+                    (
+                        number,
+                        verdicts[p.name],
+                        p.name,
+                        now[p.module],
+                        plain[world][p.module]["result"],
+                    )
+                )
         first = sum(now[p.module]["traced"] > 0 for p in chosen if verdicts[p.name] == "right")
-        print(f"start {number}: {dict(collections.Counter(verdicts.values()))}, {first} right by a trace")
+        print(
+            f"start {number}: {dict(collections.Counter(verdicts.values()))}, {first} right by a trace"
+        )
     assert not wrong, "\n".join(map(str, wrong))
 
 
