@@ -5,7 +5,6 @@ Each program is started until its entry is proven (START is 1, 2 and 3), and in 
 are what they are without the cache, or standard error says that they are not.
 """
 
-import os
 import re
 import signal
 import subprocess
