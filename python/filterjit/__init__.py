@@ -10,10 +10,15 @@ if TYPE_CHECKING:
     from . import nnx as nnx
     from ._aot._file import SavedInfo, saved_info
     from ._aot._load import load
-    from ._aot._program_cache import ProgramCache, StaleProgramError, program_cache
+    from ._aot._program_cache import ProgramCache, program_cache
     from ._aot._stages import Compiled, CompiledDetails, Lowered, Traced
     from ._aot._warm_up import Warmed, WarmUp
-    from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
+    from ._base._errors import (
+        MismatchError,
+        ProcessMismatchError,
+        StaleProgramError,
+        StaticArgumentError,
+    )
     from ._call._direct import direct
     from ._core import PartialFilterJit, Variant
     from ._install import install, installed, uninstall
@@ -103,7 +108,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "_base._errors": ("MismatchError", "ProcessMismatchError", "StaticArgumentError"),
+    "_base._errors": (
+        "MismatchError",
+        "ProcessMismatchError",
+        "StaleProgramError",
+        "StaticArgumentError",
+    ),
     "_core": ("PartialFilterJit", "Variant"),
     "_observe._causes": ("Cause", "Explanation", "Move"),
     "_observe._functions": ("clear_caches",),
@@ -124,7 +134,7 @@ _MODULES = {
     "_observe._report_output": ("Report",),
     "_aot._file": ("SavedInfo", "saved_info"),
     "_aot._load": ("load",),
-    "_aot._program_cache": ("ProgramCache", "StaleProgramError", "program_cache"),
+    "_aot._program_cache": ("ProgramCache", "program_cache"),
     "_aot._stages": ("Compiled", "CompiledDetails", "Lowered", "Traced"),
     "_aot._warm_up": ("WarmUp", "Warmed"),
     "_trees._tree_functions": (

@@ -64,7 +64,7 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
-        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] [--program-cache PATH] (SCRIPT | -m MODULE) [argument ...]",
+        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] [--program-cache PATH] [--trust WORD] (SCRIPT | -m MODULE) [argument ...]",
         description=(
             "Runs a script or a module as python does, but replaces equinox.filter_jit by "
             "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
@@ -96,8 +96,13 @@ def _add_run(commands: Any) -> None:
     parser.add_argument(
         "--program-cache",
         metavar="PATH",
-        help="keep compiled programs in this folder, so that the next run traces and compiles only "
-        "what has changed",
+        help="keep compiled programs in this folder, so that the next run compiles only what has "
+        "changed",
+    )
+    parser.add_argument(
+        "--trust",
+        choices=("proven", "always", "never"),
+        help="which of these programs run before they are traced",
     )
     parser.add_argument("-m", metavar="MODULE", help="run a module instead of a script")
     parser.set_defaults(run=_run_program)
@@ -108,7 +113,7 @@ def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     to the program, options too. Returns those of `run` and those of the program; ``-m`` belongs to
     the latter."""
     for i, argument in enumerate(argv[1:], 1):
-        if argv[i - 1] in ("--html", "--program-cache"):
+        if argv[i - 1] in ("--html", "--program-cache", "--trust"):
             continue  # its value
         if argument == "--":
             return [*argv[:i]], [*argv[i + 1 :]]
@@ -140,6 +145,7 @@ def _run_program(options: argparse.Namespace) -> int:
         html=options.html,
         jax=options.jax,
         program_cache=options.program_cache,
+        trust=options.trust,
         prog=options.prog,
     )
     return 0

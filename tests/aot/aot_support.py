@@ -1,9 +1,12 @@
 """Helpers of the tests of ahead-of-time compilation."""
 
 import types
+import uuid
 from typing import Any
 
 import equinox as eqx
+
+from filterjit._aot import _store
 
 
 class Compiles:
@@ -19,6 +22,11 @@ class Compiles:
     def since(self) -> int:
         found, self.count = self.count, 0
         return found
+
+
+def new_process() -> None:
+    """Lets what follows count as another process for a program cache."""
+    _store._process = uuid.uuid4().hex
 
 
 def copied(f: Any) -> Any:

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from aot_support import Compiles
 
-from filterjit._aot import _program_cache, _program_option
+from filterjit._aot import _program_option, _proofs
 
 
 @pytest.fixture(scope="session")
@@ -33,5 +33,5 @@ def no_cache_afterwards() -> Iterator[None]:
     """Waits for what is being kept, and makes the program cache what it was before the test."""
     before = _program_option.current
     yield
-    _program_cache._worker.wait()
+    _proofs.writer.wait()
     _program_option.current = before

@@ -204,29 +204,6 @@ def test_other_formats(good: dict[str, Path], tmp_path: Path) -> None:
 # ---- malformed headers with correct checksums ----
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_old_names_of_node_kinds(kind: str, tmp_path: Path) -> None:
-    """Files written by earlier versions have other names for some kinds of nodes."""
-    bag, record = aot_zoo.Bag([X], ("aux",)), aot_zoo.Registered(X, meta="tag")
-    compiled = filter_jit(lambda b, r: (b, r.meta)).lower(bag, record).compile()
-    compiled.save(tmp_path / "file", portable=kind == "portable")
-    header, blobs = aot_files.read(tmp_path / "file")
-    old = {"custom": "generic", "arguments": "slots", "object": "dataclass"}
-    found = set()
-    for nodes in (header["arguments"], header["result"]):
-        for node in nodes:
-            found.add(node[0])
-            node[0] = old.get(node[0], node[0])
-    assert found >= old.keys()
-    aot_files.write(tmp_path / "old", header, blobs)
-    assert (
-        filterjit.saved_info(tmp_path / "old").name == filterjit.saved_info(tmp_path / "file").name
-    )
-    same, meta = filterjit.load(tmp_path / "old")(bag, record)
-    assert type(same) is aot_zoo.Bag
-    assert meta == "tag"
-
-
 def _paths(json: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     if isinstance(json, (dict, list)):

@@ -99,8 +99,9 @@ def test_four_processes_at_once(tmp_path: Path) -> None:
             process.kill()
     assert [error for _, error in outputs] == [""] * 4
     assert [_last(output)["result"] for output, _ in outputs] == [expected] * 4
-    again = answer(path, cache)
-    assert again == {"result": expected, "traces": 0, "loaded": 3}
+    again, last = answer(path, cache), answer(path, cache)
+    assert again == {"result": expected, "traces": again["traces"], "loaded": 3}
+    assert last == {"result": expected, "traces": 0, "loaded": 3}
 
 
 @pytest.mark.slow
@@ -114,8 +115,7 @@ def test_processes_that_are_killed_while_writing(tmp_path: Path) -> None:
             assert process.stdout is not None and process.stdout.readline() == b"first\n"
             time.sleep(random.Random(seed).random() / 5)
             process.send_signal(signal.SIGKILL)
-    again = answer(path, cache)
-    assert again["result"] == expected and again["traces"] + again["loaded"] == 3
+    assert [answer(path, cache)["result"] for _ in range(2)] == [expected] * 2
     assert answer(path, cache) == {"result": expected, "traces": 0, "loaded": 3}
 
 
@@ -147,9 +147,10 @@ def main():
         file.write_bytes(damaged if rng.random() < 0.7 else whole[:at])
         file.chmod(0o600)
         g = make()
+        jax.clear_caches()
         assert eqx.tree_equal(g(x), expected)
         (row,) = g.report().as_dict()["functions"]
-        assert row["traces"] == 1, at
+        assert (row["compiles"], row["loaded"]) == (1, 0), at
         cache.wait()
     return 0
 """
@@ -187,11 +188,11 @@ def test_eight_devices(tmp_path: Path) -> None:
 
     expected = with_devices(8, None)["result"]
     assert expected[:2] == [list(range(8)), True]
-    assert with_devices(8) == {"result": expected, "traces": 2, "loaded": 0}
-    assert with_devices(8) == {"result": expected, "traces": 0, "loaded": 2}
+    for traces, loaded in ((2, 0), (2, 2), (0, 2)):
+        assert with_devices(8) == {"result": expected, "traces": traces, "loaded": loaded}
     four = with_devices(4)
     assert four["result"][:2] == [list(range(4)), True] and four["traces"] == 2
-    assert with_devices(8)["loaded"] == 2
+    assert with_devices(8) == {"result": expected, "traces": 0, "loaded": 2}
 
 
 _DISTRIBUTED = """
@@ -242,6 +243,7 @@ def test_other_environments(tmp_path: Path) -> None:
     """What XLA or JAX read of the environment is in the key."""
     path, cache = script(tmp_path, _TRAINS), tmp_path / "cache"
     assert answer(path, cache)["traces"] == 3
+    assert answer(path, cache)["loaded"] == 3
     for changed in (
         {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
         {"JAX_ENABLE_X64": "1"},
@@ -251,7 +253,7 @@ def test_other_environments(tmp_path: Path) -> None:
         other = answer(path, cache, **changed)
         assert (other["traces"], other["loaded"]) == (3, 0), changed
         assert other["result"] == answer(path, None, **changed)["result"]
-    assert answer(path, cache)["loaded"] == 3
+    assert answer(path, cache) == {"result": answer(path, None)["result"], "traces": 0, "loaded": 3}
 
 
 _PACKAGE = """
@@ -295,27 +297,30 @@ def test_packages(tmp_path: Path) -> None:
     site, code, cache = tmp_path / "site-packages", tmp_path / "code", tmp_path / "cache"
     path = script(tmp_path, f"import site\nsite.addsitedir({str(site)!r})\n" + _PACKAGE)
 
-    def found() -> tuple[list[float], int]:
-        one = answer(path, cache, PYTHONDONTWRITEBYTECODE="1")
-        return one["result"], one["loaded"]
+    def found() -> list[tuple[list[float], int, int]]:
+        """Starts three times: compiled, on trial, proven."""
+        starts = [answer(path, cache, PYTHONDONTWRITEBYTECODE="1") for _ in range(3)]
+        return [(one["result"], one["traces"], one["loaded"]) for one in starts]
+
+    def expected(value: float) -> list[tuple[list[float], int, int]]:
+        return [([value] * 2, 1, 0), ([value] * 2, 1, 1), ([value] * 2, 0, 1)]
 
     _install(site, "fjpackage", "1.0", 2.0)
     _install(site, "fjeditable", "1.0", 1.0, code)
-    assert [found(), found()] == [([3.0, 3.0], 0), ([3.0, 3.0], 1)]
+    assert found() == expected(3.0)
     _install(site, "fjpackage", "1.1", 4.0)
-    assert [found(), found()] == [([5.0, 5.0], 0), ([5.0, 5.0], 1)]
+    assert found() == expected(5.0)
     _install(site, "fjeditable", "1.0", 3.0, code)
-    assert [found(), found()] == [([7.0, 7.0], 0), ([7.0, 7.0], 1)]
+    assert found() == expected(7.0)
 
 
 def test_run(tmp_path: Path) -> None:
     """``python -m filterjit run --program-cache`` names the folder for equinox.filter_jit too."""
     path = script(tmp_path, _TRAINS.replace("@filter_jit", "@eqx.filter_jit"))
     command = ["-m", "filterjit", "run", "--program-cache", str(tmp_path / "cache")]
-    first, second = (answer(path, None, *command) for _ in range(2))
-    assert (first["traces"], first["loaded"]) == (3, 0)
-    assert (second["traces"], second["loaded"]) == (0, 3)
-    assert first["result"] == second["result"] == answer(path, None)["result"]
+    starts = [answer(path, None, *command) for _ in range(3)]
+    assert [(one["traces"], one["loaded"]) for one in starts] == [(3, 0), (3, 3), (0, 3)]
+    assert [one["result"] for one in starts] == [answer(path, None)["result"]] * 3
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes are of POSIX")

@@ -63,21 +63,22 @@ def write(path: Path, module: str = "filterjit", place: str = "") -> str:
 def test_a_program_that_is_started_again(tmp_path: Path) -> None:
     program = write(tmp_path / "train.py")
     folder = str(tmp_path / "cache")
-    first = start(program, FILTERJIT_PROGRAM_CACHE=folder)
-    second = start(program, FILTERJIT_PROGRAM_CACHE=folder)
-    assert first[1:] == [1, 0, []] and second[1:] == [0, 1, []]
-    assert first[0] == second[0]
+    first, second, third = (start(program, FILTERJIT_PROGRAM_CACHE=folder) for _ in range(3))
+    assert [one[1:3] for one in (first, second, third)] == [[1, 0], [1, 1], [0, 1]]
+    assert first[0] == second[0] == third[0]
     Path(program).write_text(Path(program).read_text().replace("-0.1", "-0.2"))
-    third = start(program, FILTERJIT_PROGRAM_CACHE=folder)
+    edited = start(program, FILTERJIT_PROGRAM_CACHE=folder)
     without = start(program)
-    assert third[1:] == without[1:] == [1, 0, []] and third[0] == without[0] != first[0]
+    assert edited[1:3] == without[1:3] == [1, 0] and edited[0] == without[0] != first[0]
 
 
 def test_the_command_run(tmp_path: Path) -> None:
     program = write(tmp_path / "train.py", module="equinox")
-    argv = "-m", "filterjit", "run", "--program-cache", str(tmp_path / "cache"), program
-    first, second = start(*argv), start(*argv)
-    assert first[1:3] == [1, 0] and second[1:3] == [0, 1] and first[0] == second[0]
+    argv = ["-m", "filterjit", "run", "--program-cache", str(tmp_path / "cache")]
+    first, second, third = (start(*argv, program) for _ in range(3))
+    assert [one[1:3] for one in (first, second, third)] == [[1, 0], [1, 1], [0, 1]]
+    assert first[0] == second[0] == third[0]
+    assert start(*argv, "--trust", "never", program)[1:3] == [1, 1]
 
 
 @pytest.mark.thorough
@@ -94,9 +95,10 @@ model = jax.tree_util.tree_map(put, model)
         "FILTERJIT_PROGRAM_CACHE": str(tmp_path / "cache"),
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
     }
-    first, second = start(program, **variables), start(program, **variables)
+    first, second, third = (start(program, **variables) for _ in range(3))
     # The second call takes the results of the first, which are placed in another way.
-    assert second[0] == first[0] and first[1:3] == [1, 0] and second[1:3] == [0, 2]
+    assert third[0] == second[0] == first[0]
+    assert [one[1:3] for one in (first, second, third)] == [[1, 0], [1, 2], [0, 2]]
     four = variables | {"XLA_FLAGS": "--xla_force_host_platform_device_count=16"}
     assert start(program, **four)[2] == 0
 

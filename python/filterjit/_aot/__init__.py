@@ -10,8 +10,8 @@ is JAX's executable (``Cache.insert_compiled``). A call of it takes the same pat
 the same, and no code on that path is special to it. Its hooks (`_compiled_hooks`) raise where a
 call would need another variant, and name the differences that `_observe` finds.
 
-**A file** (`_file`, `_save`, `_load`) holds structures as JSON (`_encode`), and the program and
-arrays as bytes. JSON is in the standard library, and the large parts lie beside it. Nothing in a file
+**A file** (`_file`, `_save`, `_load`) holds structures as JSON (`_encode`), and the program
+(`_program`) and arrays as bytes. Those of the program cache have the same format. JSON is in the standard library, and the large parts lie beside it. Nothing in a file
 is a pickle, since reading a pickle runs code. JAX's ``serialize_executable`` writes one, so
 `_executable` stores the fields of JAX's dataclass one by one; for a version of JAX with other fields,
 only portable files can be saved. Loading builds the tree of the stored nodes and flattens it, so a
@@ -28,4 +28,7 @@ contains the body that the function had: a function or class whose code has chan
 the file is loaded, if the version of Python is the same. XLA cannot serialize an executable again
 that it has deserialized (on the CPU, the copy lacks its kernels when it runs), so an executable from
 JAX's persistent cache or from a file is refused.
+
+**The program cache** (`_program_cache`) finds programs by what they are, and guesses which one a call
+will have: csrc/README.md has the states of a guess.
 """

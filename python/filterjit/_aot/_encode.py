@@ -32,6 +32,10 @@ from .._trees import _nodes
 from .._trees._filters import Expression, Filter, depends_on_leaves, format_pattern
 
 Json = Any
+ATOMS: frozenset[type] = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}
+)
+"""The types of plain values: equal ones may be one object or several, by chance."""
 _MOST_DOUBTS = 3
 
 
@@ -438,8 +442,12 @@ _BY_TAG: dict[str, Callable[[Json], Any]] = {
 # ---- structures ----
 
 
-def encode_structure(registry: _core.Registry, structure: _core.Structure, what: str) -> Json:
+def encode_structure(
+    registry: _core.Registry, structure: _core.Structure, what: str, known: Sequence[Any] = ()
+) -> Json:
     """Returns the nodes of a structure: for each its kind, its number of children, and details.
+
+    A type or a static that is one of `known` is ``{"known": its number}``.
 
     Raises:
         ValueError: if a file cannot hold some of the static values; the message gives their paths.
@@ -449,7 +457,7 @@ def encode_structure(registry: _core.Registry, structure: _core.Structure, what:
     problems: list[str] = []
     for node, path in _nodes.walk(structure):
         try:
-            nodes.append([node.kind, len(node.children), encode_node(registry, node)])
+            nodes.append([node.kind, len(node.children), encode_node(registry, node, known)])
         except (Unsupported, RecursionError) as e:
             why = "it is nested too deeply" if isinstance(e, RecursionError) else e
             problems.append(f"  `{format_path(path) or what}`: {why}")
@@ -462,40 +470,57 @@ def encode_structure(registry: _core.Registry, structure: _core.Structure, what:
     return nodes
 
 
-def encode_static(registry: _core.Registry, x: Any) -> Json:
-    """As `encode_value`, of a value that must be equal when it is loaded."""
-    json = encode_value(x)
-    try:
-        same = _core.same_static(registry, decode_value(json), x)
-    except Exception:
-        same = False
-    if not same:
-        raise Unsupported(f"{short(x)} would not be equal after loading")
-    return json
+def encode_node(registry: _core.Registry, node: _nodes.Node, known: Sequence[Any] = ()) -> Json:
+    """Returns the details of a node. Raises Unsupported."""
 
+    def of_type(x: Any) -> Json:
+        number = _number(x, known)
+        return encode_reference(x) if number is None else {"known": number}
 
-def encode_node(registry: _core.Registry, node: _nodes.Node) -> Json:
     match node.kind:
         case "array" | "none" | "missing" | "tuple" | "list":
             return None
         case "static":
-            return encode_static(registry, node.detail)
+            return encode_static(registry, node.detail, known)
         case "arguments":
             return list(node.detail)
         case "dict" | "ordered_dict" | "default_dict":
             return [encode_static(registry, key) for key in node.detail]
         case "namedtuple":
-            return encode_reference(node.type)
+            return of_type(node.type)
         case "module" | "object":
-            return [encode_reference(node.type), list(node.detail)]
+            return [of_type(node.type), list(node.detail)]
         case "custom":
-            return [encode_reference(node.type), encode_static(registry, node.detail)]
+            return [of_type(node.type), encode_static(registry, node.detail, known)]
         case kind:
             raise Unsupported(f"a node of kind {kind}")
 
 
-# The names that files written by earlier versions have for kinds of nodes.
-_OLD_KINDS = {"generic": "custom", "slots": "arguments", "dataclass": "object"}
+def encode_static(registry: _core.Registry, x: Any, known: Sequence[Any] = ()) -> Json:
+    """As `encode_value`, of a value that must be equal when it is loaded."""
+    if type(x) not in ATOMS and (number := _number(x, known)) is not None:
+        return {"known": number}
+    try:
+        json = encode_value(x)
+        if not _same(registry, decode_value(json), x):
+            raise Unsupported(f"{short(x)} would not be equal after loading")
+    except Unsupported:
+        alike = (i for i, y in enumerate(known) if type(x) is type(y) and _same(registry, x, y))
+        if (number := next(alike, None)) is None:
+            raise
+        return {"known": number}
+    return json
+
+
+def _number(x: Any, known: Sequence[Any]) -> int | None:
+    return next((number for number, y in enumerate(known) if y is x), None)
+
+
+def _same(registry: _core.Registry, x: Any, y: Any) -> bool:
+    try:
+        return bool(_core.same_static(registry, x, y))
+    except Exception:
+        return False
 
 
 def decode_tree(nodes: Json, array: Any, missing: Any, known: Sequence[Any] = ()) -> Any:
@@ -526,7 +551,7 @@ def _decode_node(
     def static(json: Json) -> Any:
         return known[json["known"]] if type(json) is dict else decode_value(json)
 
-    match _OLD_KINDS.get(kind, kind):
+    match kind:
         case "array":
             return array
         case "none":

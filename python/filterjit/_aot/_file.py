@@ -1,4 +1,4 @@
-"""The format of the files of ``compiled.save``.
+"""The one format of files with programs: those of ``compiled.save``, and those of a program cache.
 
 A file is a head of fixed size, a header of JSON, and blobs of bytes:
 
@@ -8,8 +8,8 @@ A file is a head of fixed size, a header of JSON, and blobs of bytes:
     32 bytes  SHA-256 of the header and the 18 bytes above
     header    what the file is, structures and static values (`_encode`), the lengths and SHA-256
               of the blobs
-    blobs     the program, then the arrays in the function itself, then its large constants, where
-              JAX keeps these outside the executable
+    blobs     the program, then its large constants, where JAX keeps these outside the executable;
+              then the arrays in the function itself, or the text of the lowered program
 
 Nothing in a file is a pickle, and reading one imports nothing. The digests detect damage; they do
 not authenticate the author. A loaded program does whatever its author wrote when it is called.
@@ -30,10 +30,10 @@ from .._base._package import public
 from ._encode import Json
 
 _MAGIC = b"\x89FJIT\r\n\x1a"
-_FORMAT = 1
+_FORMAT = 2
 _HEAD = struct.Struct("<8sHQ32s")
 
-# The keys of a header, and the types of their values.
+# The keys of each header, and the types of their values.
 _SCHEMA: dict[str, type] = {
     "kind": str,  # "executable" or "portable"
     "name": str,
@@ -42,22 +42,26 @@ _SCHEMA: dict[str, type] = {
     "machine": dict,
     "platforms": list,
     "devices": list,
+    "result": list,
+    "specs": list,  # of all arrays, those in the function itself first
+    "program": dict,
+    "constants": list,  # the arrays that JAX passes to an executable before the arguments
+    "blobs": list,
+}
+# Those of a file of `save`.
+_SAVED: dict[str, type] = _SCHEMA | {
     "words": list,  # the arguments for `SavedInfo`
     "functions": str,
     "signature": list,
     "arguments": list,
-    "result": list,
     "result words": list,
-    "specs": list,  # of all arrays, those in the function itself first
     "own": list,  # the arrays in the function itself
-    "program": dict,
-    "blobs": list,
 }
 # Keys that a header may have:
-#     "constants": the arrays that JAX passes to an executable before the arguments
 #     "frozen": the number of arrays that `freeze` made constants, and their size in bytes
 #     "process": of a program over the devices of several processes, the index of the one that
 #         saved it, the number of processes, and the process of each of the devices
+#     "digest": of a program of a program cache, under which it is found
 # What reading a malformed header may raise.
 _MALFORMED_ERRORS = (
     AssertionError, AttributeError, LookupError, MemoryError, OverflowError, RecursionError,
@@ -68,15 +72,18 @@ _MALFORMED_ERRORS = (
 # ---- writing ----
 
 
-def write(path: str, header: dict[str, Json], blobs: Sequence[bytes]) -> None:
-    """Writes a file in the place of `path`. Adds the key ``"blobs"`` to `header`."""
+def chunks(header: dict[str, Json], blobs: Sequence[bytes]) -> list[bytes]:
+    """Returns what a file consists of. Adds the key ``"blobs"`` to `header`."""
     header["blobs"] = [[len(blob), hashlib.sha256(blob).hexdigest()] for blob in blobs]
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = json.dumps(header, separators=(",", ":")).encode("utf-8", "surrogatepass")
     start = _MAGIC + struct.pack("<HQ", _FORMAT, len(text))
+    return [start, hashlib.sha256(start + text).digest(), text, *blobs]
+
+
+def write(path: str, header: dict[str, Json], blobs: Sequence[bytes]) -> None:
+    """Writes a file in the place of `path`."""
     with replacing(path, durable=True) as file:
-        file.write(start + hashlib.sha256(start + text).digest() + text)
-        for blob in blobs:
-            file.write(blob)
+        file.writelines(chunks(header, blobs))
 
 
 # ---- reading ----
@@ -87,18 +94,25 @@ def damaged(path: str, what: str) -> ValueError:
 
 
 def read(path: str) -> tuple[dict[str, Json], list[bytes]]:
-    """Returns the header and the blobs of a file, all of them checked against their digests.
+    """Returns the header and the blobs of a file of `save`, all of them checked against their digests.
 
     Raises:
         OSError: if the file cannot be read.
         ValueError: if it is not a file of this format, or is damaged.
     """
     with open(path, "rb") as file:
-        header = _read_header(file, path)
-        return header, _read_blobs(file, path, header)
+        return read_from(file, path, _SAVED)
 
 
-def _read_header(file: BinaryIO, path: str) -> dict[str, Json]:
+def read_from(
+    file: BinaryIO, path: str, schema: dict[str, type] = _SCHEMA
+) -> tuple[dict[str, Json], list[bytes]]:
+    """As `read`, of any file whose header has the keys of a schema."""
+    header = read_header(file, path, schema)
+    return header, _read_blobs(file, path, header)
+
+
+def read_header(file: BinaryIO, path: str, schema: dict[str, type] = _SCHEMA) -> dict[str, Json]:
     head = file.read(_HEAD.size)
     if head[:8] != _MAGIC:
         raise ValueError(f"`{path}` was not written by filterjit's `compiled.save`.")
@@ -116,7 +130,7 @@ def _read_header(file: BinaryIO, path: str) -> dict[str, Json]:
         raise damaged(path, "the checksum of its header is wrong")
     try:
         header = json.loads(text)
-        for key, kind in _SCHEMA.items():
+        for key, kind in schema.items():
             if type(header[key]) is not kind:
                 raise TypeError(key)
         if header["kind"] not in ("executable", "portable"):
@@ -224,7 +238,7 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
     """
     path = as_path("saved_info(path)", path)
     with open(path, "rb") as file:
-        header = _read_header(file, path)
+        header = read_header(file, path, _SAVED)
         size = os.fstat(file.fileno()).st_size
     try:
         count, nbytes = header.get("frozen", (0, 0))

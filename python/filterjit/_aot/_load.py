@@ -16,7 +16,7 @@ from .._call._hooks import registry_for
 from .._call._named import Named
 from .._call._settings import Settings
 from .._compat import _jax_compat
-from . import _encode, _executable, _file
+from . import _encode, _executable, _file, _program
 from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported
 from ._executable import Devices
@@ -184,37 +184,29 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
     dtypes = [_executable.decode_dtype(aval[1]) for aval, _, _ in header["specs"]]
+    count = len(header["constants"])
     own = [  # a NumPy array may have had 64 bits where the program takes 32
-        decode_array(array, blob, sharding, dtype)
-        for array, blob, sharding, dtype in zip(header["own"], blobs[1:], put, dtypes, strict=False)
+        _program.decode_array(array, blob, sharding, dtype)
+        for array, blob, sharding, dtype in zip(
+            header["own"], blobs[1 + count :], put, dtypes, strict=False
+        )
     ]
-    hoisted = header.get("constants", [])
-    if len(own) != len(header["own"]) or len(blobs) != 1 + len(own) + len(hoisted):
+    if len(own) != len(header["own"]) or len(blobs) != 1 + count + len(own):
         raise ValueError("the number of arrays")
-    constants = [
-        decode_array(array, blob, None, None)
-        for array, blob in zip(hoisted, blobs[1 + len(own) :], strict=True)
-    ]
-
-    array = np.zeros(())
     _encode.check_description(
         [header["arguments"], header["result"]],
         header.get("described"),
         versions=header["kind"] == "executable",
     )
-    result = _encode.decode_tree(header["result"], array, registry.missing)
-    output = _core.flatten(registry, result)[1]
-    donated = [bool(flag) for _, flag, _ in header["specs"]]
+    output = _core.flatten(registry, _program.result_of(header, registry))[1]
     jitted = None
     if header["kind"] == "executable":
         avals = [_executable.decode_aval(aval, devices) for aval, _, _ in header["specs"]]
-        infos = tuple(map(jax.stages.ArgInfo, avals, donated))
         leaves = max(1, output.num_leaves)
         tree = jax.tree_util.tree_structure(_core.output_unflatten(0, (0,) * leaves))
-        stage = _executable.decode_executable(
-            header["program"], blobs[0], devices, constants, (infos, {}), tree
-        )
+        stage: Any = _program.decode(header, blobs, devices, tree)
     else:
+        donated = [bool(flag) for _, flag, _ in header["specs"]]
         avals, jitted, stage = _lower_portable(blobs[0], put, donated)
         if all(isinstance(n, int) for aval in avals for n in aval.shape):
             jitted, stage = None, stage.compile()
@@ -228,7 +220,7 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     # The jitted function itself is not in the file: a tuple with its arrays stands for it.
     function = _core.flatten(registry, (f"loaded {name}", *own))[1]
     f = hooks.make_filter_jit(function, tuple(own), f"{name} (loaded)")
-    arguments = _encode.decode_tree(header["arguments"], array, registry)
+    arguments = _encode.decode_tree(header["arguments"], np.zeros(()), registry)
     args, kwargs = unbind(f._parts()[0].signature, list(arguments.values()), registry)
     structure = f._find(*args, **kwargs)[1]
     variant = hooks.insert_variant(f, structure, (output,), jitted)
@@ -241,18 +233,6 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     specs = tuple(map(_jax_compat.spec_of, avals, shardings))
     prepared = PreparedCall(name, signature, f, variant, specs, settings)
     return Compiled(f, CompiledDetails(stage, prepared))
-
-
-def decode_array(header: Json, blob: bytes, sharding: Any, taken: Any) -> jax.Array:
-    """Returns an array of a file, with the dtype that the program takes, if that is given."""
-    shape, dtype, key = header
-    values = np.frombuffer(blob, _executable.decode_dtype(dtype)).reshape(shape)
-    array = jax.numpy.asarray(values)
-    if key is None and taken is not None:
-        array = array.astype(taken)
-    if key is not None:
-        array = jax.random.wrap_key_data(array, impl=_executable.key_impl(key))
-    return array if sharding is None else jax.device_put(array, sharding)
 
 
 def _decode_sharding(json: Json, devices: Devices, default: bool) -> Any:

@@ -1,286 +1,216 @@
-"""The program cache: the second run of a program traces nothing that has not changed.
+"""The program cache: the second start of a program compiles nothing that has not changed.
 
-A call that would trace looks in the folder first (`_call._kept`). Three modules know the rest: what
-a program depends on (`_program_key`), what the trace has run (`_trace_watch`), and what a file holds
-(`_program_contents`). What is not found is traced and compiled as always, and a thread writes it.
+Programs are kept by what they are: the lowered program, the structure and the statics of its result,
+and what it is compiled with (`_proofs.Traced`). An index (`_store`) says which program a call had the
+last time, by a key that guesses (`_program_key`). A guess has to earn trust:
 
-A program is kept if all that it depends on is known, and was the same before and after its trace.
+* A new entry is *on trial*. The next process traces and lowers the call before its first result, while a
+  thread loads the executable. The same program: compiling is skipped, and the entry is *proven*. Another
+  one: the entry is *traced first* in each start from now on, until its key changes.
+* A *proven* entry runs at once, and a thread traces meanwhile (`_proofs`).
+
+What is traced first is found by what it is, so compiling is skipped there too.
 """
 
-import collections
-import contextlib
-import contextvars
-import hashlib
+import concurrent.futures
+import dataclasses
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import numpy as np
 
 from .. import _core
-from .._base._checks import check_bool
+from .._base._checks import one_of
 from .._base._package import public
 from .._call._kept import Keep, Keeper, KeptCall, keep_nothing
-from .._compat import _jax_compat
+from .._call._lowered import UnknownProgramError
 from .._observe import _records
 from .._observe._recorder import recorder
-from . import _program_contents, _program_key, _program_option, _trace_watch
-from ._encode import Unsupported
-from ._prepared import spec_of
-from ._program_folder import MAX_BYTES, ProgramFolder
-from ._program_key import Key, Unknown
+from .._observe._records import Kept
+from . import _program, _program_key, _program_option, _proofs
+from ._proofs import Loaded, Proof, Traced
+from ._store import MAX_BYTES, PROVEN, TRACED, TRIAL, Entry, Store, this_process
 
 logger = logging.getLogger("filterjit")
 
-_A_MOMENT = 0.1  # seconds
-_VERIFY = "FILTERJIT_PROGRAM_CACHE_VERIFY"
-
-
-@public
-class StaleProgramError(RuntimeError):
-    """A program of a program cache is not what a trace makes, which `verify=True` has found."""
-
-
-class _Worker:
-    """Runs functions one after the other in a thread, which ends when there are none left.
-
-    The thread is no daemon, so the interpreter waits for it when it exits. It begins a moment later,
-    so that the first result of a program does not wait for the thread.
-    """
-
-    def __init__(self) -> None:
-        self._after_fork()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
-
-    def _after_fork(self) -> None:
-        self._lock = threading.Lock()
-        self._waited_for = threading.Event()
-        self._todo: collections.deque[Callable[[], None]] = collections.deque()
-        self._thread: threading.Thread | None = None
-
-    def do(self, function: Callable[[], None]) -> None:
-        with self._lock:
-            self._todo.append(function)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="filterjit program cache")
-                try:
-                    self._thread.start()
-                except RuntimeError:  # the interpreter exits
-                    self._thread = None
-
-    def wait(self) -> None:
-        while (thread := self._thread) is not None and thread is not threading.current_thread():
-            self._waited_for.set()
-            thread.join()
-        self._waited_for.clear()
-
-    def _run(self) -> None:
-        while True:
-            self._waited_for.wait(_A_MOMENT)
-            with self._lock:
-                if not self._todo:
-                    self._thread = None
-                    return
-                function = self._todo.popleft()
-            try:
-                function()
-            except Exception:
-                logger.debug("the program cache has failed", exc_info=True)
-
-
-_worker = _Worker()
+Trust = Literal["proven", "always", "never"]
+TRUSTS = ("proven", "always", "never")
+_TRUST = "FILTERJIT_PROGRAM_CACHE_TRUST"
 
 
 class _Cache:
-    """The programs in a folder: the keeper of the calls of `_kept`.
+    """The programs in a folder: the keeper of the calls of `_kept`."""
 
-    Attributes:
-        stale: the errors of programs that were verified and are not what a trace makes.
-    """
+    def __init__(self, store: Store, trust: str = "proven") -> None:
+        self.store = store
+        self.trust = trust
 
-    def __init__(self, folder: ProgramFolder, verify: bool = False) -> None:
-        self.folder = folder
-        self.verify = verify
-        self.stale: list[StaleProgramError] = []
-
-    # ---- looking up ----
-
-    def find(self, call: KeptCall, arrays: tuple[Any, ...]) -> tuple[Any, Key | None]:
+    def find(self, call: KeptCall, arrays: tuple[Any, ...]) -> tuple[Any, Keep]:
         variant = call.variant()
         assert variant is not None
-        record = _records.record_of(variant)
-        record.not_kept = ""
+        kept = Kept()
+        _records.record_of(variant).kept.append(kept)
+        if jax.process_count() > 1:
+            kept.why = "several processes run it together, and must all compile or all load"
+            return None, keep_nothing
+        environment = _program_key.environment()
+        key, entry = self._look_up(call, arrays, environment)
+        loading: Callable[[], Loaded | None] = lambda: None
+        if entry is not None and entry.state != TRACED:
+            untried = self.trust == "always" and entry.alarm != entry.program
+            runs = entry.state == PROVEN or untried
+            loading = self._loading(entry.program, call, variant, in_thread=not runs)
+            if runs and (loaded := loading()) is not None:
+                assert key is not None
+                kept.state = "loaded"
+                proof = Proof(self.store, call, arrays, key, entry, environment, loaded, kept)
+                proof.begin()
+                _records.record_loaded(variant, arrays, loaded.size, was_traced=False)
+                return loaded.stage, keep_nothing
+        begin = time.perf_counter()
+        lowered = call.lower(arrays)
         try:
-            key = _program_key.key_of(call, arrays)
-        except Unknown as e:
-            record.not_kept = str(e)
+            traced = Traced(call, variant, lowered, environment)
+        except (ValueError, UnknownProgramError) as e:
+            kept.why = str(e)
+            return None, keep_nothing
+        seconds = time.perf_counter() - begin
+        loaded = None
+        if entry is not None and entry.program == traced.digest:
+            loaded = loading()
+        if loaded is None:
+            loaded = self._loading(traced.digest, call, variant, lowered.out_tree)()
+        now = _after_trace(entry, traced.digest)
+        kept.state = now.state if key is not None else "found"
+        if loaded is not None:
+            _records.record_loaded(variant, arrays, loaded.size, was_traced=True)
+            if key is not None and now != entry:
+                _proofs.writer.do(lambda: self.store.set_entry(key, now))
+            return loaded.stage, keep_nothing
+        if now.state == TRIAL:
+            kept.state = "compiled"
+        return None, self._keeping(call, variant, traced, seconds, key, now, kept)
+
+    def _look_up(
+        self, call: KeptCall, arrays: tuple[Any, ...], environment: str
+    ) -> tuple[str | None, Entry | None]:
+        """Returns the key of a call and what the index says of it; None for each that is not there."""
+        if self.trust == "never":
             return None, None
-        except Exception as e:
+        try:
+            key = _program_key.key_of(call, arrays, environment)
+        except Exception:  # such as a sharding that cannot be written: its program may be found
             logger.debug("a call has no key in the program cache", exc_info=True)
-            record.not_kept = f"it has no key ({type(e).__name__}: {e})"
             return None, None
-        stage = self._load(call, variant, key, arrays)
-        if stage is not None:
-            _records.record_loaded(variant, arrays, _size_of(stage))
-        return stage, key
+        return key, self.store.entry(key)
 
-    def _load(
-        self, call: KeptCall, variant: _core.Variant, key: Key, arrays: tuple[Any, ...]
-    ) -> Any:
-        for contents in self.folder.find(key.digest):
+    def _loading(
+        self,
+        digest: str,
+        call: KeptCall,
+        variant: _core.Variant,
+        out_tree: Any = None,
+        in_thread: bool = False,
+    ) -> Callable[[], Loaded | None]:
+        """Begins to load a program. Returns what returns it, or None if there is none.
+
+        Without the `out_tree` of a trace, the variant gets the structure of the result.
+        """
+        found = self.store.program(digest)
+        if found is None:
+            return lambda: None
+        header, blobs = found
+        try:
+            if out_tree is None:
+                known = _program_key.known_in(call)
+                tree = _program.result_of(header, call.registry, known)
+                output = variant.finish(tree, lambda: np.zeros(()))
+                out_tree = jax.tree_util.tree_structure(output)  # numbers the trace
+        except Exception:
+            logger.debug("a program of the program cache cannot be used", exc_info=True)
+            return lambda: None
+
+        def load() -> Loaded | None:
             try:
-                header = _program_contents.header_of(contents)
-                if (changed := _program_contents.changed(header, key)) is not None:
-                    logger.debug("%s compiles again: %s", call.flat.qualname, changed)
-                    continue
-                stage = _program_contents.decode(contents, header, key, call.registry, variant)
+                devices = {device.id: device for device in jax.devices()}
+                stage = _program.decode(header, blobs, devices, out_tree)
             except Exception:
-                logger.debug("a file of the program cache cannot be used", exc_info=True)
-                continue
-            self.folder.used(key.digest, contents)
-            if self.verify:
-                self._verify_later(call, arrays, key, contents, header["text"])
-            return stage
-        return None
+                logger.debug("a program of the program cache cannot be used", exc_info=True)
+                return None
+            return Loaded(stage, float(header["seconds"]))
 
-    # ---- keeping ----
+        if not in_thread:
+            return load
+        future: concurrent.futures.Future[Loaded | None] = concurrent.futures.Future()
+        threading.Thread(target=lambda: future.set_result(load()), daemon=True).start()
+        return future.result
 
-    def trace(
-        self, call: KeptCall, arrays: tuple[Any, ...], key: Key | None, run: Callable[[], Any]
-    ) -> tuple[Any, Keep]:
-        variant = call.variant()
-        if key is None or variant is None:
-            return run(), keep_nothing
-        before = variant.num_traces
-        with _trace_watch.watching(key.dependencies.codes) as watch:
-            output = run()
-        record = _records.record_of(variant)
-        keep: Keep = keep_nothing
-        with _telling(record):
-            keep = self._checked(call, variant, key, watch, arrays, before)
+    def _keeping(
+        self,
+        call: KeptCall,
+        variant: _core.Variant,
+        traced: Traced,
+        seconds: float,
+        key: str | None,
+        entry: Entry,
+        kept: Kept,
+    ) -> Keep:
+        """Returns what lets a thread write the program of a trace."""
+        record, name = _records.record_of(variant), call.flat.qualname
 
-        def keep_and_tell(stages: tuple[Any, Any] | None) -> None:
-            with _telling(record):
-                keep(stages)
-
-        return output, keep_and_tell
-
-    def _checked(
-        self, call: KeptCall, variant: _core.Variant, key: Key, watch: _trace_watch.Watch,
-        arrays: tuple[Any, ...], before: int,
-    ) -> Keep:  # fmt: skip
-        """Checks what a trace has seen, which is over. Returns what lets a thread write its program.
-        Both raise Unknown or Unsupported."""
-        with recorder.without_compiling():
-            traced = call.trace(*arrays)
-        trace = traced.out_tree.node_data()[1]
-        if variant.num_traces == before and trace in call.traces:
-            # JAX compiles a trace again for other placements.
-            watch, dependencies = call.traces[trace]
-        elif variant.num_traces == before + 1 == trace + 1:
-            dependencies = key.dependencies
-        else:
-            raise Unknown("it was traced before this call, or by two threads at once")
-        if watch.surprises:
-            raise Unknown("; ".join(watch.surprises))
-        now = _program_key.describe(key.roots, dependencies)
-        changed = dependencies.difference(now) or key.dependencies.difference(dependencies)
-        if changed is not None:
-            raise Unknown(f"its trace changes what it depends on: {changed}")
-        older = _program_key.older_than_rest(dependencies, watch.started)
-        if older is not None:
-            raise Unknown(older)
-        call.traces[trace] = watch, dependencies
-        state = _program_key.state_of(watch.modules)
-        record = _records.record_of(variant)
-        result, registry = variant.outputs[trace], call.registry
-        label, folder = call.flat.qualname, self.folder
-
-        def keep(stages: tuple[Any, Any] | None) -> None:
-            if stages is None:
-                with recorder.without_compiling():
-                    lowered = traced.lower()
-                    stage = lowered.compile()
-            else:
-                lowered, stage = stages
+        def keep(stage: Any) -> None:
             if record.cost.from_disk:
-                raise Unknown(
-                    "JAX has loaded its executable from `jax_compilation_cache_dir`, and XLA cannot "
-                    "store such an executable again"
+                kept.state, kept.why = (
+                    "",
+                    (
+                        "JAX has loaded its executable from `jax_compilation_cache_dir`, and XLA cannot "
+                        "store such an executable again"
+                    ),
                 )
+                return
+            if stage is None:
+                try:
+                    with recorder.without_compiling():
+                        stage = traced.lowered.compile()
+                except Exception as e:
+                    kept.state, kept.why = "", f"JAX keeps no executable ({type(e).__name__}: {e})"
+                    return
 
             def write() -> None:
                 try:
-                    contents = _program_contents.encode(
-                        key, watch.packages, state, registry, result, stage, _digest_of(lowered)
-                    )
-                except ValueError as e:  # Unsupported is one
-                    record.not_kept = str(e)
-                else:
-                    folder.write(key.digest, contents, label)
+                    header, blobs = _program.encode(name, stage, traced.result)
+                except Exception as e:
+                    what = "" if isinstance(e, ValueError) else f"{type(e).__name__}: "
+                    kept.state, kept.why = "", f"{what}{e}"
+                    return
+                text = zlib.compress(traced.text.encode("utf-8", "surrogatepass"), 1)
+                header["seconds"] = seconds
+                self.store.add_program(traced.digest, header, [*blobs, text])
+                if key is not None:
+                    self.store.set_entry(key, entry)
 
-            _worker.do(write)
+            _proofs.writer.do(write)
 
         return keep
 
-    # ---- verifying ----
 
-    def _verify_later(
-        self, call: KeptCall, arrays: tuple[Any, ...], key: Key, contents: bytes, text: str
-    ) -> None:
-        specs = tuple(map(spec_of, arrays))
-        settings = _jax_compat.settings()
-        name = call.flat.qualname
-        context = contextvars.copy_context()  # which the trace may read
-
-        def verify() -> None:
-            variant, cache = call.variant(), call.cache()
-            if variant is None or cache is None:
-                return
-            before = variant.num_deferred
-            try:
-                with settings():
-                    recorder.work(cache.record, variant, on_purpose=True)
-                    found = _digest_of(call.trace(*specs).lower())
-            finally:
-                variant.run_deferred(before)
-            if found == text:
-                return
-            self.folder.remove(key.digest, contents)
-            error = StaleProgramError(
-                f"the program of `{name}` in the program cache {self.folder.path} is not the one that "
-                "a trace makes now. It was removed. What the function does depends on something "
-                "that filterjit does not see; jit it with program_cache=False."
-            )
-            self.stale.append(error)
-            logger.error("%s", error)
-            call.fail(error)
-
-        _worker.do(lambda: context.run(verify))
-
-
-@contextlib.contextmanager
-def _telling(record: Any) -> Iterator[None]:
-    """Records why a program is not kept."""
-    try:
-        yield
-    except (Unknown, Unsupported) as e:
-        record.not_kept = str(e)
-    except Exception as e:
-        logger.debug("a program is not kept", exc_info=True)
-        record.not_kept = f"it cannot be read ({type(e).__name__}: {e})"
-
-
-def _size_of(stage: Any) -> int | None:
-    try:
-        return int(stage.runtime_executable().size_of_generated_code_in_bytes()) or None
-    except Exception:  # JAX does not tell
-        return None
-
-
-def _digest_of(lowered: Any) -> str:
-    return hashlib.sha256(lowered.as_text().encode()).hexdigest()
+def _after_trace(entry: Entry | None, program: str) -> Entry:
+    """Returns what the index says from now on of a call that was traced before its program ran."""
+    if entry is None:
+        return Entry(program, by=this_process())
+    if entry.state == TRACED or entry.by == this_process():
+        same = entry.program == program
+        return dataclasses.replace(entry, program=program, state=entry.state if same else TRACED)
+    if entry.program != program:
+        return Entry(program, TRACED if entry.state == TRIAL else TRIAL, by=this_process())
+    # A program that a proof has found stale, and that a trace makes again, was no stale one.
+    return Entry(program, TRACED if entry.alarm == program else PROVEN, by=this_process())
 
 
 # ---- which cache it is ----
@@ -293,15 +223,20 @@ def _of_environment() -> _Cache | None:
     path = os.environ.get(_program_option.VARIABLE)
     if not path:
         return None
-    return _Cache(ProgramFolder(path), os.environ.get(_VERIFY, "0") not in ("", "0"))
+    return _Cache(Store(path), _checked(_TRUST, os.environ.get(_TRUST, "proven")))
+
+
+def _checked(option: str, trust: Any) -> str:
+    one_of(option, trust, TRUSTS)
+    return str(trust)
 
 
 def cache_of(path: str | os.PathLike[str]) -> _Cache:
     """Returns the cache for the option of a function. Raises TypeError or ValueError for what is no
     path."""
-    folder = ProgramFolder(path)
+    store = Store(path)
     with _lock:
-        return _caches.setdefault(folder.path, _Cache(folder))
+        return _caches.setdefault(store.path, _Cache(store))
 
 
 @public
@@ -318,18 +253,18 @@ class ProgramCache:
     @property
     def path(self) -> str | None:
         """The folder; None if no programs are kept."""
-        return None if self._cache is None else self._cache.folder.path
+        return None if self._cache is None else self._cache.store.path
 
     def wait(self) -> None:
-        """Returns when the programs that were compiled so far are written, and those that were loaded
-        are verified, if they are to be.
+        """Returns when the programs that were compiled so far are written, and those that run are
+        proven.
 
         Raises:
-            StaleProgramError: if a program that was loaded is not what a trace makes.
+            StaleProgramError: if a program that has run is not what a trace makes.
         """
-        _worker.wait()
-        if self._cache is not None and self._cache.stale:
-            raise self._cache.stale[0]
+        _proofs.writer.wait()
+        if self._cache is not None:
+            _proofs.wait(self._cache.store)
 
     def close(self) -> None:
         """Makes the program cache what it was before. Functions that were called keep theirs."""
@@ -350,45 +285,46 @@ class ProgramCache:
 
 @public
 def program_cache(
-    path: str | os.PathLike[str] | None, *, max_bytes: int = MAX_BYTES, verify: bool = False
+    path: str | os.PathLike[str] | None, *, trust: Trust = "proven", max_bytes: int = MAX_BYTES
 ) -> ProgramCache:
-    """Keeps the programs of jitted functions in a folder, so that the next run of the program
-    traces and compiles nothing that has not changed.
+    """Keeps the programs of jitted functions in a folder, so that the next start of the program compiles
+    nothing that has not changed, and the start after that has its first result before it traces.
 
-    A call that would trace looks in the folder first. What it finds there is loaded and called as
-    any program; what it does not find is traced and compiled as always, and written by a thread.
-    A program is found if all is the same that it depends on: the structure, the statics and the
-    avals of the arguments, the options, JAX's configuration, the machine, the versions, and the
-    code: of the function, of the classes of its arguments, and of what they name, with the values
-    of globals, defaults and closures. Code of the user's is compared by its contents, that of
-    installed packages by what was installed. Where that is not known, such as for code that reads
-    files or the time while it is traced, the program is not kept; `report` tells why.
+    A program is kept under what it is: the lowered program and what it is compiled with. Which one a
+    call will have is a guess, by the arguments, the options, JAX's configuration, the sources of your
+    modules and what is installed. The second start traces each call before its first result; the same
+    program is not compiled again, and is *proven*. From then on it runs at once, and a thread traces it
+    meanwhile. If the traced program is another one, the next call of the function raises a
+    StaleProgramError, and so does ``wait()``; at the end of the process, which waits for the thread, it
+    is written to stderr. A program that differed in its trial, such as one that reads the time, is
+    always traced first.
 
-    The environment variable ``FILTERJIT_PROGRAM_CACHE`` names a folder from the start, and
-    ``filter_jit(f, program_cache=path)`` is for one function.
+    The environment variables ``FILTERJIT_PROGRAM_CACHE`` and ``FILTERJIT_PROGRAM_CACHE_TRUST`` are the
+    folder and `trust` from the start, and ``filter_jit(f, program_cache=path)`` is for one function.
 
     Arguments:
         path: of the folder, which is made if it does not exist. Only its owner may be able to
             write it: a file in it is machine code. None keeps no programs.
+        trust: which programs run before they are traced: those that are ``"proven"``; ``"always"``
+            each that the call had the last time, without a trial; ``"never"`` none, so that results are
+            those of a trace in each start, and only compiling is saved.
         max_bytes: the size of all files together; those that were used least recently are removed.
-        verify: whether each program that is loaded is also traced, in a thread, and compared. A
-            difference is logged, and raises a StaleProgramError: in the next call of the function,
-            in ``wait()`` and at the end of a ``with`` block. For tests.
 
     Returns:
         A `ProgramCache`, which is also a context manager.
 
     Raises:
         TypeError: if `path` is no path.
-        ValueError: if `path` is empty, or `max_bytes` is no positive int, or `verify` no bool.
+        ValueError: if `path` is empty, `trust` is none of these words, or `max_bytes` is no positive
+            int.
 
     Examples:
         >>> import tempfile
         >>> with filterjit.program_cache(tempfile.mkdtemp()):
         ...     y = filter_jit(lambda x: x + 1)(jnp.ones(2))
     """
-    check_bool("program_cache(..., verify=...)", verify)
-    cache = None if path is None else _Cache(ProgramFolder(path, max_bytes), verify)
+    trusted = _checked("program_cache(..., trust=...)", trust)
+    cache = None if path is None else _Cache(Store(path, max_bytes), trusted)
     made = ProgramCache(cache, _program_option.current)
     _program_option.current = cache
     return made

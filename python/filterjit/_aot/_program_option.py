@@ -24,7 +24,7 @@ def folder_of(path: Path) -> str | bool | None:
         return path
     from ._program_cache import cache_of
 
-    return cache_of(path).folder.path
+    return cache_of(path).store.path
 
 
 def _keeper_for(path: str | bool | None) -> _kept.Keeper | None:

@@ -3,22 +3,20 @@
 import contextlib
 import inspect
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
-from .. import __version__, _core
+from .. import _core
 from .._base._checks import as_path, check_bool
 from .._base._errors import format_path
-from .._compat import _executable_compat, _jax_compat
+from .._compat import _jax_compat
 from .._observe import _records
 from .._observe._records import Aval
 from .._observe._words import describe_node
 from .._trees._nodes import walk
-from . import _encode, _executable, _file
+from . import _encode, _file, _program
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall
 
@@ -89,12 +87,26 @@ def _contents(
 ) -> tuple[dict[str, Json], list[bytes]]:
     """Returns the header and the blobs of a file. Raises Unsupported, or ValueError with paths."""
     registry, variant = prepared.registry, prepared.variant
-    trace = stage.out_tree.node_data()[1]  # the number of the trace; see `_core.Output`
-    header: dict[str, Json] = {
-        "kind": "portable" if portable else "executable",
-        "name": prepared.name,
-        "filterjit": __version__,
-        "python": sys.version.split()[0],
+    result = variant.outputs[stage.out_tree.node_data()[1]]  # by the number of the trace
+    arguments = _encode.encode_structure(registry, variant.structure, "the arguments")
+    exported = None
+    if portable:
+        _program.placement(stage)  # which JAX may not tell: before the export
+        exported = _export(prepared, lowered, platforms)
+        if isinstance(stage, jax.stages.Lowered) and exported[0].nr_devices > 1:
+            raise Unsupported(
+                f"it runs on {exported[0].nr_devices} devices. Compile it, and save that"
+            )
+    elif _records.record_of(variant).cost.from_disk:
+        raise Unsupported(
+            "JAX loaded it from its persistent compilation cache, and XLA cannot serialize such "
+            "an executable again. Set `jax_enable_compilation_cache` to False first, or pass "
+            "portable=True"
+        )
+    nodes = _encode.encode_structure(registry, result, "the result")
+    header, blobs = _program.encode(prepared.name, stage, nodes, exported)
+    own = [_program.encode_array(x) for x in prepared.function_arrays]
+    header |= {
         "functions": prepared.settings.functions,
         "traced": _encode.encode_chosen(prepared.settings.traced),
         "numbers traced": prepared.settings.numbers_traced,
@@ -103,54 +115,17 @@ def _contents(
             [p.name, p.kind.name, p.default is not inspect.Parameter.empty]
             for p in prepared.signature.parameters.values()
         ],
-        "arguments": _encode.encode_structure(registry, variant.structure, "the arguments"),
-        "result": _encode.encode_structure(registry, variant.outputs[trace], "the result"),
+        "arguments": arguments,
         "words": _describe(variant.structure, prepared.arrays[len(prepared.function_arrays) :]),
+        "result words": _describe(result, jax.tree_util.tree_leaves(stage.out_info)),
+        "own": [array for array, _ in own],
     }
     described = _encode.describe([header["arguments"], header["result"]])
     if described["parts"]:
         header["described"] = described
-    infos = jax.tree_util.tree_leaves(stage.args_info)
-    shardings, devices = _placement(stage)
-    results = jax.tree_util.tree_leaves(stage.out_info)
-    header["result words"] = _describe(variant.outputs[trace], results)
-    header["specs"] = [
-        [_executable.encode_aval(info), info.donated, _executable.encode_sharding(sharding)]
-        for info, sharding in zip(infos, shardings, strict=True)
-    ]
-    arrays = [encode_array(x) for x in prepared.function_arrays]
-    constants: list[tuple[Json, bytes]] = []
-    if portable:
-        exported, blob = _export(prepared, lowered, platforms)
-        if isinstance(stage, jax.stages.Lowered) and exported.nr_devices > 1:
-            raise Unsupported(
-                f"it runs on {exported.nr_devices} devices. Compile it, and save that"
-            )
-        program: Json = {}
-        header["platforms"] = exported.platforms
-    elif _records.record_of(variant).cost.from_disk:
-        raise Unsupported(
-            "JAX loaded it from its persistent compilation cache, and XLA cannot serialize such "
-            "an executable again. Set `jax_enable_compilation_cache` to False first, or pass "
-            "portable=True"
-        )
-    else:
-        program, blob = _executable.encode_executable(stage)
-        constants = [encode_array(x) for x in _executable_compat.executable_constants(stage)]
-        header["platforms"] = [jax.devices()[0].platform]
-    header["program"] = program
-    header["own"] = [array for array, _ in arrays]
-    if constants:
-        header["constants"] = [array for array, _ in constants]
     if prepared.frozen[0]:
         header["frozen"] = list(prepared.frozen)
-    header["devices"] = [device.id for device in devices]
-    processes = [device.process_index for device in devices]
-    if len(set(processes)) > 1:
-        header["process"] = [jax.process_index(), jax.process_count(), processes]
-    header["machine"] = _executable.machine(devices[0])
-    header["platforms"] = list(header["platforms"])
-    return header, [blob, *(data for _, data in (*arrays, *constants))]
+    return header, [*blobs, *(data for _, data in own)]
 
 
 def _describe(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[str]]:
@@ -161,33 +136,6 @@ def _describe(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[st
         if not node.children and node.kind != "arguments":
             found.append([format_path(path), describe_node(node, avals)])
     return found
-
-
-def _placement(stage: Any) -> tuple[list[Any], list[jax.Device]]:
-    """Returns the sharding of each argument, and the devices of the program: in the order of its
-    mesh, or else by their ids. A lowered program runs on the default device."""
-    if isinstance(stage, jax.stages.Lowered):
-        return [None] * len(jax.tree_util.tree_leaves(stage.args_info)), jax.local_devices()[:1]
-    inputs = _executable.input_shardings(stage)
-    shardings = jax.tree_util.tree_leaves((inputs, stage.output_shardings))
-    found = {device.id: device for sharding in shardings for device in sharding.device_set}
-    for sharding in shardings:
-        mesh = getattr(sharding, "mesh", None)
-        if isinstance(mesh, jax.sharding.Mesh) and mesh.size == len(found):
-            return inputs, list(mesh.devices.flat)
-    return inputs, [found[id] for id in sorted(found)]
-
-
-def encode_array(x: Any) -> tuple[Json, bytes]:
-    if isinstance(x, jax.ShapeDtypeStruct):
-        raise Unsupported(f"the function holds {x}, which has no values, in the place of an array")
-    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-        (shape, dtype, _), blob = encode_array(jax.random.key_data(x))
-        return [shape, dtype, _executable.encode_dtype(x.dtype)], blob
-    if isinstance(x, jax.Array) and not x.is_fully_addressable:
-        raise Unsupported("an array in the function itself is partly on other machines")
-    values = np.asarray(x)
-    return [list(values.shape), _executable.encode_dtype(values.dtype), None], values.tobytes()
 
 
 def export_module() -> Any:

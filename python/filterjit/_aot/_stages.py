@@ -353,7 +353,7 @@ class Warming:
     def compile(self, lowered: Lowered[Any, Any]) -> None:
         """Compiles the program, and keeps it in a program cache if there is one."""
         compiled = lowered.compile()
-        self._keep((lowered.lowered, compiled.details.compiled))
+        self._keep(compiled.details.compiled)
 
 
 def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Warming:

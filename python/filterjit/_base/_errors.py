@@ -38,6 +38,11 @@ class ProcessMismatchError(RuntimeError):
     """Processes that run one program together were about to run different ones."""
 
 
+@public
+class StaleProgramError(RuntimeError):
+    """A program of a program cache has run, and is not the one that a trace makes."""
+
+
 def format_path(path: Sequence[Any]) -> str:
     """Formats ``["model", "layers", (2,), "activation"]`` as ``model.layers[2].activation``."""
     text = ""

@@ -99,6 +99,11 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
     frozen: tuple[int, int] = (0, 0)
     """The number of arrays that `freeze` made constants, and their size in bytes."""
 
+    @property
+    def held(self) -> tuple[list[_core.Structure], list[Any]]:
+        """The Structures of what `freeze` was given, and the arrays that it made constants."""
+        return [], []
+
     def contents(self, closed: Any) -> _program.Contents:
         """Returns what a program contains, for reports."""
         return _program.contents(closed)
@@ -188,25 +193,26 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
-        signature = f._parts()[0].signature
-        flat = FlatFunction(f, variant)
-        settings = self.settings
-        keeper = _kept.keeper_for and _kept.keeper_for(settings.program_cache)
+        cache, _ = f._parts()
+        signature, flat, settings = cache.signature, FlatFunction(f, variant), self.settings
         by_leaves = settings.donation.depends_on_leaves
         donated = None if by_leaves else self._donated(variant, signature)
-        if settings.shardings is None and donated is not None:
-            jitted = jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
-            if keeper:
-                return _kept.KeptCall(keeper, variant, f._parts()[0], donated, flat, jitted)
-            return flat.callable_of(jitted)
-        if keeper:
-            _records.record_of(variant).not_kept = (
-                "the function has options for shardings"
-                if donated is not None
-                else "which of its arrays are donated depends on their shapes"
-            )
-        call = ShardedCall(variant, signature, donated, settings, flat)
-        _sharded[variant] = call
+        is_sharded = settings.shardings is not None or donated is None
+
+        def make(variant: _core.Variant) -> Any:
+            if is_sharded:
+                return ShardedCall(variant, signature, donated, settings, flat)
+            return jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
+
+        call: Callable[..., _core.Output]
+        if keeper := _kept.keeper_for and _kept.keeper_for(settings.program_cache):
+            kept = _kept.KeptCall(keeper, variant, cache, flat, make)
+            call, jitted = kept, kept.jitted
+        else:
+            jitted = make(variant)
+            call = jitted if is_sharded else flat.callable_of(jitted)
+        if is_sharded:
+            _sharded[variant] = jitted
         return call
 
     @property
@@ -232,14 +238,14 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
 
     def traceable(self, variant: _core.Variant) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
-        found = _sharded.get(variant) or _kept.calls.get(variant)
+        found = _kept.calls.get(variant) or _sharded.get(variant)
         return found or _direct.jitted_of(variant.call)
 
     def call_again(
         self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
     ) -> bool:
         """Returns whether a failed call was one of another program, as of other shardings."""
-        found = _sharded.get(variant) or _kept.calls.get(variant)
+        found = _kept.calls.get(variant) or _sharded.get(variant)
         return found is not None and found.call_again(exception, arrays)
 
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:

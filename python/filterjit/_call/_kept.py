@@ -1,7 +1,7 @@
 """Programs that are kept from one run of a program to the next: the calls of a variant.
 
-A *keeper* finds the program of a call before anything is traced, or watches the trace and keeps the
-program (`_aot._program_cache` has the only one). It is asked once for each kind of call: for the
+A *keeper* finds the program of a call, before anything is traced or by what a trace makes, or keeps
+the program (`_aot._program_cache` has the only one). It is asked once for each kind of call: for the
 avals, the placements and the configuration of JAX. A hit never comes here: the variant's `call` is
 what runs the program, and this module gets the call back
 
@@ -9,7 +9,8 @@ what runs the program, and this module gets the call back
 * from ``jax.jit``, when it is about to trace a kind that the keeper was not asked about: then the
   flat function raises `_NotAsked` before the user's function runs.
 
-Both reach the hook `call_again`, which makes the call again through `KeptCall`.
+Both reach the hook `call_again`, which makes the call again through `KeptCall`. A keeper that doubts
+a program which runs already (`KeptCall.doubt`) gets the next call.
 """
 
 import threading
@@ -26,6 +27,7 @@ from .._shardings._place import is_tracing
 from .._shardings._specs import default_device
 from . import _direct
 from ._flat_function import FlatFunction
+from ._sharded_call import ShardedCall, stand_ins
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -41,31 +43,26 @@ class _Other(Exception):
     """A loaded program was called with arrays of another kind."""
 
 
+Keep = Callable[[Any], None]
+"""Keeps the program that a call has traced. It takes the ``jax.stages.Compiled``, or None if JAX has
+compiled it for a call."""
+
+
+def keep_nothing(_: Any) -> None:
+    """Is what keeps a program where there is nothing to keep, or no keeper."""
+
+
 class Keeper(Protocol):
     """Where programs are kept."""
 
-    def find(self, call: "KeptCall", arrays: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Returns the ``jax.stages.Compiled`` of a call, or None, and what `trace` is to be told.
+    def find(self, call: "KeptCall", arrays: tuple[Any, ...]) -> tuple[Any, Keep]:
+        """Returns the ``jax.stages.Compiled`` of a call, or None, and what keeps a program that is not
+        found.
 
-        The variant then has the structure of the result. It does not raise.
+        The variant then has the structure of the result. It may trace the call, and raises what the
+        trace raises.
         """
         ...
-
-    def trace(
-        self, call: "KeptCall", arrays: tuple[Any, ...], key: Any, run: Callable[[], Any], /
-    ) -> tuple[Any, "Keep"]:
-        """Calls `run`, which traces, and returns its result and what keeps the program; `key` is
-        what `find` has returned."""
-        ...
-
-
-Keep = Callable[[tuple[Any, Any] | None], None]
-"""Keeps the program of a trace. It takes the ``jax.stages.Lowered`` and the ``Compiled``, or None if
-JAX has compiled it for a call."""
-
-
-def keep_nothing(_: tuple[Any, Any] | None) -> None:
-    """Is what keeps a program where there is nothing to keep, or no keeper."""
 
 
 class _Loaded:
@@ -128,10 +125,8 @@ class KeptCall:
         keeper: where its programs are kept.
         variant, cache: weak references.
         registry: of the arguments.
-        donated: the positions of the arrays that it donates.
-        jitted: the ``jax.jit`` of the variant.
+        jitted: the ``jax.jit`` of the variant, or its `ShardedCall`.
         traced: what calls it.
-        traces: what the keeper knows of the variant's traces, by their numbers.
     """
 
     def __init__(
@@ -139,26 +134,27 @@ class KeptCall:
         keeper: Keeper,
         variant: _core.Variant,
         cache: _core.Cache,
-        donated: tuple[int, ...],
         flat: FlatFunction,
-        jitted: Any,
+        make: Callable[[_core.Variant], Any],
     ) -> None:
         self.keeper = keeper
         self.variant = weakref.ref(variant)
         self.cache = weakref.ref(cache)
         self.registry = cache.hooks.registry
-        self.donated = donated
         self.flat = flat
-        self.jitted = jitted
-        self.traced: Callable[..., _core.Output] = flat.callable_of(jitted)
+        self.jitted = make(variant)
+        is_sharded = isinstance(self.jitted, ShardedCall)
+        self.traced: Callable[..., _core.Output]
+        self.traced = self.jitted if is_sharded else flat.callable_of(self.jitted)
         self.__dict__["jit_id"] = flat.jit_id
-        self.traces: dict[int, Any] = {}
+        self._make = make
         self._lock = threading.Lock()
         self._programs: dict[Any, _Loaded | None] = {}  # by kind; None: it was traced
+        self._doubts: list[Callable[[], None]] = []
         self._is_dispatching = False
         self._num_calls = 0  # that were of a known kind
         self._direct: Any = None
-        self._error: Exception | None = None
+        self._dropped: list[Any] = []
         flat.before_trace = weakref.WeakMethod(self.before_trace)
         calls[variant] = self
 
@@ -168,25 +164,26 @@ class KeptCall:
         return getattr(self.jitted, name)
 
     def __call__(self, *arrays: Any) -> _core.Output:
-        if self._error is not None:
-            raise self._error
+        while self._doubts:
+            self._doubts.pop()()
+        arrays = self._placed(arrays)
         kind = self._kind_to_keep(arrays)
-        if kind is None:
-            return self._run(self.traced, arrays)
-        if kind in self._programs:
+        keep: Keep = keep_nothing
+        found = None
+        if kind is not None and kind not in self._programs:
+            found, keep = self._find(kind, arrays)
+        elif kind is not None:
             found = self._programs[kind]
+            self._num_calls += 1
             self._settle()
-        else:
-            found, key = self._find(kind, arrays)
-            if found is None:
-                with _asked(self):
-                    output: _core.Output
-                    output, keep = self.keeper.trace(
-                        self, arrays, key, lambda: self.traced(*arrays)
-                    )
-                    keep(None)
-                    return output
-        return self._run(self.traced if found is None else found.call, arrays)
+        with _asked(self):
+            output: _core.Output = (self.traced if found is None else found.call)(*arrays)
+        if found is None:
+            keep(None)
+        return output
+
+    def _placed(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        return self.jitted.placed(arrays) if isinstance(self.jitted, ShardedCall) else arrays
 
     def warm_up(self, arrays: tuple[Any, ...], run: Callable[[], Any]) -> tuple[Any, Keep]:
         """Finds the program of later calls, or calls `run`, which traces.
@@ -202,71 +199,89 @@ class KeptCall:
             return run(), keep_nothing
         if kind in self._programs:
             return (run() if self._programs[kind] is None else None), keep_nothing
-        found, key = self._find(kind, arrays)
-        if found is not None:
-            return None, keep_nothing
-        return self.keeper.trace(self, arrays, key, run)
+        found, keep = self._find(kind, arrays)
+        return (run() if found is None else None), keep
 
     def _kind_to_keep(self, arrays: tuple[Any, ...]) -> Any:
         """Returns the kind of a call; None if no program is kept for it."""
         kind = _kind(arrays)
         return kind if kind in self._programs or len(self._programs) < _MOST_KINDS else None
 
-    def _find(self, kind: Any, arrays: tuple[Any, ...]) -> tuple[_Loaded | None, Any]:
-        """Asks the keeper for the program of a kind. Returns it, and what `Keeper.trace` is told."""
-        stage, key = self.keeper.find(self, arrays)
-        return self._add(kind, None if stage is None else _Loaded(stage, kind, self)), key
-
-    def _add(self, kind: Any, found: _Loaded | None) -> _Loaded | None:
-        """Remembers what runs calls of a kind, and lets the variant call it. Returns what another
-        thread has remembered before, if one has.
+    def _find(self, kind: Any, arrays: tuple[Any, ...]) -> tuple[_Loaded | None, Keep]:
+        """Asks the keeper for the program of a kind. Returns what runs it, which another thread may
+        have found meanwhile, and what keeps it.
 
         Nothing is ever forgotten: a call that is running does not hold what it calls.
         """
-        variant = self.variant()
+        stage, keep = self.keeper.find(self, arrays)
+        found = None if stage is None else _Loaded(stage, kind, self)
         with self._lock:
             found = self._programs.setdefault(kind, found)
             others = list(self._programs.values())
             if others.count(None) < len(others) > 1 or len(others) >= _MOST_KINDS:
                 self._is_dispatching = True
-            if variant is not None:
-                if self._is_dispatching:
-                    self._make_calls_of(variant)
-                elif found is not None:
-                    variant.call = found.call
-        return found
-
-    def _make_calls_of(self, variant: _core.Variant) -> None:
-        """Lets this object make the calls of its variant that are not direct. The caller has the lock."""
-        self._direct = self._direct or _direct.wrap(self, self)
-        variant.call = self._direct
+        self._settle()
+        return found, keep
 
     def _settle(self) -> None:
-        """After some calls that were all traced, lets the variant call the ``jax.jit``. Before, JAX
-        would compile the first calls of a training again, for where its own results are, and not
-        trace."""
-        self._num_calls += 1
-        if self._num_calls < _SOME_CALLS or self._is_dispatching:
-            return
+        """Sets what makes the calls of the variant: this object, where its calls are of several kinds
+        or a program is in doubt; else the program that was found.
+
+        After some calls that were all traced, it is the ``jax.jit``. Before, JAX would compile the
+        first calls of a training again, for where its own results are, and not trace.
+        """
         variant = self.variant()
+        if variant is None:
+            return
         with self._lock:
-            traced = all(program is None for program in self._programs.values())
-            if traced and not self._is_dispatching and variant is not None:
+            others = list(self._programs.values())
+            if self._doubts:
+                variant.call = self
+            elif self._is_dispatching:
+                self._direct = self._direct or _direct.wrap(self, self)
+                variant.call = self._direct
+            elif others[:1] != [None] and len(others) == 1:
+                assert others[0] is not None
+                variant.call = others[0].call
+            elif self._num_calls >= _SOME_CALLS:
+                if isinstance(self.jitted, ShardedCall):
+                    self.jitted.makes_calls = True
                 variant.call = self.traced
-
-    def _run(self, call: Callable[..., _core.Output], arrays: tuple[Any, ...]) -> _core.Output:
-        with _asked(self):
-            return call(*arrays)
-
-    def fail(self, error: Exception) -> None:
-        """Makes the calls from now on raise an error: a program that was found is not the right one."""
-        self._error = error
-        if (variant := self.variant()) is not None:
-            variant.call = self
 
     def is_loaded(self, arrays: tuple[Any, ...]) -> bool:
         """Whether the program for these arrays was found."""
+        if isinstance(self.jitted, ShardedCall):
+            arrays = self.jitted.placed(arrays, stand_ins)
         return self._programs.get(_kind(arrays)) is not None
+
+    # ---- called by keepers ----
+
+    def lower(self, arrays: tuple[Any, ...], *, anew: bool = False) -> Any:
+        """Traces a call and returns the ``jax.stages.Lowered``; `anew`, not what JAX has kept of an
+        earlier trace, and without keeping this one for calls."""
+        variant = self.variant()
+        assert variant is not None
+        jitted = self._make(variant) if anew else self.jitted
+        with _asked(self):
+            return jitted.trace(*arrays).lower()
+
+    def doubt(self, check: Callable[[], None]) -> None:
+        """Calls `check` in the next call of the variant, before a program runs; what it raises, the
+        call raises."""
+        self._doubts.append(check)
+        self._settle()
+
+    def drop(self, stage: Any) -> None:
+        """Lets calls trace for which a program was found that is another one."""
+        with self._lock:
+            for kind, found in self._programs.items():
+                if found is not None and found.stage is stage:
+                    self._programs[kind] = None
+                    self._dropped.append(found)  # calls that are running do not hold it
+            self._is_dispatching = True
+            self._dropped.append(self._direct)
+            self._direct = None
+        self._settle()
 
     # ---- called by hooks, and where a flat function is traced ----
 
@@ -278,17 +293,16 @@ class KeptCall:
         """Returns whether to make a call again that has failed, as it was of another kind. From then
         on, this object makes the calls that are not direct."""
         variant = self.variant()
-        if variant is None or self._error is not None:
+        if variant is None:
             return False
         if not isinstance(exception, (_NotAsked, _Other)):
             # A loaded program cannot be transformed, nor run under `jax_disable_jit`.
-            if self._is_dispatching or variant.call is self or variant.call is self.traced:
-                return False
-            if self.is_loaded(arrays):
-                return False
-        with self._lock:
-            self._is_dispatching = True
-            self._make_calls_of(variant)
+            mine = self._is_dispatching or variant.call in (self, self.traced)
+            if mine or self.is_loaded(arrays):
+                sharded = self.jitted if isinstance(self.jitted, ShardedCall) else None
+                return sharded is not None and sharded.call_again(exception, arrays)
+        self._is_dispatching = True
+        self._settle()
         return True
 
     def plan_source(self, arrays: tuple[Any, ...]) -> Any:

@@ -6,7 +6,9 @@ several processes compare it before they run a program together.
 """
 
 import hashlib
+import itertools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -26,7 +28,9 @@ def text_of(lowered: Any) -> str:
     found = _executable_compat.lowered_facts(lowered)
     text = lowered.as_text()
     if found is None or not text:
-        raise UnknownProgramError("this version of JAX does not tell what a program is compiled with")
+        raise UnknownProgramError(
+            "this version of JAX does not tell what a program is compiled with"
+        )
     facts, constants = found
     facts["constants"] = list(map(_digest_of_array, constants))
     return f"{json.dumps(facts)}\n{text}"
@@ -43,3 +47,20 @@ def _digest_of_array(x: Any) -> str:
     values = np.asarray(x)
     digest = hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
     return f"{values.dtype}{list(values.shape)} {digest}"
+
+
+def difference(before: Sequence[str], now: Sequence[str]) -> str | None:
+    """Returns the first lines in which two programs differ, shortened; None if none does."""
+    for was, line in itertools.zip_longest(before, now, fillvalue="nothing"):
+        if was != line:
+            at = next((i for i, (a, b) in enumerate(zip(was, line, strict=False)) if a != b), 0)
+            start = max(0, at - _AROUND)
+            return f"`{_part(was, start)}` was traced before, and `{_part(line, start)}` now"
+    return None
+
+
+_AROUND = 60  # characters
+
+
+def _part(line: str, start: int) -> str:
+    return line[start : start + 2 * _AROUND].strip()

@@ -141,6 +141,7 @@ class ShardedCall:
         self._programs: list[ShardedProgram] = []
         self._by_key: dict[Any, ShardedProgram] = {}
         self.is_dispatching = False
+        self.makes_calls = True  # whether it sets the `call` of its variant
 
     # ---- specs ----
 
@@ -215,7 +216,7 @@ class ShardedCall:
     def __call__(self, *arrays: Any) -> _core.Output:
         if jax.config.jax_disable_jit:
             return ShardedProgram(self, self.needs_of_arrays(arrays)).flat(*arrays)
-        given, arrays = arrays, self._placed(arrays)
+        given, arrays = arrays, self.placed(arrays)
         if arrays is not given and (variant := self.variant()) is not None:
             placed = (i for i, x in enumerate(arrays) if x is not given[i])
             _records.record_of(variant).placed.update(placed)
@@ -223,7 +224,7 @@ class ShardedCall:
         output: _core.Output = self._find(arrays, is_call=True).call(*arrays)
         return output
 
-    def _placed(
+    def placed(
         self, arrays: tuple[Any, ...], put: Callable[[list[Any], list[Any]], list[Any]] = place
     ) -> tuple[Any, ...]:
         """Returns the arrays, with those of a model placed that JAX would place in the call.
@@ -251,11 +252,11 @@ class ShardedCall:
         return tuple(found)
 
     def trace(self, *arrays: Any) -> Any:
-        arrays = self._placed(arrays, _stand_ins)
+        arrays = self.placed(arrays, stand_ins)
         return self._find(arrays).jit.trace(*arrays)
 
     def eval_shape(self, *arrays: Any) -> Any:
-        arrays = self._placed(arrays, _stand_ins)
+        arrays = self.placed(arrays, stand_ins)
         return self._find(arrays).jit.eval_shape(*arrays)
 
     # What reports read of a variant's `call`, as `_core.Direct` has it.
@@ -303,7 +304,7 @@ class ShardedCall:
                 self._by_key.clear()
             self._by_key[key] = program
         variant = self.variant()
-        if is_call and variant is not None:
+        if is_call and self.makes_calls and variant is not None:
             with self._lock:
                 self.is_dispatching = self.is_dispatching or len(self._programs) > 1
                 variant.call = self if self.is_dispatching else program.call
@@ -366,7 +367,7 @@ def _is_uncommitted(x: Any) -> bool:
     return placed is not None and not placed[1]
 
 
-def _stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
+def stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
     """Returns what stands for arrays when they are placed."""
     mesh = jax.sharding.get_mesh()
     return [

@@ -3,36 +3,37 @@
 import argparse
 import sys
 import time
+from collections import Counter
 
-from .._aot._program_folder import Entry, ProgramFolder, Refused
+from .._aot._store import Listed, Store
 from .._terminal._text import align
 
 
 def run(options: argparse.Namespace) -> int:
     """Lists the programs of a folder, or removes some. Returns 1 if the folder cannot be used."""
     try:
-        folder = ProgramFolder(options.path)
+        folder = Store(options.path)
         folder.check()
-    except (OSError, ValueError, Refused) as e:
+    except (OSError, ValueError) as e:
         print(f"cache: {e}", file=sys.stderr)
         return 1
-    before = folder.entries()
+    before = folder.listed()
     if options.prune is None:
         print(_table(before, time.time()))
         return 0
     folder.prune(options.prune)
-    after = folder.entries()
+    after = folder.listed()
     removed = max(_size(before) - _size(after), 0)
     print(f"removed {_megabytes(removed)}; left: {_total(after)}")
     return 0
 
 
-def _table(entries: list[Entry], now: float) -> str:
+def _table(entries: list[Listed], now: float) -> str:
     if not entries:
         return "no programs"
-    rows = [["program", "size", "last used"]]
+    rows = [["program", "calls", "size", "last used"]]
     rows += [
-        [_printable(one.label), _megabytes(one.nbytes), f"{_age(now - one.used)} ago"]
+        [_printable(one.name), _states(one), _megabytes(one.nbytes), f"{_age(now - one.used)} ago"]
         for one in entries
     ]
     versions = ["written by", *(_printable(one.versions) for one in entries)]
@@ -40,15 +41,20 @@ def _table(entries: list[Entry], now: float) -> str:
     return "\n".join([*lines, _total(entries)])
 
 
+def _states(one: Listed) -> str:
+    """Returns how many kinds of calls have the program, by what the index says of them."""
+    return ", ".join(f"{count} {state}" for state, count in Counter(one.states).items()) or "none"
+
+
 def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def _size(entries: list[Entry]) -> int:
+def _size(entries: list[Listed]) -> int:
     return sum(one.nbytes for one in entries)
 
 
-def _total(entries: list[Entry]) -> str:
+def _total(entries: list[Listed]) -> str:
     return f"{len(entries):,} program{'s' * (len(entries) != 1)}, {_megabytes(_size(entries))}"
 
 

@@ -35,6 +35,7 @@ def run(
     html: str | None = None,
     jax: bool = False,
     program_cache: str | None = None,
+    trust: str | None = None,
     prog: str = "python -m filterjit",
 ) -> None:
     """Runs a script, or a module if `module` is true, as ``python [-m]`` does.
@@ -58,6 +59,8 @@ def run(
     html = None if html is None else os.path.abspath(html)  # the program may change the folder
     if program_cache is not None:
         os.environ["FILTERJIT_PROGRAM_CACHE"] = os.path.abspath(program_cache)
+    if trust is not None:
+        os.environ["FILTERJIT_PROGRAM_CACHE_TRUST"] = trust
     install(jax=jax)
     inherit(explain)
     if explain:

@@ -87,8 +87,9 @@ def lowered_facts(lowered: Any) -> tuple[dict[str, Any], list[Any]] | None:
     facts["devices"] = [device.id for device in devices]
     facts["platforms"] = list(map(str, getattr(lowering, "_platforms", ())))
     facts["compiler options"] = _text(getattr(lowering, "_compiler_options_kvs", ()))
-    donated = [info.donated for info in jax.tree_util.tree_leaves(lowered.args_info)]
-    return facts | {"donated": donated}, list(getattr(lowering, "const_args", ()))
+    infos = jax.tree_util.tree_leaves(lowered.args_info)
+    facts["arguments"] = [[repr(getattr(x, "_aval", x)), x.donated] for x in infos]
+    return facts, list(getattr(lowering, "const_args", ()))
 
 
 _LOWERED = {"global_in_avals", "global_out_avals", "in_shardings", "out_shardings", "in_layouts"}

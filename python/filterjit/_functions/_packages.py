@@ -4,10 +4,7 @@ An installed package is known by its name and its version. All other modules are
 those of a package that is installed to be edited, and are known by their contents.
 """
 
-import functools
-import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import sys
 import sysconfig
@@ -21,8 +18,9 @@ _ALWAYS = frozenset({"jax", "jaxlib", "equinox", "filterjit", "numpy"})
 _STANDARD = _static_keys.STANDARD_LIBRARY
 _FOLDERS = ("site-packages", "dist-packages")
 _LIBRARY = tuple(
-    os.path.join(os.path.realpath(sysconfig.get_path(name)), "")
+    os.path.join(path(sysconfig.get_path(name)), "")
     for name in ("stdlib", "platstdlib")
+    for path in (str, os.path.realpath)
 )
 
 _known: dict[str, bool] = {}
@@ -49,7 +47,7 @@ def _ask(module: str) -> bool:
     if file is None:
         return top in _STANDARD
     parts = file.split(os.sep)
-    if any(folder in parts for folder in _FOLDERS):
+    if any(folder in parts for folder in _FOLDERS) or file.startswith(_LIBRARY):
         return True
     return top in _STANDARD and os.path.realpath(file).startswith(_LIBRARY)
 
@@ -83,62 +81,3 @@ def _find_version(top: str) -> str | None:
         return " ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-# ---- whether the files of a package are the same ----
-
-_stamps: dict[str, str | None] = {}
-
-
-def stamp_of(top: str) -> str | None:
-    """Returns a text that changes when another build of a package is installed, also one of the
-    same version; None if it is not known where the package is."""
-    if top not in _stamps:
-        _stamps[top] = _find_stamp(top)
-    return _stamps[top]
-
-
-def _find_stamp(top: str) -> str | None:
-    file = _file_of(top)
-    if file is None:
-        try:
-            spec = importlib.util.find_spec(top)
-        except (ImportError, ValueError, AttributeError):
-            return None
-        file = None if spec is None else spec.origin
-    if file is None or not os.path.isabs(file):
-        return None
-    is_package = os.path.basename(file).partition(".")[0] == "__init__"
-    folder = os.path.dirname(os.path.dirname(file) if is_package else file)
-    record = _record(folder, top)
-    if record is not None:  # with a digest of each file
-        return f"record {hashlib.sha256(record).hexdigest()[:32]}"
-    newest, count = 0, 0
-    for at in _files(os.path.dirname(file)) if is_package else [file]:
-        newest, count = max(newest, os.stat(at).st_mtime_ns), count + 1
-    return f"files {count} {newest}"
-
-
-def _record(folder: str, top: str) -> bytes | None:
-    try:
-        for name in _installed_in(folder):
-            if name.lower().startswith(top.lower() + "-"):
-                with open(os.path.join(folder, name, "RECORD"), "rb") as file:
-                    found = file.read()
-                return found if f"{top}/".encode() in found else None
-    except OSError:
-        pass
-    return None
-
-
-@functools.lru_cache(maxsize=1)  # most packages are in one folder of some hundred names
-def _installed_in(folder: str) -> list[str]:
-    return [name for name in os.listdir(folder) if name.endswith(".dist-info")]
-
-
-def _files(folder: str) -> list[str]:
-    found = []
-    for at, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        found += [os.path.join(at, n) for n in names if n.endswith((".py", ".so", ".pyd"))]
-    return found

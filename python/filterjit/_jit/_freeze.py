@@ -241,6 +241,15 @@ class FrozenHooks(FunctionHooks):
         self._first = first
         self._cache: Any = lambda: None
 
+    @property
+    def held(self) -> tuple[list[_core.Structure], list[Any]]:
+        constants: Constants | None = self.constants
+        structures = []
+        while constants is not None:
+            structures.append(constants.structure)
+            constants = constants.inner
+        return structures, self.constants.all()
+
     def check_given(
         self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:

@@ -54,12 +54,14 @@ class _OpenTrace:
         reason: why this is a retrace, if it is and events are logged.
         started_at: when the trace began.
         on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
+        is_proof: whether it proves a program that runs already, and costs no call anything.
     """
 
     __slots__ = (
         "compiled_at",
         "costs",
         "counted",
+        "is_proof",
         "job",
         "on_purpose",
         "reason",
@@ -80,6 +82,7 @@ class _OpenTrace:
         self.reason: Explanation | None = None
         self.started_at = time.perf_counter()
         self.on_purpose = False
+        self.is_proof = False
 
 
 class _Thread(threading.local):
@@ -266,9 +269,23 @@ class _Recorder:
         stack = self._thread.stack
         work = _OpenTrace(record, _records.record_of(variant).cost)
         work.on_purpose = on_purpose
+        if stack and stack[-1].is_proof:
+            work.is_proof, work.costs = True, stack[-1].costs
         variant.defer(lambda: self._end(stack, work))
         stack.append(work)
         return work
+
+    @contextlib.contextmanager
+    def proving(self, record: FunctionRecord) -> Iterator[None]:
+        """A context in which what JAX does in this thread is a proof, which counts for nothing."""
+        stack = self._thread.stack
+        work = _OpenTrace(record, Cost())
+        work.costs, work.on_purpose, work.is_proof = [Cost()], True, True
+        stack.append(work)
+        try:
+            yield
+        finally:
+            self._end(stack, work)
 
     @contextlib.contextmanager
     def tracing(self, record: FunctionRecord, variant: _core.Variant) -> Iterator[None]:
@@ -290,7 +307,7 @@ class _Recorder:
             self._exclude_from_trace(work.traced)
             event_log.add("trace", record, work.traced, work.reason)
             self._add(work, Cost(traces=traces, tracing=max(0.0, work.traced - work.counted)))
-            if traces and len(stack) == 1:
+            if traces and len(stack) == 1 and not work.is_proof:
                 work.job = watcher.job(record.name_and_place)
                 watcher.begin(work.job)
 

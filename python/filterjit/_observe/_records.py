@@ -139,6 +139,20 @@ class Cost:
 
 
 @dataclasses.dataclass
+class Kept:
+    """What a program cache has made of a program.
+
+    Attributes:
+        state: "compiled", "on trial", "proven", "traced first", "loaded" (a proof is under way), "found"
+            (by a trace), "stale"; "" if it is not kept.
+        why: why it is not kept, stale or on trial; "" otherwise.
+    """
+
+    state: str = ""
+    why: str = ""
+
+
+@dataclasses.dataclass
 class VariantRecord:
     """The record of one variant.
 
@@ -149,8 +163,7 @@ class VariantRecord:
         program: what the last program that was traced contains.
         placed: the positions of arrays that the first call placed on devices itself.
         loaded: how many programs were found in a program cache.
-        not_kept: why the program that was traced last is not in the program cache; "" if it is, or
-            if there is none.
+        kept: what a program cache has made of each of its programs.
         executable: returns the executable of a program that was compiled ahead of time.
         cached_size: the bytes of the executables, with the numbers of traces and compiles at
             which they were determined.
@@ -162,7 +175,7 @@ class VariantRecord:
     program: Program | None = None
     placed: set[int] = dataclasses.field(default_factory=set)
     loaded: int = 0
-    not_kept: str = ""
+    kept: list[Kept] = dataclasses.field(default_factory=list)
     executable: Callable[[], Any] | None = None
     cached_size: tuple[Any, int | None] = (None, None)
 
@@ -191,12 +204,16 @@ def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceReco
         raise
 
 
-def record_loaded(variant: _core.Variant, arrays: Sequence[Any], size: int | None) -> None:
-    """Records what a program that was found in a program cache depends on, and its size in bytes."""
+def record_loaded(
+    variant: _core.Variant, arrays: Sequence[Any], size: int | None, was_traced: bool
+) -> None:
+    """Records what a program that was found in a program cache depends on, if no trace did, and its
+    size in bytes."""
     record = record_of(variant)
-    before = record.cached_size[1] if record.traces else 0
+    before = record.cached_size[1] if record.loaded or record.cost.compiles else 0
     record.loaded += 1
-    record.traces.append(TraceRecord(tuple(map(Aval.of, arrays)), config_context()))
+    if not was_traced:
+        record.traces.append(TraceRecord(tuple(map(Aval.of, arrays)), config_context()))
     total = None if before is None or size is None else before + size
     record.cached_size = (len(record.traces), record.cost.compiles), total
 

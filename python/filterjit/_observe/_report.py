@@ -213,6 +213,18 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
     }
 
 
+def _kept(kept: list[_records.Kept]) -> list[str]:
+    """Returns remarks on the programs of a variant in a program cache."""
+    remarks = [
+        f"is not kept in the program cache: {one.why}" for one in kept if not one.state and one.why
+    ]
+    states = Counter(f"{one.state}{one.why and f' ({one.why})'}" for one in kept if one.state)
+    if states:
+        counted = ", ".join(f"{count} {state}" for state, count in states.items())
+        remarks.append(f"has programs in the program cache: {counted}.")
+    return remarks
+
+
 def _variant_row(variant: _core.Variant, timed: bool, decorator: str) -> dict[str, Any]:
     record = _records.record_of(variant)
     program = record.program or Program(0)
@@ -227,8 +239,7 @@ def _variant_row(variant: _core.Variant, timed: bool, decorator: str) -> dict[st
     direct, passed_on = _direct_calls.direct_calls(variant)
     if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
         remarks.append(_NOT_ON_DISK)
-    if record.not_kept:
-        remarks.append(f"is not kept in the program cache: {record.not_kept}")
+    remarks += _kept(record.kept)
     return {
         "arguments": repr(variant.structure).removeprefix("Structure(").removesuffix(")"),
         "arrays": [str(aval) for aval in record.traces[-1].avals] if record.traces else [],
@@ -238,6 +249,7 @@ def _variant_row(variant: _core.Variant, timed: bool, decorator: str) -> dict[st
         "dispatch": dispatch,
         **_cost_columns(record.cost),
         "loaded": record.loaded,
+        "kept": [dataclasses.asdict(one) for one in record.kept],
         "bytes": _bytes_of(variant),
         **placement,
         "equations": program.equations or None,

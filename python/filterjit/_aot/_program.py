@@ -1,0 +1,142 @@
+"""What a file holds of a program: one encoder for the files of `save` and for a program cache.
+
+A program is a ``jax.stages.Compiled`` and the structure of its result. The result may hold statics
+of the call, such as a local function in a model that is returned: a program cache refers to them by
+their number among the statics of the call.
+"""
+
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .. import __version__, _core
+from .._compat import _executable_compat, _jax_compat
+from . import _encode, _executable
+from ._encode import Json, Unsupported
+from ._executable import Devices
+
+Blob = tuple[Json, bytes]
+
+
+def encode(
+    name: str, stage: Any, result: Json, exported: Any = None
+) -> tuple[dict[str, Json], list[bytes]]:
+    """Returns the header of a file and its blobs. Raises Unsupported.
+
+    Arguments:
+        name: of the function.
+        stage: the ``jax.stages.Compiled``, or the ``jax.stages.Lowered`` of a portable program.
+        result: the structure of the result, as `_encode.encode_structure` returns it.
+        exported: the ``jax.export.Exported`` of a portable program and its bytes, or None.
+    """
+    infos = jax.tree_util.tree_leaves(stage.args_info)
+    shardings, devices = placement(stage)
+    constants: list[Blob] = []
+    program: Json = {}
+    if exported is None:
+        program, blob = _executable.encode_executable(stage)
+        constants = [encode_array(x) for x in _executable_compat.executable_constants(stage)]
+        platforms = [jax.devices()[0].platform]
+    else:
+        platforms, blob = list(exported[0].platforms), exported[1]
+    header: dict[str, Json] = {
+        "kind": "executable" if exported is None else "portable",
+        "name": name,
+        "filterjit": __version__,
+        "python": platform.python_version(),
+        "machine": _executable.machine(devices[0]),
+        "platforms": platforms,
+        "devices": [device.id for device in devices],
+        "result": result,
+        "specs": [
+            [_executable.encode_aval(info), info.donated, _executable.encode_sharding(sharding)]
+            for info, sharding in zip(infos, shardings, strict=True)
+        ],
+        "program": program,
+        "constants": [array for array, _ in constants],
+    }
+    processes = [device.process_index for device in devices]
+    if len(set(processes)) > 1:
+        header["process"] = [jax.process_index(), jax.process_count(), processes]
+    return header, [blob, *(data for _, data in constants)]
+
+
+def result_of(header: dict[str, Json], registry: _core.Registry, known: Sequence[Any] = ()) -> Any:
+    """Returns the tree of a result, with a NumPy array in the place of each array.
+
+    Raises Unsupported, or anything for a malformed header."""
+    return _encode.decode_tree(header["result"], np.zeros(()), registry.missing, known)
+
+
+def decode(
+    header: dict[str, Json], blobs: Sequence[bytes], devices: Devices, out_tree: Any
+) -> jax.stages.Compiled:
+    """Returns the ``jax.stages.Compiled`` of a file with an executable.
+
+    Arguments:
+        header, blobs: as `encode` has returned them; further blobs do not matter.
+        devices: what it runs on.
+        out_tree: the treedef of the Output of a trace.
+
+    Raises Unsupported, or anything for what is not as `encode` has written it.
+    """
+    with jax.enable_x64(True), _jax_compat.no_mesh():
+        constants = [
+            decode_array(array, blob, None, None)
+            for array, blob in zip(header["constants"], blobs[1:], strict=False)
+        ]
+        if len(constants) != len(header["constants"]):
+            raise ValueError("the number of constants")
+        infos = tuple(
+            jax.stages.ArgInfo(_executable.decode_aval(aval, devices), bool(donated))
+            for aval, donated, _ in header["specs"]
+        )
+        return _executable.decode_executable(
+            header["program"], blobs[0], devices, constants, (infos, {}), out_tree
+        )
+
+
+def placement(stage: Any) -> tuple[list[Any], list[jax.Device]]:
+    """Returns the sharding of each argument, and the devices of the program: in the order of its
+    mesh, or else by their ids. A lowered program runs on the default device."""
+    if isinstance(stage, jax.stages.Lowered):
+        return [None] * len(jax.tree_util.tree_leaves(stage.args_info)), jax.local_devices()[:1]
+    inputs = _executable.input_shardings(stage)
+    shardings = jax.tree_util.tree_leaves((inputs, stage.output_shardings))
+    found = {device.id: device for sharding in shardings for device in sharding.device_set}
+    for sharding in shardings:
+        mesh = getattr(sharding, "mesh", None)
+        if isinstance(mesh, jax.sharding.Mesh) and mesh.size == len(found):
+            return inputs, list(mesh.devices.flat)
+    return inputs, [found[id] for id in sorted(found)]
+
+
+# ---- arrays ----
+
+
+def encode_array(x: Any) -> Blob:
+    """Returns the shape and the dtypes of an array, and its bytes. Raises Unsupported."""
+    if isinstance(x, jax.ShapeDtypeStruct):
+        raise Unsupported(f"the function holds {x}, which has no values, in the place of an array")
+    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        (shape, dtype, _), blob = encode_array(jax.random.key_data(x))
+        return [shape, dtype, _executable.encode_dtype(x.dtype)], blob
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        raise Unsupported("an array in the function itself is partly on other machines")
+    values = np.asarray(x)
+    return [list(values.shape), _executable.encode_dtype(values.dtype), None], values.tobytes()
+
+
+def decode_array(header: Json, blob: bytes, sharding: Any, taken: Any) -> jax.Array:
+    """Returns an array of a file, with the dtype that the program takes, if that is given."""
+    shape, dtype, key = header
+    values = np.frombuffer(blob, _executable.decode_dtype(dtype)).reshape(shape)
+    array = jax.numpy.asarray(values)
+    if key is None and taken is not None:
+        array = array.astype(taken)
+    if key is not None:
+        array = jax.random.wrap_key_data(array, impl=_executable.key_impl(key))
+    return array if sharding is None else jax.device_put(array, sharding)

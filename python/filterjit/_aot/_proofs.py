@@ -1,0 +1,299 @@
+"""Proofs: whether a program that runs already is the one that a trace makes.
+
+A program of a program cache that is *proven* runs before anything is traced. Meanwhile a `Proof` traces
+and lowers the call in a thread, in a copy of its context. If the lowered program is another, it is
+traced once more where the next call of the function is made, since what depends on a thread is no
+false alarm: a thread-local, or a global that is set around calls. If it is another still, that call
+raises `StaleProgramError`. What no call has raised is raised by ``ProgramCache.wait``, or written to
+stderr when the process ends, which waits for the proofs.
+"""
+
+import atexit
+import collections
+import contextlib
+import contextvars
+import logging
+import os
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _core
+from .._base._errors import StaleProgramError
+from .._call import _lowered
+from .._call._kept import KeptCall
+from .._compat import _jax_compat
+from .._observe._recorder import recorder
+from .._observe._records import Kept
+from . import _encode, _program_key
+from ._encode import Json
+from ._prepared import spec_of
+from ._store import PROVEN, TRIAL, Entry, Store, this_process
+
+logger = logging.getLogger("filterjit")
+
+_A_MOMENT = 0.1  # seconds
+_PATIENCE = 10.0  # seconds, for which the process waits when it ends, besides what the traces took
+
+
+class Worker:
+    """Runs functions one after the other in a thread, which ends when there are none left.
+
+    The thread begins a moment later, so that the first result of a program does not wait for it.
+
+    Arguments:
+        daemon: whether the interpreter exits without waiting for the thread.
+    """
+
+    def __init__(self, daemon: bool) -> None:
+        self._daemon = daemon
+        self._after_fork()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._waited_for = threading.Event()
+        self._todo: collections.deque[Callable[[], None]] = collections.deque()
+        self._thread: threading.Thread | None = None
+
+    def do(self, function: Callable[[], None]) -> None:
+        with self._lock:
+            self._todo.append(function)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="filterjit program cache", daemon=self._daemon
+                )
+                try:
+                    self._thread.start()
+                except RuntimeError:  # the interpreter exits
+                    self._thread = None
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Returns whether all is done, after at most so many seconds."""
+        while (thread := self._thread) is not None and thread is not threading.current_thread():
+            self._waited_for.set()
+            thread.join(seconds)
+            if seconds is not None and thread.is_alive():
+                return False
+        self._waited_for.clear()
+        return True
+
+    def _run(self) -> None:
+        while True:
+            self._waited_for.wait(_A_MOMENT)
+            with self._lock:
+                if not self._todo:
+                    self._thread = None
+                    return
+                function = self._todo.popleft()
+            try:
+                function()
+            except Exception:
+                logger.debug("the program cache has failed", exc_info=True)
+
+
+writer = Worker(daemon=False)
+_prover = Worker(daemon=True)
+_open: list["Proof"] = []  # proofs that are not over, in the order in which they began
+
+
+class Traced:
+    """What a trace of a call has made.
+
+    Attributes:
+        lowered: the ``jax.stages.Lowered``.
+        text: of the lowered program.
+        result: the structure of the result, with the statics of the call by their numbers.
+        digest: of all that decides what executable it is, and what it returns.
+    """
+
+    def __init__(
+        self, call: KeptCall, variant: _core.Variant, lowered: Any, environment: str
+    ) -> None:
+        """Raises ValueError or UnknownProgramError if the program cannot be kept."""
+        self.lowered = lowered
+        self.text = _lowered.text_of(lowered)
+        structure = variant.outputs[lowered.out_tree.node_data()[1]]
+        known = _program_key.known_in(call)
+        self.result: Json = _encode.encode_structure(call.registry, structure, "the result", known)
+        self.digest = _lowered.digest_of(f"{environment}\n{self.result!r}\n{self.text}")
+
+
+class Loaded(NamedTuple):
+    """A program that was found: the ``jax.stages.Compiled``, and the seconds of the trace that it was
+    compiled from."""
+
+    stage: Any
+    seconds: float
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of its code, if JAX tells."""
+        try:
+            return int(self.stage.runtime_executable().size_of_generated_code_in_bytes()) or None
+        except Exception:
+            return None
+
+
+class Proof:
+    """The proof of a program that a call runs.
+
+    Arguments:
+        store: where the program is from.
+        call: of the variant.
+        arrays: of the call.
+        key, entry: of the call in the index.
+        environment: see `_program_key.environment`.
+        loaded: what runs.
+        kept: what reports say of the program.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        call: KeptCall,
+        arrays: Sequence[Any],
+        key: str,
+        entry: Entry,
+        environment: str,
+        loaded: Loaded,
+        kept: Kept,
+    ) -> None:
+        variant, cache = call.variant(), call.cache()
+        assert variant is not None and cache is not None
+        self.store, self.call, self.key, self.entry = store, call, key, entry
+        self.environment, self.loaded, self.kept = environment, loaded, kept
+        self._variant, self._cache = variant, cache  # which may die meanwhile
+        self._specs = tuple(map(spec_of, arrays))
+        self._hits = variant.hits
+        self._statics = self._statics_now()
+        hash(self._statics)  # takes a copy of what can change in place
+        self._settings = _jax_compat.settings()
+        self._context = contextvars.copy_context()
+
+    def begin(self) -> None:
+        _open.append(self)
+        _prover.do(self._run)
+
+    def _run(self) -> None:
+        with contextlib.suppress(Exception):  # a trace may raise in this thread
+            if self._context.run(self._trace).digest == self.entry.program:
+                self._end(PROVEN)
+                return
+        self.call.doubt(self.check)
+
+    def check(self) -> None:
+        """Traces once more, in the thread that has called this. Raises StaleProgramError."""
+        if self not in _open:
+            return
+        now, raised = None, None
+        try:
+            now = self._trace()
+        except Exception as e:
+            raised = e
+        if now is not None and now.digest == self.entry.program:
+            self._end(PROVEN)
+        elif self._statics_now() != self._statics:
+            self._end(TRIAL, why="a static value was changed in place before it was proven")
+        else:
+            if now is None:
+                how = f"a trace raises {type(raised).__name__}: {raised}"
+            else:
+                how = self._difference(now.text)
+            self.call.drop(self.loaded.stage)
+            program = self.entry.program if now is None else now.digest
+            self._end(TRIAL, program, self.entry.program, f"stale: {how}")
+            count = self._variant.hits - self._hits + 1
+            raise StaleProgramError(
+                f"{count:,} call{'s' * (count != 1)} of `{self.call.flat.qualname}` ran a program of "
+                f"the program cache {self.store.path} that is not the one that a trace makes now: "
+                f"{how}. What the function does depends on something that does not count for the "
+                "program cache, such as a file, a setting or the time. From now on, its program is "
+                "the one of a trace, and the next start traces it first. To trace first in each "
+                'start, use `program_cache(..., trust="never")`.'
+            ) from raised
+
+    def abandon(self) -> None:
+        """Ends the proof without a result."""
+        self._end(TRIAL, why="its proof did not end")
+
+    def _end(self, state: str, program: str = "", alarm: str = "", why: str = "") -> None:
+        if self not in _open:
+            return
+        _open.remove(self)
+        self.kept.state, self.kept.why = (state, why) if not alarm else ("stale", why)
+        if (state, alarm) != (self.entry.state, ""):
+            program, alarm = program or self.entry.program, alarm or self.entry.alarm
+            self.store.set_entry(self.key, Entry(program, state, alarm, this_process()))
+
+    def _trace(self) -> Traced:
+        variant = self._variant
+        before = variant.num_deferred
+        try:
+            with self._settings(), recorder.proving(self._cache.record):
+                lowered = self.call.lower(self._specs, anew=True)
+                return Traced(self.call, variant, lowered, self.environment)
+        finally:
+            variant.run_deferred(before)
+
+    def _statics_now(self) -> _core.Structure:
+        variant = self._variant
+        count = variant.function.num_leaves + variant.structure.num_leaves
+        arguments = variant.arguments((np.zeros(()),) * count)
+        return _core.flatten(self.call.registry, arguments)[1]
+
+    def _difference(self, text: str) -> str:
+        """Returns the first lines in which the two programs differ, if the old one is still there."""
+        found = self.store.program(self.entry.program)
+        if found is None:
+            return "the program differs"
+        before = zlib.decompress(found[1][-1]).decode("utf-8", "surrogatepass").splitlines()
+        return _lowered.difference(before, text.splitlines()) or "the result differs"
+
+
+def wait(store: Store) -> None:
+    """Returns when all proofs of programs of a store are over. Raises StaleProgramError."""
+    _prover.wait()
+    for proof in list(_open):
+        if proof.store is store:
+            proof.check()
+
+
+def _finish() -> None:
+    """Is called when the process ends: finishes all proofs, and writes what they find to stderr."""
+    if not _open:
+        return
+    patience = _PATIENCE + 20 * sum(proof.loaded.seconds for proof in _open)
+    try:
+        done = _prover.wait(patience)
+        for proof in list(_open):
+            if done:
+                _tell(proof)
+                continue
+            proof.abandon()
+            print(
+                f"filterjit: the proof of `{proof.call.flat.qualname}` has not ended in "
+                f"{patience:.0f} s. The next start traces it first.",
+                file=sys.stderr,
+            )
+    except KeyboardInterrupt:
+        for proof in list(_open):
+            proof.abandon()
+        print("filterjit: programs of the program cache were not proven", file=sys.stderr)
+
+
+def _tell(proof: Proof) -> None:
+    try:
+        proof.check()
+    except StaleProgramError as e:
+        print(f"filterjit: StaleProgramError: {e}", file=sys.stderr, flush=True)
+
+
+atexit.register(_finish)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open.clear)  # the parent proves

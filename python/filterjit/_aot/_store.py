@@ -1,0 +1,361 @@
+"""The folder of a program cache: programs by what they are, and an index by the calls that had them.
+
+Any number of processes may read and write it at once, and may be killed while they do. A file is
+written under another name and moved, so nobody sees half of one:
+
+    ab/DIGEST.fjit   a program, in the format of `_file`, under the digest of its lowered text
+    cd/KEY.json      an `Entry`: which program a call with this key had, behind its SHA-256
+
+Whatever else is found under such a name (damaged, cut, of another format, renamed) is skipped. A
+program is machine code to its reader. So files and folders that other users own or can write are
+refused, as ssh does with its keys.
+
+The time at which a file was changed is the time of its last use. Where the files are larger than
+`max_bytes`, those whose last use is longest ago are removed. A folder is measured before the first
+write of a process, and again when this process has written a sixteenth of `max_bytes`.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import operator
+import os
+import re
+import stat
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, TypeVar
+
+from .._base._checks import positive_int
+from .._base._files import TEMPORARY, replacing
+from . import _file
+from ._encode import Json
+
+logger = logging.getLogger("filterjit")
+
+_T = TypeVar("_T")
+
+MAX_BYTES = 4 << 30
+
+_SUBFOLDER = re.compile(r"[0-9a-f]{2}")
+_NAME = re.compile(r"[0-9a-f]{64}\.(fjit|json)")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+# Temporary files that are older were left by processes that were killed.
+_ABANDONED = 3600.0
+# A link or a pipe is not followed or waited for.
+_READ = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+# What reading a damaged file may raise.
+_UNREADABLE = (
+    OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, MemoryError,
+)  # fmt: skip
+
+TRIAL, PROVEN, TRACED = "on trial", "proven", "traced first"
+STATES = (TRIAL, PROVEN, TRACED)
+
+
+_process = uuid.uuid4().hex
+
+
+def this_process() -> str:
+    """Returns what names this process in the index: a trial in the process that has compiled would
+    prove little."""
+    return _process
+
+
+class Refused(ValueError):
+    """A folder or a file that others own or can write."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What the index says of a call.
+
+    Attributes:
+        program: the digest of the program that the call had the last time.
+        state: one of `STATES`: whether the next start runs the program before it traces.
+        alarm: a program that a proof has found stale; "" if none has.
+        by: the process that has written it.
+    """
+
+    program: str
+    state: str = TRIAL
+    alarm: str = ""
+    by: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """A program of the folder, for lists: the function, the states of the calls that have it, who wrote
+    it, its size and the time of its last use."""
+
+    name: str
+    states: Sequence[str]
+    versions: str
+    nbytes: int
+    used: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    path: str
+    nbytes: int
+    used: float
+
+    @property
+    def digest(self) -> str:
+        return os.path.basename(self.path)[:64]
+
+    @property
+    def is_program(self) -> bool:
+        return self.path.endswith(".fjit")
+
+
+class Store:
+    """The programs and the index in a folder.
+
+    The folder is made by the first write. No method raises for what the system refuses: reading
+    finds nothing, and the first failure of writing is a warning of the logger ``"filterjit"``.
+
+    Arguments:
+        path: of the folder, which need not exist.
+        max_bytes: how large the files may become altogether.
+
+    Raises:
+        TypeError: `path` is no path.
+        ValueError: `path` is empty, or `max_bytes` is no positive int.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> None:
+        given: Any = path
+        if isinstance(path, os.PathLike):
+            given = os.fspath(path)
+        if not isinstance(given, str):
+            raise TypeError(f"the folder of a program cache must be a str or a Path, not {path!r}.")
+        if not given or "\0" in given:
+            raise ValueError(f"the folder of a program cache cannot be {given!r}.")
+        positive_int("program_cache(..., max_bytes=...)", max_bytes)
+        self.path = os.path.abspath(os.path.expanduser(given))
+        self.max_bytes = max_bytes
+        self._trusted = False
+        self._warned = False
+        self._cannot_write = False
+        self._skipped: set[str] = set()
+        self._until_measured = 0  # how many bytes may be written until the folder is measured
+
+    def __repr__(self) -> str:
+        return f"<Store {self.path!r}>"
+
+    # ---- reading ----
+
+    def entry(self, key: str) -> Entry | None:
+        """Returns what the index says of a call."""
+
+        def read(file: BinaryIO, _: str) -> Entry:
+            digest, text = file.read(64).decode(), file.read()
+            if hashlib.sha256(key.encode() + text).hexdigest() != digest:
+                raise ValueError("its checksum is wrong")
+            return Entry(**json.loads(text))
+
+        return self._read(self._path_of(key, "json"), read)
+
+    def program(self, digest: str) -> tuple[dict[str, Json], list[bytes]] | None:
+        """Returns the header and the blobs of a program, and notes that it is used."""
+
+        def read(file: BinaryIO, path: str) -> tuple[dict[str, Json], list[bytes]]:
+            header, blobs = _file.read_from(file, path)
+            if header.get("digest") != digest:
+                raise ValueError("it is another program")
+            return header, blobs
+
+        return self._read(self._path_of(digest, "fjit"), read)
+
+    def _read(self, path: str, read: Callable[[BinaryIO, str], _T]) -> _T | None:
+        """Returns what `read` makes of a file, and notes that the file is used. One that is damaged is
+        logged once."""
+        if not self._is_trusted():
+            return None
+        try:
+            with _opened(path) as file:
+                found = read(file, path)
+        except _UNREADABLE as e:
+            if path not in self._skipped and not isinstance(e, FileNotFoundError):
+                self._skipped.add(path)
+                logger.debug("the program cache skips %s: %s", path, e)
+            return None
+        with contextlib.suppress(OSError):  # a folder that can only be read
+            os.utime(path)
+        return found
+
+    def _path_of(self, digest: str, suffix: str) -> str:
+        if not _DIGEST.fullmatch(digest):
+            raise ValueError(f"not a digest: {digest!r}")
+        return os.path.join(self.path, digest[:2], f"{digest}.{suffix}")
+
+    def _is_trusted(self) -> bool:
+        """Whether the folder exists and only its owner can write it. Warns if others can."""
+        if not self._trusted:
+            try:
+                _check(os.stat(self.path), self.path, folder=True)
+                self._trusted = True
+            except FileNotFoundError:
+                pass
+            except (OSError, Refused) as e:
+                self._warn(e)
+        return self._trusted
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            reason = error.strerror if isinstance(error, OSError) else error
+            logger.warning("filterjit's program cache %s: %s", self.path, reason or error)
+
+    # ---- writing ----
+
+    def set_entry(self, key: str, entry: Entry) -> None:
+        """Makes the index say this of a call."""
+        text = json.dumps(dataclasses.asdict(entry)).encode()
+        digest = hashlib.sha256(key.encode() + text).hexdigest()
+        self._write(self._path_of(key, "json"), [digest.encode(), text])
+
+    def add_program(self, digest: str, header: dict[str, Json], blobs: Sequence[bytes]) -> None:
+        """Writes a program. One that is larger than `max_bytes` is not written."""
+        chunks = _file.chunks({**header, "digest": digest}, blobs)
+        self._write(self._path_of(digest, "fjit"), chunks)
+
+    def _write(self, path: str, chunks: Sequence[bytes]) -> None:
+        """Writes a file. Where the system refuses, a warning says so, and nothing is written from then
+        on."""
+        nbytes = sum(map(len, chunks))
+        if self._cannot_write or nbytes > self.max_bytes:
+            if nbytes > self.max_bytes:
+                logger.debug("%s, of %d bytes, is larger than a program cache may be", path, nbytes)
+            return
+        try:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            if not self._is_trusted():
+                return
+            self._make_room(nbytes)
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with replacing(path) as file:
+                if hasattr(os, "fchmod"):
+                    os.fchmod(file.fileno(), 0o600)
+                file.writelines(chunks)
+        except OSError as e:
+            self._cannot_write = True
+            self._warn(e)
+
+    def _make_room(self, nbytes: int) -> None:
+        if nbytes > self._until_measured:
+            share = self.max_bytes // 16
+            left = self.prune(max(self.max_bytes - max(share, nbytes), 0))
+            self._until_measured = min(share, self.max_bytes - left)
+        self._until_measured -= nbytes
+
+    # ---- the whole folder ----
+
+    def check(self) -> None:
+        """Raises OSError if there is no such folder, and Refused if others own or can write it."""
+        _check(os.stat(self.path), self.path, folder=True)
+
+    def listed(self) -> list[Listed]:
+        """Returns the programs in the folder, the one that was used last first."""
+        files = sorted(self._files(), key=_last_use, reverse=True)
+        states: dict[str, list[str]] = {}
+        for file in files:
+            if not file.is_program and (entry := self.entry(file.digest)) is not None:
+                states.setdefault(entry.program, []).append(entry.state)
+        return [_listed(file, states.get(file.digest, [])) for file in files if file.is_program]
+
+    def prune(self, max_bytes: int) -> int:
+        """Removes the files whose last use is longest ago until the others have at most `max_bytes`,
+        and what processes left behind that were killed. Returns the bytes that are left."""
+        files = sorted(self._files(), key=_last_use)
+        size = sum(file.nbytes for file in files)
+        for file in files:
+            if size <= max_bytes:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(file.path)
+            size -= file.nbytes
+        for folder in self._subfolders():
+            _remove_abandoned(folder)
+        return size
+
+    def _subfolders(self) -> list[str]:
+        try:
+            names = os.listdir(self.path)
+        except OSError:
+            return []
+        return [os.path.join(self.path, name) for name in names if _SUBFOLDER.fullmatch(name)]
+
+    def _files(self) -> Iterator[_Found]:
+        for folder in self._subfolders():
+            with contextlib.suppress(OSError), os.scandir(folder) as found:
+                for one in found:
+                    if _NAME.fullmatch(one.name):
+                        with contextlib.suppress(OSError):  # another process has removed it
+                            at = one.stat(follow_symlinks=False)
+                            yield _Found(one.path, at.st_size, at.st_mtime)
+
+
+_last_use = operator.attrgetter("used")
+
+
+def _remove_abandoned(folder: str) -> None:
+    """Removes temporary files of processes that were killed."""
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        for one in found:
+            with contextlib.suppress(OSError):
+                old = one.stat(follow_symlinks=False).st_mtime < time.time() - _ABANDONED
+                if old and TEMPORARY.fullmatch(one.name):
+                    os.unlink(one.path)
+
+
+def _listed(file: _Found, states: Sequence[str]) -> Listed:
+    try:
+        with _opened(file.path) as opened:
+            header = _file.read_header(opened, file.path)
+        name = str(header["name"])
+        versions = f"filterjit {header['filterjit']}, jax {header['machine']['jax']}, python {header['python']}"
+    except _UNREADABLE:
+        name, versions = "(damaged)", ""
+    return Listed(name, states, versions, file.nbytes, file.used)
+
+
+# ---- one file ----
+
+
+def _check(at: os.stat_result, path: str, *, folder: bool = False) -> None:
+    """Raises Refused for a file or folder that others own or can write, and for other kinds."""
+    if not (stat.S_ISDIR if folder else stat.S_ISREG)(at.st_mode):
+        raise Refused(f"{path} is no {'folder' if folder else 'regular file'}")
+    if not hasattr(os, "geteuid"):
+        return
+    me = os.geteuid()
+    if at.st_uid not in (me, 0):
+        raise Refused(
+            f"{path} belongs to the user {at.st_uid}, and this process runs as {me}: it is not used, "
+            "because a program in it is machine code. Name a folder of your own"
+        )
+    if at.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Refused(
+            f"{path} can be written by other users (mode {stat.S_IMODE(at.st_mode):04o}): it is not "
+            f"used, because a program in it is machine code. Run `chmod go-w {path}`"
+        )
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    """Opens a file, and raises Refused if others own or can write it."""
+    with open(path, "rb", opener=lambda name, _: os.open(name, _READ)) as file:
+        _check(os.fstat(file.fileno()), path)
+        yield file

@@ -1,0 +1,99 @@
+"""What code a process has, as far as it is cheap to tell: the sources of the user's modules, and what
+is installed.
+
+The index of a program cache has both in its keys. They need not be complete, since a proof traces.
+"""
+
+import functools
+import hashlib
+import os
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from .._functions._packages import is_library
+from .._functions._texts import text_of_code
+from .._trees._static_keys import STANDARD_LIBRARY
+
+_digests: dict[str, tuple[Any, str]] = {}  # by the name of a module: the module, and its source's
+_tops: dict[str, bool] = {}  # whether a top-level module is not the user's
+
+
+def sources() -> list[tuple[str, str]]:
+    """Returns the names of the imported modules that are the user's, and digests of their sources as
+    they were when a call asked for them first."""
+    return sorted(_sources())
+
+
+def _sources() -> Iterator[tuple[str, str]]:
+    for name, module in list(sys.modules.items()):
+        top = name.partition(".")[0]
+        if (known := _tops.get(top)) is None:
+            known = _tops[top] = is_library(top)
+        if known or is_library(name) or not issubclass(type(module), types.ModuleType):
+            continue
+        found = _digests.get(name)
+        if found is None or found[0] is not module:
+            variables = object.__getattribute__(module, "__dict__")
+            digest = _digest_of_file(variables.get("__file__"))
+            if digest is None:  # such as a notebook's, which grows: not remembered
+                yield name, _digest_of_functions(name, variables)
+                continue
+            found = _digests[name] = module, digest
+        yield name, found[1]
+
+
+def _digest_of_file(path: Any) -> str | None:
+    try:
+        if not path.endswith(".py"):
+            at = os.stat(path)
+            return f"{at.st_size} {at.st_mtime_ns}"
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+
+
+def _digest_of_functions(name: str, variables: dict[str, Any]) -> str:
+    """Returns a digest of the functions and the methods of a module that has no file."""
+    found = hashlib.sha256()
+    for x in list(variables.values()):
+        inner = list(vars(x).values()) if type(x) is type and x.__module__ == name else [x]
+        for f in inner:
+            if type(f) is types.FunctionType and f.__module__ == name:
+                found.update(text_of_code(f.__code__).encode("utf-8", "backslashreplace"))
+    return found.hexdigest()
+
+
+def installed() -> str:
+    """Returns a digest of what is installed beside the modules that are imported: the names of the
+    packages with their versions, and when they were installed."""
+    folders = set()
+    for top, is_known in list(_tops.items()):
+        file = getattr(sys.modules.get(top), "__file__", None)
+        if is_known and top not in STANDARD_LIBRARY and type(file) is str:
+            folder = os.path.dirname(file)
+            is_package = os.path.basename(file).startswith("__init__.")
+            folders.add(os.path.dirname(folder) if is_package else folder)
+    return _stamp_of(tuple(sorted(folders)))
+
+
+@functools.cache
+def _stamp_of(folders: tuple[str, ...]) -> str:
+    stamps = [stamp for folder in folders for stamp in _stamps(folder, (".dist-info", ".egg-link"))]
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.dirname(own) not in folders:  # filterjit is installed to be edited
+        for folder, names, _ in os.walk(own):
+            names[:] = [name for name in names if name != "__pycache__"]
+            stamps += _stamps(folder, (".py", ".so", ".pyd"))
+    return hashlib.sha256(repr(stamps).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _stamps(folder: str, suffixes: tuple[str, ...]) -> list[tuple[str, int]]:
+    try:
+        with os.scandir(folder) as entries:
+            found = [(e.name, e.stat().st_mtime_ns) for e in entries if e.name.endswith(suffixes)]
+    except OSError:
+        return []
+    return sorted(found)

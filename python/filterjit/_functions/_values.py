@@ -1,0 +1,197 @@
+"""What functions and other values consist of, for their keys in a process (`_function_keys`) and for
+texts that are the same in all processes (`_texts`).
+
+A walk looks at a type once, when it meets a value of it for the first time. `_static_keys` tells the
+contents and the attributes of values.
+"""
+
+import collections
+import enum
+import functools
+import itertools
+import logging
+import operator
+import re
+import threading
+import types
+import weakref
+import zoneinfo
+from typing import Any
+
+import jax
+import numpy as np
+
+from .. import _core
+from .._trees import _static_keys
+from .._trees._static_keys import OWN_ATTRIBUTES, Key, dict_of
+from ._packages import is_library
+
+ATOMS: frozenset[type] = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}
+)
+
+
+def _partial(x: Any) -> Any:
+    items = itertools.chain.from_iterable(x.keywords.items())
+    return x.func, len(x.args), *x.args, *items
+
+
+# What objects around functions consist of. Nobody tells two of equal contents apart.
+_PARTS: dict[type, Key] = {
+    functools.partial: _partial,
+    functools.partialmethod: _partial,
+    functools.singledispatchmethod: operator.attrgetter("func", "dispatcher"),
+    functools.cached_property: operator.attrgetter("func"),
+    property: operator.attrgetter("fget", "fset", "fdel"),
+    **dict.fromkeys((staticmethod, classmethod), operator.attrgetter("__func__")),
+    **dict.fromkeys(
+        (types.MethodType, _core.BoundMethod), operator.attrgetter("__func__", "__self__")
+    ),
+    **dict.fromkeys(
+        (types.BuiltinFunctionType, types.MethodWrapperType),
+        operator.attrgetter("__name__", "__self__"),
+    ),
+    **dict.fromkeys(
+        (operator.attrgetter, operator.itemgetter, operator.methodcaller),
+        operator.methodcaller("__reduce__"),
+    ),
+}
+_CONTENTS = {**_static_keys.CONTENTS, **_PARTS}
+
+# Types of libraries whose values do not change, besides those of JAX and `typing`.
+_FIXED: tuple[type, ...] = (
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    type(collections.namedtuple("_", "a").a),  # type: ignore[attr-defined]
+    type(threading.Lock()),
+    type(threading.RLock()),
+    logging.Logger,
+    re.Pattern,
+    zoneinfo.ZoneInfo,
+    np.ufunc,
+    type(np.sum),
+)
+_RULES: dict[type, str] = {
+    types.FunctionType: "function",
+    types.CellType: "cell",
+    types.CodeType: "code",
+    type: "cls",
+    types.ModuleType: "module",
+    jax.Array: "jax_array",
+    # Who has what they are views of can change them, and need not say so.
+    np.void: "instance",
+    memoryview: "instance",
+}
+
+
+class Type:
+    """What the values of a type consist of.
+
+    Attributes:
+        rule: the name of the method of a walk that takes a value of the type, and this.
+        contents: returns the contents of a value: a tuple, a frozenset, or one value. None if there
+            is nothing in it but attributes.
+        attributes: returns the attributes of a value; None if it cannot have any.
+        is_mutable: whether the contents of a value can change in place ...
+        is_frozen: ... and whether its attributes cannot.
+        is_complete: whether the contents and the attributes are all that there is in a value.
+        is_library: whether the type, with all that it inherits, is of an installed package.
+        is_fixed: whether the values do not change, if it is.
+        ref: a weak reference to the type.
+    """
+
+    def __init__(self, cls: Any) -> None:
+        address, forget = id(cls), known.pop
+        self.ref = weakref.ref(cls, lambda _: forget(address, None))
+        base = next((base for base in cls.__mro__ if base in _CONTENTS), object)
+        self.contents = _CONTENTS.get(base)
+        has_copies = cls in _PARTS and cls is not functools.partial  # of `functools.wraps`, at most
+        self.attributes = None if has_copies else _static_keys.attributes_of(cls, base)
+        self.is_mutable = base in _static_keys.MUTABLE
+        own_setattr = cls.__setattr__ is not object.__setattr__
+        self.is_frozen = own_setattr or issubclass(cls, enum.Enum) or base in _PARTS
+        self.is_complete = _static_keys.is_known(cls, base)
+        self.is_library = all(is_library(module_of(c)) for c in cls.__mro__)
+        package = str(module_of(cls)).partition(".")[0]
+        self.is_fixed = package in ("jax", "jaxlib", "typing") or issubclass(cls, _FIXED)
+        # An object of an ordinary class often has state that its users do not mean to be a part of
+        # its value, such as a counter of steps. The fields of these classes are the value.
+        is_meant = base is not object or any(
+            c is enum.Enum or not {"__dataclass_fields__", "__attrs_attrs__"}.isdisjoint(vars(c))
+            for c in cls.__mro__
+        )
+        rule = next((rule for of, rule in _RULES.items() if issubclass(cls, of)), None)
+        if rule is None and self.is_complete and is_meant and (base in _PARTS or not self.is_fixed):
+            rule = "array" if base is np.ndarray else "contents"
+        self.rule = rule or ("of_library" if self.is_library else "instance")
+
+
+known: dict[int, Type] = {}  # by address, because a metaclass can define ``__hash__``
+
+
+def of_type(cls: type) -> Type:
+    facts = known.get(id(cls))
+    if facts is None or facts.ref() is not cls:
+        facts = known[id(cls)] = Type(cls)
+    return facts
+
+
+# What there is in a class, without running code of its metaclass.
+module_of = type.__dict__["__module__"].__get__
+qualname_of = type.__dict__["__qualname__"].__get__
+members_of = type.__dict__["__dict__"].__get__
+
+
+def is_own(name: Any) -> bool:
+    """Whether filterjit has set an attribute of this name."""
+    return type(name) is str and name.startswith(OWN_ATTRIBUTES)
+
+
+# ---- functions, and what wraps them ----
+
+# Besides what `functools.wraps` copies: other names of the function, and what JAX found out.
+_NOT_OF_WRAPPERS = {*functools.WRAPPER_ASSIGNMENTS, "__annotations__", "_fun", "fun", "_jit_info"}
+
+
+def parts_of_function(f: Any) -> list[tuple[str, Any, Any]]:
+    """Returns what a function consists of, each with its kind and its name."""
+    code, defaults = f.__code__, f.__defaults__ or ()
+    parts = [("code", "", code)]
+    if defaults:
+        names = code.co_varnames[: code.co_argcount][::-1][: len(defaults)]
+        named = itertools.zip_longest(names, defaults[::-1], fillvalue="")
+        parts += [("default", name, x) for name, x in named]
+    if f.__kwdefaults__:
+        parts += [("default", name, x) for name, x in f.__kwdefaults__.items()]
+    if f.__dict__:
+        parts += [("attribute", name, x) for name, x in f.__dict__.items() if not is_own(name)]
+    if f.__closure__:
+        parts += zip(itertools.repeat("closure"), code.co_freevars, f.__closure__)
+    return parts
+
+
+def parts_of_wrapper(x: Any) -> list[tuple[Any, Any]]:
+    """Returns the names and the values of what an object of a library consists of that wraps a
+    function, such as ``jax.jit(f)``. Of other objects, nothing."""
+    wrapped = getattr(x, "__wrapped__", None)
+    if wrapped is None:
+        return []
+    own = {k: v for k, v in dict_of(x).items() if k not in _NOT_OF_WRAPPERS and not is_own(k)}
+    return list({"__wrapped__": wrapped, **own}.items())
+
+
+def name_in_library(x: Any) -> tuple[str, str] | None:
+    """Returns the module and the name of a function, or of what wraps one, that an installed package
+    has at its top, and that holds nothing; None of others."""
+    module: Any
+    name: Any
+    if type(x) is types.FunctionType:
+        module = x.__globals__.get("__name__")
+        name = None if x.__closure__ or x.__dict__ else x.__code__.co_qualname
+    else:
+        module, name = dict_of(x).get("__module__"), dict_of(x).get("__qualname__")
+    is_named = type(name) is str and "<locals>" not in name and is_library(module)
+    return (module, name) if is_named else None
