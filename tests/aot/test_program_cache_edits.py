@@ -1,7 +1,9 @@
 """Programs that are edited, or whose world changes, between starts with a program cache.
 
 Each result is right, or the process says that it was not: the oracle is a start without the cache.
-The programs are in edits_that_matter.txt, worlds.txt and edits_that_do_not.txt.
+The programs are in edits_that_matter.txt, worlds.txt and edits_that_do_not.txt. Names have a meaning:
+what is "changed by the trace" is changed when the proof traces; what is set around the only call, or
+changes after it, "meanwhile" the program is proven, may be a false alarm, once.
 """
 
 import collections
@@ -19,9 +21,9 @@ SCRIPT = Path(__file__).with_name("edited_programs.py")
 MATTER = programs("edits_that_matter.txt")
 CHANGES = programs("worlds.txt")
 HARMLESS = programs("edits_that_do_not.txt")
-# A program is compiled, tried and proven; its world changes, stays, and is again what it was.
-STARTS = 0, 0, 0, 1, 1, 0
-PROVEN, CHANGED, REVERTED = 2, 3, 5
+# A program is compiled, tried, proven and proven; its world changes, stays, and is what it was.
+STARTS = 0, 0, 0, 0, 1, 1, 0
+PROVEN, AGAIN, CHANGED, REVERTED = 2, 3, 4, 6
 Results = dict[str, dict[str, Any]]
 
 
@@ -58,24 +60,20 @@ def check(chosen: list[Program], found: list[Results], plain: list[Results]) -> 
     that of the start before. Prints how many starts are right."""
     wrong = []
     for number, (world, now) in enumerate(zip(STARTS, found, strict=True)):
-        verdicts = {p.name: verdict(now[p.module], plain[world][p.module]) for p in chosen}
-        may_say = ("right", "loud", "alarmed") if number in (CHANGED, REVERTED) else ("right",)
+        verdicts = collections.Counter[str]()
         for p in chosen:
-            if verdicts[p.name] not in may_say:
-                wrong.append(
-                    (
-                        number,
-                        verdicts[p.name],
-                        p.name,
-                        now[p.module],
-                        plain[world][p.module]["result"],
-                    )
-                )
-        first = sum(now[p.module]["traced"] > 0 for p in chosen if verdicts[p.name] == "right")
-        print(
-            f"start {number}: {dict(collections.Counter(verdicts.values()))}, {first} right by a trace"
-        )
-    assert not wrong, "\n".join(map(str, wrong))
+            one, other = now[p.module], plain[world][p.module]
+            is_right = verdict(one, other)
+            verdicts["right by a trace" if is_right == "right" and one["traced"] else is_right] += 1
+            if is_right == "right" or number in (CHANGED, REVERTED) and is_right != "silent":
+                continue
+            if number == PROVEN and is_right == "alarmed" and "meanwhile" in p.name:
+                continue
+            if is_right == "silent" and not one["traced"] and "changed by the trace" in p.name:
+                continue
+            wrong.append(f"start {number}, {p.name}: {is_right}\n{one}\nand not {other['result']}")
+        print(f"start {number}: {dict(verdicts)}")
+    assert not wrong, "\n".join(wrong)
 
 
 def traced(chosen: list[Program], found: Results) -> list[str]:
@@ -95,7 +93,7 @@ def test_changes_that_matter(chosen: list[Program], tmp_path: Path) -> None:
     same = [p.name for p in chosen if before[p.module]["result"] == after[p.module]["result"]]
     assert same == []
     check(chosen, found, [before, after])
-    assert len(traced(chosen, found[PROVEN])) < len(chosen) // 4
+    assert len(traced(chosen, found[PROVEN])) < len(chosen) // 8
 
 
 @pytest.mark.thorough
@@ -103,5 +101,5 @@ def test_edits_that_do_not_matter(tmp_path: Path) -> None:
     """None compiles after the edit, and nothing is traced before a result without one."""
     found, plain = run_all(HARMLESS, tmp_path)
     check(HARMLESS, found, plain)
-    assert traced(HARMLESS, found[PROVEN]) == []
+    assert traced(HARMLESS, found[PROVEN]) == traced(HARMLESS, found[AGAIN]) == []
     assert [p.name for p in HARMLESS if found[CHANGED][p.module]["compiled"]] == []
