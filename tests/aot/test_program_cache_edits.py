@@ -65,7 +65,7 @@ def check(chosen: list[Program], found: list[Results], plain: list[Results]) -> 
             one, other = now[p.module], plain[world][p.module]
             is_right = verdict(one, other)
             verdicts["right by a trace" if is_right == "right" and one["traced"] else is_right] += 1
-            if is_right == "right" or number in (CHANGED, REVERTED) and is_right != "silent":
+            if is_right == "right" or (number in (CHANGED, REVERTED) and is_right != "silent"):
                 continue
             if number == PROVEN and is_right == "alarmed" and "meanwhile" in p.name:
                 continue
