@@ -26,17 +26,12 @@ from .. import _core
 from .._base._errors import format_path, short
 from .._call._chosen import Chosen
 from .._compat import _equinox_compat, _flax_compat, _other_compat, _registered_compat
-from .._functions import _digest
-from .._functions._description import Description, difference
+from .._functions._texts import PYTHON, difference, texts
+from .._functions._values import ATOMS
 from .._trees import _nodes
 from .._trees._filters import Expression, Filter, depends_on_leaves, format_pattern
 
 Json = Any
-ATOMS: frozenset[type] = frozenset(
-    {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}
-)
-"""The types of plain values: equal ones may be one object or several, by chance."""
-_MOST_DOUBTS = 3
 
 
 class Unsupported(ValueError):
@@ -184,17 +179,8 @@ def _decode_reference(json: Json) -> Any:
 
 
 def describe(nodes: Json) -> dict[str, Json]:
-    """Returns the description of the classes and functions that the nodes of structures refer to.
-
-    Raises Unsupported if it is not known what they do.
-    """
-    found = _description(nodes)
-    if found.doubts:
-        raise Unsupported(
-            "what a function or a class among its static values does is not known: "
-            + "; ".join(map(str, found.doubts[:_MOST_DOUBTS]))
-        )
-    return {"python": _digest.PYTHON, "parts": [list(part) for part in found.parts]}
+    """Returns the description of the classes and functions that the nodes of structures refer to."""
+    return {"python": PYTHON, "parts": [list(part) for part in _description(nodes)]}
 
 
 def check_description(nodes: Json, described: Json, versions: bool) -> None:
@@ -209,18 +195,19 @@ def check_description(nodes: Json, described: Json, versions: bool) -> None:
             "an earlier version of filterjit wrote it, which described functions in another way; "
             "save it again"
         )
-    same_python = described["python"] == _digest.PYTHON
-    now = _description(nodes)
-    changed = difference(described["parts"], now.parts, versions=versions, bytecode=same_python)
+    changed = difference(
+        described["parts"],
+        _description(nodes),
+        versions=versions,
+        bytecode=described["python"] == PYTHON,
+    )
     if changed is not None:
         raise Unsupported(f"since the file was written, something has changed: {changed}")
-    if now.doubts:
-        raise Unsupported(f"it is not known whether this has changed: {now.doubts[0]}")
 
 
-def _description(nodes: Json) -> Description:
+def _description(nodes: Json) -> list[tuple[str, str]]:
     places = dict.fromkeys(references_in(nodes))
-    return _digest.describe([(".".join(place), _find(*place)) for place in places])
+    return texts([(".".join(place), _find(*place)) for place in places], for_file=True)
 
 
 def references_in(nodes: Json) -> Iterator[tuple[str, str]]:

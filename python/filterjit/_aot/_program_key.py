@@ -27,9 +27,10 @@ from .._call._plain_hooks import wrapped_in
 from .._call._settings import Settings
 from .._compat import _executable_compat, _jax_compat
 from .._functions import _texts
+from .._functions._values import ATOMS
 from .._trees import _nodes
 from . import _executable, _program, _world
-from ._encode import ATOMS, Json, Unsupported
+from ._encode import Json, Unsupported
 
 _FORMAT = 3
 # What begins the names of variables that compilers, JAX or libraries read.

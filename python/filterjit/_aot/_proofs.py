@@ -168,11 +168,15 @@ class Proof:
         assert variant is not None and cache is not None
         self.store, self.call, self.key, self.entry = store, call, key, entry
         self.environment, self.loaded, self.kept = environment, loaded, kept
-        self._variant, self._cache = variant, cache  # which may die meanwhile
+        self._variant, self._cache = variant, cache
+        hooks: Any = cache.hooks
+        self._alive = hooks.needed_by(
+            self._arguments()[0]
+        )  # as the two above, it may die meanwhile
         self._specs = tuple(map(spec_of, arrays))
         self._hits = variant.hits
         self._statics = self._statics_now()
-        hash(self._statics)  # takes a copy of what can change in place
+        self._hash = hash(self._statics)  # which takes a copy of what can change in place
         self._settings = _jax_compat.settings()
         self._context = contextvars.copy_context()
 
@@ -198,7 +202,7 @@ class Proof:
             raised = e
         if now is not None and now.digest == self.entry.program:
             self._end(PROVEN)
-        elif self._statics_now() != self._statics:
+        elif self._statics_have_changed():
             self._end(TRIAL, why="a static value was changed in place before it was proven")
         else:
             if now is None:
@@ -242,10 +246,17 @@ class Proof:
             variant.run_deferred(before)
 
     def _statics_now(self) -> _core.Structure:
+        return _core.flatten(self.call.registry, self._arguments())[1]
+
+    def _statics_have_changed(self) -> bool:
+        now = self._statics_now()
+        return now != self._statics or hash(now) != self._hash
+
+    def _arguments(self) -> tuple[Any, list[Any]]:
+        """Returns the function and the arguments, with a NumPy array in the place of each array."""
         variant = self._variant
         count = variant.function.num_leaves + variant.structure.num_leaves
-        arguments = variant.arguments((np.zeros(()),) * count)
-        return _core.flatten(self.call.registry, arguments)[1]
+        return variant.arguments((np.zeros(()),) * count)
 
     def _difference(self, text: str) -> str:
         """Returns the first lines in which the two programs differ, if the old one is still there."""

@@ -120,7 +120,6 @@ class FlatFunction:
         with (
             _records.tracing(variant, arrays) as traced,
             recorder.tracing(self._record, variant),
-            hooks.tracing(variant),
         ):
             traced.wanted = specs
             out = hooks.check_result(self._call_function(hooks, variant, arrays, traced))

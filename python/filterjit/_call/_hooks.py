@@ -5,7 +5,6 @@ and returns those of the result. The static values (all that is not an array) be
 variant.
 """
 
-import contextlib
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -53,17 +52,6 @@ def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.
     return settings.static.mark(parameters, STATIC) if settings.static else parameters
 
 
-def _tracing_for(
-    functions: str,
-) -> Callable[[_core.Variant], contextlib.AbstractContextManager[Any]]:
-    """Returns the context manager around each trace, for filter_jit's option `functions`."""
-    if functions == "structure":
-        from .._functions import _function_keys
-
-        return _function_keys.tracing
-    return contextlib.nullcontext
-
-
 # A variant belongs to a cache, and so to the FilterJits that share it, each with hooks of its own.
 _sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = weakref.WeakKeyDictionary()
 
@@ -78,13 +66,11 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         settings: how the function is jitted.
         registry: classifies the arguments. The function itself is always classified by
             ``_registry.registry``.
-        tracing: returns the context manager around each trace of a variant.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.registry = registry_for(settings)
-        self.tracing = _tracing_for(settings.functions)
 
     decorator: str = "filter_jit"
     """The name of what jits such functions, for reports."""
@@ -107,6 +93,10 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
     def contents(self, closed: Any) -> _program.Contents:
         """Returns what a program contains, for reports."""
         return _program.contents(closed)
+
+    def needed_by(self, fun: Any) -> Any:
+        """Returns what a trace of `fun` refers to weakly, as it lives as long as any call."""
+        return None
 
     def check_given(
         self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -2,8 +2,9 @@
 
 By default, a function among the static values (the values in a pytree that are not arrays) equals
 only itself. With ``functions="structure"``, two functions share a variant if they cannot behave
-differently. A *key* stands for each static function: its description (`_describe`). Functions with
-equal keys are equal.
+differently. A *key* stands for each static function: its code, defaults, closure, attributes and
+annotations, the identity of its globals, as ``jax.jit`` takes them, and the same of the functions
+in these, to the end. Functions with equal keys are equal. What code reads by name is not followed.
 
 The C core computes the key and takes a snapshot of it when it looks for a variant. It computes the
 key again on each later call, for the function that is passed, and also for the function that the
@@ -16,121 +17,84 @@ In a key,
 * so do the containers of the standard library (`_static_keys.CONTENTS`), dataclasses, small NumPy
   arrays and other values that are known by them; if such a value can change in place, its identity
   is in the key too, because a callback of the program may change it at any time;
-* classes and modules have their identity in it, besides their description;
-* JAX's arrays and objects, and the functions and classes of installed packages, stand for
+* classes, modules, JAX's arrays and objects, and the functions of installed packages stand for
   themselves;
-* all other objects have their identity, the attributes whose names occur in the code that was
-  found, and their own ``==`` if they define one. They can change in ways that the key does not
-  show, so they put the function *in doubt*. The key of a static function in doubt has the
-  function's identity.
+* all other objects do too, but can change in ways that the key does not show. So the key is *in
+  doubt*, and has the identities of its functions: a new function is another one.
 
-A trace may change the functions that it is given, for example a counter of traces in a closure.
-`tracing` compares the functions, classes, modules and objects before and after the trace. What
-changed is *distrusted* (`_distrust`): it is left out of keys, and what has it is in doubt.
+Functions, cells and containers are numbered in the order in which they are found, and what refers
+to one has its number. So recursion needs no special case, and two functions that share a cell do
+not equal two functions with a cell each.
 """
 
-import contextlib
-import dataclasses
 import functools
 import logging
-import operator
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from .. import _core
 from .._trees import _registry
-from .._trees._static_keys import dict_of
-from . import _describe, _types
-from ._describe import ATOMS, Item, Part
-from ._distrust import distrust
+from . import _values
+from ._values import ATOMS, Type
 
 logger = logging.getLogger("filterjit.functions")
+
+Part = Any
+"""An atom, or a tuple that begins with the name of its kind."""
 
 _MOST_BYTES = 1 << 16  # of a NumPy array that is compared by contents in each call
 _identity = _core.identity
 
 
-class _Key(_describe.Walk):
+class _Walk:
     """The walk that makes a key.
 
-    Attributes:
-        in_doubt: whether something was found that can change in ways that the key does not show.
+    The methods that take a value and the facts about its type are the rules of `_values`.
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.in_doubt = False
+        self._in_doubt = False
+        self._functions: list[Any] = []
+        self._numbers: dict[int, tuple[int, Any]] = {}  # by address, with what is to stay alive
 
-    def key(self, static: Any) -> tuple[Any, ...]:
+    def key(self, static: Any) -> Part:
         part = self.part(static)
-        items = self.describe()
-        return (_itself(static) if self.in_doubt else None, part, *items)
+        parts = [self._parts_of(f) for f in self._functions]  # which grows meanwhile
+        if self._in_doubt:
+            return _itself(static), *map(_identity, self._functions), part, *parts
+        return part, *parts
 
-    def doubt(self, reason: str) -> None:
-        self.in_doubt = True
+    def part(self, x: Any) -> Part:
+        cls = type(x)
+        if cls in ATOMS:
+            return x
+        facts = _values.known.get(id(cls))
+        if facts is None or facts.ref() is not cls:
+            facts = _values.of_type(cls)
+        return getattr(self, facts.rule)(x, facts)
 
-    def itself(self, x: Any) -> Part:
-        return _identity(x)
+    def _items(self, items: Iterable[tuple[Any, Any]]) -> Part:
+        return tuple([(self.part(k), self.part(v)) for k, v in items])
 
-    def identity(self, x: Any, facts: _types.Type | None = None) -> Part:
-        return _identity(x)
+    def _number(self, x: Any) -> tuple[int, bool]:
+        """Returns the number of an object, and whether it was met for the first time."""
+        count = len(self._numbers)
+        number, _ = self._numbers.setdefault(id(x), (count, x))
+        return number, number == count
 
-    def cls(self, x: Any, facts: Any = None) -> Part:
-        return _identity(x) if _types.of_type(x).is_library else ("class", self.number(x))
+    # ---- functions ----
 
-    def of_library(self, x: Any, module: str, name: str) -> Part:
-        return _identity(x)
+    def function(self, f: Any, _: Type) -> Part:
+        if f.__closure__ is None and _values.name_in_library(f) is not None:
+            return _identity(f)
+        number, is_new = self._number(f)
+        if is_new:
+            self._functions.append(f)
+        return "function", number
 
-    def in_library(self, module: Any, name: str, x: Any) -> Item:
-        return ("global", name), _identity(x)
-
-    def value(self, x: Any, facts: _types.Type) -> Part:
-        try:
-            hash(x)
-        except Exception:
-            return self.unknown(x, facts)
-        return "value", x
-
-    def array(self, x: Any, facts: _types.Type) -> Part:
-        if x.nbytes > _MOST_BYTES or x.dtype.hasobject or not facts.is_complete:
-            return self.unknown(x, facts)
-        return self.contents(x, facts)
-
-    def field(self, x: Any, facts: _types.Type) -> Part:
-        """The attributes, most of which are the same in all fields."""
-        if x.__class__ is not dataclasses.Field:
-            return self.contents(x, facts)
-        seen = self._seen.get(id(x))
-        if seen is not None:
-            return "seen", seen[0]
-        self._seen[id(x)] = len(self._seen), x
-        try:
-            values = _ATTRIBUTES_OF_FIELD(x)
-        except AttributeError:  # one was deleted
-            return self.unknown(x, facts)
+    def _parts_of(self, f: Any) -> Part:
         return (
-            "field",
-            _identity(x),
-            *[v if type(v) in ATOMS else _USUAL.get(id(v)) or self.part(v) for v in values],
-        )
-
-    def unknown(self, x: Any, facts: _types.Type) -> Part:
-        if facts.is_library:
-            if dict_of(x).get("__wrapped__") is not None:
-                return self.wrapper(x)
-            bare = facts.is_complete and facts.contents is _types.nothing
-            if bare and not (facts.attributes and facts.attributes(x)):
-                return _identity(x)  # such as a sentinel
-            if _core.is_immutable(_registry.registry, x):
-                return "value", x
-        self.doubt("it can change in ways that are not seen")
-        self.add_open(x)
-        return "unknown", self.cls(type(x)), _identity(x), *_compared(x)
-
-    def code(self, f: Any) -> Part:
-        return (
-            f.__code__,
             f.__code__.co_filename,  # which the == of code objects ignores
             _identity(f.__globals__),
             _identity(f.__builtins__),
@@ -138,45 +102,63 @@ class _Key(_describe.Walk):
             f.__qualname__,
             self.part(f.__module__),
             self.part(f.__doc__),
+            self._items(f.__annotations__.items()),
+            *[
+                (kind, self.part(name), self.part(x))
+                for kind, name, x in _values.parts_of_function(f)
+            ],
         )
 
-    def items_of_function(self, f: Any) -> tuple[Item, ...]:
-        before, self.in_doubt = self.in_doubt, False
-        items = super().items_of_function(f)
-        if self.in_doubt:
-            items = (*items, (("function", ""), _identity(f)))
-        self.in_doubt |= before
-        return items
+    def code(self, x: Any, _: Type) -> Part:
+        return x
 
-    def annotation(self, owner: Any, name: Any, x: Any) -> Item:
-        before = self.in_doubt
-        item = self.at(owner, "annotation", name, x)
-        self.in_doubt = before
-        return item
+    def cell(self, x: Any, _: Type) -> Part:
+        number, _ = self._number(x)
+        try:
+            return "cell", number, self.part(x.cell_contents)
+        except ValueError:
+            return "empty", number
 
+    # ---- other values ----
 
-@dataclasses.dataclass
-class _Example:
-    x: int
+    def contents(self, x: Any, facts: Type) -> Part:
+        number, is_new = self._number(x)
+        if not is_new:
+            return "seen", number
+        contents = () if facts.contents is None else facts.contents(x)
+        is_many = type(contents) is tuple or type(contents) is frozenset
+        part = tuple(map(self.part, contents)) if is_many else self.part(contents)
+        attributes = () if facts.attributes is None else self._items(facts.attributes(x))
+        can_change = facts.is_mutable or (attributes and not facts.is_frozen)
+        itself = _identity(x) if can_change else None
+        return "contents", _identity(type(x)), itself, part, attributes
 
+    def array(self, x: Any, facts: Type) -> Part:
+        is_small = x.nbytes <= _MOST_BYTES and not x.dtype.hasobject
+        return self.contents(x, facts) if is_small else self.instance(x)
 
-_ATTRIBUTES_OF_FIELD: Any = operator.attrgetter(*dataclasses.Field.__slots__)
-# What most fields hold, and nothing changes: MISSING, the kind of field, no metadata.
-_FIELD: Any = dataclasses.fields(_Example)[0]
-_USUAL: dict[int, Part] = {
-    id(x): ("usual", i) for i, x in enumerate((_FIELD.default, _FIELD._field_type, _FIELD.metadata))
-}
+    def of_library(self, x: Any, facts: Type) -> Part:
+        if _values.wraps_function(x):
+            is_named = _values.name_in_library(x) is not None
+            parts = () if is_named else self._items(_values.parts_of_wrapper(x))
+            return "wrapper", _identity(x), parts
+        is_bare = facts.is_complete and not (facts.attributes and facts.attributes(x))
+        if facts.is_fixed or is_bare or _core.is_immutable(_registry.registry, x):
+            try:
+                hash(x)
+            except Exception:
+                return self.instance(x)
+            return "value", x
+        return self.instance(x)
 
+    def instance(self, x: Any, _: Any = None) -> Part:
+        self._in_doubt = True
+        return _identity(x)
 
-def _compared(x: Any) -> tuple[Any, ...]:
-    """Returns `x` and its hash if it is compared by an ``==`` of its own."""
-    cls: Any = type(x)
-    if cls.__hash__ is None or (cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__):
-        return ()
-    try:
-        return (x, hash(x)) if registry.kind(x) == "static" else ()
-    except Exception:
-        return ()
+    def cls(self, x: Any, _: Type) -> Part:
+        return _identity(x)
+
+    module = jax_array = cls
 
 
 def _itself(static: Any) -> Any:
@@ -186,95 +168,12 @@ def _itself(static: Any) -> Any:
     return _identity(static)
 
 
-def _failed(x: Any) -> None:
-    """Logs the exception that is being handled.
-
-    An object of the user's may raise any. A fault of this walk would be seen in misses only."""
-    logger.debug("a %s could not be described", type(x).__name__, exc_info=True)
-
-
 def _key(static: Any) -> Any:
     try:
-        return _Key().key(static)
-    except Exception:  # such as a RecursionError
-        _failed(static)
+        return _Walk().key(static)
+    except Exception:  # an object of the user's may raise any; or a RecursionError
+        logger.debug("a %s could not be described", type(static).__name__, exc_info=True)
         return _itself(static)
-
-
-# ---- what a trace changes ----
-
-
-class _Shallow(_Key):
-    """Describes one object; other functions and classes are compared by identity."""
-
-    def number(self, x: Any) -> Any:
-        return _identity(x)
-
-    def add_open(self, x: Any) -> None:
-        pass
-
-
-def _items(x: Any, names: Iterable[str]) -> dict[Any, Part]:
-    """Returns the parts of one object by their kinds and names."""
-    walk = _Shallow()
-    try:
-        if type(x) is types.FunctionType:
-            return dict(walk.items_of_function(x))
-        if issubclass(type(x), type):
-            return dict(walk.items_of_class(x))
-        variables = _describe.variables_of(x)
-        if variables is not None:
-            names = [name for name in names if name in variables]
-        return dict(walk.items_of_open(x, variables, names))
-    except Exception:
-        _failed(x)
-        return {}
-
-
-def _owner(x: Any) -> Any:
-    if type(x) is types.FunctionType:
-        return x.__code__
-    return x if issubclass(type(x), (type, types.ModuleType)) else type(x)
-
-
-@contextlib.contextmanager
-def tracing(variant: _core.Variant) -> Iterator[None]:
-    """A context around a trace, which distrusts what the trace changes of what functions use."""
-    walk = _Key()
-    for _, _, _, detail, _ in variant.structure._nodes():
-        try:
-            walk.part(detail)
-        except Exception:  # the C core raises the error
-            _failed(detail)
-    try:
-        walk.describe()
-    except Exception:
-        _failed(walk)
-    found = [*walk.found, *(x for x, _ in walk.open)]
-    names = frozenset(walk.names)
-    before = [(x, _owner(x), _items(x, names)) for x in found]
-    yield
-    for x, owner, items in before:
-        if _owner(x) is owner:
-            now = _items(x, names)
-            changed = {
-                k
-                for k in (items.keys() | now.keys()) - _NEVER
-                if not _same(items.get(k), now.get(k))
-            }
-            if changed:
-                distrust(owner, frozenset(changed))
-
-
-_NEVER = {("code", ""), ("function", ""), ("class", "")}
-
-
-def _same(x: Any, y: Any) -> bool:
-    try:
-        return _core.same_static(registry, x, y)
-    except Exception:
-        _failed(x)
-        return False
 
 
 _KEYED = tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial))

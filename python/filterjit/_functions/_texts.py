@@ -38,6 +38,7 @@ _NAMES = {
     "constant": "the class constant `{0}.{1}`",
     "member": "`{0}.{1}`",
 }
+_OPEN = "itself"  # the text of a value within itself
 _LONGEST = 60  # of a text that stands for itself
 _DEEPEST = 100  # levels of values in values
 # How many values are described, and how many bytes of arrays.
@@ -92,14 +93,14 @@ class _Texts:
             return made[1]
         self._left -= 1
         if self._left < 0 or self._level == _DEEPEST:
-            return _type_name(cls)
-        self._made[id(x)] = x, "itself"
+            return _name_of(cls)
+        self._made[id(x)] = x, _OPEN
         self._level += 1
         try:
             facts = _values.of_type(cls)
             text = _short(getattr(self, facts.rule)(x, facts))
         except Exception:  # an object of the user's may raise any
-            text = _type_name(cls)
+            text = _name_of(cls)
         self._level -= 1
         self._made[id(x)] = x, text
         return text
@@ -156,11 +157,8 @@ class _Texts:
         many = contents if type(contents) in (tuple, frozenset) else (contents,)
         found = [self.text(type(x)), str(len(many))]
         if len(many) <= self._left:
-            before, values = len(self.parts), list(map(self.text, many))
-            if type(contents) is frozenset:  # in an order that hash seeds do not decide
-                values.sort()
-                self.parts[before:] = sorted(self.parts[before:])
-            found += values
+            is_set = type(contents) is frozenset
+            found += self._in_set(contents) if is_set else map(self.text, many)
         for name, value in () if facts.attributes is None else facts.attributes(x):
             if not str(name).endswith("_hash"):  # kept by an object, and another for each seed
                 found.append(f"{name}={self.text(value)}")
@@ -168,31 +166,43 @@ class _Texts:
 
     instance = contents
 
+    def _in_set(self, elements: frozenset[Any]) -> list[str]:
+        """Returns the texts of the elements of a set, each as if it was the only one, in an order
+        that is the same in all processes."""
+        made, left, before = self._made, self._left, len(self.parts)
+        share, found = left // max(len(elements), 1), []
+        for x in elements:
+            self._made = {k: v for k, v in made.items() if v[1] == _OPEN}
+            self._left = share
+            found.append(self.text(x))
+            left -= share - max(self._left, 0)
+        self._made, self._left = made, left
+        self.parts[before:] = sorted(set(self.parts[before:]))
+        return sorted(found)
+
     def array(self, x: Any, facts: Type) -> str:
-        """The dtype, the shape and the contents: of a very large array, those of some elements."""
-        data = np.asarray(x)
+        """The aval and the contents: of a very large array, those of some elements."""
+        found = f"{x.dtype} {x.shape} {getattr(x, 'weak_type', None)}"
+        is_key = isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+        try:
+            data = np.asarray(jax.random.key_data(x) if is_key else x)
+        except Exception:  # it is deleted, or partly on other machines
+            return f"array {found}"
         if data.dtype.hasobject:
             return self.contents(x, facts)
-        found = f"array {data.dtype} {data.shape}"
         if data.nbytes > self._bytes_left:
             data = data.ravel()[:: -(-data.size // _MOST)]
         self._bytes_left -= data.nbytes
-        return f"{found} {hashlib.sha256(data.tobytes()).hexdigest()}"
+        return f"array {found} {hashlib.sha256(data.tobytes()).hexdigest()}"
 
-    def jax_array(self, x: Any, facts: Type) -> str:
-        is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-        found = f"{x.dtype} {x.shape} {getattr(_jax_compat.aval(x), 'weak_type', None)}"
-        try:
-            return f"{found} {self.array(jax.random.key_data(x) if is_key else x, facts)}"
-        except Exception:  # it is deleted, or partly on other machines
-            return found
+    jax_array = array
 
     def of_library(self, x: Any, facts: Type) -> str:
         found = self.text(type(x))
-        if parts := _values.parts_of_wrapper(x):
+        if _values.wraps_function(x):
             if (named := _values.name_in_library(x)) is not None:
                 return self._in_library(*named)
-            values = [(name, self.text(value)) for name, value in parts]
+            values = [(name, self.text(value)) for name, value in _values.parts_of_wrapper(x)]
             return f"{found} {values} {_jax_compat.jit_options(x)}"
         if facts.contents is not None:
             return self.contents(x, facts)
@@ -220,14 +230,10 @@ def _is_described(name: Any, x: Any) -> bool:
 def _name_of(x: Any) -> str:
     if type(x) is types.FunctionType:
         return f"{x.__globals__.get('__name__')}.{x.__qualname__}"
-    return f"{_values.module_of(x)}.{_values.qualname_of(x)}"
-
-
-def _type_name(cls: type) -> str:
     try:
-        return _name_of(cls)
-    except Exception:
-        return "object"
+        return f"{_values.module_of(x)}.{_values.qualname_of(x)}"
+    except AttributeError:  # it was deleted
+        return f"{_values.qualname_of(x)}"
 
 
 def _atom(x: Any) -> str:

@@ -5,7 +5,6 @@ A walk looks at a type once, when it meets a value of it for the first time. `_s
 contents and the attributes of values.
 """
 
-import collections
 import enum
 import functools
 import itertools
@@ -15,7 +14,6 @@ import re
 import threading
 import types
 import weakref
-import zoneinfo
 from typing import Any
 
 import jax
@@ -32,9 +30,12 @@ ATOMS: frozenset[type] = frozenset(
 
 
 def _partial(x: Any) -> Any:
-    items = itertools.chain.from_iterable(x.keywords.items())
-    return x.func, len(x.args), *x.args, *items
+    return x.func, len(x.args), *x.args, *itertools.chain.from_iterable(x.keywords.items())
 
+
+_of_method = operator.attrgetter("__func__", "__self__")
+_of_built_in = operator.attrgetter("__name__", "__self__")
+_reduced = operator.methodcaller("__reduce__")
 
 # What objects around functions consist of. Nobody tells two of equal contents apart.
 _PARTS: dict[type, Key] = {
@@ -43,36 +44,22 @@ _PARTS: dict[type, Key] = {
     functools.singledispatchmethod: operator.attrgetter("func", "dispatcher"),
     functools.cached_property: operator.attrgetter("func"),
     property: operator.attrgetter("fget", "fset", "fdel"),
-    **dict.fromkeys((staticmethod, classmethod), operator.attrgetter("__func__")),
-    **dict.fromkeys(
-        (types.MethodType, _core.BoundMethod), operator.attrgetter("__func__", "__self__")
-    ),
-    **dict.fromkeys(
-        (types.BuiltinFunctionType, types.MethodWrapperType),
-        operator.attrgetter("__name__", "__self__"),
-    ),
-    **dict.fromkeys(
-        (operator.attrgetter, operator.itemgetter, operator.methodcaller),
-        operator.methodcaller("__reduce__"),
-    ),
+    staticmethod: operator.attrgetter("__func__"),
+    classmethod: operator.attrgetter("__func__"),
+    types.MethodType: _of_method,
+    _core.BoundMethod: _of_method,
+    types.BuiltinFunctionType: _of_built_in,
+    types.MethodWrapperType: _of_built_in,
+    operator.attrgetter: _reduced,
+    operator.itemgetter: _reduced,
+    operator.methodcaller: _reduced,
 }
 _CONTENTS = {**_static_keys.CONTENTS, **_PARTS}
 
 # Types of libraries whose values do not change, besides those of JAX and `typing`.
 _FIXED: tuple[type, ...] = (
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType,
-    type(collections.namedtuple("_", "a").a),  # type: ignore[attr-defined]
-    type(threading.Lock()),
-    type(threading.RLock()),
-    logging.Logger,
-    re.Pattern,
-    zoneinfo.ZoneInfo,
-    np.ufunc,
-    type(np.sum),
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, re.Pattern, logging.Logger),
+    *(type(threading.Lock()), type(threading.RLock()), np.ufunc, type(np.sum)),
 )
 _RULES: dict[type, str] = {
     types.FunctionType: "function",
@@ -173,25 +160,24 @@ def parts_of_function(f: Any) -> list[tuple[str, Any, Any]]:
     return parts
 
 
+def wraps_function(x: Any) -> bool:
+    """Whether an object of a library wraps a function, as ``jax.jit(f)`` does."""
+    return getattr(x, "__wrapped__", None) is not None
+
+
 def parts_of_wrapper(x: Any) -> list[tuple[Any, Any]]:
-    """Returns the names and the values of what an object of a library consists of that wraps a
-    function, such as ``jax.jit(f)``. Of other objects, nothing."""
-    wrapped = getattr(x, "__wrapped__", None)
-    if wrapped is None:
-        return []
+    """Returns the names and the values of what such an object consists of."""
     own = {k: v for k, v in dict_of(x).items() if k not in _NOT_OF_WRAPPERS and not is_own(k)}
-    return list({"__wrapped__": wrapped, **own}.items())
+    return list({"__wrapped__": x.__wrapped__, **own}.items())
 
 
 def name_in_library(x: Any) -> tuple[str, str] | None:
-    """Returns the module and the name of a function, or of what wraps one, that an installed package
-    has at its top, and that holds nothing; None of others."""
-    module: Any
-    name: Any
+    """Returns the module and the name of a function that an installed package has at its top, and
+    that holds nothing, or of what wraps one; None of others."""
+    variables: Any = dict_of(x)
+    module, name = variables.get("__module__"), variables.get("__qualname__")
     if type(x) is types.FunctionType:
         module = x.__globals__.get("__name__")
-        name = None if x.__closure__ or x.__dict__ else x.__code__.co_qualname
-    else:
-        module, name = dict_of(x).get("__module__"), dict_of(x).get("__qualname__")
+        name = None if x.__closure__ or variables else x.__code__.co_qualname
     is_named = type(name) is str and "<locals>" not in name and is_library(module)
     return (module, name) if is_named else None

@@ -8,6 +8,7 @@ from .._call import _signature
 from .._call._plain_hooks import NO_KEY, AsInJax, HandOver
 from .._call._settings import Settings
 from ._registry import registry
+from ._trace import OWNER
 
 
 class NNXHooks(AsInJax):
@@ -19,6 +20,9 @@ class NNXHooks(AsInJax):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.registry = registry
+
+    def needed_by(self, fun: Any) -> Any:
+        return getattr(fun, OWNER)()
 
     def translate_error(
         self,

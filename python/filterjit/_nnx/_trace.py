@@ -28,6 +28,9 @@ from ._shardings import DO_NOT_FIT, Prefixes, mark
 
 NOT_TRACED = "jax.jit does not trace (jax_disable_jit)"
 
+OWNER = "__filterjit_owner__"
+"""The attribute of a function that is traced which returns its VariableJit."""
+
 ONCE = frozenset({NOT_TRACED, DO_NOT_FIT})
 """The reasons to hand a call over that say nothing of later calls."""
 
@@ -72,6 +75,7 @@ class TracedFunction:
             __tracebackhide__ = True
             return self.trace(args, kwargs)
 
+        traced.__dict__[OWNER] = lambda: self.owner()
         return traced
 
     def own(self, owner: Any) -> None:
