@@ -1,17 +1,22 @@
-"""Small programs that are edited: ``python edited_programs.py FOLDER [CACHE]`` runs those in a folder.
+"""Small programs that are edited, or whose world changes, between two starts.
 
-`programs` reads them from a file of this folder. The script imports each module of FOLDER whose name
-begins with ``program_``, runs it, and writes a JSON object of its result and of how often JAX traced
-and compiled meanwhile, with a program cache if CACHE is given.
+`programs` reads them from a file of this folder. ``python edited_programs.py FOLDER [CACHE]`` runs
+those in FOLDER, each with a program cache of its own in CACHE, and writes a JSON object: of each
+program the result, how often the main thread traced and XLA compiled before it, and what a
+StaleProgramError said. Each program is alone: its modules leave with it.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import json
+import os
 import re
+import site
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +28,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 X = jnp.arange(3.0)
+HERE = os.path.dirname(__file__)
+FILE = os.path.join(HERE, "world.txt")
+WORLD = float(os.environ["WORLD"])
 """
 _EDIT = re.compile(r"@\{(.*?)\|(.*?)\}@", re.S)
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The files of a program, before and after an edit, by their paths."""
+    """The files of a program, in both worlds, by their paths. One named ``environ`` has variables
+    of the environment; a folder named ``site-packages`` has what is installed."""
 
     name: str
     module: str
-    before: dict[str, str]
-    after: dict[str, str]
+    files: tuple[dict[str, str], dict[str, str]]
 
 
 def programs(file: str) -> list[Program]:
@@ -48,11 +56,11 @@ def _program(text: str) -> Program:
     main, *others = re.split(r"^#### ", rest.replace("MOD", module), flags=re.M)
     # A docstring stays the first statement.
     first, _, body = main.partition("\n") if main.startswith('"') else ("", "", main)
-    found = {f"{module}.py": f"{first}\n{_HEADER}{body}"}
+    found = {f"{module}.py": f"{first}\n{_HEADER}{body}", "world.txt": "@{2.0|3.0}@"}
     for other in others:
         path, _, source = other.partition("\n")
         found[path] = source
-    return Program(name, module, _version(found, 1), _version(found, 2))
+    return Program(name, module, (_version(found, 1), _version(found, 2)))
 
 
 def _version(files: dict[str, str], number: int) -> dict[str, str]:
@@ -62,10 +70,20 @@ def _version(files: dict[str, str], number: int) -> dict[str, str]:
     return {path: _EDIT.sub(chosen, source) for path, source in files.items()}
 
 
-def write(folder: Path, files: dict[str, str]) -> None:
-    for path, source in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(source)
+def write(folder: Path, chosen: list[Program], world: int) -> dict[str, str]:
+    """Writes the files of the programs in one of the worlds. Returns its environment: the strings
+    have other hashes in each."""
+    variables = {"WORLD": ("2.0", "3.0")[world], "PYTHONHASHSEED": str(world + 1)}
+    for program in chosen:
+        files = program.files[world]
+        for path, source in files.items():
+            at = folder / program.module / path
+            at.parent.mkdir(parents=True, exist_ok=True)
+            if "site-packages" not in path or not at.exists() or at.read_text() != source:
+                at.write_text(source)
+        lines = files.get("environ", "").split()
+        variables |= dict(line.split("=") for line in lines)
+    return variables
 
 
 # ---- running them ----
@@ -76,48 +94,72 @@ class _Counter:
         self.traced = self.compiled = 0
 
     def __call__(self, event: str, _: float, **__: Any) -> None:
-        self.traced += event.endswith("jaxpr_trace_duration")
+        is_caller = threading.current_thread() is threading.main_thread()
+        self.traced += is_caller and event.endswith("jaxpr_trace_duration")
         self.compiled += event.endswith("backend_compile_duration")
 
 
-def _run(module: str, count: _Counter) -> dict[str, Any]:
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    path, argv, variables = list(sys.path), list(sys.argv), dict(os.environ)
+    sys.path.insert(0, str(folder))
+    if (folder / "site-packages").exists():
+        site.addsitedir(str(folder / "site-packages"))
+    try:
+        yield
+    finally:
+        sys.path[:], sys.argv[:] = path, argv
+        os.environ.clear()
+        os.environ.update(variables)
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(str(folder)):
+                del sys.modules[name]
+
+
+def _run(folder: Path, cache: Path | None, count: _Counter) -> dict[str, Any]:
     import filterjit
     from support.comparison import comparable
 
-    found = importlib.import_module(module)
-    main: Callable[..., Any] = getattr(found, "main", None) or (
-        lambda jit: jit(found.f)(*getattr(found, "args", (found.X,)))
+    module = importlib.import_module(folder.name)
+    main: Callable[..., Any] = getattr(module, "main", None) or (
+        lambda jit: jit(module.f)(*getattr(module, "args", (module.X,)))
     )
-    before = count.traced, count.compiled
+    found: dict[str, Any] = {"result": "", "traced": 0, "compiled": 0, "said": ""}
     try:
-        result = repr(comparable(main(filterjit.filter_jit)))
-    except Exception as e:
-        result = f"{type(e).__name__}: {str(e).splitlines()[:1]}"
-    traced, compiled = count.traced - before[0], count.compiled - before[1]
-    return {"result": result, "traced": traced, "compiled": compiled}
+        with filterjit.program_cache(cache) if cache else contextlib.nullcontext():
+            before = count.traced, count.compiled
+            try:
+                found["result"] = repr(comparable(main(filterjit.filter_jit)))
+            except filterjit.StaleProgramError:
+                raise
+            except Exception as e:
+                found["result"] = f"{type(e).__name__}: {str(e).splitlines()[:1]}"
+            found["traced"] = count.traced - before[0]
+            found["compiled"] = count.compiled - before[1]
+    except filterjit.StaleProgramError as e:
+        found["said"] = str(e)
+    if hasattr(module, "expected"):
+        found["expected"] = repr(comparable(module.expected()))
+    return found
 
 
 def _main() -> None:
     import jax
 
-    import filterjit
-
-    folder, *cache = sys.argv[1:]
+    folder, *caches = map(Path, sys.argv[1:])
     sys.dont_write_bytecode = True
-    sys.path.insert(0, folder)
     sys.argv[1:] = []
-    if cache:
-        filterjit.program_cache(*cache)
+    del os.environ["PYTHONHASHSEED"]  # as where each process has another one
     count = _Counter()
     jax.monitoring.register_event_duration_secs_listener(count)
     found = {}
-    for path in sorted(Path(folder).glob("program_*.py")):
-        if re.search("_(other|third|one|two|base)$", path.stem):
-            continue
-        try:
-            found[path.stem] = _run(path.stem, count)
-        except Exception:
-            found[path.stem] = {"result": traceback.format_exc(), "traced": 0, "compiled": 0}
+    for own in sorted(folder.iterdir()):
+        cache = caches[0] / own.name if caches else None
+        with _alone(own):
+            try:
+                found[own.name] = _run(own, cache, count)
+            except Exception:
+                found[own.name] = {"result": traceback.format_exc(), "said": ""}
     print("\n" + json.dumps(found))
 
 

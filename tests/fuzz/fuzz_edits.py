@@ -1,44 +1,67 @@
-"""Programs that are saved, edited and loaded again: ``python fuzz_edits.py SEED EDITS FOLDER``; with
-``--cache`` at the end, through a program cache.
+"""Programs that are edited, in a world that changes: ``python fuzz_edits.py SEED EDITS FOLDER``.
 
-A program is two modules of random definitions, which call each other. One process compiles and
-saves it. For each edit, of any constant, operator, name, decorator, base or definition, a new
-process imports the edited modules, loads the file and compares: `load` refuses, or the loaded
-program computes what the edited modules compute now. Everything else is a *stale* answer.
+A program is three modules of random definitions, which call each other and read the world; the first
+is installed. It is started until its entry in a program cache is proven. Then any constant, operator,
+name, decorator, base or definition is edited, or a file, a variable of the environment, a global, what
+a thread sets, the hashes of strings; some of it comes back later. Each start is compared with one
+without the cache: its results are right, or it writes a StaleProgramError. Everything else is *silent*.
 
-With a program cache, a call loads the program or traces again, which counts as *refused*.
-
-Processes are forked from one that has imported JAX and has not started it, because importing takes
-longer than all the rest. The last line on standard output is a JSON object of counts.
+Processes are forked from workers that have imported JAX and have not started it, because importing
+takes longer than all the rest; each worker has other hashes of strings. The last line on standard
+output is a JSON object of counts.
 """
 
 import ast
+import atexit
+import builtins
+import copy
+import decimal
 import json
 import os
 import random
+import signal
+import subprocess
 import sys
+import threading
+import time
 import traceback
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import equinox  # noqa: F401  (before the fork, because importing it takes long)
-import jax
 import numpy as np
 
-import filterjit
-
-PER_PROGRAM = 25
+PER_PROGRAM = 20
+WORKERS = 3
+MODULES = "installed", "edited_a", "edited_b"
 HEAD = """
-import abc, collections, contextlib, dataclasses, enum, functools, operator, typing
+import abc, collections, contextlib, contextvars, dataclasses, decimal, enum, functools, json, operator
+import os, pathlib, sys, threading, typing
 import equinox as eqx
 import filterjit
 import jax
 import jax.numpy as jnp
 import numpy as np
+HERE = pathlib.Path(__file__).parent
+LOCAL, CONTEXT = threading.local(), contextvars.ContextVar("n", default=1.0)
+SET = THREAD = AROUND = 1.0
 """
+# What pieces read of the world, by the word for it in them.
+WORLD = {
+    "FUZZ_N": "variable",
+    "FUZZ_NAME": "variable that is a name",
+    "n.json": "file",
+    "builtin_n": "builtin",
+    "SET": "global",
+    "THREAD": "global that a thread sets",
+    "AROUND": "global around the call",
+    "LOCAL": "local of the thread",
+    "CONTEXT": "context variable",
+    "rand": "seed",
+    "decimal": "precision",
+}
 
 # Each defines ``P(x)``, from a number N, another number M, and an expression E of ``x``.
 PIECES = [
@@ -131,31 +154,50 @@ PIECES = [
     "def P(x):\n    import edited_a\n    from edited_a import FIRST as first\n"
     "    return E * edited_a.SECOND * N + first * M",
     "def P(x):\n    try:\n        return E * {'n': N}['m']\n    except KeyError:\n        return E * M + N",
+    "def P(x):\n    return E * float(os.environ['FUZZ_N']) + M",
+    "class P_C:\n    n = float(os.environ['FUZZ_N'])\ndef P(x):\n    return E * P_C.n + M",
+    "def P(x):\n    return E * globals()[os.environ['FUZZ_NAME']] + M",
+    "def P(x):\n    return E * json.loads((HERE / 'n.json').read_text()) + M",
+    "with open(HERE / 'n.json') as P_file:\n    P_n = json.load(P_file)\ndef P(x):\n    return E * P_n",
+    "P_load = functools.partial(np.fromfile, HERE / 'n.json', sep=' ')\ndef P(x):\n"
+    "    return E * P_load()[0] + M",
+    "def P(x):\n    return E * builtin_n + M",
+    "P_T = {'n': lambda: SET}\ndef P(x):\n    return E * P_T['n']() + M",
+    "class P_C:\n    @property\n    def n(self):\n        return THREAD\ndef P(x):\n"
+    "    return E * P_C().n + M",
+    "def P(x):\n    return E * AROUND + M",
+    "def P(x):\n    return E * LOCAL.n + M",
+    "def P(x):\n    return E * CONTEXT.get() + M",
+    "def P(x):\n    return E * np.random.rand() + M",
+    "def P(x):\n    return E * float(1 / decimal.Decimal(3)) + M",
+    "P_S = {'a', 'bb', 'ccc', 'dddd', 'eeeee'}\ndef P(x):\n"
+    "    return E * sum(i * len(s) for i, s in enumerate(P_S)) + M",
 ]  # fmt: skip
 
 
 def program(rng: random.Random) -> dict[str, str]:
-    """Returns the sources of two modules, the second of which uses the first."""
-    sources = {}
-    names: list[str] = []
-    for module in ("edited_a", "edited_b"):
+    """Returns the sources of the modules, each of which uses those before it."""
+    sources: dict[str, str] = {}
+    names: list[tuple[str, str]] = []
+    for module in MODULES:
         lines = [HEAD, f"FIRST, SECOND = {_number(rng)}, {_number(rng)}"]
-        if module == "edited_b":
-            lines.append("import edited_a")
-            lines += [f"from edited_a import {name}" for name in names if rng.random() < 0.5]
-            names = [n if f"import {n}" in "\n".join(lines) else f"edited_a.{n}" for n in names]
-        for i in range(rng.randint(3, 6)):
-            name = f"p{module[-1]}{i}"
-            of = rng.choice(names) if names and rng.random() < 0.7 else None
+        lines += [f"import {other}" for other in sources]
+        usable = []
+        for other, name in names:
+            imported = rng.random() < 0.5
+            lines += [f"from {other} import {name}"] * imported
+            usable.append(name if imported else f"{other}.{name}")
+        own = [f"p{module[-1]}{i}" for i in range(rng.randint(2, 5))]
+        for name in own:
+            of = rng.choice(usable) if usable and rng.random() < 0.7 else None
             text = rng.choice(PIECES)
-            if module == "edited_a" and "edited_a" in text:
+            if module != "edited_b" and "edited_a" in text:
                 text = PIECES[0]
-            inner = "x" if of is None else f"{of}(x)"
-            lines.append(_filled(text, name, inner, rng))
-            names.append(name)
+            lines.append(_filled(text, name, "x" if of is None else f"{of}(x)", rng))
+            usable.append(name)
         sources[module] = "\n".join(lines) + "\n"
-    own = [name for name in names if name.startswith("pb")]
-    body = " + ".join(f"{name}(x)" for name in own)
+        names += [(module, name) for name in own]
+    body = " + ".join(f"{name}(x)" for module, name in names if module == "edited_b")
     sources["edited_b"] += f"def everything(x):\n    return {body}\n"
     return sources
 
@@ -197,48 +239,59 @@ def _filled(text: str, name: str, inner: str, rng: random.Random) -> str:
 # ---- edits ----
 
 
-def edited(sources: dict[str, str], rng: random.Random) -> tuple[str, dict[str, str]]:
-    """Returns the kind of an edit, and the sources with it."""
+class State:
+    """What a program is at a moment: its sources, its world, and the worker that starts it."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.sources = program(rng)
+        self.world = {word: rng.randint(2, 9) for word in WORLD}
+        self.worker = rng.randrange(WORKERS)
+
+    def edited(self, rng: random.Random) -> tuple[str, "State"]:
+        """Returns the kind of an edit, and the program after it."""
+        new, text = copy.deepcopy(self), "".join(self.sources.values())
+        read = [word for word in WORLD if text.count(word) > len(MODULES) * HEAD.count(word)]
+        chance = rng.random()
+        if chance < 0.1:
+            new.worker = rng.choice([n for n in range(WORKERS) if n != self.worker])
+            return "hashes of strings", new
+        if read and chance < 0.4:
+            word = rng.choice(read)
+            new.world[word] += rng.randint(1, 5)
+            return WORLD[word], new
+        module = rng.choice(MODULES)
+        kind, new.sources[module] = _edited(self.sources[module], rng)
+        return kind + (", installed" if module == "installed" else ""), new
+
+    def write(self, folder: Path) -> None:
+        (folder / "site-packages").mkdir(parents=True, exist_ok=True)
+        (folder / "world.json").write_text(json.dumps(self.world))
+        for module, source in self.sources.items():
+            at = folder / "site-packages" if module == "installed" else folder
+            (at / f"{module}.py").write_text(source)
+            (at / "n.json").write_text(str(self.world["n.json"]))
+
+
+def _edited(source: str, rng: random.Random) -> tuple[str, str]:
+    before = ast.unparse(ast.parse(source))
     while True:
-        module = rng.choice(list(sources))
-        tree = ast.parse(sources[module])
-        kind = rng.choice(list(EDITS))
-        places = [node for node in ast.walk(tree) if _can(kind, node)]
+        tree, kind = ast.parse(source), rng.choice(list(EDITS))
+        can, change = EDITS[kind]
+        places = [node for node in ast.walk(tree) if can(node)]
         if not places:
             continue
-        EDITS[kind](rng.choice(places), rng, tree)
-        text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
-        if text != ast.unparse(ast.parse(sources[module])) + "\n":
-            return kind, {**sources, module: text}
+        change(rng.choice(places), rng, tree)
+        text = ast.unparse(ast.fix_missing_locations(tree))
+        if text != before:
+            return kind, text + "\n"
 
 
-def _can(kind: str, node: ast.AST) -> bool:
-    match kind:
-        case "number" | "type of a number":
-            return isinstance(node, ast.Constant) and type(node.value) in (int, float)
-        case "operator":
-            return isinstance(node, ast.BinOp)
-        case "call":
-            return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and (
-                node.func.id[:2] in ("pa", "pb")
-            )  # fmt: skip
-        case "decorator":
-            return isinstance(node, (ast.FunctionDef, ast.ClassDef)) and bool(node.decorator_list)
-        case "base":
-            return isinstance(node, ast.ClassDef) and bool(node.bases)
-        case "member":
-            return isinstance(node, ast.ClassDef) and len(node.body) > 1
-        case "string":
-            return isinstance(node, ast.Constant) and isinstance(node.value, str)
-        case "order":
-            return isinstance(node, (ast.List, ast.Tuple)) and len(node.elts) > 1
-        case "new member":
-            return isinstance(node, ast.ClassDef)
-        case "result":
-            return isinstance(node, ast.Return) and node.value is not None
-        case "name":
-            return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    return False
+def _is_number(node: Any) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
+def _is_own(name: str) -> bool:
+    return name[:2] in ("pa", "pb", "pd")
 
 
 def _change_number(node: Any, rng: random.Random, _: Any) -> None:
@@ -254,17 +307,13 @@ def _change_operator(node: Any, rng: random.Random, _: Any) -> None:
 
 
 def _change_call(node: Any, rng: random.Random, tree: Any) -> None:
-    found = [n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
-    node.func.id = rng.choice([n for n in found if len(n) == 3] or [node.func.id])
+    node.func.id = rng.choice(
+        sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and _is_own(n.id)})
+    )
 
 
 def _change_name(node: Any, rng: random.Random, tree: Any) -> None:
-    found = sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)})
-    node.id = rng.choice(found)
-
-
-def _drop(node: list[Any], rng: random.Random) -> None:
-    node.pop(rng.randrange(len(node)))
+    node.id = rng.choice(sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}))
 
 
 def _change_string(node: Any, rng: random.Random, _: Any) -> None:
@@ -280,199 +329,235 @@ def _change_result(node: Any, rng: random.Random, _: Any) -> None:
     node.value = ast.BinOp(node.value, ast.Add(), ast.Constant(rng.randint(1, 5)))
 
 
-EDITS: dict[str, Callable[[Any, random.Random, Any], None]] = {
-    "number": _change_number,
-    "type of a number": _change_type,
-    "operator": _change_operator,
-    "call": _change_call,
-    "name": _change_name,
-    "decorator": lambda node, rng, _: _drop(node.decorator_list, rng),
-    "base": lambda node, rng, _: _drop(node.bases, rng),
-    "member": lambda node, rng, _: _drop(node.body, rng),
-    "new member": _add_member,
-    "string": _change_string,
-    "order": lambda node, rng, _: rng.shuffle(node.elts),
-    "result": _change_result,
+def _drop(items: list[Any], rng: random.Random) -> None:
+    items.pop(rng.randrange(len(items)))
+
+
+# Of each kind, what can be edited so, and what edits it.
+EDITS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, random.Random, Any], None]]] = {
+    "number": (_is_number, _change_number),
+    "type of a number": (_is_number, _change_type),
+    "operator": (lambda n: isinstance(n, ast.BinOp), _change_operator),
+    "call": (
+        lambda n: isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and _is_own(n.func.id),
+        _change_call,
+    ),
+    "name": (lambda n: isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load), _change_name),
+    "decorator": (
+        lambda n: bool(getattr(n, "decorator_list", None)),
+        lambda n, rng, _: _drop(n.decorator_list, rng),
+    ),
+    "base": (
+        lambda n: isinstance(n, ast.ClassDef) and bool(n.bases),
+        lambda n, rng, _: _drop(n.bases, rng),
+    ),
+    "member": (
+        lambda n: isinstance(n, ast.ClassDef) and len(n.body) > 1,
+        lambda n, rng, _: _drop(n.body, rng),
+    ),
+    "new member": (lambda n: isinstance(n, ast.ClassDef), _add_member),
+    "string": (lambda n: isinstance(n, ast.Constant) and isinstance(n.value, str), _change_string),
+    "order": (
+        lambda n: isinstance(n, (ast.List, ast.Tuple)) and len(n.elts) > 1,
+        lambda n, rng, _: rng.shuffle(n.elts),
+    ),
+    "result": (lambda n: isinstance(n, ast.Return) and n.value is not None, _change_result),
 }
 
 
-# ---- processes ----
-
-
-def _forked(task: Callable[[], str]) -> str:
-    """Returns what `task` returns in a forked process."""
-    read, write = os.pipe()
-    sys.stdout.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
-        try:
-            text = task()
-        except BaseException:
-            text = f"failed {traceback.format_exc()}"
-        with os.fdopen(write, "w") as file:
-            file.write(text)
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as file:
-        text = file.read()
-    os.waitpid(child, 0)
-    return text or "failed without a word"
-
-
-def _write(folder: Path, sources: dict[str, str]) -> None:
-    folder.mkdir()
-    for name, source in sources.items():
-        (folder / f"{name}.py").write_text(source)
-
-
-def _import(folder: Path) -> Any:
-    sys.dont_write_bytecode = True
-    sys.path.insert(0, str(folder))
-    import edited_b  # type: ignore[import-not-found]
-
-    return edited_b.everything
-
+# ---- a start, in a process that a worker forks ----
 
 X = np.arange(1.0, 3.0, dtype=np.float32)
+_traced_by: list[threading.Thread] = []
 
 
 def _call(f: Any, x: Any) -> Any:
+    _traced_by.append(threading.current_thread())
     return f(x)
 
 
-def _save(folder: Path, file: Path) -> str:
+def _start(folder: Path, cache: str | None, calls: int, found: Path) -> None:
+    """Imports the program, makes its world and calls it. Writes what the calls return."""
+    import jax
+
+    import filterjit
+
+    world = json.loads((folder / "world.json").read_text())
+    os.environ |= {
+        "FUZZ_N": str(world["FUZZ_N"]),
+        "FUZZ_NAME": ("FIRST", "SECOND")[world["FUZZ_NAME"] % 2],
+    }
+    builtins.builtin_n = world["builtin_n"]  # type: ignore[attr-defined]
+    sys.dont_write_bytecode = True
+    sys.path[:0] = [str(folder), str(folder / "site-packages")]
+    if cache:
+        filterjit.program_cache(cache)
+    __import__("edited_b")
+    modules = [sys.modules[name] for name in MODULES]
+
+    def everywhere(name: str, value: float) -> None:
+        for module in modules:
+            setattr(module, name, value)
+
+    everywhere("SET", world["SET"])
+    thread = threading.Thread(target=everywhere, args=("THREAD", world["THREAD"]))
+    thread.start()
+    thread.join()
+    for module in modules:
+        module.LOCAL.n = world["LOCAL"]
+        module.CONTEXT.set(world["CONTEXT"])
+    np.random.seed(world["rand"])
+    decimal.getcontext().prec = world["decimal"]
+    f = filterjit.filter_jit(_call) if cache else jax.jit(_call, static_argnums=0)
+    results = []
+    for number in range(calls):
+        time.sleep(0.02 * bool(number and cache))  # meanwhile, a proof may end
+        everywhere("AROUND", world["AROUND"])
+        y = np.asarray(f(modules[-1].everything, X))
+        everywhere("AROUND", 1.0)
+        at_once = threading.main_thread() not in _traced_by
+        results.append([str(y.dtype), y.shape, y.astype(float).tolist()])
+        found.write_text(json.dumps([results, at_once]))
+
+
+def _forked(folder: Path, cache: str | None, calls: int, found: Path) -> int:
+    """Starts the program in another process, which ends as Python does. Returns its number."""
+    found.unlink(missing_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child:
+        return child
+    status = 0
+    signal.alarm(100)
+    os.dup2(os.open(f"{found}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     try:
-        everything = _import(folder)
-        compiled = filterjit.filter_jit(_call).lower(everything, X).compile()
-    except Exception as e:
-        return f"invalid {e}"
-    try:
-        compiled.save(file)
-    except ValueError as e:
-        return f"doubt {e}"
-    return "saved"
+        _start(folder, cache, calls, found)
+    except BaseException:
+        status = 1
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(status)
 
 
-def _load(folder: Path, file: Path) -> str:
-    # Loads first: an edit may make a program that calls itself without end, which ends the process.
-    try:
-        everything = _import(folder)
-    except Exception:
-        return "refused"  # there is nothing to call
-    try:
-        loaded = filterjit.load(file)
-    except ValueError as e:
-        return "refused" if "cannot be loaded" in str(e) else f"stale {e}"
-    try:
-        now = np.asarray(jax.jit(everything)(X))
-    except Exception:
-        now = None
-    found = np.asarray(loaded(everything, X))
-    return _compared(found, now)
+def _outcome(child: int, found: Path) -> dict[str, Any]:
+    _, status = os.waitpid(child, 0)
+    results, at_once = json.loads(found.read_text()) if found.exists() else ([], False)
+    said = Path(f"{found}.err").read_text(errors="replace")
+    return {"status": status, "results": results, "at_once": at_once, "said": said[-2000:]}
 
 
-# ---- through a program cache ----
+def worker() -> None:
+    """Starts the programs that standard input names, each with a cache and without."""
+    import equinox  # noqa: F401  (before the fork, because importing it takes long)
+    import jax  # noqa: F401
+
+    import filterjit
+
+    del os.environ["PYTHONHASHSEED"]  # as where each process has another one
+    filterjit.filter_jit(_call), filterjit.program_cache  # imported before the fork, too
+    for line in sys.stdin:
+        folder, calls = json.loads(line)
+        places = Path(folder, "cached"), Path(folder, "plain")
+        caches = str(Path(folder, "cache")), None
+        children = [_forked(Path(folder), c, calls, p) for c, p in zip(caches, places, strict=True)]
+        outcomes = [_outcome(child, p) for child, p in zip(children, places, strict=True)]
+        print(json.dumps(outcomes), flush=True)
 
 
-def _call_cached(everything: Any, cache: Path) -> tuple[Any, int, list[str]]:
-    """Returns what a call returns, or None if it fails; how often it was traced, and remarks."""
-    with filterjit.program_cache(cache) as kept:
-        f = filterjit.filter_jit(_call)
-        try:
-            found = np.asarray(f(everything, X))
-        except RecursionError:
-            raise  # under plain jax.jit, a program that calls itself without end ends the process
-        except Exception:
-            found = None
-        kept.wait()
-    rows = f.report().as_dict()["functions"]
-    remarks = [remark for row in rows for v in row["variants"] for remark in v["remarks"]]
-    return found, sum(row["traces"] for row in rows), remarks
+# ---- the fuzzer ----
 
 
-def _fill(folder: Path, file: Path) -> str:
-    try:
-        everything = _import(folder)
-    except Exception as e:
-        return f"invalid {e}"
-    try:
-        found, _, remarks = _call_cached(everything, file)
-    except RecursionError:
-        return "invalid"
-    if found is None:
-        return "invalid"
-    return "saved" if any(file.rglob("*.fjit")) else f"doubt {remarks}"
+def verdict(cached: dict[str, Any], plain: dict[str, Any], calls: int) -> str:
+    loud = "StaleProgramError" in cached["said"]
+    if plain["status"]:
+        right = not cached["results"]
+    else:
+        right = all(_close(y, plain["results"][0]) for y in cached["results"])
+        if right and not loud and (cached["status"] or len(cached["results"]) < calls):
+            return "failed"
+    if right:
+        return "alarmed" if loud else "right at once" if cached["at_once"] else "right"
+    return "loud" if loud else "silent"
 
 
-def _call_again(folder: Path, file: Path) -> str:
-    try:
-        everything = _import(folder)
-    except Exception:
-        return "refused"
-    try:
-        found, traces, _ = _call_cached(everything, file)
-    except RecursionError:
-        return "refused"
-    try:
-        now = np.asarray(jax.jit(everything)(X))
-    except Exception:
-        now = None
-    if found is None and now is None:
-        return "refused"
-    compared = _compared(found, now)
-    return "refused" if compared == "same" and traces else compared
+def _close(one: Any, other: Any) -> bool:
+    return one[:2] == other[:2] and np.allclose(one[2], other[2], rtol=1e-4, equal_nan=True)
 
 
-def _compared(found: Any, now: Any) -> str:
-    if found is not None and now is not None:
-        alike = (found.dtype, found.shape) == (now.dtype, now.shape)
-        if alike and np.allclose(found, now, rtol=1e-4, equal_nan=True):
-            return "same"
-    return f"stale {found}, and not {now}"
+class _Workers:
+    def __init__(self) -> None:
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, __file__], env=os.environ | {"PYTHONHASHSEED": str(n + 1)},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )
+            for n in range(WORKERS)
+        ]  # fmt: skip
+
+    def start(self, state: State, folder: Path, calls: int) -> tuple[str, str]:
+        """Returns the verdict on a start, and what to print of it."""
+        state.write(folder)
+        process = self.processes[state.worker]
+        assert process.stdin is not None and process.stdout is not None
+        print(json.dumps([str(folder), calls]), file=process.stdin, flush=True)
+        cached, plain = json.loads(process.stdout.readline())
+        if plain["status"] and not cached["results"]:
+            return "raised", ""
+        return verdict(cached, plain, calls), f"{cached}\nand not\n{plain['results']}"
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.communicate()
 
 
-def run(seed: int, edits: int, folder: Path, cached: bool) -> Counter[str]:
-    save, load = (_fill, _call_again) if cached else (_save, _load)
-    counts: Counter[str] = Counter()
-    number = seed
-    while counts["edits"] < edits:
-        rng = random.Random(number)
-        sources = program(rng)
-        place = folder / f"program{number}"
-        number += 1
-        _write(place, sources)
-        file = place / "file"
-        saved = _forked(lambda place=place, file=file: save(place, file))
-        counts[saved.split()[0]] += 1
-        if saved != "saved":
-            if saved.startswith(("failed", "doubt")):
-                print(f"program {number - 1}: {saved}", flush=True)
+def run(seed: int, edits: int, folder: Path) -> dict[str, Counter[str]]:
+    """Returns the verdicts on edits, by their kind."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    workers, done = _Workers(), 0
+
+    def start(kind: str, state: State, at: Path) -> str:
+        found, text = workers.start(state, at, rng.choice([1, 1, 4]))
+        counts[kind][found] += 1
+        if found in ("silent", "failed"):
+            print(f"{at}, worker {state.worker}, {kind}: {found}\n{text}", flush=True)
+        return found
+
+    while done < edits:
+        rng, at = random.Random(seed), folder / f"program{seed}"
+        seed += 1
+        now = State(rng)
+        if "raised" in [start("none", now, at) for _ in range(3)]:
             continue
-        for i in range(min(PER_PROGRAM, edits - counts["edits"])):
-            kind, changed = edited(sources, rng)
-            at = place / f"edit{i}"
-            _write(at, changed)
-            found = _forked(lambda at=at, file=file: load(at, file))
-            counts["edits"] += 1
-            counts[found.split()[0]] += 1
-            counts[f"edits of a {kind}"] += 1
-            if found.startswith(("stale", "failed")):
-                print(f"{at}, an edit of a {kind}: {found}", flush=True)
+        states = [now]
+        for _ in range(min(PER_PROGRAM, edits - done)):
+            done += 1
+            back = rng.random() < 0.2
+            kind, new = ("back", rng.choice(states)) if back else now.edited(rng)
+            if start(kind, new, at) != "raised":
+                now = new
+                states.append(new)
+                for _ in range(rng.choice([0, 0, 1, 2])):
+                    start("none", new, at)
         if sys.stderr.isatty():
-            print(f"\r\x1b[K{counts['edits']:,} of {edits:,} edits", end="", file=sys.stderr)
+            print(f"\r\x1b[K{done:,} of {edits:,} edits", end="", file=sys.stderr)
+    workers.end()
     return counts
 
 
 def main() -> int:
-    # Imported before the fork, too.
-    filterjit.filter_jit(_call), filterjit.load
     seed, edits, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    counts = run(seed, edits, folder, "--cache" in sys.argv)
-    print(json.dumps(counts))
-    return 1 if counts["stale"] or counts["failed"] else 0
+    counts = run(seed, edits, folder)
+    verdicts = "right at once", "right", "loud", "alarmed", "raised", "failed", "silent"
+    print(f"\n{'':36}" + "".join(f"{v:>15}" for v in verdicts))
+    total: Counter[str] = sum((c for kind, c in counts.items() if kind != "none"), Counter())
+    for kind, found in [*sorted(counts.items()), ("all edits", total)]:
+        print(f"{kind:36}" + "".join(f"{found[v]:15,}" for v in verdicts))
+    print(json.dumps(total))
+    return 1 if any(c["silent"] or c["failed"] for c in counts.values()) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main() if sys.argv[1:] else worker())
