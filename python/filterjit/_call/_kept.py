@@ -274,18 +274,23 @@ class KeptCall:
         if self not in _thread.asked:
             raise _NotAsked
 
-    def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-        """Returns whether to make a call again that has failed, as it was of another kind. From then
-        on, this object makes the calls that are not direct."""
+    def is_of_other(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+        """Returns whether to make a call again that has failed, as it was of another kind."""
         variant = self.variant()
         if variant is None or self._error is not None:
             return False
-        if not isinstance(exception, (_NotAsked, _Other)):
-            # A loaded program cannot be transformed, nor run under `jax_disable_jit`.
-            if self._is_dispatching or variant.call is self or variant.call is self.traced:
-                return False
-            if self.is_loaded(arrays):
-                return False
+        if isinstance(exception, (_NotAsked, _Other)):
+            return True
+        # A loaded program cannot be transformed, nor run under `jax_disable_jit`.
+        if self._is_dispatching or variant.call is self or variant.call is self.traced:
+            return False
+        return not self.is_loaded(arrays)
+
+    def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+        """Returns `is_of_other`. If so, this object makes the calls that are not direct from then on."""
+        variant = self.variant()
+        if variant is None or not self.is_of_other(exception, arrays):
+            return False
         with self._lock:
             self._is_dispatching = True
             self._make_calls_of(variant)

@@ -26,7 +26,9 @@ def text_of(lowered: Any) -> str:
     found = _executable_compat.lowered_facts(lowered)
     text = lowered.as_text()
     if found is None or not text:
-        raise UnknownProgramError("this version of JAX does not tell what a program is compiled with")
+        raise UnknownProgramError(
+            "this version of JAX does not tell what a program is compiled with"
+        )
     facts, constants = found
     facts["constants"] = list(map(_digest_of_array, constants))
     return f"{json.dumps(facts)}\n{text}"
