@@ -105,9 +105,10 @@ def compare(
         lowered = lower()
     except Exception as e:
         if is_failure(e):
-            error = traceback.format_exception_only(e)[0].strip().splitlines()[0]
+            line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
+            error = f"raises {_cut(_ADDRESS.sub('', line))}"
             with contextlib.suppress(ProcessMismatchError):
-                _Wait(client, processes, name, describe, raised=f"raises {_cut(error)}").run()
+                _Wait(client, processes, name, describe, raised=error).run()
         raise
     _Wait(client, processes, name, describe, program=_text_of(lowered)).run()
 
@@ -301,8 +302,7 @@ def texts_of(
             if node.kind not in ("array", "arguments"):
                 text = _ADDRESS.sub("", _errors.short(node.detail, _MOST_SHOWN))
                 if node.kind != "static":
-                    kind = getattr(node.type, "__qualname__", node.kind)
-                    text = f"{kind} of {len(node.children)} {text}"
+                    text = f"{getattr(node.type, '__qualname__', node.kind)} {text}"
                 items.append((_errors.format_path([*prefix, *path]), text))
     paths = _errors.array_paths(variant.function, variant.structure)
     for path, x, spec in itertools.zip_longest(paths, arrays, specs):
