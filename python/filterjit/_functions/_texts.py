@@ -222,7 +222,7 @@ class _Texts:
 def _is_described(name: Any, x: Any) -> bool:
     """Whether a member of a class is described: not what follows from the rest."""
     if type(name) is not str or not name.startswith("__"):
-        return name != "_abc_impl"
+        return bool(name != "_abc_impl")
     if name.endswith(("_fields__", "_attrs__")):  # of dataclasses, attrs and pydantic
         return True
     is_method: bool = isinstance(x, (types.FunctionType, staticmethod, classmethod, property))
