@@ -153,7 +153,7 @@ class _Texts:
     # ---- other values ----
 
     def contents(self, x: Any, facts: Type) -> str:
-        contents = () if facts.contents is None else facts.contents(x)
+        contents: Any = () if facts.contents is None else facts.contents(x)
         many = contents if type(contents) in (tuple, frozenset) else (contents,)
         found = [self.text(type(x)), str(len(many))]
         if len(many) <= self._left:
@@ -188,7 +188,7 @@ class _Texts:
             data = np.asarray(jax.random.key_data(x) if is_key else x)
         except Exception:  # it is deleted, or partly on other machines
             return f"array {found}"
-        if data.dtype.hasobject:
+        if data.dtype.hasobject or (facts.attributes and isinstance(x, np.ndarray)):
             return self.contents(x, facts)
         if data.nbytes > self._bytes_left:
             data = data.ravel()[:: -(-data.size // _MOST)]
@@ -220,7 +220,7 @@ class _Texts:
 def _is_described(name: Any, x: Any) -> bool:
     """Whether a member of a class is described: not what follows from the rest."""
     if type(name) is not str or not name.startswith("__"):
-        return name != "_abc_impl"
+        return bool(name != "_abc_impl")
     if name.endswith(("_fields__", "_attrs__")):  # of dataclasses, attrs and pydantic
         return True
     is_method = isinstance(x, (types.FunctionType, staticmethod, classmethod, property))
