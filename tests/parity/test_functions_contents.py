@@ -314,6 +314,7 @@ ALIKE: dict[str, list[Any]] = {
                        np.datetime64(1, "s"), np.datetime64(1, "ms"), np.timedelta64(1, "s")],
     "dicts": [{"a": 1, "b": 2}, {"b": 2, "a": 1}, collections.OrderedDict(a=1, b=2)],
     "built in": [len, repr, [].append, [].append, int, float, jnp, np, Config, Color.RED],
+    "classes": [type("Local", (), {}), type("Local", (), {}), type("Local", (int,), {})],
     "Modules": [Layer(1, 2), Layer(1, True), Layer(1.0, 2), Plain],
     "arrays": [jnp.ones(3), jnp.ones(3), jnp.ones(4), np.ones(3), np.ones(3), np.float32(1)],
     "functions": [scaled(1), scaled(1.0), scaled(X), scaled(X + 0), lambda x: x, lambda x: x + 0.0],

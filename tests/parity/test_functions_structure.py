@@ -108,40 +108,22 @@ def test_recreated_functions_share(apply: Counted, name: str) -> None:
     for _ in range(3):
         apply(act)
     assert apply.count == 1
+    by_default, acts = filterjit.filter_jit(lambda act, x: act(x)), [make(), make()]
+    for act in acts:
+        by_default(act, X)
+    assert len(by_default.variants) == (1 if name == "bound method" else 2)
 
 
-@pytest.mark.parametrize("name", SHARED)
-def test_identity_is_the_default(name: str) -> None:
-    traces = Traces()
-    for options in ({}, {"functions": "identity"}):
-        traces.count = 0
-        f = filterjit.filter_jit(traces.counting(lambda act, x: act(x)), **options)
-        for act in [SHARED[name]() for _ in range(2)]:
-            f(act, X)
-        assert traces.count == (1 if name == "bound method" else 2)
+WRAPS: list[Callable[[Any], Any]] = [
+    lambda f: f, lambda f: (f, 1), lambda f: [f], lambda f: {"k": f}, lambda f: {f: X},
+    lambda f: Layer(X, f), lambda f: Layer(X, None, f), lambda f: Layer(X, None, (1, (f, "a"))),
+    lambda f: Layer(X, None, [f]), lambda f: Layer(X, None, {"k": f}), lambda f: Layer(X, None, {f}),
+    lambda f: Layer(X, None, Config(f)), lambda f: Config((f, 1)), lambda f: frozenset([f]),
+    lambda f: jax.tree_util.Partial(f, X), lambda f: eqx.Partial(f, X),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda f: f,
-        lambda f: (f, 1),
-        lambda f: [f],
-        lambda f: {"k": f},
-        lambda f: Layer(X, f),
-        lambda f: Layer(X, None, f),
-        lambda f: Layer(X, None, (1, (f, "a"))),
-        lambda f: Layer(X, None, [f]),
-        lambda f: Layer(X, None, {"k": f}),
-        lambda f: Layer(X, None, Config(f)),
-        lambda f: Layer(X, None, {f}),
-        lambda f: frozenset([f]),
-        lambda f: Config((f, 1)),
-        lambda f: jax.tree_util.Partial(f, X),
-        lambda f: eqx.Partial(f, X),
-        lambda f: {f: X},
-    ],
-)
+@pytest.mark.parametrize("wrap", WRAPS)
 def test_places_of_functions(wrap: Callable[[Any], Any]) -> None:
     traces = Traces()
 
@@ -237,20 +219,6 @@ def test_parts_of_functions_are_exact(apply: Counted, same: bool) -> None:
         act.__annotations__["y"] = float
         apply(act), apply(act)
         assert apply.count == len(CHANGES) + 3
-
-
-def test_classes_of_one_name(apply: Counted) -> None:
-    def make() -> Any:
-        class Local:
-            def act(self, x: Any) -> Any:
-                return x
-
-        return Local
-
-    one, other = make(), make()
-    for _ in range(2):
-        apply(holding(one)), apply(holding(other)), apply(one().act)
-    assert apply.count == 4  # the two instances are two
 
 
 def test_shared_cells_are_not_apart(apply: Counted) -> None:
@@ -501,8 +469,8 @@ def test_the_two_options_do_not_share() -> None:
     traces = Traces()
     fun = traces.counting(lambda act, x: act(x))
     act = scaled(2.0)
-    for options in ("identity", "structure", "identity", "structure"):
-        filterjit.filter_jit(fun, functions=options)(act, X)
+    for options in ({}, {"functions": "identity"}, {"functions": "structure"}) * 2:
+        filterjit.filter_jit(fun, **options)(act, X)
     assert traces.count == 2
 
 

@@ -1,1 +1,1 @@
-"""Functions and classes described by what they do."""
+"""The one description of functions: their code, and what they hold."""

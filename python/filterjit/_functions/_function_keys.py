@@ -80,7 +80,7 @@ class _Walk:
     def _number(self, x: Any) -> tuple[int, bool]:
         """Returns the number of an object, and whether it was met for the first time."""
         count = len(self._numbers)
-        number, _ = self._numbers.setdefault(id(x), (count, x))
+        number, _is_new = self._numbers.setdefault(id(x), (count, x))
         return number, number == count
 
     # ---- functions ----
@@ -113,7 +113,7 @@ class _Walk:
         return x
 
     def cell(self, x: Any, _: Type) -> Part:
-        number, _is_new = self._number(x)
+        number = self._number(x)[0]
         try:
             return "cell", number, self.part(x.cell_contents)
         except ValueError:

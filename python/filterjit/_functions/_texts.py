@@ -153,7 +153,7 @@ class _Texts:
     # ---- other values ----
 
     def contents(self, x: Any, facts: Type) -> str:
-        contents = () if facts.contents is None else facts.contents(x)
+        contents: Any = () if facts.contents is None else facts.contents(x)
         many = contents if type(contents) in (tuple, frozenset) else (contents,)
         found = [self.text(type(x)), str(len(many))]
         if len(many) <= self._left:
@@ -190,7 +190,7 @@ class _Texts:
             data = np.asarray(jax.random.key_data(x) if is_key else x)
         except Exception:  # it is deleted, or partly on other machines
             return f"array {found}"
-        if data.dtype.hasobject:
+        if data.dtype.hasobject or (facts.attributes and isinstance(x, np.ndarray)):
             return self.contents(x, facts)
         if data.nbytes > self._bytes_left:
             data = data.ravel()[:: -(-data.size // _MOST)]
