@@ -1,7 +1,6 @@
 """Runs in several processes with two devices each: ``distributed.py PORT INDEX COUNT CHECK [FOLDER]``."""
 
 import contextlib
-import dataclasses
 import enum
 import functools
 import logging
@@ -29,6 +28,7 @@ from jax.sharding import PartitionSpec as P
 import filterjit
 from filterjit import ShardingRules, filter_jit, fsdp, place
 from filterjit._call import _direct
+from filterjit._compat import _jax_compat
 
 port, index, count, check = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 jax.distributed.initialize(f"localhost:{port}", count, index)
@@ -98,13 +98,8 @@ class Config:
     pass
 
 
-@dataclasses.dataclass(eq=False)
-class Holder:
-    value: Any
-
-
 class Shown:
-    """A value that is shown with the sets that it holds."""
+    """A value with a hash of its own, whose text has an address."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -123,74 +118,232 @@ class Flags(enum.IntFlag):
     A = 1
 
 
+def left() -> list[str]:
+    """Returns the keys in the store of what is not agreed."""
+    client = _jax_compat.coordination_client()
+    keys = [key for key, _ in client.key_value_dir_get_bytes("filterjit/")]
+    return [key for key in keys if "/agreed/" not in key]
+
+
 def check_disagree() -> None:
     x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
     f = filter_jit(
-        lambda x, config: x * config["scale"], in_shardings={"x": P("data")}, mesh=MESH,
+        lambda x, config: x * config["scale"] + config.get("new", 0),
+        in_shardings={"x": P("data")}, mesh=MESH,
     )  # fmt: skip
     f(x, {"scale": 2.0, "name": "a"})
     f(x, {"scale": 2.0, "name": "a"})
     text = raised(f, x, {"scale": 5.0 + (index == 1), "name": "a"})
     assert "process 1 and process 0" in text and "`config['scale']`" in text, text
-    assert "builtins.float 5.0 on process 0" in text and "6.0 on process 1" in text, text
+    assert "5.0 on process 0" in text and "6.0 on process 1" in text, text
+    assert "dense<5.0" in text and "dense<6.0" in text, text
     f(x, {"scale": 4.0, "name": "a"})  # all goes on
-    assert len(f.variants) == 2
     last = count - 1
     text = raised(f, x, {"scale": 7.0, "name": "a", **({"new": 1} if index == last else {})})
     assert f"process {last} and process 0" in text and "`config['new']`: absent on" in text, text
-    # Names, functions and classes; addresses and hash seeds do not matter.
-    g = filter_jit(lambda x, static: x + 1, same_on_all_processes=True)
-    words = frozenset("abcdef")
-    objects = np.array([words, {"p": frozenset("xyz")}], dtype=object)
-    for static in (
-        Config(), words, jax.nn.relu, Config, ("x", frozenset("xyz")), functools.partial(f, skip=words),
-        functools.partial(jnp.sum, axis=0), Shown(words), Shown({frozenset("xyz"): words}),
-        Holder(objects), Shown(frozenset((str(i), frozenset(map(str, range(i)))) for i in range(300))),
-    ):  # fmt: skip
-        g(x, static)
-    for make in (
-        lambda: Shown(frozenset("abc"[: 2 + (index == 1)])),
-        lambda: functools.partial(jnp.sum, axis=index == 1),
-        lambda: Flags(8 + (index == 1)),
+    f(x, {"scale": 8.0, "name": str(index)})  # which the program does not use
+    assert raised(f, x, {"scale": 10.0 + index})
+    # What is passed, captured or a default.
+    g = filter_jit(lambda x, number, *static: x + number(*static), same_on_all_processes=True)
+    for number, *static in (
+        (lambda s: len(s.value), Shown(frozenset("abc"[: 2 + (index == 1)]))),
+        (lambda f: f(jnp.ones((2, 3))).shape[0], functools.partial(jnp.sum, axis=index == 1)),
+        (int, Flags(8 + (index == 1))),
+        (lambda s: len(s.__name__), [Config, Shown][index == 1]),
     ):
-        assert raised(g, x, make())
-    names = ["silu", "gelu"]
-    text = raised(g, x, getattr(jax.nn, names[index == 1]))
-    assert "silu" in text and "gelu" in text, text
+        assert raised(g, x, number, *static)
+    h = filter_jit(lambda x, f: f(x), same_on_all_processes=True)
+    text = raised(h, x, [jnp.sin, jnp.cos][index == 1])
+    assert "sin" in text and "cos" in text, text
     h = filter_jit(
         (lambda x: x * 2) if index == 1 else (lambda x: x * 3), same_on_all_processes=True
     )
-    assert raised(h, x)
-    # What functions captured; a logger or a file may be another one.
+    assert "the function does something else on process 1" in raised(h, x)
     scale = 1.0 + (index == 1)
-
-    def recurse(n: int) -> int:
-        return n if n == 0 else recurse(n - 1)
-
-    g(x, recurse)
+    inner, other = (lambda x: x * scale), (lambda x: x * 7)
+    assert raised(filter_jit(lambda x, *, by=scale: x * by, same_on_all_processes=True), x)
+    for make in (jax.jit, jax.checkpoint, functools.partial, jax.vmap, lambda f: f):
+        wrapped, same = make(inner), make(other)
+        assert raised(filter_jit(lambda x, f=wrapped: f(x), same_on_all_processes=True), x)
+        filter_jit(lambda x, f=same: f(x), same_on_all_processes=True)(x)
+    # What a program does not use, or what is the same in it: a logger or a file may be another one.
     with open(__file__ if index else sys.executable, "rb") as here:
         filter_jit(lambda x: (here.name, x * 2)[1], same_on_all_processes=True)(x)
-    for h in (lambda x: x * scale, lambda x, *, scale=scale: x * scale):
-        for text in (raised(filter_jit(h, same_on_all_processes=True), x), raised(g, x, h)):
-            assert "scale=builtins.float 1.0" in text and "scale=builtins.float 2.0" in text, text
-    inner, other = (lambda x: x * scale), (lambda x: x)
-    for make in (jax.jit, jax.custom_jvp, functools.lru_cache, jax.vmap, lambda f: [f]):
-        wrapped, same = make(inner), make(other)
-        assert raised(g, x, lambda x, f=wrapped: f(x))
-        g(x, lambda x, f=same: f(x))
-    log, lock, path, shown = (
-        logging.getLogger(str(index)),
-        threading.Lock(),
-        Path(str(index)),
-        Shown(index),
-    )
-    g(x, lambda x: (x, log, lock, path, shown)[0])
+    held = logging.getLogger(str(index)), threading.Lock(), Path(str(index)), Shown(index), Config()
+    k = filter_jit(lambda x, *static: (held, x - 1)[1], same_on_all_processes=True)
+    k(x, *held)
+    k(x, {str(index): index}, frozenset("abcdef"))
     off = filter_jit(lambda x, n: x, in_shardings={"x": P("data")}, mesh=MESH,
                      same_on_all_processes=False)  # fmt: skip
     off(x, index)
+    # Programs that each process runs on devices of its own.
     local = jax.make_mesh((2,), ("data",), devices=jax.local_devices())
     alone = filter_jit(lambda x, n: x + n, in_shardings={"x": NamedSharding(local, P("data"))})
     assert float(np.asarray(alone(jnp.ones(2), index))[0]) == 1 + index
+    beside = filter_jit(lambda x, n: x * n, same_on_all_processes=True)
+    for y in (jnp.ones(2), np.ones(3), jax.device_put(jnp.ones(2), jax.local_devices()[1])):
+        assert float(np.asarray(beside(y, 3))[0]) == 3
+        assert "`n`" in raised(beside, y, 4 + index)
+    assert not left() or (count > 1 and time.sleep(2) is None and not left()), left()
+
+
+NUMBER = 1.0
+
+
+def check_programs() -> None:
+    """A program that is another one in two of four processes is an error in all of them."""
+    global NUMBER
+    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    odd = index % 2
+    NUMBER = number = 1.0 + odd
+    options: dict[str, Any] = {"in_shardings": {"x": P("data")}, "mesh": MESH}
+    words = ["a", "bc", "def", "ghij", "klmno", "pqrstu", "vwxyzab", "cdefghij", "klmnopqrs"]
+    table = np.arange(8.0 * count, dtype=np.float32)
+    table[3] += odd
+
+    def in_order(x: Any) -> Any:
+        for word in frozenset(words):
+            x = x * 2 + len(word)
+        return x
+
+    def sums(x: Any) -> Any:
+        a, b = jnp.sum(x), jnp.max(x)
+        return (a, b) if odd else (b, a)
+
+    for what, f, texts in (
+        ("a global", filter_jit(lambda x: x * NUMBER, **options), ["dense<1.0", "dense<2.0"]),
+        ("a closure", filter_jit(lambda x: x * 3 + number, **options), ["dense<1.0", "dense<2.0"]),
+        ("hash seeds", filter_jit(in_order, **options), ["the function does something else"]),
+        ("a constant", filter_jit(lambda x: x + table, **options), ["dense<"]),
+        ("kept", filter_jit(lambda x, y=None: (x if odd else y) - 5, **options), ["kept_var_idx"]),
+        ("weak", filter_jit(lambda x: (x, jnp.asarray(1.0) if odd else jnp.float32(1)), **options),
+         ["global_out_avals", "weak_type=True"]),
+        ("donated", filter_jit(lambda x: x + 4, donate="all" if odd else "none", **options), []),
+        ("placed", filter_jit(lambda x: x + 5, out_shardings=[P(), P("data")][odd], **options), []),
+        ("options", filter_jit(lambda x: x + 6, compiler_options={
+            "xla_cpu_enable_fast_math": bool(odd)}, **options), ["xla_cpu_enable_fast_math"]),
+        ("collectives", filter_jit(sums, **options), []),
+        ("shapes", filter_jit(lambda x: x[: 4 + odd].sum(), **options), []),
+    ):  # fmt: skip
+        args = (x, x) if what == "kept" else (x,)
+        text = raised(f, *args)
+        assert "processes 1, 3 and process 0" in text or what == "hash seeds", (what, text)
+        assert "the arguments are the same" in text, (what, text)
+        assert "the program: " in text and all(part in text for part in texts), (what, text)
+        assert not x.is_deleted(), what
+        assert raised(f, *args), what  # and again
+    # The arguments are named.
+    f = filter_jit(lambda x, **config: x * config["scale"], **options)
+    longer = "a" * 500 + str(odd)
+    text = raised(f, x, scale=1.0 + odd, text=longer)
+    assert "`config['scale']`: 1.0 on process 0, 2.0 on process 1" in text, text
+    assert "aaa0' on process 0" in text and "aaa1' on process 1" in text, text
+    text = raised(f, (x, np.zeros(3 + odd, np.float32))[1], scale=1.0)
+    assert "`x`: float32[3]" in text and "float32[4]" in text, text
+    # What gives the same program agrees.
+    traces: list[int] = []
+
+    def step(x: Any, name: Any) -> Any:
+        traces.append(1)
+        jax.debug.callback(lambda y: None, x[0])  # its effect is shown by its address
+        return x * 9, jnp.sum(x)
+
+    lowered: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, *_, **__: lowered.append(name)
+    )
+    for own in ({}, {"out_shardings": P()}, {"donate": "all-except-first"}):
+        f = filter_jit(step, **options, **own)
+        for name in (index, f"{index}", frozenset(words), len(words)):
+            f(x, name)
+            f(x, name)
+            assert len(traces) == 1, (own, len(traces))  # before the comparison, and never again
+            count_lowered = sum("jaxpr_to_mlir" in name for name in lowered)
+            assert count_lowered <= 2, lowered
+            traces.clear()
+            lowered.clear()
+    # Programs that depend on shapes, of one variant.
+    rules = ShardingRules({...: fsdp("data", min_size=0)})
+    f = filter_jit(lambda x: x * 11, in_shardings={"x": rules}, out_shardings=rules, mesh=MESH)
+    g = filter_jit(lambda x: x * 12, donate=lambda path, x: x.ndim == 2, same_on_all_processes=True)
+    for shape in ((8 * count,), (3,), (8, 8), (5, 3), (8 * count,), (3,), (8, 8)):
+        for h in (f, g):
+            y = np.ones(shape, np.float32)
+            np.testing.assert_array_equal(
+                np.asarray(h(jnp.asarray(y)).addressable_data(0))[0], (y * (12 - (h is f)))[0]
+            )
+    assert not left(), left()
+
+
+def check_raises() -> None:
+    """A process whose trace raises tells the others, and raises its own error."""
+    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    options: dict[str, Any] = {"in_shardings": {"x": P("data")}, "mesh": MESH}
+
+    def fails(x: Any, n: int, error: Any) -> Any:
+        if error is not None:
+            raise error
+        return jnp.sum(x) + n
+
+    def error_of(f: Any, *args: Any) -> tuple[BaseException | None, float]:
+        start = time.monotonic()
+        try:
+            f(*args)
+        except BaseException as e:
+            return e, time.monotonic() - start
+        return None, time.monotonic() - start
+
+    for own in ({}, {"out_shardings": P()}):
+        f = filter_jit(fails, **options, **own)
+        for n, who in enumerate(([1], [0], [count - 1], list(range(1, count)))):
+            e, seconds = error_of(f, x, n, Shown(1) if index in who else None)
+            assert seconds < 10, (n, seconds)
+            if index in who:
+                assert isinstance(e, TypeError) and "BaseException" in str(e), e
+            else:
+                assert isinstance(e, filterjit.ProcessMismatchError), e
+                assert f"process {who[0]} raises TypeError: exceptions must derive" in str(e), e
+            f(x, 100 + n, None)  # all goes on
+        for n in range(20):  # it is quick where all raise the same
+            e, seconds = error_of(f, x, n, ValueError)
+            assert type(e) is ValueError and seconds < 3, (e, seconds)
+        e, seconds = error_of(f, x, 50, [KeyError, ValueError][index % 2])
+        assert type(e) is [KeyError, ValueError][index % 2] and seconds < 10, (e, seconds)
+        f(x, 200, None)
+        # What stops the process tells nobody: it comes again, or others wait for too long.
+        if index == 1:
+            e, seconds = error_of(f, x, 60, KeyboardInterrupt)
+            assert type(e) is KeyboardInterrupt and seconds < 5, (e, seconds)
+        f(x, 60, None)
+    # Of different programs, and an error in a third process.
+    if count > 2:
+        e, _ = error_of(f, x, 70 + index, ValueError if index == 1 else None)
+        if index == 1:
+            assert type(e) is ValueError, e
+        else:
+            assert "process 1 raises ValueError" in str(e), e
+            assert "`n`: 70 on process 0, 72 on process 2" in str(e), e
+    # A trace that is refused on one process.
+    k = filter_jit(lambda x, n: x * n, max_traces=2, **options)
+    k(x, 1)
+    if index == 1:
+        jax.make_jaxpr(lambda x: k(x, 5))(x)
+    e, _ = error_of(k, x, 2)
+    if index == 1:
+        assert isinstance(e, filterjit.RetraceError), e
+    else:
+        assert isinstance(e, filterjit.ProcessMismatchError), e
+        assert "process 1 raises filterjit" in str(e) and "max_traces=2" in str(e), e
+    # Rules that raise on one process.
+    rules = ShardingRules({"**": lambda x, mesh: P("data") if index != 1 else P("data", "data")})
+    r = filter_jit(
+        lambda tree: jax.tree.map(lambda x: x + 1, tree), in_shardings={"tree": rules}, mesh=MESH
+    )
+    e, seconds = error_of(r, {"a": x})
+    assert isinstance(e, ValueError if index == 1 else filterjit.ProcessMismatchError), e
+    assert seconds < 10, seconds
+    f(x, 300, None)
+    assert not left(), left()
 
 
 def check_alone() -> None:
@@ -334,8 +487,8 @@ def check_fuzz() -> None:
 
 
 def check_sequences() -> None:
-    """Two threads in each process call, trace, lower, fail, drop and trace too often, in another
-    order in each process. What agrees never raises; what differs raises on all, and the next call goes
+    """Two threads in each process call, trace, lower, fail and drop, in another order in each process,
+    and trace too often, each in the same order. What agrees never raises; what differs raises on all, and the next call goes
     on. ``FILTERJIT_SEQUENCES`` is the number of sequences."""
     x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
     options: dict[str, Any] = {"in_shardings": {"x": P("data")}, "mesh": MESH}
@@ -349,11 +502,12 @@ def check_sequences() -> None:
 
     def work(functions: Any, seed: Any) -> None:
         common = random.Random(seed)
+        refuses = filter_jit(lambda x, n: x + 7 * n, max_traces=2, on_retrace="log", **options)
         try:
             for step in range(5):
                 f, n = common.choice(functions), common.randrange(6)
                 time.sleep(own.choice((0, 0, 0.02)))
-                with contextlib.suppress(ValueError, filterjit.RetraceError):
+                with contextlib.suppress(ValueError):
                     match own.randrange(10):
                         case 0:
                             f.eval_shape(x, n)
@@ -366,10 +520,12 @@ def check_sequences() -> None:
                 if common.random() < 0.02:
                     text = raised(f, x, f"{seed} {step} {index}", within=50)
                     assert "different programs" in text, text
-                with contextlib.suppress(ValueError, filterjit.RetraceError):
+                with contextlib.suppress(ValueError):
                     np.testing.assert_array_equal(
                         f(x, n).addressable_data(0), f.__wrapped__(x.addressable_data(0), n)
                     )
+                with contextlib.suppress(filterjit.RetraceError):
+                    refuses(x, n)
         except BaseException as e:
             traceback.print_exc()
             errors.append(e)
@@ -378,7 +534,7 @@ def check_sequences() -> None:
         functions = [
             filter_jit(lambda x, n: x * n, **options),
             filter_jit(lambda x, n: x + n, maxsize=2, **options),
-            filter_jit(fails, on_retrace="raise", max_traces=3, **options),
+            filter_jit(fails, maxsize=3, **options),
         ]
         threads = [threading.Thread(target=work, args=(functions, f"{sequence} {t}")) for t in "ab"]
         for thread in threads[:: 1 - 2 * (index % 2)]:

@@ -79,28 +79,30 @@ def direct(on: bool = True) -> None:
 
 
 class _After:
-    """Calls a ``jax.jit`` after something that is called with the arrays."""
+    """Calls a ``jax.jit`` after something that is called with the arrays, and with what returns it."""
 
-    def __init__(self, before: Callable[[tuple[Any, ...]], None], jitted: Any) -> None:
+    def __init__(self, before: "Before", jitted: Any) -> None:
         self.before = before
         self.jitted = jitted
         self.__dict__.update(getattr(jitted, "__dict__", {}))  # `jit_id` is there
 
     def __call__(self, *arrays: Any) -> Any:
-        self.before(arrays)
+        self.before(arrays, lambda: self.jitted)
         return self.jitted(*arrays)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jitted, name)
 
 
-def wrap(
-    jitted: Any, source: Any = None, before: Callable[[tuple[Any, ...]], None] | None = None
-) -> Any:
+Before = Callable[[tuple[Any, ...], Callable[[], Any]], None]
+
+
+def wrap(jitted: Any, source: Any = None, before: Before | None = None) -> Any:
     """Returns a callable that calls `jitted`, or its executable where a call is like earlier ones.
 
     `jitted` takes arrays and returns an Output. `source` is the ``jax.stages.Compiled`` of `jitted`;
-    None for a ``jax.jit``. `before` is called with the arrays of each call that is not direct.
+    None for a ``jax.jit``. `before` is called with the arrays of each call that is not direct, and with a
+    function that returns `jitted`.
     """
     source = jitted if source is None else source
     if before is not None:

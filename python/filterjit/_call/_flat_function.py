@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+import jax
 import jax.numpy as jnp
 
 from .. import _core
@@ -88,21 +89,29 @@ class FlatFunction:
         found: Callable[..., _core.Output] = _direct.wrap(jitted, before=before)
         return found
 
-    def before_run(self, arrays: tuple[Any, ...]) -> None:
-        """Compares the program for these arrays with those of other processes, once."""
+    def before_run(self, arrays: tuple[Any, ...], find: Callable[[], Any]) -> None:
+        """Compares the program for these arrays with those of other processes, once.
+
+        Arguments:
+            find: returns the ``jax.jit`` that the call is about to run. It is traced and lowered here,
+                and the call finds both in JAX's caches.
+        """
         variant, hooks = self._variant(), self._hooks()
         assert variant is not None and hooks is not None
-        if not hooks.compares or is_tracing():
+        if not hooks.compares or jax.config.jax_disable_jit or is_tracing():
             return  # it will not run, or as a part of another program
         shardings = hooks.settings.shardings
         mesh = None if shardings is None else shardings.mesh
         mesh = mesh or _jax_compat.concrete_mesh()
         try:
-            key = tuple(map(_jax_compat.aval, arrays)), mesh
+            kinds = tuple([(_jax_compat.aval(x), _records.placement(x)) for x in arrays])
         except TypeError:
             return  # no arrays of JAX, which says so itself
+        key = kinds, mesh, _jax_compat.trace_context()
         if key not in self._compared:
-            hooks.compare_processes(self.qualname, variant, arrays, mesh)
+            hooks.compare_processes(
+                self.qualname, variant, arrays, mesh, lambda: find().trace(*arrays).lower()
+            )
             self._compared.add(key)
 
     def _trace(self, arrays: tuple[Any, ...], program: "ShardedProgram | None") -> _core.Output:

@@ -5,6 +5,7 @@ and returns those of the result. The static values (all that is not an array) be
 variant.
 """
 
+import contextlib
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -214,29 +215,54 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         return compares and jax.process_count() > 1
 
     def compare_processes(
-        self, name: str, variant: _core.Variant, arrays: Sequence[Any], mesh: Any
+        self,
+        name: str,
+        variant: _core.Variant,
+        arrays: tuple[Any, ...],
+        mesh: Any,
+        lower: Callable[[], Any],
     ) -> None:
-        """Compares a program that is about to run over `mesh` with those of other processes."""
-        sharded = _sharded.get(variant)
-        specs = () if sharded is None else sharded.specs_of_arrays(tuple(arrays))
+        """Compares the program that `lower` returns, and that is about to run over `mesh`, with those
+        of other processes."""
+        sharded, specs = _sharded.get(variant), ()
+        if sharded is not None:
+            with contextlib.suppress(Exception):  # which `lower` raises too
+                specs = sharded.specs_of_arrays(arrays)
         processes = _processes.participants(mesh, specs)
         if self.settings.same_on_all_processes and not processes:
             processes = tuple(range(jax.process_count()))
-        if len(processes) > 1:
-            lines = _processes.lines_of(name, variant, arrays, specs, mesh)
-            _processes.compare(name, lines, processes, variant)
+
+        def is_failure(exception: Exception) -> bool:
+            found = self._made_again(variant)
+            try:
+                return found is None or not found.is_of_other(exception, arrays)
+            except Exception:  # which is raised by the user's rules
+                return True
+
+        _processes.compare(
+            name,
+            variant,
+            processes,
+            lower,
+            lambda: _processes.texts_of(variant, arrays, specs, mesh),
+            is_failure,
+        )
 
     def traceable(self, variant: _core.Variant) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
-        found = _kept.calls.get(variant) or _sharded.get(variant)
-        return found or _direct.jitted_of(variant.call)
+        return self._made_again(variant) or _direct.jitted_of(variant.call)
 
     def call_again(
         self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
     ) -> bool:
         """Returns whether a failed call was one of another program, as of other shardings."""
-        found = _kept.calls.get(variant) or _sharded.get(variant)
+        found = self._made_again(variant)
         return found is not None and found.call_again(exception, arrays)
+
+    @staticmethod
+    def _made_again(variant: _core.Variant) -> ShardedCall | _kept.KeptCall | None:
+        """Returns what makes calls of a variant again."""
+        return _kept.calls.get(variant) or _sharded.get(variant)
 
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
         """Returns the positions of the arrays that a variant donates; arrays in the function

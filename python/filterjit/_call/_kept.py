@@ -289,21 +289,29 @@ class KeptCall:
         if self not in _thread.asked:
             raise _NotAsked
 
-    def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-        """Returns whether to make a call again that has failed, as it was of another kind. From then
-        on, this object makes the calls that are not direct."""
+    def is_of_other(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+        """Returns whether to make a call again that has failed, as it was of another kind."""
+        if self._is_other_kind(exception, arrays):
+            return True
+        sharded = self.jitted
+        return isinstance(sharded, ShardedCall) and sharded.is_of_other(exception, arrays)
+
+    def _is_other_kind(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
         variant = self.variant()
-        if variant is None:
-            return False
-        if not isinstance(exception, (_NotAsked, _Other)):
-            # A loaded program cannot be transformed, nor run under `jax_disable_jit`.
-            mine = self._is_dispatching or variant.call in (self, self.traced)
-            if mine or self.is_loaded(arrays):
-                sharded = self.jitted if isinstance(self.jitted, ShardedCall) else None
-                return sharded is not None and sharded.call_again(exception, arrays)
-        self._is_dispatching = True
-        self._settle()
-        return True
+        if variant is None or isinstance(exception, (_NotAsked, _Other)):
+            return variant is not None
+        # A loaded program cannot be transformed, nor run under `jax_disable_jit`.
+        is_mine = self._is_dispatching or variant.call in (self, self.traced)
+        return not (is_mine or self.is_loaded(arrays))
+
+    def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+        """Returns `is_of_other`. If so, this object makes the calls that are not direct from then on, or
+        the `ShardedCall`."""
+        if self._is_other_kind(exception, arrays):
+            self._is_dispatching = True
+            self._settle()
+            return True
+        return isinstance(self.jitted, ShardedCall) and self.jitted.call_again(exception, arrays)
 
     def plan_source(self, arrays: tuple[Any, ...]) -> Any:
         """Returns what `_direct` makes the plan of a call from."""

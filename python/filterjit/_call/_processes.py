@@ -1,164 +1,69 @@
 """The option `same_on_all_processes`: a program that is about to run is the same everywhere.
 
 A program over the devices of several processes is run by all of them, and hangs if one of them runs
-another. So before the first call of each program the processes compare a digest of what it depends
-on: the function with its defaults and closure, the structure and the static values of the
-arguments, the avals, the specs and the mesh. A call in a trace or a transformation is part of
-another program, and is not compared.
+another. So before the first call of each program the processes compare the digest of what JAX has
+lowered (`_lowered`). Python values that differ and give one program agree. A call in a trace or a
+transformation is part of another program, and is not compared.
 
 They meet in the key-value store of ``jax.distributed``, where a comparison is named by the digest:
 
 - ``waiting/DIGEST/PROCESS`` is there while a process waits, with an id of the wait, whether another
-  thread of the process traces, compiles or runs what was compared before, and the lines.
+  thread of the process traces, compiles or runs, and what the trace has raised, if it has.
 - ``agreed/DIGEST`` is there for good when all have waited for the same. The first process, the
   *leader*, writes it. Whoever comes again with this digest, after an eviction say, goes on at once.
-- ``failed/ID`` ends one wait with a message. The leader writes it when all processes have waited,
+- ``ended/ID`` ends one wait with a message. The leader writes it when all processes have waited,
   for different programs, for `GRACE` seconds in which none of them had such another thread. Until
   then, another thread may come with the program that the others wait for. All waits end then, as
   nothing tells which of them belong together. The process that waited deletes it.
+- ``shown/DIGEST`` is what a message tells of a program, once a process has waited for a second.
 
-Nothing is compared on a hit. A process that hits where others miss runs its program and waits there;
-the others raise when they have waited for `TIMEOUT` seconds.
+A process whose trace has raised waits too, until the others come and raise the same, or its wait
+ends; then it raises its own error. Such a digest is never agreed.
+
+Nothing is compared on a hit. A process that hits, or comes to what was agreed before, where others
+come to another program runs its own and waits there; the others raise when they have waited for
+`TIMEOUT` seconds.
 """
 
 import contextlib
 import dataclasses
-import enum
-import functools
-import hashlib
+import itertools
+import json
 import os
 import re
-import sys
 import threading
 import time
+import traceback
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping, Sequence, Set
-from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from .. import _core
 from .._base import _errors
 from .._base._errors import ProcessMismatchError
-from .._compat import _jax_compat
-from .._functions._describe import defaults_of
-from .._functions._held import digest_of_function, is_held_value
+from .._compat import _executable_compat, _jax_compat
 from .._observe._records import Aval
 from .._trees._nodes import walk
+from . import _lowered
+
+_jax_compat.hide_from_tracebacks(__file__)
 
 TIMEOUT = float(os.environ.get("FILTERJIT_PROCESSES_TIMEOUT", "300"))
 GRACE = 3.0
-_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
-_BRACES = re.compile(r"\{([^{}]*)\}")
 _MOST_LINES = 5
+_MOST = 200  # characters of a line
+_MOST_SHOWN = 100_000  # characters of a static value
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _agreed: set[tuple[str, str]] = set()  # (who takes part, a digest)
 _locks: dict[tuple[str, str], threading.Lock] = {}  # one thread waits for each
-_at_work: set[object] = set()  # calls that have agreed and are not over
+_at_work: set[tuple[int, object]] = set()  # (thread, a token) of calls that trace, compile or run
+_waiting: list[int] = []  # threads whose calls wait
 _judging = threading.Lock()
-
-
-# ---- descriptions that are the same on all processes ----
-
-
-def describe_value(x: Any, depth: int = 8) -> str:
-    """Returns a text that does not depend on addresses and hash seeds.
-
-    Equal values have equal texts; so do values that only their identity tells apart.
-    """
-    name = f"{type(x).__module__}.{type(x).__qualname__}"
-    if isinstance(x, enum.Enum):
-        return f"{name}.{x.name or x.value}"  # a combination of flags may have no name
-    if x is None or isinstance(x, (bool, int, float, complex, str, bytes)):
-        return f"{name} {x!r}"
-    if isinstance(x, (type, FunctionType, BuiltinFunctionType)):
-        text = f"{x.__module__}.{x.__qualname__}"
-        if isinstance(x, FunctionType):
-            held = [(k, v) for k, v in _defaults_and_closure(x) if depth > 1 and is_held_value(v)]
-            text += f"({_all(held, depth - 1)}) {digest_of_function(x)}"
-        return text
-    if depth == 0:
-        return name
-    if isinstance(x, MethodType):
-        below = [("", x.__func__), ("", x.__self__)]
-        return f"{name}({_all(below, depth)})"
-    if isinstance(x, functools.partial):
-        below = [("", x.func), *(("", y) for y in x.args), *x.keywords.items()]
-        return f"{name}({_all(below, depth)})"
-    if isinstance(x, np.ndarray):
-        text = (
-            f"({_all([('', y) for y in x.flat], depth)})" if x.dtype.hasobject
-            else hashlib.sha256(x.tobytes()).hexdigest()
-        )  # fmt: skip
-        return f"{name} {x.dtype}{list(x.shape)} {text}"
-    if isinstance(x, Mapping):
-        texts = [
-            f"{describe_value(k, depth - 1)}: {describe_value(v, depth - 1)}" for k, v in x.items()
-        ]
-        return f"{name}({', '.join(texts)})"
-    if isinstance(x, Set):
-        return f"{name}({', '.join(sorted(describe_value(y, depth - 1) for y in x))})"
-    if isinstance(x, Sequence):
-        return f"{name}({_all([('', y) for y in x], depth)})"
-    if dataclasses.is_dataclass(x):
-        fields = [(f.name, getattr(x, f.name, None)) for f in dataclasses.fields(x)]
-        return f"{name}({_all(fields, depth)})"
-    return f"{name} {_in_order(_ADDRESS.sub('0x', _errors.short(x, sys.maxsize)))}"
-
-
-def _in_order(text: str) -> str:
-    """Returns the repr of a value with what stands between braces in an order that does not depend
-    on hash seeds, which decide how a set is shown."""
-    count = 1
-    while count:
-        text, count = _BRACES.subn(
-            lambda found: f"<{', '.join(sorted(found[1].split(', ')))}>", text
-        )
-    return text
-
-
-def _defaults_and_closure(f: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yields the names and the values of a function's defaults and of its closure."""
-    yield from defaults_of(f)
-    for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # the cell is empty
-            yield name, cell.cell_contents
-
-
-def _all(items: Sequence[tuple[str, Any]], depth: int) -> str:
-    return ", ".join(f"{k}={describe_value(v, depth - 1)}" for k, v in items)
-
-
-def _lines_of_structure(structure: _core.Structure, prefix: list[Any]) -> Iterator[str]:
-    for node, path in walk(structure):
-        if node.kind not in ("array", "arguments"):
-            cls = "" if node.type is None else f" {node.type.__module__}.{node.type.__qualname__}"
-            text = f"{node.kind}{cls} {len(node.children)} {describe_value(node.detail)}"
-            yield f"{_errors.format_path([*prefix, *path])}\t{text}"
-
-
-def lines_of(
-    name: str, variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any], mesh: Any
-) -> list[str]:
-    """Returns what a program depends on: lines of a path, a tab and a text."""
-    lines = [f"the function\t{name}"]
-    lines += _lines_of_structure(variant.function, ["the function"])
-    lines += _lines_of_structure(variant.structure, [])
-    paths = _errors.array_paths(variant.function, variant.structure)
-    for i, (path, x) in enumerate(zip(paths, arrays, strict=True)):
-        spec = f" {specs[i]}" if i < len(specs) and specs[i] is not None else ""
-        aval = Aval.of(x)
-        lines.append(f"{_errors.format_path(path)}\t{aval}{aval.sharding or ''}{spec}")
-    if mesh is not None:
-        ids = [device.id for device in mesh.devices.flat]
-        lines.append(f"the mesh\t{dict(mesh.shape)} of the devices {ids}")
-    return lines
-
-
-# ---- comparing ----
+_ended: set[str] = set()  # ids of waits that this process has ended
 
 
 def participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
@@ -171,78 +76,154 @@ def participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
 
 
 def compare(
-    name: str, lines: Sequence[str], processes: tuple[int, ...], variant: _core.Variant
+    name: str,
+    variant: _core.Variant,
+    processes: tuple[int, ...],
+    lower: Callable[[], Any],
+    describe: Callable[[], dict[str, str]],
+    is_failure: Callable[[Exception], bool],
 ) -> None:
-    """Returns when all `processes` have come to run the program of these lines, a call of `variant`.
+    """Returns when all `processes` have come to run the program that `lower` returns, which a call of
+    `variant` is about to run.
+
+    Arguments:
+        describe: returns what a message tells of the call, see `texts_of`.
+        is_failure: whether what `lower` raises makes the call fail. If so, the others are told.
 
     Raises:
         ProcessMismatchError: on all of them if they have come to run different programs; it names
             the processes and the paths.
+        Exception: what `lower` raises.
     """
     client = _jax_compat.coordination_client()
     if client is None or len(processes) < 2 or jax.process_index() not in processes:
         return
-    place = f"filterjit/{'-'.join(map(str, _ranges(processes)))}"
-    text = "\n".join(lines)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    with _locks.setdefault((place, digest), threading.Lock()):
-        if (place, digest) not in _agreed:
-            _Wait(client, place, processes, digest, text).run(name)
-            _agreed.add((place, digest))
-    call = object()
+    call = threading.get_ident(), object()
     variant.defer(lambda: _at_work.discard(call))
     _at_work.add(call)
+    try:
+        lowered = lower()
+    except Exception as e:
+        if is_failure(e):
+            line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
+            error = f"raises {_cut(_ADDRESS.sub('', line))}"
+            with contextlib.suppress(ProcessMismatchError):
+                _Wait(client, processes, name, describe, raised=error).run()
+        raise
+    _Wait(client, processes, name, describe, program=_text_of(lowered)).run()
 
 
+def _text_of(lowered: Any) -> str:
+    """Returns the text of a program that is to be the same. Where each process runs it alone, on devices
+    of its own, it does not tell the devices."""
+    if _executable_compat.processes_of(lowered) != {jax.process_index()}:
+        with contextlib.suppress(_lowered.UnknownProgramError):
+            return _lowered.text_of(lowered)
+    return f"{lowered.args_info}\n{lowered.as_text()}"
+
+
+class _Entry(NamedTuple):
+    """A wait of any process, as it is in the store."""
+
+    process: int
+    digest: str
+    id: str
+    busy: str
+    raised: str
+
+
+@dataclasses.dataclass(eq=False)
 class _Wait:
-    """One process waits until all have come with the same digest."""
+    """One process waits until all have come with the same digest.
 
-    def __init__(
-        self, client: Any, place: str, processes: tuple[int, ...], digest: str, text: str
-    ) -> None:
-        self.client = client
-        self.place = place
-        self.processes = processes
-        self.digest = digest
-        self.text = text
+    Attributes:
+        raised: what the trace has raised; empty if there is a program.
+        program: its text.
+        describe: see `compare`.
+    """
+
+    client: Any
+    processes: tuple[int, ...]
+    name: str
+    describe: Callable[[], dict[str, str]]
+    raised: str = ""
+    program: str = ""
+
+    def __post_init__(self) -> None:
+        first, last = self.processes[0], self.processes[-1]
+        consecutive = self.processes == tuple(range(first, last + 1))
+        numbers = (first, last) if consecutive else self.processes
+        self.place = f"filterjit/{'-'.join(map(str, numbers))}"
+        self.digest = _lowered.digest_of(self.program or f"{self.name} {self.raised}")
         self.me = jax.process_index()
-        self.missing = list(processes[1:])  # which the leader has not seen yet
+        self.is_leader = self.me == first
+        self.missing = list(self.processes[1:])  # which the leader has not seen yet
         self.id = uuid.uuid4().hex
-        self.announced = ""
+        self.announced = b""
+        self.pause = 0.01
         self.since: dict[str, float] = {}  # waits of processes that do nothing else, by their ids
 
-    def run(self, name: str) -> None:
-        mine = f"{self.place}/waiting/{self.digest}/{self.me}"
+    def run(self) -> None:
+        """Returns when all have come to run the program. Raises ProcessMismatchError."""
+        key, thread = (self.place, self.digest), threading.get_ident()
+        _waiting.append(thread)
+        try:
+            with _locks.setdefault(key, threading.Lock()):
+                if key not in _agreed:
+                    self._wait()
+                    _agreed.add(key)
+        finally:
+            _waiting.remove(thread)
+
+    def _wait(self) -> None:
+        mine, shown = f"{self.place}/waiting/{self.digest}/{self.me}", ""
         end = time.monotonic() + TIMEOUT
         try:
             self._announce(mine)
             while not self._has_agreed(min(1.0, max(0.001, end - time.monotonic()))):
-                self._raise_failure()
+                if not shown:
+                    shown = f"{self.place}/shown/{self.id}"
+                    value = zlib.compress(json.dumps(self._show()).encode())
+                    self.client.key_value_set_bytes(f"{shown}/text", value, allow_overwrite=True)
+                self._raise_end()
                 self._announce(mine)
-                if self.me == self.processes[0]:
+                if self.is_leader:
                     self._judge()
                 if time.monotonic() > end:
                     raise ProcessMismatchError(
-                        f"process {self.me} is about to run `{name}`, and other processes have not "
-                        f"come to do the same in {TIMEOUT:g} seconds: they run another program, or "
+                        f"process {self.me} is about to run `{self.name}`, and other processes have "
+                        f"not come to do the same in {TIMEOUT:g} seconds: they run another program, or "
                         "have failed, or are slow (FILTERJIT_PROCESSES_TIMEOUT)."
                     )
         finally:
             self.client.key_value_delete(mine)
+            if shown:
+                self.client.key_value_delete(shown)
 
     def _announce(self, key: str) -> None:
-        head = f"{self.id}\n{'busy' if _at_work else ''}\n"
-        if head != self.announced:
-            value = zlib.compress((head + self.text).encode())
+        busy = any(thread not in _waiting for thread, _ in list(_at_work))
+        value = f"{self.id}\n{'busy' if busy else ''}\n{self.raised}".encode(
+            "utf-8", "backslashreplace"
+        )
+        if value != self.announced:
             self.client.key_value_set_bytes(key, value, allow_overwrite=True)
-            self.announced = head
+            self.announced = value
+
+    def _show(self) -> tuple[dict[str, str], list[str]]:
+        """Returns the texts of the call, and the lines of the program."""
+        head, _, body = self.program.partition("\n")
+        return self.describe(), [*body.splitlines(), *head.split(', "')]
 
     def _has_agreed(self, seconds: float) -> bool:
-        """Waits for up to `seconds`, and returns whether all have come with this digest."""
+        """Waits for up to `seconds`, and returns whether all have come to run this program."""
+        if self.raised:  # the leader ends such waits
+            time.sleep(min(seconds, self.pause))
+            self.pause *= 2
+            return False
         milliseconds = max(1, int(seconds * 1000))
         agreed = f"{self.place}/agreed/{self.digest}"
         try:
-            if self.me == self.processes[0]:
+            if self.is_leader:
                 while self.missing:
                     key = f"{self.place}/waiting/{self.digest}/{self.missing[-1]}"
                     self.client.blocking_key_value_get_bytes(key, milliseconds)
@@ -256,78 +237,103 @@ class _Wait:
             return False
         return True
 
-    def _raise_failure(self) -> None:
+    def _raise_end(self) -> None:
         """Raises what the leader found, if it has ended this wait."""
-        for key, message in self.client.key_value_dir_get(f"{self.place}/failed/{self.id}/"):
+        for key, message in self.client.key_value_dir_get(f"{self.place}/ended/{self.id}/"):
             self.client.key_value_delete(key)
             raise ProcessMismatchError(message)
 
     def _judge(self) -> None:
-        """Ends the waits of all processes if they wait for different programs for too long."""
+        """Ends the waits of all processes if they wait for different programs for too long, or if all
+        have raised the same."""
         with _judging:
             now = time.monotonic()
-            waits: dict[str, dict[int, tuple[str, str, str]]] = {}  # by digest and process
+            waits: dict[str, list[_Entry]] = {}  # by digest
             for key, value in self.client.key_value_dir_get_bytes(f"{self.place}/waiting/"):
-                digest, i = key.split("/")[-2:]
-                id, busy, text = zlib.decompress(value).decode().split("\n", 2)
-                waits.setdefault(digest, {})[int(i)] = id, busy, text
-            ended = [
-                (i, digest, id, busy, text)
-                for digest, by_process in waits.items()
-                if len(by_process) < len(self.processes)  # else they have agreed
-                for i, (id, busy, text) in by_process.items()
-            ]
-            self.since = {id: self.since.get(id, now) for _, _, id, busy, _ in ended if not busy}
-            if {i for i, *_ in ended} != set(self.processes) or not all(
-                now - self.since.get(id, now) >= GRACE for _, _, id, _, _ in ended
-            ):
-                return
-            differ = {i: text for i, *_, text in sorted(ended) if text != self.text}
-            message = _message(self.me, self.text, differ)
-            for i, digest, id, *_ in ended:
-                self.client.key_value_set(f"{self.place}/failed/{id}/message", message)
-                self.client.key_value_delete(f"{self.place}/waiting/{digest}/{i}")
-        self._raise_failure()
+                digest, process = key.split("/")[-2:]
+                entry = _Entry(int(process), digest, *value.decode().split("\n", 2))
+                if entry.id not in _ended:
+                    waits.setdefault(digest, []).append(entry)
+            differ: list[_Entry] = []
+            for entries in waits.values():
+                if len(entries) < len(self.processes):
+                    differ += entries
+                elif entries[0].raised:  # else they have agreed
+                    self._end(entries, "")
+            self.since = {x.id: self.since.get(x.id, now) for x in differ if not x.busy}
+            is_over = all(now - self.since.get(x.id, now) >= GRACE for x in differ)
+            is_mine = self.id in self.since
+            if is_mine and is_over and {x.process for x in differ} == set(self.processes):
+                self._end(differ, self._message(sorted(differ)))
+        self._raise_end()
+
+    def _end(self, entries: Iterable[_Entry], message: str) -> None:
+        for x in entries:
+            _ended.add(x.id)
+            self.client.key_value_set(f"{self.place}/ended/{x.id}/message", message)
+            self.client.key_value_delete(f"{self.place}/waiting/{x.digest}/{x.process}")
+
+    def _message(self, entries: Sequence[_Entry]) -> str:
+        others = [x for x in entries if x.digest != self.digest and x.process != self.me]
+        numbers = sorted({x.process for x in others})
+        who = f"process{'es' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+        lines = [f"process {x.process} {x.raised}" for x in entries if x.raised]
+        for other in [x for x in others if not (x.raised or self.raised)][:1]:
+            shown = f"{self.place}/shown/{other.id}/"
+            for _, value in self.client.key_value_dir_get_bytes(shown):
+                there = json.loads(zlib.decompress(value))
+                lines += _differences(self._show(), there, self.me, other.process)
+        count = len(lines) - _MOST_LINES
+        lines[_MOST_LINES:] = [f"and {count} more differences"] * (count > 0)
+        head = f"{who} and process {self.me} are about to run different programs:"
+        return "\n  ".join([head, *lines]) + "\nAll processes must run the same program."
 
 
-def _ranges(processes: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns a short name of some processes."""
-    consecutive = processes == tuple(range(processes[0], processes[-1] + 1))
-    return (processes[0], processes[-1]) if consecutive else processes
+# ---- what a message tells ----
 
 
-def _message(leader: int, text: str, others: Mapping[int, str]) -> str:
-    number, other = min(others.items())
-    here = [line.partition("\t")[::2] for line in text.splitlines()]
-    there = [line.partition("\t")[::2] for line in other.splitlines()]
-    differences = [
-        f"  `{path}`: {_short(a)} on process {leader}, {_short(b)} on process {number}"
-        for path, a, b in _differences(here, there)
-    ]
-    count = len(differences) - _MOST_LINES
-    lines = differences[:_MOST_LINES] + [f"  and {count} more differences"] * (count > 0)
-    who = ", ".join(map(str, sorted(others)))
-    plural = "processes" if len(others) > 1 else "process"
-    head = f"{plural} {who} and process {leader} are about to run different programs:"
-    return "\n".join([head, *lines, "All processes must call it with the same arguments."])
+def texts_of(
+    variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any], mesh: Any
+) -> dict[str, str]:
+    """Returns what a message tells of a call: texts by paths."""
+    items: list[tuple[str, str]] = []
+    for structure, prefix in ((variant.function, ["the function"]), (variant.structure, [])):
+        for node, path in walk(structure):
+            if node.kind not in ("array", "arguments"):
+                text = _ADDRESS.sub("", _errors.short(node.detail, _MOST_SHOWN))
+                if node.kind != "static":
+                    text = f"{getattr(node.type, '__qualname__', node.kind)} {text}"
+                items.append((_errors.format_path([*prefix, *path]), text))
+    paths = _errors.array_paths(variant.function, variant.structure)
+    for path, x, spec in itertools.zip_longest(paths, arrays, specs):
+        aval, spec = Aval.of(x), "" if spec is None else f" {spec}"
+        items.append((_errors.format_path(path), f"{aval}{aval.sharding or ''}{spec}"))
+    if mesh is not None:
+        ids = [device.id for device in mesh.devices.flat]
+        items.append(("the mesh", f"{dict(mesh.shape)} of the devices {ids}"))
+    found: dict[str, str] = {}
+    for name, text in items:  # a container without keys has one path for all children
+        found[name] = f"{found[name]}, {text}" if name in found else text
+    return found
 
 
-def _differences(
-    here: Sequence[tuple[str, str]], there: Sequence[tuple[str, str]]
-) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yields ``(path, text, text)`` of lines that differ; None where one side has no such path."""
-    rest: dict[str, list[str]] = {}
-    for path, text in there:
-        rest.setdefault(path, []).append(text)
-    for path, text in here:
-        same_path = rest.get(path)
-        other = same_path.pop(0) if same_path else None
-        if other != text:
-            yield path, text, other
-    for path, texts in rest.items():
-        for text in texts:
-            yield path, None, text
+def _differences(here: Any, there: Any, me: int, other: int) -> Iterator[str]:
+    """Yields lines about what two processes show."""
+    (call, program), (other_call, other_program) = here, there
+    pairs = [(f"`{path}`", call.get(path), other_call.get(path)) for path in call | other_call]
+    differ = [(what, a, b) for what, a, b in pairs if a != b]
+    if not differ:
+        yield f"the arguments are the same: the function does something else on process {other}"
+    lines = itertools.zip_longest(program, other_program)
+    differ += [("the program", a, b) for a, b in lines if a != b][:1]
+    for what, *texts in differ:
+        start = next(
+            (i for i, (x, y) in enumerate(zip(*map(str, texts), strict=False)) if x != y), 0
+        )
+        a, b = ("absent" if x is None else _cut(x, max(0, start - _MOST // 2)) for x in texts)
+        yield f"{what}: {a} on process {me}, {b} on process {other}"
 
 
-def _short(text: str | None) -> str:
-    return "absent" if text is None else (text if len(text) <= 200 else text[:197] + "...")
+def _cut(text: str, start: int = 0) -> str:
+    text = f"...{text[start:]}" if start else text.strip()
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."

@@ -220,7 +220,7 @@ class ShardedCall:
         if arrays is not given and (variant := self.variant()) is not None:
             placed = (i for i, x in enumerate(arrays) if x is not given[i])
             _records.record_of(variant).placed.update(placed)
-        self.flat.before_run(arrays)
+        self.flat.before_run(arrays, lambda: self._find(arrays).jit)
         output: _core.Output = self._find(arrays, is_call=True).call(*arrays)
         return output
 
@@ -276,17 +276,19 @@ class ShardedCall:
             if program.jit is not None:
                 program.call.clear_cache()
 
-    def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+    def is_of_other(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
         """Returns whether a call that failed in a program's ``jax.jit`` is to be made again: the
-        program was made for other specs. The variant's `call` is this object from then on."""
-        variant = self.variant()
-        if variant is None:
-            return False
-        if not isinstance(exception, _OtherSpecs) and (
+        program was made for other specs."""
+        return isinstance(exception, _OtherSpecs) or not (
             self.is_dispatching
             or not self._programs
             or self.needs_of_arrays(arrays) == self._programs[0].needs
-        ):
+        )
+
+    def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+        """Returns `is_of_other`. If so, the variant's `call` is this object from then on."""
+        variant = self.variant()
+        if variant is None or not self.is_of_other(exception, arrays):
             return False
         with self._lock:  # another thread may have come here before, or be in `_find`
             self.is_dispatching = True

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -97,12 +98,21 @@ _LOWERED |= {"out_layouts", "kept_var_idx", "committed", "ordered_effects", "uno
 
 
 def _text(x: Any) -> str:
-    """Returns a text of avals, shardings or layouts, which tells weak types and memory."""
+    """Returns a text of avals, shardings, layouts or effects, which tells weak types and memory."""
     if isinstance(x, (list, tuple)):
         return f"[{', '.join(map(_text, x))}]"
     if isinstance(x, jax.sharding.Sharding):
         return f"{x!r} {x.memory_kind}"
-    return repr(x)
+    return _ADDRESS.sub("", repr(x))  # effects of callbacks are shown by their addresses
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def processes_of(lowered: Any) -> set[int]:
+    """Returns the processes on whose devices a ``jax.stages.Lowered`` runs. Fallback: none."""
+    devices = _private.private_attribute(lowered, "_lowering", "_device_list")
+    return {device.process_index for device in devices or ()}
 
 
 def jaxlib_version() -> str:

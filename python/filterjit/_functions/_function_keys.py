@@ -113,7 +113,7 @@ class _Walk:
         return x
 
     def cell(self, x: Any, _: Type) -> Part:
-        number, _ = self._number(x)
+        number, _is_new = self._number(x)
         try:
             return "cell", number, self.part(x.cell_contents)
         except ValueError:

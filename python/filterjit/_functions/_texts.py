@@ -157,8 +157,10 @@ class _Texts:
         many = contents if type(contents) in (tuple, frozenset) else (contents,)
         found = [self.text(type(x)), str(len(many))]
         if len(many) <= self._left:
-            is_set = type(contents) is frozenset
-            found += self._in_set(contents) if is_set else map(self.text, many)
+            if type(contents) is frozenset:
+                found += self._in_set(contents)
+            else:
+                found += map(self.text, many)
         for name, value in () if facts.attributes is None else facts.attributes(x):
             if not str(name).endswith("_hash"):  # kept by an object, and another for each seed
                 found.append(f"{name}={self.text(value)}")
@@ -220,10 +222,10 @@ class _Texts:
 def _is_described(name: Any, x: Any) -> bool:
     """Whether a member of a class is described: not what follows from the rest."""
     if type(name) is not str or not name.startswith("__"):
-        return name != "_abc_impl"
+        return bool(name != "_abc_impl")
     if name.endswith(("_fields__", "_attrs__")):  # of dataclasses, attrs and pydantic
         return True
-    is_method = isinstance(x, (types.FunctionType, staticmethod, classmethod, property))
+    is_method: bool = isinstance(x, (types.FunctionType, staticmethod, classmethod, property))
     return is_method and not name.startswith("__annotate") and not _values.is_own(name)
 
 

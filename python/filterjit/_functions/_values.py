@@ -59,7 +59,7 @@ _CONTENTS = {**_static_keys.CONTENTS, **_PARTS}
 # Types of libraries whose values do not change, besides those of JAX and `typing`.
 _FIXED: tuple[type, ...] = (
     *(types.MethodDescriptorType, types.WrapperDescriptorType, re.Pattern, logging.Logger),
-    *(type(threading.Lock()), type(threading.RLock()), np.ufunc, type(np.sum)),
+    *(type(threading.Lock()), type(threading.RLock()), np.ufunc, type(np.sum), np.dtype),
 )
 _RULES: dict[type, str] = {
     types.FunctionType: "function",

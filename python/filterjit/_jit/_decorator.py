@@ -206,16 +206,14 @@ def filter_jit(
             created again with the same lambdas does not compile again.
 
             For ``"structure"``, the code and the globals must be the same, and the defaults,
-            closures, attributes and the global variables that the code reads must be equal. If one
-            of these changes, the function compiles again.
+            closures and attributes must be equal. If one of these changes, the function compiles
+            again.
 
             Changes inside containers, dataclasses, Modules, partials and functions in them are
-            noticed at each call. Inside classes, modules and functions that the code reads by name,
-            and inside all other objects, they are noticed in the attributes that the code reads by
-            name, as in ``config.scale``, and of the other objects by their own ``==``. A new
-            function that refers to one of the other objects, such as a NumPy array or an instance
-            of an ordinary class, or that imports a module of the user's in its body, is always
-            traced. `docs/statics.md` has the rules.
+            noticed at each call. What the code reads by name, such as a global variable or a
+            constant of a class, is not looked at, nor are changes inside of other objects. A new
+            function that holds one of these, such as a large NumPy array or an instance of an
+            ordinary class, is always traced. `docs/statics.md` has the rules.
         on_retrace: what to do when the function compiles again. ``"log"`` logs the reason to the
             logger ``"filterjit"``, ``"warn"`` issues a `RetraceWarning`, ``"raise"`` raises a
             `RetraceError`, and a function is called with the `Explanation`. The first trace is not
