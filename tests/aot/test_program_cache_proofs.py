@@ -29,7 +29,7 @@ import filterjit
 MAIN = threading.main_thread()
 PROVEN = os.environ["START"] == "3"
 SCALE = float(os.environ.get("SCALE", 2))
-X = jnp.ones(3)
+X = np.ones(3, np.float32)  # JAX starts with the first call
 TRACES = []
 
 def jit(f, **options):
@@ -352,6 +352,43 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         check(f(X))
         """,
         "",
+    ),
+    "a parent that ends at once": (
+        """
+        @jit
+        def f(x):
+            return x * (3 if PROVEN else 2)
+        check(f(X))
+        if PROVEN and os.fork():
+            os._exit(0)
+        """,
+        "StaleProgramError",
+    ),
+    "a child of multiprocessing": (
+        """
+        import multiprocessing
+        @jit
+        def f(x):
+            return x * (3 if PROVEN else 2)
+        process = multiprocessing.get_context("fork").Process(target=lambda: check(f(X)))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        """,
+        "StaleProgramError",
+    ),
+    "exits in each trace": (
+        """
+        @jit
+        def f(x):
+            return sys.exit(7) if PROVEN else x * 2
+        @jit
+        def g(x):
+            return x * (3 if PROVEN else 2)
+        check(f(X))
+        check(g(X))
+        """,
+        "(?s)StaleProgramError.*`g`",
     ),
     "eight programs": (
         """
