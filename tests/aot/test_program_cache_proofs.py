@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -347,7 +348,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
             child = os.fork()
             if child == 0:
                 assert np.allclose(f(X), 2)
-                os._exit(0)  # JAX fails at the end of a forked process
+                os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         check(f(X))
         """,
@@ -359,8 +360,16 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         def f(x):
             return x * (3 if PROVEN else 2)
         check(f(X))
-        if PROVEN and os.fork():
-            os._exit(0)
+        if PROVEN:
+            if os.fork():
+                os._exit(0)
+            try:
+                for _ in range(200):
+                    f(X)
+                    time.sleep(0.01)
+            except filterjit.StaleProgramError as e:
+                print(repr(e), file=sys.stderr, flush=True)
+            os._exit(0)  # JAX fails at the end of a forked process
         """,
         "StaleProgramError",
     ),
@@ -520,6 +529,7 @@ def test_an_interrupt_at_the_end(place: Path) -> None:
     path = proven(place, _NEVER_ENDS)
     with started(path, env=variables(place, 3)) as process:
         assert process.stdout is not None and process.stdout.readline() == "last\n"
+        time.sleep(1)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
     assert "not proven" in said, said
