@@ -67,7 +67,6 @@ WORLD = {
 # Each defines ``P(x)``, from a number N, another number M, and an expression E of ``x``.
 PIECES = [
     "def P(x):\n    return E * N + M",
-    "P = lambda x: E * N + M",
     "def P(x, n=N, *, m=M):\n    return E * n + m",
     "def P(x, many=([N], {'m': M}), w=np.array([N, M])):\n"
     "    return E * many[0][0] + many[1]['m'] * w[1]",
@@ -109,7 +108,6 @@ PIECES = [
     "    return P_C(M)(x)",
     "def P(x):\n    return E * P.n + P.m\nP.n, P.m = N, M",
     "P = jax.jit(lambda x: E * N + M)",
-    "P = jax.vmap(lambda x: E * N + M)",
     "@functools.partial(jax.jit, static_argnums=1)\ndef P_f(x, n):\n    return E * n + M\n"
     "def P(x):\n    return P_f(x, N)",
     "@jax.custom_jvp\ndef P_f(x):\n    return E * N\n@P_f.defjvp\ndef P_g(xs, ts):\n"
@@ -253,12 +251,10 @@ _LISTS = "decorator_list", "bases", "elts", "keywords", "body"
 
 
 def _edited(source: str, rng: random.Random) -> tuple[str, str]:
-    before = ast.unparse(ast.parse(source))
     while True:
-        tree = ast.parse(source)
-        kind = _edit(tree, rng)
+        kind = _edit(tree := ast.parse(source), rng)
         text = ast.unparse(ast.fix_missing_locations(tree))
-        if kind is not None and text != before:
+        if kind is not None and text != ast.unparse(ast.parse(source)):
             return kind, text + "\n"
 
 
