@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ import filterjit
 MAIN = threading.main_thread()
 PROVEN = os.environ["START"] == "3"
 SCALE = float(os.environ.get("SCALE", 2))
-X = jnp.ones(3)
+X = np.ones(3, np.float32)  # JAX starts with the first call
 TRACES = []
 
 def jit(f, **options):
@@ -347,11 +348,56 @@ PROGRAMS: dict[str, tuple[str, str]] = {
             child = os.fork()
             if child == 0:
                 assert np.allclose(f(X), 2)
-                os._exit(0)  # JAX fails at the end of a forked process
+                os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         check(f(X))
         """,
         "",
+    ),
+    "a parent that ends at once": (
+        """
+        @jit
+        def f(x):
+            return x * (3 if PROVEN else 2)
+        check(f(X))
+        if PROVEN:
+            if os.fork():
+                os._exit(0)
+            try:
+                for _ in range(200):
+                    f(X)
+                    time.sleep(0.01)
+            except filterjit.StaleProgramError as e:
+                print(repr(e), file=sys.stderr, flush=True)
+            os._exit(0)  # JAX fails at the end of a forked process
+        """,
+        "StaleProgramError",
+    ),
+    "a child of multiprocessing": (
+        """
+        import multiprocessing
+        @jit
+        def f(x):
+            return x * (3 if PROVEN else 2)
+        process = multiprocessing.get_context("fork").Process(target=lambda: check(f(X)))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        """,
+        "StaleProgramError",
+    ),
+    "exits in each trace": (
+        """
+        @jit
+        def f(x):
+            return sys.exit(7) if PROVEN else x * 2
+        @jit
+        def g(x):
+            return x * (3 if PROVEN else 2)
+        check(f(X))
+        check(g(X))
+        """,
+        "(?s)StaleProgramError.*`g`",
     ),
     "eight programs": (
         """
@@ -432,11 +478,6 @@ PROGRAMS: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path
-
-
 def variables(place: Path, number: int, **others: str) -> dict[str, str]:
     cache = str(place / "cache")
     own = {"FILTERJIT_PROGRAM_CACHE": cache, "CACHE": cache, "START": str(number)}
@@ -465,9 +506,9 @@ def proven(place: Path, source: str) -> Path:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs(name: str, place: Path) -> None:
+def test_programs(name: str, tmp_path: Path) -> None:
     source, pattern = PROGRAMS[name]
-    _, said = start(proven(place, source), 3, 1 if name == "fails" else None if pattern else 0)
+    _, said = start(proven(tmp_path, source), 3, 1 if name == "fails" else None if pattern else 0)
     assert re.search(pattern, said) if pattern else said == "", said
 
 
@@ -479,25 +520,26 @@ print(float(y[0]))
 _NEVER_ENDS = PROGRAMS["never ends"][0].replace('print("last")', 'print("last", flush=True)')
 
 
-def test_an_interrupt_at_the_end(place: Path) -> None:
-    path = proven(place, _NEVER_ENDS)
-    with started(path, env=variables(place, 3)) as process:
+def test_an_interrupt_at_the_end(tmp_path: Path) -> None:
+    path = proven(tmp_path, _NEVER_ENDS)
+    with started(path, env=variables(tmp_path, 3)) as process:
         assert process.stdout is not None and process.stdout.readline() == "last\n"
+        time.sleep(1)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
     assert "not proven" in said, said
 
 
 @pytest.mark.parametrize("scale", ["2", "3"])
-def test_four_processes_at_once(place: Path, scale: str) -> None:
+def test_four_processes_at_once(tmp_path: Path, scale: str) -> None:
     """Each is right or loud, whatever the others do to the folder."""
-    path = written(place, _DOUBLES)
+    path = written(tmp_path, _DOUBLES)
     for number in (1, 2, 3):
         found = {"2", scale} if number == 3 else {"2"}
         running = [
             subprocess.Popen(
                 [sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=variables(place, number, SCALE=s), encoding="utf-8",
+                env=variables(tmp_path, number, SCALE=s), encoding="utf-8",
             )
             for s in [*found] * (4 // len(found))
         ]  # fmt: skip
@@ -511,7 +553,7 @@ def test_four_processes_at_once(place: Path, scale: str) -> None:
             assert scale == "3" or said == "", said
 
 
-def test_a_full_disk(place: Path) -> None:
+def test_a_full_disk(tmp_path: Path) -> None:
     """A limit on the size of files stands for it; later starts find what there is."""
     limit = """
     import resource
@@ -519,7 +561,7 @@ def test_a_full_disk(place: Path) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["BYTES"]), hard))
     """
-    path = written(place, textwrap.dedent(limit) + _DOUBLES)
+    path = written(tmp_path, textwrap.dedent(limit) + _DOUBLES)
     for number, size in enumerate(["300", "2000", "0", "10000000", "0", "300", "10000000"]):
         value, said = start(path, number, BYTES=size, SCALE=str(2 + number % 2))
         assert float(value) == 2 + number % 2 or "StaleProgramError" in said, (number, said)
@@ -572,11 +614,11 @@ for _ in range(60):
 
 
 @pytest.mark.parametrize("seed", ["1", pytest.param("2", marks=pytest.mark.thorough)])
-def test_damaged_files(place: Path, seed: str) -> None:
+def test_damaged_files(tmp_path: Path, seed: str) -> None:
     """Any file of the folder, cut, changed, exchanged or no file at all: the results are right."""
-    path = written(place, _DAMAGES.replace("\\\\", "\\"))
-    folder = str(place / "damaged")
-    done = run(path, timeout=300, env=variables(place, 1, SEED=seed, FOLDER=folder))
+    path = written(tmp_path, _DAMAGES.replace("\\\\", "\\"))
+    folder = str(tmp_path / "damaged")
+    done = run(path, timeout=300, env=variables(tmp_path, 1, SEED=seed, FOLDER=folder))
     assert "StaleProgramError" not in done.stderr
 
 
@@ -585,10 +627,10 @@ TRUST = {"proven": [False, False, True], "always": [False, True, True], "never":
 
 @pytest.mark.parametrize("trust", TRUST)
 @pytest.mark.parametrize("by_variable", [False, True])
-def test_trust(place: Path, trust: str, by_variable: bool) -> None:
+def test_trust(tmp_path: Path, trust: str, by_variable: bool) -> None:
     """Which starts return a result before the main thread traces; an edit is right or loud."""
     named = f'filterjit.program_cache(os.environ["CACHE"], trust={trust!r})'
-    path = written(place, f"{'' if by_variable else named}\n{_DOUBLES}print(MAIN in TRACES)\n")
+    path = written(tmp_path, f"{'' if by_variable else named}\n{_DOUBLES}print(MAIN in TRACES)\n")
     own = {"FILTERJIT_PROGRAM_CACHE_TRUST": trust} if by_variable else {}
     for number, at_once in enumerate(TRUST[trust], 1):
         assert start(path, number, **own) == (f"2.0\n{not at_once}\n", "")
@@ -598,7 +640,7 @@ def test_trust(place: Path, trust: str, by_variable: bool) -> None:
 
 
 @pytest.mark.parametrize("end", ["cache.wait()", "cache.close()", "pass"])
-def test_the_end_of_a_block(place: Path, end: str) -> None:
+def test_the_end_of_a_block(tmp_path: Path, end: str) -> None:
     """Raises what no call has raised, and hides no other error."""
     source = f"""
     import contextlib
@@ -611,7 +653,7 @@ def test_the_end_of_a_block(place: Path, end: str) -> None:
     except filterjit.StaleProgramError as e:
         print("stale", "<lambda>" in str(e))
     """
-    path = written(place, source)
+    path = written(tmp_path, source)
     for number in (1, 2, 3):
         assert start(path, number) == ("", "")
     assert start(path, 4, SCALE="3") == ("stale True\n", "")

@@ -1,5 +1,5 @@
 """The fuzzer at length: ``python tests/fuzz/long.py --calls 100000``; with ``--edits 2000``, edits of
-saved programs instead (``--cache``: of programs in a program cache), and with ``--nnx 100`` programs of Flax NNX.
+programs in a program cache and of their world instead, and with ``--nnx 100`` programs of Flax NNX.
 
 Most calls go through a stand-in for ``jax.jit``, one in `JAX_SHARE` through JAX itself. On a
 terminal the progress is shown, and at the end a table of what was done. A failure ends the run
@@ -115,15 +115,10 @@ def _nnx_programs(seed: int, programs: int) -> int:
     return 0
 
 
-def _edits(seed: int, edits: int, cached: bool) -> int:
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("fuzz_edits.py")),
-        str(seed),
-        str(edits),
-    ]
+def _edits(seed: int, edits: int) -> int:
+    script = str(Path(__file__).with_name("fuzz_edits.py"))
     with tempfile.TemporaryDirectory() as folder:
-        command += [folder, *["--cache"] * cached]
+        command = [sys.executable, script, str(seed), str(edits), folder]
         status = subprocess.run(command, check=False).returncode
     print(f"{edits:,} edits from seed {seed}")
     return status
@@ -147,13 +142,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--jax-share", type=int, default=JAX_SHARE, help="0: never")
     parser.add_argument("--nnx", type=int, metavar="PROGRAMS", help="programs of Flax NNX instead")
-    parser.add_argument("--edits", type=int, metavar="N", help="edits of saved programs instead")
-    parser.add_argument("--cache", action="store_true", help="with --edits: in a program cache")
+    parser.add_argument("--edits", type=int, metavar="N", help="edits of kept programs instead")
     parser.add_argument("--plain", type=int, metavar="PROGRAMS", help="of plain JAX instead")
     options = parser.parse_args()
     seed = int.from_bytes(os.urandom(4)) if options.seed is None else options.seed
     if options.edits is not None:
-        return _edits(seed, options.edits, options.cache)
+        return _edits(seed, options.edits)
     if options.nnx is not None:
         return _nnx_programs(seed, options.nnx)
     if options.plain is not None:

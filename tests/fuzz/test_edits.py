@@ -1,4 +1,4 @@
-"""Some edits of saved programs; ``python tests/fuzz/long.py --edits 2000`` makes many."""
+"""Some edits of programs in a program cache; ``python tests/fuzz/long.py --edits 2000`` makes many."""
 
 import json
 import os
@@ -11,11 +11,10 @@ from support.processes import environment, run
 SCRIPT = Path(__file__).with_name("fuzz_edits.py")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each edit is loaded in a forked process")
-@pytest.mark.parametrize("cache", [[], ["--cache"]], ids=["saved", "cached"])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each program is started in a forked process")
 @pytest.mark.parametrize("seed", [1, pytest.param(7, marks=pytest.mark.slow)])
-def test_edits(seed: int, cache: list[str], tmp_path: Path) -> None:
-    done = run(SCRIPT, str(seed), "8", tmp_path, *cache, timeout=300, env=environment())
+def test_edits(seed: int, tmp_path: Path) -> None:
+    done = run(SCRIPT, str(seed), "20", tmp_path, timeout=300, env=environment())
     counts = json.loads(done.stdout.splitlines()[-1])
-    assert counts["edits"] == 8 == counts.get("refused", 0) + counts.get("same", 0), done.stdout
-    assert counts["refused"] > 0
+    assert sum(counts.values()) == 20, done.stdout
+    assert counts["right"] > 0 and counts["loud"] > 0, done.stdout
