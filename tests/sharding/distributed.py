@@ -233,13 +233,13 @@ def check_programs() -> None:
         assert not x.is_deleted(), what
         assert raised(f, *args), what  # and again
     # The arguments are named.
-    f = filter_jit(lambda x, **config: x * config["scale"], **options)
+    f = filter_jit(lambda x, config: x * config["scale"], **options)
     longer = "a" * 500 + str(odd)
-    text = raised(f, x, scale=1.0 + odd, text=longer)
+    text = raised(f, x, {"scale": 1.0 + odd, "text": longer})
     assert "`config['scale']`: 1.0 on process 0, 2.0 on process 1" in text, text
     assert "aaa0' on process 0" in text and "aaa1' on process 1" in text, text
-    text = raised(f, (x, np.zeros(3 + odd, np.float32))[1], scale=1.0)
-    assert "`x`: float32[3]" in text and "float32[4]" in text, text
+    text = raised(f, place(np.zeros(32 * (1 + odd), np.float32), P("data"), MESH), {"scale": 1.0})
+    assert "`x`: float32[32]" in text and "float32[64]" in text, text
     # What gives the same program agrees.
     traces: list[int] = []
 
@@ -264,13 +264,15 @@ def check_programs() -> None:
             lowered.clear()
     # Programs that depend on shapes, of one variant.
     rules = ShardingRules({...: fsdp("data", min_size=0)})
-    f = filter_jit(lambda x: x * 11, in_shardings={"x": rules}, out_shardings=rules, mesh=MESH)
-    g = filter_jit(lambda x: x * 12, donate=lambda path, x: x.ndim == 2, same_on_all_processes=True)
+    f = filter_jit(lambda x: x + 11, in_shardings={"x": rules}, out_shardings=rules, mesh=MESH)
+    g = filter_jit(
+        lambda x: x + 11, donate={"x": lambda x: x.ndim == 2}, same_on_all_processes=True
+    )
     for shape in ((8 * count,), (3,), (8, 8), (5, 3), (8 * count,), (3,), (8, 8)):
-        for h in (f, g):
-            y = np.ones(shape, np.float32)
+        y = np.ones(shape, np.float32)
+        for out in (f(place(y, rules, MESH)), g(place(y, P(), MESH)), g(jnp.asarray(y))):
             np.testing.assert_array_equal(
-                np.asarray(h(jnp.asarray(y)).addressable_data(0))[0], (y * (12 - (h is f)))[0]
+                np.asarray(out.addressable_data(0)).ravel()[0], 12, err_msg=str(shape)
             )
     assert not left(), left()
 
