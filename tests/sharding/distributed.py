@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def check_train() -> None:
     assert f.cache_info().hits == 9 and alone[-1] < alone[0]
 
 
-def raised(f: Any, *args: Any, within: float = 10) -> str:
+def raised(f: Any, *args: Any, within: float = 20) -> str:
     start = time.monotonic()
     try:
         f(*args)
@@ -299,7 +300,7 @@ def check_raises() -> None:
         f = filter_jit(fails, **options, **own)
         for n, who in enumerate(([1], [0], [count - 1], list(range(1, count)))):
             e, seconds = error_of(f, x, n, Shown(1) if index in who else None)
-            assert seconds < 10, (n, seconds)
+            assert seconds < 20, (n, seconds)
             if index in who:
                 assert isinstance(e, TypeError) and "BaseException" in str(e), e
             else:
@@ -308,9 +309,9 @@ def check_raises() -> None:
             f(x, 100 + n, None)  # all goes on
         for n in range(20):  # it is quick where all raise the same
             e, seconds = error_of(f, x, n, ValueError)
-            assert type(e) is ValueError and seconds < 3, (e, seconds)
+            assert type(e) is ValueError and seconds < 5, (e, seconds)
         e, seconds = error_of(f, x, 50, [KeyError, ValueError][index % 2])
-        assert type(e) is [KeyError, ValueError][index % 2] and seconds < 10, (e, seconds)
+        assert type(e) is [KeyError, ValueError][index % 2] and seconds < 20, (e, seconds)
         f(x, 200, None)
         # What stops the process tells nobody: it comes again, or others wait for too long.
         if index == 1:
@@ -343,7 +344,7 @@ def check_raises() -> None:
     )
     e, seconds = error_of(r, {"a": x})
     assert isinstance(e, ValueError if index == 1 else filterjit.ProcessMismatchError), e
-    assert seconds < 10, seconds
+    assert seconds < 20, seconds
     f(x, 300, None)
     assert not left(), left()
 
@@ -483,7 +484,7 @@ def check_fuzz() -> None:
                 case 4:
                     g.clear_cache()
         if kind < 0.04:
-            assert "`n`" in raised(f, x, 1000 + 10 * step + index)
+            assert "`n`" in raised(f, x, 1000 + 10 * step + 2 * index)
         with contextlib.suppress(ValueError):
             f(x, n)
 
@@ -520,7 +521,8 @@ def check_sequences() -> None:
                         case 3:
                             f.clear_cache()
                 if common.random() < 0.02:
-                    text = raised(f, x, f"{seed} {step} {index}", within=50)
+                    other = 30 * (zlib.crc32(f"{seed} {step}".encode()) % 100_000) + 3 * index
+                    text = raised(f, x, other + 90, within=50)
                     assert "different programs" in text, text
                 with contextlib.suppress(ValueError):
                     np.testing.assert_array_equal(

@@ -216,26 +216,26 @@ class _Wait:
 
     def _has_agreed(self, seconds: float) -> bool:
         """Waits for up to `seconds`, and returns whether all have come to run this program."""
-        if self.raised:  # the leader ends such waits
-            time.sleep(min(seconds, self.pause))
-            self.pause *= 2
-            return False
         milliseconds = max(1, int(seconds * 1000))
         agreed = f"{self.place}/agreed/{self.digest}"
         try:
-            if self.is_leader:
+            if not self.is_leader:
+                key = f"{self.place}/ended/{self.id}/message" if self.raised else agreed
+                self.client.blocking_key_value_get(key, milliseconds)
+            elif self.raised:
+                time.sleep(min(seconds, self.pause))
+                self.pause = min(2 * self.pause, 0.2)
+            else:
                 while self.missing:
                     key = f"{self.place}/waiting/{self.digest}/{self.missing[-1]}"
                     self.client.blocking_key_value_get_bytes(key, milliseconds)
                     self.missing.pop()
                 self.client.key_value_set(agreed, "", allow_overwrite=True)
-            else:
-                self.client.blocking_key_value_get(agreed, milliseconds)
         except _jax_compat.JaxRuntimeError as e:
             if "DEADLINE_EXCEEDED" not in str(e):
                 raise
             return False
-        return True
+        return not self.raised
 
     def _raise_end(self) -> None:
         """Raises what the leader found, if it has ended this wait."""
