@@ -185,7 +185,8 @@ def check_disagree() -> None:
     for y in (jnp.ones(2), np.ones(3), jax.device_put(jnp.ones(2), jax.local_devices()[1])):
         assert float(np.asarray(beside(y, 3))[0]) == 3
         assert "`n`" in raised(beside, y, 4 + index)
-    assert not left() or count > 1 and time.sleep(2) is None and not left(), left()
+    multihost_utils.sync_global_devices("all waits have ended")
+    assert not left(), left()
 
 
 NUMBER = 1.0
@@ -275,6 +276,7 @@ def check_programs() -> None:
             np.testing.assert_array_equal(
                 np.asarray(out.addressable_data(0)).ravel()[0], 12, err_msg=str(shape)
             )
+    multihost_utils.sync_global_devices("all waits have ended")
     assert not left(), left()
 
 
@@ -346,6 +348,7 @@ def check_raises() -> None:
     assert isinstance(e, ValueError if index == 1 else filterjit.ProcessMismatchError), e
     assert seconds < 20, seconds
     f(x, 300, None)
+    multihost_utils.sync_global_devices("all waits have ended")
     assert not left(), left()
 
 
