@@ -233,7 +233,8 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
     (
         "Shardings",
         "[Many devices](sharding.md). `ProcessMismatchError` needs several processes: it tells which of "
-        "them is about to run what, and the path in the arguments at which the programs differ.",
+        "them is about to run what, the path in the arguments at which the calls differ, and the first "
+        "line in which the programs do.",
         [
             "filter_jit(f.__wrapped__, in_shardings={'y': P()}, mesh=mesh)(x)",
             "filter_jit(f.__wrapped__, in_shardings=(P(), P(), P()), mesh=mesh)(x)",
@@ -266,8 +267,8 @@ ELSEWHERE: list[tuple[str, str]] = [
     (
         "process ... is about to run `...`, and other processes have not come to do the same in ... "
         "seconds: they run another program, or have failed, or are slow (FILTERJIT_PROCESSES_TIMEOUT).",
-        "`ProcessMismatchError` of a function with `same_on_all_processes`; where the others run another "
-        "program, it names the path at which the programs differ",
+        "`ProcessMismatchError` of a function with `same_on_all_processes`; where the others are about to "
+        "run another program, or their trace raises, it says so instead",
     ),
     (
         "it is the file of process ... of ..., and this is process ... of ...: each process loads the "

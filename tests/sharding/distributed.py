@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from jax.sharding import PartitionSpec as P
 import filterjit
 from filterjit import ShardingRules, filter_jit, fsdp, place
 from filterjit._call import _direct
-from filterjit._compat import _jax_compat
+from filterjit._compat import _executable_compat, _jax_compat
 
 port, index, count, check = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 jax.distributed.initialize(f"localhost:{port}", count, index)
@@ -84,7 +85,7 @@ def check_train() -> None:
     assert f.cache_info().hits == 9 and alone[-1] < alone[0]
 
 
-def raised(f: Any, *args: Any, within: float = 10) -> str:
+def raised(f: Any, *args: Any, within: float = 20) -> str:
     start = time.monotonic()
     try:
         f(*args)
@@ -184,7 +185,12 @@ def check_disagree() -> None:
     for y in (jnp.ones(2), np.ones(3), jax.device_put(jnp.ones(2), jax.local_devices()[1])):
         assert float(np.asarray(beside(y, 3))[0]) == 3
         assert "`n`" in raised(beside, y, 4 + index)
-    assert not left() or (count > 1 and time.sleep(2) is None and not left()), left()
+    # A JAX that does not tell what a program is compiled with.
+    _executable_compat.lowered_facts = lambda lowered: None
+    f(x, {"scale": 30.0, "name": str(index)})
+    assert "`config['scale']`" in raised(f, x, {"scale": 31.0 + (index == 1)})
+    multihost_utils.sync_global_devices("all waits have ended")
+    assert not left(), left()
 
 
 NUMBER = 1.0
@@ -231,15 +237,16 @@ def check_programs() -> None:
         assert "the arguments are the same" in text, (what, text)
         assert "the program: " in text and all(part in text for part in texts), (what, text)
         assert not x.is_deleted(), what
-        assert raised(f, *args), what  # and again
+        if what == "a global":
+            assert raised(f, *args) == text  # and again
     # The arguments are named.
-    f = filter_jit(lambda x, **config: x * config["scale"], **options)
+    f = filter_jit(lambda x, config: x * config["scale"], **options)
     longer = "a" * 500 + str(odd)
-    text = raised(f, x, scale=1.0 + odd, text=longer)
+    text = raised(f, x, {"scale": 1.0 + odd, "text": longer})
     assert "`config['scale']`: 1.0 on process 0, 2.0 on process 1" in text, text
     assert "aaa0' on process 0" in text and "aaa1' on process 1" in text, text
-    text = raised(f, (x, np.zeros(3 + odd, np.float32))[1], scale=1.0)
-    assert "`x`: float32[3]" in text and "float32[4]" in text, text
+    text = raised(f, place(np.zeros(32 * (1 + odd), np.float32), P("data"), MESH), {"scale": 1.0})
+    assert "`x`: float32[32]" in text and "float32[64]" in text, text
     # What gives the same program agrees.
     traces: list[int] = []
 
@@ -264,14 +271,17 @@ def check_programs() -> None:
             lowered.clear()
     # Programs that depend on shapes, of one variant.
     rules = ShardingRules({...: fsdp("data", min_size=0)})
-    f = filter_jit(lambda x: x * 11, in_shardings={"x": rules}, out_shardings=rules, mesh=MESH)
-    g = filter_jit(lambda x: x * 12, donate=lambda path, x: x.ndim == 2, same_on_all_processes=True)
+    f = filter_jit(lambda x: x + 11, in_shardings={"x": rules}, out_shardings=rules, mesh=MESH)
+    g = filter_jit(
+        lambda x: x + 11, donate={"x": lambda x: x.ndim == 2}, same_on_all_processes=True
+    )
     for shape in ((8 * count,), (3,), (8, 8), (5, 3), (8 * count,), (3,), (8, 8)):
-        for h in (f, g):
-            y = np.ones(shape, np.float32)
+        y = np.ones(shape, np.float32)
+        for out in (f(place(y, rules, MESH)), g(place(y, P(), MESH)), g(jnp.asarray(y))):
             np.testing.assert_array_equal(
-                np.asarray(h(jnp.asarray(y)).addressable_data(0))[0], (y * (12 - (h is f)))[0]
+                np.asarray(out.addressable_data(0)).ravel()[0], 12, err_msg=str(shape)
             )
+    multihost_utils.sync_global_devices("all waits have ended")
     assert not left(), left()
 
 
@@ -297,7 +307,7 @@ def check_raises() -> None:
         f = filter_jit(fails, **options, **own)
         for n, who in enumerate(([1], [0], [count - 1], list(range(1, count)))):
             e, seconds = error_of(f, x, n, Shown(1) if index in who else None)
-            assert seconds < 10, (n, seconds)
+            assert seconds < 20, (n, seconds)
             if index in who:
                 assert isinstance(e, TypeError) and "BaseException" in str(e), e
             else:
@@ -306,9 +316,9 @@ def check_raises() -> None:
             f(x, 100 + n, None)  # all goes on
         for n in range(20):  # it is quick where all raise the same
             e, seconds = error_of(f, x, n, ValueError)
-            assert type(e) is ValueError and seconds < 3, (e, seconds)
+            assert type(e) is ValueError and seconds < 5, (e, seconds)
         e, seconds = error_of(f, x, 50, [KeyError, ValueError][index % 2])
-        assert type(e) is [KeyError, ValueError][index % 2] and seconds < 10, (e, seconds)
+        assert type(e) is [KeyError, ValueError][index % 2] and seconds < 20, (e, seconds)
         f(x, 200, None)
         # What stops the process tells nobody: it comes again, or others wait for too long.
         if index == 1:
@@ -341,8 +351,9 @@ def check_raises() -> None:
     )
     e, seconds = error_of(r, {"a": x})
     assert isinstance(e, ValueError if index == 1 else filterjit.ProcessMismatchError), e
-    assert seconds < 10, seconds
+    assert seconds < 20, seconds
     f(x, 300, None)
+    multihost_utils.sync_global_devices("all waits have ended")
     assert not left(), left()
 
 
@@ -481,7 +492,7 @@ def check_fuzz() -> None:
                 case 4:
                     g.clear_cache()
         if kind < 0.04:
-            assert "`n`" in raised(f, x, 1000 + 10 * step + index)
+            assert "`n`" in raised(f, x, 1000 + 10 * step + 2 * index)
         with contextlib.suppress(ValueError):
             f(x, n)
 
@@ -518,7 +529,8 @@ def check_sequences() -> None:
                         case 3:
                             f.clear_cache()
                 if common.random() < 0.02:
-                    text = raised(f, x, f"{seed} {step} {index}", within=50)
+                    other = 30 * (zlib.crc32(f"{seed} {step}".encode()) % 100_000) + 3 * index
+                    text = raised(f, x, other + 90, within=50)
                     assert "different programs" in text, text
                 with contextlib.suppress(ValueError):
                     np.testing.assert_array_equal(

@@ -80,7 +80,7 @@ def compare(
     variant: _core.Variant,
     processes: tuple[int, ...],
     lower: Callable[[], Any],
-    describe: Callable[[], dict[str, str]],
+    describe: Callable[[], Iterable[tuple[str, str]]],
     is_failure: Callable[[Exception], bool],
 ) -> None:
     """Returns when all `processes` have come to run the program that `lower` returns, which a call of
@@ -107,7 +107,7 @@ def compare(
         if is_failure(e):
             line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
             error = f"raises {_cut(_ADDRESS.sub('', line))}"
-            with contextlib.suppress(ProcessMismatchError):
+            with contextlib.suppress(Exception):  # whatever the others do
                 _Wait(client, processes, name, describe, raised=error).run()
         raise
     _Wait(client, processes, name, describe, program=_text_of(lowered)).run()
@@ -145,7 +145,7 @@ class _Wait:
     client: Any
     processes: tuple[int, ...]
     name: str
-    describe: Callable[[], dict[str, str]]
+    describe: Callable[[], Iterable[tuple[str, str]]]
     raised: str = ""
     program: str = ""
 
@@ -159,8 +159,6 @@ class _Wait:
         self.is_leader = self.me == first
         self.missing = list(self.processes[1:])  # which the leader has not seen yet
         self.id = uuid.uuid4().hex
-        self.announced = b""
-        self.pause = 0.01
         self.since: dict[str, float] = {}  # waits of processes that do nothing else, by their ids
 
     def run(self) -> None:
@@ -181,7 +179,7 @@ class _Wait:
         try:
             self._announce(mine)
             while not self._has_agreed(min(1.0, max(0.001, end - time.monotonic()))):
-                if not shown:
+                if not (shown or self.raised or self.is_leader):
                     shown = f"{self.place}/shown/{self.id}"
                     value = zlib.compress(json.dumps(self._show()).encode())
                     self.client.key_value_set_bytes(f"{shown}/text", value, allow_overwrite=True)
@@ -202,40 +200,36 @@ class _Wait:
 
     def _announce(self, key: str) -> None:
         busy = any(thread not in _waiting for thread, _ in list(_at_work))
-        value = f"{self.id}\n{'busy' if busy else ''}\n{self.raised}".encode(
-            "utf-8", "backslashreplace"
-        )
-        if value != self.announced:
-            self.client.key_value_set_bytes(key, value, allow_overwrite=True)
-            self.announced = value
+        text = f"{self.id}\n{'busy' if busy else ''}\n{self.raised}"
+        value = text.encode("utf-8", "backslashreplace")
+        self.client.key_value_set_bytes(key, value, allow_overwrite=True)
 
-    def _show(self) -> tuple[dict[str, str], list[str]]:
+    def _show(self) -> tuple[list[tuple[str, str]], list[str]]:
         """Returns the texts of the call, and the lines of the program."""
         head, _, body = self.program.partition("\n")
-        return self.describe(), [*body.splitlines(), *head.split(', "')]
+        return list(self.describe()), [*body.splitlines(), *head.split(', "')]
 
     def _has_agreed(self, seconds: float) -> bool:
         """Waits for up to `seconds`, and returns whether all have come to run this program."""
-        if self.raised:  # the leader ends such waits
-            time.sleep(min(seconds, self.pause))
-            self.pause *= 2
-            return False
         milliseconds = max(1, int(seconds * 1000))
         agreed = f"{self.place}/agreed/{self.digest}"
         try:
-            if self.is_leader:
+            if not self.is_leader:
+                key = f"{self.place}/ended/{self.id}/message" if self.raised else agreed
+                self.client.blocking_key_value_get(key, milliseconds)
+            elif self.raised:
+                time.sleep(min(seconds, 0.05))
+            else:
                 while self.missing:
                     key = f"{self.place}/waiting/{self.digest}/{self.missing[-1]}"
                     self.client.blocking_key_value_get_bytes(key, milliseconds)
                     self.missing.pop()
                 self.client.key_value_set(agreed, "", allow_overwrite=True)
-            else:
-                self.client.blocking_key_value_get(agreed, milliseconds)
         except _jax_compat.JaxRuntimeError as e:
             if "DEADLINE_EXCEEDED" not in str(e):
                 raise
             return False
-        return True
+        return not self.raised
 
     def _raise_end(self) -> None:
         """Raises what the leader found, if it has ended this wait."""
@@ -270,8 +264,9 @@ class _Wait:
     def _end(self, entries: Iterable[_Entry], message: str) -> None:
         for x in entries:
             _ended.add(x.id)
-            self.client.key_value_set(f"{self.place}/ended/{x.id}/message", message)
+            # Another thread of the process may come with this digest as soon as the wait has ended.
             self.client.key_value_delete(f"{self.place}/waiting/{x.digest}/{x.process}")
+            self.client.key_value_set(f"{self.place}/ended/{x.id}/message", message)
 
     def _message(self, entries: Sequence[_Entry]) -> str:
         others = [x for x in entries if x.digest != self.digest and x.process != self.me]
@@ -294,42 +289,37 @@ class _Wait:
 
 def texts_of(
     variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any], mesh: Any
-) -> dict[str, str]:
-    """Returns what a message tells of a call: texts by paths."""
-    items: list[tuple[str, str]] = []
+) -> Iterator[tuple[str, str]]:
+    """Yields what a message tells of a call: paths, each with a text."""
     for structure, prefix in ((variant.function, ["the function"]), (variant.structure, [])):
         for node, path in walk(structure):
             if node.kind not in ("array", "arguments"):
+                name = getattr(node.type, "__qualname__", node.kind)
                 text = _ADDRESS.sub("", _errors.short(node.detail, _MOST_SHOWN))
-                if node.kind != "static":
-                    text = f"{getattr(node.type, '__qualname__', node.kind)} {text}"
-                items.append((_errors.format_path([*prefix, *path]), text))
+                text = text if node.kind == "static" else f"{name} {text}"
+                yield _errors.format_path([*prefix, *path]), text
     paths = _errors.array_paths(variant.function, variant.structure)
     for path, x, spec in itertools.zip_longest(paths, arrays, specs):
         aval, spec = Aval.of(x), "" if spec is None else f" {spec}"
-        items.append((_errors.format_path(path), f"{aval}{aval.sharding or ''}{spec}"))
+        yield _errors.format_path(path), f"{aval}{aval.sharding or ''}{spec}"
     if mesh is not None:
         ids = [device.id for device in mesh.devices.flat]
-        items.append(("the mesh", f"{dict(mesh.shape)} of the devices {ids}"))
-    found: dict[str, str] = {}
-    for name, text in items:  # a container without keys has one path for all children
-        found[name] = f"{found[name]}, {text}" if name in found else text
-    return found
+        yield "the mesh", f"{dict(mesh.shape)} of the devices {ids}"
 
 
 def _differences(here: Any, there: Any, me: int, other: int) -> Iterator[str]:
     """Yields lines about what two processes show."""
     (call, program), (other_call, other_program) = here, there
-    pairs = [(f"`{path}`", call.get(path), other_call.get(path)) for path in call | other_call]
-    differ = [(what, a, b) for what, a, b in pairs if a != b]
-    if not differ:
+    of_here = {path: text for path, text in call if [path, text] not in other_call}
+    of_there = {path: text for path, text in other_call if (path, text) not in call}
+    if not (of_here or of_there):
         yield f"the arguments are the same: the function does something else on process {other}"
+    differ = [(f"`{x}`", of_here.get(x), of_there.get(x)) for x in of_here | of_there]
     lines = itertools.zip_longest(program, other_program)
     differ += [("the program", a, b) for a, b in lines if a != b][:1]
     for what, *texts in differ:
-        start = next(
-            (i for i, (x, y) in enumerate(zip(*map(str, texts), strict=False)) if x != y), 0
-        )
+        characters = enumerate(zip(*map(str, texts), strict=False))
+        start = next((i for i, (x, y) in characters if x != y), 0)
         a, b = ("absent" if x is None else _cut(x, max(0, start - _MOST // 2)) for x in texts)
         yield f"{what}: {a} on process {me}, {b} on process {other}"
 

@@ -235,12 +235,12 @@ def filter_jit(
         mesh: the mesh for each ``PartitionSpec``. If it is left out, the one in force is used
             (``jax.set_mesh``), and each mesh has its own programs.
         same_on_all_processes: whether to compare the programs of several processes before they first
-            run: the function, with the values in its defaults and its closure, the structure and
-            the static values of the arguments, shapes, dtypes and specs. What is only traced or
-            lowered is not compared. A difference raises a `ProcessMismatchError` on all of them,
-            which names the path. Static values of classes without a ``repr`` of their own are
-            compared by their class. By default it is done for functions with shardings if there are
-            several processes.
+            run, as JAX has lowered them: what they compute, with all constants, shapes, shardings,
+            donated arrays and options. Values that differ and make no other program may differ. What
+            is only traced or lowered is not compared. A difference raises a `ProcessMismatchError` on
+            all of them, which names the path, or shows where the programs differ; so does a trace
+            that raises on some of them only, and these raise their own error. By default it is done
+            for functions with shardings if there are several processes.
         program_cache: the folder in which the programs of this function are kept, see
             `program_cache`; False for none. By default it is that of the process, if there is one.
         jitkwargs: further options, passed on to ``jax.jit``.
