@@ -339,6 +339,7 @@ def test_what_a_key_does_not_tell(run: Any, name: str, trust: str, monkeypatch: 
             return f(jnp.ones(3), jnp.zeros(3), S)
     """.replace("BODY", body).replace("CHANGE", f"global S; {change}")
     times = iter(range(1, 9))
+    monkeypatch.setenv("SCALE", "2")  # which the program sets
     monkeypatch.setattr("builtins.TIMES", 0, raising=False)
 
     def start() -> Any:

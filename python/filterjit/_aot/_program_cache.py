@@ -64,7 +64,7 @@ class _Cache:
         loading: Callable[[], Loaded | None] = lambda: None
         if entry is not None and entry.state != TRACED:
             untried = self.trust == "always" and entry.alarm != entry.program
-            runs = entry.state == PROVEN or untried
+            runs = (entry.state == PROVEN or untried) and not _proofs.is_over
             loading = self._loading(entry.program, call, variant, in_thread=not runs)
             if runs and (loaded := loading()) is not None:
                 assert key is not None

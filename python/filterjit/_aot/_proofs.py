@@ -93,9 +93,12 @@ class Worker:
                 function = self._todo.popleft()
             try:
                 function()
-            except Exception:
+            except BaseException:  # also SystemExit: the thread goes on
                 logger.debug("the program cache has failed", exc_info=True)
 
+
+is_over = False
+"""Whether the process ends, and nothing can be proven any more."""
 
 writer = Worker(daemon=False)
 _prover = Worker(daemon=True)
@@ -185,7 +188,7 @@ class Proof:
         _prover.do(self._run)
 
     def _run(self) -> None:
-        with contextlib.suppress(Exception):  # a trace may raise in this thread
+        with contextlib.suppress(BaseException):  # a trace may raise in this thread, or exit
             if self._context.run(self._trace).digest == self.entry.program:
                 self._end(PROVEN)
                 return
@@ -277,6 +280,8 @@ def wait(store: Store) -> None:
 
 def _finish() -> None:
     """Is called when the process ends: finishes all proofs, and writes what they find to stderr."""
+    global is_over
+    is_over = True
     if not _open:
         return
     patience = _PATIENCE + 20 * sum(proof.loaded.seconds for proof in _open)
