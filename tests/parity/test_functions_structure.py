@@ -519,12 +519,14 @@ def test_reasons_are_given() -> None:
 
 def test_nothing_is_kept_alive() -> None:
     """Code, functions and the objects they held die with the jitted function."""
-    apply: Any = Counted()
-    plain: Any = Plain(2.0)
-    act = eval("lambda plain: lambda x: plain.act(x)")(plain)
-    apply(act)
-    watched = [weakref.ref(y) for y in (act, act.__code__, plain)]
-    del apply, act, plain
+
+    def watched_after_a_call() -> list[Any]:
+        apply, plain = Counted(), Plain(2.0)
+        act = eval("lambda plain: lambda x: plain.act(x)")(plain)
+        apply(act)
+        return [weakref.ref(y) for y in (act, act.__code__, plain)]
+
+    watched = watched_after_a_call()
     gc.collect()
     jax.clear_caches()
     gc.collect()

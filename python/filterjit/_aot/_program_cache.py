@@ -67,18 +67,22 @@ class _Cache:
             runs = (entry.state == PROVEN or untried) and not _proofs.is_over
             loading = self._loading(entry.program, call, variant, in_thread=not runs)
             if runs and (loaded := loading()) is not None:
-                assert key is not None
-                kept.state = "loaded"
-                proof = Proof(self.store, call, arrays, key, entry, environment, loaded, kept)
-                proof.begin()
-                _records.record_loaded(variant, arrays, loaded.size, was_traced=False)
-                return loaded.stage, keep_nothing
+                try:
+                    Proof(
+                        self.store, call, arrays, str(key), entry, environment, loaded, kept
+                    ).begin()
+                except Exception:  # what cannot be proven is traced first
+                    logger.debug("a program cannot be proven", exc_info=True)
+                else:
+                    kept.state = "loaded"
+                    _records.record_loaded(variant, arrays, loaded.size, was_traced=False)
+                    return loaded.stage, keep_nothing
         begin = time.perf_counter()
         lowered = call.lower(arrays)
         try:
             traced = Traced(call, variant, lowered, environment)
-        except (ValueError, UnknownProgramError) as e:
-            kept.why = str(e)
+        except Exception as e:
+            kept.refuse(_text_of(e))
             return None, keep_nothing
         seconds = time.perf_counter() - begin
         loaded = None
@@ -140,15 +144,18 @@ class _Cache:
             try:
                 devices = {device.id: device for device in jax.devices()}
                 stage = _program.decode(header, blobs, devices, out_tree)
+                return Loaded(stage, float(header["seconds"]))
             except Exception:
                 logger.debug("a program of the program cache cannot be used", exc_info=True)
                 return None
-            return Loaded(stage, float(header["seconds"]))
 
         if not in_thread:
             return load
         future: concurrent.futures.Future[Loaded | None] = concurrent.futures.Future()
-        threading.Thread(target=lambda: future.set_result(load()), daemon=True).start()
+        try:
+            threading.Thread(target=lambda: future.set_result(load()), daemon=True).start()
+        except RuntimeError:  # the interpreter exits
+            return load
         return future.result
 
     def _keeping(
@@ -166,12 +173,9 @@ class _Cache:
 
         def keep(stage: Any) -> None:
             if record.cost.from_disk:
-                kept.state, kept.why = (
-                    "",
-                    (
-                        "JAX has loaded its executable from `jax_compilation_cache_dir`, and XLA cannot "
-                        "store such an executable again"
-                    ),
+                kept.refuse(
+                    "JAX has loaded its executable from `jax_compilation_cache_dir`, and XLA cannot "
+                    "store such an executable again"
                 )
                 return
             if stage is None:
@@ -179,15 +183,14 @@ class _Cache:
                     with recorder.without_compiling():
                         stage = traced.lowered.compile()
                 except Exception as e:
-                    kept.state, kept.why = "", f"JAX keeps no executable ({type(e).__name__}: {e})"
+                    kept.refuse(f"JAX keeps no executable ({_text_of(e)})")
                     return
 
             def write() -> None:
                 try:
                     header, blobs = _program.encode(name, stage, traced.result)
                 except Exception as e:
-                    what = "" if isinstance(e, ValueError) else f"{type(e).__name__}: "
-                    kept.state, kept.why = "", f"{what}{e}"
+                    kept.refuse(_text_of(e))
                     return
                 text = zlib.compress(traced.text.encode("utf-8", "surrogatepass"), 1)
                 header["seconds"] = seconds
@@ -198,6 +201,11 @@ class _Cache:
             _proofs.writer.do(write)
 
         return keep
+
+
+def _text_of(error: Exception) -> str:
+    is_ours = isinstance(error, (ValueError, UnknownProgramError))
+    return str(error) if is_ours else f"{type(error).__name__}: {error}"
 
 
 def _after_trace(entry: Entry | None, program: str) -> Entry:

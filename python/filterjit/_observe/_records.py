@@ -151,6 +151,10 @@ class Kept:
     state: str = ""
     why: str = ""
 
+    def refuse(self, why: str) -> None:
+        """Says that the program is not kept."""
+        self.state, self.why = "", why
+
 
 @dataclasses.dataclass
 class VariantRecord:
