@@ -46,7 +46,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 HERE = pathlib.Path(__file__).parent
-LOCAL, CONTEXT = threading.local(), contextvars.ContextVar("n", default=1.0)
+LOCAL = threading.local()
+CONTEXT = contextvars.ContextVar("n", default=1.0)
 SET = THREAD = AROUND = 1.0
 """
 # What pieces read of the world, by the word for it in them.
@@ -75,7 +76,7 @@ PIECES = [
     "            return f(x) * n\n        return wrapper\n    return decorate\n"
     "@P_times(N)\ndef P(x):\n    return E + M",
     "P = functools.partial(lambda x, n, m: E * n + m, n=N, m=M)",
-    "P_N, P_M = N, M\ndef P(x):\n    return E * P_N + P_M",
+    "P_N = N\nP_M = M\ndef P(x):\n    return E * P_N + P_M",
     "P_T = {'a': [N, M], 'b': (M,)}\ndef P(x):\n    return E * P_T['a'][0] + P_T['b'][0]",
     "P_W = np.array([N, M], np.float32)\nP_V = jnp.array([M, N])\ndef P(x):\n"
     "    return E * P_W[0] + P_V[0]",
@@ -179,7 +180,7 @@ def program(rng: random.Random) -> dict[str, str]:
     sources: dict[str, str] = {}
     names: list[tuple[str, str]] = []
     for module in MODULES:
-        lines = [HEAD, f"FIRST, SECOND = {_number(rng)}, {_number(rng)}"]
+        lines = [HEAD, f"FIRST = {_number(rng)}", f"SECOND = {_number(rng)}"]
         lines += [f"import {other}" for other in sources]
         usable = []
         for other, name in names:
@@ -416,8 +417,7 @@ def verdict(cached: dict[str, Any], plain: dict[str, Any]) -> str:
 
 def run(seed: int, edits: int, folder: Path) -> dict[str, Counter[str]]:
     """Returns the verdicts on edits, by their kind."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    done = 0
+    counts, done = defaultdict[str, Counter[str]](Counter), 0
     workers = [
         subprocess.Popen(
             [sys.executable, __file__], env=os.environ | {"PYTHONHASHSEED": str(n + 1)},
