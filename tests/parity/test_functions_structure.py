@@ -546,17 +546,18 @@ class OfRaisingMeta(metaclass=RaisingMeta):
 
 
 @pytest.mark.parametrize(
-    ("held", "error"),
+    ("hold", "error"),
     [
-        (functools.reduce(lambda inner, _: [inner], range(3000), []), RecursionError),
-        (OfRaisingMeta(), ZeroDivisionError),
+        (lambda: functools.reduce(lambda x, _: [x], range(3000), []), RecursionError),
+        (OfRaisingMeta, ZeroDivisionError),
     ],
     ids=["deep", "raising"],
 )
 def test_what_cannot_be_described_is_logged(
-    apply: Counted, described_functions: list[Any], held: Any, error: type[Exception]
+    apply: Counted, described_functions: list[Any], hold: Any, error: type[Exception]
 ) -> None:
     """Such a function equals itself only, and the exception is in the log at debug level."""
+    held = hold()
     make = lambda: lambda x: (x + 1, held)[0]
     act = make()
     for _ in range(3):

@@ -88,6 +88,7 @@ def _contents(
     """Returns the header and the blobs of a file. Raises Unsupported, or ValueError with paths."""
     registry, variant = prepared.registry, prepared.variant
     result = variant.outputs[stage.out_tree.node_data()[1]]  # by the number of the trace
+    chosen = _encode.encode_chosen(prepared.settings.traced)
     arguments = _encode.encode_structure(registry, variant.structure, "the arguments")
     exported = None
     if portable:
@@ -108,7 +109,7 @@ def _contents(
     own = [_program.encode_array(x) for x in prepared.function_arrays]
     header |= {
         "functions": prepared.settings.functions,
-        "traced": _encode.encode_chosen(prepared.settings.traced),
+        "traced": chosen,
         "numbers traced": prepared.settings.numbers_traced,
         "static": prepared.settings.static.as_lists(),
         "signature": [
