@@ -308,6 +308,8 @@ def _tell(proof: Proof) -> None:
         proof.check()
     except StaleProgramError as e:
         print(f"filterjit: StaleProgramError: {e}", file=sys.stderr, flush=True)
+    except BaseException:  # such as SystemExit, of a trace: the others are told too
+        logger.debug("a proof has failed", exc_info=True)
 
 
 atexit.register(_finish)

@@ -71,6 +71,15 @@ def this_process() -> str:
     return _process
 
 
+def _after_fork() -> None:
+    global _process
+    _process = uuid.uuid4().hex
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class Refused(ValueError):
     """A folder or a file that others own or can write."""
 
