@@ -16,7 +16,7 @@ from .._observe import _records, _retraces
 from .._observe._functions import FunctionRecord
 from .._observe._recorder import recorder
 from .._shardings._place import is_tracing
-from . import _direct, _lost_changes, _running, _signature
+from . import _direct, _kept_by_jax, _lost_changes, _running, _signature
 from ._caches import names_of
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ class FlatFunction:
         """Returns the result of the user's function for tracers."""
         __tracebackhide__ = True
         fun, arguments = variant.arguments(arrays)
+        _kept_by_jax.forget((fun, arguments))
         cache, settings = self._cache(), hooks.settings
         if cache is not None:
             _retraces.before_trace(

@@ -1,0 +1,73 @@
+"""What JAX keeps of NumPy arrays that programs have as constants.
+
+JAX converts an array to a dtype of its own once, and answers with that as long as a program holds it,
+even if the array has been changed in place: where 64 bits become 32, what is kept is a copy. A change
+of ``jax_enable_x64`` is not noticed either.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from . import _private
+
+_canonicalize = _private.private("jax._src.dtypes", "canonicalize_value")
+
+
+def _conversion(x: np.ndarray) -> Any:
+    """Returns what JAX keeps of an array; if that is nothing, it converts it.
+
+    Fallback: the constant of a program.
+    """
+    if _canonicalize is not None:
+        return _canonicalize(x)
+    closed = jax.make_jaxpr(lambda: x)()
+    return closed.consts[0] if closed.consts else closed.jaxpr.outvars[0].val
+
+
+@functools.cache
+def _forget() -> Callable[[Any], object] | None:
+    """Returns the callback of JAX's weak references to arrays, which makes it forget a conversion.
+
+    It is called with the reference when an array dies. Fallback: None.
+    """
+    x = np.zeros(1)
+    kept = _conversion(x)
+    found = [reference.__callback__ for reference in weakref.getweakrefs(x)]
+    del kept
+    return found[0] if len(found) == 1 else None
+
+
+def convert_again(x: np.ndarray) -> None:
+    """Makes JAX convert a NumPy array again, unless what it keeps of it is right.
+
+    Fallback: the conversion gets the values that the array has now. Then an older program that is lowered
+    again has them too.
+    """
+    if not weakref.getweakrefcount(x):
+        return  # JAX keeps nothing of it
+    with np.errstate(all="ignore"):  # of casts to 32 bits
+        try:
+            kept = _conversion(x)
+        except (TypeError, ValueError):
+            return  # it can be in no program
+        if not isinstance(kept, np.ndarray) or _is_current(kept, x):
+            return
+        forget = _forget()
+        for reference in weakref.getweakrefs(x):
+            if forget is not None and reference.__callback__ is forget:
+                forget(reference)
+        if _conversion(x) is kept:
+            np.copyto(kept, x, casting="unsafe")
+
+
+def _is_current(kept: np.ndarray, x: np.ndarray) -> bool:
+    if kept.dtype != jax.dtypes.canonicalize_dtype(x.dtype):
+        return False  # jax_enable_x64 was another
+    if np.may_share_memory(kept, x):
+        return True
+    return bool(np.asarray(x).astype(kept.dtype).tobytes() == kept.tobytes())

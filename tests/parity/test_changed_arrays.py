@@ -1,0 +1,454 @@
+"""NumPy arrays in statics that are changed in place: a trace sees what they hold at that moment.
+
+JAX keeps the conversion of an array of 64 bits by its address, as long as a program holds it, so
+plain ``jax.jit`` and Equinox answer with old values. The oracle is a new function with new arrays of the same
+values.
+"""
+
+import dataclasses
+import functools
+import gc
+import types
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import filterjit
+from filterjit import filter_jit
+from filterjit._call import _kept_by_jax
+from filterjit._compat import _constants_compat
+
+pytestmark = pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
+
+# What JAX keeps copies of, unless jax_enable_x64 is set, and some of the rest.
+COPIED = [np.dtype(x) for x in ("int64", "uint64", "float64", "complex128")]
+DTYPES = [*COPIED, *map(np.dtype, ("bool", "int8", "int32", "float32", ml_dtypes.bfloat16))]
+
+ONES = jnp.ones(3)
+
+
+class Model(eqx.Module):
+    w: jax.Array
+    static: Any = eqx.field(static=True)
+
+
+@dataclasses.dataclass
+class Config:
+    table: Any
+
+
+class Plain:
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+    def scaled(self, w: Any) -> Any:
+        return w * self.table
+
+
+@dataclasses.dataclass
+class Scale:
+    table: Any
+
+    def of(self, w: Any) -> Any:
+        return w * self.table
+
+
+class Slots:
+    __slots__ = ("table",)
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+
+class Sub(np.ndarray):
+    pass
+
+
+class Hashed(Config):
+    """Is hashed by what it holds, as ``jax.jit`` asks of static arguments."""
+
+    def __hash__(self) -> int:
+        return hash(self.table.tobytes())
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Hashed) and self.table.tobytes() == other.table.tobytes()
+
+
+@jax.tree_util.register_pytree_node_class
+class Node:
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+    def tree_flatten(self) -> Any:
+        return (), Hashed(self.table)
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> "Node":
+        return cls(aux.table)
+
+
+def _object_array(table: Any) -> Any:
+    made = np.empty(1, object)
+    made[0] = table
+    return made
+
+
+def _static(make: Callable[[Any], Any], read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a place: a static field of a Module that holds an array somewhere."""
+
+    def place(table: Any) -> Any:
+        f = filter_jit(lambda m: m.w * read(m.static))
+        return functools.partial(f, Model(ONES, make(table)))
+
+    return place
+
+
+def _closure(table: Any) -> Any:
+    def scale(w: Any) -> Any:
+        return w * table
+
+    return functools.partial(filter_jit(lambda f, w: f(w), functions="structure"), scale, ONES)
+
+
+def _default(table: Any) -> Any:
+    def scale(w: Any, by: Any = table) -> Any:
+        return w * by
+
+    return functools.partial(filter_jit(lambda f, w: f(w), functions="structure"), scale, ONES)
+
+
+def _partial(table: Any) -> Any:
+    held = functools.partial(lambda table, w: w * table, table)
+    return functools.partial(filter_jit(lambda f, w: f(w), functions="structure"), held, ONES)
+
+
+def _method(table: Any) -> Any:
+    f = filter_jit(lambda f, w: f(w), functions="structure")
+    return functools.partial(f, Scale(table).of, ONES)
+
+
+def _inner_jit(table: Any) -> Any:
+    f = filter_jit(lambda m: jax.jit(lambda w: w * m.static)(m.w))
+    return functools.partial(f, Model(ONES, table))
+
+
+def _inner_filter_jit(table: Any) -> Any:
+    inner = filter_jit(lambda m: m.w * m.static)
+    return functools.partial(filter_jit(lambda m: inner(m)), Model(ONES, table))
+
+
+def _in_plain_jit(table: Any) -> Any:
+    """In a program of ``jax.jit``, which is made again for each call."""
+    inner = filter_jit(lambda m: m.w * m.static)
+    return lambda: jax.jit(lambda w: inner(Model(w, table)))(ONES)
+
+
+def _scan(table: Any) -> Any:
+    def f(m: Any) -> Any:
+        return jax.lax.scan(lambda c, x: (c, x * m.static), None, m.w[None])[1][0]
+
+    return functools.partial(filter_jit(f), Model(ONES, table))
+
+
+def _grad(table: Any) -> Any:
+    f = filter_jit(lambda m: m.w * m.static)
+    return lambda: jax.vmap(lambda w: f(Model(w, table)))(jnp.ones((2, 3)))[0]
+
+
+def _lowered(table: Any) -> Any:
+    f = filter_jit(lambda m: m.w * m.static)
+    return lambda: f.lower(Model(ONES, table)).compile()(Model(ONES, table))
+
+
+def _frozen(table: Any) -> Any:
+    f = filter_jit(lambda m, w: m.w * w * m.static)
+    return lambda: f.freeze(Model(ONES, table))(ONES)
+
+
+def _disabled(table: Any) -> Any:
+    f = filter_jit(lambda m: m.w * m.static)
+
+    def call() -> Any:
+        f(Model(ONES, table))
+        with jax.disable_jit():
+            return f(Model(ONES, table))
+
+    return call
+
+
+def _plain_static(table: Any) -> Any:
+    f = filterjit.jit(lambda w, config: w * config.table, static_argnums=1)
+    return functools.partial(f, ONES, Hashed(table))
+
+
+TABLE: Any = None  # read by the function below
+
+
+def _global_for_another_shape(table: Any) -> Any:
+    """A global array is not noticed, but what is traced anew sees it as it is."""
+    shapes = iter((1, 2))
+    f = filter_jit(lambda w: (w * TABLE)[0])
+
+    def call() -> Any:
+        globals()["TABLE"] = table
+        return f(jnp.ones((next(shapes), 3)))
+
+    return call
+
+
+def _object_for_another_shape(table: Any) -> Any:
+    """Likewise an object that is compared by identity."""
+    shapes, held = iter((1, 2)), Plain(table)
+    f = filter_jit(lambda held, w: held.scaled(w)[0])
+    return lambda: f(held, jnp.ones((next(shapes), 3)))
+
+
+def _graphdef(table: Any) -> Any:
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Net(nnx.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.w = nnx.Param(ONES)
+            self.table = nnx.static(Hashed(table))
+
+    f = filter_jit(lambda graphdef, state: (m := nnx.merge(graphdef, state)).w[...] * m.table.table)
+    return functools.partial(f, *nnx.split(Net()))
+
+
+def _nnx_jit(table: Any) -> Any:
+    nnx = pytest.importorskip("flax.nnx")
+    import filterjit.nnx
+
+    class Net(nnx.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.w = nnx.Param(ONES)
+            self.config = nnx.static(Hashed(table))
+
+    return functools.partial(filterjit.nnx.jit(lambda m: m.w[...] * m.config.table), Net())
+
+
+def _nnx_jit_static(table: Any) -> Any:
+    pytest.importorskip("flax.nnx")
+    import filterjit.nnx
+
+    f = filterjit.nnx.jit(lambda w, config: w * config.table, static_argnums=1)
+    return functools.partial(f, ONES, Hashed(table))
+
+
+def _scaled(m: Any) -> Any:
+    return m.w * m.static
+
+
+def _after_plain_jit(table: Any) -> Any:
+    """Equal values are in a program of ``jax.jit`` first."""
+    plain = jax.jit(lambda w: w * table)
+    plain(ONES)
+
+    def call() -> Any:
+        assert plain
+        return filter_jit(_scaled)(Model(ONES, table))
+
+    return call
+
+
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "static": _static(lambda x: x, lambda x: x),
+    "list": _static(lambda x: [x], lambda x: x[0]),
+    "tuple": _static(lambda x: (x, 1), lambda x: x[0]),
+    "dict": _static(lambda x: {"a": {"b": [x]}}, lambda x: x["a"]["b"][0]),
+    "twice": _static(lambda x: [x, x], lambda x: jnp.add(*x)),
+    "dataclass": _static(Config, lambda x: x.table),
+    "namespace": _static(lambda x: types.SimpleNamespace(table=x), lambda x: x.table),
+    "slots": _static(lambda x: [Slots(x), x], lambda x: x[0].table),
+    "array of objects": _static(_object_array, lambda x: x[0]),
+    "subclass": _static(lambda x: x.view(Sub), lambda x: x),
+    "read-only view": _static(lambda x: np.broadcast_to(x, (2, 3)), lambda x: x),
+    "reversed view": _static(lambda x: x[::-1], lambda x: x),
+    "Module": _static(lambda x: Model(1, x), lambda x: x.static),
+    "node": lambda x: functools.partial(filter_jit(lambda n, w: w * n.table), Node(x), ONES),
+    "view": _static(lambda x: x[:], lambda x: x),
+    "closure": _closure,
+    "default": _default,
+    "partial": _partial,
+    "method": _method,
+    "inner jax.jit": _inner_jit,
+    "inner filter_jit": _inner_filter_jit,
+    "inside jax.jit": _in_plain_jit,
+    "scan": _scan,
+    "vmap": _grad,
+    "lowered": _lowered,
+    "frozen": _frozen,
+    "disable_jit": _disabled,
+    "static argument": _plain_static,
+    "GraphDef": _graphdef,
+    "nnx.jit": _nnx_jit,
+    "nnx.jit, static argument": _nnx_jit_static,
+    "after jax.jit": _after_plain_jit,
+    "global, another shape": _global_for_another_shape,
+    "object, another shape": _object_for_another_shape,
+}
+
+
+def _table(dtype: Any) -> Any:
+    return np.array([0, 1, 1]).astype(dtype)
+
+
+def _change(table: Any) -> None:
+    table[...] = np.array([1, 0, 1]).astype(table.dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_trace_sees_what_an_array_holds(place: str, dtype: Any) -> None:
+    table = _table(dtype)
+    call = PLACES[place](table)
+    kept = call()  # whose program lives
+    _change(table)
+    changed = _table(dtype)
+    _change(changed)
+    found, expected = call(), PLACES[place](changed)()
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+    assert not np.array_equal(kept, found)
+
+
+@pytest.mark.parametrize("dtype", COPIED, ids=str)
+def test_a_program_cache(tmp_path: Path, dtype: Any) -> None:
+    table = _table(dtype)
+    for _ in range(2):
+        f, m = filter_jit(lambda m: m.w * m.static, program_cache=tmp_path), Model(ONES, table)
+        for _ in range(2):
+            np.testing.assert_array_equal(f(m), ONES * table)
+            _change(table)
+
+
+def test_warnings_of_conversions() -> None:
+    """An array that no trace uses is converted in silence."""
+    table = np.array([1e300])
+    reference = weakref.ref(table, lambda _: None)
+    f = filter_jit(lambda m: m.w)
+    f(Model(ONES, table))
+    assert reference() is table
+
+
+@pytest.mark.parametrize("dtype", COPIED, ids=str)
+def test_an_array_without_dimensions(dtype: Any) -> None:
+    table = np.array(2, dtype)
+    f, m = filter_jit(_scaled), Model(ONES, table)
+    f(m)
+    table[...] = 3
+    np.testing.assert_array_equal(f(m), ONES * 3)
+
+
+@pytest.mark.parametrize("dtype", COPIED, ids=str)
+@pytest.mark.parametrize("first", [False, True])
+def test_64_bits_that_are_turned_on_or_off(first: bool, dtype: Any) -> None:
+    """What JAX keeps has another dtype. Plain ``jax.jit`` raises, or computes in that."""
+    table = np.array([1, 3], dtype)
+    f, m = filter_jit(_scaled), Model(ONES[:2] > 0, table)
+    with jax.enable_x64(first):
+        kept = f(m)
+    with jax.enable_x64(not first):
+        found, expected = f(m), f(Model(m.w, table.copy()))
+    assert found.dtype == expected.dtype != kept.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def _constant(x: Any) -> Any:
+    return jax.make_jaxpr(lambda: x)().consts[0]
+
+
+@pytest.mark.parametrize("value", [0.1, np.nan, -0.0], ids=str)
+def test_what_jax_keeps_of_an_array_that_has_not_changed(value: float) -> None:
+    """Programs share it: a large array is converted once."""
+    table = np.array([0.0, value])
+    kept = _constant(table)
+    filter_jit(_scaled)(Model(jnp.ones(2), table))
+    assert _constant(table) is kept
+    table[0] = 1
+    filter_jit(_scaled)(Model(jnp.ones(2), table))
+    assert _constant(table)[0] == 1 and kept[0] == 0
+
+
+def test_the_users_own_objects() -> None:
+    """The trace sees the array itself, and what it writes is in there."""
+    table = np.arange(3.0)
+    seen = []
+
+    def write(m: Any) -> Any:
+        seen.append(m.static[0] is m.static[1] is table)
+        m.static[0][1] += 5
+        return m.w * 1
+
+    f, m = filter_jit(write), Model(ONES, [table, table])
+    f(m)
+    table[0] = 7
+    f(m)
+    assert seen == [True, True] and table.tolist() == [7, 11, 2]
+
+
+def test_weak_references_of_others() -> None:
+    table, told = np.arange(3.0), []
+    references = [weakref.ref(table, told.append) for _ in range(2)]
+    weakref.finalize(table, told.append, "finalized")
+    f, m = filter_jit(lambda m: m.w * m.static), Model(ONES, table)
+    f(m)
+    table[0] = 7
+    f(m)
+    assert told == [] and all(reference() is table for reference in references)
+    del table, m, f
+    gc.collect()
+    jax.clear_caches()
+    gc.collect()
+    assert len(told) == 3
+
+
+@pytest.mark.parametrize("missing", ["_canonicalize", "_forget", "both"])
+@pytest.mark.parametrize("dtype", COPIED, ids=str)
+@pytest.mark.parametrize("shape", [(), (3,)], ids=str)
+def test_names_that_jax_lacks(
+    monkeypatch: pytest.MonkeyPatch, missing: str, dtype: Any, shape: Any
+) -> None:
+    if missing != "_forget":
+        monkeypatch.setattr(_constants_compat, "_canonicalize", None)
+    if missing != "_canonicalize":
+        monkeypatch.setattr(_constants_compat, "_forget", lambda: None)
+    else:
+        monkeypatch.setattr(_constants_compat, "_forget", _constants_compat._forget.__wrapped__)
+    table = np.full(shape, 2, dtype)
+    f, m = filter_jit(_scaled), Model(ONES, table)
+    kept = f(m)
+    table[...] = 3
+    np.testing.assert_array_equal(f(m), ONES * 3)
+    np.testing.assert_array_equal(kept, ONES * 2)
+
+
+def test_an_object_that_refers_to_very_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arrays next to a static are found, and the walk ends."""
+    monkeypatch.setattr(_kept_by_jax, "_NEAREST", 1000)
+    table, looked = np.arange(3.0), []
+    monkeypatch.setattr(_constants_compat, "convert_again", lambda x: looked.append(x))
+    chain: Any = [table]
+    for _ in range(3000):
+        chain = [chain]
+    _kept_by_jax.forget({"far": chain, "near": Plain([table])})
+    assert len(looked) == 1 and looked[0] is table
+    _kept_by_jax.forget(chain)
+    assert len(looked) == 1
+
+
+def test_containers_that_hold_themselves() -> None:
+    table, held = np.arange(3.0), [1]
+    held += [held, table]
+    f, m = filter_jit(lambda m: m.w * m.static.table[2]), Model(ONES, Plain(held))
+    f(m)
+    table[0] = 7
+    np.testing.assert_array_equal(f(Model(jnp.ones((2, 3)), m.static))[0], table)
