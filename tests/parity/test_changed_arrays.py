@@ -49,9 +49,6 @@ class Plain:
     def __init__(self, table: Any) -> None:
         self.table = table
 
-    def scaled(self, w: Any) -> Any:
-        return w * self.table
-
 
 @dataclasses.dataclass
 class Scale:
@@ -69,7 +66,16 @@ class Slots:
 
 
 class Sub(np.ndarray):
-    pass
+    note: Any
+
+
+class Number(float):
+    note: Any
+
+
+def _noted(x: Any, note: Any) -> Any:
+    x.note = note
+    return x
 
 
 class Hashed(Config):
@@ -207,7 +213,7 @@ def _global_for_another_shape(table: Any) -> Any:
 def _object_for_another_shape(table: Any) -> Any:
     """Likewise an object that is compared by identity."""
     shapes, held = iter((1, 2)), Plain(table)
-    f = filter_jit(lambda held, w: held.scaled(w)[0])
+    f = filter_jit(lambda held, w: (w * held.table)[0])
     return lambda: f(held, jnp.ones((next(shapes), 3)))
 
 
@@ -270,6 +276,8 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "slots": _static(lambda x: [Slots(x), x], lambda x: x[0].table),
     "array of objects": _static(_object_array, lambda x: x[0]),
     "subclass": _static(lambda x: x.view(Sub), lambda x: x),
+    "attribute of an array": _static(lambda x: _noted(np.ones(1).view(Sub), x), lambda x: x.note),
+    "attribute of a number": _static(lambda x: _noted(Number(1), x), lambda x: x.note),
     "read-only view": _static(lambda x: np.broadcast_to(x, (2, 3)), lambda x: x),
     "reversed view": _static(lambda x: x[::-1], lambda x: x),
     "Module": _static(lambda x: Model(1, x), lambda x: x.static),
@@ -439,9 +447,9 @@ def test_an_object_that_refers_to_very_much(monkeypatch: pytest.MonkeyPatch) -> 
     chain: Any = [table]
     for _ in range(3000):
         chain = [chain]
-    _kept_by_jax.forget({"far": chain, "near": Plain([table])})
+    _kept_by_jax.forget({"far": chain, "near": Plain([table])}, functions=False)
     assert len(looked) == 1 and looked[0] is table
-    _kept_by_jax.forget(chain)
+    _kept_by_jax.forget(chain, functions=False)
     assert len(looked) == 1
 
 

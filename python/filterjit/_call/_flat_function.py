@@ -147,8 +147,8 @@ class FlatFunction:
         """Returns the result of the user's function for tracers."""
         __tracebackhide__ = True
         fun, arguments = variant.arguments(arrays)
-        _kept_by_jax.forget((fun, arguments))
         cache, settings = self._cache(), hooks.settings
+        _kept_by_jax.forget((fun, arguments), functions=settings.functions == "structure")
         if cache is not None:
             _retraces.before_trace(
                 settings.on_retrace, settings.max_traces, cache, fun, variant, traced

@@ -1,10 +1,11 @@
-"""What a trace must not find in JAX's caches: what JAX knows of NumPy arrays that have changed since.
+"""What a trace must not find in JAX's caches: what JAX knows of objects that have changed since.
 
-JAX keeps what it has made of an array by the array's address (`_constants_compat`). It is made to look
-again at the arrays that a trace can reach, wherever they are: in statics that are compared by contents
-or by identity, in closures, in global variables.
+JAX keeps what it has made of a NumPy array, and the traces of a function that is given to `jax.lax.scan`
+or the like, by identity (`_constants_compat`). It is made to look again at those that a trace can reach,
+wherever they are: in statics that are compared by contents or by identity, in closures, in global variables.
 """
 
+import functools
 import gc
 import itertools
 import types
@@ -22,41 +23,77 @@ _NEAREST = 1_000_000
 Those that fewer references lead to come first."""
 
 
-def forget(root: Any) -> None:
-    """Makes JAX look again at the NumPy arrays that `root` holds. No Python code of theirs runs."""
+def forget(root: Any, functions: bool) -> None:
+    """Makes JAX look again at the NumPy arrays and callable objects that `root` holds.
+
+    Of the user's code, the ``__hash__`` of callable objects runs.
+
+    Arguments:
+        functions: whether functions are among them, since they are compared by what they hold.
+    """
     held: dict[int, Any] = {}  # so that no other object gets the address of one
-    readers: dict[type, _Reader | None] = {}
+    kinds: dict[int, _Kind] = {}  # by the address of a class, since a metaclass may have a hash
     level = [root]
     while level and len(held) < _NEAREST:
         others: list[Any] = []
         below: list[Any] = []
         for x in level:
-            cls = type(x)
-            reader = readers[cls] if cls in readers else readers.setdefault(cls, _reader_of(cls))
-            if reader is None or id(x) in held:
+            kind = kinds.get(id(type(x)))
+            if kind is None:
+                kind = kinds[id(type(x))] = _Kind(type(x), functions)
+            if kind.reader is None or id(x) in held:
                 continue
             held[id(x)] = x
-            if reader is gc.get_referents:
+            if kind.is_traced:
+                _constants_compat.trace_again(x)
+            if kind.reader is gc.get_referents:
                 others.append(x)
             else:
-                below.extend(reader(x))
+                below.extend(kind.reader(x))
         level = gc.get_referents(*others) + below
 
 
 _Reader = Callable[[Any], Iterable[Any]]
 
-_mro = type.__dict__["__mro__"].__get__  # asks no metaclass
+# What asks no metaclass.
+_mro = type.__dict__["__mro__"].__get__
+_vars = type.__dict__["__dict__"].__get__
+
+
+class _Kind:
+    """What is known of the instances of a class.
+
+    Attributes:
+        reader: returns the objects that one refers to; None if none of them counts.
+        is_traced: whether JAX may have traced one, which has changed since.
+    """
+
+    __slots__ = ("cls", "is_traced", "reader")
+
+    def __init__(self, cls: type, functions: bool) -> None:
+        self.cls = cls  # is held
+        bases = _mro(cls)
+        readers = [_READERS[id(base)] for base in bases if id(base) in _READERS]
+        self.reader: _Reader | None = (readers or [gc.get_referents])[0]
+        if id(cls) in _NUMBERS_AND_TEXTS:
+            self.reader = None
+        if id(cls) in _FUNCTIONS:
+            self.is_traced = functions
+        else:
+            calls = (_vars(base).get("__call__") for base in bases)
+            self.is_traced = any(type(call) is types.FunctionType for call in calls)
 
 
 def _of_array(x: np.ndarray) -> Iterable[Any]:
     _constants_compat.convert_again(x)
-    return np.ndarray.tolist(x) if x.dtype.hasobject else ()
+    items = np.ndarray.tolist(x) if x.dtype.hasobject else ()
+    return items, *gc.get_referents(x)  # which a subclass has
 
 
 def _of_function(x: types.FunctionType) -> Iterable[Any]:
     """Of its global variables, the arrays that its code names count."""
     found = [x.__globals__.get(name) for name in _names(x.__code__)]
-    arrays = [y for y in found if np.ndarray in _mro(type(y))]
+    arrays = [y for y in found if _Kind(type(y), False).reader is _of_array]
     return x.__closure__, x.__defaults__, x.__kwdefaults__, x.__dict__, *arrays
 
 
@@ -69,29 +106,23 @@ def _of_jitted(x: Any) -> Iterable[Any]:
     return (x.__wrapped__,)
 
 
-# The types of objects that hold no array, or refer to what is not of this trace alone.
-_NOTHING = frozenset(
-    {
-        *(type(None), bool, int, float, complex, str, bytes),
-        *(type, types.ModuleType, types.CodeType, types.FrameType, types.TracebackType),
-        *(jax.core.Tracer, _jax_compat.ARRAY_IMPL),
-        *(_core.Cache, _core.Variant, _core.Structure),
-    }
+# By the addresses of classes, whose instances are theirs and those of subclasses.
+_READERS: dict[int, _Reader | None] = {
+    id(np.ndarray): _of_array,
+    id(types.FunctionType): _of_function,
+    id(_core.FilterJit): _of_jitted,
+    id(type(jax.jit(lambda: None))): _of_jitted,
+}
+_READERS |= dict.fromkeys(  # what holds no array, or refers to what is not of this trace alone
+    map(
+        id,
+        (
+            *(type, types.ModuleType, types.CodeType, types.FrameType, types.TracebackType),
+            *(jax.core.Tracer, _jax_compat.ARRAY_IMPL),
+            *(_core.Cache, _core.Variant, _core.Structure),
+        ),
+    )
 )
 
-_READERS: dict[type, _Reader] = {
-    np.ndarray: _of_array,
-    types.FunctionType: _of_function,
-    _core.FilterJit: _of_jitted,
-    type(jax.jit(lambda: None)): _of_jitted,
-}
-
-
-def _reader_of(cls: type) -> _Reader | None:
-    """Returns what returns the objects that an instance refers to; None if none of them counts."""
-    for base in _mro(cls):
-        if base in _READERS:
-            return _READERS[base]
-        if base in _NOTHING:
-            return None
-    return gc.get_referents
+_NUMBERS_AND_TEXTS = frozenset(map(id, (type(None), bool, int, float, complex, str, bytes)))
+_FUNCTIONS = frozenset(map(id, (types.FunctionType, types.MethodType, functools.partial)))

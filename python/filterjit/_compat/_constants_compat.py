@@ -1,10 +1,14 @@
-"""What JAX keeps of NumPy arrays that programs have as constants.
+"""What JAX keeps of NumPy arrays and of functions that a trace has used, by their identity.
 
 JAX converts an array to a dtype of its own once, and answers with that as long as a program holds it,
 even if the array has been changed in place: where 64 bits become 32, what is kept is a copy. A change
 of ``jax_enable_x64`` is not noticed either.
+
+A function that is given to `jax.lax.scan`, ``jax.jit``, `jax.checkpoint` and others is traced once for
+the same shapes, even if what it holds has been changed in place.
 """
 
+import contextlib
 import functools
 import weakref
 from collections.abc import Callable
@@ -16,6 +20,16 @@ import numpy as np
 from . import _private
 
 _canonicalize = _private.private("jax._src.dtypes", "canonicalize_value")
+
+# What makes JAX forget the traces of a function, in each of its caches.
+_evict: list[Callable[[Any], object]] = [
+    evict
+    for evict in (
+        _private.private("jax._src.interpreters.partial_eval", "trace_to_jaxpr", "evict_weakref"),
+        _private.private("jax._src.ad_checkpoint", "_trace_to_jaxpr", "evict_weakref"),
+    )
+    if evict is not None
+]
 
 
 def _conversion(x: np.ndarray) -> Any:
@@ -71,3 +85,15 @@ def _is_current(kept: np.ndarray, x: np.ndarray) -> bool:
     if np.may_share_memory(kept, x):
         return True
     return bool(np.asarray(x).astype(kept.dtype).tobytes() == kept.tobytes())
+
+
+def trace_again(function: Any) -> None:
+    """Makes JAX trace a function, or another callable object, again.
+
+    Fallback: what ``jax.jit`` has for that.
+    """
+    with contextlib.suppress(Exception):  # it has no hash, say, and JAX keeps nothing of it
+        for evict in _evict:
+            evict(function)
+        if not _evict:
+            jax.jit(function).clear_cache()

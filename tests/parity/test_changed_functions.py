@@ -1,0 +1,132 @@
+"""Functions and callable objects whose contents change in place, and which a trace gives to JAX again.
+
+JAX traces what `jax.lax.scan`, ``jax.jit`` and the like are given once, by identity.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from filterjit import filter_jit
+from filterjit._compat import _constants_compat
+
+ONES = jnp.ones(3)
+
+
+def _scale(held: Any, x: Any) -> Any:
+    return x * held[0]
+
+
+def _closure(held: Any) -> Any:
+    return lambda x: x * held[0]
+
+
+def _default(held: Any) -> Any:
+    return lambda x, held=held: x * held[0]
+
+
+@dataclasses.dataclass
+class Scale:
+    held: Any
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.held[0]
+
+    def of(self, x: Any) -> Any:
+        return x * self.held[0]
+
+
+HOLDERS: dict[str, Callable[[Any], Any]] = {
+    "closure": _closure,
+    "default": _default,
+    "closure in a closure": lambda held: (lambda f: lambda x: f(x))(_closure(held)),
+    "partial": lambda held: functools.partial(_scale, held),
+    "method": lambda held: Scale(held).of,
+    "callable": Scale,
+}
+
+
+def _scan(f: Any, x: Any) -> Any:
+    return jax.lax.map(f, x[None])[0]
+
+
+# What traces a function that it is given.
+USES: dict[str, Callable[[Any, Any], Any]] = {
+    "scan": _scan,
+    "jit": lambda f, x: jax.jit(f)(x),
+    "checkpoint": lambda f, x: jax.checkpoint(f)(x),
+    "cond": lambda f, x: jax.lax.cond(x[0] > 0, f, f, x),
+    "fori_loop": lambda f, x: jax.lax.fori_loop(0, 1, lambda i, x: f(x), x),
+    "while_loop": lambda f, x: jax.lax.while_loop(lambda x: x[0] < 2, f, x),
+    "vmap": lambda f, x: jax.vmap(f)(x),
+    "grad": lambda f, x: jax.grad(lambda x: f(x).sum())(x),
+    "eval_shape": lambda f, x: f(x) * len(jax.eval_shape(f, x).shape),
+}
+
+
+@pytest.mark.parametrize("held", [[2.0], np.array([2.0]), np.array([2.0], "f")], ids=str)
+@pytest.mark.parametrize("holder", HOLDERS)
+@pytest.mark.parametrize("use", USES)
+def test_a_trace_sees_what_a_function_holds(use: str, holder: str, held: Any) -> None:
+    held = held.copy()
+    f = filter_jit(lambda f, x: USES[use](f, x), functions="structure")
+    holding = HOLDERS[holder](held)
+    np.testing.assert_array_equal(f(holding, ONES), ONES * 2)
+    held[0] = 5.0
+    np.testing.assert_array_equal(f(holding, ONES), ONES * 5)
+
+
+def test_a_callable_that_is_compared_by_contents() -> None:
+    """Functions are not, by default, but this is."""
+    f, scale = filter_jit(_scan), Scale([2.0])
+    f(scale, ONES)
+    scale.held[0] = 5.0
+    np.testing.assert_array_equal(f(scale, ONES), ONES * 5)
+
+
+def test_functions_that_are_compared_by_identity() -> None:
+    """Programs share JAX's trace of one."""
+    traces = []
+
+    def inner(x: Any) -> Any:
+        traces.append(x)
+        return x * 2
+
+    f = filter_jit(lambda f, x, n: jax.jit(f)(x) * n)
+    f(inner, ONES, 1)
+    f(inner, ONES, 2)
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("use", ["scan", "jit", "cond"])
+def test_names_that_jax_lacks(monkeypatch: pytest.MonkeyPatch, use: str) -> None:
+    monkeypatch.setattr(_constants_compat, "_evict", [])
+    test_a_trace_sees_what_a_function_holds(use, "closure", [2.0])
+
+
+def test_what_cannot_be_hashed() -> None:
+    """JAX keeps nothing of it."""
+
+    class Odd:
+        def __call__(self, x: Any) -> Any:
+            return x * 2
+
+        def __hash__(self) -> int:
+            raise RuntimeError("no hash")
+
+    class Holder:
+        f: Any
+
+    f = filter_jit(lambda held, x: held.f(x), functions="structure")
+    held = Holder()
+    held.f = Odd()
+    np.testing.assert_array_equal(f(held, ONES), ONES * 2)
