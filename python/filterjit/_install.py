@@ -9,8 +9,8 @@ Of Flax, ``flax.nnx.jit`` and ``flax.nnx.compat.jit`` become `filterjit.nnx.jit`
 ``cached_partial`` of both modules `filterjit.nnx.cached_partial`. Functions that they returned
 before stay as they are.
 
-With ``install(jax=True)``, ``jax.jit`` becomes a function that returns what `filterjit.jit` does.
-JAX's own modules, and filterjit's, get a function of JAX there, whenever they ask for one.
+With ``install(jax=True)``, ``jax.jit`` becomes `filterjit.jit`. JAX's own modules, and filterjit's, get
+a function of JAX there, whenever they ask for one.
 
 `install` imports neither Equinox nor Flax. If the program has not imported one of them yet, an
 import hook makes the changes when it does. JAX is not imported either, so that the program can set
@@ -220,20 +220,8 @@ def _changes_of_jax() -> _Changes:
 
     from ._jit._plain import jit as ours
 
-    upstream = jax.jit
+    return [(jax, "jit", ours)]
 
-    @functools.wraps(upstream)
-    def jit(*args: Any, **options: Any) -> Any:
-        caller = f"{sys._getframe(1).f_globals.get('__name__')}."
-        return (upstream if caller.startswith(_KEEP_JAX_JIT) else ours)(*args, **options)
-
-    return [(jax, "jit", jit)]
-
-
-# Modules whose functions stay with ``jax.jit``: JAX's public modules call it by its public name too;
-# ours jit flat functions; Equinox's and Flax's make other decorators of it, which `install`
-# replaces.
-_KEEP_JAX_JIT = ("jax.", "jaxlib.", "filterjit.", "equinox.", "flax.nnx.transforms.")
 
 _equinox = _Peer("equinox", _changes_of_equinox)
 _flax = _Peer("flax.nnx", _changes_of_flax)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -30,6 +31,10 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 upstream_jit = jax.jit
 """``jax.jit`` as it was when this module was imported."""
+
+# Modules that get functions of ``jax.jit``, wherever `jit` is in its place: JAX's public modules call it
+# by its public name too; ours jit flat functions; Equinox's and Flax's make other decorators of it.
+_OF_JAX = ("jax.", "jaxlib.", "filterjit.", "equinox.", "flax.nnx.transforms.")
 
 _PASSED_ON = {
     "keep_unused": False, "device": None, "backend": None, "inline": False, "compiler_options": None
@@ -137,6 +142,8 @@ def jit(
         >>> scale.cache_info()[:2]
         (1, 1)
     """
+    if f"{sys._getframe(1).f_globals.get('__name__')}.".startswith(_OF_JAX):
+        return upstream_jit(*(() if fun is NOT_GIVEN else (fun,)), **options)
     own = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize,
            "program_cache": folder_of(program_cache)}  # fmt: skip
     known_options("jit", options, [*option_names(upstream_jit), *own])
