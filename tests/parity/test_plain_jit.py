@@ -561,3 +561,21 @@ def test_a_function_is_freed() -> None:
     del f, g
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize("which", ["in_shardings", "out_shardings"])
+@pytest.mark.parametrize(
+    "f",
+    [lambda x: 3, lambda x: np.arange(3), lambda x: {"a": (x, 1.5, np.float32(2))}],
+    ids=["int", "NumPy", "tree"],
+)
+def test_results_with_shardings_under_disable_jit(f: Any, which: str) -> None:
+    """They are what the function returned."""
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    types = []
+    for jit in (jax.jit, filterjit.jit):
+        g = jit(f, **{which: sharding})
+        with jax.disable_jit():
+            before = g(jnp.ones(2))
+        types.append([type(x) for out in (before, g(jnp.ones(2))) for x in jax.tree.leaves(out)])
+    assert types[0] == types[1]

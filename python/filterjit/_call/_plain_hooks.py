@@ -107,7 +107,8 @@ class PlainHooks(AsInJax):
         leaves = jax.tree_util.tree_leaves(out)
         if not all(map(is_traced, leaves)):
             raise HandOver(_NOT_TRACED.format("result"))
-        if self.settings.shardings is not None:  # which have a spec for each array
+        if self.settings.shardings is not None and not jax.config.jax_disable_jit:
+            # There is a spec for each array.
             return jax.tree_util.tree_map(jax.numpy.asarray, out)
         return out
 
