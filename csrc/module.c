@@ -98,15 +98,6 @@ static PyMethodDef core_functions[] = {
     {"identity", core_identity, METH_O,
      "identity($module, value, /)\n--\n\n"
      "Returns a key that is equal only to a key of the same object."},
-    {"tree_leaves", (PyCFunction)(void (*)(void))fj_tree_leaves, METH_FASTCALL,
-     "tree_leaves($module, registry, tree, is_leaf, /)\n--\n\n"
-     "Returns a list of the leaves of a tree."},
-    {"tree_paths", (PyCFunction)(void (*)(void))fj_tree_paths, METH_FASTCALL,
-     "tree_paths($module, registry, tree, is_leaf, /)\n--\n\n"
-     "Returns a list of the paths of the leaves of a tree, as str."},
-    {"tree_map", (PyCFunction)(void (*)(void))fj_tree_map, METH_FASTCALL,
-     "tree_map($module, registry, function, trees, is_leaf, /)\n--\n\n"
-     "Returns a tree of what `function` returns for the leaves of a tuple of trees."},
     {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
      "tree_flatten($module, registry, tree, expression, is_leaf, /)\n--\n\n"
      "Returns (leaves, structure) of a tree, with the leaves that `expression` selects."},
@@ -120,10 +111,10 @@ static PyMethodDef core_functions[] = {
      "tree_mask($module, registry, tree, expression, is_leaf, /)\n--\n\n"
      "Returns bytes with a 1 for each leaf that the filter takes, and a 0 for each other "
      "one."},
-    {"partition_dict", (PyCFunction)(void (*)(void))fj_partition_dict, METH_FASTCALL,
-     "partition_dict($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
-     "Returns (structure, *dicts): the candidates by path, in a dict for each filter and\n"
-     "one for the rest, and the Structure of everything else."},
+    {"tree_groups", (PyCFunction)(void (*)(void))fj_partition_groups, METH_FASTCALL,
+     "tree_groups($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
+     "Returns (leaves, structure, groups): the candidates, the Structure of everything else,\n"
+     "and a list of the number of the filter that takes each candidate."},
     {"combine", (PyCFunction)(void (*)(void))fj_partition_combine, METH_FASTCALL,
      "combine($module, registry, trees, is_leaf, strict, /)\n--\n\n"
      "Returns the tree whose parts are a tuple of trees."},

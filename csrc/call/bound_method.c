@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/leafbuf.h"
 #include "base/state.h"
+#include "structure/words.h"
 #include "walk/flatten.h"
 #include "call/call_hooks.h"
 #include "call/call_proxy.h"
@@ -95,7 +96,7 @@ flatten_instance(const FjCallProxy *bound, FjStructure **structure, FjLeafBuf *a
     int is_failure = *structure == NULL || !PyErr_ExceptionMatches(PyExc_TypeError);
     Py_CLEAR(*structure);
     if (is_failure) {
-        fj_structure_note_error_context();
+        fj_words_note_context(function->cache->registry);
         return -1;
     }
     PyErr_Clear();
@@ -122,7 +123,7 @@ equal_instances(const FjCallProxy *a, const FjCallProxy *b)
     if (same > 0) {
         same = fj_structure_equal(x, y);
         if (same < 0) {
-            fj_structure_note_error_context();
+            fj_words_note_context(x->registry);
         }
     }
     if (same > 0) {

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from ._trees._tree_functions import (
         Structure,
         flatten,
-        flatten_up_to,
-        tree_leaves,
-        tree_map,
         tree_paths,
         unflatten,
     )
@@ -82,7 +79,6 @@ __all__ = [
     "direct",
     "filter_jit",
     "flatten",
-    "flatten_up_to",
     "fsdp",
     "install",
     "installed",
@@ -100,8 +96,6 @@ __all__ = [
     "saved_info",
     "show_progress",
     "time_calls",
-    "tree_leaves",
-    "tree_map",
     "tree_paths",
     "unflatten",
     "uninstall",
@@ -140,9 +134,6 @@ _MODULES = {
     "_trees._tree_functions": (
         "Structure",
         "flatten",
-        "flatten_up_to",
-        "tree_leaves",
-        "tree_map",
         "tree_paths",
         "unflatten",
     ),
