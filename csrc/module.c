@@ -23,7 +23,6 @@
 #include "call/direct_context.h"
 #include "call/filter_jit.h"
 #include "call/getattribute.h"
-#include "call/partial.h"
 #include "call/variable_jit.h"
 #include "call/output.h"
 
@@ -144,7 +143,6 @@ static PyMethodDef core_functions[] = {
     TYPE(call_proxy, fj_call_proxy_spec, NULL, 1)                                             \
     TYPE(bound_method, fj_bound_method_spec, state->call_proxy, 1)                            \
     TYPE(getattribute, fj_getattribute_spec, NULL, 1)                                         \
-    TYPE(partial, fj_partial_spec, NULL, 1)                                                   \
     TYPE(any_trace, fj_any_trace_spec, NULL, 0)                                               \
     TYPE(direct, fj_direct_spec, NULL, 1)                                                     \
     TYPE(direct_context, fj_direct_context_spec, NULL, 1)                                     \

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
         StaticArgumentError,
     )
     from ._call._direct import direct
-    from ._core import PartialFilterJit, Variant
+    from ._core import Variant
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
     from ._jit._filter_jit import BoundFilterJit, FilterJit
     from ._jit._freeze import FreezeWarning
+    from ._jit._partial import PartialFilterJit
     from ._jit._plain import jit
     from ._observe._causes import Cause, Explanation, Move
     from ._observe._functions import clear_caches
@@ -108,7 +109,7 @@ _MODULES = {
         "StaleProgramError",
         "StaticArgumentError",
     ),
-    "_core": ("PartialFilterJit", "Variant"),
+    "_core": ("Variant",),
     "_observe._causes": ("Cause", "Explanation", "Move"),
     "_observe._functions": ("clear_caches",),
     "_observe._retraces": ("RetraceError", "RetraceWarning", "log_retraces"),
@@ -117,6 +118,7 @@ _MODULES = {
     "_jit._decorator": ("filter_jit",),
     "_jit._filter_jit": ("BoundFilterJit", "FilterJit"),
     "_jit._freeze": ("FreezeWarning",),
+    "_jit._partial": ("PartialFilterJit",),
     "_jit._plain": ("jit",),
     "_packed._pack": ("Packed", "pack"),
     "_trees._partition": ("combine", "partition", "partition_dict"),

@@ -580,9 +580,6 @@ class Jit(core.FilterJit):  # type: ignore[misc]
 
     __slots__ = ()
 
-    def partial(self, /, *args: Any, **kwargs: Any) -> Any:
-        return core.PartialFilterJit(self, args, kwargs)
-
     def __reduce__(self) -> str:
         return "found by its name"
 

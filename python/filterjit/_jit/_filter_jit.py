@@ -22,7 +22,7 @@ from .._call._settings import Settings
 from .._call._signature import inspect_signature
 from .._compat import _equinox_compat, _jax_compat
 from .._observe import _causes, _explain, _functions, _report, _report_output
-from . import _freeze
+from . import _freeze, _partial
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
@@ -112,7 +112,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
             threads=threads,
         )
 
-    def partial(self, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit[_T]:
+    def partial(self, /, *args: Any, **kwargs: Any) -> _partial.PartialFilterJit[_T]:
         """Returns the method with the instance and these arguments given once; see
         FilterJit.partial."""
         return self.__func__.partial(self.__self__, *args, **kwargs)
@@ -248,7 +248,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
             lambda *args, **kwargs: _stages.warm_up(self, args, kwargs), signatures, threads=threads
         )
 
-    def partial(self, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit[_T]:
+    def partial(self, /, *args: Any, **kwargs: Any) -> _partial.PartialFilterJit[_T]:
         """Returns the function with these arguments given once.
 
         Their containers are copied, now and whenever `args` and `keywords` are read, so changes
@@ -262,7 +262,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
             >>> g(jnp.array([1.0, 2.0]))
             Array([1., 2.], dtype=float32)
         """
-        partial = _core.PartialFilterJit(self, args, kwargs)
+        partial = _partial.PartialFilterJit(self, args, kwargs)
         self._hooks.check_given(self, "partial", args, kwargs)
         return partial
 

@@ -367,8 +367,3 @@ def is_traced(x: Any) -> bool:
 
 
 jtu.register_pytree_node(_core.Output, _core.output_flatten, _core.output_unflatten)
-jtu.register_pytree_node(
-    _core.PartialFilterJit,
-    lambda f: ((f.func, f.args, f.keywords), None),
-    lambda _, children: _core.PartialFilterJit(*children),
-)

@@ -185,20 +185,6 @@ class TestTreesThatAreBuilt:
         with looking():
             assert f(tree, tree) == f(tree, tree) == f(tree, b=tree) == 1
 
-    def test_partials(self, name: str) -> None:
-        def on(x: Any) -> None:
-            if type(x) is core.PartialFilterJit:
-                assert type(x.args) is tuple and type(x.keywords) is dict and repr(x)
-
-        tree = ROOTS[name](*pair())
-        f = jit(lambda *args, **kwargs: (args, kwargs), registry_that_looks())
-        with looking(on):
-            partial = core.PartialFilterJit(f, (tree, 1, tree), {"x": tree})
-            core.PartialFilterJit(f, (), {})
-            args, kwargs = partial(Array())
-        assert len(partial.args) == 3 and gc.is_tracked(partial)
-        assert len(args) == 4 and list(kwargs) == ["x"]
-
     def test_tree_functions(self, name: str) -> None:
         tree, registry = ROOTS[name](*pair()), registry_that_looks()
 
