@@ -582,24 +582,17 @@ def methods_found_by_getattribute() -> Operation:
 
 @operation
 def attributes_of_bound_methods() -> Operation:
-    one, kept = thing()
+    one, _ = thing()
 
     def call() -> Any:
         m = one.method
         return [
-            m == one.method,
-            hash(m) == hash(one.method),
             m.__doc__ is m.__func__.__doc__,
             m.__self__ is one,
-            core.BoundMethod(kept.f, one) == m,
-            twin.method == m,
-            m == type(one)(weight=Y, size=1).method,
-            m == type(one)(weight={1}, size=1).method,
             type(raised(AttributeError, getattr, m, "nothing")) is AttributeError,
         ]
 
-    twin = type(one)(weight=X, size=1)
-    return call, equals([True, True, True, True, True, True, False, False, True])
+    return call, equals([True, True, True])
 
 
 @operation
