@@ -97,15 +97,13 @@ structure_richcompare(PyObject *a, PyObject *b, int operation)
     return PyBool_FromLong(same == (operation == Py_EQ));
 }
 
-/* 0, or -1 with a ValueError if `self->is_tree_structure` is not `is_tree_structure`:
- * fj_flatten_leaves sets it, and the Structures of jitted calls have it unset. */
+/* 0, or -1 with a ValueError if fj_flatten_leaves did not make the Structure: one of a jitted
+ * call. */
 static int
-check_is_tree_structure(const FjStructure *self, int is_tree_structure)
+check_is_tree_structure(const FjStructure *self)
 {
-    if (self->is_tree_structure != is_tree_structure) {
-        PyErr_SetString(PyExc_ValueError, is_tree_structure
-                                              ? "this structure is one of a jitted call"
-                                              : "this structure is not one of a jitted call");
+    if (!self->is_tree_structure) {
+        PyErr_SetString(PyExc_ValueError, "this structure is one of a jitted call");
         return -1;
     }
     return 0;
@@ -122,21 +120,6 @@ check_is_tree(const FjStructure *self)
         return -1;
     }
     return 0;
-}
-
-static PyObject *
-structure_array_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    FjStructure *self = (FjStructure *)op;
-    PyObject *paths = check_is_tree_structure(self, 0) < 0 ? NULL : PyList_New(0);
-    for (uint32_t i = 0; paths != NULL && i < self->count; i++) {
-        if (self->nodes[i].code == FJ_ARRAY) {
-            if (fj_list_take(paths, fj_path_of_node(self, i)) < 0) {
-                Py_CLEAR(paths);
-            }
-        }
-    }
-    return paths;
 }
 
 static PyObject *
@@ -173,7 +156,7 @@ structure_skeleton(PyObject *op, PyObject *hole)
     FjStructure *self = (FjStructure *)op;
     PyObject *statics = NULL, *skeleton = NULL, *result = NULL;
     PyObject **holes = NULL;
-    if (check_is_tree_structure(self, 1) < 0) {
+    if (check_is_tree_structure(self) < 0) {
         return NULL;
     }
     holes = PyMem_New(PyObject *, (size_t)self->all_leaves + 1);
@@ -314,7 +297,7 @@ structure_subtrees(PyObject *op, PyObject *tree)
     PyObject *list = NULL;
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    if (check_is_tree_structure(self, 1) < 0) {
+    if (check_is_tree_structure(self) < 0) {
         return NULL;
     }
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
@@ -459,14 +442,6 @@ PyDoc_STRVAR(structure_num_leaves_doc,
 
 /* Methods whose name starts with an underscore are for filterjit's own Python modules. */
 
-PyDoc_STRVAR(structure_array_paths_doc,
-             "_array_paths($self, /)\n"
-             "--\n"
-             "\n"
-             "Returns a list with the path of each array.\n"
-             "\n"
-             "A path is a list of keys: str for a name and (key,) for an item.");
-
 PyDoc_STRVAR(
     structure_nodes_doc,
     "_nodes($self, /)\n"
@@ -500,7 +475,6 @@ PyDoc_STRVAR(structure_skeleton_doc,
 static PyMethodDef structure_methods[] = {
     {"unflatten", structure_unflatten, METH_O, structure_unflatten_doc},
     {"combine", structure_combine, METH_VARARGS, structure_combine_doc},
-    {"_array_paths", structure_array_paths, METH_NOARGS, structure_array_paths_doc},
     {"_nodes", structure_nodes, METH_NOARGS, structure_nodes_doc},
     {"_equal_nodes", structure_equal_nodes, METH_VARARGS, structure_equal_nodes_doc},
     {"_has_static_leaves", structure_has_static_leaves, METH_NOARGS,

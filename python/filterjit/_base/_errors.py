@@ -12,6 +12,7 @@ from .. import _core
 from .._compat import _equinox_compat, _jax_compat
 from ._package import public
 from ._words import format_path as format_path
+from ._words import key_paths
 
 
 @public
@@ -46,8 +47,8 @@ class StaleProgramError(RuntimeError):
 
 def array_paths(function: _core.Structure, arguments: _core.Structure) -> list[list[Any]]:
     """Returns the path of each array, first of those in the function itself."""
-    own = [["the function", *path] for path in function._array_paths()]
-    return own + arguments._array_paths()
+    own = [["the function", *path] for path in key_paths(function)]
+    return own + key_paths(arguments)
 
 
 def short(x: Any, most: int = 80) -> str:

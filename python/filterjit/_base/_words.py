@@ -30,6 +30,29 @@ def path_text(path: Sequence[Any]) -> str:
     return f"`{format_path(path)}`" if path else "the root"
 
 
+def key_paths(structure: "_core.Structure") -> list[list[Any]]:
+    """Returns the path of each array of a jitted call's structure: a list of keys, str for a name and
+    (key,) for an item."""
+    found: list[list[Any]] = []
+    path: list[Any] = []
+    left = 1  # as in `paths_of`
+    outer: list[tuple[list[Any], int]] = []
+    for kind, arity, _, _, key in structure._nodes():
+        while not left:
+            path, left = outer.pop()
+        left -= 1
+        if kind == "array":
+            found.append([*path, *_step(key)])
+        elif arity:
+            outer.append((path, left))
+            path, left = [*path, *_step(key)], arity
+    return found
+
+
+def _step(key: Any) -> tuple[Any, ...]:
+    return () if key is None else (key,)
+
+
 def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
     """Returns the path of each open leaf, as
     ``jax.tree_util.keystr(path, simple=True, separator=".")`` formats it."""

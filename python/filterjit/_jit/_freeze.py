@@ -36,6 +36,7 @@ from .._base import _errors
 from .._base._checks import known_options
 from .._base._package import public
 from .._base._unwrap import code_of
+from .._base._words import key_paths
 from .._call import _lost_changes, _signature
 from .._call._caches import function_of, names_of
 from .._call._hooks import FunctionHooks, marked
@@ -375,7 +376,7 @@ def freeze(f: _F, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: floa
     if specs := [i for i, x in enumerate(leaves) if isinstance(x, jax.ShapeDtypeStruct)]:
         path = tree_paths(given)[specs[0]]
         raise TypeError(f"`{path}` of `freeze` is a ShapeDtypeStruct, which has no values.")
-    paths = list(map(_errors.format_path, structure._array_paths()))
+    paths = list(map(_errors.format_path, key_paths(structure)))
     if deleted := [path for path, x in zip(paths, arrays, strict=True) if _errors.is_deleted(x)]:
         raise _deleted_error(deleted, "before `freeze`")
     limit = math.inf if max_bytes is None else max_bytes

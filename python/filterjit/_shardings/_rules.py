@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec, Sharding
 from .. import _core
 from .._base._errors import format_path, short
 from .._base._package import public
+from .._base._words import key_paths
 from .._trees._filters import Expression, as_expression
 from .._trees._partition import groups_of_arrays
 from .._trees._registry import registry
@@ -210,7 +211,7 @@ class ShardingRules:
                 "ShardingRules need a mesh: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"
             )
         arrays, structure = _core.flatten(registry, tree)
-        paths = [where + path for path in structure._array_paths()]
+        paths = [where + path for path in key_paths(structure)]
         groups, in_state = self._groups(tree, len(arrays))
         if not all(in_state):
             self._check_all_match(tree, set(groups), any(in_state), where)

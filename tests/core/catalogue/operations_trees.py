@@ -18,6 +18,7 @@ from core_support import (
     testing,
     tree_leaves,
     tree_paths,
+    words,
 )
 from operations import (
     HOLE,
@@ -82,9 +83,9 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
         structure = core.flatten(registry, tree)[1]
 
         def call() -> Any:
-            return repr(structure), structure._array_paths(), structure._nodes()
+            return repr(structure), words.key_paths(structure), structure._nodes()
 
-        expected = repr(structure), structure._array_paths()
+        expected = repr(structure), words.key_paths(structure)
         # A repr that an allocation fails can make the next one show {...}.
         return call, lambda found: expect(found[:2] == expected or "..." in found[0])
 

@@ -14,6 +14,7 @@ from core_support import (
     same,
     testing,
     tree_leaves,
+    words,
 )
 from node_support import HeldMixed
 from object_support import check_walks
@@ -50,7 +51,7 @@ def test_a_held_dict(registry: Any) -> None:
     a, b = Array("a"), Array("b")
     tree = [Frozen({"a": a, "b": b})]
     arrays, structure = core.flatten(registry, tree)
-    assert identical(arrays, (a, b)) and structure._array_paths() == [
+    assert identical(arrays, (a, b)) and words.key_paths(structure) == [
         [(0,), ("a",)],
         [(0,), ("b",)],
     ]
@@ -86,7 +87,7 @@ def test_the_keys_of_a_variable(registry: Any) -> None:
     _, outer = core.tree_flatten(registry, tree, True, None)
     assert outer.paths == ("a", "b.w")
     _, structure = core.flatten(registry, tree)
-    assert structure._array_paths() == [[("a",)], [("b",), ("w",)]]
+    assert words.key_paths(structure) == [[("a",)], [("b",), ("w",)]]
     for pattern, expected in (
         ((("name", "a"),), ["a"]),
         ((("any",),), ["a"]),

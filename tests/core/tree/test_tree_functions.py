@@ -197,12 +197,6 @@ def test_repr_and_paths_of_leaf_lists(registry: Any) -> None:
     assert nested.paths == ("0.0", "0.1", "1.a")
 
 
-def test_methods_for_the_structures_of_calls_only(registry: Any) -> None:
-    _, structure = core.tree_flatten(registry, {"a": [1, 2], "b": 3}, True, None)
-    with pytest.raises(ValueError, match="not one of a jitted call"):
-        structure._array_paths()
-
-
 # ---- None, is_leaf ----
 
 

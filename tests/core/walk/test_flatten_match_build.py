@@ -28,6 +28,7 @@ from core_support import (
     same,
     testing,
     tree_leaves,
+    words,
 )
 from trees_support import trees
 
@@ -46,7 +47,7 @@ def test_round_trip(registry: Any, name: str) -> None:
             assert identical(again, arrays)
             assert other == structure and hash(other) == hash(structure)
             assert repr(other) == repr(structure) and other._nodes() == structure._nodes()
-        assert len(structure._array_paths()) == len(arrays)
+        assert len(words.key_paths(structure)) == len(arrays)
 
 
 @pytest.mark.parametrize("name", trees())
@@ -158,7 +159,7 @@ def test_paths(registry: Any) -> None:
         "b": Box([0, Array()]),
     }
     _, structure = core.flatten(registry, tree)
-    assert structure._array_paths() == [
+    assert words.key_paths(structure) == [
         [("b",), (1,)],
         [("d",), ("k",)],
         [("m",), "weight", (0,)],
@@ -168,7 +169,7 @@ def test_paths(registry: Any) -> None:
         [("r",), "other"],
     ]
     _, leaf = core.flatten(registry, Array())
-    assert leaf._array_paths() == [[]]
+    assert words.key_paths(leaf) == [[]]
 
 
 def test_repr(registry: Any) -> None:
