@@ -23,33 +23,20 @@ fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure)
     return self;
 }
 
-/* An array with room for one more item than the `count` that it has: `array` itself, or a copy
- * that replaces it.  NULL with MemoryError and the array as it was. */
-static void *
-make_room(void *array, Py_ssize_t count, Py_ssize_t *capacity, size_t item_size)
-{
-    if (count < *capacity) {
-        return array;
-    }
-    Py_ssize_t larger = *capacity == 0 ? 2 : *capacity * 2;
-    void *grown = PyMem_Realloc(array, (size_t)larger * item_size);
-    if (grown == NULL) {
-        return PyErr_NoMemory();
-    }
-    *capacity = larger;
-    return grown;
-}
-
 Py_ssize_t
 fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
 {
-    FjTrace *traces =
-        make_room(self->traces, self->num_traces, &self->traces_capacity, sizeof(FjTrace));
-    if (traces == NULL) {
-        return -1;
+    if (self->num_traces == self->traces_capacity) {
+        Py_ssize_t larger = self->traces_capacity == 0 ? 2 : self->traces_capacity * 2;
+        FjTrace *traces = PyMem_Realloc(self->traces, (size_t)larger * sizeof(FjTrace));
+        if (traces == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        self->traces = traces;
+        self->traces_capacity = larger;
     }
-    self->traces = traces;
-    traces[self->num_traces] =
+    self->traces[self->num_traces] =
         (FjTrace){(FjStructure *)Py_NewRef((PyObject *)structure), may_raise};
     if (may_raise != FJ_MAY_RAISE_NO) {
         self->flags |= FJ_VARIANT_MAY_RAISE;

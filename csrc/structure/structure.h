@@ -89,7 +89,7 @@
  *
  * Every leaf an array
  * ===================
- * The functions on trees (tree_map, partition, ...) use fj_flatten_leaves, for which every
+ * The functions on trees (flatten, partition, ...) use fj_flatten_leaves, for which every
  * leaf counts as an array.  The values of static fields are not leaves here either.  For `net`
  * it pushes the leaves w0, w1, r, 0.1, 2, 3 and returns a Structure with these nodes:
  *

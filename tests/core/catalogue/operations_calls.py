@@ -444,9 +444,9 @@ def functions_with_arrays() -> Operation:
 
     def call() -> Any:
         g = core.FilterJit._rebuild(cache, arrays)
-        return [g(Y)[0], g.__wrapped__.weight, repr(g)[:14], g == f, g._find_or_compile(Y)[1]]
+        return [g(Y)[0], g.__wrapped__.weight, g == f, g._find_or_compile(Y)[1]]
 
-    return call, equals([Y, X, "<filter_jit of", False, (X, Y)])
+    return call, equals([Y, X, False, (X, Y)])
 
 
 @operation
@@ -456,9 +456,9 @@ def wrappers() -> Operation:
     def call() -> Any:
         f = core.FilterJit(len, kept.hooks, None, {"__name__": "f"})
         g = core.FilterJit._rebuild(*f._parts())
-        return [f == g, hash(f) == hash(g), f.__name__, bool(repr(g)), g._flatten()[0]]
+        return [f == g, hash(f) == hash(g), f.__name__, g._flatten()[0]]
 
-    return call, equals([True, True, "f", True, ()])
+    return call, equals([True, True, "f", ()])
 
 
 @operation
