@@ -52,6 +52,8 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("_aot/_program.py", "partly on other machines", "several processes"),
     ("_aot/_program.py", "the number of constants", "other damages of a file"),
     ("_compat/_nnx_compat.py", "", "Flax's own message"),
+    ("_jit/_partial.py", "", "the class itself called, which `partial` does"),
+    ("_trees/_nodes.py", "no such child", "filterjit's own use"),
     ("_shardings/_rules.py", "the tree changed", "a tree that a rule changes"),
     ("__main__.py", "", "of the command line"),
 ]

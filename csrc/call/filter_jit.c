@@ -163,18 +163,6 @@ filter_jit_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
     return Py_NewRef(self->function);
 }
 
-static PyObject *
-filter_jit_repr(PyObject *op)
-{
-    PyObject *wrapped = filter_jit_get_wrapped(op, NULL);
-    if (wrapped == NULL) {
-        return NULL;
-    }
-    PyObject *text = PyUnicode_FromFormat("<filter_jit of %R>", wrapped);
-    Py_DECREF(wrapped);
-    return text;
-}
-
 PyObject *
 fj_filter_jit_bind(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner))
 {
@@ -341,7 +329,6 @@ static PyType_Slot filter_jit_slots[] = {
     {Py_tp_traverse, filter_jit_traverse},
     {Py_tp_clear, filter_jit_clear},
     {Py_tp_dealloc, filter_jit_dealloc},
-    {Py_tp_repr, filter_jit_repr},
     {Py_tp_hash, filter_jit_hash},
     {Py_tp_richcompare, filter_jit_richcompare},
     {Py_tp_descr_get, fj_filter_jit_bind},

@@ -29,6 +29,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
 from .._base import _errors
+from .._base._words import key_paths
 from .._compat import _jax_compat
 from .._observe import _records
 from .._shardings._place import is_tracing, place
@@ -180,7 +181,7 @@ class ShardedCall:
             return tuple(specs)
         _, structure = _core.flatten(_registry.registry, tree)
         paths_in = _errors.array_paths(variant.function, variant.structure)
-        paths_out = structure._array_paths()
+        paths_out = key_paths(structure)
         taken: dict[int, int] = {}  # results by donated array
         by_path: dict[Any, list[int]] = {}
         for j, path in enumerate(paths_out):

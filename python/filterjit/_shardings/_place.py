@@ -18,6 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from .. import _core
 from .._base._errors import format_path
 from .._base._package import public
+from .._base._words import key_paths
 from .._trees._registry import registry
 from .._trees._tree_functions import flatten
 from ._rules import ShardingRules
@@ -79,7 +80,7 @@ def _outside(spec: PartitionSpec, manual: frozenset[str]) -> Spec:
 def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
     leaves, structure = flatten(value, True, is_leaf=is_value)
     try:
-        subtrees = structure.flatten_up_to(tree)
+        subtrees = structure._subtrees(tree)
     except ValueError as e:
         place = f" of `{format_path(where)}`" if where else ""
         e.add_note(
@@ -106,7 +107,7 @@ def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]
     for i, (array, given) in enumerate(zip(arrays, specs, strict=True)):
         if problem := problem_of(given, tuple(array.shape), mesh):
             spec = given.spec if isinstance(given, NamedSharding) else given
-            path = show_path(where + structure._array_paths()[i])
+            path = show_path(where + key_paths(structure)[i])
             raise ValueError(f"`{path}`, {describe(array)}, cannot have the spec {spec}: {problem}")
 
 

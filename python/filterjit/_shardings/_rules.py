@@ -12,7 +12,9 @@ from jax.sharding import PartitionSpec, Sharding
 from .. import _core
 from .._base._errors import format_path, short
 from .._base._package import public
+from .._base._words import key_paths
 from .._trees._filters import Expression, as_expression
+from .._trees._partition import groups_of_arrays
 from .._trees._registry import registry
 from .._trees._tree_functions import flatten
 from ._specs import (
@@ -209,7 +211,7 @@ class ShardingRules:
                 "ShardingRules need a mesh: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"
             )
         arrays, structure = _core.flatten(registry, tree)
-        paths = [where + path for path in structure._array_paths()]
+        paths = [where + path for path in key_paths(structure)]
         groups, in_state = self._groups(tree, len(arrays))
         if not all(in_state):
             self._check_all_match(tree, set(groups), any(in_state), where)
@@ -314,16 +316,15 @@ def _with_arrays(tree: Any) -> Any:
             return x
         return np.broadcast_to(np.zeros((), _plain_dtype(x.dtype)), x.shape)
 
-    return _core.tree_map(registry, replace, (tree,), None)
+    leaves, structure = flatten(tree, True)
+    return structure.unflatten(map(replace, leaves))
 
 
 def _groups_of(tree: Any, expressions: tuple[Expression, ...]) -> dict[str, int]:
     """Returns, by path and in order, the number of the first expression that takes an array; the
     number of expressions if none does."""
-    _, everything = _core.partition_dict(registry, tree, ("arrays",), (), None)
-    _, *parts = _core.partition_dict(registry, tree, ("arrays",), expressions, None)
-    found = {path: i for i, part in enumerate(parts) for path in part}
-    return {path: found.get(path, len(expressions)) for path in everything}
+    _, structure, groups = groups_of_arrays(tree, expressions, None)
+    return dict(zip(structure.paths, groups, strict=True))
 
 
 def _or_none(expression: Expression) -> Expression:

@@ -27,7 +27,9 @@ from core_support import (
     make_registry,
     same,
     testing,
+    tree_paths,
     variants,
+    words,
 )
 from hostile_support import (
     CHANGES,
@@ -265,7 +267,7 @@ def test_deep_trees(registry: Any, name: str) -> None:
     shallow = nest(make, 50)
     arrays, structure = core.flatten(registry, shallow)
     assert testing.match(structure, shallow) == arrays
-    assert structure._array_paths() and repr(structure)
+    assert words.key_paths(structure) and repr(structure)
     deep = nest(make, 100_000)
     assert testing.match(structure, deep) is None
     unnest(deep, inner)
@@ -288,7 +290,7 @@ def test_depths_near_the_limit(registry: Any, name: str) -> None:
             assert result is not None
             assert not isinstance(result, Exception) or isinstance(result, RecursionError)
         assert isinstance(attempt(repr, structure), (str, RecursionError))
-        assert len(structure._array_paths()[0]) == depth
+        assert len(words.key_paths(structure)[0]) == depth
 
 
 def test_deep_statics(registry: Any) -> None:
@@ -488,9 +490,9 @@ def test_less_of_the_stack_than_for_flattening(static: bool, may_run_python: boo
         "equal": lambda: structure == again,
         "hash": lambda: hash(core.flatten(registry, other)[1]),
         "repr": lambda: repr(structure),
-        "paths": lambda: core.tree_paths(registry, tree, None),
-        "array_paths": lambda: f._find(tree)[1]._array_paths(),
-        "up to": lambda: outer.flatten_up_to(other),
+        "paths": lambda: tree_paths(registry, tree, None),
+        "array_paths": lambda: words.key_paths(f._find(tree)[1]),
+        "up to": lambda: outer._subtrees(other),
         "pattern": lambda: core.tree_flatten(registry, tree, ("path", (("deep",),)), None),
         "call": lambda: f(other),
         "find": lambda: f._find(other),

@@ -23,6 +23,7 @@ from core_support import (
     make_registry,
     same,
     testing,
+    words,
 )
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -105,7 +106,7 @@ def test_round_trip(tree: Any) -> None:
     assert same(structure.unflatten(arrays), tree)
     found = testing.match(structure, tree)
     assert found is not None and identical(found, arrays)
-    assert len(structure._array_paths()) == len(arrays) == structure.num_leaves
+    assert len(words.key_paths(structure)) == len(arrays) == structure.num_leaves
 
 
 @quick
