@@ -41,7 +41,6 @@ add_mutable_static(FjFlattener *f, PyObject *object, int flag)
     }
     node->flags = (uint16_t)(flag | (immutable ? FJ_NODE_SELF_EQUAL : 0));
     f->structure->may_run_python |= is_asked;
-    f->structure->untaken += !is_asked && !immutable;
     return 0;
 }
 

@@ -442,7 +442,6 @@ walk_custom(FjFlattener *f, PyObject *object, const FjNodeKind *kind)
     f->structure->nodes[index].flags |=
         (uint16_t)((immutable ? FJ_NODE_SELF_EQUAL : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
     f->structure->may_run_python |= !is_itself;
-    f->structure->untaken += is_itself && !immutable;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
         if (fj_flatten_object(f, PyTuple_GET_ITEM(children, i)) < 0) {
             goto done;

@@ -9,7 +9,7 @@
  * holds_references  The walk may run Python code, so it holds a reference to each object that
  *                   it looks at (match_holding.c).
  *
- * match_all starts with the python_free walk unless fj_structure_runs_python.  After
+ * match_all starts with the python_free walk unless `may_run_python`.  After
  * FJ_MATCH_NEEDS_PYTHON it starts over with the other one.
  *
  * A numbered object (Sharing in structure.h) is pushed as well, before its children.  A REF
@@ -52,7 +52,7 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
 {
     Py_ssize_t before = m->arrays->count;
     const FjNode *first = m->next;
-    if (!fj_structure_runs_python(m->structure)) {
+    if (!m->structure->may_run_python) {
         int result =
             end_walk(m, fj_match_python_free(m, objects, count, known), before, known);
         if (FJ_LIKELY(result != FJ_MATCH_NEEDS_PYTHON)) {

@@ -33,42 +33,9 @@ match_array(FjMatcher *m, PyObject *object)
     return is_array;
 }
 
-/* Whether the node's own value is as it was when it was hashed, and the object is this value
- * or equal to it, seen without a snapshot of either.  FJ_MATCH_NO if that cannot be seen. */
-static int
-match_contents(FjMatcher *m, const FjNode *node, PyObject *object)
-{
-    PyObject *expected = fj_structure_value(node);
-    if (!fj_structure_is_same(m->structure, node)) {
-        return FJ_MATCH_NO;
-    }
-    if (object == expected) {
-        return FJ_MATCH_YES;
-    }
-    int same = fj_contents_equal(m->registry, expected, object, 0);
-    /* Python code that has run may have changed the node's value. */
-    return same > 0 && !fj_structure_is_same(m->structure, node) ? FJ_MATCH_NO : same;
-}
-
-/* A static or aux data that is not inert may have changed in place, even if it is the same
- * object.  If its contents do not show that it has not, its snapshot is compared with the
- * Structure's.  A value with an __eq__ of its own is its own snapshot: a changed hash shows
- * that it has changed. */
-static FJ_NOINLINE int
-match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object, int field)
-{
-    int same = match_contents(m, node, object);
-    if (same != FJ_MATCH_NO) {
-        return same;
-    }
-    int result = fj_structure_has(m->structure, node, object, field);
-    return result > 0 && fj_structure_take_contents(m->structure, node) < 0 ? FJ_MATCH_ERROR
-                                                                            : result;
-}
-
 /* Matches a static or the aux data of a custom node with the node's own, `expected`. */
 static inline int
-match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *object, int field)
+match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *object)
 {
     if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_SELF_EQUAL)) {
         return FJ_MATCH_YES;
@@ -82,13 +49,13 @@ match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *obje
         if (is_array != 0) {
             return is_array < 0 ? FJ_MATCH_ERROR : FJ_MATCH_NO;
         }
-        return match_mutable_static(m, node, object, 0);
+        return fj_structure_has(m->structure, node, object);
     }
     /* FJ_NODE_SELF_EQUAL is not enough here: the class may have been given an __eq__ since the
      * flag was set. */
     return fj_static_is_inert(m->registry, expected)
                ? fj_static_equal(m->registry, expected, object)
-               : match_mutable_static(m, node, object, field);
+               : fj_structure_has(m->structure, node, object);
 }
 
 /* ---- containers ---- */
@@ -139,7 +106,7 @@ match_keys(FjMatcher *m, const FjNode *node, PyObject *object)
         }
     }
     else if ((tuple = PyList_AsTuple(keys)) != NULL) {
-        result = fj_structure_has(m->structure, node, tuple, 1);
+        result = fj_structure_has(m->structure, node, tuple);
     }
     Py_XDECREF(tuple);
     Py_DECREF(keys);
@@ -226,7 +193,7 @@ match_custom(FjMatcher *m, const FjNode *node, PyObject *object)
     if (parts == NULL) {
         return FJ_MATCH_ERROR;
     }
-    result = match_value(m, node, fj_structure_value(node), aux, 1);
+    result = match_value(m, node, fj_structure_value(node), aux);
     if (result == FJ_MATCH_YES) {
         tuple = fj_tuple_of(children);
         result = tuple == NULL ? FJ_MATCH_ERROR : match_tuple(m, node, tuple);
@@ -273,7 +240,7 @@ match_container(FjMatcher *m, const FjNode *node, PyObject *object)
         return match_object(m, node, object);
     case FJ_CUSTOM:
         return node->flags & FJ_NODE_ITSELF
-                   ? match_value(m, node, fj_structure_value(node), object, 1)
+                   ? match_value(m, node, fj_structure_value(node), object)
                    : match_custom(m, node, object);
     default:
         return match_dict(m, node, object);
@@ -294,10 +261,9 @@ match_node(FjMatcher *m, PyObject *object)
         return FJ_MATCH_ERROR;
     }
     Py_INCREF(object);
-    int result = node->code == FJ_ARRAY ? match_array(m, object)
-                 : node->code == FJ_STATIC
-                     ? match_value(m, node, node->aux, object, node->flags & FJ_NODE_FIELD)
-                     : match_container(m, node, object);
+    int result = node->code == FJ_ARRAY    ? match_array(m, object)
+                 : node->code == FJ_STATIC ? match_value(m, node, node->aux, object)
+                                           : match_container(m, node, object);
     Py_DECREF(object);
     Py_LeaveRecursiveCall();
     return result;
