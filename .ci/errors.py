@@ -204,8 +204,6 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "partition({'a': x}, {'a': {'b': True}}, is_leaf=lambda node: node is x)",
             "filter_jit(lambda x: partition({'a': x}, {'a': x}))(x)",
             "leaves, structure = flatten(linear)\nunflatten(structure, leaves[:1])",
-            "leaves, structure = flatten({'a': x})\nflatten_up_to(structure, {'a': x, 'b': x})",
-            "tree_map(lambda a, b: a, {'a': x}, {'b': x})",
             "leaves, structure = flatten(x)\nunflatten(leaves, structure)",
         ],
     ),

@@ -67,7 +67,7 @@ def _calls(case: cases.Case, mesh: Any) -> dict[str, Callable[[], Any]]:
     leaves, structure = filterjit.flatten((model, x))
 
     def flat_function(leaves: list[Any]) -> list[Any]:
-        return filterjit.tree_leaves(
+        return jax.tree.leaves(
             filterjit.partition(case.function(*structure.unflatten(leaves)), eqx.is_array)[0]
         )
 

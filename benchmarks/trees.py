@@ -1,4 +1,4 @@
-"""Times filterjit's functions on trees, such as partition, flatten and tree_map, and their peers.
+"""Times filterjit's functions on trees, such as partition and flatten, and their peers.
 
     python benchmarks/trees.py [--quick] [--markdown] [NAME ...]
 
@@ -197,18 +197,6 @@ def unflatten_modules() -> Pair:
     )
 
 
-def _map(kind: str, tree: Any) -> Pair:
-    def cheap(x: Any) -> Any:
-        return x
-
-    return Pair(
-        f"`tree_map` of a cheap function over {kind}",
-        "jax.tree_util",
-        lambda: filterjit.tree_map(cheap, tree),
-        lambda: jtu.tree_map(cheap, tree),
-    )
-
-
 def _flat_trees() -> dict[str, tuple[str, Any]]:
     x = jnp.zeros(())
     return {
@@ -236,8 +224,6 @@ PAIRS: dict[str, Callable[[], Pair]] = {
 for _name, (_kind, _tree) in _flat_trees().items():
     PAIRS[f"flatten_{_name}"] = functools.partial(_flatten, _kind, _tree)
     PAIRS[f"unflatten_{_name}"] = functools.partial(_unflatten, _kind, _tree)
-    PAIRS[f"map_{_name}"] = functools.partial(_map, _kind, _tree)
-PAIRS["map_modules"] = lambda: _map("the transformer", transformer())
 
 _NEEDS = {"partition_dict_statics": "inox"} | {
     name: "optree" for name in PAIRS if name.startswith(("flatten_", "unflatten_"))

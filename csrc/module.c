@@ -23,7 +23,6 @@
 #include "call/direct_context.h"
 #include "call/filter_jit.h"
 #include "call/getattribute.h"
-#include "call/partial.h"
 #include "call/variable_jit.h"
 #include "call/output.h"
 
@@ -98,15 +97,6 @@ static PyMethodDef core_functions[] = {
     {"identity", core_identity, METH_O,
      "identity($module, value, /)\n--\n\n"
      "Returns a key that is equal only to a key of the same object."},
-    {"tree_leaves", (PyCFunction)(void (*)(void))fj_tree_leaves, METH_FASTCALL,
-     "tree_leaves($module, registry, tree, is_leaf, /)\n--\n\n"
-     "Returns a list of the leaves of a tree."},
-    {"tree_paths", (PyCFunction)(void (*)(void))fj_tree_paths, METH_FASTCALL,
-     "tree_paths($module, registry, tree, is_leaf, /)\n--\n\n"
-     "Returns a list of the paths of the leaves of a tree, as str."},
-    {"tree_map", (PyCFunction)(void (*)(void))fj_tree_map, METH_FASTCALL,
-     "tree_map($module, registry, function, trees, is_leaf, /)\n--\n\n"
-     "Returns a tree of what `function` returns for the leaves of a tuple of trees."},
     {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
      "tree_flatten($module, registry, tree, expression, is_leaf, /)\n--\n\n"
      "Returns (leaves, structure) of a tree, with the leaves that `expression` selects."},
@@ -120,10 +110,10 @@ static PyMethodDef core_functions[] = {
      "tree_mask($module, registry, tree, expression, is_leaf, /)\n--\n\n"
      "Returns bytes with a 1 for each leaf that the filter takes, and a 0 for each other "
      "one."},
-    {"partition_dict", (PyCFunction)(void (*)(void))fj_partition_dict, METH_FASTCALL,
-     "partition_dict($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
-     "Returns (structure, *dicts): the candidates by path, in a dict for each filter and\n"
-     "one for the rest, and the Structure of everything else."},
+    {"tree_groups", (PyCFunction)(void (*)(void))fj_partition_groups, METH_FASTCALL,
+     "tree_groups($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
+     "Returns (leaves, structure, groups): the candidates, the Structure of everything else,\n"
+     "and a list of the number of the filter that takes each candidate."},
     {"combine", (PyCFunction)(void (*)(void))fj_partition_combine, METH_FASTCALL,
      "combine($module, registry, trees, is_leaf, strict, /)\n--\n\n"
      "Returns the tree whose parts are a tuple of trees."},
@@ -153,7 +143,6 @@ static PyMethodDef core_functions[] = {
     TYPE(call_proxy, fj_call_proxy_spec, NULL, 1)                                             \
     TYPE(bound_method, fj_bound_method_spec, state->call_proxy, 1)                            \
     TYPE(getattribute, fj_getattribute_spec, NULL, 1)                                         \
-    TYPE(partial, fj_partial_spec, NULL, 1)                                                   \
     TYPE(any_trace, fj_any_trace_spec, NULL, 0)                                               \
     TYPE(direct, fj_direct_spec, NULL, 1)                                                     \
     TYPE(direct_context, fj_direct_context_spec, NULL, 1)                                     \

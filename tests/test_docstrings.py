@@ -36,8 +36,7 @@ FIRST = {
     *(f"FilterJit.{name}" for name in ("lower", "compile", "eval_shape", "warm_up", "partial", "freeze")),
     *("FilterJit.explain", "FilterJit.cache_info"),
     *("pack", "Packed", "Packed.replace", "ShardingRules", "place", "Filter"),
-    *("partition", "partition_dict", "combine", "flatten", "flatten_up_to", "unflatten"),
-    *("tree_map", "tree_leaves", "tree_paths"),
+    *("partition", "partition_dict", "combine", "flatten", "unflatten", "tree_paths"),
 }  # fmt: skip
 
 

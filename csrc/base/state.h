@@ -34,7 +34,6 @@ typedef struct {
     PyTypeObject *call_proxy;
     PyTypeObject *bound_method;
     PyTypeObject *getattribute;
-    PyTypeObject *partial;
     PyTypeObject *any_trace;
     PyTypeObject *direct;
     PyTypeObject *direct_context;

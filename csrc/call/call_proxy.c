@@ -3,8 +3,8 @@
  *
  * The public types are subclasses: a bound method (bound_method.c) has its instance in front
  * and the attributes of the FilterJit; a compiled function, a class in Python, has nothing in
- * front and the attributes of the object that describes it.  PartialFilterJit is another type:
- * partial.c says why.
+ * front and the attributes of the object that describes it.  A partial, also in Python, has
+ * the arguments that were given once in front.
  *
  * Python code can run in calls, which are those of the other callable, and where attributes
  * are looked up.

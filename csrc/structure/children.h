@@ -1,4 +1,5 @@
-/* The children of a node of a Structure, one after the other, and the key of each.
+/* The children of a node of a Structure, one after the other, with the key of each, and the
+ * paths of keys from the root.
  *
  *     for (FjChildren c = fj_children_of(structure, index); fj_children_has(&c);
  *          fj_children_next(&c)) {
@@ -55,5 +56,12 @@ fj_children_next(FjChildren *c)
  * None where a path leaves the step out, as from an object to a dict field.  A new reference,
  * or NULL with an error. */
 PyObject *fj_children_key(const FjChildren *c);
+
+/* The path to a node: a new list of the keys from the root, or NULL with an error.  The
+ * Structure may still have nodes that are not closed. */
+PyObject *fj_path_of_node(const FjStructure *structure, uint32_t index);
+
+/* The path to a leaf, which is counted from 0 among all leaves. */
+PyObject *fj_path_of_leaf(const FjStructure *structure, Py_ssize_t leaf);
 
 #endif

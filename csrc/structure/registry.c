@@ -236,16 +236,16 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {
         "array_type",        "classify", "is_array", "flatten_one_level",
-        "flatten_with_keys", "missing",  NULL};
+        "flatten_with_keys", "missing",  "words",    NULL};
     PyObject *array_type, *classify, *is_array, *flatten_one_level, *flatten_with_keys,
-        *missing;
+        *missing, *words;
     if (PyTuple_GET_SIZE(args) > 0) {
         PyErr_SetString(PyExc_TypeError, "Registry takes no positional arguments");
         return NULL;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOO:Registry", keywords, &PyType_Type,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOOO:Registry", keywords, &PyType_Type,
                                      &array_type, &classify, &is_array, &flatten_one_level,
-                                     &flatten_with_keys, &missing)) {
+                                     &flatten_with_keys, &missing, &words)) {
         return NULL;
     }
     FjRegistry *self = (FjRegistry *)type->tp_alloc(type, 0);
@@ -260,6 +260,7 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->flatten_one_level = Py_NewRef(flatten_one_level);
     self->flatten_with_keys = Py_NewRef(flatten_with_keys);
     self->missing = Py_NewRef(missing);
+    self->words = Py_NewRef(words);
     PyObject *self_ref = PyWeakref_NewRef((PyObject *)self, NULL);
     if (self_ref != NULL) {
         self->forget = PyCFunction_New(&forget_definition, self_ref);
@@ -314,6 +315,7 @@ registry_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->flatten_one_level);
     Py_VISIT(self->flatten_with_keys);
     Py_VISIT(self->missing);
+    Py_VISIT(self->words);
     Py_VISIT(self->keyed);
     Py_VISIT(self->by_identity);
     Py_VISIT(self->forget);
@@ -350,6 +352,7 @@ registry_dealloc(PyObject *op)
     Py_XDECREF(self->flatten_one_level);
     Py_XDECREF(self->flatten_with_keys);
     Py_XDECREF(self->missing);
+    Py_XDECREF(self->words);
     Py_XDECREF(self->keyed);
     Py_XDECREF(self->by_identity);
     Py_XDECREF(self->forget);
@@ -419,7 +422,7 @@ static PyMemberDef registry_members[] = {
 PyDoc_STRVAR(
     registry_doc,
     "Registry(*, array_type, classify, is_array, flatten_one_level, flatten_with_keys, "
-    "missing)\n"
+    "missing, words)\n"
     "--\n\n"
     "The kind of each type. `classify(type, instance)` is called once for each type and\n"
     "returns a tuple (name, key, details...). Where a value of the type is static, such as in "

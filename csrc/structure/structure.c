@@ -8,11 +8,8 @@
 #include "structure/structure.h"
 
 #include "base/hash.h"
-#include "structure/paths.h"
+#include "structure/children.h"
 #include "structure/statics.h"
-
-/* The attribute of an exception that fj_structure_add_error_context sets. */
-#define ERROR_CONTEXT "__filterjit_error_context__"
 
 FjStructure *
 fj_structure_new(FjRegistry *registry)
@@ -161,7 +158,7 @@ hash_static_leaves(FjStructure *self, Py_uhash_t *hash)
         Py_hash_t part = 0;
         if (self->static_leaves[i] != NULL &&
             hash_static_leaf(self->registry, self->static_leaves[i], &part) < 0) {
-            fj_structure_note_leaf("while hashing the static", self, i);
+            fj_structure_add_leaf_context(self, i, "hash");
             return -1;
         }
         *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
@@ -295,7 +292,7 @@ equal_static_leaves(FjStructure *a, FjStructure *b)
         int same = fj_static_equal_now(a->registry, x, y);
         if (same <= 0) {
             if (same < 0) {
-                fj_structure_note_leaf("while comparing the static", b, i);
+                fj_structure_add_leaf_context(b, i, "compare");
             }
             return same;
         }
@@ -329,80 +326,38 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
 
 /* ---- errors ---- */
 
-/* Adds the note "(what `path`)" to an exception, and sets the exception.  Steals both; `path`
- * may be NULL with an error. */
+/* Sets the error context of `exception`, and sets the exception.  Steals `exception` and
+ * `path`, which may be NULL with an error. */
 static void
-set_with_note(PyObject *exception, const char *what, PyObject *path)
+set_context(PyObject *exception, const char *operation, PyObject *path, PyObject *value)
 {
-    const char *at = path != NULL && PyList_GET_SIZE(path) == 0 ? "at " : "";
-    PyObject *text = fj_path_text(path);
-    PyObject *note = text == NULL ? NULL : PyUnicode_FromFormat("(%s %s%U)", what, at, text);
-    PyObject *done =
-        note == NULL ? NULL : PyObject_CallMethod(exception, "add_note", "O", note);
-    if (done == NULL) {
-        PyErr_Clear(); /* the exception matters more than its note */
-    }
-    Py_XDECREF(done);
-    Py_XDECREF(note);
-    Py_XDECREF(text);
-    fj_compat_give_exception(exception);
-}
-
-void
-fj_structure_note_leaf(const char *what, FjStructure *structure, Py_ssize_t leaf)
-{
-    /* Computing the path may run Python code, for which no exception may be set. */
-    PyObject *exception = fj_compat_take_exception();
-    set_with_note(exception, what, fj_path_of_leaf(structure, leaf));
-}
-
-void
-fj_structure_note_error_context(void)
-{
-    static const char *const operations[][2] = {
-        {"hash", "while hashing the static"},
-        {"compare", "while comparing the static"},
-        {"sort", "while sorting the keys of the dict"},
-        {"flatten", "while flattening"},
-    };
-    PyObject *exception = fj_compat_take_exception();
-    PyObject *context = PyObject_GetAttrString(exception, ERROR_CONTEXT);
-    PyObject *path = NULL;
-    const char *what = NULL, *operation = NULL;
-    if (context == NULL || PyObject_DelAttrString(exception, ERROR_CONTEXT) < 0 ||
-        !PyTuple_Check(context) ||
-        !PyArg_ParseTuple(context, "sO!O", &operation, &PyList_Type, &path,
-                          &(PyObject *){NULL})) {
-        PyErr_Clear();
-        path = NULL;
-    }
-    for (size_t i = 0; path != NULL && i < sizeof(operations) / sizeof(*operations); i++) {
-        what = strcmp(operations[i][0], operation) == 0 ? operations[i][1] : what;
-    }
-    if (what != NULL) {
-        set_with_note(exception, what, Py_NewRef(path));
-    }
-    else {
-        fj_compat_give_exception(exception);
-    }
-    Py_XDECREF(context);
-}
-
-void
-fj_structure_add_error_context(FjStructure *self, uint32_t index, const char *operation)
-{
-    PyObject *exception = fj_compat_take_exception();
-    if (PyErr_GivenExceptionMatches(exception, PyExc_RecursionError)) {
-        /* Its path may be as deep as the tree, and too little stack is left to compute it. */
-        fj_compat_give_exception(exception);
-        return;
-    }
-    PyObject *path = fj_path_of_node(self, index);
-    PyObject *value = self->nodes[index].aux != NULL ? self->nodes[index].aux : Py_None;
-    PyObject *context = path == NULL ? NULL : Py_BuildValue("(sNO)", operation, path, value);
-    if (context == NULL || PyObject_SetAttrString(exception, ERROR_CONTEXT, context) < 0) {
+    PyObject *context = path == NULL ? NULL
+                                     : Py_BuildValue("(sNO)", operation, path,
+                                                     value == NULL ? Py_None : value);
+    if (context == NULL ||
+        PyObject_SetAttrString(exception, "__filterjit_error_context__", context) < 0) {
         PyErr_Clear(); /* the exception matters more than its path */
     }
     Py_XDECREF(context);
     fj_compat_give_exception(exception);
+}
+
+void
+fj_structure_add_leaf_context(const FjStructure *self, Py_ssize_t leaf, const char *operation)
+{
+    PyObject *exception = fj_compat_take_exception();
+    set_context(exception, operation, fj_path_of_leaf(self, leaf),
+                fj_structure_static_leaf(self, leaf));
+}
+
+void
+fj_structure_add_error_context(const FjStructure *self, uint32_t index, const char *operation)
+{
+    PyObject *exception = fj_compat_take_exception();
+    if (PyErr_GivenExceptionMatches(exception, PyExc_RecursionError)) {
+        /* Its path may be as deep as the tree, and too little stack is left for its text. */
+        fj_compat_give_exception(exception);
+        return;
+    }
+    set_context(exception, operation, fj_path_of_node(self, index), self->nodes[index].aux);
 }

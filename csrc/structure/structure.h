@@ -250,7 +250,7 @@ struct FjStructure {
     /* An array of all_leaves items: the value (owned) of each static leaf, NULL for each open
      * leaf.  Or NULL if all leaves are open. */
     PyObject **static_leaves;
-    PyObject *paths; /* tuple of the paths of the open leaves, or NULL: see paths.h; owned */
+    PyObject *paths;       /* tuple of the paths of the open leaves, or NULL; owned */
     int is_tree_structure; /* made by fj_flatten_leaves, for which every leaf is an array */
     int may_run_python; /* there is a node whose match always runs Python code: a STATIC with
                          * MAYBE_ARRAY, a CUSTOM without ITSELF, an OBJECT whose fields are
@@ -374,16 +374,13 @@ int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject 
 int fj_structure_match(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* (P) Sets the attribute `__filterjit_error_context__` of the exception that is set to
- * (operation, path of the node, its aux or None), from which add_path in _base/_errors.py
- * makes a message. `operation` is "hash", "compare", "sort" or "flatten". */
-void fj_structure_add_error_context(FjStructure *structure, uint32_t index,
+ * (operation, path of the node, its aux or None), from which _base/_errors.py and
+ * _base/_words.py make a text. `operation` is "hash", "compare", "sort" or "flatten". */
+void fj_structure_add_error_context(const FjStructure *structure, uint32_t index,
                                     const char *operation);
 
-/* (P) Replaces the `__filterjit_error_context__` of the exception that is set, if it has one,
- * by an exception note.  For errors that are not raised by a call of a jitted function. */
-void fj_structure_note_error_context(void);
-
-/* (P) Adds the exception note "(`what` `path of the leaf`)" to the exception that is set. */
-void fj_structure_note_leaf(const char *what, FjStructure *structure, Py_ssize_t leaf);
+/* (P) The same for a leaf: `operation` is "hash", "compare" or "ask". */
+void fj_structure_add_leaf_context(const FjStructure *structure, Py_ssize_t leaf,
+                                   const char *operation);
 
 #endif

@@ -91,7 +91,7 @@ call_predicate(FilterRun *r, PyObject *predicate, Py_ssize_t i)
     }
     Py_XDECREF(answer);
     if (taken < 0) {
-        fj_structure_note_leaf("while a filter was asked about", r->structure, r->first + i);
+        fj_structure_add_leaf_context(r->structure, r->first + i, "ask");
     }
     return taken;
 }

@@ -8,12 +8,7 @@
  * partition.c. */
 PyObject *fj_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_partition_mask(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-PyObject *fj_partition_dict(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fj_partition_groups(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_partition_combine(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-
-/* The tree of a Structure with the leaves of `count` groups, which are dicts from path to
- * leaf: a new reference, or NULL with an error.  May run Python code: see partition.c. */
-PyObject *fj_partition_combine_dicts(PyObject *structure, PyObject *const *groups,
-                                     Py_ssize_t count);
 
 #endif

@@ -11,7 +11,7 @@
 #include "tree/pattern.h"
 
 #include "structure/children.h"
-#include "structure/paths.h"
+#include "structure/words.h"
 
 #define MAX_COMPONENTS 62
 
@@ -309,7 +309,8 @@ match_node(PatternRun *m, uint32_t index, uint64_t set)
 static void
 raise_inner_node_matches(PatternRun *m)
 {
-    PyObject *path = fj_path_text(fj_path_of_node(m->structure, m->inner_node - 1));
+    PyObject *path = fj_words_path(m->structure->registry,
+                                   fj_path_of_node(m->structure, m->inner_node - 1));
     if (path != NULL) {
         PyErr_Format(PyExc_ValueError,
                      "a path pattern takes no leaf, only %U, which is an inner node: "

@@ -2,20 +2,18 @@
  *
  * Python code can run in the __hash__, __eq__, __repr__ and __str__ of static values (all
  * leaves and fields that are not arrays) and of keys, in the iterator of the leaves that
- * `unflatten` is given, where flatten.c, build.c, paths.c and partition.c say, and where
- * references are dropped.
+ * `unflatten` is given, where flatten.c, build.c and words.c say, and where references are
+ * dropped.
  */
 #include "tree/structure_type.h"
 
 #include <structmember.h>
 
 #include "structure/children.h"
-#include "structure/paths.h"
-#include "structure/repr.h"
 #include "structure/structure.h"
+#include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
-#include "tree/partition.h"
 #include "tree/tree_functions.h"
 
 static int
@@ -70,7 +68,7 @@ static void
 note_path(const FjStructure *self)
 {
     if (self->is_tree_structure) {
-        fj_structure_note_error_context();
+        fj_words_note_context(self->registry);
     }
 }
 
@@ -99,30 +97,6 @@ structure_richcompare(PyObject *a, PyObject *b, int operation)
     return PyBool_FromLong(same == (operation == Py_EQ));
 }
 
-/* The index of the node at `path`, a tuple of child numbers from the root down; -1 with an
- * error. */
-static Py_ssize_t
-find_node(FjStructure *self, PyObject *path)
-{
-    uint32_t at = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(path); i++) {
-        Py_ssize_t child = PyLong_AsSsize_t(PyTuple_GET_ITEM(path, i));
-        if (child == -1 && PyErr_Occurred()) {
-            return -1;
-        }
-        if (child < 0 || child >= self->nodes[at].arity) {
-            PyErr_SetString(PyExc_IndexError, "no such child");
-            return -1;
-        }
-        FjChildren c = fj_children_of(self, at);
-        while (c.number < child) {
-            fj_children_next(&c);
-        }
-        at = c.at;
-    }
-    return at;
-}
-
 /* 0, or -1 with a ValueError if `self->is_tree_structure` is not `is_tree_structure`:
  * fj_flatten_leaves sets it, and the Structures of jitted calls have it unset. */
 static int
@@ -148,24 +122,6 @@ check_is_tree(const FjStructure *self)
         return -1;
     }
     return 0;
-}
-
-static PyObject *
-structure_span(PyObject *op, PyObject *path)
-{
-    FjStructure *self = (FjStructure *)op;
-    Py_ssize_t at = check_is_tree_structure(self, 0) < 0 ? -1 : find_node(self, path);
-    if (at < 0) {
-        return NULL;
-    }
-    Py_ssize_t first = 0, count = 0;
-    for (uint32_t i = 0; i < self->info[at].subtree_end; i++) {
-        if (self->nodes[i].code == FJ_ARRAY) {
-            first += i < at;
-            count += i >= at;
-        }
-    }
-    return Py_BuildValue("(nn)", first, count);
 }
 
 static PyObject *
@@ -212,24 +168,6 @@ structure_unflatten(PyObject *op, PyObject *leaves)
 }
 
 static PyObject *
-structure_flatten_up_to(PyObject *op, PyObject *tree)
-{
-    FjStructure *self = (FjStructure *)op;
-    PyObject *list = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
-    if (check_is_tree_structure(self, 1) < 0) {
-        return NULL;
-    }
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    if (fj_flatten_up_to(self, tree, "the tree", "the structure", &leaves) == 0) {
-        list = fj_tree_open_leaves(self, &leaves);
-    }
-    fj_leafbuf_clear(&leaves);
-    return list;
-}
-
-static PyObject *
 structure_skeleton(PyObject *op, PyObject *hole)
 {
     FjStructure *self = (FjStructure *)op;
@@ -269,7 +207,7 @@ node_detail(FjStructure *self, const FjNode *node)
     }
     switch (node->code) {
     case FJ_REF:
-        return fj_path_text_of_ref(self, node);
+        return fj_path_of_node(self, self->identities[fj_node_number(node)]);
     case FJ_ARGUMENTS:
         return Py_NewRef(node->aux);
     default: {
@@ -284,10 +222,12 @@ static PyObject *
 node_tuple(FjStructure *self, uint32_t index, PyObject *key)
 {
     const FjNode *node = &self->nodes[index];
-    const char *kind = node->code == FJ_ARGUMENTS ? "arguments"
-                       : node->code == FJ_MISSING ? "missing"
-                       : node->code == FJ_REF     ? "ref"
-                                                  : fj_node_kind_names[node->code];
+    const char *kind = node->flags & FJ_NODE_LEAVES
+                           ? (node->code == FJ_LIST ? "list of leaves" : "tuple of leaves")
+                       : node->code == FJ_ARGUMENTS ? "arguments"
+                       : node->code == FJ_MISSING   ? "missing"
+                       : node->code == FJ_REF       ? "ref"
+                                                    : fj_node_kind_names[node->code];
     PyObject *type = (PyObject *)self->info[index].type;
     PyObject *detail = node_detail(self, node);
     return detail == NULL ? NULL
@@ -366,18 +306,92 @@ structure_equal_nodes(PyObject *op, PyObject *args)
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
+/* _subtrees(tree) -> list */
 static PyObject *
-structure_combine(PyObject *op, PyObject *const *groups, Py_ssize_t count)
+structure_subtrees(PyObject *op, PyObject *tree)
 {
-    return check_is_tree((FjStructure *)op) < 0
+    FjStructure *self = (FjStructure *)op;
+    PyObject *list = NULL;
+    PyObject *room[FJ_LEAFBUF_FEW];
+    FjLeafBuf leaves;
+    if (check_is_tree_structure(self, 1) < 0) {
+        return NULL;
+    }
+    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
+    if (fj_flatten_up_to(self, tree, "the tree", "the structure", &leaves) == 0) {
+        list = fj_tree_open_leaves(self, &leaves);
+    }
+    fj_leafbuf_clear(&leaves);
+    return list;
+}
+
+/* _open_leaves() -> list */
+static PyObject *
+structure_open_leaves(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    FjStructure *self = (FjStructure *)op;
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t i = 0; list != NULL && i < self->all_leaves; i++) {
+        if (fj_structure_static_leaf(self, i) == NULL &&
+            fj_list_take(list, PyLong_FromSsize_t(i)) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* _static_leaf(leaf, default) -> value */
+static PyObject *
+structure_static_leaf(PyObject *op, PyObject *args)
+{
+    FjStructure *self = (FjStructure *)op;
+    PyObject *otherwise;
+    Py_ssize_t leaf;
+    if (!PyArg_ParseTuple(args, "nO:_static_leaf", &leaf, &otherwise)) {
+        return NULL;
+    }
+    if (leaf < 0 || leaf >= self->all_leaves) {
+        PyErr_SetString(PyExc_IndexError, "no such leaf");
+        return NULL;
+    }
+    PyObject *value = fj_structure_static_leaf(self, leaf);
+    return Py_NewRef(value == NULL ? otherwise : value);
+}
+
+/* ---- what Python does ---- */
+
+static PyObject *
+structure_repr(PyObject *op)
+{
+    return fj_words_call(((FjStructure *)op)->registry, "repr_of", "(O)", op);
+}
+
+static PyObject *
+structure_combine(PyObject *op, PyObject *groups)
+{
+    FjStructure *self = (FjStructure *)op;
+    return check_is_tree(self) < 0
                ? NULL
-               : fj_partition_combine_dicts(op, groups, count);
+               : fj_words_call(self->registry, "combine", "(OO)", op, groups);
 }
 
 static PyObject *
 structure_paths(PyObject *op, void *Py_UNUSED(closure))
 {
-    return Py_XNewRef(fj_paths_open((FjStructure *)op));
+    FjStructure *self = (FjStructure *)op;
+    if (self->paths == NULL) {
+        PyObject *paths = fj_words_call(self->registry, "paths_of", "(O)", op);
+        if (paths == NULL) {
+            return NULL;
+        }
+        if (self->paths == NULL) {
+            self->paths = paths;
+        }
+        else {
+            Py_DECREF(paths); /* a key's __str__ asked for the same paths */
+        }
+    }
+    return Py_NewRef(self->paths);
 }
 
 /* ---- the type ---- */
@@ -417,24 +431,6 @@ PyDoc_STRVAR(
     "    ValueError: the number of leaves is not `num_leaves`.");
 
 PyDoc_STRVAR(
-    structure_flatten_up_to_doc,
-    "flatten_up_to($self, tree, /)\n"
-    "--\n"
-    "\n"
-    "Returns the subtrees of a tree in the places of the open leaves.\n"
-    "\n"
-    "Arguments:\n"
-    "    tree: a pytree of which this structure is a prefix.\n"
-    "\n"
-    "Returns:\n"
-    "    A list with a leaf or subtree of `tree` for each open leaf of this structure,\n"
-    "    in the order of `paths`. The places of static leaves are left out.\n"
-    "\n"
-    "Raises:\n"
-    "    ValueError: this structure is not a prefix of `tree`. The message says where\n"
-    "        they differ.");
-
-PyDoc_STRVAR(
     structure_combine_doc,
     "combine($self, /, *groups)\n"
     "--\n"
@@ -463,14 +459,6 @@ PyDoc_STRVAR(structure_num_leaves_doc,
 
 /* Methods whose name starts with an underscore are for filterjit's own Python modules. */
 
-PyDoc_STRVAR(structure_span_doc,
-             "_span($self, /, *path)\n"
-             "--\n"
-             "\n"
-             "Returns (first, count): which of the arrays are below the node at `path`.\n"
-             "\n"
-             "A path consists of child numbers, from the root down.");
-
 PyDoc_STRVAR(structure_array_paths_doc,
              "_array_paths($self, /)\n"
              "--\n"
@@ -488,9 +476,9 @@ PyDoc_STRVAR(
     "\n"
     "Each node comes before its children. The type may be None. The detail is the\n"
     "value of a static; the keys of a dict; the aux data of a custom node; the names of\n"
-    "the children of a named tuple, a Module, an object or a call; the path of a ref's "
-    "object, as\n"
-    "text; else None. The key is that of the step from the parent: a str for a name,\n"
+    "the children of a named tuple, a Module, an object or a call; the path of a ref's\n"
+    "object; else None. Leaves have no node in a `list of leaves` or `tuple of leaves`. The "
+    "key is that of the step from the parent: a str for a name,\n"
     "(key,) for an item, None at the root and where a path leaves the step out.");
 
 PyDoc_STRVAR(structure_equal_nodes_doc,
@@ -511,10 +499,7 @@ PyDoc_STRVAR(structure_skeleton_doc,
 
 static PyMethodDef structure_methods[] = {
     {"unflatten", structure_unflatten, METH_O, structure_unflatten_doc},
-    {"flatten_up_to", structure_flatten_up_to, METH_O, structure_flatten_up_to_doc},
-    {"combine", (PyCFunction)(void (*)(void))structure_combine, METH_FASTCALL,
-     structure_combine_doc},
-    {"_span", structure_span, METH_VARARGS, structure_span_doc},
+    {"combine", structure_combine, METH_VARARGS, structure_combine_doc},
     {"_array_paths", structure_array_paths, METH_NOARGS, structure_array_paths_doc},
     {"_nodes", structure_nodes, METH_NOARGS, structure_nodes_doc},
     {"_equal_nodes", structure_equal_nodes, METH_VARARGS, structure_equal_nodes_doc},
@@ -522,6 +507,15 @@ static PyMethodDef structure_methods[] = {
      "_has_static_leaves($self, /)\n--\n\n"
      "Returns whether a leaf is static; static fields and static arguments are no leaves."},
     {"_skeleton", structure_skeleton, METH_O, structure_skeleton_doc},
+    {"_subtrees", structure_subtrees, METH_O,
+     "_subtrees($self, tree, /)\n--\n\n"
+     "Returns the subtrees of a tree in the places of the open leaves. ValueError if the\n"
+     "structure is no prefix of the tree."},
+    {"_open_leaves", structure_open_leaves, METH_NOARGS,
+     "_open_leaves($self, /)\n--\n\nReturns a list of the numbers of the open leaves."},
+    {"_static_leaf", structure_static_leaf, METH_VARARGS,
+     "_static_leaf($self, leaf, default, /)\n--\n\n"
+     "Returns the value of a static leaf; `default` for an open leaf."},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -541,7 +535,7 @@ static PyMemberDef structure_members[] = {
 static PyType_Slot structure_slots[] = {
     {Py_tp_doc, (void *)structure_doc},         {Py_tp_traverse, structure_traverse},
     {Py_tp_dealloc, structure_dealloc},         {Py_tp_hash, structure_tp_hash},
-    {Py_tp_richcompare, structure_richcompare}, {Py_tp_repr, fj_structure_repr},
+    {Py_tp_richcompare, structure_richcompare}, {Py_tp_repr, structure_repr},
     {Py_tp_methods, structure_methods},         {Py_tp_getset, structure_getset},
     {Py_tp_members, structure_members},         {0, NULL},
 };

@@ -1,15 +1,14 @@
 /* Functions over trees: they flatten, do something with the leaves, and build.
  *
  * As in jax.tree_util, a buffer holds all leaves before anything is done with them.  So a
- * user's function that changes the tree meanwhile has no effect on the result.
+ * filter that changes the tree meanwhile has no effect on the result.
  *
- * Python code can run in the user's functions, filters and `is_leaf`, where flatten.c,
- * filter.c, paths.c and build.c say, and where references are dropped.
+ * Python code can run in filters and `is_leaf`, where flatten.c, filter.c and build.c say,
+ * where the note of an error is made (words.c), and where references are dropped.
  */
 #include "tree/tree_functions.h"
 
-#include "base/scratch.h"
-#include "structure/paths.h"
+#include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
 #include "tree/filter.h"
@@ -69,7 +68,7 @@ fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     PyObject *result =
         structure == NULL ? NULL : function->apply(structure, &leaves, args + 1);
     if (result == NULL) {
-        fj_structure_note_error_context();
+        fj_words_note_context((FjRegistry *)args[0]);
     }
     Py_XDECREF(structure);
     fj_leafbuf_clear(&leaves);
@@ -111,102 +110,6 @@ fj_tree_open_leaves(const FjStructure *structure, const FjLeafBuf *leaves)
 }
 
 /* ---- the functions ---- */
-
-/* (tree, is_leaf) */
-static PyObject *
-list_leaves(FjStructure *Py_UNUSED(structure), FjLeafBuf *leaves,
-            PyObject *const *Py_UNUSED(args))
-{
-    return fj_leafbuf_as_list(leaves);
-}
-
-PyObject *
-fj_tree_leaves(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    static const FjTreeFunction function = {.usage = "(registry, tree, is_leaf)",
-                                            .argument_count = 2,
-                                            .tree_argument = 0,
-                                            .is_leaf_argument = 1,
-                                            .apply = list_leaves};
-    return fj_tree_call(module, args, nargs, &function);
-}
-
-/* (tree, is_leaf) */
-static PyObject *
-list_paths(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves),
-           PyObject *const *Py_UNUSED(args))
-{
-    return fj_paths_all(structure);
-}
-
-PyObject *
-fj_tree_paths(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    static const FjTreeFunction function = {.usage = "(registry, tree, is_leaf)",
-                                            .argument_count = 2,
-                                            .tree_argument = 0,
-                                            .is_leaf_argument = 1,
-                                            .apply = list_paths};
-    return fj_tree_call(module, args, nargs, &function);
-}
-
-#define ROW_ROOM 9 /* for 8 trees */
-
-/* Calls `function` for each leaf of the first tree, with this leaf and what the other trees
- * have in its place, and pushes the results.  `leaves` holds `count` objects of each of the
- * `width` trees, tree after tree.  0, or -1 with an error. */
-static int
-map_rows(PyObject *function, const FjLeafBuf *leaves, Py_ssize_t count, Py_ssize_t width,
-         FjLeafBuf *results)
-{
-    PyObject *room[ROW_ROOM];
-    PyObject **row = fj_scratch_new(room, ROW_ROOM, width + 1);
-    int result = 0;
-    if (row == NULL) {
-        return -1;
-    }
-    for (Py_ssize_t i = 0; result == 0 && i < count; i++) {
-        for (Py_ssize_t j = 0; j < width; j++) {
-            row[j + 1] = leaves->items[j * count + i];
-        }
-        result = fj_leafbuf_take(
-            results,
-            PyObject_Vectorcall(function, row + 1,
-                                (size_t)width | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
-    }
-    fj_scratch_free(row, room);
-    return result;
-}
-
-/* (function, trees, is_leaf) */
-static PyObject *
-map_trees(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
-{
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf results;
-    fj_leafbuf_init(&results, room, FJ_LEAFBUF_FEW);
-    Py_ssize_t width = PyTuple_GET_SIZE(args[1]);
-    int failed = map_rows(args[0], leaves, structure->all_leaves, width, &results);
-    PyObject *tree = failed ? NULL : fj_build_tree(structure, results.items);
-    fj_leafbuf_clear(&results);
-    return tree;
-}
-
-PyObject *
-fj_tree_map(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    static const FjTreeFunction function = {.usage = "(registry, function, trees, is_leaf)",
-                                            .argument_count = 3,
-                                            .tree_argument = 1,
-                                            .is_leaf_argument = 2,
-                                            .takes_trees = 1,
-                                            .apply = map_trees};
-    if (nargs > 1 && !PyCallable_Check(args[1])) {
-        PyErr_Format(PyExc_TypeError, "`f` must be a function of a leaf, not %R", args[1]);
-        return NULL;
-    }
-    return fj_tree_call(module, args, nargs, &function);
-}
 
 /* Makes each leaf static that the expression does not take; `args` are those of `flatten`.  0,
  * or -1 with an error. */

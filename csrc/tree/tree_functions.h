@@ -1,4 +1,5 @@
-/* Functions over whole trees, as in jax.tree_util: leaves, paths, map, flatten. */
+/* Functions over whole trees: flatten, and what those of partition.c have in common with it.
+ */
 #ifndef FJ_TREE_FUNCTIONS_H
 #define FJ_TREE_FUNCTIONS_H
 
@@ -8,9 +9,6 @@
 
 /* The functions of the module; each is METH_FASTCALL.  They may run Python code: see
  * tree_functions.c. */
-PyObject *fj_tree_leaves(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-PyObject *fj_tree_paths(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-PyObject *fj_tree_map(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_from_skeleton(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
         StaticArgumentError,
     )
     from ._call._direct import direct
-    from ._core import PartialFilterJit, Variant
+    from ._core import Variant
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
     from ._jit._filter_jit import BoundFilterJit, FilterJit
     from ._jit._freeze import FreezeWarning
+    from ._jit._partial import PartialFilterJit
     from ._jit._plain import jit
     from ._observe._causes import Cause, Explanation, Move
     from ._observe._functions import clear_caches
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from ._trees._tree_functions import (
         Structure,
         flatten,
-        flatten_up_to,
-        tree_leaves,
-        tree_map,
         tree_paths,
         unflatten,
     )
@@ -82,7 +80,6 @@ __all__ = [
     "direct",
     "filter_jit",
     "flatten",
-    "flatten_up_to",
     "fsdp",
     "install",
     "installed",
@@ -100,8 +97,6 @@ __all__ = [
     "saved_info",
     "show_progress",
     "time_calls",
-    "tree_leaves",
-    "tree_map",
     "tree_paths",
     "unflatten",
     "uninstall",
@@ -114,7 +109,7 @@ _MODULES = {
         "StaleProgramError",
         "StaticArgumentError",
     ),
-    "_core": ("PartialFilterJit", "Variant"),
+    "_core": ("Variant",),
     "_observe._causes": ("Cause", "Explanation", "Move"),
     "_observe._functions": ("clear_caches",),
     "_observe._retraces": ("RetraceError", "RetraceWarning", "log_retraces"),
@@ -123,6 +118,7 @@ _MODULES = {
     "_jit._decorator": ("filter_jit",),
     "_jit._filter_jit": ("BoundFilterJit", "FilterJit"),
     "_jit._freeze": ("FreezeWarning",),
+    "_jit._partial": ("PartialFilterJit",),
     "_jit._plain": ("jit",),
     "_packed._pack": ("Packed", "pack"),
     "_trees._partition": ("combine", "partition", "partition_dict"),
@@ -140,9 +136,6 @@ _MODULES = {
     "_trees._tree_functions": (
         "Structure",
         "flatten",
-        "flatten_up_to",
-        "tree_leaves",
-        "tree_map",
         "tree_paths",
         "unflatten",
     ),

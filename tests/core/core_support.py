@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -54,6 +55,21 @@ def _load_core() -> Any:
 
 
 core: Any = _load_core()
+
+
+def _load_words() -> Any:
+    """Loads ``filterjit._base._words``, which needs nothing else of the package."""
+    for folder in (Path(__file__).parents[2] / "python" / "filterjit", *_folders()):
+        if (path := folder / "_base" / "_words.py").exists():
+            spec = importlib.util.spec_from_file_location("filterjit_words", path)
+            assert spec is not None and spec.loader is not None
+            module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+    raise ImportError("no filterjit._base._words")
+
+
+words = _load_words()
 # None where it is not built: see FILTERJIT_TESTING in setup.py.
 testing: Any = load_extension("_testing")
 
@@ -393,6 +409,7 @@ def make_registry(**changes: Any) -> Any:
         "flatten_one_level": flatten_one_level,
         "flatten_with_keys": flatten_with_keys,
         "missing": missing,
+        "words": words,
     }
     policy = {name: changes.pop(name) for name in POLICY & changes.keys()}
     made = core.Registry(**{**parts, **changes})
@@ -563,9 +580,6 @@ class Jit(core.FilterJit):  # type: ignore[misc]
 
     __slots__ = ()
 
-    def partial(self, /, *args: Any, **kwargs: Any) -> Any:
-        return core.PartialFilterJit(self, args, kwargs)
-
     def __reduce__(self) -> str:
         return "found by its name"
 
@@ -588,6 +602,28 @@ def called(fun: Any, *args: Any) -> tuple[Any, Any]:
     f = make_jit(fun)
     f(*args)
     return f, f._find_or_compile(*args)[0]
+
+
+# ---- the tree functions that are Python ----
+
+
+def tree_leaves(registry: Any, tree: Any, is_leaf: Any) -> list[Any]:
+    return core.tree_flatten(registry, tree, True, is_leaf)[0]  # type: ignore[no-any-return]
+
+
+def tree_paths(registry: Any, tree: Any, is_leaf: Any) -> list[str]:
+    return list(core.tree_flatten(registry, tree, True, is_leaf)[1].paths)
+
+
+def partition_dict(
+    registry: Any, tree: Any, candidates: Any, expressions: tuple[Any, ...], is_leaf: Any
+) -> tuple[Any, ...]:
+    """What `filterjit.partition_dict` does."""
+    leaves, structure, groups = core.tree_groups(registry, tree, candidates, expressions, is_leaf)
+    parts: list[dict[str, Any]] = [{} for _ in range(len(expressions) + 1)]
+    for path, leaf, group in zip(structure.paths, leaves, groups, strict=True):
+        parts[group][path] = leaf
+    return structure, *parts
 
 
 # ---- comparing ----

@@ -25,7 +25,7 @@ def check_walks(registry: Any, structure: Any, tree: Any) -> None:
     assert (match is not None) == (other == structure), (match, other, structure)
     assert match is None or identical(match, arrays)
     leaves, outer = core.tree_flatten(registry, tree, True, None)
-    assert identical(outer.flatten_up_to(tree), leaves)
+    assert identical(outer._subtrees(tree), leaves)
     for node in tree:
         seen: list[Any] = []
         for name in attributes(node, static=False):

@@ -29,7 +29,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 import filterjit
-from filterjit import _core
+from filterjit import PartialFilterJit
 from filterjit._jit._filter_jit import BoundFilterJit
 from filterjit._trees import _static_keys
 from support.modules import Deeper, Layer, Shell
@@ -215,10 +215,10 @@ KINDS: dict[type, Kind] = {
         lambda x: ([("wrapped", Same(x.__wrapped__)), ("options", _options(x))], []),
         lambda x, aux, children: x,
     ),
-    _core.PartialFilterJit: Kind(
+    PartialFilterJit: Kind(
         "f.partial",
         lambda x: ([], [x.func, x.args, x.keywords]),
-        lambda x, aux, children: _core.PartialFilterJit(*children),
+        lambda x, aux, children: PartialFilterJit(*children),
     ),
     BoundFilterJit: Kind(
         "bound filter_jit",

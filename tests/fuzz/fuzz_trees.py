@@ -25,7 +25,7 @@ import numpy as np
 from fuzz_flax import Slotted, change_flax, draw_flax
 from fuzz_oracle import WRAPPER, copy, is_array, kind_of, remember, twin, walk
 
-from filterjit import _core
+from filterjit import PartialFilterJit
 from support.modules import Deeper, Layer, Shell
 from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
 from support.statics import (
@@ -667,7 +667,7 @@ def mutate(rng: random.Random, tree: Any, wrapped: list[Any]) -> list[str]:
     list."""
     done: list[str] = []
     # A partial owns the nodes that it holds, and nothing else changes them.
-    private = {id(y) for x in walk(tree) if type(x) is _core.PartialFilterJit for y in walk(x)}
+    private = {id(y) for x in walk(tree) if type(x) is PartialFilterJit for y in walk(x)}
     nodes = [x for x in walk(tree) if not is_array(x) and id(x) not in private]
     nodes += [x for x in walk(tree) if isinstance(x, np.ndarray)]
     for _ in range(4 if nodes else 0):

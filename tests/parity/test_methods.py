@@ -308,6 +308,64 @@ def test_equality_of_bound_methods(jit: Jit, ours: bool) -> None:
             hash(A(1).f)
 
 
+def test_equality_of_bound_methods_of_other_instances() -> None:
+    class Thing(eqx.Module):
+        weight: Any
+        size: Any = eqx.field(static=True, default=None)
+
+        @filterjit.filter_jit
+        def method(self) -> Any:
+            return self.size
+
+    class Other(Thing):
+        pass
+
+    first = Thing([ONE, 1], [2, -1]).method
+    again = Thing([ONE, 1], [2, -1]).method
+    assert first == again and not operator.ne(first, again) and hash(first) == hash(again)
+    for weight, size in (
+        ([ONE, 1.0], [2, -1]),
+        ([ONE, True], [2, -1]),
+        ([ONE, 1], [2, -2]),
+        ([jnp.copy(ONE), 1], [2, -1]),
+        ((ONE, 1), [2, -1]),
+    ):
+        other = Thing(weight, size).method
+        assert first != other and not operator.eq(first, other)
+    assert first != Other([ONE, 1], [2, -1]).method
+    assert first != filterjit.BoundFilterJit(filterjit.filter_jit(len), first.__self__)
+    assert (first == 1) is False
+    # An object that is not a pytree equals what its own __eq__ says, if it has a hash.
+    f = filterjit.filter_jit(lambda self: self)
+    bound = functools.partial(filterjit.BoundFilterJit, f)
+    for one, two, equal in ((1, 1, True), (1, True, False), ("a", "b", False), (f, f, True)):
+        assert (bound(one) == bound(two)) is equal
+    for make in (lambda: Holder(None, {object(): [1]}.keys()), lambda: Thing(bytearray(b"1"))):
+        x = make()
+        assert bound(x) == bound(x) and isinstance(hash(bound(x)), int)
+
+
+def test_errors_while_bound_methods_are_compared() -> None:
+    class Loud:
+        fails = False
+
+        def __eq__(self, other: object) -> bool:
+            raise ZeroDivisionError
+
+        def __hash__(self) -> int:
+            return 1 // (not Loud.fails)
+
+    bound = functools.partial(filterjit.BoundFilterJit, filterjit.filter_jit(lambda self: self))
+    one, two = bound([Loud()]), bound([Loud()])
+    for fails in (False, True):
+        Loud.fails = fails
+        with pytest.raises(ZeroDivisionError) as info:
+            _ = one == two
+        (note,) = info.value.__notes__
+        assert note == f"(while {'hashing' if fails else 'comparing'} the static `[0]`)"
+    assert one == one
+
+
 def test_bound_methods_as_static_values(jit: Jit) -> None:
     """Equal ones share, and one that was changed in place does not."""
     traces = Traces()

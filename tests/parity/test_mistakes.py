@@ -287,13 +287,8 @@ TREES: dict[str, tuple[Any, str]] = {
     ),
     "filterjit.unflatten(structure, [X])": (ValueError, "the structure takes 2 leaves, not 1"),
     "filterjit.unflatten(structure, 3)": (TypeError, "the leaves must be a sequence, not 3"),
-    "filterjit.flatten_up_to(MODEL, MODEL)": (
-        TypeError,
-        "`flatten_up_to(structure, ...)` must be a",
-    ),
     "structure.combine({'weight': X})": (ValueError, "do not fit the structure; missing: ['bias']"),
-    "filterjit.tree_map(None, MODEL)": (TypeError, "`f` must be a function of a leaf, not None"),
-    "filterjit.tree_leaves(MODEL, True)": (
+    "filterjit.tree_paths(MODEL, True)": (
         TypeError,
         "`is_leaf` must be a function of a node or None",
     ),

@@ -1,5 +1,9 @@
 """`f.partial` with JAX arrays: results, shared programs, donation, and use as a pytree."""
 
+import copy
+import functools
+import gc
+import weakref
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +14,7 @@ import numpy as np
 import pytest
 
 import filterjit
+from filterjit import PartialFilterJit
 from support.comparison import Traces, comparable
 
 X = jnp.arange(4.0)
@@ -228,3 +233,114 @@ def test_a_partial_is_not_walked_on_each_call() -> None:
     counted.clear()
     p(X)
     assert len(counted) == 1
+
+
+# ---- what a call passes on ----
+
+
+def everything(*args: Any, **kwargs: Any) -> Any:
+    return args, kwargs
+
+
+def test_same_as_the_whole_call() -> None:
+    f = filterjit.filter_jit(everything)
+    for args, kwargs in (((), {}), ((X,), {}), (([X, 1], "two"), {"d": {"k": X}, "other": 3})):
+        p = f.partial(*args, **kwargs)
+        for more, named in (((), {}), ((X, 1), {}), (([X], X), {"d": 1, "e": 2})):
+            expected = f(*args, *more, **{**kwargs, **named})
+            before = len(f.variants)
+            for _ in range(3):
+                assert comparable(p(*more, **named)) == comparable(expected)
+            assert len(f.variants) == before
+
+
+def test_keywords_of_the_call_take_precedence() -> None:
+    f = filterjit.filter_jit(lambda *, a, b=2, c=3: (a, b, c))
+    p = f.partial(a="a", b="b")
+    assert p() == ("a", "b", 3) and p(b=5) == ("a", 5, 3) and p(c="c", a="d") == ("d", "b", "c")
+    assert p() == ("a", "b", 3)
+    assert p.keywords == {"a": "a", "b": "b"} and p.args == () and p.func is f
+
+
+def test_many_arguments() -> None:
+    f = filterjit.filter_jit(everything)
+    p = f.partial(*range(20), **{f"k{i}": i for i in range(20)})
+    args, kwargs = p(*range(20, 40), **{f"k{i}": -i for i in range(10, 30)})
+    assert args == tuple(range(40))
+    assert kwargs == {f"k{i}": i if i < 10 else -i for i in range(30)}
+
+
+def test_two_partials_do_not_lead_each_other_astray() -> None:
+    """Each predicts its next variant by its own last call: a prediction that fails asks a key."""
+
+    class Node:
+        def __init__(self, x: Any, n: int) -> None:
+            self.x, self.n = x, n
+
+    def flatten(node: Node) -> Any:
+        flattened.append(1)
+        return (node.x,), node.n
+
+    jtu.register_pytree_node(Node, flatten, lambda n, children: Node(*children, n))
+    flattened: list[int] = []
+    f = filterjit.filter_jit(lambda model, x: x)
+    p, q = f.partial(Node(X, 1)), f.partial(Node(X, 2))
+    p(X), q(X), p(X), q(X)
+    flattened.clear()
+    for call in (p, q, q, p, p, p, q, p):
+        call(X)
+    assert len(flattened) == 8
+
+
+def test_errors() -> None:
+    f = filterjit.filter_jit(lambda a, b: (a, b))
+    for call in (f.partial(1), functools.partial(f.partial(1), 2, 3), f.partial(1, c=2)):
+        with pytest.raises(TypeError):
+            call()
+    with pytest.raises(TypeError):
+        f.partial(1)(2, a=3)
+    assert f.partial(1)(2) == (1, 2)
+    for bad in ((1, (), {}), (f, [], {}), (f, (), None), (f,)):
+        with pytest.raises(TypeError):
+            PartialFilterJit(*bad)
+    with pytest.raises(TypeError, match="keywords must be strings"):
+        PartialFilterJit(f, (), {1: 2})  # type: ignore[dict-item]
+
+
+def test_copies_and_its_repr() -> None:
+    f = filterjit.filter_jit(everything)
+    p = PartialFilterJit(f, ([1, 2],), {"k": {"a": 3}})
+    for q in (copy.copy(p), copy.deepcopy(p)):
+        assert type(q) is PartialFilterJit
+        assert q(5) == (([1, 2], 5), {"k": {"a": 3}})
+    assert repr(p) == f"<partial of {f!r}, given 1 by position and ['k'] by name>"
+    assert not hasattr(p, "function") and not hasattr(p, "__name__")
+
+
+def test_lifetime() -> None:
+    f = filterjit.filter_jit(lambda model, x: x)
+    for named in (False, True):
+        model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
+        p = f.partial(model=model) if named else f.partial(model)
+        p(x=X)
+        array, partial = weakref.ref(model.weight), weakref.ref(p)
+        del model
+        assert array() is not None
+        del p
+        assert partial() is None
+        f.clear_cache()
+        gc.collect()
+        assert array() is None
+
+
+def test_a_partial_dropped_in_its_own_call() -> None:
+    held: list[Any] = []
+
+    def fun(a: Any, x: Any) -> Any:
+        held.clear()
+        gc.collect()
+        return a, x
+
+    held.append(filterjit.filter_jit(fun).partial([X]))
+    assert comparable(held[0](X)) == comparable(([X], X))
+    assert held == []

@@ -24,7 +24,7 @@ MODEL = eqx.nn.MLP(2, 2, 4, 2, key=KEY)
 def test_partition_dict(name: str) -> None:
     tree = TREES[name]()
     structure, *groups = fj.partition_dict(tree, fj.is_inexact_array, jax.Array)
-    leaves = dict(zip(fj.tree_paths(tree), fj.tree_leaves(tree), strict=True))
+    leaves = dict(zip(fj.tree_paths(tree), fj.flatten(tree, True)[0], strict=True))
     floats = {k: x for k, x in leaves.items() if eqx.is_inexact_array(x)}
     others = {k: x for k, x in leaves.items() if isinstance(x, jax.Array) and k not in floats}
     rest = {k: x for k, x in leaves.items() if eqx.is_array(x) and k not in {**floats, **others}}
@@ -97,7 +97,7 @@ def test_other_libraries_take_dicts_of_paths() -> None:
         dynamic
     )
     assert sorted(grads) == sorted(train)
-    for path, leaf in zip(fj.tree_paths(theirs), fj.tree_leaves(theirs), strict=True):
+    for path, leaf in zip(fj.tree_paths(theirs), fj.flatten(theirs, True)[0], strict=True):
         np.testing.assert_allclose(grads[path], leaf, rtol=1e-5)
 
     optimiser = optax.sgd(0.1, momentum=0.9)

@@ -52,7 +52,6 @@ def calls():
     model = g(X)
     g.partial(X)()
     h(model, [1, (2, [3])])
-    filterjit.tree_map(lambda x: x, model)
     arrays, rest = filterjit.partition(model, eqx.is_array)
     filterjit.combine(arrays, rest)
 

@@ -13,5 +13,5 @@ def taken(tree: Any, filter: Any, **kwargs: Any) -> list[str]:
     """Returns the paths of the leaves that a filter takes."""
     nothing = object()
     part = fj.partition(tree, filter, replace=nothing, **kwargs)[0]
-    leaves = zip(fj.tree_paths(tree), fj.tree_leaves(part), strict=True)
+    leaves = zip(fj.tree_paths(tree), fj.flatten(part, True)[0], strict=True)
     return [path for path, x in leaves if x is not nothing]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from filterjit import Compiled, FilterJit, Structure, _core, filter_jit
+from filterjit import Compiled, FilterJit, PartialFilterJit, Structure, _core, filter_jit
 
 HERE = Path(__file__).parent
 USES: dict[str, Any] = {"__name__": "uses"}
@@ -40,7 +40,7 @@ def test_the_types_are_subscriptable() -> None:
     for cls in (FilterJit, Compiled, _core.BoundMethod):
         alias = cls[[int], str]  # type: ignore[misc]
         assert (typing.get_origin(alias), typing.get_args(alias)) == (cls, ([int], str))
-    assert typing.get_origin(_core.PartialFilterJit[int]) is _core.PartialFilterJit
+    assert typing.get_origin(PartialFilterJit[int]) is PartialFilterJit
     assert typing.get_origin(Structure[dict[str, int]]) is Structure
 
 

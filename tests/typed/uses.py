@@ -225,12 +225,6 @@ def wrong_names() -> None:
 
 def test_trees() -> None:
     net, tree = Box(X), {"a": X, "b": 1.0}
-    assert_type(filterjit.tree_map(lambda x: x * 2, net), Box[jax.Array])
-    assert_type(filterjit.tree_map(jnp.shape, X), tuple[int, ...])
-    assert_type(filterjit.tree_map(jnp.zeros_like, {"a": X}), dict[str, Any])
-    assert_type(filterjit.tree_map(jnp.add, [X], [X]), list[Any])
-    assert_type(filterjit.tree_map(jnp.add, (X, X), (X, X)), Any)
-    assert_type(filterjit.tree_leaves(net), list[Any])
     assert_type(filterjit.tree_paths(tree), list[str])
 
     arrays, static = filterjit.partition(net, filterjit.is_array)
@@ -247,12 +241,9 @@ def test_trees() -> None:
     leaves, whole = filterjit.flatten(net)
     assert_type(filterjit.unflatten(whole, leaves), Box[jax.Array])
     assert_type(whole, filterjit.Structure[Box[jax.Array]])
-    assert_type(filterjit.flatten_up_to(whole, net), list[Any])
 
 
 def wrong_trees(net: Net) -> None:
-    filterjit.tree_map(3, net)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType, reportCallIssue]
-    filterjit.tree_map(len)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
     filterjit.combine()  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
     filterjit.partition(net, filterjit.is_array)[2]  # type: ignore[misc] # pyright: ignore[reportGeneralTypeIssues]
     filterjit.partition(net, True)[0].widht  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue] # noqa: B018

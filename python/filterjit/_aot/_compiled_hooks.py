@@ -22,6 +22,7 @@ from .._observe._functions import functions
 from .._observe._recorder import recorder
 from .._observe._records import Aval
 from .._observe._words import NOT_GIVEN
+from .._trees._registry import leaves_of
 from . import _executable
 from ._encode import Unsupported
 from ._prepared import is_spec
@@ -151,7 +152,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         try:
             return numbers_of(self.settings.traced, name, argument)
         except ValueError:
-            return bytes(len(_core.tree_leaves(self.registry, argument, None)))
+            return bytes(len(leaves_of(argument)))
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Raises MismatchError: the structure or the static values of the arguments differ."""

@@ -20,7 +20,7 @@ from .._compat import _jax_compat
 from .._observe import _program, _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval
-from .._trees import _registry
+from .._trees._tree_functions import flatten
 
 
 class _Placeholder(np.ndarray):
@@ -57,13 +57,12 @@ def spec_of(x: Any) -> jax.ShapeDtypeStruct:
     return _jax_compat.spec_of(Aval.of(x), sharding)
 
 
-def _with_placeholders(registry: _core.Registry, tree: Any) -> Any:
+def _with_placeholders(tree: Any) -> Any:
     """Returns `tree` with a placeholder for each spec; `tree` itself if it holds no spec."""
-    if not any(map(is_spec, _core.tree_leaves(registry, tree, None))):
+    leaves, structure = flatten(tree, True)
+    if not any(map(is_spec, leaves)):
         return tree
-    return _core.tree_map(
-        registry, lambda x: _Placeholder.of(x) if is_spec(x) else x, (tree,), None
-    )
+    return structure.unflatten([_Placeholder.of(x) if is_spec(x) else x for x in leaves])
 
 
 def unbind(
@@ -171,10 +170,10 @@ def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """Prepares a call of `f`; compiles a variant if the cache has none for these arguments."""
     fun, hooks = f.__wrapped__, f._hooks
     assert isinstance(hooks, FunctionHooks)
-    with_placeholders = _with_placeholders(_registry.registry, fun)
+    with_placeholders = _with_placeholders(fun)
     if with_placeholders is not fun:  # shares its cache with a function that holds arrays
         f = type(f)(with_placeholders, hooks, f._given_signature, dict(f.__dict__))
-    args, kwargs = _with_placeholders(hooks.registry, (args, kwargs))
+    args, kwargs = _with_placeholders((args, kwargs))
     variant, arrays = f._find_or_compile(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
     name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))

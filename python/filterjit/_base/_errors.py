@@ -11,6 +11,7 @@ import numpy as np
 from .. import _core
 from .._compat import _equinox_compat, _jax_compat
 from ._package import public
+from ._words import format_path as format_path
 
 
 @public
@@ -41,17 +42,6 @@ class ProcessMismatchError(RuntimeError):
 @public
 class StaleProgramError(RuntimeError):
     """A program of a program cache has run, and is not the one that a trace makes."""
-
-
-def format_path(path: Sequence[Any]) -> str:
-    """Formats ``["model", "layers", (2,), "activation"]`` as ``model.layers[2].activation``."""
-    text = ""
-    for key in path:
-        if isinstance(key, tuple):
-            text += f"[{key[0]!r}]"
-        else:
-            text += f".{key}" if text else str(key)
-    return text
 
 
 def array_paths(function: _core.Structure, arguments: _core.Structure) -> list[list[Any]]:

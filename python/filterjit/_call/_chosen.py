@@ -7,7 +7,8 @@ from .. import _core
 from .._base._checks import did_you_mean
 from .._base._errors import short
 from .._trees._filters import Expression, as_expression, depends_on_leaves
-from .._trees._registry import is_traced, registry
+from .._trees._registry import is_traced, leaves_of, registry
+from .._trees._tree_functions import tree_paths
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class Chosen:
 
     def refused(self, name: str, argument: Any, why: str) -> ValueError:
         """Returns the error of a filter that does not fit an argument; `why` goes on after "which"."""
-        paths = _core.tree_paths(registry, argument, None)
+        paths = tree_paths(argument)
         chosen = dict(self.filters)[name]
         some = ", ".join(f"`{path}`" for path in paths[:5]) + (", ..." if len(paths) > 5 else "")
         return ValueError(
@@ -117,9 +118,9 @@ def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
     if not traced.depends_on_leaves(name):
         if not any(mask):
             raise traced.refused(name, argument, "matches no leaf")
-        for i, leaf in enumerate(_core.tree_leaves(registry, argument, None)):
+        for i, leaf in enumerate(leaves_of(argument)):
             if mask[i] and not is_traced(leaf):
-                path = _core.tree_paths(registry, argument, None)[i]
+                path = tree_paths(argument)[i]
                 why = (
                     f"matches `{path}`, a `{type(leaf).__name__}`, which is no array and no number"
                 )

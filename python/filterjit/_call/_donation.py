@@ -9,7 +9,8 @@ from .. import _core
 from .._base import _errors
 from .._compat import _jax_compat
 from .._shardings._specs import Spec, same_spec
-from .._trees._registry import registry
+from .._trees._nodes import span
+from .._trees._registry import leaves_of
 from ._chosen import NOTHING, Chosen
 from ._named import NONE, Named
 
@@ -77,7 +78,7 @@ class Donation:
         arguments = variant.arguments(holes)[1]
         found: list[int] = []
         for path in self.arguments.paths(signature, arguments, missing):
-            first, number = variant.structure._span(*path)
+            first, number = span(variant.structure, *path)
             found.extend(range(own + first, own + first + number))
         asked = arguments if tracers is None else variant.arguments(tracers)[1]
         for name in self.chosen.names:
@@ -90,7 +91,7 @@ class Donation:
     def _filtered(self, name: str, argument: Any, asked: Any) -> list[int]:
         """Returns the positions of the arrays of an argument that its filter takes."""
         mask = self.chosen.mask(name, asked, ("arrays",))
-        leaves = _core.tree_leaves(registry, argument, None)
+        leaves = leaves_of(argument)
         holes = [x for x, taken in zip(leaves, mask, strict=True) if taken]
         found = [x.position for x in holes if isinstance(x, _Hole)]
         by_path = not isinstance(self.chosen.expression(name), bool)

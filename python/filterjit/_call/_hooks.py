@@ -20,6 +20,7 @@ from .._compat import _jax_compat
 from .._observe import _explain, _program, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
+from .._trees._nodes import span
 from . import _direct, _kept, _processes, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
 from ._chosen import numbers_of
@@ -279,7 +280,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             return tuple(range(total))
         path = (0,) if signature.positional else (0, 0)
         try:
-            first, count = variant.structure._span(*path)
+            first, count = span(variant.structure, *path)
         except IndexError:  # *args is empty
             first, count = 0, 0
         excepted = range(own + first, own + first + count)

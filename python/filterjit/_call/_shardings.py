@@ -9,6 +9,7 @@ import jax
 from .. import _core
 from .._shardings._place import is_value, specs_of
 from .._shardings._specs import Spec, is_spec
+from .._trees._nodes import span
 from ._named import check_names
 
 
@@ -133,7 +134,7 @@ class Shardings:
             if type(argument) is not _core.Registry:
                 value = self.value_of(signature, i, argument)
                 if value is not None and not is_spec(value):
-                    first, count = variant.structure._span(i)
+                    first, count = span(variant.structure, i)
                     found += range(own + first, own + first + count)
         return found
 

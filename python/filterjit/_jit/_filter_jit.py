@@ -4,6 +4,7 @@ Their calls are in C, in the classes that these types are derived from.
 """
 
 import inspect
+import operator
 import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from .. import _core
 from .._aot import _program_option as _program_option  # says where calls find programs
 from .._aot import _stages, _warm_up
 from .._base._package import suggesting
+from .._base._words import note_context
 from .._call._caches import attributes_of
 from .._call._hooks import FunctionHooks
 from .._call._plain_hooks import PlainHooks
@@ -22,7 +24,7 @@ from .._call._settings import Settings
 from .._call._signature import inspect_signature
 from .._compat import _equinox_compat, _jax_compat
 from .._observe import _causes, _explain, _functions, _report, _report_output
-from . import _freeze
+from . import _freeze, _partial
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
@@ -112,7 +114,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
             threads=threads,
         )
 
-    def partial(self, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit[_T]:
+    def partial(self, /, *args: Any, **kwargs: Any) -> _partial.PartialFilterJit[_T]:
         """Returns the method with the instance and these arguments given once; see
         FilterJit.partial."""
         return self.__func__.partial(self.__self__, *args, **kwargs)
@@ -139,11 +141,61 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         @property
         def variants(self) -> list[_core.Variant]: ...
 
+    def __eq__(self, other: object) -> bool:
+        """Two are equal if their functions are, and their instances are the same object or equal
+        pytrees: the statics exactly, each array the same object.
+
+        The values of arrays are not compared, for which the device would have to be waited for, and
+        which is not possible while they are traced. Instances with a static value that cannot be
+        hashed equal only themselves.
+        """
+        if type(other) is not BoundFilterJit:
+            return NotImplemented
+        if self.__func__ != other.__func__:
+            return False
+        x, y = self.__self__, other.__self__
+        if x is y or type(x) is not type(y):
+            return x is y
+        ours, theirs = _parts_of_instance(self), _parts_of_instance(other)
+        if ours is None or theirs is None:
+            return False
+        try:
+            same = ours[1] == theirs[1]
+        except Exception as e:
+            note_context(e)
+            raise
+        return same and all(map(operator.is_, ours[0], theirs[0]))
+
+    def __hash__(self) -> int:
+        # The arrays do not count: a custom node may make new ones whenever it is flattened.
+        parts = _parts_of_instance(self)
+        return hash((self.__func__, id(self.__self__) if parts is None else parts[1]))
+
     def __repr__(self) -> str:
         return f"<bound {self.__func__!r} of {self.__self__!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BoundFilterJit, (self.__func__, self.__self__)
+
+
+def _parts_of_instance(bound: BoundFilterJit) -> tuple[tuple[Any, ...], _core.Structure] | None:
+    """Returns (arrays, structure) of the instance; None if it equals only itself."""
+    function: Any = bound.__func__
+    if not isinstance(function, _core.FilterJit):
+        return None
+    try:
+        arrays, structure = _core.flatten(function._hooks.registry, bound.__self__)
+    except Exception as e:
+        note_context(e)
+        raise
+    try:
+        hash(structure)
+    except TypeError:
+        return None
+    except Exception as e:
+        note_context(e)
+        raise
+    return arrays, structure
 
 
 @final
@@ -248,7 +300,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
             lambda *args, **kwargs: _stages.warm_up(self, args, kwargs), signatures, threads=threads
         )
 
-    def partial(self, /, *args: Any, **kwargs: Any) -> _core.PartialFilterJit[_T]:
+    def partial(self, /, *args: Any, **kwargs: Any) -> _partial.PartialFilterJit[_T]:
         """Returns the function with these arguments given once.
 
         Their containers are copied, now and whenever `args` and `keywords` are read, so changes
@@ -262,7 +314,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
             >>> g(jnp.array([1.0, 2.0]))
             Array([1., 2.], dtype=float32)
         """
-        partial = _core.PartialFilterJit(self, args, kwargs)
+        partial = _partial.PartialFilterJit(self, args, kwargs)
         self._hooks.check_given(self, "partial", args, kwargs)
         return partial
 

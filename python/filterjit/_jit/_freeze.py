@@ -43,7 +43,9 @@ from .._compat import _jax_compat
 from .._observe import _compare, _program, _records
 from .._observe._recorder import recorder
 from .._observe._words import show_bytes
-from .._trees._registry import registry
+from .._trees._nodes import span
+from .._trees._registry import leaves_of, registry
+from .._trees._tree_functions import tree_paths
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -325,7 +327,7 @@ class FrozenHooks(FunctionHooks):
             return tuple(i for i in super()._donated(variant, signature) if i >= own)
         excepted = range(0)
         if self._first in signature.names:  # the call gave it again
-            first, count = variant.structure._span(signature.names.index(self._first))
+            first, count = span(variant.structure, signature.names.index(self._first))
             excepted = range(own + first, own + first + count)
         return tuple(i for i in range(own, total) if i not in excepted)
 
@@ -369,9 +371,9 @@ def freeze(f: _F, args: tuple[Any, ...], kwargs: dict[str, Any], max_bytes: floa
         hash(structure)  # later, the static values are compared with what they are now
     except Exception as e:
         raise _errors.add_path(e) from None
-    leaves = _core.tree_leaves(registry, given, None)
+    leaves = leaves_of(given)
     if specs := [i for i, x in enumerate(leaves) if isinstance(x, jax.ShapeDtypeStruct)]:
-        path = _core.tree_paths(registry, given, None)[specs[0]]
+        path = tree_paths(given)[specs[0]]
         raise TypeError(f"`{path}` of `freeze` is a ShapeDtypeStruct, which has no values.")
     paths = list(map(_errors.format_path, structure._array_paths()))
     if deleted := [path for path, x in zip(paths, arrays, strict=True) if _errors.is_deleted(x)]:

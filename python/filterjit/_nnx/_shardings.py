@@ -17,6 +17,7 @@ from .._call._shardings import Shardings
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._shardings._specs import Spec, axes_for, mesh_in_force, problem_of
+from .._trees._registry import leaves_of
 from ._registry import registry
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class NNXShardings(Shardings):
         specs, values = self._look(variant, signature, arrays)
         try:
             marked = self.traced.mark(tree, [specs[i] for i in values])
-            leaves = _core.tree_leaves(registry, marked, None)
+            leaves = leaves_of(marked)
             found = [x.spec for x in leaves if type(x) is _Mark]
             found += [None] * (len(results) - len(found))  # one that stands for no arrays
             _check(found, results)

@@ -79,7 +79,7 @@ def _outside(spec: PartitionSpec, manual: frozenset[str]) -> Spec:
 def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
     leaves, structure = flatten(value, True, is_leaf=is_value)
     try:
-        subtrees = structure.flatten_up_to(tree)
+        subtrees = structure._subtrees(tree)
     except ValueError as e:
         place = f" of `{format_path(where)}`" if where else ""
         e.add_note(

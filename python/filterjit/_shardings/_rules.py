@@ -13,6 +13,7 @@ from .. import _core
 from .._base._errors import format_path, short
 from .._base._package import public
 from .._trees._filters import Expression, as_expression
+from .._trees._partition import groups_of_arrays
 from .._trees._registry import registry
 from .._trees._tree_functions import flatten
 from ._specs import (
@@ -314,16 +315,15 @@ def _with_arrays(tree: Any) -> Any:
             return x
         return np.broadcast_to(np.zeros((), _plain_dtype(x.dtype)), x.shape)
 
-    return _core.tree_map(registry, replace, (tree,), None)
+    leaves, structure = flatten(tree, True)
+    return structure.unflatten(map(replace, leaves))
 
 
 def _groups_of(tree: Any, expressions: tuple[Expression, ...]) -> dict[str, int]:
     """Returns, by path and in order, the number of the first expression that takes an array; the
     number of expressions if none does."""
-    _, everything = _core.partition_dict(registry, tree, ("arrays",), (), None)
-    _, *parts = _core.partition_dict(registry, tree, ("arrays",), expressions, None)
-    found = {path: i for i, part in enumerate(parts) for path in part}
-    return {path: found.get(path, len(expressions)) for path in everything}
+    _, structure, groups = groups_of_arrays(tree, expressions, None)
+    return dict(zip(structure.paths, groups, strict=True))
 
 
 def _or_none(expression: Expression) -> Expression:

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _core
 from .._base._errors import short
 from .._base._package import public
 from .._compat import _equinox_compat
@@ -162,7 +161,7 @@ def as_expression(spec: Any, where: str) -> Expression:
         return spec
     if isinstance(spec, Filter):
         return spec.expression
-    below = _core.tree_leaves(_registry.registry, spec, lambda x: x is not spec)
+    below = _registry.leaves_of(spec, lambda x: x is not spec)
     if not any(x is spec for x in below):
         return "tree", spec, entry_expression
     return _simple_expression(spec, where)

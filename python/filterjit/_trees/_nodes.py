@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import _core
+from .._base._words import path_text
 
 
 @dataclasses.dataclass
 class Node:
     """One node with its children. `kind`, `type`, `detail` and `key` are as ``Structure._nodes``
-    returns them."""
+    returns them, but the path of a ref's object is a text."""
 
     structure: _core.Structure
     index: int  # among all nodes of the structure
@@ -44,6 +45,8 @@ def tree_of(structure: _core.Structure, first_array: int = 0) -> Node:
     open_nodes: list[tuple[Node, int]] = []  # each with the number of children still to come
     array = first_array
     for index, (kind, arity, cls, detail, key) in enumerate(structure._nodes()):
+        if kind == "ref":
+            detail = path_text(detail)
         node = Node(structure, index, kind, cls, detail, key, [])
         if kind == "array":
             node.array, array = array, array + 1
@@ -67,3 +70,29 @@ def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
         node, path = todo.pop()
         yield node, path
         todo.extend((child, child.path_below(path)) for child in reversed(node.children))
+
+
+def span(structure: _core.Structure, *path: int) -> tuple[int, int]:
+    """Returns which arrays are below a node: the index of the first among all arrays, and how many.
+
+    A path consists of child numbers, from the root down. IndexError if there is no such child.
+    """
+    nodes = structure._nodes()
+
+    def end(at: int) -> int:
+        """Returns the index of the first node after a subtree."""
+        left = 1
+        while left:
+            left += nodes[at][1] - 1
+            at += 1
+        return at
+
+    at = 0
+    for child in path:
+        if child >= nodes[at][1]:
+            raise IndexError("no such child")
+        at += 1
+        for _ in range(child):
+            at = end(at)
+    kinds = [kind for kind, *_ in nodes]
+    return kinds[:at].count("array"), kinds[at : end(at)].count("array")

@@ -79,7 +79,7 @@ def _is_tree(expression: Any) -> bool:
 def _partition_by_tree(tree: Any, spec: Any, is_leaf: IsLeaf, replace: Any) -> tuple[Any, Any]:
     """Partitions by a tree of filters; `is_leaf` is called only for nodes below its leaves."""
     specs, structure = flatten(spec, True)
-    subtrees = structure.flatten_up_to(tree)
+    subtrees = structure._subtrees(tree)
     parts = [
         _core.partition(registry, subtree, (entry_expression(spec),), is_leaf, replace)
         for spec, subtree in zip(specs, subtrees, strict=True)
@@ -154,4 +154,24 @@ def partition_dict(
         {'b': 0.5, 'n': 3, 'w': 'another'}
     """
     expressions = _expressions("partition_dict", filters)
-    return _core.partition_dict(registry, tree, ("arrays",), expressions, is_leaf)
+    arrays, structure, groups = groups_of_arrays(tree, expressions, is_leaf)
+    parts: list[dict[str, Any]] = [{} for _ in range(len(filters) + 1)]
+    for path, array, group in zip(structure.paths, arrays, groups, strict=True):
+        parts[group][path] = array
+    return structure, *parts
+
+
+def groups_of_arrays(
+    tree: _T, expressions: tuple[Any, ...], is_leaf: IsLeaf
+) -> tuple[list[Any], _core.Structure[_T], list[int]]:
+    """Returns the arrays of a tree, the structure of everything else, and for each array the number
+    of the first expression that takes it; the number of expressions if none does.
+
+    Raises ValueError if two arrays have the same path.
+    """
+    found = _core.tree_groups(registry, tree, ("arrays",), expressions, is_leaf)
+    paths = found[1].paths
+    if len(set(paths)) != len(paths):
+        path = next(path for i, path in enumerate(paths) if path in paths[:i])
+        raise ValueError(f"two leaves have the path {path!r}: their keys look the same as text")
+    return found

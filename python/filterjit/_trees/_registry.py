@@ -19,6 +19,7 @@ import jax
 import jax.tree_util as jtu
 
 from .. import _core
+from .._base import _words
 from .._compat import _equinox_compat, _flax_compat, _jax_compat, _other_compat, _registered_compat
 from ._static_keys import immutable_of, static_contents, static_key
 
@@ -342,7 +343,14 @@ registry: _core.Registry = _core.Registry(
     flatten_one_level=flatten_one_level,
     flatten_with_keys=flatten_with_keys,
     missing=_Missing(),
+    words=_words,
 )
+
+
+def leaves_of(tree: Any, is_leaf: Callable[[Any], Any] | None = None) -> list[Any]:
+    """Returns the leaves of a tree, in order."""
+    return _core.tree_flatten(registry, tree, True, is_leaf)[0]
+
 
 NUMBERS = (bool, int, float, complex)
 
@@ -359,8 +367,3 @@ def is_traced(x: Any) -> bool:
 
 
 jtu.register_pytree_node(_core.Output, _core.output_flatten, _core.output_unflatten)
-jtu.register_pytree_node(
-    _core.PartialFilterJit,
-    lambda f: ((f.func, f.args, f.keywords), None),
-    lambda _, children: _core.PartialFilterJit(*children),
-)

@@ -1,4 +1,4 @@
-"""The functions of ``jax.tree_util``, computed by the C core.
+"""Flattening trees, and their paths, as ``jax.tree_util`` does, computed by the C core.
 
 The types registered with JAX, and only they, are nodes. Their children are in JAX's order.
 """
@@ -7,7 +7,7 @@ import copyreg
 import io
 import pickle
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeVar
 
 from .. import _core
 from .._base._errors import short
@@ -15,36 +15,10 @@ from .._base._package import public
 from ._filters import as_expression, is_array
 from ._registry import registry
 
-if TYPE_CHECKING:
-    import jax
-    import numpy as np
-
-    # The types of leaves that are known here. Any other type is taken for that of a node.
-    _Leaf: TypeAlias = (
-        jax.Array | jax.ShapeDtypeStruct | np.ndarray[Any, Any] | np.generic | complex | str
-    )
-
 _T = TypeVar("_T")
-_R = TypeVar("_R")
-_K = TypeVar("_K")
 
 Structure = _core.Structure
 IsLeaf = Callable[[Any], Any] | None
-
-
-@public
-def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """Returns the leaves of a tree, in order. This is ``jax.tree_util.tree_leaves``.
-
-    Arguments:
-        tree: any pytree.
-        is_leaf: a function ``node -> bool``. A node for which it returns True is a leaf.
-
-    Examples:
-        >>> tree_leaves({"a": 1, "b": (2, 3)})
-        [1, 2, 3]
-    """
-    return _core.tree_leaves(registry, tree, is_leaf)
 
 
 @public
@@ -55,66 +29,13 @@ def tree_paths(tree: Any, is_leaf: IsLeaf = None) -> list[str]:
 
     Arguments:
         tree: any pytree.
-        is_leaf: as in `tree_leaves`.
+        is_leaf: a function ``node -> bool``. A node for which it returns True is a leaf.
 
     Examples:
         >>> tree_paths({"a": 1, "b": (2, 3)})
         ['a', 'b.0', 'b.1']
     """
-    return _core.tree_paths(registry, tree, is_leaf)
-
-
-# The result has the type of the tree, but for what a container says of its leaves: `f` may change
-# their type. A named tuple is a tuple here; what its fields are is not said.
-@overload
-def tree_map(f: Callable[..., _R], tree: "_Leaf", *rest: Any, is_leaf: IsLeaf = None) -> _R: ...
-
-
-@overload
-def tree_map(
-    f: Callable[..., Any], tree: dict[_K, Any], *rest: Any, is_leaf: IsLeaf = None
-) -> dict[_K, Any]: ...
-
-
-@overload
-def tree_map(
-    f: Callable[..., Any], tree: list[Any], *rest: Any, is_leaf: IsLeaf = None
-) -> list[Any]: ...
-
-
-@overload
-def tree_map(
-    f: Callable[..., Any], tree: tuple[Any, ...], *rest: Any, is_leaf: IsLeaf = None
-) -> Any: ...
-
-
-@overload
-def tree_map(f: Callable[..., Any], tree: _T, *rest: Any, is_leaf: IsLeaf = None) -> _T: ...
-
-
-@public
-def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
-    """Applies a function to each leaf of a tree. This is ``jax.tree_util.tree_map``.
-
-    Arguments:
-        f: a function of a leaf of `tree` and, for each of `rest`, the leaf or subtree in the same
-            place.
-        tree: any pytree.
-        rest: trees of which the structure of `tree` is a prefix.
-        is_leaf: as in `tree_leaves`; it is called for nodes of `tree` only.
-
-    Returns:
-        A tree with the structure of `tree`, whose leaves are the results of `f`.
-
-    Raises:
-        ValueError: the structure of `tree` is not a prefix of one of `rest`. The message says
-            where they differ.
-
-    Examples:
-        >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2, 3)}, {"a": 10, "b": (20, 30)})
-        {'a': 11, 'b': (22, 33)}
-    """
-    return _core.tree_map(registry, f, (tree, *rest), is_leaf)
+    return list(_core.tree_flatten(registry, tree, True, is_leaf)[1].paths)
 
 
 @public
@@ -129,7 +50,7 @@ def flatten(
         tree: any pytree.
         filter: any filter that `Filter` describes. ``True`` takes all leaves, as
             ``jax.tree_util.tree_flatten`` does.
-        is_leaf: as in `tree_leaves`.
+        is_leaf: as in `tree_paths`.
 
     Returns:
         ``(leaves, structure)``. The structure is a treedef together with its static leaves, which
@@ -178,28 +99,6 @@ def _check_structure(function: str, x: Any) -> None:
         raise TypeError(
             f"`{function}(structure, ...)` must be a Structure, such as `flatten` returns, not {short(x)}"
         )
-
-
-@public
-def flatten_up_to(structure: Structure, tree: Any) -> list[Any]:
-    """Returns the leaf or subtree of `tree` in the place of each leaf that `flatten` returned.
-
-    The values in the places of the static leaves of `structure` are ignored.
-
-    Arguments:
-        structure: a `Structure`, which `flatten` returned.
-        tree: a tree that begins as the structure does.
-
-    Raises:
-        ValueError: `structure` is not a prefix of `tree`. The message says where they differ.
-
-    Examples:
-        >>> _, structure = flatten({"x": jnp.ones(2), "name": "relu"})
-        >>> flatten_up_to(structure, {"x": ["any", "tree"], "name": "tanh"})
-        [['any', 'tree']]
-    """
-    _check_structure("flatten_up_to", structure)
-    return structure.flatten_up_to(tree)
 
 
 class _Hole:

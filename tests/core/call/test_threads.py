@@ -192,14 +192,14 @@ def test_threads_flatten_trees() -> None:
     in_threads(work)
 
 
-def test_threads_call_partials_and_methods() -> None:
+def test_threads_call_proxies_and_methods() -> None:
     shared = jit()
 
     class Thing(Linear):
         method = shared
 
     thing = Thing(weight=Array(), bias=None, size=1, activation=2)
-    p = shared.partial(tree(1))
+    p = core.CallProxy(shared, (tree(1),), None)
 
     def work(number: int) -> None:
         for i in range(100):

@@ -289,10 +289,10 @@ def test_structures() -> None:
     assert structure(x, y, x) != structure(x, y, y)
     assert structure(t, t.v) == structure(t, t.v) != structure(t, y)
     found = structure([t, x], t.v, t)
-    assert found.num_leaves == 2 and found._span(1) == (2, 0)
+    assert found.num_leaves == 2
     assert "b=`a[0].v`, c=`a[0]`" in repr(found)
-    refs = [(arity, cls, text) for kind, arity, cls, text, _ in found._nodes() if kind == "ref"]
-    assert refs == [(0, None, "`a[0].v`"), (0, None, "`a[0]`")]
+    refs = [(arity, cls, path) for kind, arity, cls, path, _ in found._nodes() if kind == "ref"]
+    assert refs == [(0, None, ["a", (0,), "v"]), (0, None, ["a", (0,)])]
 
 
 def test_without_a_hook_nothing_is_assumed() -> None:

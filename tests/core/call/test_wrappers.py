@@ -1,9 +1,7 @@
 """The objects that are called: FilterJit, BoundMethod."""
 
-import copy
 import gc
 import inspect
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -96,63 +94,9 @@ def test_methods() -> None:
     assert type(built) is Thing and rest == [x, (), {}]
     assert thing.method(x, 1, 2, 3, 4, 5, 6, 7, 8, k=1)[1:] == (x, tuple(range(1, 9)), {"k": 1})
     assert bound(*[x] * 20, **{f"k{i}": i for i in range(20)})[3]["k19"] == 19
-    assert thing.method == bound and hash(thing.method) == hash(bound)
-    assert Thing(size=2).method != bound and bound != f
+    assert bound == bound and thing.method != bound and bound != f, "the subclass compares them"
     with pytest.raises(AttributeError):
         _ = bound.nothing
-
-
-def test_bound_methods_are_compared_as_pytrees() -> None:
-    """The static values are compared exactly, arrays by identity."""
-
-    class Thing(Linear):
-        method = make_jit(lambda self: self.size)
-
-    class Other(Thing):
-        pass
-
-    def bound(**fields: Any) -> Any:
-        return Thing(**fields).method
-
-    x = Array()
-    first = bound(weight=[x, 1], size=[2, -1])
-    again = bound(weight=[x, 1], size=[2, -1])
-    assert first == again and not operator.ne(first, again) and hash(first) == hash(again)
-    for fields in (
-        {"weight": [x, 1.0], "size": [2, -1]},
-        {"weight": [x, True], "size": [2, -1]},
-        {"weight": [x, 1], "size": [2, -2]},
-        {"weight": [Array(), 1], "size": [2, -1]},
-        {"weight": (x, 1), "size": [2, -1]},
-    ):
-        assert first != bound(**fields) and not operator.eq(first, bound(**fields))
-    assert first != Other(weight=[x, 1], size=[2, -1]).method
-    assert first != core.BoundMethod(make_jit(len), first.__self__)
-    assert (first == 1) is False
-    # An object that is not a pytree equals what its own __eq__ says, if it has a hash.
-    f = make_jit(lambda self: self)
-    for one, two, equal in ((1, 1, True), (1, True, False), ("a", "b", False), (f, f, True)):
-        assert (core.BoundMethod(f, one) == core.BoundMethod(f, two)) is equal
-    for unhashable in ({1}, bound(weight={1}).__self__):
-        one, two = (core.BoundMethod(f, copy.copy(unhashable)) for _ in range(2))
-        assert one != two and one == one and isinstance(hash(one), int)
-    assert core.BoundMethod(len, "a") == core.BoundMethod(len, "a")
-    assert core.BoundMethod(len, [1]) != core.BoundMethod(len, [1])
-
-
-def test_errors_while_bound_methods_are_compared() -> None:
-    class Loud:
-        def __eq__(self, other: object) -> bool:
-            raise ZeroDivisionError
-
-        def __hash__(self) -> int:
-            return 1
-
-    f = make_jit(lambda self: self)
-    one, two = core.BoundMethod(f, Loud()), core.BoundMethod(f, Loud())
-    with pytest.raises(ZeroDivisionError):
-        _ = one == two
-    assert one == one and hash(one) == hash(two)
 
 
 def test_the_type_of_bound_methods_has_its_own_module_and_text() -> None:
@@ -179,11 +123,10 @@ def test_attributes_that_were_set() -> None:
     assert core.BoundMethod(f, 5).__module__ == "somewhere"
 
 
-def test_methods_that_cannot_be_compared() -> None:
+def test_functions_that_cannot_be_compared() -> None:
     f, g = (make_jit(lambda self: 1) for _ in "ab")
     g._hooks.on["prepare"] = lambda g: 1 / 0
-    a, b = (core.BoundMethod(x, 5) for x in (f, g))
-    for call in (lambda: a == b, lambda: hash(b), lambda: f == g):
+    for call in (lambda: f == g, lambda: hash(g)):
         with pytest.raises(ZeroDivisionError):
             call()
 
@@ -234,7 +177,7 @@ def test_methods_of_subclasses() -> None:
     assert type(bound) is Method and (bound.__func__, bound.__self__, bound.tag) == (f, 5, 7)
     assert bound.call_twice(1) == ((5, 1), (5, 1))
     assert f._rebuild(*f._parts()) == f and type(f._rebuild(*f._parts())) is WithMethods
-    assert bound == Method(f, 5) and bound != core.BoundMethod(f, 5)
+    assert bound != core.BoundMethod(f, 5)
     assert type(core.FilterJit(len, f._hooks, None, {}).__get__(5)) is core.BoundMethod
 
 
@@ -307,9 +250,8 @@ def test_prepare_that_fails() -> None:
     """Whatever needs the function's cache raises the error, and leaves it unprepared."""
     f = make_jit(lambda x: x)
     f._hooks.on["prepare"] = fail
-    one, other = (core.BoundMethod(f, Linear(size=1)) for _ in range(2))
-    for call in (f._parts, f._flatten, lambda: one == other, lambda: hash(one)):
+    for call in (f._parts, f._flatten):
         with pytest.raises(ZeroDivisionError):
             call()
     del f._hooks.on["prepare"]
-    assert one == other and hash(one) == hash(other) and f._flatten() == ((), f._parts()[0])
+    assert f._flatten() == ((), f._parts()[0])

@@ -10,9 +10,7 @@ from places import (
     PLACES,
     World,
     echo,
-    loud_eq,
     place,
-    renewed,
     static,
 )
 
@@ -148,44 +146,11 @@ def marker_of_a_result_without_arrays(w: World) -> Any:
 
 
 @place()
-def arguments_of_a_partial(w: World) -> Any:
-    """A static is among the arguments of the partial, and among those of its call."""
-    loud = loud_eq(w)
-    w.run = lambda tree: w.f.partial(tree, k=[loud()])(extra=tree)
-    return renewed(w, loud)
-
-
-@place()
-def keywords_of_a_partial(w: World) -> Any:
-    """Names are given twice, while the dict of keywords is emptied and filled."""
-
-    class Name(str):
-        __slots__ = ()
-        __hash__ = str.__hash__
-
-        def __eq__(self, other: object) -> Any:
-            p.keywords.clear() if w.armed else None
-            p.keywords.update({f"name{i}": w.x for i in range(100)}) if w.armed else None
-            return w.answer(str.__eq__(self, other))
-
-    p = w.f.partial(k=[w.x], m=[w.y])
-    w.run = lambda tree: p(tree, **{Name("z"): 1})
-    return None
-
-
-@place()
 def reprs(w: World) -> Any:
-    """Of a variant, which shows the static arguments, and of a partial, which shows the function."""
+    """Of a variant, which shows the static arguments."""
 
-    class Function:
-        def __call__(self, tree: Any) -> Any:
-            return w.x
-
-        def __repr__(self) -> Any:
-            return w.answer("a function")
-
-    f = cs.make_jit(Function(), w.hooks)
-    w.run = lambda tree: (f(tree), *map(repr, (*cs.variants(f), f.partial(tree, k=w.y))))[0]
+    f = cs.make_jit(lambda tree: w.x, w.hooks)
+    w.run = lambda tree: (f(tree), *map(repr, cs.variants(f)))[0]
     return Linear(weight=w.x, size=static(__repr__=lambda self: w.answer("a static")))
 
 

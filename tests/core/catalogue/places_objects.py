@@ -267,12 +267,10 @@ def mapping_of_a_partial(w: World) -> Any:
     part = Part(max, w.y, k=1)
 
     def run(tree: Any) -> Any:
-        replaced = core.tree_map(
-            w.hooks.registry,
-            lambda x: Keywords() if type(x) is dict else x,
-            (part,),
-            lambda x: type(x) is dict,
+        leaves, structure = core.tree_flatten(
+            w.hooks.registry, part, True, lambda x: type(x) is dict
         )
+        replaced = structure.unflatten([Keywords() if type(x) is dict else x for x in leaves])
         return tree if replaced.func is max else None
 
     w.run = run

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
-from core_support import Array, Linear, core
+from core_support import Array, Linear, core, partition_dict, tree_leaves, tree_paths
 from places import PLACES, World, loud_eq, static
 
 
@@ -61,7 +61,7 @@ def other_statics(w: World, registry: Any, tree: Any) -> Any:
     structure = core.tree_flatten(registry, Linear(size=loud_repr(w)), True, None)[1]
     other = Linear(size=loud_repr(w))
     try:
-        structure.flatten_up_to(other)
+        structure._subtrees(other)
     except ValueError:
         return tree
     return tree
@@ -70,7 +70,7 @@ def other_statics(w: World, registry: Any, tree: Any) -> Any:
 def other_aux(w: World, registry: Any, tree: Any) -> Any:
     boxes = [cs.Box([1], aux=loud_repr(w)) for _ in range(2)]
     try:
-        core.tree_map(registry, max, tuple(boxes), None)
+        core.combine(registry, tuple(boxes), None, False)
     except ValueError:
         return tree
     return tree
@@ -92,15 +92,12 @@ def tree_filter(w: World, registry: Any, tree: Any) -> Any:
 tree_function("repr of a key", lambda w, r, t: repr(structure_of(r, t)), loud_key)
 tree_function("repr of a static", lambda w, r, t: repr(structure_of(r, t)), loud_repr)
 tree_function("name of a class", lambda w, r, t: repr(structure_of(r, t)), loud_name)
-tree_function("str of a key", lambda w, r, t: core.tree_paths(r, t, None), loud_key)
+tree_function("str of a key", lambda w, r, t: tree_paths(r, t, None), loud_key)
 tree_function("str of a key that is given", lambda w, r, t: structure_of(r, t).paths, loud_key)
 tree_function("reprs of statics that differ", other_statics)
 tree_function("reprs of aux data that differ", other_aux)
 tree_function("repr of an unknown path", unknown_groups)
-tree_function("is_leaf", lambda w, r, t: core.tree_leaves(r, t, lambda x: w.answer(False)))
-tree_function("map", lambda w, r, t: core.tree_map(r, lambda x: w.answer(x), (t,), None))
-tree_function("map of two", lambda w, r, t: core.tree_map(r, lambda *xs: w.answer(1), (t, t), None))
-tree_function("eq in a map", lambda w, r, t: core.tree_map(r, lambda *xs: 1, two(w, t), None))
+tree_function("is_leaf", lambda w, r, t: tree_leaves(r, t, lambda x: w.answer(False)))
 tree_function("eq in combine", lambda w, r, t: core.combine(r, two(w, t), None, False))
 tree_function(
     "predicate",
@@ -108,9 +105,9 @@ tree_function(
 )
 tree_function(
     "predicate of arrays",
-    lambda w, r, t: core.partition_dict(
-        r, t, ("array", lambda x: w.answer(True)), (("arrays",),), None
-    )[1:],
+    lambda w, r, t: partition_dict(r, t, ("array", lambda x: w.answer(True)), (("arrays",),), None)[
+        1:
+    ],
 )
 tree_function(
     "glob",

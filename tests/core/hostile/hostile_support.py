@@ -20,6 +20,9 @@ from core_support import (
     Value,
     Variable,
     core,
+    partition_dict,
+    tree_leaves,
+    tree_paths,
 )
 from node_support import LoudRecord, wide
 
@@ -171,17 +174,16 @@ def early(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callab
 
     def filters() -> Any:
         """A filter for each leaf of the first two levels, and one for each deeper subtree."""
-        return core.tree_map(
-            registry, lambda x: "filter", (tree,), lambda x: x is not tree and x is not tree[0]
-        )
+        is_leaf = lambda x: x is not tree and x is not tree[0]
+        leaves, structure = core.tree_flatten(registry, tree, True, is_leaf)
+        return structure.unflatten(["filter"] * len(leaves))
 
     return {
-        "leaves": lambda: core.tree_leaves(registry, tree, is_leaf),
-        "paths": lambda: core.tree_paths(registry, tree, is_leaf),
-        "map": lambda: core.tree_map(registry, lambda x: x, (tree,), is_leaf),
+        "leaves": lambda: tree_leaves(registry, tree, is_leaf),
+        "paths": lambda: tree_paths(registry, tree, is_leaf),
         "flatten": lambda: core.tree_flatten(registry, tree, ARRAYS, is_leaf),
         "partition": lambda: core.partition(registry, tree, (ARRAYS,), is_leaf, None),
-        "partition_dict": lambda: core.partition_dict(registry, tree, True, (ARRAYS,), is_leaf),
+        "partition_dict": lambda: partition_dict(registry, tree, True, (ARRAYS,), is_leaf),
         "combine": lambda: core.combine(registry, (tree, tree), is_leaf, False),
         "tree_of_filters": lambda: core.partition(
             registry, tree, (("tree", filters(), expression_of),), None, None
@@ -191,10 +193,6 @@ def early(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callab
 
 def late(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
     """Calls in which the hook runs after the leaves have been taken out of the tree."""
-
-    def f(*row: Any) -> Any:
-        hook()
-        return row[-1]
 
     def takes(leaf: Any) -> bool:
         hook()
@@ -206,13 +204,11 @@ def late(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callabl
 
     leaf, array, path = ("leaf", takes), ("array", takes), ("path", (("deep",), ("glob", matches)))
     return {
-        "map": lambda: core.tree_map(registry, f, (tree,), None),
-        "map_3": lambda: core.tree_map(registry, f, (tree, tree, tree), None),
         "flatten": lambda: core.tree_flatten(registry, tree, leaf, None),
         "flatten_not": lambda: core.tree_flatten(registry, tree, ("not", ("or", leaf, path)), None),
         "partition": lambda: core.partition(registry, tree, (path, array), None, "none"),
         "partition_and": lambda: core.partition(registry, tree, (("and", leaf, leaf),), None, None),
-        "partition_dict": lambda: core.partition_dict(registry, tree, array, (path,), None),
+        "partition_dict": lambda: partition_dict(registry, tree, array, (path,), None),
     }
 
 
@@ -274,13 +270,12 @@ def unnest(tree: Any, inner: Callable[[Any], Any]) -> None:
 def walks(registry: Any, tree: Any) -> dict[str, Callable[[], Any]]:
     takes = ("path", (("deep",),))
     return {
-        "leaves": lambda: core.tree_leaves(registry, tree, None),
-        "paths": lambda: core.tree_paths(registry, tree, None),
-        "is_leaf": lambda: core.tree_leaves(registry, tree, lambda x: False),
-        "map": lambda: core.tree_map(registry, lambda x: x, (tree,), None),
+        "leaves": lambda: tree_leaves(registry, tree, None),
+        "paths": lambda: tree_paths(registry, tree, None),
+        "is_leaf": lambda: tree_leaves(registry, tree, lambda x: False),
         "flatten": lambda: core.tree_flatten(registry, tree, takes, None),
         "partition": lambda: core.partition(registry, tree, (takes,), None, None),
-        "dict": lambda: core.partition_dict(registry, tree, True, (takes,), None),
+        "dict": lambda: partition_dict(registry, tree, True, (takes,), None),
         "combine": lambda: core.combine(registry, (tree, tree), None, False),
         "filters": lambda: core.partition(registry, 1, (("tree", tree, max),), None, None),
         "below": lambda: core.partition(registry, [tree], (("tree", [True], max),), None, None),

@@ -46,7 +46,7 @@ def deep_trees(depth: int) -> Callable[[], None]:
             leaves, structure = found
             results |= {
                 "unflatten": attempt(structure.unflatten, leaves),
-                "up to": attempt(structure.flatten_up_to, tree),
+                "up to": attempt(structure._subtrees, tree),
                 "parts": attempt(structure._skeleton, 0),
                 "repr": attempt(repr, structure),
                 "hash": attempt(hash, structure),

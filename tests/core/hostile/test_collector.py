@@ -28,6 +28,7 @@ from core_support import (
     core,
     make_jit,
     make_registry,
+    partition_dict,
 )
 from node_support import WithDescriptor, wide
 from process_support import output_of
@@ -184,20 +185,6 @@ class TestTreesThatAreBuilt:
         with looking():
             assert f(tree, tree) == f(tree, tree) == f(tree, b=tree) == 1
 
-    def test_partials(self, name: str) -> None:
-        def on(x: Any) -> None:
-            if type(x) is core.PartialFilterJit:
-                assert type(x.args) is tuple and type(x.keywords) is dict and repr(x)
-
-        tree = ROOTS[name](*pair())
-        f = jit(lambda *args, **kwargs: (args, kwargs), registry_that_looks())
-        with looking(on):
-            partial = core.PartialFilterJit(f, (tree, 1, tree), {"x": tree})
-            core.PartialFilterJit(f, (), {})
-            args, kwargs = partial(Array())
-        assert len(partial.args) == 3 and gc.is_tracked(partial)
-        assert len(args) == 4 and list(kwargs) == ["x"]
-
     def test_tree_functions(self, name: str) -> None:
         tree, registry = ROOTS[name](*pair()), registry_that_looks()
 
@@ -211,11 +198,9 @@ class TestTreesThatAreBuilt:
 
         leaf = ("leaf", takes)
         with looking():
-            mapped = core.tree_map(registry, f, (tree,), None)
-            mapped_2 = core.tree_map(registry, f, (tree, tree), None)
             parts = core.partition(registry, tree, (leaf, ("path", (("deep",),))), None, None)
             core.combine(registry, parts, None, False)
-            structure, *groups = core.partition_dict(registry, tree, True, (leaf,), None)
+            structure, *groups = partition_dict(registry, tree, True, (leaf,), None)
             combined = structure.combine(*groups)
             leaves, with_statics = core.tree_flatten(registry, tree, leaf, None)
             again = with_statics.unflatten(leaves)
@@ -223,7 +208,7 @@ class TestTreesThatAreBuilt:
             _, expected = core.tree_flatten(registry, tree, True, None)
             skeleton, statics = with_statics._skeleton("hole")
             assert core.from_skeleton(registry, "hole", skeleton, statics) == with_statics
-        for result in (mapped, mapped_2, combined, again, by_iterator):
+        for result in (combined, again, by_iterator):
             assert core.tree_flatten(registry, result, True, None)[1] == expected
         assert len(parts) == 3
 
@@ -278,7 +263,7 @@ def test_iterables() -> None:
             assert f(box) == 1
             assert f(FrozenItems(range(5))) == 1
         _, structure = core.tree_flatten(registry, box, True, None)
-        leaves = structure.flatten_up_to(box)
+        leaves = structure._subtrees(box)
     assert len(leaves) == 9
 
 
@@ -343,7 +328,7 @@ class TestStructures:
 
         def structures() -> list[Any]:
             _, one = core.tree_flatten(registry, tree, ("leaf", takes), None)
-            two, *_ = core.partition_dict(registry, tree, ("leaf", takes), (), None)
+            two, *_ = partition_dict(registry, tree, ("leaf", takes), (), None)
             return [one, two, core.from_skeleton(registry, "hole", *parts)]
 
         registry = make_registry()
@@ -365,7 +350,7 @@ class TestStructures:
         for make in (
             lambda node: core.flatten(registry, node)[1],
             lambda node: core.tree_flatten(registry, node, False, None)[1],
-            lambda node: core.partition_dict(registry, node, False, (), None)[0],
+            lambda node: partition_dict(registry, node, False, (), None)[0],
             lambda node: core.from_skeleton(registry, "hole", 1, [node]),
         ):
             dead.clear()

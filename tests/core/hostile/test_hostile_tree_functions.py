@@ -5,7 +5,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Value, classify, core, make_registry, same, testing
+from core_support import (
+    Array,
+    Box,
+    Value,
+    classify,
+    core,
+    make_registry,
+    same,
+    testing,
+    tree_leaves,
+)
 from hostile_support import ARRAYS, CHANGES, CONTAINERS, TRAPS, Once, early, filled, late
 from outcome_support import attempt, nothing
 
@@ -61,11 +71,10 @@ def test_changed_while_it_is_compared_with_another(
     registry: Any, trap: str, kind: str, change: Callable[[Any], Any]
 ) -> None:
     calls: list[Callable[[Any, Any, Any], Any]] = [
-        lambda model, structure, tree: structure.flatten_up_to(tree),
-        lambda model, structure, tree: core.tree_map(registry, max, (model, tree), None),
+        lambda model, structure, tree: structure._subtrees(tree),
         lambda model, structure, tree: core.combine(registry, (model, tree), None, False),
-        lambda model, structure, tree: core.tree_map(
-            registry, lambda *row: row, (model, model, tree, tree), None
+        lambda model, structure, tree: core.combine(
+            registry, (model, model, tree, tree), None, False
         ),
     ]
     for call in calls:
@@ -79,7 +88,7 @@ def test_changed_while_it_is_compared_with_another(
         if isinstance(found, Exception):
             assert isinstance(found, (RuntimeError, ValueError, TypeError)), found
         hook.at = -1
-        assert structure.flatten_up_to(model) is not None
+        assert structure._subtrees(model) is not None
 
 
 def test_a_root_dropped_while_it_is_compared_with_another(registry: Any) -> None:
@@ -89,7 +98,7 @@ def test_a_root_dropped_while_it_is_compared_with_another(registry: Any) -> None
         structure = core.tree_flatten(registry, model, True, None)[1]
         tree: list[Any] = []
         tree += [[make(Once(tree.clear)), Array()], [Array()]]
-        found = attempt(structure.flatten_up_to, tree)
+        found = attempt(structure._subtrees, tree)
         assert isinstance(found, RuntimeError) and tree == [], trap
 
 
@@ -116,18 +125,18 @@ def test_is_leaf_that_flattens_trees(registry: Any) -> None:
     sizes: list[int] = []
 
     def is_leaf(x: Any) -> bool:
-        sizes.append(len(core.tree_leaves(registry, x, None)))
+        sizes.append(len(tree_leaves(registry, x, None)))
         return sizes[-1] == 2
 
     tree = [[1, 2], [3, [4, 5, 6]], {"a": (7, 8)}]
-    assert core.tree_leaves(registry, tree, is_leaf) == [[1, 2], 3, 4, 5, 6, {"a": (7, 8)}]
+    assert tree_leaves(registry, tree, is_leaf) == [[1, 2], 3, 4, 5, 6, {"a": (7, 8)}]
     assert sizes == [8, 2, 4, 1, 3, 1, 1, 1, 2]
 
 
 def test_classify_that_flattens_trees() -> None:
     def ask(cls: type, x: Any) -> tuple[Any, ...]:
         if cls is float and testing.num_types(registry) < 3:
-            assert core.tree_leaves(registry, [1, [2]], None) == [1, 2]
+            assert tree_leaves(registry, [1, [2]], None) == [1, 2]
             core.partition(registry, [1, [(b"", {})]], (ARRAYS,), None, None)
         return classify(cls, x)
 

@@ -27,6 +27,7 @@ from core_support import (
     make_registry,
     same,
     testing,
+    tree_paths,
     variants,
 )
 from hostile_support import (
@@ -487,9 +488,9 @@ def test_less_of_the_stack_than_for_flattening(static: bool, may_run_python: boo
         "equal": lambda: structure == again,
         "hash": lambda: hash(core.flatten(registry, other)[1]),
         "repr": lambda: repr(structure),
-        "paths": lambda: core.tree_paths(registry, tree, None),
+        "paths": lambda: tree_paths(registry, tree, None),
         "array_paths": lambda: f._find(tree)[1]._array_paths(),
-        "up to": lambda: outer.flatten_up_to(other),
+        "up to": lambda: outer._subtrees(other),
         "pattern": lambda: core.tree_flatten(registry, tree, ("path", (("deep",),)), None),
         "call": lambda: f(other),
         "find": lambda: f._find(other),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_support import Box, Linear, Value, core, same
+from core_support import Box, Linear, Value, core, partition_dict, same, tree_leaves
 from hostile_support import ENDLESS, NESTS, nest, unnest, walks
 from outcome_support import attempt
 from process_support import output_of
@@ -19,17 +19,15 @@ def test_many_groups(registry: Any) -> None:
     source = random.Random(3)
     for count in (20, 100):
         tree = {"a": [list(range(i, i + 7)) for i in range(0, 200, 10)], "b": tuple(range(300))}
-        leaves = core.tree_leaves(registry, tree, None)
+        leaves = tree_leaves(registry, tree, None)
         filters = tuple(("leaf", lambda n, i=i, m=count + 1: n % m == i) for i in range(count))
         parts = core.partition(registry, tree, filters, None, None)
         assert len(parts) == count + 1
         for i, part in enumerate(parts):
-            assert core.tree_leaves(registry, part, None) == [
-                n for n in leaves if n % (count + 1) == i
-            ]
+            assert tree_leaves(registry, part, None) == [n for n in leaves if n % (count + 1) == i]
         source.shuffle(shuffled := list(parts))
         assert core.combine(registry, tuple(shuffled), None, True) == tree
-        structure, *groups = core.partition_dict(registry, tree, True, filters, None)
+        structure, *groups = partition_dict(registry, tree, True, filters, None)
         assert [list(g.values()) for g in groups] == [
             [n for n in leaves if n % (count + 1) == i] for i in range(count + 1)
         ]
@@ -40,11 +38,8 @@ def test_many_groups(registry: Any) -> None:
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 20, 300])
 def test_many_trees(registry: Any, count: int) -> None:
     trees = tuple([k, (k + 1, {"a": k + 2})] for k in range(0, 10 * count, 10))
-    rows = core.tree_map(registry, lambda *row: row, trees, None)
-    wanted = lambda n: tuple(range(n, 10 * count, 10))
-    assert rows == [wanted(0), (wanted(1), {"a": wanted(2)})]
     with pytest.raises(ValueError, match=f"tree {count + 1} differs from tree 1 at `\\[1\\]"):
-        core.tree_map(registry, max, (*trees, [0, (1, {"b": 2})]), None)
+        core.combine(registry, (*trees, [0, (1, {"b": 2})]), None, False)
     holes = tuple([None, (None, {"a": None})] for _ in range(count))
     assert core.combine(registry, (*holes, trees[-1], *holes), None, True) == trees[-1]
 
@@ -63,14 +58,12 @@ def test_many_leaves(registry: Any, count: int) -> None:
         leaves, structure = core.tree_flatten(registry, tree, True, None)
         assert [x.value for x in leaves] == list(numbers) and len(structure.paths) == count
         assert same(structure.unflatten(leaves), tree)
-        assert len(structure.flatten_up_to(tree)) == count
-        summed = core.tree_map(registry, lambda *r: sum(x.value for x in r), (tree,) * 3, None)
-        assert core.tree_leaves(registry, summed, None) == [3 * n for n in numbers]
+        assert len(structure._subtrees(tree)) == count
         odd = ("leaf", lambda x: x.value % 2 == 1)
         parts = core.partition(registry, tree, (odd,), None, None)
-        assert [x.value for x in core.tree_leaves(registry, parts[0], None)] == list(numbers)[1::2]
+        assert [x.value for x in tree_leaves(registry, parts[0], None)] == list(numbers)[1::2]
         assert same(core.combine(registry, parts, None, True), tree)
-        structure, *groups = core.partition_dict(registry, tree, ("not", odd), (odd,), None)
+        structure, *groups = partition_dict(registry, tree, ("not", odd), (odd,), None)
         assert groups[0] == {} and len(groups[1]) == (count + 1) // 2
         assert same(structure.combine(*groups), tree)
         again = core.from_skeleton(registry, 0, *structure._skeleton(0))
@@ -91,7 +84,7 @@ def test_deep_trees(registry: Any, name: str) -> None:
             call()
     shallow = core.tree_flatten(registry, nest(make, 50), True, None)[1]
     # The walk goes as deep as the structure, and no deeper.
-    assert len(shallow.flatten_up_to(tree)) == shallow.num_leaves
+    assert len(shallow._subtrees(tree)) == shallow.num_leaves
     unnest(tree, inner)
 
 
@@ -103,7 +96,7 @@ def use(registry: Any, tree: Any) -> int:
     leaves, structure = found
     results = [
         attempt(structure.unflatten, leaves),
-        attempt(structure.flatten_up_to, tree),
+        attempt(structure._subtrees, tree),
         attempt(lambda: structure.paths),
         attempt(lambda: structure.combine(dict(zip(structure.paths, leaves, strict=True)))),
         attempt(structure._skeleton, 0),
@@ -146,10 +139,8 @@ def test_cycles(registry: Any) -> None:
                     call()
     loop = loops[0]
     structure = core.tree_flatten(registry, [0, [0, [0, [0, 0]]]], True, None)[1]
-    assert structure.flatten_up_to(loop)[:4] == [1, 1, 1, 1], (
-        "the walk ends where the structure ends"
-    )
-    assert core.tree_leaves(registry, loop, lambda x: x is loop)[0] is loop
+    assert structure._subtrees(loop)[:4] == [1, 1, 1, 1], "the walk ends where the structure ends"
+    assert tree_leaves(registry, loop, lambda x: x is loop)[0] is loop
     structure = core.tree_flatten(registry, [0, loop], False, lambda x: x is loop)[1]
     assert repr(structure) == "Structure([0, [1, [...]]])"
     with pytest.raises((RecursionError, TypeError)):
@@ -231,8 +222,7 @@ def test_an_error_below_a_named_tuple(code: str, path: str) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "f = lambda x: core.tree_map(registry, f, (x,), None)",
-        "f = lambda x: core.tree_leaves(registry, x, f)",
+        "f = lambda x: tree_leaves(registry, x, f)",
         "p = 'tree', 0, lambda x: p; f = lambda x: partition(p)",
         "f = lambda x: partition(('leaf', f))",
         "f = lambda x: core.tree_flatten(registry, x, ('leaf', f), None)",
@@ -252,7 +242,7 @@ def test_a_function_that_calls_itself_forever(code: str) -> None:
     [
         "structure.unflatten([x])",
         "structure.combine({'a': x})",
-        "structure.flatten_up_to([x])",
+        "structure._subtrees([x])",
         "structure._skeleton(0)",
     ],
 )
@@ -314,6 +304,6 @@ def test_an_error_with_the_context_of_other_code(context: Any) -> None:
             error = KeyError("mine")
             error.__filterjit_error_context__ = {context!r}
             raise error
-        error = raised(KeyError, lambda: core.tree_leaves(registry, [1], is_leaf))
+        error = raised(KeyError, lambda: tree_leaves(registry, [1], is_leaf))
         assert error.args == ("mine",) and not hasattr(error, "__filterjit_error_context__")
     """)

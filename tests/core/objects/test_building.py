@@ -152,7 +152,9 @@ def test_partials(registry: Any) -> None:
     arrays, structure = core.flatten(registry, nested)
     # As a call of the class would, it takes the inner one apart.
     assert structure.unflatten(arrays).func is min
+    _, structure = core.tree_flatten(registry, Part(max, k=1), True, lambda x: type(x) is dict)
     with pytest.raises(TypeError, match="mapping"):
-        core.tree_map(registry, lambda x: 1, (Part(max, k=1),), lambda x: type(x) is dict)
+        structure.unflatten([1])
+    _, structure = core.tree_flatten(registry, Part(max, k=1), True, lambda x: type(x) is tuple)
     with pytest.raises(TypeError):
-        core.tree_map(registry, lambda x: 1, (Part(max, k=1),), lambda x: type(x) is tuple)
+        structure.unflatten([1, 1])

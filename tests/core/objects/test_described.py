@@ -46,7 +46,7 @@ def test_described_types(registry: Any) -> None:
     _, outer = core.tree_flatten(registry, tree, True, None)
     for other in others[:6]:
         with pytest.raises(ValueError, match="differs"):
-            outer.flatten_up_to([other, tree[1]])
+            outer._subtrees([other, tree[1]])
 
 
 def test_equal_attributes_that_are_described_otherwise(registry: Any) -> None:
@@ -79,11 +79,11 @@ def test_equal_attributes_that_are_described_otherwise(registry: Any) -> None:
             assert (a == b) == (told == told_a)
         told = told_a
         _, outer = core.tree_flatten(registry, tree, True, None)
-        outer.flatten_up_to(tree)
+        outer._subtrees(tree)
         for told in kinds:
             if told not in (told_a, "custom") and told_a != "custom":
                 with pytest.raises(ValueError, match="other attributes"):
-                    outer.flatten_up_to(tree)
+                    outer._subtrees(tree)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_description_that_changes_the_instance(registry: Any) -> None:
         tree = [Described(("x",), x=Array(1), y=2)]
         _, outer = core.tree_flatten(registry, tree, True, None)
         act = acts[name]
-        assert isinstance(attempt(outer.flatten_up_to, tree), (RuntimeError, ValueError))
+        assert isinstance(attempt(outer._subtrees, tree), (RuntimeError, ValueError))
 
 
 def test_descriptions_that_describe(registry: Any) -> None:

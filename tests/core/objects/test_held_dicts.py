@@ -3,7 +3,18 @@
 from typing import Any
 
 import pytest
-from core_support import Array, Frozen, Object, Variable, core, identical, layout, same, testing
+from core_support import (
+    Array,
+    Frozen,
+    Object,
+    Variable,
+    core,
+    identical,
+    layout,
+    same,
+    testing,
+    tree_leaves,
+)
 from node_support import HeldMixed
 from object_support import check_walks
 from outcome_support import attempt
@@ -30,9 +41,9 @@ def test_a_held_value_that_is_no_dict(registry: Any, value: Any) -> None:
     assert other.unflatten(arrays)[0].items == value
     _, outer = core.tree_flatten(registry, tree, True, None)
     with pytest.raises(ValueError, match="differs"):
-        outer.flatten_up_to(odd)
+        outer._subtrees(odd)
     leaves, other = core.tree_flatten(registry, odd, True, None)
-    assert identical(other.flatten_up_to(odd), leaves)
+    assert identical(other._subtrees(odd), leaves)
 
 
 def test_a_held_dict(registry: Any) -> None:
@@ -87,11 +98,11 @@ def test_the_keys_of_a_variable(registry: Any) -> None:
     check_all = testing.match(structure, tree)
     assert check_all is None
     with pytest.raises(ValueError, match="kind"):
-        outer.flatten_up_to(tree)
+        outer._subtrees(tree)
     tree["a"].metadata = {"kind": "k", "more": 1}
     assert testing.match(structure, tree) is None
     with pytest.raises(ValueError, match="keys"):
-        outer.flatten_up_to(tree)
+        outer._subtrees(tree)
     tree["a"].metadata = [("kind", "k")]
     assert testing.match(structure, tree) is None
 
@@ -119,7 +130,7 @@ def test_a_held_value_that_changes_in_a_walk(registry: Any, value: Any, at: int)
     tree = [Loud(items={"k": Array(1)}, x=Array(2)), Array(3)]
     for call in (
         lambda: core.flatten(registry, tree)[1].unflatten([Array(0)] * 3),
-        lambda: core.tree_flatten(registry, tree, True, None)[1].flatten_up_to(tree),
+        lambda: core.tree_flatten(registry, tree, True, None)[1]._subtrees(tree),
         lambda: testing.match(core.flatten(registry, tree)[1], tree),
     ):
         Loud.count = 0
@@ -149,13 +160,13 @@ def test_a_class_that_changes_in_a_walk(registry: Any) -> None:
     with pytest.raises(RuntimeError, match="changed its class"):
         core.flatten(registry, [make()])
     with pytest.raises(RuntimeError, match="changed its class"):
-        core.tree_leaves(registry, [make()], None)
+        tree_leaves(registry, [make()], None)
     kept, Loud.items = Loud.items, None  # type: ignore[assignment, method-assign]
     del Loud.items
     _, structure = core.flatten(registry, [make()])
     _, outer = core.tree_flatten(registry, [make()], True, None)
     Loud.items = kept  # type: ignore[method-assign]
-    for call in (lambda: testing.match(structure, [make()]), lambda: outer.flatten_up_to([make()])):
+    for call in (lambda: testing.match(structure, [make()]), lambda: outer._subtrees([make()])):
         with pytest.raises(RuntimeError, match="changed its class"):
             call()
 

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Linear, Value, core, make_jit, make_registry, same, testing
+from core_support import (
+    Array,
+    Linear,
+    Value,
+    core,
+    make_jit,
+    make_registry,
+    partition_dict,
+    same,
+    testing,
+)
 
 # ---- combine ----
 
@@ -44,19 +54,19 @@ def test_combine_strictly_at_the_root(registry: Any) -> None:
 
 def test_combine_with_other_leaves(registry: Any) -> None:
     tree = {"a": [1, Array()], "m": Linear(weight=Array(), bias=2, size=3)}
-    structure, group = core.partition_dict(registry, tree, ("arrays",), (), None)
+    structure, group = partition_dict(registry, tree, ("arrays",), (), None)
     assert list(group) == ["a.1", "m.weight"]
     made = structure.combine({"m.weight": None, "a.1": [5]})
     assert made["a"] == [1, [5]] and made["m"].weight is None and made["m"].bias == 2
     assert structure.combine({"m.weight": 1}, {}, {"a.1": 2})["a"] == [1, 2]
     assert structure.combine(OrderedDict(group))["a"][1] is tree["a"][1]
     assert structure.unflatten([7, 8])["a"] == [1, 7]
-    empty, nothing = core.partition_dict(registry, tree, False, (), None)
+    empty, nothing = partition_dict(registry, tree, False, (), None)
     assert nothing == {} and same(empty.combine(), tree) and same(empty.combine({}, {}), tree)
 
 
 def test_groups_that_do_not_fit(registry: Any) -> None:
-    structure, _ = core.partition_dict(registry, {"a": 1, "b": [2, 3]}, True, (), None)
+    structure, _ = partition_dict(registry, {"a": 1, "b": [2, 3]}, True, (), None)
     full = {"a": 1, "b.0": 2, "b.1": 3}
     for groups, expected in (
         ([{"a": 1}], "structure; missing: ['b.0', 'b.1']"),
@@ -76,7 +86,7 @@ def test_groups_that_do_not_fit(registry: Any) -> None:
 
 def test_errors_list_at_most_ten_paths(registry: Any) -> None:
     tree = {f"k{i:02}": i for i in range(25)}
-    structure, full = core.partition_dict(registry, tree, True, (), None)
+    structure, full = partition_dict(registry, tree, True, (), None)
     first = lambda count: f"[{', '.join(repr(k) for k in list(tree)[:count])}]"
     unknown = {f"u{i}": i for i in range(11)}
     for groups, expected in (
@@ -91,7 +101,7 @@ def test_errors_list_at_most_ten_paths(registry: Any) -> None:
 
 
 def test_groups_that_are_no_dicts(registry: Any) -> None:
-    structure, full = core.partition_dict(registry, [1], True, (), None)
+    structure, full = partition_dict(registry, [1], True, (), None)
     for groups, expected in (
         ([3], "group 1 is a `int`: it has to be a dict"),
         ([full, [("0", 1)]], "group 2 is a `list`"),
@@ -114,12 +124,11 @@ def test_groups_that_are_no_dicts(registry: Any) -> None:
 )
 def test_two_leaves_with_one_path(registry: Any, tree: Any, path: str | None) -> None:
     if path is None:
-        assert len(core.partition_dict(registry, tree, True, (), None)[1]) == 3
+        assert len(partition_dict(registry, tree, True, (), None)[1]) == 3
         return
-    with pytest.raises(ValueError, match=f"two leaves have the path {path!r}"):
-        core.partition_dict(registry, tree, True, (), None)
-    # Only open leaves need a path of their own.
-    structure, group = core.partition_dict(registry, tree, ("leaf", lambda n: n == 1), (), None)
+    assert core.tree_flatten(registry, tree, True, None)[1].paths.count(path) == 2
+    # `partition_dict` refuses this tree. Only open leaves need a path of their own.
+    structure, group = partition_dict(registry, tree, ("leaf", lambda n: n == 1), (), None)
     assert group == {path: 1} and same(structure.combine(group), tree)
 
 
@@ -131,29 +140,20 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
     structure = core.tree_flatten(r, t, True, None)[1]
     jitted = core.flatten(r, t)[1]
     calls: dict[str, Callable[[], Any]] = {
-        "leaves_none": lambda: core.tree_leaves(),
-        "leaves_few": lambda: core.tree_leaves(r, t),
-        "leaves_many": lambda: core.tree_leaves(r, t, None, None),
-        "leaves_registry": lambda: core.tree_leaves(None, t, None),
-        "leaves_structure": lambda: core.tree_leaves(structure, t, None),
-        "leaves_is_leaf": lambda: core.tree_leaves(r, t, 3),
-        "leaves_is_leaf_arity": lambda: core.tree_leaves(r, t, lambda: True),
-        "leaves_keyword": lambda: core.tree_leaves(r, t, is_leaf=None),
-        "paths_few": lambda: core.tree_paths(r, t),
-        "paths_is_leaf": lambda: core.tree_paths(r, t, "no"),
-        "map_few": lambda: core.tree_map(r, str, (t,)),
-        "map_list": lambda: core.tree_map(r, str, [t], None),
-        "map_empty": lambda: core.tree_map(r, str, (), None),
-        "map_function": lambda: core.tree_map(r, 3, (t,), None),
-        "map_arity": lambda: core.tree_map(r, lambda x: x, (t, t), None),
+        "flatten_none": lambda: core.tree_flatten(),
         "flatten_few": lambda: core.tree_flatten(r, t, True),
+        "flatten_many": lambda: core.tree_flatten(r, t, True, None, None),
+        "flatten_registry": lambda: core.tree_flatten(None, t, True, None),
+        "flatten_structure": lambda: core.tree_flatten(structure, t, True, None),
+        "flatten_is_leaf_arity": lambda: core.tree_flatten(r, t, True, lambda: True),
+        "flatten_keyword": lambda: core.tree_flatten(r, t, True, is_leaf=None),
         "flatten_expression": lambda: core.tree_flatten(r, t, None, None),
-        "flatten_is_leaf": lambda: core.tree_flatten(r, t, True, t),
+        "flatten_is_leaf": lambda: core.tree_flatten(r, t, True, 3),
         "partition_few": lambda: core.partition(r, t, (), None),
         "partition_registry": lambda: core.partition(t, t, (), None, None),
         "partition_is_leaf": lambda: core.partition(r, t, (), 1.5, None),
-        "dict_few": lambda: core.partition_dict(r, t, True, ()),
-        "dict_is_leaf": lambda: core.partition_dict(r, t, True, (), ()),
+        "groups_few": lambda: core.tree_groups(r, t, True, ()),
+        "groups_is_leaf": lambda: core.tree_groups(r, t, True, (), ()),
         "combine_few": lambda: core.combine(r, (t,), None),
         "combine_empty": lambda: core.combine(r, (), None, False),
         "combine_list": lambda: core.combine(r, [t], None, False),
@@ -166,10 +166,11 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "unflatten_int": lambda: structure.unflatten(3),
         "unflatten_few": lambda: structure.unflatten([1]),
         "unflatten_many": lambda: structure.unflatten(iter("abc")),
-        "up_to_none": lambda: structure.flatten_up_to(),
-        "up_to_jitted": lambda: jitted.flatten_up_to(t),
+        "up_to_none": lambda: structure._subtrees(),
+        "up_to_jitted": lambda: jitted._subtrees(t),
         "parts_none": lambda: structure._skeleton(),
         "parts_jitted": lambda: jitted._skeleton(0),
+        "static_leaf_none": lambda: structure._static_leaf(0),
         "paths_set": lambda: setattr(structure, "paths", ()),
         "match": lambda: testing.match(structure, t),
     }
@@ -186,9 +187,8 @@ def test_bad_arguments(registry: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("leaves_is_leaf", "`is_leaf` must be a function of a node or None, not 3"),
+        ("flatten_is_leaf", "`is_leaf` must be a function of a node or None, not 3"),
         ("partition_is_leaf", "`is_leaf` must be a function of a node or None, not 1.5"),
-        ("map_function", "`f` must be a function of a leaf, not 3"),
         ("combine_empty", "there must be at least one tree"),
         ("unflatten_int", "the leaves must be a sequence, not 3"),
     ],

@@ -6,7 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Linear, Maybe, OtherArray, Point, Record, core, identical
+from core_support import (
+    Array,
+    Linear,
+    Maybe,
+    OtherArray,
+    Point,
+    Record,
+    core,
+    identical,
+    partition_dict,
+    tree_leaves,
+)
 
 # ---- expressions ----
 
@@ -26,7 +37,7 @@ class Asked:
 def group_numbers(registry: Any, tree: Any, *expressions: Any) -> list[int]:
     """The number of the expression that takes each leaf."""
     parts = core.partition(registry, tree, expressions, None, None)
-    leaves = [core.tree_leaves(registry, p, lambda x: x is None) for p in parts]
+    leaves = [tree_leaves(registry, p, lambda x: x is None) for p in parts]
     return [
         next(i for i, x in enumerate(row) if x is not None) for row in zip(*leaves, strict=True)
     ]
@@ -65,7 +76,7 @@ def test_the_first_expression_that_takes_a_leaf_has_it(registry: Any) -> None:
     assert group_numbers(registry, tree, *expressions) == [0, 0, 0, 2, 1, 2]
     assert small.asked == tree and even.asked == [3, 4, 5] and late.asked == []
     candidate = Asked(lambda n: n % 3 == 0)
-    structure, one, rest = core.partition_dict(
+    structure, one, rest = partition_dict(
         registry, tree, ("leaf", candidate), (("leaf", even),), None
     )
     assert candidate.asked == tree and even.asked == [3, 4, 5, 0, 3]
@@ -167,7 +178,7 @@ BAD_EXPRESSIONS: list[Any] = [
 def test_bad_expressions(registry: Any, expression: Any) -> None:
     for call in (
         lambda: core.partition(registry, [Array()], (expression,), None, None),
-        lambda: core.partition_dict(registry, [Array()], expression, (), None),
+        lambda: partition_dict(registry, [Array()], expression, (), None),
         lambda: core.tree_flatten(registry, [Array()], ("not", expression), None),
     ):
         with pytest.raises((TypeError, ValueError)):
@@ -179,7 +190,7 @@ def test_number_of_expressions(registry: Any) -> None:
         with pytest.raises(TypeError, match="a tuple of less than"):
             core.partition(registry, [1], expressions, None, None)
         with pytest.raises(TypeError, match="a tuple of less than"):
-            core.partition_dict(registry, [1], True, expressions, None)
+            partition_dict(registry, [1], True, expressions, None)
     assert core.partition(registry, [1], (), None, None) == ([1],)
     parts = core.partition(registry, [1], (False,) * 32_766, None, None)
     assert len(parts) == 32_767 and parts[-1] == [1]

@@ -7,7 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Linear, LoudPoint, Point, Record, core, identical
+from core_support import (
+    Array,
+    Box,
+    Linear,
+    LoudPoint,
+    Point,
+    Record,
+    core,
+    identical,
+    partition_dict,
+    tree_paths,
+)
 from trees_support import children, random_tree
 
 ANY, DEEP = ("any",), ("deep",)
@@ -47,7 +58,7 @@ def forest() -> Any:
 
 
 def matched(registry: Any, tree: Any, *components: Any) -> list[str]:
-    structure, found, _ = core.partition_dict(registry, tree, True, (("path", components),), None)
+    structure, found, _ = partition_dict(registry, tree, True, (("path", components),), None)
     assert len(structure.paths) > 0
     return list(found)
 
@@ -257,7 +268,7 @@ class Color(str):
 
 def test_paths_and_patterns_use_the_same_text_of_keys(registry: Any) -> None:
     tree = {Color("red"): 1}
-    (path,) = core.tree_paths(registry, tree, None)
+    (path,) = tree_paths(registry, tree, None)
     assert path == "Color.red", "the text of jax.tree_util.keystr(simple=True)"
     assert matched(registry, tree, name(path)) == [path]
 

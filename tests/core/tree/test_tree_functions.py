@@ -5,7 +5,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from core_support import Array, Maybe, Point, Value, core, identical, make_registry, same, testing
+from core_support import (
+    Array,
+    Maybe,
+    Point,
+    Value,
+    core,
+    identical,
+    make_registry,
+    partition_dict,
+    same,
+    testing,
+    tree_leaves,
+    tree_paths,
+)
 from trees_support import children, random_tree, trees
 
 
@@ -42,32 +55,13 @@ def test_each_kind(registry: Any, name: str) -> None:
     paths = [text(path) for path, _ in expected]
     leaves, structure = core.tree_flatten(registry, tree, True, None)
     assert identical(leaves, [leaf for _, leaf in expected])
-    assert identical(core.tree_leaves(registry, tree, None), leaves)
-    assert core.tree_paths(registry, tree, None) == paths
+    assert identical(tree_leaves(registry, tree, None), leaves)
+    assert tree_paths(registry, tree, None) == paths
     assert structure.paths == tuple(paths) and structure.paths is structure.paths
     assert structure.num_leaves == len(leaves)
     assert same(structure.unflatten(leaves), tree)
     assert same(structure.unflatten(iter(leaves)), tree)
-    assert identical(structure.flatten_up_to(tree), leaves)
-
-
-@pytest.mark.parametrize("name", trees())
-def test_map_of_each_kind(registry: Any, name: str) -> None:
-    tree = trees()[name]
-    leaves, structure = core.tree_flatten(registry, tree, True, None)
-    rows: list[tuple[Any, ...]] = []
-
-    def f(*row: Any) -> Any:
-        rows.append(row)
-        return Value(len(rows))
-
-    again = structure.unflatten([(leaf,) for leaf in leaves])  # a subtree in the place of each leaf
-    mapped = core.tree_map(registry, f, (tree, tree, again), None)
-    assert all(identical(row[:2], (leaf, leaf)) for row, leaf in zip(rows, leaves, strict=True))
-    assert all(row[2][0] is leaf for row, leaf in zip(rows, leaves, strict=True))
-    values, mapped_structure = core.tree_flatten(registry, mapped, True, None)
-    assert [v.value for v in values] == list(range(1, len(leaves) + 1))
-    assert mapped_structure == structure
+    assert identical(structure._subtrees(tree), leaves)
 
 
 @pytest.mark.parametrize("name", trees())
@@ -90,7 +84,7 @@ def test_partition_of_each_kind(registry: Any, name: str) -> None:
 def test_partition_dict_of_each_kind(registry: Any, name: str) -> None:
     tree = trees()[name]
     everything = {text(path): leaf for path, leaf in places(tree)}
-    structure, arrays, rest = core.partition_dict(registry, tree, True, (("arrays",),), None)
+    structure, arrays, rest = partition_dict(registry, tree, True, (("arrays",),), None)
     assert list(structure.paths) == list(everything)
     merged = {**rest, **arrays}
     assert merged.keys() == everything.keys()
@@ -98,7 +92,7 @@ def test_partition_dict_of_each_kind(registry: Any, name: str) -> None:
     assert [p for p in everything if p in arrays] == list(arrays), "in the order of the tree"
     backwards = dict(reversed(list(rest.items())))
     assert same(structure.combine(backwards, arrays), tree)
-    with_statics, group = core.partition_dict(registry, tree, ("arrays",), (), None)
+    with_statics, group = partition_dict(registry, tree, ("arrays",), (), None)
     assert with_statics.paths == tuple(arrays) and list(group) == list(arrays)
     assert same(with_statics.combine(group), tree)
 
@@ -109,8 +103,8 @@ def test_parts_of_each_kind(registry: Any, name: str) -> None:
     for expression in (True, ("arrays",), False):
         leaves, structure = core.tree_flatten(registry, tree, expression, None)
         skeleton, statics = structure._skeleton(hole)
-        assert all(leaf is hole for leaf in core.tree_leaves(registry, skeleton, None))
-        everything = core.tree_leaves(registry, tree, None)
+        assert all(leaf is hole for leaf in tree_leaves(registry, skeleton, None))
+        everything = tree_leaves(registry, tree, None)
         if len(leaves) == len(everything):
             assert statics is None
         else:
@@ -132,10 +126,10 @@ def test_all_kinds_are_told_apart(registry: Any) -> None:
             assert (structures[other] == structure) == alike, (one, other)
             assert (structures[other] != structure) != alike
             if alike or one in LEAVES:
-                assert len(structure.flatten_up_to(tree)) == structure.num_leaves
+                assert len(structure._subtrees(tree)) == structure.num_leaves
             else:
                 with pytest.raises(ValueError, match="the tree differs from the structure at"):
-                    structure.flatten_up_to(tree)
+                    structure._subtrees(tree)
 
 
 def test_random_trees(registry: Any) -> None:
@@ -143,7 +137,7 @@ def test_random_trees(registry: Any) -> None:
     for _ in range(300):
         tree = random_tree(source)
         expected = list(places(tree))
-        assert core.tree_paths(registry, tree, None) == [text(p) for p, _ in expected]
+        assert tree_paths(registry, tree, None) == [text(p) for p, _ in expected]
         group = {id(leaf): source.randrange(4) for _, leaf in expected}
         filters = tuple(("leaf", lambda x, i=i, g=group: g[id(x)] == i) for i in range(3))
         parts = core.partition(registry, tree, filters, None, None)
@@ -165,7 +159,7 @@ def test_random_trees(registry: Any) -> None:
         assert identical(leaves, [leaf for _, leaf in expected])
         assert structure.paths == tuple(text(p) for p, _ in expected)
         assert same(structure.unflatten(leaves), tree)
-        assert identical(structure.flatten_up_to(tree), leaves)
+        assert identical(structure._subtrees(tree), leaves)
 
 
 # ---- tuples and lists of leaves only ----
@@ -205,9 +199,8 @@ def test_repr_and_paths_of_leaf_lists(registry: Any) -> None:
 
 def test_methods_for_the_structures_of_calls_only(registry: Any) -> None:
     _, structure = core.tree_flatten(registry, {"a": [1, 2], "b": 3}, True, None)
-    for call in (structure._array_paths, structure._span, lambda: structure._span(0, 1)):
-        with pytest.raises(ValueError, match="not one of a jitted call"):
-            call()
+    with pytest.raises(ValueError, match="not one of a jitted call"):
+        structure._array_paths()
 
 
 # ---- None, is_leaf ----
@@ -215,12 +208,11 @@ def test_methods_for_the_structures_of_calls_only(registry: Any) -> None:
 
 def test_none_is_a_node(registry: Any) -> None:
     tree = [None, 1, (None, 2), {"a": None}]
-    assert core.tree_leaves(registry, tree, None) == [1, 2]
-    assert core.tree_map(registry, str, (tree,), None) == [None, "1", (None, "2"), {"a": None}]
+    assert tree_leaves(registry, tree, None) == [1, 2]
     leaves, structure = core.tree_flatten(registry, tree, True, lambda x: x is None)
     assert leaves == [None, 1, None, 2, None]
     assert structure.unflatten("abcde") == ["a", "b", ("c", "d"), {"a": "e"}]
-    assert structure.flatten_up_to([1, [2], (3, 4), {"a": ()}]) == [1, [2], 3, 4, ()]
+    assert structure._subtrees([1, [2], (3, 4), {"a": ()}]) == [1, [2], 3, 4, ()]
 
 
 def test_is_leaf_is_called_with_each_node_before_its_children(registry: Any) -> None:
@@ -232,17 +224,16 @@ def test_is_leaf_is_called_with_each_node_before_its_children(registry: Any) -> 
         asked.append(x)
         return x is inner
 
-    assert identical(core.tree_leaves(registry, tree, is_leaf), [1, 2, inner])
+    assert identical(tree_leaves(registry, tree, is_leaf), [1, 2, inner])
     assert identical(asked, [tree, tree[0], 1, 2, inner, None])
-    assert core.tree_paths(registry, tree, lambda x: x is tree) == [""]
-    assert core.tree_map(registry, id, (tree,), lambda x: x is tree) == id(tree)
+    assert tree_paths(registry, tree, lambda x: x is tree) == [""]
 
 
 @pytest.mark.parametrize("answer, is_leaf", [(1, True), ([0], True), ([], False), (None, False)])
 def test_is_leaf_may_return_anything_true_or_false(
     registry: Any, answer: Any, is_leaf: bool
 ) -> None:
-    assert core.tree_leaves(registry, [1, 2], lambda x: answer) == ([[1, 2]] if is_leaf else [1, 2])
+    assert tree_leaves(registry, [1, 2], lambda x: answer) == ([[1, 2]] if is_leaf else [1, 2])
 
 
 def test_is_leaf_of_partition_and_combine(registry: Any) -> None:
@@ -251,6 +242,6 @@ def test_is_leaf_of_partition_and_combine(registry: Any) -> None:
     parts = core.partition(registry, tree, (longest,), is_list, None)
     assert parts == ({"a": [1, 2], "b": (None, None)}, {"a": None, "b": (3, [4])})
     assert core.combine(registry, parts, is_list, True) == tree
-    structure, one, rest = core.partition_dict(registry, tree, True, (longest,), is_list)
+    structure, one, rest = partition_dict(registry, tree, True, (longest,), is_list)
     assert one == {"a": [1, 2]} and rest == {"b.0": 3, "b.1": [4]}
     assert structure.combine(one, rest) == tree

@@ -27,6 +27,7 @@ from core_support import (
     missing,
     same,
     testing,
+    tree_leaves,
 )
 from trees_support import trees
 
@@ -45,7 +46,6 @@ def test_round_trip(registry: Any, name: str) -> None:
             assert identical(again, arrays)
             assert other == structure and hash(other) == hash(structure)
             assert repr(other) == repr(structure) and other._nodes() == structure._nodes()
-        assert structure._span() == (0, len(arrays))
         assert len(structure._array_paths()) == len(arrays)
 
 
@@ -169,22 +169,6 @@ def test_paths(registry: Any) -> None:
     ]
     _, leaf = core.flatten(registry, Array())
     assert leaf._array_paths() == [[]]
-
-
-def test_span(registry: Any) -> None:
-    tree = ([Array(), 1, Array()], Array(), None, {"b": (Array(),), "a": Array()})
-    _, structure = core.flatten(registry, tree)
-    assert structure._span(0) == (0, 2)
-    assert structure._span(0, 2) == (1, 1)
-    assert structure._span(1) == (2, 1)
-    assert structure._span(2) == (3, 0)
-    assert structure._span(3) == (3, 2)
-    assert structure._span(3, 1, 0) == (4, 1)
-    for path in ((4,), (-1,), (0, 3), (1, 0), (2, 0), (0, 1, 0)):
-        with pytest.raises(IndexError):
-            structure._span(*path)
-    with pytest.raises(TypeError):
-        structure._span("a")
 
 
 def test_repr(registry: Any) -> None:
@@ -406,7 +390,7 @@ def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
         lambda: testing.match(registry, 1),
         lambda: testing.match(structure),
         lambda: structure.unflatten(),
-        lambda: core.tree_leaves(structure, 1, None),
+        lambda: tree_leaves(structure, 1, None),
         lambda: structure.unflatten(3),
         lambda: core.output_flatten(3),
         lambda: core.output_unflatten(1),

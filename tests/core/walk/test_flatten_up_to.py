@@ -16,6 +16,7 @@ from core_support import (
     Record,
     core,
     identical,
+    tree_leaves,
 )
 from node_support import OtherLinear
 from outcome_support import fail
@@ -103,11 +104,11 @@ def test_where_trees_differ(registry: Any, kind: str) -> None:
     model, other, expected = MISMATCHES[kind]
     wrap = lambda x: {"k": [0, (x, 1)]}
     calls = {
-        "the structure": lambda m, o: core.tree_flatten(registry, m, True, None)[1].flatten_up_to(
-            o
-        ),
-        "tree 1": lambda m, o: core.tree_map(registry, max, (m, m, o), None),
+        "the structure": lambda m, o: core.tree_flatten(registry, m, True, None)[1]._subtrees(o),
+        "tree 1": lambda m, o: core.combine(registry, (m, m, o), None, False),
     }
+    if model is None:  # combine takes None as a leaf without a value
+        del calls["tree 1"]
     for name, call in calls.items():
         who = "the tree" if name == "the structure" else "tree 3"
         found = re.escape(expected.format(name)) + "$"
@@ -128,7 +129,7 @@ def test_where_trees_differ(registry: Any, kind: str) -> None:
 def test_a_missing_field_is_named(registry: Any) -> None:
     _, structure = core.tree_flatten(registry, Linear(**FULL), True, None)
     with pytest.raises(ValueError, match="a `Linear` of other attributes, where"):
-        structure.flatten_up_to(Linear(weight=1, size=3, activation="a"))
+        structure._subtrees(Linear(weight=1, size=3, activation="a"))
 
 
 def test_trees_that_do_not_differ(registry: Any) -> None:
@@ -143,22 +144,20 @@ def test_trees_that_do_not_differ(registry: Any) -> None:
     ]
     for model, other in pairs:
         _, structure = core.tree_flatten(registry, model, True, None)
-        assert structure.flatten_up_to(other) == core.tree_leaves(registry, other, None)
+        assert structure._subtrees(other) == tree_leaves(registry, other, None)
 
 
 def test_subtrees_in_the_places_of_leaves(registry: Any) -> None:
     _, structure = core.tree_flatten(registry, {"a": [0, 0], "b": Point(0, 0)}, True, None)
     tree = {"a": [None, {"c": 1}], "b": Point([2, 3], ())}
-    assert structure.flatten_up_to(tree) == [None, {"c": 1}, [2, 3], ()]
-    pairs = core.tree_map(registry, lambda p, x: (p, x), ([0, 1], [[2], None]), None)
-    assert pairs == [(0, [2]), (1, None)]
+    assert structure._subtrees(tree) == [None, {"c": 1}, [2, 3], ()]
 
 
 def test_static_leaves_of_a_structure_are_not_compared(registry: Any) -> None:
     x, y = Array(), Array()
     leaves, structure = core.tree_flatten(registry, [1, x, ("s", y)], ("arrays",), None)
     assert identical(leaves, [x, y])
-    assert structure.flatten_up_to([[2], 3, (None, 4)]) == [3, 4]
+    assert structure._subtrees([[2], 3, (None, 4)]) == [3, 4]
     assert structure.unflatten([5, 6]) == [1, 5, ("s", 6)]
     with pytest.raises(ValueError, match="takes 2 leaves, not 3"):
         structure.unflatten([5, 6, 7])
@@ -167,13 +166,13 @@ def test_static_leaves_of_a_structure_are_not_compared(registry: Any) -> None:
 def test_aux_data_that_fails_to_compare(registry: Any) -> None:
     _, structure = core.tree_flatten(registry, Box([1], aux=Hostile()), True, None)
     with pytest.raises(ZeroDivisionError):
-        structure.flatten_up_to(Box([1], aux=Hostile(on_eq=fail)))
+        structure._subtrees(Box([1], aux=Hostile(on_eq=fail)))
 
 
 def test_a_static_field_that_was_missing(registry: Any) -> None:
     _, structure = core.tree_flatten(registry, Linear(weight=1, __name__="f"), True, None)
     with pytest.raises(ValueError, match="it has a `size`, where the structure has none"):
-        structure.flatten_up_to(Linear(weight=1, size=3, __name__="f"))
+        structure._subtrees(Linear(weight=1, size=3, __name__="f"))
     _, structure = core.tree_flatten(registry, Linear(weight=1), True, None)
     with pytest.raises(ValueError, match="it has a `size`, where the structure has none"):
-        structure.flatten_up_to(Linear(weight=1, size=3))
+        structure._subtrees(Linear(weight=1, size=3))

@@ -1,0 +1,41 @@
+/* Calls of the functions that make words.
+ *
+ * All functions run Python code: those, and the reprs of keys and values that they ask for.
+ */
+#include "structure/words.h"
+
+PyObject *
+fj_words_call(FjRegistry *registry, const char *name, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    PyObject *args = Py_VaBuildValue(format, values);
+    va_end(values);
+    PyObject *function =
+        args == NULL ? NULL : PyObject_GetAttrString(registry->types->words, name);
+    PyObject *result = function == NULL
+                           ? NULL
+                           : PyObject_Vectorcall(function, ((PyTupleObject *)args)->ob_item,
+                                                 (size_t)PyTuple_GET_SIZE(args), NULL);
+    Py_XDECREF(function);
+    Py_XDECREF(args);
+    return result;
+}
+
+PyObject *
+fj_words_path(FjRegistry *registry, PyObject *path)
+{
+    return path == NULL ? NULL : fj_words_call(registry, "path_text", "(N)", path);
+}
+
+void
+fj_words_note_context(FjRegistry *registry)
+{
+    PyObject *exception = fj_compat_take_exception(); /* none is set while Python code runs */
+    PyObject *done = fj_words_call(registry, "note_context", "(O)", exception);
+    if (done == NULL) {
+        PyErr_Clear(); /* the exception matters more than its note */
+    }
+    Py_XDECREF(done);
+    fj_compat_give_exception(exception);
+}

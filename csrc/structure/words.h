@@ -1,0 +1,24 @@
+/* What is told in words is Python: the object `words` of a Registry (_base/_words.py) makes
+ * the texts of errors, notes and reprs, and the paths of leaves as text.
+ *
+ * Functions marked (P) run Python code.
+ */
+#ifndef FJ_WORDS_H
+#define FJ_WORDS_H
+
+#include "base/common.h"
+#include "structure/registry.h"
+
+/* (P) What `words.name(...)` returns: a new reference, or NULL with an error.  `format`, which
+ * is in parentheses, and what follows are as Py_BuildValue takes them. */
+PyObject *fj_words_call(FjRegistry *registry, const char *name, const char *format, ...);
+
+/* (P) The text of a path for users, "`model.layers[2].activation`" or "the root".  Steals
+ * `path`, a list of keys; NULL is an error that is passed on. */
+PyObject *fj_words_path(FjRegistry *registry, PyObject *path);
+
+/* (P) Replaces the `__filterjit_error_context__` of the exception that is set, if it has one,
+ * by an exception note.  For errors that are not raised by a call of a jitted function. */
+void fj_words_note_context(FjRegistry *registry);
+
+#endif

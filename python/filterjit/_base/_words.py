@@ -1,0 +1,266 @@
+"""What is told of a Structure in words: paths, its repr, errors and notes.
+
+The C core calls these functions (`words` of a Registry), and only walks. This module imports
+nothing but the standard library, since the tests of the core run without JAX.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .. import _core
+
+# ---- paths ----
+
+
+def format_path(path: Sequence[Any]) -> str:
+    """Formats ``["model", "layers", (2,), "activation"]`` as ``model.layers[2].activation``."""
+    text = ""
+    for key in path:
+        if isinstance(key, tuple):
+            text += f"[{key[0]!r}]"
+        else:
+            text += f".{key}" if text else str(key)
+    return text
+
+
+def path_text(path: Sequence[Any]) -> str:
+    """Returns a path in backquotes."""
+    return f"`{format_path(path)}`" if path else "the root"
+
+
+def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
+    """Returns the path of each open leaf, as
+    ``jax.tree_util.keystr(path, simple=True, separator=".")`` formats it."""
+    found: list[str] = []
+    wanted = structure._open_leaves()
+    wanted.reverse()  # the next one is the last
+    wanted.insert(0, -1)
+    leaf = 0
+    prefix, left = "", 1  # of the node that is open, and the number of its children still to come
+    outer: list[tuple[str, int]] = []
+    for kind, arity, _, _, key in structure._nodes():
+        while not left:
+            prefix, left = outer.pop()
+        left -= 1
+        is_leaf = kind == "array"
+        if not arity and (not is_leaf or wanted[-1] != leaf):
+            leaf += is_leaf
+            continue
+        if key is None:
+            path, below = prefix[:-1], prefix
+        else:
+            name = key[0] if type(key) is tuple else key
+            path = prefix + (name if type(name) is str else str(name))
+            below = path + "."
+        if is_leaf:
+            found.append(path)
+            wanted.pop()
+            leaf += 1
+        elif kind.endswith(" of leaves"):
+            first, leaf = leaf, leaf + arity
+            while first <= wanted[-1] < leaf:
+                found.append(f"{below}{wanted.pop() - first}")
+        else:
+            outer.append((prefix, left))
+            prefix, left = below, arity
+    return tuple(found)
+
+
+# ---- dicts from path to leaf ----
+
+
+def combine(structure: "_core.Structure", groups: tuple[Any, ...]) -> Any:
+    """Builds a tree from dicts of its open leaves: ``Structure.combine``."""
+    for i, group in enumerate(groups, 1):
+        if not isinstance(group, dict):
+            name = type(group).__name__
+            raise TypeError(f"group {i} is a `{name}`: it has to be a dict from path to leaf")
+    paths = structure.paths
+    leaves: dict[Any, Any] = {}
+    for group in groups:
+        leaves.update(group)
+    try:
+        found = list(map(leaves.__getitem__, paths))
+    except KeyError:
+        found = []
+    if len(found) != len(paths) or sum(map(len, groups)) != len(paths):
+        _check_groups(paths, leaves, groups)
+    return structure.unflatten(found)
+
+
+def _check_groups(
+    paths: tuple[str, ...], leaves: dict[Any, Any], groups: tuple[dict[Any, Any], ...]
+) -> None:
+    """Raises ValueError if `groups`, which are `leaves` together, do not have each path once."""
+    missing, unknown, again = [], [], []
+    for path in paths:
+        if path not in leaves:
+            missing.append(path)
+    known, seen = set(paths), set()
+    for group in groups:
+        for key in group:
+            if key not in known:
+                unknown.append(key)
+            elif key in seen and key not in again:
+                again.append(key)
+            seen.add(key)
+    problems = _listed("missing", missing) + _listed("unknown", unknown)
+    if problems := problems + _listed("in more than one group", again):
+        raise ValueError(f"the groups do not fit the structure{problems}")
+
+
+def _listed(what: str, paths: list[Any]) -> str:
+    if not paths:
+        return ""
+    more = f" and {len(paths) - 10} more" if len(paths) > 10 else ""
+    return f"; {what}: {paths[:10]!r}{more}"
+
+
+# ---- the repr ----
+
+_MOST_CHILDREN = 10  # written for one node
+_MOST_NODES = 120  # written in all
+_MOST_CHARACTERS = 60  # written for one value
+
+
+def repr_of(structure: "_core.Structure") -> str:
+    """Returns the repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``, in which a star stands for
+    each open leaf. It is short, however large the structure is."""
+    return f"Structure({_Repr(structure, structure._nodes()).node()})"
+
+
+def _value(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "..."
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+_STAR = _Star()
+_BRACKETS = {"list": ("[", "]"), "dict": ("{", "}"), "tuple": ("(", ")"), "arguments": ("(", ")")}
+
+
+@dataclasses.dataclass
+class _Repr:
+    structure: "_core.Structure"
+    nodes: list[tuple[str, int, Any, Any, Any]]
+    at: int = 0  # the next node
+    leaf: int = 0  # the number of leaves before it
+    written: int = 0  # the number of nodes written
+
+    def node(self) -> str:
+        kind, arity, cls, detail, _ = self.nodes[self.at]
+        self.at += 1
+        self.written += 1
+        match kind:
+            case "array":
+                return self.next_leaf()
+            case "static":
+                return _value(detail)
+            case "none":
+                return "None"
+            case "ref":
+                return path_text(detail)
+        kind, _, of_leaves = kind.partition(" ")
+        start, end = _BRACKETS.get(kind) or (f"{cls.__name__}(", ")")
+        children = self.children(arity, bool(of_leaves), kind not in ("tuple", "list", "custom"))
+        comma = "," if kind == "tuple" and arity == 1 else ""
+        return start + ", ".join(children) + comma + end
+
+    def next_leaf(self) -> str:
+        self.leaf += 1
+        return _value(self.structure._static_leaf(self.leaf - 1, _STAR))
+
+    def children(self, arity: int, are_leaves: bool, with_keys: bool) -> list[str]:
+        texts: list[str] = []
+        for number in range(arity):
+            if number == _MOST_CHILDREN or self.written > _MOST_NODES:
+                self.skip(arity - number, are_leaves)
+                return [*texts, f"... {arity - number} more"]
+            if are_leaves:
+                texts.append(self.next_leaf())
+                continue
+            kind, _, _, _, key = self.nodes[self.at]
+            if kind == "missing":
+                self.at += 1
+                continue
+            if not with_keys or key is None:
+                name = ""
+            else:
+                name = f"{key[0]!r}: " if isinstance(key, tuple) else f"{key}="
+            texts.append(name + self.node())
+        return texts
+
+    def skip(self, count: int, are_leaves: bool) -> None:
+        if are_leaves:
+            self.leaf += count
+            return
+        while count:
+            kind, arity, *_ = self.nodes[self.at]
+            self.at += 1
+            count -= 1
+            if kind == "array":
+                self.leaf += 1
+            elif kind.endswith(" of leaves"):
+                self.leaf += arity
+            else:
+                count += arity
+
+
+# ---- errors ----
+
+
+def difference(what: str, path: list[Any], name: str, model: str, found: Any, expected: Any) -> str:
+    """Returns where a tree called `name` differs from a structure called `model`, of which it has
+    to be a prefix, and what both have there."""
+    match what:
+        case "type":
+            texts = _type_and_size(*found), _type_and_size(*expected)
+        case "attributes":
+            texts = f"a `{found[0]}` of other attributes", f"a `{found[0]}`"
+        case "keys":
+            texts = f"the keys {list(found)!r}", repr(list(expected))
+        case "aux data":
+            texts = f"aux data {found!r}", repr(expected)
+        case "children":
+            texts = f"{found} children", str(expected)
+        case _:
+            *path, key = path
+            key = key[0] if isinstance(key, tuple) else key
+            if what == "value":
+                texts = f"{key}={found!r}", f"{key}={expected!r}"
+            else:
+                texts = (f"a `{key}`", "none") if what == "more" else (f"no `{key}`", "one")
+    return (
+        f"{name} differs from {model} at {path_text(path)}: it has {texts[0]}, where {model} has "
+        f"{texts[1]}"
+    )
+
+
+def _type_and_size(name: str, size: int) -> str:
+    if name == "NoneType":
+        return "None"
+    return f"a `{name}`" if size < 0 else f"a `{name}` of {size}"
+
+
+_WHILE = {
+    "hash": "while hashing the static",
+    "compare": "while comparing the static",
+    "sort": "while sorting the keys of the dict",
+    "flatten": "while flattening",
+    "ask": "while a filter was asked about",
+}
+
+
+def note_context(exception: BaseException) -> None:
+    """Replaces the ``__filterjit_error_context__`` of an exception, if it has one, by a note."""
+    context = exception.__dict__.pop("__filterjit_error_context__", None)
+    match context:
+        case (str() as operation, list() as path, _) if operation in _WHILE:
+            at = "" if path else "at "
+            exception.add_note(f"({_WHILE[operation]} {at}{path_text(path)})")
