@@ -375,16 +375,13 @@ call_and_build(Call *call)
 {
     FjVariant *variant = call->variant;
     Py_ssize_t traces_before = variant->num_traces;
-    Py_ssize_t deferred_before = 0;
+    /* Calls of this variant that are still running in this thread, around this call, have
+     * deferred what was deferred before. */
+    Py_ssize_t deferred_before = variant->deferrals;
     PyObject *result = NULL;
-    if (FJ_UNLIKELY(variant->flags != 0)) {
-        /* Calls of this variant that are still running in this thread, around this call, have
-         * deferred these. */
-        deferred_before = fj_variant_count_deferred(variant);
-        if ((variant->flags & FJ_VARIANT_MAY_RAISE) &&
-            fj_hooks_before_raising_call(call->self, variant) < 0) {
-            goto done;
-        }
+    if (FJ_UNLIKELY(variant->flags & FJ_VARIANT_MAY_RAISE) &&
+        fj_hooks_before_raising_call(call->self, variant) < 0) {
+        goto done;
     }
     result = call_variant(call, variant);
     if (FJ_UNLIKELY(result == NULL && variant->call_was_set) &&
@@ -395,8 +392,8 @@ call_and_build(Call *call)
         result = build_result(call, result);
     }
 done:
-    if (FJ_UNLIKELY(variant->num_deferred > 0)) {
-        result = fj_variant_run_deferred(variant, deferred_before, result);
+    if (FJ_UNLIKELY(fj_variant_has_deferred(variant))) {
+        result = fj_hooks_run_deferred(call->self, variant, deferred_before, result);
     }
     if (FJ_UNLIKELY(result == NULL)) {
         after_failure(call, traces_before);

@@ -177,6 +177,30 @@ fj_hooks_inspect_new_trace(FjFilterJit *self, FjVariant *variant, const FjLeafBu
     return 0;
 }
 
+/* hooks.run_deferred(variant, first, again), once more if it raises.  The second Exception is
+ * unraisable; an interrupt takes the place of the exception that is set. */
+PyObject *
+fj_hooks_run_deferred(FjFilterJit *self, FjVariant *variant, Py_ssize_t first,
+                      PyObject *result)
+{
+    PyObject *exception = fj_compat_take_exception(), *answer = NULL;
+    for (int again = 0; again < 2 && answer == NULL; again++) {
+        answer = PyObject_CallMethod(self->hooks, "run_deferred", "OnO", (PyObject *)variant,
+                                     first, again ? Py_True : Py_False);
+        if (answer == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
+            Py_XSETREF(exception, fj_compat_take_exception());
+            Py_CLEAR(result);
+        }
+        else if (answer == NULL && again) {
+            PyErr_WriteUnraisable((PyObject *)variant);
+        }
+        PyErr_Clear();
+    }
+    Py_XDECREF(answer);
+    fj_compat_give_exception(exception);
+    return result;
+}
+
 int
 fj_hooks_wait(FjFilterJit *self, FjOutput *output)
 {

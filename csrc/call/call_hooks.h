@@ -37,6 +37,12 @@ int fj_hooks_before_raising_call(FjFilterJit *self, FjVariant *variant);
 int fj_hooks_inspect_new_trace(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                                FjOutput *output);
 
+/* Has run what this thread has deferred on the variant since its `deferrals` was `first`.
+ * Steals `result`, that of the call, NULL with an exception, and returns it; or NULL with an
+ * exception, that which was set or an interrupt. */
+PyObject *fj_hooks_run_deferred(FjFilterJit *self, FjVariant *variant, Py_ssize_t first,
+                                PyObject *result);
+
 /* Waits for a program that can raise, so that its exception is raised by this call.  0, or -1
  * with an error. */
 int fj_hooks_wait(FjFilterJit *self, FjOutput *output);

@@ -1,7 +1,7 @@
 /* The Python type Variant.
  *
  * Python code can run in Variant.arguments and Variant.result (build.c), in Variant.finish
- * (flatten.c, and the `marker` callable), where deferred callables are run, in its repr, and
+ * (flatten.c, and the `marker` callable), in its repr, and
  * wherever references are dropped.  The array of traces moves as it grows, so whatever can run
  * Python code refers to a trace by its number, never by a pointer.
  */
@@ -111,96 +111,23 @@ variant_arguments(PyObject *op, PyObject *arrays)
                              : Py_BuildValue("(NN)", function, arguments);
 }
 
-/* ---- deferred callables ---- */
+/* ---- deferred functions ---- */
 
-/* defer(callable) */
+/* defer(function) */
 static PyObject *
-variant_defer(PyObject *op, PyObject *callable)
+variant_defer(PyObject *op, PyObject *function)
 {
     FjVariant *self = (FjVariant *)op;
-    FjDeferred *deferred = make_room(self->deferred, self->num_deferred,
-                                     &self->deferred_capacity, sizeof(FjDeferred));
-    if (deferred == NULL) {
+    if (self->deferred == NULL && (self->deferred = PyList_New(0)) == NULL) {
         return NULL;
     }
-    self->deferred = deferred;
-    deferred[self->num_deferred++] =
-        (FjDeferred){PyThread_get_thread_ident(), Py_NewRef(callable)};
-    self->flags |= FJ_VARIANT_HAS_DEFERRED;
+    PyObject *item =
+        Py_BuildValue("(nkO)", self->deferrals, PyThread_get_thread_ident(), function);
+    if (fj_list_take(self->deferred, item) < 0) {
+        return NULL;
+    }
+    self->deferrals++;
     Py_RETURN_NONE;
-}
-
-Py_ssize_t
-fj_variant_count_deferred(const FjVariant *self)
-{
-    unsigned long thread = PyThread_get_thread_ident();
-    Py_ssize_t count = 0;
-    for (Py_ssize_t i = 0; i < self->num_deferred; i++) {
-        count += self->deferred[i].thread == thread;
-    }
-    return count;
-}
-
-/* Removes and returns the last callable that this thread has deferred; NULL if only its first
- * `first` are left. */
-static PyObject *
-take_deferred(FjVariant *self, Py_ssize_t first)
-{
-    if (fj_variant_count_deferred(self) <= first) {
-        return NULL;
-    }
-    Py_ssize_t last = self->num_deferred - 1;
-    while (self->deferred[last].thread != PyThread_get_thread_ident()) {
-        last--;
-    }
-    PyObject *callable = self->deferred[last].callable;
-    for (Py_ssize_t i = last + 1; i < self->num_deferred; i++) {
-        self->deferred[i - 1] = self->deferred[i];
-    }
-    if (--self->num_deferred == 0) {
-        self->flags &= ~(unsigned)FJ_VARIANT_HAS_DEFERRED;
-    }
-    return callable;
-}
-
-PyObject *
-fj_variant_run_deferred(FjVariant *self, Py_ssize_t first, PyObject *result)
-{
-    PyObject *exception = fj_compat_take_exception();
-    PyObject *callable;
-    while ((callable = take_deferred(self, first)) != NULL) {
-        for (int attempt = 0; attempt < 2; attempt++) {
-            PyObject *answer = PyObject_CallNoArgs(callable);
-            if (answer != NULL) {
-                Py_DECREF(answer);
-                break;
-            }
-            if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-                Py_XSETREF(exception, fj_compat_take_exception());
-                Py_CLEAR(result);
-            }
-            else if (attempt > 0) {
-                PyErr_WriteUnraisable((PyObject *)self);
-            }
-            else {
-                PyErr_Clear();
-            }
-        }
-        Py_DECREF(callable);
-    }
-    fj_compat_give_exception(exception);
-    return result;
-}
-
-/* run_deferred(first=0) */
-static PyObject *
-variant_run_deferred(PyObject *op, PyObject *args)
-{
-    Py_ssize_t first = 0;
-    if (!PyArg_ParseTuple(args, "|n:run_deferred", &first)) {
-        return NULL;
-    }
-    return fj_variant_run_deferred((FjVariant *)op, first, Py_NewRef(Py_None));
 }
 
 /* call = callable.  Calls that are running do not own a reference to the callable before this
@@ -224,12 +151,6 @@ variant_get_call(PyObject *op, void *Py_UNUSED(closure))
 {
     FjVariant *self = (FjVariant *)op;
     return Py_NewRef(self->call == NULL ? Py_None : self->call);
-}
-
-static PyObject *
-variant_get_num_deferred(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyLong_FromSsize_t(fj_variant_count_deferred((FjVariant *)op));
 }
 
 /* ---- results ---- */
@@ -314,9 +235,7 @@ variant_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->structure);
     Py_VISIT(self->call);
-    for (Py_ssize_t i = 0; i < self->num_deferred; i++) {
-        Py_VISIT(self->deferred[i].callable);
-    }
+    Py_VISIT(self->deferred);
     Py_VISIT(self->record);
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
         Py_VISIT(self->traces[i].structure);
@@ -331,9 +250,7 @@ variant_clear(PyObject *op)
 {
     FjVariant *self = (FjVariant *)op;
     Py_CLEAR(self->call);
-    while (self->num_deferred > 0) {
-        Py_DECREF(self->deferred[--self->num_deferred].callable);
-    }
+    Py_CLEAR(self->deferred);
     Py_CLEAR(self->record);
     return 0;
 }
@@ -350,7 +267,6 @@ variant_dealloc(PyObject *op)
         Py_DECREF(self->traces[i].structure);
     }
     PyMem_Free(self->traces);
-    PyMem_Free(self->deferred);
     fj_known_free(self->known);
     Py_XDECREF(self->function);
     Py_XDECREF(self->structure);
@@ -372,14 +288,10 @@ static PyMethodDef variant_methods[] = {
      "result($self, output, /)\n--\n\n"
      "Returns the result of the function, built from the Output `output`."},
     {"defer", variant_defer, METH_O,
-     "defer($self, callable, /)\n--\n\n"
-     "Calls callable() when the call that is running in this thread ends.\n\n"
+     "defer($self, function, /)\n--\n\n"
+     "Calls function() when the call that is running in this thread ends.\n\n"
      "It is called whether the call succeeds or fails, and once more if it raises, since it\n"
      "may have been interrupted."},
-    {"run_deferred", variant_run_deferred, METH_VARARGS,
-     "run_deferred($self, first=0, /)\n--\n\n"
-     "Runs what a trace outside of any call has deferred in this thread.\n\n"
-     "`first` is the value that `num_deferred` had before that trace."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -394,6 +306,10 @@ static PyMemberDef variant_members[] = {
      "The number of calls that returned and did not trace."},
     {"hit_time", T_ULONGLONG, offsetof(FjVariant, hit_time), READONLY,
      "The nanoseconds that hits took until they returned, while the Cache is timed."},
+    {"deferred", T_OBJECT, offsetof(FjVariant, deferred), READONLY,
+     "A list of (number, thread, function): what was deferred and not run yet; or None."},
+    {"deferrals", T_PYSSIZET, offsetof(FjVariant, deferrals), READONLY,
+     "The number of functions that were ever deferred."},
     {"record", T_OBJECT, offsetof(FjVariant, record), 0,
      "The VariantRecord of the package _observe, or None."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjVariant, weakrefs), READONLY, NULL},
@@ -405,8 +321,6 @@ static PyGetSetDef variant_getset[] = {
      "The compiled callable, or None until there is one.", NULL},
     {"outputs", variant_get_outputs, NULL,
      "The Structures of the results of its traces, a tuple.", NULL},
-    {"num_deferred", variant_get_num_deferred, NULL,
-     "The number of callables that this thread has deferred and not run yet.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

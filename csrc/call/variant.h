@@ -9,10 +9,8 @@
  * Some work lasts for the time of a call: a logging filter or a warnings filter is set, and
  * the time that JAX takes is measured.  It begins in the before_raising_call hook
  * (call_hooks.c) or in the traced function, both of which return before JAX has lowered,
- * compiled and run the program.  So they defer a callable on the variant that ends the work,
- * and the call runs this callable at its end, whether it succeeds or fails.  Calls of one
- * variant may run in several threads, and one inside another, so each callable is stored with
- * its thread, and a call runs only those that were deferred after it began.
+ * compiled and run the program.  So they defer a function on the variant that ends the work,
+ * and the call has it run at its end, whether it succeeds or fails (_call/_deferred.py).
  *
  * Functions marked (P) may run Python code.
  */
@@ -39,15 +37,8 @@ typedef struct {
 
 /* Flags of the few variants whose calls have more to do than a vectorcall. */
 typedef enum {
-    FJ_VARIANT_MAY_RAISE = 1,   /* the program of a trace can raise, or is not inspected yet */
-    FJ_VARIANT_HAS_DEFERRED = 2 /* a thread has deferred something */
+    FJ_VARIANT_MAY_RAISE = 1 /* the program of a trace can raise, or is not inspected yet */
 } FjVariantFlag;
-
-/* A callable to be run when a call of this thread ends. */
-typedef struct {
-    unsigned long thread;
-    PyObject *callable; /* owned */
-} FjDeferred;
 
 typedef struct {
     PyObject_HEAD FjStructure *function; /* Structure of the function itself */
@@ -68,10 +59,9 @@ typedef struct {
     int evicted;                 /* the Cache has dropped it for good: it is never predicted */
     int call_was_set;            /* Python has set `call`: it is asked when a call fails */
     unsigned flags;              /* of FjVariantFlag */
-    FjDeferred *deferred;        /* in the order in which they were deferred */
-    Py_ssize_t num_deferred;
-    Py_ssize_t deferred_capacity;
-    PyObject *record; /* a VariantRecord of the package _observe, or NULL */
+    PyObject *deferred;          /* list of (number, thread, function), or NULL */
+    Py_ssize_t deferrals;        /* the number of the next one */
+    PyObject *record;            /* a VariantRecord of the package _observe, or NULL */
     PyObject *weakrefs;
 } FjVariant;
 
@@ -95,20 +85,12 @@ int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjMayRaise may
 /* Stores whether the program of a trace can raise while it runs, and updates the flags. */
 void fj_variant_set_may_raise(FjVariant *variant, Py_ssize_t trace, FjMayRaise may_raise);
 
-/* How many callables this thread has deferred and not run yet. */
-Py_ssize_t fj_variant_count_deferred(const FjVariant *variant);
-
-/* (P) Runs and drops the callables that this thread has deferred, except for its first
- * `first`, the last one first.  Those belong to calls of this variant that are still running
- * in this thread.
- *
- * A callable that fails is run once more, since it may have been interrupted halfway.  If it
- * fails twice with an Exception, the error is reported as unraisable.  KeyboardInterrupt and
- * the like are raised when all callables have been run.
- *
- * `result` (stolen) is the result of the call, NULL with an exception.  Returns `result`, or
- * NULL with the same exception. */
-PyObject *fj_variant_run_deferred(FjVariant *variant, Py_ssize_t first, PyObject *result);
+/* Whether something is deferred, by any thread. */
+static inline int
+fj_variant_has_deferred(const FjVariant *variant)
+{
+    return variant->deferred != NULL && PyList_GET_SIZE(variant->deferred) > 0;
+}
 
 /* Adds a trace that returned `structure`.  Its number, or -1 with MemoryError. */
 Py_ssize_t fj_variant_add_trace(FjVariant *variant, FjStructure *structure,

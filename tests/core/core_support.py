@@ -57,19 +57,20 @@ def _load_core() -> Any:
 core: Any = _load_core()
 
 
-def _load_words() -> Any:
-    """Loads ``filterjit._base._words``, which needs nothing else of the package."""
+def _load_python(file: str) -> Any:
+    """Loads a module of the package that needs nothing else of it."""
     for folder in (Path(__file__).parents[2] / "python" / "filterjit", *_folders()):
-        if (path := folder / "_base" / "_words.py").exists():
-            spec = importlib.util.spec_from_file_location("filterjit_words", path)
+        if (path := folder / file).exists():
+            spec = importlib.util.spec_from_file_location(f"filterjit{path.stem}", path)
             assert spec is not None and spec.loader is not None
             module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
             return module
-    raise ImportError("no filterjit._base._words")
+    raise ImportError(f"no {file} of filterjit")
 
 
-words = _load_words()
+words = _load_python("_base/_words.py")
+deferred = _load_python("_call/_deferred.py")
 # None where it is not built: see FILTERJIT_TESTING in setup.py.
 testing: Any = load_extension("_testing")
 
@@ -555,6 +556,10 @@ class Hooks:
 
     def before_raising_call(self, variant: Any) -> None:
         self._note("before_raising_call", variant)
+
+    def run_deferred(self, variant: Any, first: int, again: bool) -> None:
+        self._note("run_deferred", variant, first, again)
+        deferred.run(variant, first, again)
 
     def call_again(self, variant: Any, exception: Exception, arrays: Any) -> bool:
         self._note("call_again", variant, exception, arrays)

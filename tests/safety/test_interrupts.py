@@ -178,7 +178,7 @@ class Call(Operation):
 
     def check(self) -> None:
         variants = self.f.variants
-        assert all(v.num_traces == 1 and v.num_deferred == 0 for v in variants)
+        assert all(v.num_traces == 1 and not v.deferred for v in variants)
         assert self.f.cache_info().variants == len(variants)
         traces = self.traces
         for _ in range(2):

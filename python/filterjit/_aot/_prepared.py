@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from .. import _core
-from .._call import _running, _signature
+from .._call import _deferred, _running, _signature
 from .._call._hooks import FunctionHooks
 from .._call._settings import Settings
 from .._compat import _jax_compat
@@ -150,7 +150,7 @@ class PreparedCall:
         At the end, it inserts the variant into the cache of `f` if the variant has been traced.
         """
         cache, variant = self.cache, self.variant
-        deferred_before = variant.num_deferred
+        deferred_before = variant.deferrals
         # Cleans up in both branches rather than in a `finally`, which a KeyboardInterrupt could
         # interrupt although the work has succeeded.
         try:
@@ -158,10 +158,10 @@ class PreparedCall:
             if self.settings.is_quiet:
                 _running.ignore_donation(variant)
             yield
-            variant.run_deferred(deferred_before)
+            _deferred.run_outside(variant, deferred_before)
             cache.insert_traced(variant)
         except BaseException:
-            variant.run_deferred(deferred_before)
+            _deferred.run_outside(variant, deferred_before)
             cache.insert_traced(variant)
             raise
 

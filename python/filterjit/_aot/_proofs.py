@@ -24,7 +24,7 @@ import numpy as np
 
 from .. import _core
 from .._base._errors import StaleProgramError
-from .._call import _lowered
+from .._call import _deferred, _lowered
 from .._call._kept import KeptCall
 from .._compat import _jax_compat
 from .._observe._recorder import recorder
@@ -240,13 +240,13 @@ class Proof:
 
     def _trace(self) -> Traced:
         variant = self._variant
-        before = variant.num_deferred
+        before = variant.deferrals
         try:
             with self._settings(), recorder.proving(self._cache.record):
                 lowered = self.call.lower(self._specs, anew=True)
                 return Traced(self.call, variant, lowered, self.environment)
         finally:
-            variant.run_deferred(before)
+            _deferred.run_outside(variant, before)
 
     def _statics_now(self) -> _core.Structure:
         return _core.flatten(self.call.registry, self._arguments())[1]

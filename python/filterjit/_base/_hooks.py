@@ -118,6 +118,17 @@ class CallHooks(Protocol):
         """
         raise AssertionError("translate_error returns no reason")
 
+    def run_deferred(self, variant: _core.Variant, first: int, again: bool, /) -> None:
+        """Runs what this thread has deferred on `variant` since its `deferrals` was `first`.
+
+        When: a call is over, has failed or not, and something is deferred. If the hook raises, as where
+        it is interrupted, it is called once `again`.
+
+        Raises: an Exception is dropped the first time, and then reported as unraisable; any other
+        BaseException is what the call raises.
+        """
+        ...
+
     def before_raising_call(self, variant: _core.Variant, /) -> None:
         """Prepares for a program that can raise while it runs.
 

@@ -11,6 +11,7 @@ import jax
 
 from .. import _core
 from .._compat import _jax_compat
+from . import _deferred
 
 
 class _SharedSetting:
@@ -107,6 +108,10 @@ class RunningHooks:
     def before_raising_call(self, variant: _core.Variant, /) -> None:
         """Silences JAX's log of failed callbacks until the current call of `variant` is over."""
         _quiet_callbacks.hold(variant)
+
+    def run_deferred(self, variant: _core.Variant, first: int, again: bool, /) -> None:
+        """Runs what this thread has deferred since the call began."""
+        _deferred.run(variant, first, again)
 
     def wait(self, outputs: tuple[Any, ...], /) -> None:
         """Waits until the device is done, so that a program that raises has raised."""

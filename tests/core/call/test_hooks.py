@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 import pytest
-from core_support import Array, Linear, called, make_jit, variants
+from core_support import Array, Linear, called, deferred, make_jit, variants
 
 
 def test_programs_that_can_raise() -> None:
@@ -190,27 +190,29 @@ def test_what_is_deferred_belongs_to_a_thread() -> None:
             variant.defer(lambda: ran.append((name, i)))  # noqa: B023
 
     def other() -> None:
-        assert variant.num_deferred == 0
+        assert len(variant.deferred) == 1
         variant.defer(lambda: ran.append("first"))
         variant.defer(lambda: ran.append("last"))
-        assert variant.num_deferred == 2
+        deferred.run_outside(variant, variant.deferrals)
+        assert ran == [] and len(variant.deferred) == 3
+        deferred.run_outside(variant, variant.deferrals - 1)
+        deferred.run_outside(variant, 0)
+        assert ran == ["last", "first"]
 
-    variant.defer(lambda: ran.append("mine"))
+    mine = lambda: ran.append("mine")
+    variant.defer(mine)
     thread = threading.Thread(target=other)
     thread.start(), thread.join()
-    assert variant.num_deferred == 1
-    variant.run_deferred()
-    assert ran == ["mine"] and variant.num_deferred == 0
-    for bad in (("x",), (1, 2)):
-        with pytest.raises(TypeError):
-            variant.run_deferred(*bad)
+    assert [function for _, _, function in variant.deferred] == [mine]
+    deferred.run_outside(variant, 0)
+    assert ran == ["last", "first", "mine"] and variant.deferred == []
 
 
 def test_what_is_deferred_is_freed_with_the_variant() -> None:
     f, variant = called(lambda x: x, Array())
     work = functools.partial(id, variant)
     variant.defer(work)
-    assert variant in gc.get_referrers(work)
+    assert variant.deferred[0] in gc.get_referrers(work)
     dead = weakref.ref(work)
     del work, variant, f
     gc.collect()

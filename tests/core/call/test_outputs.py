@@ -4,7 +4,17 @@ import gc
 from typing import Any
 
 import pytest
-from core_support import Array, Hooks, Unhashable, Value, called, core, make_jit, make_registry
+from core_support import (
+    Array,
+    Hooks,
+    Unhashable,
+    Value,
+    called,
+    core,
+    deferred,
+    make_jit,
+    make_registry,
+)
 
 
 def test_output() -> None:
@@ -68,8 +78,8 @@ def test_a_trace_outside_of_a_call() -> None:
     done: list[int] = []
     for i in range(3):
         variant.defer(lambda i=i: done.append(i))
-    variant.run_deferred()
-    variant.run_deferred()
+    deferred.run_outside(variant, 0)
+    deferred.run_outside(variant, 0)
     assert done == [2, 1, 0]
     assert repr(f._find(x)[1]).startswith("Structure(")
 
