@@ -289,8 +289,8 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
                     ancestors);
 }
 
-/* Drops what can change in an immutable value, which nothing compares by its address.  The type
- * may ask whether anyone else holds it, as that of Flax's HashableMapping does. */
+/* Drops what can change in an immutable value, which nothing compares by its address.  The
+ * type may ask whether anyone else holds it, as that of Flax's HashableMapping does. */
 static void
 forget_inside(FjSnapshot *self, uint32_t index)
 {
@@ -413,7 +413,7 @@ note_changing(FjSnapshot *self)
     FjAddressMap seen = {.entries = NULL};
     Py_ssize_t held = 0;
     int result = 0;
-    if (self->count == 1) {
+    if (self->parts->type == NULL) {
         return 0;
     }
     self->changing = PyMem_New(FjChanging, self->count);

@@ -75,9 +75,9 @@
  *
  * Inert values and snapshots.  0.1 is SELF_EQUAL: it cannot change, and comparing it runs no
  * Python code (statics.h defines both words).  [8, 4] can be changed in place.  Therefore
- * fj_structure_hash, which fills in the column `hash`, takes its snapshot (snapshot.h), and the
- * hash is that of the snapshot.  Later comparisons are with the snapshot.  The keys of a dict
- * and the aux data of a CUSTOM node are treated in the same way.
+ * fj_structure_hash, which fills in the column `hash`, takes its snapshot (snapshot.h), and
+ * the hash is that of the snapshot.  Later comparisons are with the snapshot.  The keys of a
+ * dict and the aux data of a CUSTOM node are treated in the same way.
  *
  * Constant tuples.  The tuple (2, 3) holds nothing but inert statics, so it can never change.
  * Its node keeps the tuple itself in `aux`: where match.c meets this very object, it skips the
@@ -279,6 +279,14 @@ static inline int
 fj_node_has_number(const FjNode *node)
 {
     return node->code > FJ_NONE && (node->flags & FJ_NODE_IDENTITY);
+}
+
+/* Whether a leaf is of a type that an ARRAY node takes too: `traced_in` (registry.h). */
+static inline int
+fj_structure_takes_number(const FjStructure *structure, const FjNode *node, PyObject *object)
+{
+    return (node->flags & FJ_NODE_NUMBERS) &&
+           fj_registry_traces_in(structure->registry, Py_TYPE(object));
 }
 
 /* The number of a REF node. */

@@ -40,7 +40,7 @@ match_other(FjMatcher *m, PyObject *object)
     if (kind == NULL || kind->code == FJ_MAYBE_ARRAY) {
         return FJ_MATCH_NEEDS_PYTHON;
     }
-    if (!fj_match_is_number(m, object)) {
+    if (!fj_structure_takes_number(m->structure, m->next - 1, object)) {
         return FJ_MATCH_NO;
     }
     return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
