@@ -133,7 +133,7 @@ static PyMethodDef core_functions[] = {
 #define FJ_TYPES(TYPE)                                                                        \
     TYPE(kind, fj_node_kind_spec, NULL, 1)                                                    \
     TYPE(registry, fj_registry_spec, NULL, 1)                                                 \
-    TYPE(snapshot, fj_snapshot_spec, &PyTuple_Type, 1)                                        \
+    TYPE(identity, fj_identity_spec, &PyTuple_Type, 1)                                        \
     TYPE(structure, fj_structure_spec, NULL, 1)                                               \
     TYPE(signature, fj_signature_spec, NULL, 1)                                               \
     TYPE(output, fj_output_spec, NULL, 1)                                                     \

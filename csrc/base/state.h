@@ -24,7 +24,7 @@
 typedef struct {
     PyTypeObject *kind;
     PyTypeObject *registry;
-    PyTypeObject *snapshot;
+    PyTypeObject *identity;
     PyTypeObject *structure;
     PyTypeObject *signature;
     PyTypeObject *output;

@@ -69,7 +69,7 @@ struct FjNodeKind {
      * a callable that says so of a value. */
     PyObject *immutable;
     /* An FJ_OBJECT kind of the same type, or NULL: two values of the type are equal if these
-     * fields of theirs are.  See contents.h. */
+     * fields of theirs are.  See snapshot.h. */
     FjNodeKind *contents;
     /* Nothing changes such a value itself, which consists of what `key` returns. */
     int key_is_contents;

@@ -1,103 +1,79 @@
-/* Snapshots of static values; statics.h has the rule.
+/* Taking snapshots of static values, and their hashes; snapshot.h says what they are.
  *
- * The snapshot of a value is the value itself if nothing in it needs to be copied.
- * Otherwise it is a Snapshot, a tuple of the value's type and of the snapshots of its parts:
- *
- *     [8, 4]                               Snapshot(list, 8, 4)
- *     (1, [2])                             Snapshot(tuple, 1, Snapshot(list, 2))
- *     {"a": 1}                             Snapshot(dict, ("a", 1))
- *     a value v whose type has a key       Snapshot(type(v), key(v))
- *     fj_static_identity(v)                Snapshot(Snapshot, v): v is not copied
- *     x, if x = [x]                        Snapshot(list, Snapshot(Ellipsis, 1)): 1 level up
- *
- * Python code can run in the __hash__ of values, in keys, and in classify() for a type that
- * the Registry has no kind for.  Snapshots hold their parts and are immutable, so the
- * parts live as long.
+ * Python code can run in the __hash__ of values, in keys, in the `immutable` of a kind, in
+ * classify() for a type that the Registry has no kind for, and in finalizers.  What can change
+ * is read at once, before any of that runs, into a tuple that holds it.
  */
+#include "structure/snapshot.h"
+
+#include "base/address_map.h"
+#include "base/hash.h"
+#include "structure/fields.h"
 #include "structure/static_rule.h"
 #include "structure/statics.h"
-
-PyObject *
-fj_static_elements(PyObject *value, FjStaticRule rule)
-{
-    if (rule == FJ_TUPLE_ITEMS) {
-        return Py_NewRef(value);
-    }
-    if (rule == FJ_SET_ITEMS &&
-        !PyAnySet_CheckExact(value)) { /* whatever its `__iter__` says */
-        PyObject *iterator = PyFrozenSet_Type.tp_iter(value);
-        PyObject *items = iterator == NULL ? NULL : fj_tuple_of(iterator);
-        Py_XDECREF(iterator);
-        return items;
-    }
-    if (rule != FJ_DICT_ITEMS) {
-        return fj_tuple_of(value);
-    }
-    PyObject *items = PyDict_Items(value);
-    PyObject *tuple = items == NULL ? NULL : PyList_AsTuple(items);
-    Py_XDECREF(items);
-    return tuple;
-}
-
-static int
-snapshot_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(op));
-    return PyTuple_Type.tp_traverse(op, visit, arg);
-}
-
-static PyType_Slot snapshot_slots[] = {
-    {Py_tp_doc, "The contents of a static value at one moment; private."},
-    {Py_tp_traverse, snapshot_traverse},
-    {0, NULL},
-};
-
-PyType_Spec fj_snapshot_spec = {
-    .name = "filterjit._core.Snapshot",
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = snapshot_slots,
-};
-
-/* A new Snapshot with `first` as its first item and room for `count` parts. */
-static PyObject *
-new_snapshot(FjState *state, PyObject *first, Py_ssize_t count)
-{
-    PyObject *snapshot = fj_compat_tuple_alloc(state->snapshot, count + 1);
-    if (snapshot != NULL) {
-        PyTuple_SET_ITEM(snapshot, 0, Py_NewRef(first));
-    }
-    return snapshot;
-}
-
-PyObject *
-fj_static_identity(FjState *state, PyObject *value)
-{
-    PyObject *snapshot = new_snapshot(state, (PyObject *)state->snapshot, 1);
-    if (snapshot != NULL) {
-        PyTuple_SET_ITEM(snapshot, 1, Py_NewRef(value));
-    }
-    return snapshot;
-}
-
-int
-fj_static_is_identity(const FjRegistry *registry, PyObject *snapshot)
-{
-    return PyTuple_GET_ITEM(snapshot, 0) == (PyObject *)registry->state->snapshot;
-}
 
 /* The values whose snapshots are being taken: each one contains those before it in the list.
  */
 typedef struct Ancestors {
     PyObject *value;
     const struct Ancestors *next;
+    uint32_t depth;
 } Ancestors;
 
-/* How many levels above `value` stands in itself; 0 if it does not. */
+static int take(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors);
+
+/* Makes room for more parts.  0, or -1 with MemoryError. */
+static int
+grow(FjSnapshot *self)
+{
+    uint32_t capacity = self->capacity * 4;
+    FjSnapshotPart *before = self->parts == self->room ? NULL : self->parts;
+    FjSnapshotPart *parts = capacity < self->capacity
+                                ? NULL
+                                : PyMem_Realloc(before, capacity * sizeof(FjSnapshotPart));
+    if (parts == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (before == NULL) {
+        memcpy(parts, self->room, sizeof(self->room));
+    }
+    self->parts = parts;
+    self->capacity = capacity;
+    return 0;
+}
+
+/* Adds a part, which has this hash as long as it has no children: its index, or -1 with an
+ * error. */
 static Py_ssize_t
+add_part(FjSnapshot *self, FjSnapshotCode code, PyObject *object, Py_hash_t hash)
+{
+    if (self->count == self->capacity && grow(self) < 0) {
+        return -1;
+    }
+    self->parts[self->count++] = (FjSnapshotPart){.object = Py_NewRef(object),
+                                                  .hash = hash,
+                                                  .end = self->count,
+                                                  .code = (uint8_t)code,
+                                                  .immutable = code == FJ_PART_INERT};
+    return self->count - 1;
+}
+
+static int
+take_inert(FjSnapshot *self, PyObject *value)
+{
+    Py_hash_t hash;
+    return fj_static_hash(self->registry, value, &hash) < 0 ||
+                   add_part(self, FJ_PART_INERT, value, hash) < 0
+               ? -1
+               : 0;
+}
+
+/* How many levels above `value` stands in itself; 0 if it does not. */
+static uint32_t
 levels_up(const Ancestors *ancestors, PyObject *value)
 {
-    Py_ssize_t levels = 1;
+    uint32_t levels = 1;
     for (; ancestors != NULL; ancestors = ancestors->next, levels++) {
         if (ancestors->value == value) {
             return levels;
@@ -106,39 +82,125 @@ levels_up(const Ancestors *ancestors, PyObject *value)
     return 0;
 }
 
-/* What stands for a value that is in a value that it contains. */
-static PyObject *
-snapshot_ancestor(FjState *state, Py_ssize_t levels)
+static int
+add_ancestor(FjSnapshot *self, PyObject *value, uint32_t levels)
 {
-    PyObject *number = PyLong_FromSsize_t(levels);
-    PyObject *snapshot = number == NULL ? NULL : new_snapshot(state, Py_Ellipsis, 1);
-    if (snapshot == NULL) {
-        Py_XDECREF(number);
-        return NULL;
+    Py_ssize_t index = add_part(self, FJ_PART_ANCESTOR, value, (Py_hash_t)levels);
+    if (index >= 0) {
+        self->parts[index].children = levels;
     }
-    PyTuple_SET_ITEM(snapshot, 1, number);
-    return snapshot;
+    return index < 0 ? -1 : 0;
 }
 
-static PyObject *snapshot_in(FjRegistry *registry, PyObject *value, int field,
-                             const Ancestors *ancestors);
-
-/* Sets `*key` to the key function of the value's type; a new reference, or NULL if the type
- * has none.  0, or -1 with an error. */
-static int
-key_function(FjRegistry *registry, PyObject *value, PyObject **key)
+/* Mixes the hashes of the children of a part into its own. */
+static void
+hash_children(FjSnapshot *self, uint32_t index)
 {
-    *key = fj_static_registered_key(registry, Py_TYPE(value));
-    Py_XINCREF(*key);
-    if (*key == NULL) {
-        FjNodeKind *kind = fj_registry_kind(registry, value);
-        if (kind == NULL) {
-            return -1;
+    FjSnapshotPart *part = &self->parts[index];
+    Py_uhash_t hash = fj_hash_mix(part->code, fj_hash_address(part->type)), sum = 0;
+    for (uint32_t i = index + 1; i < part->end; i = self->parts[i].end) {
+        Py_uhash_t child = (Py_uhash_t)self->parts[i].hash;
+        if (part->code == FJ_PART_SET) { /* in any order */
+            sum += fj_hash_mix(0, child);
         }
-        *key = Py_XNewRef(kind->key);
-        Py_DECREF(kind);
+        else {
+            hash = fj_hash_mix(hash, child);
+        }
     }
-    return 0;
+    part->hash = fj_hash_finish(fj_hash_mix(fj_hash_mix(hash, sum), part->children));
+}
+
+/* Adds a part of a value, with the items of a tuple as its children; steals `items`, where
+ * NULL is an error that is passed on.  The index of the part, or -1 with an error. */
+static Py_ssize_t
+take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *items, int field,
+           const Ancestors *ancestors)
+{
+    Py_ssize_t count = items == NULL ? 0 : PyTuple_GET_SIZE(items);
+    Py_ssize_t index = items == NULL ? -1 : add_part(self, code, value, 0);
+    if (index >= 0 && count > UINT32_MAX) {
+        PyErr_NoMemory();
+        index = -1;
+    }
+    if (index >= 0) {
+        FjSnapshotPart *part = &self->parts[index];
+        part->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(value));
+        part->children = (uint32_t)count;
+        part->deep = ancestors->depth % FJ_SNAPSHOT_DEEP == 0;
+    }
+    for (Py_ssize_t i = 0; i < count && index >= 0; i++) {
+        if (take(self, PyTuple_GET_ITEM(items, i), field, ancestors) < 0) {
+            index = -1;
+        }
+    }
+    if (index >= 0) {
+        self->parts[index].end = self->count;
+        hash_children(self, (uint32_t)index);
+    }
+    Py_XDECREF(items);
+    return index;
+}
+
+/* The keys and values of a dict in turn: a new tuple, or NULL with an error. */
+static PyObject *
+dict_items(PyObject *dict)
+{
+    PyObject *pairs = PyDict_Items(dict);
+    Py_ssize_t count = pairs == NULL ? 0 : PyList_GET_SIZE(pairs);
+    PyObject *items = pairs == NULL ? NULL : PyTuple_New(2 * count);
+    for (Py_ssize_t i = 0; items != NULL && i < count; i++) {
+        PyObject *pair = PyList_GET_ITEM(pairs, i);
+        PyTuple_SET_ITEM(items, 2 * i, Py_NewRef(PyTuple_GET_ITEM(pair, 0)));
+        PyTuple_SET_ITEM(items, 2 * i + 1, Py_NewRef(PyTuple_GET_ITEM(pair, 1)));
+    }
+    Py_XDECREF(pairs);
+    return items;
+}
+
+/* The items of a set: a new tuple, or NULL with an error. */
+static PyObject *
+set_items(PyObject *set)
+{
+    if (PyAnySet_CheckExact(set)) {
+        return fj_tuple_of(set);
+    }
+    PyObject *iterator = PyFrozenSet_Type.tp_iter(set); /* whatever its `__iter__` says */
+    PyObject *items = iterator == NULL ? NULL : fj_tuple_of(iterator);
+    Py_XDECREF(iterator);
+    return items;
+}
+
+/* The fields of an object that are compared: a new tuple; NULL without an error if they are
+ * not all where they are stored.  Runs no Python code. */
+static PyObject *
+fields_of(PyObject *object, FjNodeKind *kind)
+{
+    FjFieldView view;
+    PyObject *room[FJ_FIELDS_INLINE];
+    Py_ssize_t count = fj_node_kind_fields(kind);
+    if (count > FJ_FIELDS_INLINE || Py_TYPE(object) != kind->type ||
+        !fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        room[i] = Py_XNewRef(fj_fields_peek_object(object, &view, kind, i));
+        if (room[i] == NULL) {
+            while (i > 0) {
+                Py_DECREF(room[--i]); /* the object holds it */
+            }
+            return NULL;
+        }
+    }
+    PyObject *fields = PyTuple_New(count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (fields == NULL) {
+            Py_DECREF(room[i]);
+        }
+        else {
+            PyTuple_SET_ITEM(fields, i, room[i]);
+        }
+    }
+    return fields;
 }
 
 static int
@@ -147,130 +209,293 @@ has_no_hash(PyObject *value)
     return Py_TYPE(value)->tp_hash == PyObject_HashNotImplemented;
 }
 
-/* The snapshot of `value`, which has this key; a new reference. */
-static PyObject *
-snapshot_key(FjRegistry *registry, PyObject *value, PyObject *key, const Ancestors *ancestors)
+/* Takes a value whose type has an __eq__ of its own, and neither fields nor a key; a field
+ * that cannot be hashed is compared by its identity. */
+static int
+take_unknown(FjSnapshot *self, PyObject *value, int field)
 {
-    PyObject *part = snapshot_in(registry, key, 1, ancestors);
-    PyObject *snapshot =
-        part == NULL ? NULL : new_snapshot(registry->state, (PyObject *)Py_TYPE(value), 1);
-    if (snapshot == NULL) {
-        Py_XDECREF(part);
-        return NULL;
-    }
-    PyTuple_SET_ITEM(snapshot, 1, part);
-    return snapshot;
-}
-
-/* The snapshot of a field whose type has an __eq__ of its own and no key: the value itself,
- * or its identity if it cannot be hashed. */
-static PyObject *
-snapshot_unknown_field(FjState *state, PyObject *value)
-{
-    if (!has_no_hash(value) && PyObject_Hash(value) != -1) {
-        return Py_NewRef(value);
+    Py_hash_t hash = has_no_hash(value) && field ? -1 : PyObject_Hash(value);
+    self->python_free = 0;
+    if (hash != -1) {
+        return add_part(self, FJ_PART_OWN, value, hash) < 0 ? -1 : 0;
     }
     if (PyErr_Occurred()) {
-        if (!PyErr_ExceptionMatches(PyExc_TypeError)) {
-            return NULL;
+        if (!field || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+            return -1;
         }
         PyErr_Clear();
     }
-    return fj_static_identity(state, value);
+    return add_part(self, FJ_PART_IDENTITY, value,
+                    fj_hash_finish(fj_hash_mix(1, fj_hash_address(value)))) < 0
+               ? -1
+               : 0;
 }
 
-/* fj_static_snapshot for values with the rule FJ_BY_TYPE. */
-static PyObject *
-snapshot_by_type(FjRegistry *registry, PyObject *value, int field, const Ancestors *ancestors)
+/* Takes the key of a value; steals `key`, where NULL is an error that is passed on.  `stays`
+ * if nothing changes the value itself. */
+static int
+take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
+         const Ancestors *ancestors)
 {
-    PyObject *function, *snapshot = NULL;
-    if (key_function(registry, value, &function) < 0) {
-        return NULL;
+    PyObject *items = key == NULL ? NULL : PyTuple_Pack(1, key);
+    Py_XDECREF(key);
+    Py_ssize_t index = take_items(self, FJ_PART_KEY, value, items, 1, ancestors);
+    if (index < 0) {
+        return -1;
     }
-    if (function == NULL) {
-        return field ? snapshot_unknown_field(registry->state, value) : Py_NewRef(value);
-    }
-    /* A leaf must be hashable itself; its key need not be. */
-    if (field || PyObject_Hash(value) != -1) {
-        PyObject *key = PyObject_CallOneArg(function, value);
-        snapshot = key == NULL ? NULL : snapshot_key(registry, value, key, ancestors);
-        Py_XDECREF(key);
-    }
-    Py_DECREF(function);
-    return snapshot;
+    self->parts[index].stays = (uint8_t)stays;
+    self->python_free &= stays;
+    return 0;
 }
 
-/* fj_static_snapshot for containers.  Returns `value` itself if it is immutable and no element
- * needs to be copied. */
-static PyObject *
-snapshot_elements(FjRegistry *registry, PyObject *value, FjStaticRule rule, int field,
-                  const Ancestors *ancestors)
+/* Takes an instance of a tuple's subclass whose __dict__ is empty. */
+static int
+take_with_empty_dict(FjSnapshot *self, PyObject *value, const Ancestors *ancestors)
 {
-    PyObject *type = (PyObject *)Py_TYPE(value);
-    PyObject *items = fj_static_elements(value, rule);
-    if (items == NULL) {
-        return NULL;
+    PyObject *items = PyTuple_GetSlice(value, 0, PyTuple_GET_SIZE(value)); /* an exact tuple */
+    Py_ssize_t index = take_items(self, FJ_PART_SEQUENCE, value, items, 1, ancestors);
+    if (index >= 0) {
+        self->parts[index].empty_dict = 1;
     }
-    int mutable = rule == FJ_LIST_ITEMS || rule == FJ_DICT_ITEMS || PySet_CheckExact(value);
-    Py_ssize_t count = PyTuple_GET_SIZE(items);
-    PyObject *snapshot =
-        mutable ? fj_hide(new_snapshot(registry->state, type, count)) : Py_NewRef(value);
-    for (Py_ssize_t i = 0; snapshot != NULL && i < count; i++) {
-        PyObject *item = PyTuple_GET_ITEM(items, i);
-        PyObject *part = snapshot_in(registry, item, field, ancestors);
-        if (part != NULL && part != item && snapshot == value) {
-            Py_SETREF(snapshot, fj_hide(new_snapshot(registry->state, type, count)));
-            for (Py_ssize_t k = 0; snapshot != NULL && k < i; k++) {
-                PyTuple_SET_ITEM(snapshot, k + 1, Py_NewRef(PyTuple_GET_ITEM(items, k)));
-            }
-        }
-        if (part == NULL || snapshot == NULL) {
-            Py_CLEAR(snapshot);
-            Py_XDECREF(part);
-        }
-        else if (snapshot == value) {
-            Py_DECREF(part);
-        }
-        else {
-            PyTuple_SET_ITEM(snapshot, i + 1, part);
-        }
-    }
-    if (snapshot != NULL && snapshot != value) {
-        fj_show(snapshot);
-    }
-    Py_DECREF(items);
-    return snapshot;
+    return index < 0 ? -1 : 0;
 }
 
-/* fj_static_snapshot for a value inside of `ancestors`. */
-static PyObject *
-snapshot_in(FjRegistry *registry, PyObject *value, int field, const Ancestors *ancestors)
+/* Takes a value of a type with fields, or with a key, in this kind. */
+static int
+take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
+             const Ancestors *ancestors)
 {
-    FjStaticRule rule = fj_static_rule(registry, Py_TYPE(value));
-    if (fj_static_rule_is_inert(rule) || Py_TYPE(value) == registry->state->snapshot) {
-        return Py_NewRef(value);
+    if (kind->key == NULL) {
+        return take_unknown(self, value, field);
+    }
+    if (!field && PyObject_Hash(value) == -1) {
+        return -1;
+    }
+    PyObject *fields = kind->contents == NULL ? NULL : fields_of(value, kind->contents);
+    if (fields != NULL) {
+        Py_ssize_t index = take_items(self, FJ_PART_FIELDS, value, fields, 1, ancestors);
+        if (index >= 0) {
+            self->parts[index].kind = (FjNodeKind *)Py_NewRef((PyObject *)kind->contents);
+        }
+        return index < 0 ? -1 : 0;
+    }
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    if (fj_static_has_empty_dict(self->registry, value)) {
+        return take_with_empty_dict(self, value, ancestors);
+    }
+    return take_key(self, value, fj_static_key(kind->key, value), kind->key_is_contents,
+                    ancestors);
+}
+
+/* Drops what can change in an immutable value, which nothing compares by its address.  The
+ * type may ask whether anyone else holds it, as that of Flax's HashableMapping does. */
+static void
+forget_inside(FjSnapshot *self, uint32_t index)
+{
+    for (uint32_t i = index + 1; i < self->parts[index].end; i++) {
+        if (self->parts[i].type != NULL) {
+            Py_CLEAR(self->parts[i].object);
+        }
+    }
+}
+
+static int
+take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors)
+{
+    PyObject *registered = fj_static_registered_key(self->registry, Py_TYPE(value));
+    if (registered != NULL) {
+        return !field && PyObject_Hash(value) == -1
+                   ? -1
+                   : take_key(self, value, fj_static_key(registered, value), 0, ancestors);
+    }
+    uint32_t index = self->count;
+    int python_free = self->python_free;
+    int immutable = fj_static_is_immutable(self->registry, value);
+    FjNodeKind *kind = immutable < 0 ? NULL : fj_registry_kind(self->registry, value);
+    int result = kind == NULL ? -1 : take_by_kind(self, value, kind, field, ancestors);
+    if (result == 0 && immutable) {
+        self->parts[index].immutable = 1;
+        self->python_free = python_free;
+        forget_inside(self, index);
+    }
+    Py_XDECREF(kind);
+    return result;
+}
+
+/* Takes a value that is not inert. */
+static int
+take_container(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
+               const Ancestors *ancestors)
+{
+    Py_ssize_t index;
+    switch (rule) {
+    case FJ_TUPLE_ITEMS:
+        index = take_items(self, FJ_PART_SEQUENCE, value, Py_NewRef(value), field, ancestors);
+        break;
+    case FJ_LIST_ITEMS:
+        index =
+            take_items(self, FJ_PART_SEQUENCE, value, PyList_AsTuple(value), field, ancestors);
+        break;
+    case FJ_DICT_ITEMS:
+        index = take_items(self, FJ_PART_DICT, value, dict_items(value), field, ancestors);
+        break;
+    case FJ_SET_ITEMS:
+        index = take_items(self, FJ_PART_SET, value, set_items(value), field, ancestors);
+        if (index >= 0) {
+            self->parts[index].stays = PyFrozenSet_CheckExact(value);
+            self->python_free &= self->parts[index].stays;
+        }
+        break;
+    default:
+        return take_by_type(self, value, field, ancestors);
+    }
+    return index < 0 ? -1 : 0;
+}
+
+/* Adds the parts of a value inside of `ancestors`.  0, or -1 with an error. */
+static int
+take(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors)
+{
+    FjStaticRule rule = fj_static_rule(self->registry, Py_TYPE(value));
+    if (fj_static_rule_is_inert(rule) || fj_static_is_inert(self->registry, value)) {
+        return take_inert(self, value);
     }
     if (!field && (rule == FJ_LIST_ITEMS || rule == FJ_DICT_ITEMS || has_no_hash(value))) {
         (void)PyObject_Hash(value); /* raises */
-        return NULL;
+        return -1;
     }
-    Py_ssize_t levels = levels_up(ancestors, value);
+    uint32_t levels = levels_up(ancestors, value);
     if (levels > 0) {
-        return snapshot_ancestor(registry->state, levels);
+        return add_ancestor(self, value, levels);
     }
     if (Py_EnterRecursiveCall(" while looking at a static value")) {
-        return NULL;
+        return -1;
     }
-    const Ancestors here = {value, ancestors};
-    PyObject *snapshot = rule == FJ_BY_TYPE
-                             ? snapshot_by_type(registry, value, field, &here)
-                             : snapshot_elements(registry, value, rule, field, &here);
+    const Ancestors here = {value, ancestors, ancestors == NULL ? 1 : ancestors->depth + 1};
+    int result = take_container(self, value, rule, field, &here);
     Py_LeaveRecursiveCall();
-    return snapshot;
+    return result;
 }
 
-PyObject *
-fj_static_snapshot(FjRegistry *registry, PyObject *value, int field)
+/* Whether the object of a part can change, so that it refers to others than its children. */
+static int
+can_change(const FjSnapshotPart *part)
 {
-    return snapshot_in(registry, value, field, NULL);
+    return part->code == FJ_PART_DICT || part->code == FJ_PART_FIELDS ||
+           (part->code == FJ_PART_SEQUENCE &&
+            (part->empty_dict || PyList_CheckExact(part->object)));
+}
+
+/* Notes an object that can change, and what it refers to.  The number of these objects. */
+static Py_ssize_t
+note(FjSnapshot *self, const FjSnapshotPart *part, PyObject **held)
+{
+    uint32_t child = (uint32_t)(part - self->parts) + 1;
+    self->changing[self->num_changing++] = (FjChanging){.object = part->object,
+                                                        .type = part->type,
+                                                        .kind = part->kind,
+                                                        .count = part->children,
+                                                        .code = part->code,
+                                                        .empty_dict = part->empty_dict};
+    for (uint32_t i = 0; i < part->children; i++) {
+        held[i] = self->parts[child].object;
+        child = self->parts[child].end;
+    }
+    return part->children;
+}
+
+/* Notes which objects can change.  0, or -1 with MemoryError. */
+static int
+note_changing(FjSnapshot *self)
+{
+    FjAddressMap seen = {.entries = NULL};
+    Py_ssize_t held = 0;
+    int result = 0;
+    if (self->parts->type == NULL) {
+        return 0;
+    }
+    self->changing = PyMem_New(FjChanging, self->count);
+    self->held = PyMem_New(PyObject *, self->count);
+    if (self->changing == NULL || self->held == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (uint32_t i = 0; i < self->count && result == 0;) {
+        const FjSnapshotPart *part = &self->parts[i];
+        /* One that was changed while the snapshot was taken is not as its first part says. */
+        if (!part->immutable && can_change(part) &&
+            fj_address_map_find(&seen, part->object) < 0) {
+            result = fj_address_map_add(&seen, part->object, i);
+            held += note(self, part, self->held + held);
+        }
+        i = part->immutable ? part->end : i + 1;
+    }
+    fj_address_map_clear(&seen);
+    return result;
+}
+
+FjSnapshot *
+fj_snapshot_take(FjRegistry *registry, PyObject *value, int field)
+{
+    FjSnapshot *self = PyMem_Malloc(sizeof(FjSnapshot));
+    if (self == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
+    self->parts = self->room;
+    self->count = 0;
+    self->capacity = (uint32_t)Py_ARRAY_LENGTH(self->room);
+    self->changing = NULL;
+    self->held = NULL;
+    self->num_changing = 0;
+    self->python_free = 1;
+    if (take(self, value, field, NULL) < 0 || note_changing(self) < 0) {
+        fj_snapshot_drop(self);
+        return NULL;
+    }
+    return self;
+}
+
+void
+fj_snapshot_free(FjSnapshot *self)
+{
+    if (self != NULL) {
+        for (uint32_t i = 0; i < self->count; i++) {
+            Py_XDECREF(self->parts[i].object);
+            Py_XDECREF(self->parts[i].type);
+            Py_XDECREF(self->parts[i].kind);
+        }
+        if (self->parts != self->room) {
+            PyMem_Free(self->parts);
+        }
+        PyMem_Free(self->changing);
+        PyMem_Free(self->held);
+        Py_DECREF(self->registry);
+        PyMem_Free(self);
+    }
+}
+
+void
+fj_snapshot_drop(FjSnapshot *self)
+{
+    PyObject *exception = fj_compat_take_exception(); /* none is set while objects die */
+    fj_snapshot_free(self);
+    fj_compat_give_exception(exception);
+}
+
+int
+fj_snapshot_traverse(const FjSnapshot *self, visitproc visit, void *arg)
+{
+    if (self != NULL) {
+        for (uint32_t i = 0; i < self->count; i++) {
+            Py_VISIT(self->parts[i].object);
+            Py_VISIT(self->parts[i].type);
+            Py_VISIT(self->parts[i].kind);
+        }
+        Py_VISIT(self->registry);
+    }
+    return 0;
 }

@@ -6,17 +6,19 @@
 
 #include "structure/registry.h"
 
-/* Values with the rules up to FJ_COMPLEX_BITS are inert. */
+/* Values with the rules up to FJ_BY_MARK are inert; so are tuples of such values. */
 typedef enum {
     FJ_BY_IDENTITY,
     FJ_BY_VALUE, /* by ==, which is exact for two values of the type */
     FJ_FLOAT_BITS,
     FJ_COMPLEX_BITS,
+    FJ_BY_MARK, /* by the identity of what it stands for: fj_static_identity */
     FJ_TUPLE_ITEMS,
     FJ_SET_ITEMS, /* of sets and frozensets */
     FJ_LIST_ITEMS,
     FJ_DICT_ITEMS,
-    FJ_BY_TYPE /* by the key of the type, or by the value's own __eq__ and __hash__ */
+    FJ_BY_TYPE /* by the fields or the key of the type, or by the value's own __eq__ and
+                  __hash__ */
 } FjStaticRule;
 
 /* The key of a type in FjRegistry.keyed, borrowed, or NULL. */
@@ -68,7 +70,7 @@ fj_static_rule(const FjRegistry *registry, PyTypeObject *type)
            : fj_static_is_like(type, &PyFloat_Type)          ? FJ_FLOAT_BITS
            : fj_static_is_like(type, &PyComplex_Type)        ? FJ_COMPLEX_BITS
            : fj_static_is_like(type, &PyTuple_Type)          ? FJ_TUPLE_ITEMS
-           : type == registry->state->snapshot               ? FJ_TUPLE_ITEMS
+           : type == registry->state->identity               ? FJ_BY_MARK
            : fj_static_is_like(type, &PyFrozenSet_Type)      ? FJ_SET_ITEMS
            : type == &PyList_Type                            ? FJ_LIST_ITEMS
            : type == &PyDict_Type                            ? FJ_DICT_ITEMS
@@ -80,32 +82,17 @@ fj_static_rule(const FjRegistry *registry, PyTypeObject *type)
 static inline int
 fj_static_rule_is_inert(FjStaticRule rule)
 {
-    return rule <= FJ_COMPLEX_BITS;
+    return rule <= FJ_BY_MARK;
 }
 
-/* The kind of a type, borrowed; NULL if `classify` has not been called for it, or the registry
- * has another key for it.  Runs no Python code. */
-static inline FjNodeKind *
-fj_static_kind(FjRegistry *registry, PyTypeObject *type)
-{
-    return fj_static_registered_key(registry, type) != NULL
-               ? NULL
-               : fj_registry_cached_kind(registry, type);
-}
-
-/* (P) The key of a value; a new reference, or NULL with an error. */
+/* (P) The key of a value, by this function: a new reference, or NULL with an error. */
 static inline PyObject *
-fj_static_key(const FjNodeKind *kind, PyObject *value)
+fj_static_key(PyObject *function, PyObject *value)
 {
-    PyObject *function = Py_NewRef(kind->key);
+    Py_INCREF(function);
     PyObject *key = PyObject_CallOneArg(function, value);
     Py_DECREF(function);
     return key;
 }
-
-/* (P) The elements of a container, or the pairs of key and value of a dict: a new tuple, since
- * code that runs while an element is looked at may change the container.  NULL with an error.
- */
-PyObject *fj_static_elements(PyObject *value, FjStaticRule rule);
 
 #endif

@@ -8,33 +8,30 @@
  * - Elements of tuples, lists, sets and frozensets and items of dicts are compared by the
  * rule.
  * - Types without an __eq__ of their own are compared by identity.
- * - Types that have a key (FjNodeKind.key, FjRegistry.keyed) are compared by the key of each
- *   value: its contents.
+ * - Types that say by which fields their values are compared (FjNodeKind.contents) are
+ *   compared by these.
+ * - Other types that have a key (FjNodeKind.key, FjRegistry.keyed) are compared by the key of
+ *   each value: its contents.
  * - All other types are compared by their own __eq__ and __hash__.
  *
  * A value is *inert* when neither hashing nor comparing it can run Python code and nothing can
- * change what it is equal to.  So inert values are equal if their addresses are.
- *
- * A value that is not inert may change later.  So it is hashed and compared by its *snapshot*:
- * fj_static_snapshot returns a copy of its contents at that moment, which cannot change and
- * which holds references to all of them.  Only snapshots are hashed and compared, so a value
- * that was changed in place differs from what it was, even though it is the same object.
- * An inert value is its own snapshot.  So is a value with an __eq__ of its own and no key,
- * because nothing is known of its contents.
+ * change what it is equal to.  So inert values are equal if their addresses are.  A value that
+ * is not inert may change later, so it is hashed and compared by its *snapshot* (snapshot.h).
  *
  * Leaves must be hashable, as for jax.jit.  The values of static fields and aux data, both of
  * which are called *fields* here, need not be (JAX does not hash aux data): without a key, a
  * value that cannot be hashed is compared by identity.
  *
- * Functions marked (P) may run Python code; on inert values they do not.
+ * Functions marked (P) may run Python code.
  */
 #ifndef FJ_STATICS_H
 #define FJ_STATICS_H
 
 #include "base/common.h"
 #include "base/state.h"
+#include "structure/static_rule.h"
 
-extern PyType_Spec fj_snapshot_spec;
+extern PyType_Spec fj_identity_spec;
 
 /* Whether `value` is inert: 1 or 0.  Runs no Python code. */
 int fj_static_is_inert(FjRegistry *registry, PyObject *value);
@@ -47,23 +44,13 @@ int fj_static_is_immutable(FjRegistry *registry, PyObject *value);
  * instance of a named tuple's subclass, for example.  1 or 0.  Runs no Python code. */
 int fj_static_has_empty_dict(FjRegistry *registry, PyObject *value);
 
-/* (P) The snapshot of `value`, or `value` itself if it is one already; a new reference.
- * NULL with an error, which is a TypeError if `value` is not hashable and `field`, whether it
- * is a field as described above, is 0. */
-PyObject *fj_static_snapshot(FjRegistry *registry, PyObject *value, int field);
-
-/* A new snapshot that is equal only to another one made from the same object. */
+/* A new mark that is equal only to another one of the same object: for keys. */
 PyObject *fj_static_identity(FjState *state, PyObject *value);
 
-/* Whether fj_static_identity made a Snapshot.  The object is its second item. */
-int fj_static_is_identity(const FjRegistry *registry, PyObject *snapshot);
+/* The hash of an inert value.  0, or -1 with MemoryError. */
+int fj_static_hash(FjRegistry *registry, PyObject *value, Py_hash_t *hash);
 
-/* (P) The hash of a snapshot.  0, or -1 with an error. */
-int fj_static_hash(FjRegistry *registry, PyObject *snapshot, Py_hash_t *hash);
-
-/* (P) Whether two snapshots are equal: 1, 0, or -1 with an error.  The caller compares their
- * hashes too if they may have been taken at different times: an object with an __eq__
- * of its own may be in both, and may have changed in between. */
+/* Whether two inert values are equal: 1, 0, or -1 with MemoryError.  Runs no Python code. */
 int fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b);
 
 #endif

@@ -28,7 +28,6 @@ fj_structure_new(FjRegistry *registry)
     self->static_leaves = NULL;
     self->paths = NULL;
     self->is_tree_structure = self->may_run_python = self->is_asked = self->hashed = 0;
-    self->untaken = 0;
     self->hash = 0;
     self->weakrefs = NULL;
     return self;
@@ -106,39 +105,49 @@ fj_structure_value(const FjNode *node)
     }
 }
 
-/* (P) Takes the snapshot of a node's value, and mixes its hash into `hash`.  0, or -1 with an
- * error. */
+/* (P) Hashes a node's value, and takes its snapshot if it is not inert; mixes the hash into
+ * `hash`.  0, or -1 with an error. */
 static int
 hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
 {
     FjNode *node = &self->nodes[index];
+    FjNodeInfo *info = &self->info[index];
     PyObject *value = fj_structure_value(node);
     if (value == NULL) {
         return 0;
     }
-    int field = node->code == FJ_CUSTOM || (node->flags & FJ_NODE_FIELD);
-    PyObject *snapshot = fj_static_is_inert(self->registry, value)
-                             ? Py_NewRef(value)
-                             : fj_static_snapshot(self->registry, value, field);
-    Py_hash_t part = 0;
-    int result = snapshot == NULL ? -1 : fj_static_hash(self->registry, snapshot, &part);
-    *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
-    self->info[index].hash = part;
-    if (snapshot != value && result == 0) {
-        Py_XSETREF(self->info[index].cached, Py_NewRef(snapshot));
+    if (fj_static_is_inert(self->registry, value)) {
+        if (fj_static_hash(self->registry, value, &info->hash) < 0) {
+            return -1;
+        }
     }
-    Py_XDECREF(snapshot);
-    return result;
+    else {
+        int field = node->code == FJ_CUSTOM || (node->flags & FJ_NODE_FIELD);
+        FjSnapshot *snapshot = fj_snapshot_take(self->registry, value, field);
+        if (snapshot == NULL) {
+            return -1;
+        }
+        if (self->hashed) {
+            fj_snapshot_drop(snapshot);
+            return 0;
+        }
+        fj_snapshot_free(info->snapshot); /* of an attempt that failed at a later node */
+        info->snapshot = snapshot;
+        info->hash = fj_snapshot_hash(snapshot);
+        self->may_run_python |= !snapshot->python_free && !(node->flags & FJ_NODE_SELF_EQUAL);
+    }
+    *hash = fj_hash_mix(*hash, (Py_uhash_t)info->hash);
+    return 0;
 }
 
 /* (P) 0, or -1 with an error. */
 static int
 hash_static_leaf(FjRegistry *registry, PyObject *value, Py_hash_t *hash)
 {
-    PyObject *snapshot = fj_static_snapshot(registry, value, 0);
-    int result = snapshot == NULL ? -1 : fj_static_hash(registry, snapshot, hash);
-    Py_XDECREF(snapshot);
-    return result;
+    FjSnapshot *snapshot = fj_snapshot_take(registry, value, 0);
+    *hash = snapshot == NULL ? 0 : fj_snapshot_hash(snapshot);
+    fj_snapshot_free(snapshot);
+    return snapshot == NULL ? -1 : 0;
 }
 
 /* (P) Mixes the hashes of the static leaves into `hash`.  0, or -1 with an error. */
@@ -168,7 +177,11 @@ fj_structure_hash(FjStructure *self)
         const FjNode *node = &self->nodes[i];
         hash = fj_hash_mix(hash, node->code | (Py_uhash_t)node->arity << 8);
         hash = fj_hash_mix(hash, fj_hash_address(self->info[i].type));
-        if (hash_value(self, i, &hash) < 0) {
+        int result = hash_value(self, i, &hash);
+        if (self->hashed) { /* by Python code that has run meanwhile */
+            return 0;
+        }
+        if (result < 0) {
             fj_structure_add_error_context(self, i, "hash");
             return -1;
         }
@@ -181,158 +194,75 @@ fj_structure_hash(FjStructure *self)
     return 0;
 }
 
-/* The snapshot of the node's value that was taken when the Structure was hashed, borrowed;
- * NULL when the Structure is not hashed, or when the value is its own snapshot. */
-static inline PyObject *
-cached_copy(const FjStructure *self, const FjNode *node)
+int
+fj_structure_match(const FjStructure *self, const FjNode *node, PyObject *value)
 {
-    return !self->hashed || node->flags & FJ_NODE_PLAIN_KEYS
-               ? NULL
-               : fj_structure_info(self, node)->cached;
-}
-
-/* (P) The snapshot of the node's value when the Structure was hashed, or of now if it is not
- * hashed.  A new reference, or NULL with an error. */
-static PyObject *
-snapshot_of(const FjStructure *self, const FjNode *node)
-{
-    if (!self->hashed) {
-        return fj_static_snapshot(self->registry, fj_structure_value(node), 1);
+    const FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
+    PyObject *expected = fj_structure_value(node);
+    if (!self->hashed || snapshot == NULL) {
+        return FJ_SNAPSHOT_UNSEEN;
     }
-    PyObject *copy = cached_copy(self, node);
-    return Py_NewRef(copy != NULL ? copy : fj_structure_value(node));
+    int same = fj_snapshot_match(snapshot, value);
+    return same > 0 && value != expected ? fj_snapshot_match(snapshot, expected) : same;
 }
 
-/* (P) Whether the node's value still equals `was`, which snapshot_of returned for it.  1, 0,
- * or -1 with an error. */
+/* (P) Whether the node's value, from which the next trace is made, is as it was when the
+ * Structure was hashed, if it was, and no array: 1, 0, or -1 with an error. */
 static int
-is_unchanged(const FjStructure *self, const FjNode *node, PyObject *was)
+is_unchanged(const FjStructure *self, const FjNode *node)
 {
-    PyObject *value = fj_structure_value(node);
-    if (!self->hashed || was == value) {
-        return 1;
+    const FjSnapshot *was = fj_structure_info(self, node)->snapshot;
+    int is_array = node->flags & FJ_NODE_MAYBE_ARRAY
+                       ? fj_registry_is_array(self->registry, fj_structure_value(node))
+                       : 0;
+    if (is_array != 0) {
+        return is_array < 0 ? -1 : 0;
     }
-    PyObject *now = fj_static_snapshot(self->registry, value, 1);
-    int same = now == NULL ? -1 : fj_static_equal(self->registry, was, now);
-    Py_XDECREF(now);
-    return same;
-}
-
-/* (P) `same`, or 0 if the node's value has become an array since it was flattened.  -1 with an
- * error. */
-static int
-is_still_static(const FjStructure *self, const FjNode *node, int same)
-{
-    if (FJ_LIKELY(same <= 0 || !(node->flags & FJ_NODE_MAYBE_ARRAY))) {
-        return same;
-    }
-    int is_array = fj_registry_is_array(self->registry, fj_structure_value(node));
-    return is_array < 0 ? -1 : !is_array;
-}
-
-/* (P) Whether a value with this snapshot equals the node's value as it was
- * and as it is.  1, 0, or -1 with an error. */
-static int
-has_snapshot(const FjStructure *self, const FjNode *node, PyObject *value, PyObject *snapshot)
-{
-    PyObject *was = snapshot_of(self, node);
-    int same = was == NULL ? -1 : fj_static_equal(self->registry, was, snapshot);
-    if (same > 0 && value != fj_structure_value(node)) {
-        same = is_unchanged(self, node, was);
-    }
-    Py_XDECREF(was);
-    return is_still_static(self, node, same);
+    return !self->hashed || was == NULL ? 1 : fj_snapshot_has(was, fj_structure_value(node));
 }
 
 int
-fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value, int field)
+fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value)
 {
     PyObject *expected = fj_structure_value(node);
-    if (fj_static_is_inert(self->registry, expected)) {
-        return is_still_static(self, node, fj_static_equal(self->registry, expected, value));
+    const FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
+    if (snapshot == NULL) { /* the node's value is inert */
+        return fj_static_is_inert(self->registry, value) &&
+               fj_static_equal(self->registry, expected, value);
     }
-    Py_hash_t hash;
-    PyObject *snapshot = fj_static_snapshot(self->registry, value, field);
-    int same = snapshot == NULL || fj_static_hash(self->registry, snapshot, &hash) < 0 ? -1
-               : hash == fj_structure_info(self, node)->hash
-                   ? has_snapshot(self, node, value, snapshot)
-                   : 0;
-    Py_XDECREF(snapshot);
-    return same;
-}
-
-/* Contents that are taken once more are those of a value that other equal objects were put in.
- * Where that goes on, they are not worth it. */
-#define MOST_TAKINGS 8
-
-/* Whether the node counts among FjStructure.untaken as long as it has no contents. */
-static int
-is_counted(const FjNode *node)
-{
-    return !(node->flags & FJ_NODE_SELF_EQUAL) &&
-           (node->code == FJ_STATIC || (node->flags & FJ_NODE_ITSELF));
-}
-
-int
-fj_structure_take_contents(FjStructure *self, const FjNode *node)
-{
-    FjNodeInfo *info = &self->info[node - self->nodes];
-    PyObject *value = fj_structure_value(node);
-    if (!self->hashed || info->takings >= MOST_TAKINGS || cached_copy(self, node) == NULL ||
-        (node->flags & FJ_NODE_MAYBE_ARRAY)) {
-        return 0;
-    }
-    FjContents *contents;
-    info->takings++;
-    if (fj_contents_take(self->registry, value, &contents) < 0) {
-        return -1;
-    }
-    if (contents == NULL) {
-        info->takings = MOST_TAKINGS;
-        return 0;
-    }
-    /* Taking them may have run Python code, and so may this. */
-    int same = is_unchanged(self, node, cached_copy(self, node));
-    if (same > 0 && fj_contents_are_same(contents)) {
-        FjContents *before = info->contents;
-        info->contents = contents;
-        self->untaken -= before == NULL && is_counted(node);
-        contents = before;
-    }
-    PyObject *exception = fj_compat_take_exception(); /* none is set while objects are freed */
-    fj_contents_free(contents);
-    fj_compat_give_exception(exception);
-    return same < 0 ? -1 : 0;
+    int same = fj_snapshot_has(snapshot, value);
+    return same > 0 && value != expected ? is_unchanged(self, node) : same;
 }
 
 /* (P) Whether the values of two nodes are equal, if they have one.  1, 0, or -1 with an error.
- *
- * If both Structures are hashed, the hashes are compared too.  One object with an __eq__ of
- * its own may be in both Structures and may have changed between the two hashings; it still
- * equals itself. */
+ */
 static int
 equal_values(const FjStructure *a, const FjNode *x, const FjStructure *b, const FjNode *y)
 {
-    PyObject *value = fj_structure_value(y);
+    PyObject *value = fj_structure_value(x), *other = fj_structure_value(y);
+    int same;
     if (value == NULL) {
         return 1;
     }
     if (a->hashed && b->hashed) {
-        if (fj_structure_info(a, x)->hash != fj_structure_info(b, y)->hash) {
+        const FjNodeInfo *of_x = fj_structure_info(a, x), *of_y = fj_structure_info(b, y);
+        if (of_x->hash != of_y->hash) {
             return 0;
         }
-        if (cached_copy(a, x) == NULL && cached_copy(b, y) == NULL) {
-            return is_still_static(a, x,
-                                   fj_static_equal(a->registry, fj_structure_value(x), value));
+        if (of_x->snapshot == NULL || of_y->snapshot == NULL) { /* one is inert */
+            return of_x->snapshot == of_y->snapshot &&
+                   fj_static_equal(a->registry, value, other);
+        }
+        same = fj_snapshot_equal(of_x->snapshot, of_y->snapshot);
+        if (same <= 0 || value == other) {
+            return same;
         }
     }
-    PyObject *snapshot = snapshot_of(b, y);
-    int same = snapshot == NULL ? -1 : has_snapshot(a, x, value, snapshot);
-    if (same > 0 && value != fj_structure_value(x)) {
-        same = is_unchanged(b, y, snapshot);
+    else {
+        same = fj_static_equal_now(a->registry, value, other);
     }
-    Py_XDECREF(snapshot);
-    return same;
+    same = same > 0 ? is_unchanged(a, x) : same;
+    return same > 0 ? is_unchanged(b, y) : same;
 }
 
 int

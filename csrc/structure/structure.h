@@ -41,25 +41,25 @@
  * or NULL.  The codes are indented by depth; `hash` says what the hash is of.
  *
  *                                                                 subtree
- *  i code       arity flags             aux                  type    _end cached hash
- * -- ---------- ----- ----------------- -------------------- ---- ------- ------ ------
+ *  i code       arity flags             aux                  type    _end hash
+ * -- ---------- ----- ----------------- -------------------- ---- ------- --------
  *  0 ARGUMENTS      3                   ("model", "x", "key")           15
  *  1  MODULE        5                   the NodeKind of Net  Net       13
  *  2   LIST         2 SHALLOW                                           5
  *  3    ARRAY       0                                                   4
  *  4    ARRAY       0                                                   5
- *  5   DICT         2 PLAIN_KEYS, SHALLOW ("a","b")           dict       8        aux
+ *  5   DICT         2 PLAIN_KEYS, SHALLOW ("a","b")           dict       8 aux
  *  6    ARRAY       0                                                   7
- *  7    STATIC      0 SELF_EQUAL        0.1                             8        aux
+ *  7    STATIC      0 SELF_EQUAL        0.1                             8 aux
  *  8   TUPLE        2 SHALLOW           (2, 3)                         11
- *  9    STATIC      0 SELF_EQUAL        2                              10        aux
- * 10    STATIC      0 SELF_EQUAL        3                              11        aux
- * 11   STATIC       0 FIELD             [8, 4]                         12 copy   cached
- * 12   STATIC       0 SELF_EQUAL, FIELD "net"                          13        aux
+ *  9    STATIC      0 SELF_EQUAL        2                              10 aux
+ * 10    STATIC      0 SELF_EQUAL        3                              11 aux
+ * 11   STATIC       0 FIELD             [8, 4]                         12 snapshot
+ * 12   STATIC       0 SELF_EQUAL, FIELD "net"                          13 aux
  * 13  ARRAY         0                                                  14
  * 14  MISSING       0                                                  15
  *
- *     count = 15, all_leaves = open_leaves = 4, static_leaves = NULL, untaken = 1
+ *     count = 15, all_leaves = open_leaves = 4, static_leaves = NULL
  *
  * Order.  A node comes before its children, and the whole subtree of a child comes before the
  * next child.  flatten.c, match.c and build.c walk a tree in this order, so they go through
@@ -75,12 +75,9 @@
  *
  * Inert values and snapshots.  0.1 is SELF_EQUAL: it cannot change, and comparing it runs no
  * Python code (statics.h defines both words).  [8, 4] can be changed in place.  Therefore
- * fj_structure_hash, which fills in the column `hash`, takes a snapshot: `cached` is a copy
- * of the contents at that moment, and the hash is the hash of that copy.  Later comparisons
- * use the copy.  The keys of a dict and the aux data of a CUSTOM node are treated in the same
- * way. `untaken` counts it because comparing lists may run the __eq__ of their items.  The
- * first match that finds the list equal takes its contents (contents.h), which are compared
- * from then on, by addresses; 8 and 4 are SELF_EQUAL.
+ * fj_structure_hash, which fills in the column `hash`, takes its snapshot (snapshot.h), and
+ * the hash is that of the snapshot.  Later comparisons are with the snapshot.  The keys of a
+ * dict and the aux data of a CUSTOM node are treated in the same way.
  *
  * Constant tuples.  The tuple (2, 3) holds nothing but inert statics, so it can never change.
  * Its node keeps the tuple itself in `aux`: where match.c meets this very object, it skips the
@@ -148,8 +145,8 @@
 #define FJ_STRUCTURE_H
 
 #include "base/common.h"
-#include "structure/contents.h"
 #include "structure/registry.h"
+#include "structure/snapshot.h"
 #include "structure/statics.h"
 
 /* The flags of a node. */
@@ -206,22 +203,18 @@ typedef struct {
 typedef struct {
     PyTypeObject *type; /* owned, or NULL */
 
-    /* An object that is made when it is first needed; owned, or NULL:
-     *
-     * - DICT with FJ_NODE_PLAIN_KEYS: a dict with the keys of the node, each mapped to None,
-     *   or to its value where all values are statics.  build.c makes new dicts by copying it.
-     * - Any other node, once the Structure has been hashed: the snapshot of the value that
-     *   fj_structure_value returns (statics.h), if that is a copy. */
-    PyObject *cached;
+    /* DICT with FJ_NODE_PLAIN_KEYS: a dict with the keys of the node, each mapped to None, or
+     * to its value where all values are statics.  build.c makes new dicts by copying it.  Made
+     * when it is first needed; owned, or NULL. */
+    PyObject *model;
 
-    /* STATIC, CUSTOM: the contents (contents.h) of the value that fj_structure_value returns,
-     * while they are those that were hashed; NULL if none have been taken. */
-    FjContents *contents;
+    /* Once the Structure has been hashed, the snapshot (snapshot.h) of the value that
+     * fj_structure_value returns; NULL if that is inert. */
+    FjSnapshot *snapshot;
 
     Py_hash_t hash;       /* see FjNode; 0 until the Structure has been hashed */
     uint32_t subtree_end; /* the index of the first node after the subtree; 0 until the node
                            * has been closed (fj_structure_close) */
-    uint8_t takings;      /* how often the contents have been taken */
 } FjNodeInfo;
 
 /* Whether the aux of a node is its NodeKind. */
@@ -245,7 +238,7 @@ fj_node_kind(const FjNode *node)
 
 /* A Structure does not change after flatten.c has made it and, where there is a filter,
  * fj_tree_make_static has set its static leaves.  Only cached results are added to it:
- * `hashed`, `hash`, `paths`, `untaken`, FjNodeInfo.hash, .cached, .contents and .takings. */
+ * `hashed`, `hash`, `may_run_python`, `paths`, FjNodeInfo.hash, .model and .snapshot. */
 struct FjStructure {
     PyObject_HEAD FjRegistry *registry; /* owned */
     FjNode *nodes;
@@ -261,12 +254,10 @@ struct FjStructure {
     int is_tree_structure; /* made by fj_flatten_leaves, for which every leaf is an array */
     int may_run_python; /* there is a node whose match always runs Python code: a STATIC with
                          * MAYBE_ARRAY, a CUSTOM without ITSELF, an OBJECT whose fields are
-                         * not plain (fields.h), an ORDERED_DICT, or a dict without PLAIN_KEYS
-                         */
-    int is_asked;     /* which leaves are traced is asked in each call, so nothing matches it:
-                       * FJ_ASKED_ARGUMENT */
-    uint32_t untaken; /* the number of nodes whose match runs Python code because their
-                       * value, which is not SELF_EQUAL, has no contents yet */
+                         * not plain (fields.h), an ORDERED_DICT, a dict without PLAIN_KEYS, or
+                         * a value whose snapshot is not python_free */
+    int is_asked; /* which leaves are traced is asked in each call, so nothing matches it:
+                   * FJ_ASKED_ARGUMENT */
     uint32_t num_identities; /* the number of nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* the number of REF nodes */
     uint32_t *identities;    /* the index of the node of each number; NULL if there is none */
@@ -290,28 +281,20 @@ fj_node_has_number(const FjNode *node)
     return node->code > FJ_NONE && (node->flags & FJ_NODE_IDENTITY);
 }
 
+/* Whether a leaf is of a type that an ARRAY node takes too: `traced_in` (registry.h). */
+static inline int
+fj_structure_takes_number(const FjStructure *structure, const FjNode *node, PyObject *object)
+{
+    return (node->flags & FJ_NODE_NUMBERS) &&
+           fj_registry_traces_in(structure->registry, Py_TYPE(object));
+}
+
 /* The number of a REF node. */
 static inline uint32_t
 fj_node_number(const FjNode *node)
 {
     return (uint32_t)PyLong_AsUnsignedLong(
         node->aux); /* which add_ref in flatten.c has made */
-}
-
-/* Whether matching a tree with the Structure certainly runs Python code. */
-static inline int
-fj_structure_runs_python(const FjStructure *structure)
-{
-    return structure->may_run_python || structure->untaken > 0;
-}
-
-/* Whether the value of a node has contents, and they are as they were when it was hashed.
- * Runs no Python code. */
-static inline int
-fj_structure_is_same(const FjStructure *structure, const FjNode *node)
-{
-    const FjContents *contents = fj_structure_info(structure, node)->contents;
-    return contents != NULL && fj_contents_are_same(contents);
 }
 
 /* The first node after the subtree of `node`. */
@@ -391,14 +374,12 @@ PyObject *fj_structure_value(const FjNode *node);
 
 /* (P) Whether `value` equals the node's value as it was when the Structure was hashed, which
  * it must have been, and the node's value, which the next trace will use, has not changed
- * since. `field` says whether `value` counts as a field (statics.h).  1, 0, or -1 with an
- * error. */
-int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value,
-                     int field);
+ * since.  1, 0, or -1 with an error. */
+int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value);
 
-/* (P) Takes the contents of the node's value, if that has contents and still equals what was
- * hashed, so that fj_structure_is_same says so from now on.  0, or -1 with an error. */
-int fj_structure_take_contents(FjStructure *structure, const FjNode *node);
+/* The same for a node whose value is not inert, as far as it is seen without Python code: 1, 0
+ * or FJ_SNAPSHOT_UNSEEN. */
+int fj_structure_match(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* (P) Sets the attribute `__filterjit_error_context__` of the exception that is set to
  * (operation, path of the node, its aux or None), from which _base/_errors.py and

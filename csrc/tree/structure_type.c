@@ -27,9 +27,9 @@ structure_traverse(PyObject *op, visitproc visit, void *arg)
     }
     for (uint32_t i = 0; i < self->count; i++) {
         Py_VISIT(self->info[i].type);
-        Py_VISIT(self->info[i].cached);
+        Py_VISIT(self->info[i].model);
         Py_VISIT(self->nodes[i].aux);
-        int result = fj_contents_traverse(self->info[i].contents, visit, arg);
+        int result = fj_snapshot_traverse(self->info[i].snapshot, visit, arg);
         if (result != 0) {
             return result;
         }
@@ -46,9 +46,9 @@ structure_dealloc(PyObject *op)
     PyObject_ClearWeakRefs(op);
     for (uint32_t i = 0; i < self->count; i++) {
         Py_XDECREF(self->info[i].type);
-        Py_XDECREF(self->info[i].cached);
+        Py_XDECREF(self->info[i].model);
         Py_XDECREF(self->nodes[i].aux);
-        fj_contents_free(self->info[i].contents);
+        fj_snapshot_free(self->info[i].snapshot);
     }
     for (Py_ssize_t i = 0; self->static_leaves != NULL && i < self->all_leaves; i++) {
         Py_XDECREF(self->static_leaves[i]);

@@ -180,7 +180,7 @@ new_dict(FjBuilder *b, const FjNode *node, int *is_full)
     }
     FjNodeInfo *info = &b->structure->info[node - b->structure->nodes];
     *is_full = has_only_statics(node);
-    if (info->cached == NULL) {
+    if (info->model == NULL) {
         PyObject *model = PyDict_New();
         for (uint32_t i = 0; model != NULL && i < node->arity; i++) {
             if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i),
@@ -188,9 +188,9 @@ new_dict(FjBuilder *b, const FjNode *node, int *is_full)
                 Py_CLEAR(model);
             }
         }
-        Py_XSETREF(info->cached, model); /* a finalizer may have set it meanwhile */
+        Py_XSETREF(info->model, model); /* a finalizer may have set it meanwhile */
     }
-    return info->cached == NULL ? NULL : PyDict_Copy(info->cached);
+    return info->model == NULL ? NULL : PyDict_Copy(info->model);
 }
 
 static PyObject *

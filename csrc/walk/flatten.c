@@ -41,7 +41,6 @@ add_mutable_static(FjFlattener *f, PyObject *object, int flag)
     }
     node->flags = (uint16_t)(flag | (immutable ? FJ_NODE_SELF_EQUAL : 0));
     f->structure->may_run_python |= is_asked;
-    f->structure->untaken += !is_asked && !immutable;
     return 0;
 }
 
@@ -66,8 +65,10 @@ add_static(FjFlattener *f, PyObject *object, int flag)
 int
 fj_flatten_field(FjFlattener *f, PyObject *value)
 {
-    return FJ_UNLIKELY(f->prefix != NULL) ? fj_prefix_pass_static(f->prefix, value)
-                                          : add_static(f, value, FJ_NODE_FIELD);
+    return FJ_LIKELY(!f->may_stop) ? add_static(f, value, FJ_NODE_FIELD)
+           : f->expected != NULL   ? fj_expected_field(f->expected, value)
+           : f->prefix != NULL     ? fj_prefix_pass_static(f->prefix, value)
+                                   : add_static(f, value, FJ_NODE_FIELD);
 }
 
 /* Adds a REF to the object that has this number.  0, or -1 with an error. */
@@ -87,26 +88,30 @@ walk_numbered(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
     Py_ssize_t known = fj_address_map_find(&f->numbers, object);
     if (known >= 0) {
-        return add_ref(f, (uint32_t)known);
+        return f->expected != NULL ? fj_expected_ref(f->expected, (uint32_t)known)
+                                   : add_ref(f, (uint32_t)known);
     }
-    uint32_t index = f->structure->count;
-    if (fj_address_map_add(&f->numbers, object, f->structure->num_identities) < 0 ||
-        fj_leafbuf_push(f->objects, object) < 0) {
+    uint32_t index = f->expected != NULL ? (uint32_t)(f->expected->next - f->structure->nodes)
+                                         : f->structure->count;
+    if (fj_address_map_add(&f->numbers, object, (uint32_t)f->numbers.count) < 0 ||
+        fj_leafbuf_push(f->objects, object) < 0 || fj_flatten_container(f, object, kind) < 0) {
         return -1;
     }
-    f->structure->num_identities++;
-    if (fj_flatten_container(f, object, kind) < 0) {
-        return -1;
+    if (f->expected == NULL) {
+        f->structure->num_identities++;
+        f->structure->nodes[index].flags |= FJ_NODE_IDENTITY;
     }
-    f->structure->nodes[index].flags |= FJ_NODE_IDENTITY;
     return 0;
 }
 
-/* Adds an object that `is_leaf` or the prefix takes for a leaf.  1, 0 if it is none, or -1
- * with an error. */
+/* Adds an object that `is_leaf`, the prefix or what is expected takes for a leaf.  1, 0 if it
+ * is none, or -1 with an error. */
 static FJ_NOINLINE int
 stop_at_leaf(FjFlattener *f, PyObject *object)
 {
+    if (f->expected != NULL) {
+        return fj_expected_meet(f->expected, object);
+    }
     int is_leaf = f->prefix != NULL ? fj_prefix_meet(f->prefix, object)
                                     : fj_take_truth(PyObject_CallOneArg(f->is_leaf, object));
     if (is_leaf <= 0) {
@@ -170,6 +175,11 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
     }
     kind = fj_registry_kind(fj_flatten_registry(f), object);
     if (kind == NULL) {
+        return -1;
+    }
+    if (FJ_UNLIKELY(f->expected != NULL) && kind->code <= FJ_STATIC) { /* it was a container */
+        Py_DECREF(kind);
+        f->expected->differs = 1;
         return -1;
     }
     int result;
@@ -258,6 +268,31 @@ fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const
     return result;
 }
 
+int
+fj_flatten_compare(FjStructure *structure, const FjNode *first, PyObject *const *trees,
+                   Py_ssize_t count, FjLeafBuf *arrays, FjLeafBuf *objects)
+{
+    FjExpected expected = {.structure = structure, .next = first, .arrays = arrays};
+    FjFlattener f = {.structure = structure,
+                     .arrays = arrays,
+                     .objects = objects,
+                     .may_stop = 1,
+                     .expected = &expected};
+    int result = 0;
+    if (fj_compat_enter_frames(1) < 0) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
+        result =
+            trees[i] == NULL || expected.next->code == FJ_MISSING
+                ? fj_expected_pass(&expected, trees[i] == NULL ? FJ_MISSING : FJ_KIND_COUNT)
+                : fj_flatten_object(&f, trees[i]);
+    }
+    fj_compat_leave_frames(1);
+    fj_address_map_clear(&f.numbers);
+    return result == 0 ? 1 : expected.differs ? 0 : -1;
+}
+
 /* Notes which nodes have a number.  0, or -1 with MemoryError. */
 static int
 note_identities(FjStructure *structure)
@@ -318,7 +353,7 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
         return NULL;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(names);
-    Py_ssize_t root = fj_flatten_open(&f, FJ_ARGUMENTS, count, NULL, names);
+    Py_ssize_t root = fj_flatten_open(&f, FJ_ARGUMENTS, count, NULL, names, 0);
     int result = root < 0 ? -1 : 0;
     for (Py_ssize_t i = 0; i < count && result == 0; i++) {
         int flag = flags == NULL ? 0 : flags[i];

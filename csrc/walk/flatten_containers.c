@@ -14,6 +14,9 @@
 static void
 add_error_context_here(FjFlattener *f, PyObject *object, const char *operation)
 {
+    if (f->expected != NULL) { /* flattening raises it again */
+        return;
+    }
     PyObject *exception = fj_compat_take_exception();
     Py_ssize_t index = fj_structure_append(f->structure, FJ_MISSING, 0, NULL, object);
     PyErr_Clear(); /* without memory for the path, the exception goes without it */
@@ -112,16 +115,19 @@ close_sequence(FjFlattener *f, Py_ssize_t index)
     if (f->is_tree_structure && f->prefix == NULL) {
         remove_leaf_nodes(f, index);
     }
-    fj_structure_close(f->structure, index);
+    fj_flatten_close(f, index);
 }
 
 static int
 walk_tuple(FjFlattener *f, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
 {
     Py_ssize_t size = PyTuple_GET_SIZE(tuple);
-    Py_ssize_t index = kind == NULL
-                           ? fj_flatten_open(f, code, size, NULL, NULL)
-                           : fj_flatten_open(f, code, size, Py_TYPE(tuple), (PyObject *)kind);
+    if (FJ_UNLIKELY(f->expected != NULL) && fj_expected_skip(f->expected, tuple)) {
+        return 0;
+    }
+    Py_ssize_t index =
+        kind == NULL ? fj_flatten_open(f, code, size, NULL, NULL, 0)
+                     : fj_flatten_open(f, code, size, Py_TYPE(tuple), (PyObject *)kind, 0);
     if (index < 0) {
         return -1;
     }
@@ -138,9 +144,8 @@ walk_tuple(FjFlattener *f, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
             return -1;
         }
     }
-    if (code == FJ_NAMEDTUPLE) {
-        fj_structure_close(f->structure, index);
-        return 0;
+    if (code == FJ_NAMEDTUPLE || f->expected != NULL) {
+        return fj_flatten_close(f, index);
     }
     close_sequence(f, index);
     if (is_constant(f->structure, (uint32_t)index)) {
@@ -153,7 +158,7 @@ static int
 walk_list(FjFlattener *f, PyObject *list)
 {
     Py_ssize_t size = PyList_GET_SIZE(list);
-    Py_ssize_t index = fj_flatten_open(f, FJ_LIST, size, NULL, NULL);
+    Py_ssize_t index = fj_flatten_open(f, FJ_LIST, size, NULL, NULL, 0);
     if (index < 0) {
         return -1;
     }
@@ -206,7 +211,10 @@ walk_dict_values(FjFlattener *f, PyObject *dict, PyObject *keys, int is_static)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         PyObject *value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
         if (value == NULL) {
-            if (!PyErr_Occurred()) {
+            if (!PyErr_Occurred() && f->expected != NULL) {
+                f->expected->differs = 1; /* it has other keys */
+            }
+            else if (!PyErr_Occurred()) {
                 PyErr_SetString(PyExc_RuntimeError, "dict changed while it was flattened");
             }
             return -1;
@@ -226,38 +234,31 @@ walk_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_static)
 {
     int result = -1;
     PyObject *factory = NULL;
-    PyObject *keys =
-        f->prefix != NULL ? fj_prefix_keys(f->prefix, dict) : dict_keys(f, code, dict);
+    PyObject *keys = f->expected != NULL ? fj_expected_keys(f->expected, code, dict)
+                     : f->prefix != NULL ? fj_prefix_keys(f->prefix, dict)
+                                         : dict_keys(f, code, dict);
     if (keys == NULL) {
         return -1;
     }
     Py_ssize_t size = PyTuple_GET_SIZE(keys);
-    int has_factory = code == FJ_DEFAULT_DICT;
-    Py_ssize_t index = fj_flatten_open(f, code, size + has_factory, Py_TYPE(dict), keys);
+    int has_factory = code == FJ_DEFAULT_DICT, plain = FJ_NODE_PLAIN_KEYS;
+    for (Py_ssize_t i = 0; i < size; i++) {
+        PyObject *key = PyTuple_GET_ITEM(keys, i);
+        plain = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) ? plain : 0;
+    }
+    Py_ssize_t index =
+        fj_flatten_open(f, code, size + has_factory, Py_TYPE(dict), keys, plain);
     if (index < 0) {
         goto done;
     }
-    int plain = 1;
-    for (Py_ssize_t i = 0; i < size; i++) {
-        PyObject *key = PyTuple_GET_ITEM(keys, i);
-        plain &= PyUnicode_CheckExact(key) || PyLong_CheckExact(key);
-    }
-    if (plain) {
-        f->structure->nodes[index].flags |= FJ_NODE_PLAIN_KEYS;
-    }
-    if (!plain || code == FJ_ORDERED_DICT) {
-        f->structure->may_run_python = 1;
-    }
+    fj_flatten_runs_python(f, !plain || code == FJ_ORDERED_DICT);
     if (has_factory) {
         factory = PyObject_GetAttrString(dict, "default_factory");
         if (factory == NULL || fj_flatten_field(f, factory) < 0) {
             goto done;
         }
     }
-    if (walk_dict_values(f, dict, keys, is_static) == 0) {
-        fj_structure_close(f->structure, index);
-        result = 0;
-    }
+    result = walk_dict_values(f, dict, keys, is_static) < 0 ? -1 : fj_flatten_close(f, index);
 done:
     Py_XDECREF(factory);
     Py_DECREF(keys);
@@ -287,13 +288,13 @@ walk_module(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     if (values == NULL) {
         return -1;
     }
-    Py_ssize_t index = fj_flatten_open(f, FJ_MODULE, count, Py_TYPE(object), (PyObject *)kind);
+    Py_ssize_t index = fj_flatten_open(f, FJ_MODULE, count, Py_TYPE(object), (PyObject *)kind,
+                                       wrapper ? FJ_NODE_WRAPPER : 0);
     if (index < 0 ||
         fj_fields_get_all(object, kind, count, fj_registry_missing(fj_flatten_registry(f)),
                           values) < 0) {
         goto done;
     }
-    f->structure->nodes[index].flags |= wrapper ? FJ_NODE_WRAPPER : 0;
     result = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         if (result == 0) {
@@ -302,7 +303,7 @@ walk_module(FjFlattener *f, PyObject *object, FjNodeKind *kind)
         Py_XDECREF(values[i]);
     }
     if (result == 0) {
-        fj_structure_close(f->structure, index);
+        fj_flatten_close(f, index);
     }
 done:
     fj_scratch_free(values, room);
@@ -340,11 +341,11 @@ static int
 walk_object(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
     Py_ssize_t count = fj_node_kind_fields(kind);
-    Py_ssize_t index = fj_flatten_open(f, FJ_OBJECT, count, kind->type, (PyObject *)kind);
+    Py_ssize_t index = fj_flatten_open(f, FJ_OBJECT, count, kind->type, (PyObject *)kind, 0);
     if (index < 0) {
         return -1;
     }
-    f->structure->may_run_python |= !fj_fields_are_plain(kind);
+    fj_flatten_runs_python(f, !fj_fields_are_plain(kind));
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *value = fj_fields_getattr(object, kind, i);
         int result = -1;
@@ -361,8 +362,7 @@ walk_object(FjFlattener *f, PyObject *object, FjNodeKind *kind)
             return -1;
         }
     }
-    fj_structure_close(f->structure, index);
-    return 0;
+    return fj_flatten_close(f, index);
 }
 
 /* Whether `keys` are the keys of `count` children, in the form that fj_children_key returns.
@@ -383,15 +383,18 @@ are_keys(PyObject *keys, Py_ssize_t count)
     return 1;
 }
 
-/* walk_custom for fj_flatten_up_to, which needs no keys. */
+/* walk_custom where the node is compared with another, which needs no keys. */
 static int
-walk_custom_up_to(FjFlattener *f, PyObject *object)
+compare_custom(FjFlattener *f, PyObject *object)
 {
     PyObject *children, *aux;
     PyObject *parts = fj_registry_flatten(fj_flatten_registry(f), object, &children, &aux);
     PyObject *items = parts == NULL ? NULL : fj_tuple_of(children);
-    int result =
-        items == NULL ? -1 : fj_prefix_open_custom(f->prefix, PyTuple_GET_SIZE(items), aux);
+    Py_ssize_t size = items == NULL ? 0 : PyTuple_GET_SIZE(items);
+    int result = items == NULL ? -1
+                 : f->expected != NULL
+                     ? fj_expected_open_custom(f->expected, size, Py_TYPE(object), aux)
+                     : fj_prefix_open_custom(f->prefix, size, aux);
     for (Py_ssize_t i = 0; result == 0 && i < PyTuple_GET_SIZE(items); i++) {
         result = fj_flatten_object(f, PyTuple_GET_ITEM(items, i));
     }
@@ -403,8 +406,8 @@ walk_custom_up_to(FjFlattener *f, PyObject *object)
 static int
 walk_custom(FjFlattener *f, PyObject *object, const FjNodeKind *kind)
 {
-    if (f->prefix != NULL) {
-        return walk_custom_up_to(f, object);
+    if (f->prefix != NULL || f->expected != NULL) {
+        return compare_custom(f, object);
     }
     int result = -1;
     PyObject *children = NULL, *aux = NULL, *unflatten = NULL, *keys = NULL, *details = NULL;
@@ -429,27 +432,24 @@ walk_custom(FjFlattener *f, PyObject *object, const FjNodeKind *kind)
     if (details == NULL) {
         goto done;
     }
-    Py_ssize_t index =
-        fj_flatten_open(f, FJ_CUSTOM, PyTuple_GET_SIZE(children), Py_TYPE(object), details);
-    if (index < 0) {
-        goto done;
-    }
     int immutable = fj_static_is_immutable(fj_flatten_registry(f), aux);
     if (immutable < 0) {
         goto done;
     }
     int is_itself = kind->is_itself && aux == object && PyTuple_GET_SIZE(children) == 0;
-    f->structure->nodes[index].flags |=
-        (uint16_t)((immutable ? FJ_NODE_SELF_EQUAL : 0) | (is_itself ? FJ_NODE_ITSELF : 0));
-    f->structure->may_run_python |= !is_itself;
-    f->structure->untaken += is_itself && !immutable;
+    int flags = (immutable ? FJ_NODE_SELF_EQUAL : 0) | (is_itself ? FJ_NODE_ITSELF : 0);
+    Py_ssize_t index = fj_flatten_open(f, FJ_CUSTOM, PyTuple_GET_SIZE(children),
+                                       Py_TYPE(object), details, flags);
+    if (index < 0) {
+        goto done;
+    }
+    fj_flatten_runs_python(f, !is_itself);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
         if (fj_flatten_object(f, PyTuple_GET_ITEM(children, i)) < 0) {
             goto done;
         }
     }
-    fj_structure_close(f->structure, index);
-    result = 0;
+    result = fj_flatten_close(f, index);
 done:
     Py_XDECREF(details);
     Py_DECREF(parts);

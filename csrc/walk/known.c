@@ -29,10 +29,10 @@
  *    Structure holds the classes of its nodes, and Python holds its own types.
  * 5. A static leaf's address stands for its value.  There is a record only if each static leaf
  *    is the very object that the Structure holds, so it cannot die, and if it is immutable
- *    (FJ_NODE_SELF_EQUAL), so it cannot change, or has contents (contents.h): then a check
- * compares them.  The same goes for None, and for a tuple of nothing but such values that the
- *    Structure holds as a whole.  The keys of a dict stand for themselves in the same way:
- *    each is the very object that the Structure holds, a str or an int.
+ *    (FJ_NODE_SELF_EQUAL), so it cannot change.  Any other static is compared with its
+ * snapshot in each check.  The same goes for None, and for a tuple of nothing but such values
+ * that the Structure holds as a whole.  The keys of a dict stand for themselves in the same
+ * way: each is the very object that the Structure holds, a str or an int.
  * 6. An array leaf may be another array than was recorded, in the same place.  Its type is
  *    compared, and the array that is there now is passed on, as a walk would do.  The only
  *    child of an object with slots may be replaced by another array, as a training loop does
@@ -92,7 +92,7 @@ FjKnownArguments *
 fj_known_new(const FjStructure *structure)
 {
     if (structure->num_identities == 0 &&
-        (structure->count < FJ_KNOWN_MIN_NODES || fj_structure_runs_python(structure))) {
+        (structure->count < FJ_KNOWN_MIN_NODES || structure->may_run_python)) {
         return NULL;
     }
     FjKnownArguments *known = PyMem_Calloc(1, sizeof(FjKnownArguments));
@@ -189,8 +189,8 @@ difference_of(const FjKnownArgument *argument, const FjKnownContainer *container
     if (container->place == FJ_IN_SLOTS) {
         return difference_of_slots(argument, container, expected);
     }
-    if (container->place == FJ_IN_CONTENTS) {
-        return !fj_structure_is_same(structure, &structure->nodes[container->node]);
+    if (container->place == FJ_IN_SNAPSHOT) {
+        return fj_structure_match(structure, &structure->nodes[container->node], object) <= 0;
     }
     if (container->place == FJ_IN_ITS_DICT) {
         FjFieldView view;

@@ -65,9 +65,9 @@ void fj_known_fail(FjKnownArgument *argument);
 void fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
                   PyObject *object, Py_ssize_t num_arrays);
 
-/* Adds the value of the node, which has contents. */
-void fj_known_add_contents(FjKnownArgument *argument, const FjStructure *structure,
-                           const FjNode *node);
+/* Adds a value that has been compared with the snapshot of the node's. */
+void fj_known_add_static(FjKnownArgument *argument, const FjStructure *structure,
+                         const FjNode *node, PyObject *value);
 
 /* Adds an object that occurs again, with its number. */
 void fj_known_add_ref(FjKnownArgument *argument, PyObject *object, uint32_t number);

@@ -181,7 +181,7 @@ fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNo
     case FJ_DICT:
         add_dict(argument, node->aux, node->arity, object);
         break;
-    case FJ_CUSTOM: /* a static: see fj_known_add_contents */
+    case FJ_CUSTOM: /* a static: see fj_known_add_static */
         argument->failed = !(node->flags & FJ_NODE_ITSELF);
         break;
     default:
@@ -190,12 +190,11 @@ fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNo
 }
 
 void
-fj_known_add_contents(FjKnownArgument *argument, const FjStructure *structure,
-                      const FjNode *node)
+fj_known_add_static(FjKnownArgument *argument, const FjStructure *structure,
+                    const FjNode *node, PyObject *value)
 {
-    FjKnownContainer *container = argument->failed ? NULL
-                                                   : add(argument, fj_structure_value(node),
-                                                         FJ_IN_CONTENTS, fj_known_no_items, 0);
+    FjKnownContainer *container =
+        argument->failed ? NULL : add(argument, value, FJ_IN_SNAPSHOT, fj_known_no_items, 0);
     if (container != NULL) {
         container->node = (uint32_t)(node - structure->nodes);
     }

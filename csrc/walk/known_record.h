@@ -19,7 +19,7 @@ typedef enum {
     FJ_IN_VALUES,   /* the array of an instance's attributes */
     FJ_IN_ITS_DICT, /* the __dict__ of an instance, which is the next container */
     FJ_IN_SLOTS,    /* the slots of an object, which are no block */
-    FJ_IN_CONTENTS, /* a static with contents (contents.h), which the Structure has */
+    FJ_IN_SNAPSHOT, /* a static, of which the Structure has a snapshot (snapshot.h) */
 } FjKnownPlace;
 
 typedef struct {
@@ -31,7 +31,7 @@ typedef struct {
     FjKnownPlace place;
     uint32_t array; /* of an object in slots whose only child is an array leaf, the number of
                      * this leaf + 1; otherwise 0 */
-    uint32_t node;  /* FJ_IN_CONTENTS: the index of the node */
+    uint32_t node;  /* FJ_IN_SNAPSHOT: the index of the node */
 } FjKnownContainer;
 
 /* An object that occurs again. */

@@ -7,9 +7,9 @@
  *                   (match_python_free.c).  An object that cannot be compared without Python
  *                   code ends it with FJ_MATCH_NEEDS_PYTHON.
  * holds_references  The walk may run Python code, so it holds a reference to each object that
- *                   it looks at (match_holding.c).
+ *                   it looks at: it is that of flatten.c (fj_flatten_compare).
  *
- * match_all starts with the python_free walk unless fj_structure_runs_python.  After
+ * match_all starts with the python_free walk unless `may_run_python`.  After
  * FJ_MATCH_NEEDS_PYTHON it starts over with the other one.
  *
  * A numbered object (Sharing in structure.h) is pushed as well, before its children.  A REF
@@ -22,6 +22,7 @@
  */
 #include "walk/match.h"
 
+#include "walk/flatten.h"
 #include "walk/match_walks.h"
 
 /* Empties the buffers again after a walk that has found a difference. */
@@ -52,19 +53,20 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
 {
     Py_ssize_t before = m->arrays->count;
     const FjNode *first = m->next;
-    if (!fj_structure_runs_python(m->structure)) {
+    if (!m->structure->may_run_python) {
         int result =
             end_walk(m, fj_match_python_free(m, objects, count, known), before, known);
         if (FJ_LIKELY(result != FJ_MATCH_NEEDS_PYTHON)) {
             return (FjMatch)result;
         }
-        m->next = first;
     }
     if (m->structure->is_asked) {
         return FJ_MATCH_NO;
     }
     /* What was learned before Python code runs is nothing to rely on. */
-    return (FjMatch)end_walk(m, fj_match_holding(m, objects, count), before, NULL);
+    return (FjMatch)end_walk(
+        m, fj_flatten_compare(m->structure, first, objects, count, m->arrays, m->objects),
+        before, NULL);
 }
 
 FjMatch

@@ -16,7 +16,8 @@ typedef enum {
 /* Pushes the arrays of the arguments (or of the tree) and returns FJ_MATCH_YES if they have
  * exactly this Structure, which must have been hashed; otherwise leaves `arrays` unchanged.
  * The caller holds the objects and the Structure.  Runs Python code only if the Structure has
- * fj_structure_runs_python, or if the python_free walk of match.c cannot compare an object.
+ * the Structure's `may_run_python`, or if the python_free walk of match.c cannot compare an
+ * object.
  *
  * `*known` is what is known of earlier arguments with this Structure, NULL at first; an
  * argument that is known is not walked.  `objects`, which is empty, receives the numbered

@@ -1,11 +1,11 @@
 /* The python_free walk of a match (match.c): a hit takes it and no other.
  *
- * It runs no Python code: where fj_structure_runs_python is false, every static (a leaf or
- * field that is not an array) is inert (statics.h) or has contents (contents.h), no leaf has
- * to be asked whether it is an array, all keys are plain, and every container is read
- * directly.  So nothing can change or be freed during the walk, and borrowed references are
- * safe.  For the common containers nothing is allocated as long as the buffer is large enough.
- * An object that cannot be compared without Python code ends the walk with
+ * It runs no Python code: unless the Structure's `may_run_python`, every static (a leaf or
+ * field that is not an array) is inert (statics.h) or has a python_free snapshot (snapshot.h),
+ * no leaf has to be asked whether it is an array, all keys are plain, and every container is
+ * read directly.  So nothing can change or be freed during the walk, and borrowed references
+ * are safe.  For the common containers nothing is allocated as long as the buffer is large
+ * enough. An object that cannot be compared without Python code ends the walk with
  * FJ_MATCH_NEEDS_PYTHON; so does a node of a kind that is not named here.
  *
  * A large argument that has been the same object for some calls is recorded while the walk
@@ -40,7 +40,7 @@ match_other(FjMatcher *m, PyObject *object)
     if (kind == NULL || kind->code == FJ_MAYBE_ARRAY) {
         return FJ_MATCH_NEEDS_PYTHON;
     }
-    if (!fj_match_is_number(m, object)) {
+    if (!fj_structure_takes_number(m->structure, m->next - 1, object)) {
         return FJ_MATCH_NO;
     }
     return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
@@ -56,23 +56,18 @@ match_array(FjMatcher *m, PyObject *object)
 }
 
 /* A static or aux data that is not inert may have changed in place, even if it is the same
- * object.  Its contents can show that it has not, and that another object equals it. */
+ * object: it is compared with its snapshot. */
 static FJ_NOINLINE int
 match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    PyObject *expected = fj_structure_value(node);
-    if (!fj_structure_is_same(m->structure, node)) {
+    int same = fj_structure_match(m->structure, node, object);
+    if (same == FJ_SNAPSHOT_UNSEEN) {
         return FJ_MATCH_NEEDS_PYTHON;
     }
-    if (object == expected) {
-        if (m->recording != NULL) {
-            fj_known_add_contents(m->recording, m->structure, node);
-        }
-        return FJ_MATCH_YES;
+    if (same > 0 && m->recording != NULL) {
+        fj_known_add_static(m->recording, m->structure, node, object);
     }
-    fail_record(m);
-    int same = fj_contents_equal(m->registry, expected, object, 1);
-    return same == FJ_MATCH_NO ? FJ_MATCH_NEEDS_PYTHON : same;
+    return same;
 }
 
 /* Matches two inert statics, which are not one object. */

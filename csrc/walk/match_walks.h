@@ -1,4 +1,4 @@
-/* The two walks of a match: see match.c. */
+/* The python_free walk of a match: see match.c. */
 #ifndef FJ_MATCH_WALKS_H
 #define FJ_MATCH_WALKS_H
 
@@ -29,16 +29,5 @@ typedef struct {
 /* `known` may be NULL.  Also returns FJ_MATCH_NEEDS_PYTHON. */
 int fj_match_python_free(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
                          FjKnownArguments *known);
-
-/* (P) */
-int fj_match_holding(FjMatcher *m, PyObject *const *objects, Py_ssize_t count);
-
-/* Whether a leaf is of a type that the array's node before `next` takes too. */
-static inline int
-fj_match_is_number(const FjMatcher *m, PyObject *object)
-{
-    return (m->next[-1].flags & FJ_NODE_NUMBERS) &&
-           fj_registry_traces_in(m->registry, Py_TYPE(object));
-}
 
 #endif

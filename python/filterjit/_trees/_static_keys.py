@@ -43,10 +43,10 @@ group that raises in ``__hash__`` is compared by identity.
 
 A member of an enum, a class, a sharding, mesh or ufunc of JAX, a dtype of NumPy's own, and the
 mapping in which Flax says of attributes whether they are data, are *immutable*: such a value is not
-compared with itself again. Lists, dicts, dataclasses, attrs classes, bound methods and PyTreeDefs,
-and an ``nnx.GraphDef``, which consists of such values, have *contents* (``structure/contents.h``):
-the core sees by addresses that a value has not changed, and compares two values field by field. It
-takes the keys only where it does not see that they are equal.
+compared with itself again. Of lists, dicts, dataclasses, attrs classes, bound methods and PyTreeDefs,
+and of an ``nnx.GraphDef``, which consists of such values, the core sees by addresses that a value has
+not changed, and compares two values field by field (``structure/snapshot.h``). It takes the keys only
+where it does not see that they are equal.
 
 *Attributes* are the ``__dict__`` and the slots of an instance, without the results of
 ``functools.cached_property``. An instance has *other memory* if a base in C, which is not in the

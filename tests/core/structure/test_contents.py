@@ -326,9 +326,7 @@ def test_deep_values(registry: Any) -> None:
     structure = core.flatten(registry, Linear(size=value))[1]
     with pytest.raises(RecursionError):
         hash(structure)
-    structure = seen(registry, Linear(size=[[]]))
-    with pytest.raises(RecursionError):
-        matches(structure, Linear(size=value))
+    assert not matches(seen(registry, Linear(size=[[]])), Linear(size=value))
 
 
 def test_code_that_runs_while_contents_are_compared(registry: Any) -> None:
@@ -342,6 +340,7 @@ def test_code_that_runs_while_contents_are_compared(registry: Any) -> None:
         own[1:], other[1:] = [[2]], [[2]]
         assert matches(structure, Linear(size=other))
     other[0].hook = lambda: other.clear()
+    assert matches(structure, Linear(size=other))  # it was equal when it was looked at
     assert not matches(structure, Linear(size=other))
 
 
@@ -413,10 +412,12 @@ def test_attributes_that_are_not_where_they_are_stored(registry: Any, make: Any)
 
 
 def test_a_dict_that_gets_a_key_that_is_no_str(registry: Any) -> None:
-    """It could have an __eq__ of its own, so the key is asked for from then on."""
+    """It could have an __eq__ of its own, so the key is asked for from then on: a miss, once."""
     value: Any = Pair(1)
     structure = seen(registry, Linear(size=value))
     vars(value)[1] = 2
+    assert not matches(structure, Linear(size=value))
+    structure = seen(registry, Linear(size=value))
     calls.clear()
     assert matches(structure, Linear(size=value)) and calls
     value.a = True
@@ -453,9 +454,8 @@ def test_a_key_that_fails_while_contents_are_compared(registry: Any) -> None:
         matches(structure, Linear(size=[Shell([1], fail)]))
     own = [Shell([1])]
     structure = seen(registry, Linear(size=own))
-    own[0].hook = fail
-    with pytest.raises(ZeroDivisionError):
-        matches(structure, Linear(size=[Shell([1])]))
+    own[0].hook = fail  # it is seen by its parts that it is unchanged
+    assert matches(structure, Linear(size=[Shell([1])]))
 
 
 def test_the_collector_sees_what_contents_hold(registry: Any) -> None:
@@ -481,18 +481,11 @@ def test_elements_are_those_of_the_set(registry: Any) -> None:
 
 
 def test_elements_whose_hash_fails_later(registry: Any) -> None:
-    """The elements of two sets are compared in the order of their hashes."""
     bad = Hostile()
     pair = frozenset([bad, 1]), frozenset([Hostile(), 1])
-    failed = []
-    for last in range(20):
-        left = iter(range(last))
-        bad.on_hash = lambda: next(left)  # noqa: B023
-        try:
-            assert core.same_static(registry, *pair)
-        except StopIteration:
-            failed.append(last)
-    assert len(failed) > 1 and failed == list(range(len(failed)))
+    bad.on_hash = fail
+    with pytest.raises(ZeroDivisionError):
+        core.same_static(registry, *pair)
 
 
 def test_aux_data_that_cannot_say_whether_it_changes(registry: Any) -> None:

@@ -1,0 +1,475 @@
+/* Comparing snapshots with each other, and with values as they are now; snapshot.h says what
+ * they are.
+ *
+ * Python code can run where two snapshots are compared (the __eq__ of values), and in
+ * fj_static_equal_now and fj_snapshot_has, which take some.  The caller holds the snapshots.
+ * fj_snapshot_match runs none, so nothing changes while it looks.  Nor does fj_snapshot_has
+ * until it has looked at the whole value, and holds what is left to Python code.
+ */
+#include "base/leafbuf.h"
+#include "structure/fields.h"
+#include "structure/snapshot.h"
+#include "structure/statics.h"
+
+/* How many objects ahead of it a check fetches one into the processor's cache. */
+#define AHEAD 8
+
+/* ---- two snapshots ---- */
+
+static int equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k);
+
+/* A child of a set. */
+typedef struct {
+    Py_hash_t hash;
+    uint32_t index;
+    int paired;
+} Item;
+
+static int
+compare_hashes(const void *a, const void *b)
+{
+    Py_hash_t x = ((const Item *)a)->hash, y = ((const Item *)b)->hash;
+    return (x > y) - (x < y);
+}
+
+/* The children of a part in the order of their hashes: an array for PyMem_Free, or NULL with
+ * an error. */
+static Item *
+by_hash(const FjSnapshot *snapshot, uint32_t index)
+{
+    const FjSnapshotPart *parts = snapshot->parts;
+    Item *items = PyMem_New(Item, (size_t)parts[index].children + 1);
+    uint32_t count = 0;
+    if (items == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (uint32_t i = index + 1; i < parts[index].end; i = parts[i].end) {
+        items[count++] = (Item){parts[i].hash, i, 0};
+    }
+    qsort(items, count, sizeof(Item), compare_hashes);
+    return items;
+}
+
+/* Whether each of the `count` items `x` can be paired with an equal one of `y`. */
+static int
+pair_items(const FjSnapshot *a, const Item *x, const FjSnapshot *b, Item *y, uint32_t count)
+{
+    uint32_t start = 0; /* of the items of `y` with the hash of x[i] */
+    for (uint32_t i = 0; i < count; i++) {
+        int same = 0;
+        start = i > 0 && x[i].hash == x[i - 1].hash ? start : i;
+        for (uint32_t k = start; k < count && y[k].hash == x[i].hash && same == 0; k++) {
+            if (!y[k].paired) {
+                same = equal_parts(a, x[i].index, b, y[k].index);
+                y[k].paired = same > 0;
+            }
+        }
+        if (same <= 0) {
+            return same;
+        }
+    }
+    return 1;
+}
+
+static int
+equal_sets(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
+{
+    Item *x = by_hash(a, i);
+    Item *y = x == NULL ? NULL : by_hash(b, k);
+    int same = y == NULL ? -1 : pair_items(a, x, b, y, a->parts[i].children);
+    PyMem_Free(x);
+    PyMem_Free(y);
+    return same;
+}
+
+static int
+equal_children(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
+{
+    uint32_t end = a->parts[i].end;
+    int same = 1;
+    for (i++, k++; i < end && same > 0; i = a->parts[i].end, k = b->parts[k].end) {
+        same = equal_parts(a, i, b, k);
+    }
+    return same;
+}
+
+/* One object with an __eq__ of its own may be in both, and may have changed in between: then
+ * the hashes differ, which the caller has compared. */
+static int
+equal_own(PyObject *a, PyObject *b)
+{
+    return a == b                     ? 1
+           : Py_TYPE(a) != Py_TYPE(b) ? 0
+                                      : fj_take_truth(PyObject_RichCompare(a, b, Py_EQ));
+}
+
+/* Whether two parts and their subtrees are equal: 1, 0, or -1 with an error. */
+static int
+equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
+{
+    const FjSnapshotPart *x = &a->parts[i], *y = &b->parts[k];
+    if (x->code != y->code || x->hash != y->hash || x->children != y->children ||
+        x->type != y->type || x->empty_dict != y->empty_dict) {
+        return 0;
+    }
+    switch (x->code) {
+    case FJ_PART_INERT:
+        return fj_static_equal(a->registry, x->object, y->object);
+    case FJ_PART_OWN:
+        return equal_own(x->object, y->object);
+    case FJ_PART_IDENTITY:
+        return x->object == y->object;
+    case FJ_PART_ANCESTOR:
+        return 1;
+    default:
+        break;
+    }
+    if (Py_EnterRecursiveCall(" while comparing static values")) {
+        return -1;
+    }
+    int same = x->code == FJ_PART_SET ? equal_sets(a, i, b, k) : equal_children(a, i, b, k);
+    Py_LeaveRecursiveCall();
+    return same;
+}
+
+int
+fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b)
+{
+    return equal_parts(a, 0, b, 0);
+}
+
+int
+fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
+{
+    if (a == b) {
+        return 1;
+    }
+    if (Py_TYPE(a) != Py_TYPE(b)) {
+        return 0;
+    }
+    if (fj_static_is_inert(registry, a) && fj_static_is_inert(registry, b)) {
+        return fj_static_equal(registry, a, b);
+    }
+    FjSnapshot *x = fj_snapshot_take(registry, a, 1);
+    FjSnapshot *y = x == NULL ? NULL : fj_snapshot_take(registry, b, 1);
+    int same = y == NULL ? -1 : fj_snapshot_equal(x, y);
+    fj_snapshot_drop(x);
+    fj_snapshot_drop(y);
+    return same;
+}
+
+/* ---- a snapshot and a value ---- */
+
+/* The values that contain the one that is looked at, from the inside out. */
+typedef struct Live {
+    PyObject *value;
+    const struct Live *next;
+} Live;
+
+/* The state of a comparison. */
+typedef struct {
+    const FjSnapshot *snapshot;
+    /* Values that Python code has to compare, each with the index of its part; owned.  NULL if
+     * none may run. */
+    FjLeafBuf *unseen;
+    FjLeafBuf *indices;
+} Comparison;
+
+static int match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value,
+                      const Live *live);
+
+/* Leaves a value to Python code, if some may run: 1; or FJ_SNAPSHOT_UNSEEN. */
+static int
+leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
+{
+    PyObject *index = c->unseen == NULL ? NULL : PyLong_FromSsize_t(part - c->snapshot->parts);
+    int result = index != NULL && fj_leafbuf_push(c->unseen, value) == 0 &&
+                         fj_leafbuf_push(c->indices, index) == 0
+                     ? 1
+                     : FJ_SNAPSHOT_UNSEEN;
+    Py_XDECREF(index);
+    return result;
+}
+
+/* Matches a child; returns the part after it, or NULL with the result in `*result`. */
+static inline const FjSnapshotPart *
+match_child(const Comparison *c, const FjSnapshotPart *part, PyObject *value, const Live *live,
+            int *result)
+{
+    if (FJ_LIKELY(value == part->object && part->immutable)) {
+        return c->snapshot->parts + part->end;
+    }
+    *result = match_part(c, part, value, live);
+    return FJ_LIKELY(*result == 1) ? c->snapshot->parts + part->end : NULL;
+}
+
+static int
+match_items(const Comparison *c, const FjSnapshotPart *part, PyObject *const *items,
+            const Live *live)
+{
+    int result = 1;
+    const FjSnapshotPart *child = part + 1;
+    for (uint32_t i = 0; i < part->children && child != NULL; i++) {
+        child = match_child(c, child, items[i], live, &result);
+    }
+    return result;
+}
+
+/* The items of a tuple or a list, if there are so many; else NULL. */
+static inline PyObject *const *
+items_of(const FjSnapshot *self, uint32_t count, int empty_dict, PyObject *value)
+{
+    static PyObject *const none[1] = {NULL};
+    if (Py_SIZE(value) != (Py_ssize_t)count ||
+        (empty_dict && !fj_static_has_empty_dict(self->registry, value))) {
+        return NULL;
+    }
+    return count == 0             ? none
+           : PyTuple_Check(value) ? ((PyTupleObject *)value)->ob_item
+                                  : ((PyListObject *)value)->ob_item;
+}
+
+/* The fields of an object, in `room` or where they are stored; NULL where Python code would be
+ * needed. */
+static inline PyObject *const *
+fields_of(FjNodeKind *kind, uint32_t count, PyObject *object, PyObject **room)
+{
+    FjFieldView view;
+    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
+        return NULL;
+    }
+    if (view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == count) {
+        return view.values;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        room[i] = fj_fields_peek_object(object, &view, kind, i);
+    }
+    return room;
+}
+
+static int
+match_dict(const Comparison *c, const FjSnapshotPart *part, PyObject *dict, const Live *live)
+{
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    int result = 1;
+    const FjSnapshotPart *child = part + 1, *end = c->snapshot->parts + part->end;
+    if (PyDict_GET_SIZE(dict) * 2 != (Py_ssize_t)part->children) {
+        return 0;
+    }
+    while (child != NULL && child < end &&
+           fj_compat_dict_next(dict, &position, &key, &value)) {
+        child = match_child(c, child, key, live, &result);
+        child = child == NULL ? NULL : match_child(c, child, value, live, &result);
+    }
+    return result;
+}
+
+static int
+match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object,
+             const Live *live)
+{
+    PyObject *room[FJ_FIELDS_INLINE];
+    PyObject *const *fields = fields_of(part->kind, part->children, object, room);
+    for (uint32_t i = 0; fields != NULL && i < part->children; i++) {
+        fields = fields[i] == NULL ? NULL : fields;
+    }
+    return fields == NULL ? leave(c, part, object) : match_items(c, part, fields, live);
+}
+
+/* Matches a value that cannot change itself: what it consists of is in the children. */
+static int
+match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value,
+             const Live *live)
+{
+    int result = 1;
+    const FjSnapshotPart *end = c->snapshot->parts + part->end;
+    if (!part->stays || value != part->object) {
+        return leave(c, part, value);
+    }
+    for (const FjSnapshotPart *child = part + 1; child != NULL && child < end;) {
+        child = match_child(c, child, child->object, live, &result);
+    }
+    return result;
+}
+
+static int
+match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value,
+                const Live *live)
+{
+    PyObject *const *items;
+    switch (part->code) {
+    case FJ_PART_SEQUENCE:
+        items = items_of(c->snapshot, part->children, part->empty_dict, value);
+        return items == NULL ? 0 : match_items(c, part, items, live);
+    case FJ_PART_DICT:
+        return match_dict(c, part, value, live);
+    case FJ_PART_FIELDS:
+        return match_fields(c, part, value, live);
+    default:
+        return match_itself(c, part, value, live);
+    }
+}
+
+static int
+match_leaf(const Comparison *c, const FjSnapshotPart *part, PyObject *value, const Live *live)
+{
+    switch (part->code) {
+    case FJ_PART_INERT:
+        /* A class may have been given an __eq__ since the snapshot was taken. */
+        return Py_TYPE(value) == Py_TYPE(part->object) &&
+               fj_static_is_inert(c->snapshot->registry, value) &&
+               fj_static_equal(c->snapshot->registry, part->object, value) > 0;
+    case FJ_PART_ANCESTOR:
+        for (uint32_t level = 1; level < part->children; level++) {
+            live = live->next;
+        }
+        return value == live->value;
+    default:
+        return Py_TYPE(value) != Py_TYPE(part->object) ? 0 : leave(c, part, value);
+    }
+}
+
+/* A comparison goes no deeper than the snapshot, and looks at the stack here only. */
+static int
+match_deep(const Comparison *c, const FjSnapshotPart *part, PyObject *value, const Live *live)
+{
+    if (Py_EnterRecursiveCall(" while comparing static values")) {
+        PyErr_Clear(); /* taking a snapshot raises it again */
+        return leave(c, part, value);
+    }
+    int result = match_container(c, part, value, live);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+/* Matches a value that is not the object of an immutable part. */
+static int
+match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value, const Live *live)
+{
+    const Live here = {value, live};
+    if (part->type == NULL) {
+        return match_leaf(c, part, value, live);
+    }
+    if (Py_TYPE(value) != part->type) {
+        return 0;
+    }
+    return FJ_UNLIKELY(part->deep) ? match_deep(c, part, value, &here)
+                                   : match_container(c, part, value, &here);
+}
+
+static int
+has_pairs(PyObject *dict, PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *key, *value;
+    Py_ssize_t position = 0, i = 0;
+    while (i < count && fj_compat_dict_next(dict, &position, &key, &value) &&
+           key == items[i] && value == items[i + 1]) {
+        i += 2;
+    }
+    return i == count && PyDict_GET_SIZE(dict) * 2 == count;
+}
+
+static inline int
+has_items(PyObject *const *items, PyObject *const *expected, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (items[i] != expected[i]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Whether an object that can change refers to the same objects as it did. */
+static int
+is_same_object(const FjSnapshot *self, const FjChanging *changing, PyObject *const *expected)
+{
+    PyObject *room[FJ_FIELDS_INLINE], *const *items;
+    if (changing->code == FJ_PART_DICT) {
+        return has_pairs(changing->object, expected, changing->count);
+    }
+    items = changing->code == FJ_PART_FIELDS
+                ? fields_of(changing->kind, changing->count, changing->object, room)
+                : items_of(self, changing->count, changing->empty_dict, changing->object);
+    return items != NULL && has_items(items, expected, changing->count);
+}
+
+/* Whether all that can change in the value that the snapshot was taken of refers to the same
+ * objects as then.  0 also where they are others, which may be equal. */
+static int
+is_same(const FjSnapshot *self)
+{
+    PyObject *const *expected = self->held;
+    const FjChanging *end = self->changing + self->num_changing;
+    const FjNodeKind *in_slots = NULL; /* a kind whose fields are seen to be plain, in slots */
+    const Py_ssize_t *offsets = NULL;
+    for (const FjChanging *changing = self->changing; changing < end; changing++) {
+        FJ_PREFETCH(changing + AHEAD < end ? changing[AHEAD].object : NULL);
+        if (Py_TYPE(changing->object) != changing->type) {
+            return 0;
+        }
+        if (in_slots != NULL && changing->kind == in_slots) {
+            for (uint32_t i = 0; i < changing->count; i++) {
+                if (*(PyObject **)((char *)changing->object + offsets[i]) != expected[i]) {
+                    return 0;
+                }
+            }
+        }
+        else if (!is_same_object(self, changing, expected)) {
+            return 0;
+        }
+        else if (changing->kind != NULL && changing->kind->in_dict == 0) {
+            in_slots = changing->kind;
+            offsets = in_slots->offsets;
+        }
+        expected += changing->count;
+    }
+    return 1;
+}
+
+int
+fj_snapshot_match(const FjSnapshot *self, PyObject *value)
+{
+    const Comparison c = {.snapshot = self};
+    if (!self->python_free) {
+        return FJ_SNAPSHOT_UNSEEN;
+    }
+    return value == self->parts->object && is_same(self)
+               ? 1
+               : match_part(&c, self->parts, value, NULL);
+}
+
+/* (P) Whether a value equals the part of this index, and what is in it: 1, 0, or -1 with an
+ * error. */
+static int
+has_part(const FjSnapshot *self, uint32_t index, PyObject *value)
+{
+    FjSnapshot *now = fj_snapshot_take(self->registry, value, 1);
+    int same = now == NULL ? -1 : equal_parts(self, index, now, 0);
+    fj_snapshot_drop(now);
+    return same;
+}
+
+int
+fj_snapshot_has(const FjSnapshot *self, PyObject *value)
+{
+    int same = fj_snapshot_match(self, value);
+    if (same != FJ_SNAPSHOT_UNSEEN) {
+        return same;
+    }
+    PyObject *room[2][FJ_LEAFBUF_FEW];
+    FjLeafBuf unseen, indices;
+    fj_leafbuf_init(&unseen, room[0], FJ_LEAFBUF_FEW);
+    fj_leafbuf_init(&indices, room[1], FJ_LEAFBUF_FEW);
+    const Comparison c = {self, &unseen, &indices};
+    same = match_part(&c, self->parts, value, NULL);
+    for (Py_ssize_t i = 0; i < unseen.count && same > 0; i++) {
+        same =
+            has_part(self, (uint32_t)PyLong_AsUnsignedLong(indices.items[i]), unseen.items[i]);
+    }
+    fj_leafbuf_clear(&unseen);
+    fj_leafbuf_clear(&indices);
+    return same == FJ_SNAPSHOT_UNSEEN ? -1 : same;
+}

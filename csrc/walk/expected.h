@@ -1,0 +1,51 @@
+/* The Structure that a tree is compared with while flatten.c walks it, where Python code is
+ * needed to compare them: a hit that match_python_free.c cannot see.
+ *
+ * Each function compares what the walk has met with the next node, and passes that.
+ *
+ * Functions marked (P) may run Python code.  Those that return -1 have set `differs`, or an
+ * exception.
+ */
+#ifndef FJ_EXPECTED_H
+#define FJ_EXPECTED_H
+
+#include "base/common.h"
+#include "base/leafbuf.h"
+#include "structure/structure.h"
+
+typedef struct {
+    const FjStructure *structure;
+    const FjNode *next;
+    FjLeafBuf *arrays;
+    int differs;
+} FjExpected;
+
+/* (P) An object: 1 if it is the leaf, or the None, that is expected, and has been pushed if it
+ * is an array; 0 if it is to be walked, since it is of the type of the container that is
+ * expected; or -1. */
+int fj_expected_meet(FjExpected *expected, PyObject *object);
+
+/* (P) The value of a static field.  0 or -1. */
+int fj_expected_field(FjExpected *expected, PyObject *value);
+
+/* A field or argument that is absent (FJ_MISSING).  0 or -1. */
+int fj_expected_pass(FjExpected *expected, FjKindCode code);
+
+/* An object that has this number.  0 or -1. */
+int fj_expected_ref(FjExpected *expected, uint32_t number);
+
+/* Whether a tuple is the constant one that is expected, whose subtree is then passed. */
+int fj_expected_skip(FjExpected *expected, PyObject *tuple);
+
+/* A container, as fj_flatten_open takes it: the index of the node, or -1. */
+Py_ssize_t fj_expected_open(FjExpected *expected, FjKindCode code, Py_ssize_t arity,
+                            PyTypeObject *type, const PyObject *aux, int flags);
+
+/* (P) A CUSTOM container, with its aux data.  0 or -1. */
+int fj_expected_open_custom(FjExpected *expected, Py_ssize_t arity, PyTypeObject *type,
+                            PyObject *aux_data);
+
+/* (P) The keys of a dict, of which fj_expected_open is called next: a new tuple, or NULL. */
+PyObject *fj_expected_keys(FjExpected *expected, FjKindCode code, PyObject *dict);
+
+#endif
