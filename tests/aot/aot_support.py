@@ -6,7 +6,7 @@ from typing import Any
 
 import equinox as eqx
 
-from filterjit._aot import _store
+from filterjit._aot import _program_cache, _store
 
 
 class Compiles:
@@ -27,6 +27,7 @@ class Compiles:
 def new_process() -> None:
     """Lets what follows count as another process for a program cache."""
     _store._process = uuid.uuid4().hex
+    _program_cache._firsts.clear()
 
 
 def copied(f: Any) -> Any:

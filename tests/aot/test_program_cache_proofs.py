@@ -504,11 +504,7 @@ def proven(place: Path, source: str) -> Path:
     return path
 
 
-# A forked child does not prove what its parent was proving, and docs/ahead-of-time.md says so.
-OPEN = {"a parent that ends at once", "a child of multiprocessing"}
-
-
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in OPEN])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, tmp_path: Path) -> None:
     source, pattern = PROGRAMS[name]
     _, said = start(proven(tmp_path, source), 3, 1 if name == "fails" else None if pattern else 0)

@@ -18,6 +18,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable
 from typing import Any, Literal
@@ -44,6 +45,10 @@ TRUSTS = ("proven", "always", "never")
 _TRUST = "FILTERJIT_PROGRAM_CACHE_TRUST"
 
 
+# By keys: the first of this process that had it. Two threads may make the same call at once.
+_firsts: dict[str, weakref.ref[KeptCall]] = {}
+
+
 class _Cache:
     """The programs in a folder: the keeper of the calls of `_kept`."""
 
@@ -60,11 +65,11 @@ class _Cache:
             kept.why = "several processes run it together, and must all compile or all load"
             return None, keep_nothing
         environment = _program_key.environment()
-        key, entry = self._look_up(call, arrays, environment)
+        key, entry, is_first = self._look_up(call, arrays, environment)
         loading: Callable[[], Loaded | None] = lambda: None
         if entry is not None and entry.state != TRACED:
             untried = self.trust == "always" and entry.alarm != entry.program
-            runs = (entry.state == PROVEN or untried) and not _proofs.is_over
+            runs = (entry.state == PROVEN or untried) and is_first and not _proofs.is_over
             loading = self._loading(entry.program, call, variant, in_thread=not runs)
             if runs and (loaded := loading()) is not None:
                 try:
@@ -77,6 +82,8 @@ class _Cache:
                     kept.state = "loaded"
                     _records.record_loaded(variant, arrays, loaded.size, was_traced=False)
                     return loaded.stage, keep_nothing
+        if not _proofs.settle():
+            key = None
         begin = time.perf_counter()
         lowered = call.lower(arrays)
         try:
@@ -101,18 +108,22 @@ class _Cache:
             kept.state = "compiled"
         return None, self._keeping(call, variant, traced, seconds, key, now, kept)
 
+    def settle(self) -> bool:
+        return _proofs.settle()
+
     def _look_up(
         self, call: KeptCall, arrays: tuple[Any, ...], environment: str
-    ) -> tuple[str | None, Entry | None]:
-        """Returns the key of a call and what the index says of it; None for each that is not there."""
+    ) -> tuple[str | None, Entry | None, bool]:
+        """Returns the key of a call, what the index says of it, and whether the call is the first of its
+        key: others have the key because it lacks something, such as a global that has changed."""
         if self.trust == "never":
-            return None, None
+            return None, None, False
         try:
             key = _program_key.key_of(call, arrays, environment)
         except Exception:  # such as a sharding that cannot be written: its program may be found
             logger.debug("a call has no key in the program cache", exc_info=True)
-            return None, None
-        return key, self.store.entry(key)
+            return None, None, False
+        return key, self.store.entry(key), _firsts.setdefault(key, weakref.ref(call))() is call
 
     def _loading(
         self,

@@ -74,6 +74,7 @@ def key_of(call: KeptCall, arrays: Sequence[Any], environment: str) -> str:
         [hashlib.sha256(_program.encode_array(x)[1]).hexdigest() for x in hooks.held[1]],
         _world.sources(),
         _world.installed(),
+        _world.filters(),
     ]
     text = json.dumps(facts, separators=(",", ":")).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).hexdigest()

@@ -4,8 +4,11 @@ A program of a program cache that is *proven* runs before anything is traced. Me
 and lowers the call in a thread, in a copy of its context. If the lowered program is another, it is
 traced once more where the next call of the function is made, since what depends on a thread is no
 false alarm: a thread-local, or a global that is set around calls. If it is another still, that call
-raises `StaleProgramError`. What no call has raised is raised by ``ProgramCache.wait``, or written to
-stderr when the process ends, which waits for the proofs.
+raises `StaleProgramError`. What no call has raised is logged after some seconds, raised by
+``ProgramCache.wait``, or written to stderr when the process ends, which waits for the proofs.
+
+Traces of one process keep their order, since one may set what another reads: there is one thread, and
+what is traced elsewhere waits for it (`settle`).
 """
 
 import atexit
@@ -16,6 +19,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -37,7 +41,10 @@ from ._store import PROVEN, TRIAL, Entry, Store, this_process
 logger = logging.getLogger("filterjit")
 
 _A_MOMENT = 0.1  # seconds
-_PATIENCE = 10.0  # seconds, for which the process waits when it ends, besides what the traces took
+_PATIENCE = 10.0  # seconds, for which a proof is waited for, besides what traces took
+_SOME_SECONDS = (
+    5.0  # in which a call may find that a thread's trace was another for the thread only
+)
 
 
 class Worker:
@@ -60,11 +67,18 @@ class Worker:
         self._waited_for = threading.Event()
         self._todo: collections.deque[Callable[[], None]] = collections.deque()
         self._thread: threading.Thread | None = None
+        self._since = 0.0  # when what the thread does has begun
 
-    def do(self, function: Callable[[], None]) -> None:
+    def do(self, function: Callable[[], None], *, later: bool = False) -> None:
+        """Runs a function in the thread; `later`, when somebody waits or the next one comes."""
+        self._todo.append(function)
+        if not later:
+            self._begin()
+
+    def _begin(self) -> None:
         with self._lock:
-            self._todo.append(function)
-            if self._thread is None:
+            if self._thread is None and self._todo:
+                self._since = time.monotonic()
                 self._thread = threading.Thread(
                     target=self._run, name="filterjit program cache", daemon=self._daemon
                 )
@@ -73,13 +87,15 @@ class Worker:
                 except RuntimeError:  # the interpreter exits
                     self._thread = None
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Returns whether all is done, after at most so many seconds."""
+    def wait(self, seconds: float = float("inf")) -> bool:
+        """Returns whether all is done, of which one has taken so many seconds at most."""
+        self._begin()
         while (thread := self._thread) is not None and thread is not threading.current_thread():
             self._waited_for.set()
-            thread.join(seconds)
-            if seconds is not None and thread.is_alive():
+            left = self._since + seconds - time.monotonic()
+            if left <= 0:
                 return False
+            thread.join(None if left == float("inf") else left)
         self._waited_for.clear()
         return True
 
@@ -91,6 +107,7 @@ class Worker:
                     self._thread = None
                     return
                 function = self._todo.popleft()
+            self._since = time.monotonic()
             try:
                 function()
             except BaseException:  # also SystemExit: the thread goes on
@@ -186,44 +203,65 @@ class Proof:
     def begin(self) -> None:
         _open.append(self)
         _prover.do(self._run)
+        _finish_in_child()
 
     def _run(self) -> None:
-        with contextlib.suppress(BaseException):  # a trace may raise in this thread, or exit
-            if self._context.run(self._trace).digest == self.entry.program:
-                self._end(PROVEN)
-                return
+        if self not in _open:
+            return
+        how = "the trace has ended the thread"
+        try:
+            self._prove()
+            return
+        except StaleProgramError as e:
+            how = str(e)
+        except BaseException:  # such as SystemExit, of a trace
+            logger.debug("a proof has failed", exc_info=True)
         self.call.doubt(self.check)
+        timer = threading.Timer(_SOME_SECONDS, self._remind, [how])
+        timer.daemon = True
+        timer.start()
+
+    def _remind(self, how: str) -> None:
+        if self in _open:
+            logger.warning("%s This was seen in a thread; the next call traces once more.", how)
 
     def check(self) -> None:
         """Traces once more, in the thread that has called this. Raises StaleProgramError."""
+        settle()
         if self not in _open:
             return
-        now, raised = None, None
         try:
-            now = self._trace()
-        except Exception as e:
-            raised = e
-        if now is not None and now.digest == self.entry.program:
-            self._end(PROVEN)
-        elif self._statics_have_changed():
-            self._end(TRIAL, why="a static value was changed in place before it was proven")
-        else:
-            if now is None:
-                how = f"a trace raises {type(raised).__name__}: {raised}"
-            else:
-                how = self._difference(now.text)
+            self._prove()
+        except StaleProgramError:
             self.call.drop(self.loaded.stage)
-            program = self.entry.program if now is None else now.digest
-            self._end(TRIAL, program, self.entry.program, f"stale: {how}")
-            count = self._variant.hits - self._hits + 1
-            raise StaleProgramError(
-                f"{count:,} call{'s' * (count != 1)} of `{self.call.flat.qualname}` ran a program of "
-                f"the program cache {self.store.path} that is not the one that a trace makes now: "
-                f"{how}. What the function does depends on something that does not count for the "
-                "program cache, such as a file, a setting or the time. From now on, its program is "
-                "the one of a trace, and the next start traces it first. To trace first in each "
-                'start, use `program_cache(..., trust="never")`.'
-            ) from raised
+            self._end(TRIAL, self._program, self.entry.program, f"stale: {self._how}")
+            raise
+
+    def _prove(self) -> None:
+        """Traces. Raises StaleProgramError if the program is another one."""
+        self._program, raised = self.entry.program, None
+        now = self._statics_now()
+        if now != self._statics or hash(now) != self._hash:
+            self._how = "a static value was changed in place meanwhile"
+        else:
+            try:
+                traced = self._trace()
+            except Exception as e:
+                raised, self._how = e, f"a trace raises {type(e).__name__}: {e}"
+            else:
+                if traced.digest == self.entry.program:
+                    self._end(PROVEN)
+                    return
+                self._program, self._how = traced.digest, self._difference(traced.text)
+        count = self._variant.hits - self._hits + 1
+        raise StaleProgramError(
+            f"{count:,} call{'s' * (count != 1)} of `{self.call.flat.qualname}` ran a program of "
+            f"the program cache {self.store.path} that is not the one that a trace makes now: "
+            f"{self._how}. What the function does depends on something that does not count for the "
+            "program cache, such as a file, a setting or the time. From now on, its program is "
+            "the one of a trace, and the next start traces it first. To trace first in each "
+            'start, use `program_cache(..., trust="never")`.'
+        ) from raised
 
     def abandon(self) -> None:
         """Ends the proof without a result."""
@@ -251,10 +289,6 @@ class Proof:
     def _statics_now(self) -> _core.Structure:
         return _core.flatten(self.call.registry, self._arguments())[1]
 
-    def _statics_have_changed(self) -> bool:
-        now = self._statics_now()
-        return now != self._statics or hash(now) != self._hash
-
     def _arguments(self) -> tuple[Any, list[Any]]:
         """Returns the function and the arguments, with a NumPy array in the place of each array."""
         variant = self._variant
@@ -270,6 +304,23 @@ class Proof:
         return _lowered.difference(before, text.splitlines()) or "the result differs"
 
 
+def _patience() -> float:
+    """Returns how many seconds a proof may take until it is not waited for any more."""
+    return _PATIENCE + 20 * max((proof.loaded.seconds for proof in _open), default=0)
+
+
+def settle() -> bool:
+    """Is called before a trace: what the traces of earlier calls set, it may read. Returns whether their
+    proofs have been traced, and warns if not: one may wait for a lock which the caller holds."""
+    done = not _open or _prover.wait(_patience())
+    if not done:
+        logger.warning(
+            "filterjit traces a function before the proof of an earlier call in the program cache "
+            "has ended, which takes very long: what the trace of that one sets is not seen"
+        )
+    return done
+
+
 def wait(store: Store) -> None:
     """Returns when all proofs of programs of a store are over. Raises StaleProgramError."""
     _prover.wait()
@@ -279,39 +330,66 @@ def wait(store: Store) -> None:
 
 
 def _finish() -> None:
-    """Is called when the process ends: finishes all proofs, and writes what they find to stderr."""
+    """Is called when the process ends: finishes all proofs, and tells what they find."""
     global is_over
     is_over = True
-    if not _open:
-        return
-    patience = _PATIENCE + 20 * sum(proof.loaded.seconds for proof in _open)
     try:
-        done = _prover.wait(patience)
+        done = _prover.wait(_patience())
         for proof in list(_open):
             if done:
                 _tell(proof)
                 continue
             proof.abandon()
-            print(
-                f"filterjit: the proof of `{proof.call.flat.qualname}` has not ended in "
-                f"{patience:.0f} s. The next start traces it first.",
-                file=sys.stderr,
+            _say(
+                f"the proof of `{proof.call.flat.qualname}` has not ended in {_patience():.0f} s. "
+                "The next start traces it first."
             )
     except KeyboardInterrupt:
         for proof in list(_open):
             proof.abandon()
-        print("filterjit: programs of the program cache were not proven", file=sys.stderr)
+        _say("programs of the program cache were not proven")
 
 
 def _tell(proof: Proof) -> None:
     try:
         proof.check()
     except StaleProgramError as e:
-        print(f"filterjit: StaleProgramError: {e}", file=sys.stderr, flush=True)
+        _say(f"StaleProgramError: {e}")
     except BaseException:  # such as SystemExit, of a trace: the others are told too
         logger.debug("a proof has failed", exc_info=True)
 
 
+def _say(text: str) -> None:
+    """Writes to stderr, and to the log if there is one: either may be closed, or not be read."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(f"filterjit: {text}", file=sys.stderr, flush=True)
+    if logger.hasHandlers():
+        logger.error(text)
+
+
+def _finish_in_child() -> None:
+    """Lets a child of multiprocessing end as other processes do: there, `atexit` knows nothing."""
+    global _finishing
+    util = sys.modules.get("multiprocessing.util")
+    if (
+        _finishing is None
+        and util is not None
+        and sys.modules["multiprocessing.process"].parent_process()
+    ):
+        _finishing = util.Finalize(None, _finish, exitpriority=0)
+
+
+def _after_fork() -> None:
+    """Doubts what the parent was proving: its calls have run in this process, too."""
+    global _finishing
+    _finishing = None
+    for proof in _open:
+        proof.call.doubt(proof.check)
+        _prover.do(proof._run, later=True)
+
+
+_finishing: Any = None
+
 atexit.register(_finish)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open.clear)  # the parent proves
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,14 +1,16 @@
-"""What code a process has, as far as it is cheap to tell: the sources of the user's modules, and what
-is installed.
+"""What a process has beside a call, as far as it is cheap to tell: the sources of the user's modules,
+what is installed, and how warnings and the log are filtered.
 
-The index of a program cache has both in its keys. They need not be complete, since a proof traces.
+The index of a program cache has all in its keys. They need not be complete, since a proof traces.
 """
 
 import functools
 import hashlib
+import logging
 import os
 import sys
 import types
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,3 +99,12 @@ def _stamps(folder: str, suffixes: tuple[str, ...]) -> list[tuple[str, int]]:
     except OSError:
         return []
     return sorted(found)
+
+
+def filters() -> list[Any]:
+    """Returns the filters of warnings and the levels of loggers, which are often set around a call: a
+    proof would see those of later."""
+    found = [text for text in map(str, list(warnings.filters)) if "(?#filterjit)" not in text]
+    loggers = list(logging.root.manager.loggerDict.items())
+    levels = sorted((name, level) for name, x in loggers if (level := getattr(x, "level", 0)))
+    return [found, logging.root.manager.disable, logging.root.level, levels]

@@ -13,6 +13,7 @@ Both reach the hook `call_again`, which makes the call again through `KeptCall`.
 a program which runs already (`KeptCall.doubt`) gets the next call.
 """
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -176,6 +177,8 @@ class KeptCall:
             found = self._programs[kind]
             self._num_calls += 1
             self._settle()
+        else:
+            self.keeper.settle()
         with _asked(self):
             output: _core.Output = (self.traced if found is None else found.call)(*arrays)
         if found is None:
@@ -321,10 +324,12 @@ class KeptCall:
     # ---- the methods of a ``jax.jit`` ----
 
     def trace(self, *arrays: Any) -> Any:
+        self.keeper.settle()
         with _asked(self):
             return self.jitted.trace(*arrays)
 
     def eval_shape(self, *arrays: Any) -> Any:
+        self.keeper.settle()
         with _asked(self):
             return self.jitted.eval_shape(*arrays)
 
@@ -349,6 +354,15 @@ class _asked:
 
 # Of a variant; it lives as long as the variant, whatever its `call` is.
 calls: weakref.WeakKeyDictionary[_core.Variant, KeptCall] = weakref.WeakKeyDictionary()
+
+
+def _after_fork() -> None:
+    for call in list(calls.values()):
+        call._lock = threading.Lock()  # a thread that is no more may hold it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 # Returns the keeper for the option `program_cache` of a function, if there is one.
 # `_aot._program_option` sets it.
