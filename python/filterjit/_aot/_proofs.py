@@ -67,7 +67,7 @@ class Worker:
         self._waited_for = threading.Event()
         self._todo: collections.deque[Callable[[], None]] = collections.deque()
         self._thread: threading.Thread | None = None
-        self._since = 0.0  # when what the thread does has begun
+        self.since = 0.0  # when what the thread does has begun
 
     def do(self, function: Callable[[], None], *, later: bool = False) -> None:
         """Runs a function in the thread; `later`, when somebody waits or the next one comes."""
@@ -78,7 +78,7 @@ class Worker:
     def _begin(self) -> None:
         with self._lock:
             if self._thread is None and self._todo:
-                self._since = time.monotonic()
+                self.since = time.monotonic()
                 self._thread = threading.Thread(
                     target=self._run, name="filterjit program cache", daemon=self._daemon
                 )
@@ -92,7 +92,7 @@ class Worker:
         self._begin()
         while (thread := self._thread) is not None and thread is not threading.current_thread():
             self._waited_for.set()
-            left = self._since + seconds - time.monotonic()
+            left = self.since + seconds - time.monotonic()
             if left <= 0:
                 return False
             thread.join(None if left == float("inf") else left)
@@ -107,7 +107,7 @@ class Worker:
                     self._thread = None
                     return
                 function = self._todo.popleft()
-            self._since = time.monotonic()
+            self.since = time.monotonic()
             try:
                 function()
             except BaseException:  # also SystemExit: the thread goes on
@@ -160,6 +160,14 @@ class Loaded(NamedTuple):
             return None
 
 
+class _Another(Exception):
+    """A trace makes another program than the one that runs, or none."""
+
+    def __init__(self, program: str, how: str) -> None:
+        super().__init__(how)
+        self.program = program
+
+
 class Proof:
     """The proof of a program that a call runs.
 
@@ -208,14 +216,11 @@ class Proof:
     def _run(self) -> None:
         if self not in _open:
             return
-        how = "the trace has ended the thread"
         try:
             self._prove()
             return
-        except StaleProgramError as e:
-            how = str(e)
-        except BaseException:  # such as SystemExit, of a trace
-            logger.debug("a proof has failed", exc_info=True)
+        except BaseException as e:  # also SystemExit, of a trace
+            how = str(e) if type(e) is _Another else f"a trace raises {type(e).__name__}"
         self.call.doubt(self.check)
         timer = threading.Timer(_SOME_SECONDS, self._remind, [how])
         timer.daemon = True
@@ -223,45 +228,46 @@ class Proof:
 
     def _remind(self, how: str) -> None:
         if self in _open:
-            logger.warning("%s This was seen in a thread; the next call traces once more.", how)
+            logger.warning(
+                "filterjit: %s A thread has seen it; the next call looks.", self._told(how)
+            )
 
     def check(self) -> None:
         """Traces once more, in the thread that has called this. Raises StaleProgramError."""
-        settle()
         if self not in _open:
             return
         try:
             self._prove()
-        except StaleProgramError:
+        except _Another as e:
             self.call.drop(self.loaded.stage)
-            self._end(TRIAL, self._program, self.entry.program, f"stale: {self._how}")
-            raise
+            self._end(TRIAL, e.program, self.entry.program, f"stale: {e}")
+            raise StaleProgramError(
+                f"{self._told(str(e))} What the function does depends on something that does not count "
+                "for the program cache, such as a file, a setting or the time. From now on, its "
+                "program is the one of a trace, and the next start traces it first. To trace first in "
+                'each start, use `program_cache(..., trust="never")`.'
+            ) from e.__cause__
+
+    def _told(self, how: str) -> str:
+        count = self._variant.hits - self._hits + 1
+        return (
+            f"{count:,} call{'s' * (count != 1)} of `{self.call.flat.qualname}` ran a program of "
+            f"the program cache {self.store.path} that is not the one that a trace makes now: {how}."
+        )
 
     def _prove(self) -> None:
-        """Traces. Raises StaleProgramError if the program is another one."""
-        self._program, raised = self.entry.program, None
+        """Traces. Raises _Another if that makes another program."""
         now = self._statics_now()
         if now != self._statics or hash(now) != self._hash:
-            self._how = "a static value was changed in place meanwhile"
-        else:
-            try:
-                traced = self._trace()
-            except Exception as e:
-                raised, self._how = e, f"a trace raises {type(e).__name__}: {e}"
-            else:
-                if traced.digest == self.entry.program:
-                    self._end(PROVEN)
-                    return
-                self._program, self._how = traced.digest, self._difference(traced.text)
-        count = self._variant.hits - self._hits + 1
-        raise StaleProgramError(
-            f"{count:,} call{'s' * (count != 1)} of `{self.call.flat.qualname}` ran a program of "
-            f"the program cache {self.store.path} that is not the one that a trace makes now: "
-            f"{self._how}. What the function does depends on something that does not count for the "
-            "program cache, such as a file, a setting or the time. From now on, its program is "
-            "the one of a trace, and the next start traces it first. To trace first in each "
-            'start, use `program_cache(..., trust="never")`.'
-        ) from raised
+            raise _Another(self.entry.program, "a static value was changed in place meanwhile")
+        try:
+            traced = self._trace()
+        except Exception as e:
+            how = f"a trace raises {type(e).__name__}: {e}"
+            raise _Another(self.entry.program, how) from e
+        if traced.digest != self.entry.program:
+            raise _Another(traced.digest, self._difference(traced.text))
+        self._end(PROVEN)
 
     def abandon(self) -> None:
         """Ends the proof without a result."""
@@ -334,6 +340,7 @@ def _finish() -> None:
     global is_over
     is_over = True
     try:
+        _prover.since = time.monotonic()
         done = _prover.wait(_patience())
         for proof in list(_open):
             if done:

@@ -65,6 +65,10 @@ class Keeper(Protocol):
         """
         ...
 
+    def settle(self) -> Any:
+        """Is called before a trace that `find` does not make."""
+        ...
+
 
 class _Loaded:
     """A program that was found, for one kind of call.
