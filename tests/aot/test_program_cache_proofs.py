@@ -501,7 +501,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         check(f(X))
         check(g(X))
         """,
-        "(?s)StaleProgramError.*`g`",
+        "(?s)`f` has raised SystemExit.*StaleProgramError.*`g`",
     ),
     "eight programs": (
         """
@@ -664,7 +664,7 @@ def test_an_interrupt_at_the_end(tmp_path: Path) -> None:
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
-    assert "not proven" in said, said
+    assert "was interrupted" in said, said
 
 
 @pytest.mark.parametrize("scale", ["2", "3"])

@@ -57,8 +57,7 @@ class _Cache:
         self.trust = trust
 
     def find(self, call: KeptCall, arrays: tuple[Any, ...]) -> tuple[Any, Keep]:
-        variant = call.variant()
-        assert variant is not None
+        variant, _, _ = call.alive()
         kept = Kept()
         _records.record_of(variant).kept.append(kept)
         if jax.process_count() > 1:
@@ -235,7 +234,6 @@ def _after_trace(entry: Entry | None, program: str) -> Entry:
 # ---- which cache it is ----
 
 _caches: dict[str, _Cache] = {}  # of single functions
-_lock = threading.Lock()
 
 
 def _of_environment() -> _Cache | None:
@@ -254,8 +252,7 @@ def cache_of(path: str | os.PathLike[str]) -> _Cache:
     """Returns the cache for the option of a function. Raises TypeError or ValueError for what is no
     path."""
     store = Store(path)
-    with _lock:
-        return _caches.setdefault(store.path, _Cache(store))
+    return _caches.setdefault(store.path, _Cache(store))
 
 
 @public

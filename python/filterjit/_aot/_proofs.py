@@ -15,6 +15,7 @@ import atexit
 import collections
 import contextlib
 import contextvars
+import dataclasses
 import logging
 import os
 import sys
@@ -69,11 +70,13 @@ class Worker:
         self._thread: threading.Thread | None = None
         self.since = 0.0  # when what the thread does has begun
 
-    def do(self, function: Callable[[], None], *, later: bool = False) -> None:
-        """Runs a function in the thread; `later`, when somebody waits or the next one comes."""
+    def later(self, function: Callable[[], None]) -> None:
+        """Runs a function when somebody waits, or after others."""
         self._todo.append(function)
-        if not later:
-            self._begin()
+
+    def do(self, function: Callable[[], None]) -> None:
+        self.later(function)
+        self._begin()
 
     def _begin(self) -> None:
         with self._lock:
@@ -87,7 +90,7 @@ class Worker:
                 except RuntimeError:  # the interpreter exits
                     self._thread = None
 
-    def wait(self, seconds: float = float("inf")) -> bool:
+    def wait(self, seconds: float = threading.TIMEOUT_MAX) -> bool:
         """Returns whether all is done, of which one has taken so many seconds at most."""
         self._begin()
         while (thread := self._thread) is not None and thread is not threading.current_thread():
@@ -95,7 +98,7 @@ class Worker:
             left = self.since + seconds - time.monotonic()
             if left <= 0:
                 return False
-            thread.join(None if left == float("inf") else left)
+            thread.join(left)
         self._waited_for.clear()
         return True
 
@@ -168,10 +171,11 @@ class _Another(Exception):
         self.program = program
 
 
+@dataclasses.dataclass(eq=False)
 class Proof:
     """The proof of a program that a call runs.
 
-    Arguments:
+    Attributes:
         store: where the program is from.
         call: of the variant.
         arrays: of the call.
@@ -181,28 +185,21 @@ class Proof:
         kept: what reports say of the program.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        call: KeptCall,
-        arrays: Sequence[Any],
-        key: str,
-        entry: Entry,
-        environment: str,
-        loaded: Loaded,
-        kept: Kept,
-    ) -> None:
-        variant, cache = call.variant(), call.cache()
-        assert variant is not None and cache is not None
-        self.store, self.call, self.key, self.entry = store, call, key, entry
-        self.environment, self.loaded, self.kept = environment, loaded, kept
-        self._variant, self._cache = variant, cache
-        hooks: Any = cache.hooks
-        self._alive = hooks.needed_by(
-            self._arguments()[0]
-        )  # as the two above, it may die meanwhile
+    store: Store
+    call: KeptCall
+    arrays: dataclasses.InitVar[Sequence[Any]]
+    key: str
+    entry: Entry
+    environment: str
+    loaded: Loaded
+    kept: Kept
+
+    def __post_init__(self, arrays: Sequence[Any]) -> None:
+        # They may die meanwhile, and what the function refers to weakly.
+        self._variant, self._cache, hooks = self.call.alive()
+        self._needed = hooks.needed_by(self._arguments()[0])
         self._specs = tuple(map(spec_of, arrays))
-        self._hits = variant.hits
+        self._hits = self._variant.hits
         self._statics = self._statics_now()
         self._hash = hash(self._statics)  # which takes a copy of what can change in place
         self._settings = _jax_compat.settings()
@@ -217,7 +214,7 @@ class Proof:
         if self not in _open:
             return
         try:
-            self._prove()
+            self._context.run(self._prove)
             return
         except BaseException as e:  # also SystemExit, of a trace
             how = str(e) if type(e) is _Another else f"a trace raises {type(e).__name__}"
@@ -240,7 +237,8 @@ class Proof:
             self._prove()
         except _Another as e:
             self.call.drop(self.loaded.stage)
-            self._end(TRIAL, e.program, self.entry.program, f"stale: {e}")
+            alarm = self.entry.program
+            self._end("stale", f"stale: {e}", program=e.program, state=TRIAL, alarm=alarm)
             raise StaleProgramError(
                 f"{self._told(str(e))} What the function does depends on something that does not count "
                 "for the program cache, such as a file, a setting or the time. From now on, its "
@@ -267,20 +265,21 @@ class Proof:
             raise _Another(self.entry.program, how) from e
         if traced.digest != self.entry.program:
             raise _Another(traced.digest, self._difference(traced.text))
-        self._end(PROVEN)
+        self._end(PROVEN, state=PROVEN)
 
-    def abandon(self) -> None:
-        """Ends the proof without a result."""
-        self._end(TRIAL, why="its proof did not end")
+    def abandon(self, why: str) -> None:
+        """Ends the proof without a result, which it tells."""
+        self._end(TRIAL, "its proof did not end", state=TRIAL)
+        _say(f"the proof of `{self.call.flat.qualname}` {why}. The next start traces it first.")
 
-    def _end(self, state: str, program: str = "", alarm: str = "", why: str = "") -> None:
+    def _end(self, told: str, why: str = "", **changes: str) -> None:
         if self not in _open:
             return
         _open.remove(self)
-        self.kept.state, self.kept.why = (state, why) if not alarm else ("stale", why)
-        if (state, alarm) != (self.entry.state, ""):
-            program, alarm = program or self.entry.program, alarm or self.entry.alarm
-            self.store.set_entry(self.key, Entry(program, state, alarm, this_process()))
+        self.kept.state, self.kept.why = told, why
+        entry = dataclasses.replace(self.entry, **changes)
+        if entry != self.entry:
+            self.store.set_entry(self.key, dataclasses.replace(entry, by=this_process()))
 
     def _trace(self) -> Traced:
         variant = self._variant
@@ -343,18 +342,10 @@ def _finish() -> None:
         _prover.since = time.monotonic()
         done = _prover.wait(_patience())
         for proof in list(_open):
-            if done:
-                _tell(proof)
-                continue
-            proof.abandon()
-            _say(
-                f"the proof of `{proof.call.flat.qualname}` has not ended in {_patience():.0f} s. "
-                "The next start traces it first."
-            )
+            _tell(proof) if done else proof.abandon(f"has not ended in {_patience():.0f} s")
     except KeyboardInterrupt:
         for proof in list(_open):
-            proof.abandon()
-        _say("programs of the program cache were not proven")
+            proof.abandon("was interrupted")
 
 
 def _tell(proof: Proof) -> None:
@@ -362,8 +353,10 @@ def _tell(proof: Proof) -> None:
         proof.check()
     except StaleProgramError as e:
         _say(f"StaleProgramError: {e}")
-    except BaseException:  # such as SystemExit, of a trace: the others are told too
-        logger.debug("a proof has failed", exc_info=True)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # such as SystemExit, of a trace: the others are told too
+        proof.abandon(f"has raised {type(e).__name__}")
 
 
 def _say(text: str) -> None:
@@ -376,26 +369,19 @@ def _say(text: str) -> None:
 
 def _finish_in_child() -> None:
     """Lets a child of multiprocessing end as other processes do: there, `atexit` knows nothing."""
-    global _finishing
-    util = sys.modules.get("multiprocessing.util")
-    if (
-        _finishing is None
-        and util is not None
-        and sys.modules["multiprocessing.process"].parent_process()
-    ):
-        _finishing = util.Finalize(None, _finish, exitpriority=0)
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing import util
+
+        util.Finalize(None, _finish, exitpriority=0)
 
 
 def _after_fork() -> None:
     """Doubts what the parent was proving: its calls have run in this process, too."""
-    global _finishing
-    _finishing = None
     for proof in _open:
         proof.call.doubt(proof.check)
-        _prover.do(proof._run, later=True)
+        _prover.later(proof._run)
 
-
-_finishing: Any = None
 
 atexit.register(_finish)
 if hasattr(os, "register_at_fork"):

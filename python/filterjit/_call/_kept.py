@@ -263,6 +263,12 @@ class KeptCall:
 
     # ---- called by keepers ----
 
+    def alive(self) -> tuple[_core.Variant, _core.Cache, Any]:
+        """Returns the variant, the cache and its hooks, in a call."""
+        variant, cache = self.variant(), self.cache()
+        assert variant is not None and cache is not None
+        return variant, cache, cache.hooks
+
     def lower(self, arrays: tuple[Any, ...], *, anew: bool = False) -> Any:
         """Traces a call and returns the ``jax.stages.Lowered``; `anew`, not what JAX has kept of an
         earlier trace, and without keeping this one for calls."""
