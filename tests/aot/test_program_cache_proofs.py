@@ -477,7 +477,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "another one is traced while it waits for a lock": (
         """
         from filterjit._aot import _proofs
-        _proofs._PATIENCE = 0.5
+        _proofs._SHORT = 0.5
         LOCK = threading.RLock()
         @jit
         def f(x):

@@ -13,12 +13,10 @@ What is traced first is found by what it is, so compiling is skipped there too.
 """
 
 import concurrent.futures
-import dataclasses
 import logging
 import os
 import threading
 import time
-import weakref
 import zlib
 from collections.abc import Callable
 from typing import Any, Literal
@@ -36,7 +34,7 @@ from .._observe._recorder import recorder
 from .._observe._records import Kept
 from . import _program, _program_key, _program_option, _proofs
 from ._proofs import Loaded, Proof, Traced
-from ._store import MAX_BYTES, PROVEN, TRACED, TRIAL, Entry, Store, this_process
+from ._store import MAX_BYTES, PROVEN, TRACED, TRIAL, Entry, Store
 
 logger = logging.getLogger("filterjit")
 
@@ -45,8 +43,7 @@ TRUSTS = ("proven", "always", "never")
 _TRUST = "FILTERJIT_PROGRAM_CACHE_TRUST"
 
 
-# By keys: the first of this process that had it. Two threads may make the same call at once.
-_firsts: dict[str, weakref.ref[KeptCall]] = {}
+_asked: dict[tuple[str, str], object] = {}  # folders and keys that calls of this process had
 
 
 class _Cache:
@@ -96,7 +93,7 @@ class _Cache:
             loaded = loading()
         if loaded is None:
             loaded = self._loading(traced.digest, call, variant, lowered.out_tree)()
-        now = _after_trace(entry, traced.digest)
+        now = _after_trace(entry, traced.digest, is_first)
         kept.state = now.state if key is not None else "found"
         if loaded is not None:
             _records.record_loaded(variant, arrays, loaded.size, was_traced=True)
@@ -113,8 +110,9 @@ class _Cache:
     def _look_up(
         self, call: KeptCall, arrays: tuple[Any, ...], environment: str
     ) -> tuple[str | None, Entry | None, bool]:
-        """Returns the key of a call, what the index says of it, and whether the call is the first of its
-        key: others have the key because it lacks something, such as a global that has changed."""
+        """Returns the key of a call, what the index says of it, and whether it is the first call of this
+        process with the key. Others get no guess, since the key may lack what tells them apart, and
+        are no trial."""
         if self.trust == "never":
             return None, None, False
         try:
@@ -122,7 +120,9 @@ class _Cache:
         except Exception:  # such as a sharding that cannot be written: its program may be found
             logger.debug("a call has no key in the program cache", exc_info=True)
             return None, None, False
-        return key, self.store.entry(key), _firsts.setdefault(key, weakref.ref(call))() is call
+        token = object()
+        is_first = _asked.setdefault((self.store.path, key), token) is token
+        return key, self.store.entry(key), is_first
 
     def _loading(
         self,
@@ -218,17 +218,16 @@ def _text_of(error: Exception) -> str:
     return str(error) if is_ours else f"{type(error).__name__}: {error}"
 
 
-def _after_trace(entry: Entry | None, program: str) -> Entry:
+def _after_trace(entry: Entry | None, program: str, is_first: bool) -> Entry:
     """Returns what the index says from now on of a call that was traced before its program ran."""
     if entry is None:
-        return Entry(program, by=this_process())
-    if entry.state == TRACED or entry.by == this_process():
-        same = entry.program == program
-        return dataclasses.replace(entry, program=program, state=entry.state if same else TRACED)
+        return Entry(program)
+    if entry.state == TRACED or not is_first:
+        return entry if entry.program == program else Entry(program, TRACED)
     if entry.program != program:
-        return Entry(program, TRACED if entry.state == TRIAL else TRIAL, by=this_process())
+        return Entry(program, TRACED if entry.state == TRIAL else TRIAL)
     # A program that a proof has found stale, and that a trace makes again, was no stale one.
-    return Entry(program, TRACED if entry.alarm == program else PROVEN, by=this_process())
+    return Entry(program, TRACED if entry.alarm == program else PROVEN)
 
 
 # ---- which cache it is ----

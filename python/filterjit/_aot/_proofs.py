@@ -37,12 +37,12 @@ from .._observe._records import Kept
 from . import _encode, _program_key
 from ._encode import Json
 from ._prepared import spec_of
-from ._store import PROVEN, TRIAL, Entry, Store, this_process
+from ._store import PROVEN, TRIAL, Entry, Store
 
 logger = logging.getLogger("filterjit")
 
 _A_MOMENT = 0.1  # seconds
-_PATIENCE = 10.0  # seconds, for which a proof is waited for, besides what traces took
+_SHORT, _LONG = 2.0, 10.0  # seconds, for which a proof is waited for before a trace, and at the end
 _SOME_SECONDS = (
     5.0  # in which a call may find that a thread's trace was another for the thread only
 )
@@ -279,7 +279,7 @@ class Proof:
         self.kept.state, self.kept.why = told, why
         entry = dataclasses.replace(self.entry, **changes)
         if entry != self.entry:
-            self.store.set_entry(self.key, dataclasses.replace(entry, by=this_process()))
+            self.store.set_entry(self.key, entry)
 
     def _trace(self) -> Traced:
         variant = self._variant
@@ -309,15 +309,16 @@ class Proof:
         return _lowered.difference(before, text.splitlines()) or "the result differs"
 
 
-def _patience() -> float:
-    """Returns how many seconds a proof may take until it is not waited for any more."""
-    return _PATIENCE + 20 * max((proof.loaded.seconds for proof in _open), default=0)
+def _wait(seconds: float) -> bool:
+    """Returns whether all is traced that is to be proven, and does not wait for a proof that takes far
+    longer than its trace has taken."""
+    return _prover.wait(seconds * (1 + 2 * max((one.loaded.seconds for one in _open), default=0)))
 
 
 def settle() -> bool:
     """Is called before a trace: what the traces of earlier calls set, it may read. Returns whether their
     proofs have been traced, and warns if not: one may wait for a lock which the caller holds."""
-    done = not _open or _prover.wait(_patience())
+    done = not _open or _wait(_SHORT)
     if not done:
         logger.warning(
             "filterjit traces a function before the proof of an earlier call in the program cache "
@@ -340,9 +341,9 @@ def _finish() -> None:
     is_over = True
     try:
         _prover.since = time.monotonic()
-        done = _prover.wait(_patience())
+        done = _wait(_LONG)
         for proof in list(_open):
-            _tell(proof) if done else proof.abandon(f"has not ended in {_patience():.0f} s")
+            _tell(proof) if done else proof.abandon("takes very long, and has not ended")
     except KeyboardInterrupt:
         for proof in list(_open):
             proof.abandon("was interrupted")

@@ -4,6 +4,7 @@ what is installed, and how warnings and the log are filtered.
 The index of a program cache has all in its keys. They need not be complete, since a proof traces.
 """
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -83,22 +84,15 @@ def installed() -> str:
 
 @functools.cache
 def _stamp_of(folders: tuple[str, ...]) -> str:
-    stamps = [stamp for folder in folders for stamp in _stamps(folder, (".dist-info", ".egg-link"))]
-    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if os.path.dirname(own) not in folders:  # filterjit is installed to be edited
-        for folder, names, _ in os.walk(own):
-            names[:] = [name for name in names if name != "__pycache__"]
-            stamps += _stamps(folder, (".py", ".so", ".pyd"))
+    stamps = []
+    for folder in folders:
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            stamps += sorted(
+                (entry.name, entry.stat().st_mtime_ns)
+                for entry in entries
+                if entry.name.endswith((".dist-info", ".egg-link"))
+            )
     return hashlib.sha256(repr(stamps).encode("utf-8", "backslashreplace")).hexdigest()
-
-
-def _stamps(folder: str, suffixes: tuple[str, ...]) -> list[tuple[str, int]]:
-    try:
-        with os.scandir(folder) as entries:
-            found = [(e.name, e.stat().st_mtime_ns) for e in entries if e.name.endswith(suffixes)]
-    except OSError:
-        return []
-    return sorted(found)
 
 
 def filters() -> list[Any]:

@@ -155,6 +155,7 @@ class KeptCall:
         self._make = make
         self._lock = threading.Lock()
         self._programs: dict[Any, _Loaded | None] = {}  # by kind; None: it was traced
+        self._asking: dict[Any, threading.RLock] = {}  # by kind
         self._doubts: list[Callable[[], None]] = []
         self._is_dispatching = False
         self._num_calls = 0  # that were of a known kind
@@ -171,7 +172,8 @@ class KeptCall:
     def __call__(self, *arrays: Any) -> _core.Output:
         while self._doubts:
             self._doubts.pop()()
-        arrays = self._placed(arrays)
+        if isinstance(self.jitted, ShardedCall):
+            arrays = self.jitted.placed(arrays)
         kind = self._kind_to_keep(arrays)
         keep: Keep = keep_nothing
         found = None
@@ -188,9 +190,6 @@ class KeptCall:
         if found is None:
             keep(None)
         return output
-
-    def _placed(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        return self.jitted.placed(arrays) if isinstance(self.jitted, ShardedCall) else arrays
 
     def warm_up(self, arrays: tuple[Any, ...], run: Callable[[], Any]) -> tuple[Any, Keep]:
         """Finds the program of later calls, or calls `run`, which traces.
@@ -215,18 +214,21 @@ class KeptCall:
         return kind if kind in self._programs or len(self._programs) < _MOST_KINDS else None
 
     def _find(self, kind: Any, arrays: tuple[Any, ...]) -> tuple[_Loaded | None, Keep]:
-        """Asks the keeper for the program of a kind. Returns what runs it, which another thread may
-        have found meanwhile, and what keeps it.
+        """Asks the keeper for the program of a kind, while other threads wait that ask for it too.
+        Returns what runs it, and what keeps it.
 
         Nothing is ever forgotten: a call that is running does not hold what it calls.
         """
-        stage, keep = self.keeper.find(self, arrays)
-        found = None if stage is None else _Loaded(stage, kind, self)
-        with self._lock:
-            found = self._programs.setdefault(kind, found)
-            others = list(self._programs.values())
-            if others.count(None) < len(others) > 1 or len(others) >= _MOST_KINDS:
-                self._is_dispatching = True
+        with self._asking.setdefault(kind, threading.RLock()):
+            if kind in self._programs:
+                return self._programs[kind], keep_nothing
+            stage, keep = self.keeper.find(self, arrays)
+            found = None if stage is None else _Loaded(stage, kind, self)
+            with self._lock:
+                self._programs[kind] = found
+                others = list(self._programs.values())
+                if others.count(None) < len(others) > 1 or len(others) >= _MOST_KINDS:
+                    self._is_dispatching = True
         self._settle()
         return found, keep
 
@@ -343,9 +345,6 @@ class KeptCall:
         with _asked(self):
             return self.jitted.eval_shape(*arrays)
 
-    def clear_cache(self) -> None:
-        self.jitted.clear_cache()
-
 
 class _asked:
     """A context in which the programs of a `KeptCall` may be traced in this thread."""
@@ -368,7 +367,7 @@ calls: weakref.WeakKeyDictionary[_core.Variant, KeptCall] = weakref.WeakKeyDicti
 
 def _after_fork() -> None:
     for call in list(calls.values()):
-        call._lock = threading.Lock()  # a thread that is no more may hold it
+        call._lock, call._asking = threading.Lock(), {}  # threads that are no more may hold them
 
 
 if hasattr(os, "register_at_fork"):
