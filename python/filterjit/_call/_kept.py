@@ -13,10 +13,11 @@ Both reach the hook `call_again`, which makes the call again through `KeptCall`.
 a program which runs already (`KeptCall.doubt`) gets the next call.
 """
 
+import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import jax
@@ -175,20 +176,11 @@ class KeptCall:
         if isinstance(self.jitted, ShardedCall):
             arrays = self.jitted.placed(arrays)
         kind = self._kind_to_keep(arrays)
-        keep: Keep = keep_nothing
-        found = None
-        if kind is not None and kind not in self._programs:
-            found, keep = self._find(kind, arrays)
-        elif kind is not None:
-            found = self._programs[kind]
-            self._num_calls += 1
-            self._settle()
-        else:
-            self.keeper.settle()
+        self._num_calls += kind in self._programs
+        found, keep = self._find(kind, arrays)
         with _asked(self):
             output: _core.Output = (self.traced if found is None else found.call)(*arrays)
-        if found is None:
-            keep(None)
+        keep(None)
         return output
 
     def warm_up(self, arrays: tuple[Any, ...], run: Callable[[], Any]) -> tuple[Any, Keep]:
@@ -200,12 +192,7 @@ class KeptCall:
         Returns:
             The result of `run`, or None if the program was found; and what keeps its program.
         """
-        kind = self._kind_to_keep(arrays)
-        if kind is None:
-            return run(), keep_nothing
-        if kind in self._programs:
-            return (run() if self._programs[kind] is None else None), keep_nothing
-        found, keep = self._find(kind, arrays)
+        found, keep = self._find(self._kind_to_keep(arrays), arrays)
         return (run() if found is None else None), keep
 
     def _kind_to_keep(self, arrays: tuple[Any, ...]) -> Any:
@@ -214,23 +201,28 @@ class KeptCall:
         return kind if kind in self._programs or len(self._programs) < _MOST_KINDS else None
 
     def _find(self, kind: Any, arrays: tuple[Any, ...]) -> tuple[_Loaded | None, Keep]:
-        """Asks the keeper for the program of a kind, while other threads wait that ask for it too.
-        Returns what runs it, and what keeps it.
+        """Returns what runs the program of a kind, which it asks the keeper for once, and what keeps it.
 
         Nothing is ever forgotten: a call that is running does not hold what it calls.
         """
-        with self._asking.setdefault(kind, threading.RLock()):
-            if kind in self._programs:
-                return self._programs[kind], keep_nothing
-            stage, keep = self.keeper.find(self, arrays)
-            found = None if stage is None else _Loaded(stage, kind, self)
-            with self._lock:
-                self._programs[kind] = found
-                others = list(self._programs.values())
-                if others.count(None) < len(others) > 1 or len(others) >= _MOST_KINDS:
-                    self._is_dispatching = True
+        keep: Keep = keep_nothing
+        if kind is None:
+            self.keeper.settle()
+            return None, keep
+        if kind not in self._programs:
+            with self._asking.setdefault(kind, threading.RLock()):  # other threads wait
+                if kind not in self._programs:
+                    stage, keep = self.keeper.find(self, arrays)
+                    self._add(kind, None if stage is None else _Loaded(stage, kind, self))
         self._settle()
-        return found, keep
+        return self._programs[kind], keep
+
+    def _add(self, kind: Any, found: _Loaded | None) -> None:
+        with self._lock:
+            self._programs[kind] = found
+            others = list(self._programs.values())
+            if others.count(None) < len(others) > 1 or len(others) >= _MOST_KINDS:
+                self._is_dispatching = True
 
     def _settle(self) -> None:
         """Sets what makes the calls of the variant: this object, where its calls are of several kinds
@@ -346,18 +338,13 @@ class KeptCall:
             return self.jitted.eval_shape(*arrays)
 
 
-class _asked:
+@contextlib.contextmanager
+def _asked(call: KeptCall) -> Iterator[None]:
     """A context in which the programs of a `KeptCall` may be traced in this thread."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: KeptCall) -> None:
-        self._call = call
-
-    def __enter__(self) -> None:
-        _thread.asked.append(self._call)
-
-    def __exit__(self, *_: Any) -> None:
+    _thread.asked.append(call)
+    try:
+        yield
+    finally:
         _thread.asked.pop()
 
 
