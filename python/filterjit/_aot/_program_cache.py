@@ -9,7 +9,8 @@ last time, by a key that guesses (`_program_key`). A guess has to earn trust:
   one: the entry is *traced first* in each start from now on, until its key changes.
 * A *proven* entry runs at once, and a thread traces meanwhile (`_proofs`).
 
-What is traced first is found by what it is, so compiling is skipped there too.
+Only the first call of a process that has a key gets a guess. What is traced first is found by what it
+is, so compiling is skipped there too.
 """
 
 import concurrent.futures

@@ -43,9 +43,7 @@ logger = logging.getLogger("filterjit")
 
 _A_MOMENT = 0.1  # seconds
 _SHORT, _LONG = 2.0, 10.0  # seconds, for which a proof is waited for before a trace, and at the end
-_SOME_SECONDS = (
-    5.0  # in which a call may find that a thread's trace was another for the thread only
-)
+_SOME_SECONDS = 5.0  # in which a call may come, which sees more than a thread
 
 
 class Worker:
