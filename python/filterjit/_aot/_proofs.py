@@ -68,12 +68,8 @@ class Worker:
         self._thread: threading.Thread | None = None
         self.since = 0.0  # when what the thread does has begun
 
-    def later(self, function: Callable[[], None]) -> None:
-        """Runs a function when somebody waits, or after others."""
-        self._todo.append(function)
-
     def do(self, function: Callable[[], None]) -> None:
-        self.later(function)
+        self._todo.append(function)
         self._begin()
 
     def _begin(self) -> None:
@@ -376,10 +372,11 @@ def _finish_in_child() -> None:
 
 
 def _after_fork() -> None:
-    """Doubts what the parent was proving: its calls have run in this process, too."""
+    """Doubts what the parent was proving: its calls have run in this process, too. The thread begins
+    when somebody waits for it."""
     for proof in _open:
         proof.call.doubt(proof.check)
-        _prover.later(proof._run)
+        _prover._todo.append(proof._run)
 
 
 atexit.register(_finish)
